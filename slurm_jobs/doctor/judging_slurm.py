@@ -10,8 +10,10 @@ import re
 from collections.abc import Iterator, Mapping
 
 from slurm_jobs.cluster.slurm_tables import parse_config
+from slurm_jobs.common.errors import SchedulerError
 from slurm_jobs.doctor.judging_preemption import preemption_checks
 from slurm_jobs.doctor.model import Asked, Check, SlurmFacts, SpecFacts
+from slurm_jobs.schedulers.slurm_output import split_rows
 
 NEEDED = ("sbatch", "squeue", "sacct", "scontrol", "sinfo", "scancel", "srun")
 _OLDEST = (20, 11)
@@ -83,14 +85,18 @@ def _version(asked: Asked) -> Check:
 
 
 def _queue(asked: Asked) -> Check:
-    if asked.problem:
+    try:
+        number = len(split_rows(asked.text, 9, "squeue")) if not asked.problem else 0
+        problem = asked.problem
+    except SchedulerError as error:
+        problem = str(error)
+    if problem:
         return Check(
             name="squeue",
             standing="problem",
-            told=f"squeue did not answer: {asked.problem}",
+            told=f"squeue did not answer: {problem}",
             remedy="without it nothing is submitted or resumed; tell the site's support",
         )
-    number = len(asked.text.split())
     return Check(name="squeue", standing="ok", told=f"squeue answers; your jobs there: {number}")
 
 

@@ -27,6 +27,7 @@ from slurm_jobs.common.packages import installed_packages
 from slurm_jobs.doctor.judging_slurm import NEEDED
 from slurm_jobs.doctor.model import Asked, FolderLook, PythonLook, SlurmFacts
 from slurm_jobs.schedulers.slurm_environment import query_environment
+from slurm_jobs.schedulers.slurm_output import SQUEUE_FORMAT
 
 T = TypeVar("T")
 
@@ -45,7 +46,7 @@ def ask_slurm() -> SlurmFacts:
     others = {
         "partitions": ["scontrol", "-a", "show", "partition", "-o"],
         "nodes": ["sinfo", "--all", "--noheader", "-o", "%R|%a|%D|%T|%P"],
-        "queue": ["squeue", "--all", "--me", "--noheader", "-o", "%i"],
+        "queue": ["squeue", "--all", "--me", "-o", SQUEUE_FORMAT],
         "accounts": ["sacct", "-X", "-n", "-P", "-S", "now-1hours", "--format", "JobID"],
         "association": [
             *("sacctmgr", "-nP", "show", "assoc", "where", f"user={user}"),

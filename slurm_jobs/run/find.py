@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import re
 import stat
@@ -12,11 +13,15 @@ from pathlib import Path
 from slurm_jobs.common.dataset_names import INFO_NAME
 from slurm_jobs.common.errors import FileError, InputError, PathExpansionError
 from slurm_jobs.common.path_expansion import expand_path, expand_typed
+from slurm_jobs.common.truncation import truncated
 from slurm_jobs.run.paths import RunPaths
 
 _STAMP = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")
 """What `run.create` puts after the spec's name."""
 
+
+_MAX_NAME_BYTES, _MAX_PATH_BYTES = 255, 4096
+"""NAME_MAX and PATH_MAX of Linux."""
 
 SPEC_SUFFIXES = frozenset({".yaml", ".yml"})
 """Of files that mean a spec's newest run."""
@@ -52,6 +57,13 @@ def find_run(text: str | None) -> Path:
         return _newest(runs_dir)
     text = expand_typed(text)
     path = Path(text)
+    names = [os.fsencode(part) for part in path.parts]
+    if (
+        sum(map(len, names)) + len(names) >= _MAX_PATH_BYTES
+        or max(map(len, names), default=0) > _MAX_NAME_BYTES
+    ):
+        message = f"no run `{truncated(text, 200)}`: it is longer than a file's name can be"
+        raise InputError(message)
     if text and _holds_run(path):
         return path.absolute()
     if path.suffix in SPEC_SUFFIXES and path.is_file():
@@ -119,10 +131,13 @@ def refuse_missing_place(folder: Path) -> None:
     whole = folder.absolute()
     for place in [*reversed(whole.parents), whole]:
         if place.is_symlink() and not place.exists():
-            why = f"a link to {place.readlink()}, which does not exist"
-            raise _unreadable(folder, place, why)
+            raise _unreadable(folder, place, _link_to_nowhere(place))
         if place != whole and not place.exists():
             raise _unreadable(folder, place, _MISSING)
+
+
+def _link_to_nowhere(link: Path) -> str:
+    return f"a link to {link.readlink()}, which does not exist"
 
 
 def is_missing(runs_dir: Path) -> str:
@@ -140,12 +155,19 @@ def is_missing(runs_dir: Path) -> str:
 def _refuse_away(path: Path, runs_dir: Path) -> None:
     """Raise FileError where a run is not there, and neither is the folder that would hold it.
 
+    So does a link to nowhere that has the name, or a link in the folder of runs that begins so.
     A name as `run.create` gives it was a run once. Without its `run.json`, and with no other run
     around, the file system is away; with others around, the run was removed or its name is wrong.
     """
+    is_path, was_run = len(path.parts) > 1, _STAMP.search(path.name) is not None
+    links = [path.absolute()]
+    if path.name and (not is_path or path.parent.resolve() == runs_dir.resolve()):
+        links += sorted(runs_dir.glob(f"{glob.escape(path.name)}*"))
+    dangling = next((link for link in links if link.is_symlink() and not link.exists()), None)
+    if dangling is not None:
+        raise _unreadable(path, dangling, _link_to_nowhere(dangling))
     if path.suffix in SPEC_SUFFIXES:
         return
-    is_path, was_run = len(path.parts) > 1, _STAMP.search(path.name) is not None
     folder = path.absolute() if is_path else runs_dir / path
     if is_path or was_run:
         refuse_missing_place(folder)

@@ -16,6 +16,9 @@ from slurm_jobs.common.ranges import parse_ranges
 from slurm_jobs.common.records import TaskAccounting
 from slurm_jobs.common.truncation import truncated
 
+_FIRST_COLUMN = "JOBID"
+"""Header of the first column of every table that is asked for: `%i` of squeue, JobID of sacct."""
+
 SQUEUE_FORMAT = "%i|%F|%T|%r|%V|%S|%N|%j|%o"
 """Job id (with array index), array's id, state, reason, submit, start (or expected), nodes, name,
 command: the path of the batch script, in which a `|` may stand.
@@ -24,7 +27,6 @@ The name is whole: only a width (`%.8j`) would cut it."""
 
 SACCT_FIELDS = (
     "JobID",
-    "JobName",
     "State",
     "ExitCode",
     "Submit",
@@ -39,7 +41,9 @@ SACCT_FIELDS = (
     "TimelimitRaw",
     "AllocTRES",
     "Reason",
+    "JobName",
 )
+"""The name is the last: a user may have put a `|` into it."""
 
 _ARRAY_ID = re.compile(r"(\d+)_\[([^\]]+)\](?:%\d+)?")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
@@ -66,24 +70,40 @@ def is_refusal(text: str) -> bool:
 
 
 def split_rows(text: str, num_fields: int, command: str) -> list[list[str]]:
-    """Return the fields of each line of a table; the last field may contain a `|`.
+    """Return the fields of each job in a table; the last field may contain a `|`.
 
-    Other lines, such as a banner, are left out.
+    The header, a banner above it and a site's own words below it are left out. Even a table
+    without jobs has a header, so an answer without header and jobs says nothing about any job.
 
     Raises:
-        SchedulerError: there are rows, and none has this number of fields. A command that a site
-            has replaced may ignore the format, and what it prints says nothing about any job.
+        SchedulerError: there is neither a header nor a job with this number of fields, a header of
+            another table, or below them a line that may be a job in another format. A command
+            that a site has replaced may ignore the format, or fail without an exit code.
     """
-    rows = [line.split("|", maxsplit=num_fields - 1) for line in text.splitlines() if "|" in line]
-    valid = [row for row in rows if len(row) == num_fields]
-    if rows and not valid:
-        example = truncated("|".join(rows[0]), 200)
-        message = (
-            f"`{command}` did not print the {num_fields} fields that it was asked for, but: "
-            f"{example}"
-        )
-        raise SchedulerError(message)
-    return valid
+    rows: list[list[str]] | None = None
+    for line in text.splitlines():
+        row = line.split("|", maxsplit=num_fields - 1)
+        is_header = row[0].strip().upper() == _FIRST_COLUMN
+        if is_header and line.count("|") != num_fields - 1:
+            raise _not_in_format(line, num_fields, command)
+        if len(row) == num_fields:
+            rows = [] if rows is None else rows
+            if not is_header:
+                rows.append(row)
+        elif rows is not None and ("|" in line or line.lstrip()[:1].isdigit()):
+            raise _not_in_format(line, num_fields, command)
+    if rows is None:
+        lines = [line for line in text.splitlines() if line.strip()]
+        example = next((line for line in lines if "|" in line), lines[0] if lines else "")
+        raise _not_in_format(example, num_fields, command)
+    return rows
+
+
+def _not_in_format(line: str, num_fields: int, command: str) -> SchedulerError:
+    printed = f"but: {truncated(line, 200)}" if line else "and no header: it printed nothing"
+    return SchedulerError(
+        f"`{command}` did not print the {num_fields} fields that it was asked for, {printed}"
+    )
 
 
 def parse_squeue(text: str, wanted: Mapping[str, str]) -> dict[str, TaskAccounting]:
@@ -124,8 +144,6 @@ def parse_sacct(text: str) -> list[TaskAccounting]:
     tasks: list[TaskAccounting] = []
     newest: dict[str, int] = {}
     for row in split_rows(text, len(SACCT_FIELDS), "sacct"):
-        if "|" in row[-1]:  # a job's name contains one: the fields are shifted
-            continue
         values = dict(zip(SACCT_FIELDS, row, strict=True))
         job_id, _, step = values["JobID"].partition(".")
         if not step:

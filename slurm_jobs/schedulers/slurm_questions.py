@@ -39,8 +39,9 @@ NO_ACCOUNTS = (
     "this cluster keeps no accounts (sacct is switched off): of a job that has ended Slurm tells "
     "only for some minutes; after that its records alone do"
 )
-_SQUEUE = ["squeue", "--noheader", "--all", "--states=all"]
-"""`--all`: jobs in partitions that a site hides, too."""
+_SQUEUE = ["squeue", "--all", "--states=all"]
+"""`--all`: jobs in partitions that a site hides, too. With the header, which shows that squeue has
+used the format even where there is no job."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +63,7 @@ def find(job_names: Sequence[str]) -> Mapping[str, str]:
     Raises:
         SchedulerError: squeue could not be asked.
     """
-    text = ask([*_SQUEUE, "--me", "--name", ",".join(job_names), "-o", "%F|%T|%N|%j"])
+    text = ask([*_SQUEUE, "--me", "--name", ",".join(job_names), "-o", "%i|%T|%N|%j"])
     found = _taken(text, "squeue")
     missing = [name for name in job_names if name not in found]
     if missing:
@@ -176,7 +177,7 @@ def _sacct_command(question: Question, *, details: bool) -> list[str]:
 def _sacct_of_cluster() -> list[str]:
     """Return sacct for the cluster that the other commands ask: it alone ignores SLURM_CLUSTERS."""
     clusters = os.environ.get("SLURM_CLUSTERS")
-    return ["sacct", "-n", "-P", *([f"--clusters={clusters}"] if clusters else [])]
+    return ["sacct", "-P", *([f"--clusters={clusters}"] if clusters else [])]
 
 
 def _users(question: Question) -> str:

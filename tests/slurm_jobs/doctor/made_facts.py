@@ -12,6 +12,7 @@ from slurm_jobs.common.doctor_records import (
     TorchFacts,
 )
 from slurm_jobs.doctor.model import Asked, Check, SlurmFacts, SpecFacts
+from tests.slurm_jobs.schedulers.fake_slurm import QUEUE_HEADER
 
 CONFIG = """Configuration data as of 1000000
 AccountingStorageEnforce = none
@@ -54,7 +55,7 @@ def slurm(config: str = CONFIG, *, settings: Asked | None = None, **answers: Ask
         "config": settings or Asked(text=config),
         "partitions": Asked(text=PARTITIONS),
         "nodes": Asked(text="cpu|up|2|idle|cpu*\nhigh|up|2|idle|high\n"),
-        "queue": Asked(text=""),
+        "queue": Asked(text=QUEUE_HEADER),
         "accounts": Asked(text=""),
         "association": Asked(text="lab|\n"),
     }

@@ -106,3 +106,10 @@ def test_the_controllers_clock_is_compared_within_what_a_second_allows(
     config = CONFIG.replace("as of 1000000", f"as of {stamp}")
     check = named(slurm_checks(slurm(config), spec()), "controller-clock")
     assert (check.standing, "within 0.6 s" in check.told) == (standing, True), check.told
+
+
+def test_a_squeue_that_ignores_the_format_is_a_problem() -> None:
+    foreign = Asked(text="JOBID PARTITION NAME USER ST\n7 debug words ada R\n")
+    (check,) = (c for c in slurm_checks(slurm(queue=foreign), spec()) if c.name == "squeue")
+    assert check.standing == "problem"
+    assert "did not print the 9 fields" in check.told

@@ -224,6 +224,35 @@ def test_a_link_to_a_folder_that_is_away_is_named(
             find_run(text)
 
 
+@pytest.mark.parametrize(
+    ("link", "text"),
+    [
+        ("lnk", "lnk"),
+        ("lnk", "./lnk"),
+        ("spec.yaml", "spec.yaml"),
+        (f"runs/{RUN}", RUN),
+        (f"runs/{RUN}", "words"),
+        (f"runs/{RUN}", f"runs/{RUN}"),
+        (f"runs/{RUN}", "runs/words-2025"),
+    ],
+)
+def test_a_link_to_a_run_that_is_away_is_named(
+    runs: Path, tmp_path: Path, link: str, text: str
+) -> None:
+    make(runs, "images-20250101-000000-aaaa")
+    Path(link).symlink_to("/scratch-away/r")
+    with pytest.raises(FileError, match=f"{tmp_path}/{link}: a link to /scratch-away/r, which"):
+        find_run(text)
+
+
+@pytest.mark.parametrize("text", ["a" * 5000, "runs/" + "a" * 300, "ä" * 200, "a/" * 4000])
+def test_a_name_that_no_file_can_have_is_not_printed_whole(runs: Path, text: str) -> None:
+    make(runs, "words-20250101-000000-aaaa")
+    with pytest.raises(InputError, match="no run `") as caught:
+        find_run(text)
+    assert len(str(caught.value)) < 600
+
+
 @pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.EACCES, errno.ENOTCONN])
 def test_a_folder_that_the_system_cannot_look_into_is_none_without_runs(
     runs: Path, monkeypatch: pytest.MonkeyPatch, number: int

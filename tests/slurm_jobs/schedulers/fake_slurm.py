@@ -19,6 +19,8 @@ DATABASE_DOWN = (
     "host:localhost:6819: Connection refused\n"
     "sacct: error: Problem talking to the database: Connection refused"
 )
+QUEUE_HEADER = "JOBID|ARRAY_JOB_ID|STATE|REASON|SUBMIT_TIME|START_TIME|NODELIST|NAME|COMMAND\n"
+ACCOUNT_HEADER = "|".join(SACCT_FIELDS) + "\n"
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,8 @@ def make_fake_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     folder.mkdir()
     fake = FakeSlurm(folder)
     monkeypatch.setenv("PATH", str(folder), prepend=":")
-    fake.says("squeue", "")
-    fake.says("sacct", "")
+    fake.says("squeue", QUEUE_HEADER)
+    fake.says("sacct", ACCOUNT_HEADER)
     return fake
 
 

@@ -11,6 +11,7 @@ from slurm_jobs.schedulers.slurm_questions import MAX_IDS_NAMED, accounting, fin
 from tests.slurm_jobs.schedulers.fake_slurm import (
     ACCOUNTS_OFF,
     DATABASE_DOWN,
+    QUEUE_HEADER,
     FakeSlurm,
     account_row,
     make_fake_slurm,
@@ -180,8 +181,31 @@ def test_a_program_that_is_not_there_is_named(
     assert len(answer.problems) == 2
 
 
-@pytest.mark.parametrize("text", ["\ufffd|a|b\n", "JOBID|STATE\n7|RUNNING\n"])
-def test_rows_in_another_format_say_nothing_of_any_job(slurm: FakeSlurm, text: str) -> None:
+FOREIGN_TABLE = "  JOBID PARTITION NAME  USER ST TIME NODES NODELIST(REASON)\n"
+FOREIGN_JOB = "     7 debug     words ada  R  0:10 1     cpu1\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ufffd|a|b\n",
+        "JOBID|STATE\n7|RUNNING\n",
+        FOREIGN_TABLE + FOREIGN_JOB,
+        FOREIGN_TABLE,
+        FOREIGN_JOB,
+        "Welcome to the cluster\n",
+        "slurm_load_jobs error: Unable to contact slurm controller\n",
+        "[]\n",
+        "\n",
+        "",
+        QUEUE_HEADER + FOREIGN_JOB,
+        QUEUE_HEADER + queue_row("8", "RUNNING") + "7|7|RUNNING|None|17\n",
+        queue_row("8", "RUNNING") + FOREIGN_JOB,
+    ],
+)
+def test_an_answer_that_is_not_in_the_format_says_nothing_of_any_job(
+    slurm: FakeSlurm, text: str
+) -> None:
     slurm.says("squeue", text)
     answer = query(question("7"))
     assert not answer.knows_the_living
@@ -191,8 +215,30 @@ def test_rows_in_another_format_say_nothing_of_any_job(slurm: FakeSlurm, text: s
         find(["r.a.1"])
 
 
+@pytest.mark.parametrize("text", ["", "Welcome\n", "7 words cpu COMPLETED 0:0\n", "7|COMPLETED\n"])
+def test_accounts_in_another_format_are_a_problem(slurm: FakeSlurm, text: str) -> None:
+    slurm.says("sacct", text)
+    (problem,) = query(question("7")).problems
+    assert problem.startswith("sacct: `sacct` did not print the 16 fields")
+
+
+def test_a_table_without_jobs_says_that_none_lives(slurm: FakeSlurm) -> None:
+    answer = query(question("7"))
+    assert (answer.knows_the_living, answer.problems, answer.tasks) == (True, (), {})
+    slurm.says("squeue", "JOBID|STATE|NODELIST|NAME\n")
+    assert find(["words.a.t1"]) == {}
+
+
 def test_lines_of_a_sites_own_around_the_rows_are_left_out(slurm: FakeSlurm) -> None:
-    slurm.says("squeue", "Welcome | to the cluster\n" + queue_row("1", "RUNNING"))
+    banner = "Welcome | to the cluster\n12 nodes are down today\nCLUSTER: a\n"
+    slurm.says("squeue", banner + QUEUE_HEADER + queue_row("1", "RUNNING") + "\nGood bye\n")
     assert states(["1"]) == {"1": ("squeue", "RUNNING")}
-    slurm.says("squeue", "Welcome to the cluster\n")
-    assert query(question("1")).knows_the_living
+    slurm.says("squeue", banner + queue_row("1", "RUNNING"))
+    assert states(["1"]) == {"1": ("squeue", "RUNNING")}
+
+
+def test_a_name_with_a_bar_does_not_hide_its_job_from_the_accounts(slurm: FakeSlurm) -> None:
+    jobs = {"a|b": "7"}
+    slurm.says("sacct", account_row("7", "TIMEOUT", JobName="a|b", Reason="None"))
+    (task,) = query(Question(jobs=jobs, since_unix_s=0)).tasks.values()
+    assert (task.job_name, task.state, task.reason) == ("a|b", "TIMEOUT", "")
