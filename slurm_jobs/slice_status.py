@@ -33,6 +33,7 @@ BEFORE_SUPERVISOR = (
     "its supervisor never started, so a line of `setup:` has ended the job (`exit 0`, `exec`); "
     "`logs --supervisor` shows what it printed"
 )
+STOPPED_AND_LEFT = "asked to stop, it saved, and it was not requeued; `resume` goes on from there"
 CANCELLED_UNSEEN = "an array task that was cancelled while it waited looks like this"
 """squeue forgets one within minutes, and sacct of Slurm 22.05 never hears of it."""
 CANCELLED_ELSEWHERE = "cancelled by scancel, an administrator or Slurm itself"
@@ -142,8 +143,7 @@ def _stopped_and_left(status: SliceStatus, intent: Intent, records: StageRecords
     stopped = _own_ending(status.slice_index, intent, records, "stopped")
     if status.status != "failed" or stopped is None or stopped.attempt != status.attempt:
         return status
-    reason = "asked to stop, it saved, and it was not requeued; `resume` goes on from there"
-    return replace(status, reason=reason, ending=None)
+    return replace(status, reason=STOPPED_AND_LEFT, ending=None)
 
 
 def _not_submitted(index: int, status: Status, reason: str) -> SliceStatus:
@@ -162,7 +162,8 @@ def _from_scheduler(
     if task.state in PENDING_STATES:
         return _pending(known, task)
     if task.state != "CANCELLED" and has_failed:
-        return replace(known, status="failed", ending=failed)
+        reason = _time_limit_reason(task) if task.state == "TIMEOUT" else ""
+        return replace(known, status="failed", ending=failed, reason=reason)
     is_ours = status.slice_index in intent.cancelled_slices
     if task.state == "CANCELLED" or is_ours:
         reason = "cancelled" if is_ours else CANCELLED_ELSEWHERE
@@ -172,15 +173,27 @@ def _from_scheduler(
         if status.attempt == 0:
             reason += f": {BEFORE_SUPERVISOR}"
         return replace(known, status="unknown", reason=reason)
+    return replace(known, status="failed", reason=_unrecorded_reason(task, status.attempt))
+
+
+def _unrecorded_reason(task: TaskAccounting, attempt: int) -> str:
+    """Return why a task failed of which no record says so; `attempt` is 0 before the first."""
     if _was_not_started(task) or _runner_ended(task) or _ran_out_of_memory(task):
-        reason = task.reason
-    elif status.attempt == 0:
-        reason = f"{task.state} before its supervisor started; see its log"
-        if task.state == "FAILED":
-            reason += " for what a line of `setup:` printed, or the Python that it starts"
-    else:
-        reason = f"{task.state} without a completion record"
-    return replace(known, status="failed", reason=reason)
+        return task.reason
+    if task.state == "TIMEOUT":
+        early = "" if attempt else " before its supervisor started; see its log"
+        return _time_limit_reason(task) + early
+    if attempt:
+        return f"{task.state} without a completion record"
+    reason = f"{task.state} before its supervisor started; see its log"
+    if task.state == "FAILED":
+        reason += " for what a line of `setup:` printed, or the Python that it starts"
+    return reason
+
+
+def _time_limit_reason(task: TaskAccounting) -> str:
+    limit = f" of {task.time_limit_s / 60:g} min" if task.time_limit_s else ""
+    return f"reached its time limit{limit} (resources.timeout_min)"
 
 
 def _pending(known: SliceStatus, task: TaskAccounting) -> SliceStatus:

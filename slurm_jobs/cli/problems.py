@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import shlex
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,15 +23,32 @@ from slurm_jobs.common.truncation import truncated
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_completion
 from slurm_jobs.schedulers.states import NEVER, Wait
+from slurm_jobs.slice_status import STOPPED_AND_LEFT
+from slurm_jobs.task.launch import AFTER_SIGTERM, GONE
 
 if TYPE_CHECKING:
     from slurm_jobs.reconcile import RunStatus, SliceStatus, StageStatus
 
 MAX_PROBLEMS_SHOWN = 10
-_RESUMES = re.compile(
-    r"`slurm-jobs resume (?:(?! --set )[^`])+((?: --set \S+=(?![A-Z]+[ `])[^\s`]+)+)`"
+_RESUME = re.compile(r"`slurm-jobs resume ([^`]+)`")
+"""A resume that a reason names, with what it takes."""
+_OPEN = re.compile(r"[A-Z]+")
+"""A value that the user has to choose; `FOLDER` is offered as it is, no other."""
+_IN_FILE = re.compile(r"(?:rank \d+ on \S+: \w+: )?/(?!.*: no such)")
+"""Begins the reason of a stage that refused a file, rather than a value of its config."""
+_IN_CODE = re.compile(
+    r"(?:rank \d+ on \S+: \w+: )?`run: [^`]*:|rank \d+ on \S+: "
+    r"(?:SyntaxError|IndentationError|TabError|NameError|UnboundLocalError|AttributeError|"
+    r"ImportError|ModuleNotFoundError): "
 )
-"""With what a reason says that has to be set; a value in capitals is one to be chosen."""
+"""Begins the reason of a function that cannot work as it is written."""
+_MORE_TIME = 2
+"""Factor that is offered after a stage reached its time limit."""
+_KILLED = re.compile(
+    r"^rank \d+ on \S+ (?:ended without a record|did not end within|was killed by SIG(?:TERM|KILL)|"
+    r"ended with exit code 143)"
+)
+"""What a record says of a task that its time limit ended, and that is no more than that."""
 _MORE_MEMORY = 1.5
 """Factor that is offered after a stage ran out of memory."""
 MAX_NOTES_READ = 100
@@ -198,7 +216,34 @@ def _is_barred_for_nothing(stage: StageStatus, status: RunStatus) -> bool:
 
 
 _REFUSED = "StageConfigError: "
-"""Begins the reason of a stage that cannot do what its config says."""
+"""Part of the reason of a stage that cannot do what its config says."""
+_FIX_SPEC = "fix the spec's file, or give `--set KEY=VALUE` instead of --update-spec"
+_FIX_CODE = "fix the code; the run uses a copy of it, which --update-code replaces"
+
+
+@dataclass(slots=True)
+class _Resume:
+    """Options of a resume that goes on after failures, each given once."""
+
+    settings: dict[str, str] = field(default_factory=dict)
+    again: dict[str, None] = field(default_factory=dict)
+    update: dict[str, None] = field(default_factory=dict)
+
+    def words(self) -> list[str]:
+        sets = [
+            word for key, value in self.settings.items() for word in ("--set", f"{key}={value}")
+        ]
+        again = [word for stage in self.again for word in ("--again", stage)]
+        return [*sets, *again, *sorted(self.update)]
+
+    def take(self, other: _Resume) -> None:
+        """Add what another failure needs. Shares that slices of one manifest lost add up."""
+        for key, value in other.settings.items():
+            is_sum = key.endswith("_share") and key in self.settings
+            share = min(1.0, float(self.settings[key]) + float(value)) if is_sum else 0.0
+            self.settings[key] = f"{share:.3g}" if is_sum else value
+        self.again |= other.again
+        self.update |= other.update
 
 
 def _ways_on(
@@ -211,66 +256,114 @@ def _ways_on(
     """What to type next; `resume` also where nothing failed and yet something will never start."""
     folder = shown_path(run_dir)
     paths = RunPaths(run_dir)
-    settings = _settings(run_dir, failed)
-    mends = [] if settings else _mends(run_dir, failed)
-    update = ["--update-spec"] if mends else []
-    resume = command_text("resume", folder, *settings, *update)
+    first, second = _resumes(run_dir, failed)
+    fixes = [
+        text
+        for option, text in (("--update-spec", _FIX_SPEC), ("--update-code", _FIX_CODE))
+        if option in first.update
+    ]
+    resume = command_text("resume", folder, *first.words())
+    other = command_text("resume", folder, *second.words())
+    others = [f"  or: {other}"] if other != resume else []
     for stage, part in failed[:MAX_PROBLEMS_SHOWN]:
         name = stage.stage.name
         if rank_logs(paths, name, [part]):
             where = [name, *(["--slice", str(part.slice_index)] if stage.stage.is_array else [])]
             where += ["--supervisor"] if has_explaining_log(paths, name, part) else []
-            return [f"next: {command_text('logs', folder, *where)}", *mends, f"then: {resume}"]
+            shown = command_text("logs", folder, *where)
+            return [f"next: {shown}", *fixes, f"then: {resume}", *others]
     slices = [part for stage in status.stages for part in stage.slices]
     stranded = [part for part in slices if part.status == "stranded"]
     waits = {part.wait for part in stranded}
     if failed or is_barred or "never" in waits or any("`resume`" in p.reason for p in stranded):
-        return [*mends, f"next: {resume}"]
+        return [*fixes, f"next: {resume}", *others]
     if waits & {"held", "held_by_admin"}:
         return [f"or: {resume} (cancels it, and submits it again)"]
     return []
 
 
-def _mends(run_dir: Path, failed: list[tuple[StageStatus, SliceStatus]]) -> list[str]:
-    """That the spec is to be changed first, where a stage refused what it says."""
-    shown = failed[:MAX_PROBLEMS_SHOWN]
-    if any(_REFUSED in reason_of(run_dir, stage.stage.name, part) for stage, part in shown):
-        return ["mend the spec's file, or give `--set KEY=VALUE` in the place of --update-spec"]
-    return []
-
-
-def _settings(run_dir: Path, failed: list[tuple[StageStatus, SliceStatus]]) -> list[str]:
-    """Return what has to be set in a resume, where the reasons say so; else the same comes again.
-
-    Each key is given once. Shares that slices of one manifest lost add up.
-    """
-    settings = _memory_settings(run_dir, failed)
-    for stage, part in failed[:MAX_PROBLEMS_SHOWN]:
-        for command in _RESUMES.findall(reason_of(run_dir, stage.stage.name, part)):
-            for setting in command.replace("--set", "").split():
-                key, _, value = setting.partition("=")
-                if key.endswith("_share") and key in settings:
-                    value = f"{min(1.0, float(settings[key]) + float(value)):.3g}"
-                settings[key] = value
-    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-
-
-def _memory_settings(
+def _resumes(
     run_dir: Path, failed: list[tuple[StageStatus, SliceStatus]]
-) -> dict[str, str]:
-    """Return more memory for stages that ran out of it, unless their `on_resume` raises it."""
-    names = dict.fromkeys(stage.stage.name for stage, p in failed if p.state == "OUT_OF_MEMORY")
+) -> tuple[_Resume, _Resume]:
+    """Return the resume after which the failures do not come again, and a second way, if any.
+
+    A reason that names several commands has the better one first.
+    """
+    raised = _raised_limits(run_dir, failed)
+    first, second = _Resume(settings=dict(raised)), _Resume(settings=dict(raised))
+    for stage, part in failed[:MAX_PROBLEMS_SHOWN]:
+        reason = reason_of(run_dir, stage.stage.name, part)
+        named = [_named_resume(words, stage.stage.name) for words in _RESUME.findall(reason)]
+        ways = [way for way in named if way is not None]
+        if not ways or _has_open_value(ways[0]):
+            ways.insert(0, _Resume(update=_update(run_dir, stage, part, reason)))
+        first.take(ways[0])
+        second.take(ways[-1])
+    return first, second
+
+
+def _named_resume(text: str, stage: str) -> _Resume | None:
+    """Return the options of a command that a reason names; None if it leaves open too much."""
+    resume = _Resume()
     try:
-        stages = read_json(RunPaths(run_dir).resolved_spec)["stages"] if names else {}
+        words = iter(shlex.split(text))
+    except ValueError:  # cut off
+        return None
+    for word in words:
+        if word == "--set":
+            key, _, value = next(words, "").partition("=")
+            if key.rpartition(".")[2] == "KEY" or (_OPEN.fullmatch(value) and value != "FOLDER"):
+                return None
+            resume.settings[key] = value
+        elif word == "--again":
+            again = next(words, "")
+            resume.again[stage if again == "STAGE" else again] = None
+        elif word.startswith("--update"):
+            resume.update[word] = None
+    return resume
+
+
+def _has_open_value(resume: _Resume) -> bool:
+    return any(_OPEN.fullmatch(value) for value in resume.settings.values())
+
+
+def _update(run_dir: Path, stage: StageStatus, part: SliceStatus, reason: str) -> dict[str, None]:
+    """Return what a resume must read again, by a reason that names no command."""
+    record = _record(run_dir, stage.stage.name, part)
+    text = reason if record is None else record.reason
+    is_own = ":" in stage.stage.run  # `module:function`
+    if is_own and _IN_CODE.match(text):
+        return {"--update-code": None}
+    is_refused = _REFUSED in text or (record is not None and not record.retryable)
+    if not is_refused or _IN_FILE.match(text):
+        return {}
+    return {"--update-spec": None}
+
+
+def _raised_limits(run_dir: Path, failed: list[tuple[StageStatus, SliceStatus]]) -> dict[str, str]:
+    """Return more memory or time for stages that needed it, unless their `on_resume` raises it.
+
+    A stage that saved when it was asked to stop goes on where it was, and needs no more time.
+    """
+    short = {
+        "OUT_OF_MEMORY": ("mem_gb", _MORE_MEMORY),
+        "TIMEOUT": ("timeout_min", _MORE_TIME),
+    }
+    wanted = dict.fromkeys(
+        (stage.stage.name, *short[part.state])
+        for stage, part in failed
+        if part.status == "failed" and part.state in short and part.reason != STOPPED_AND_LEFT
+    )
+    try:
+        stages = read_json(RunPaths(run_dir).resolved_spec)["stages"] if wanted else {}
     except (OSError, DamagedFileError):
         return {}
     settings = {}
-    for name in names:
+    for name, key, factor in wanted:
         stage = stages.get(name, {})
-        mem_gb = stage.get("resources", {}).get("mem_gb")
-        if mem_gb and not (stage.get("on_resume") or {}).get("raise_mem_gb"):
-            more_gb = math.ceil(mem_gb * _MORE_MEMORY)
-            settings[f"stages.{name}.resources.mem_gb"] = str(more_gb)
+        limit = stage.get("resources", {}).get(key)
+        if limit and not (stage.get("on_resume") or {}).get(f"raise_{key}"):
+            settings[f"stages.{name}.resources.{key}"] = str(math.ceil(limit * factor))
     return settings
 
 
@@ -291,7 +384,17 @@ def reason_of(run_dir: Path, stage: str, part: SliceStatus) -> str:
             rows = rows_in_progress(task_dir)
         return f"{part.reason}; {rows}" if rows else part.reason
     attempt = f"attempt {record.attempt}: " if record.attempt > 1 else ""
-    return f"{attempt}{record.reason}"
+    return f"{attempt}{_explained(part, record.reason)}"
+
+
+def _explained(part: SliceStatus, recorded: str) -> str:
+    """Return a record's reason, with what only the scheduler knows instead of a guess."""
+    if part.state in {"TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED"}:
+        recorded = recorded.removesuffix(f" {GONE}")
+    if part.state != "TIMEOUT" or not part.reason:
+        return recorded
+    detail = recorded.removeprefix(AFTER_SIGTERM)
+    return part.reason if _KILLED.search(detail) else f"{part.reason}; {detail}"
 
 
 def _record(run_dir: Path, stage: str, part: SliceStatus) -> CompletionRecord | None:

@@ -46,8 +46,9 @@ STOP_TIME_LOOK_S = 1.0
 KILL_WAIT_S = 8.0
 """How long the other ranks may take to end after one has failed."""
 POLL_S = 0.05
-AFTER_SIGTERM = "After SIGTERM from outside"
+AFTER_SIGTERM = "After SIGTERM from outside (time limit, cancel or preemption): "
 """How the reason of a failure begins that may be no fault of the stage's."""
+GONE = "(its node or its keeper is gone)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,6 +97,7 @@ class Ranks:
         is_step = self._environment.is_slurm and num_ranks > 1
         commands = [self._srun(task_dir)] if is_step else [self._keeper(task_dir)] * num_ranks
         self._processes = []
+        self._has_killed = False
         for rank, command in enumerate(commands):
             variables = self._variables(None if is_step else rank)
             self._processes.append(subprocess.Popen(command, env=variables))
@@ -112,8 +114,11 @@ class Ranks:
                 outcome="failed", exit_code=TERMINATED_EXIT_CODE, reason=PERHAPS_HALF_DONE
             )
         if self.term_signalled and end.outcome == "failed":
-            why = f"{AFTER_SIGTERM} (time limit, cancel or preemption): "
-            return dataclasses.replace(end, reason=why + end.reason)
+            reason = end.reason
+            if self._has_killed:
+                killed = f"did not end within {KILL_WAIT_S:g} s, and was killed"
+                reason = reason.replace(f"ended without a record {GONE}", killed)
+            return dataclasses.replace(end, reason=AFTER_SIGTERM + reason)
         return end
 
     def _wait(self, task_dir: Path) -> None:
@@ -136,6 +141,7 @@ class Ranks:
             if self.term_signalled and not self._environment.is_slurm and kill_at_s is None:
                 kill_at_s = time.monotonic() + KILL_WAIT_S
             if kill_at_s is not None and time.monotonic() > kill_at_s:
+                self._has_killed = True
                 self._signal_all(signal.SIGKILL)
             time.sleep(POLL_S)
 
@@ -316,7 +322,7 @@ def _missing(task_dir: Path, missing: list[int], num_ranks: int, exit_codes: lis
     node = None
     if started_path(task_dir, rank).exists():
         node = read_json(started_path(task_dir, rank))["node"]
-        reason = f"rank {rank} on {node} ended without a record (its node or its keeper is gone)"
+        reason = f"rank {rank} on {node} ended without a record {GONE}"
     else:
         own_code = exit_codes[rank] if len(exit_codes) == num_ranks else None
         reason = _unnoted(task_dir, rank, own_code, exit_codes[0])

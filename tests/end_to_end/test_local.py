@@ -202,9 +202,36 @@ stages:
     config: {hang: [0]}
 """,
     )
-    status = local.wait(local.submit("spec.yaml"))
+    run_dir = local.submit("spec.yaml")
+    status = local.wait(run_dir)
     assert stage_of(status, "a")["slices"][0]["state"] == "TIMEOUT"
     assert status["status"] == "failed"
+    shown = local.run("status", str(run_dir), check=1).stdout
+    reason = "a failed (local: TIMEOUT): reached its time limit of 0.03 min (resources.timeout_min)"
+    assert reason in shown.splitlines()
+    assert shown.endswith("--set stages.a.resources.timeout_min=1\n")
+
+
+@pytest.mark.parametrize(
+    ("body", "offered"),
+    [
+        ("    return {'x': object()}\n", " --update-code"),
+        ("    return undefined_name\n", " --update-code"),
+        ("    raise ValueError('no number')\n", ""),
+    ],
+)
+def test_the_command_that_is_offered_takes_code_as_it_is_now_where_code_was_at_fault(
+    local: Driver, body: str, offered: str
+) -> None:
+    local.write("own.py", f"def run(config, context):\n{body}")
+    spec = "name: own\ncluster: local\nstages:\n  a: {run: 'own:run'}\n"
+    local.write("spec.yaml", spec)
+    run_dir = local.submit("spec.yaml")
+    local.wait(run_dir)
+    shown = local.run("status", str(run_dir), check=1).stdout
+    *_, last = shown.splitlines()
+    assert last.startswith("then: ")
+    assert last.partition(str(run_dir.name))[2] == offered
 
 
 def test_stop_signal_before_the_limit_saves_requeues_and_goes_on(local: Driver) -> None:

@@ -12,6 +12,7 @@ from slurm_jobs.cli.problems import problem_lines
 from slurm_jobs.reconcile import RunStatus, StageStatus
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.schedulers.states import NEVER
+from slurm_jobs.slice_status import STOPPED_AND_LEFT
 from tests.slurm_jobs.cli.statuses import stage
 
 
@@ -120,7 +121,7 @@ def test_what_has_to_be_set_is_offered_where_the_run_folder_needs_quotes(
     assert problem_lines(tmp_path / name, status)[-1] == shown
 
 
-def test_a_config_that_was_refused_is_to_be_mended_before_the_same_comes_again(
+def test_a_config_that_was_refused_is_to_be_fixed_before_the_same_comes_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -128,9 +129,89 @@ def test_a_config_that_was_refused_is_to_be_mended_before_the_same_comes_again(
     status = RunStatus(
         status="failed", stages=(stage("a", ["failed"], reason=reason),), asked_unix_s=1.0
     )
-    mend, following = problem_lines(tmp_path / "run", status)[-2:]
-    assert mend.startswith("mend the spec's file")
+    fix, following = problem_lines(tmp_path / "run", status)[-2:]
+    assert fix.startswith("fix the spec's file")
     assert following == f"next: {command_text('resume', 'run', '--update-spec')}"
+
+
+REFUSED = "rank 0 on local0: StageConfigError: "
+AGAIN = "`slurm-jobs resume RUN --again prep`"
+SHARE = "--set stages.c.config.max_reject_share=0.25"
+ROOT = "--set stages.a.config.image_root=FOLDER"
+
+
+BY_SHARE = f"/m.csv: bad rows; fix these, then {AGAIN}, or `slurm-jobs resume RUN {SHARE}`"
+
+
+@pytest.mark.parametrize(
+    ("run", "reason", "ways"),
+    [
+        ("m:f", f"{REFUSED}`run: m:f`: a stage returns a dict of JSON values", ["--update-code"]),
+        ("m:f", f"{REFUSED}`run: m:f`: /u/m.py has no function `f`", ["--update-code"]),
+        ("m:f", "rank 0 on n1: NameError: name 'x' is not defined", ["--update-code"]),
+        ("m:f", "rank 0 on n1: SyntaxError: invalid syntax (m.py, line 3)", ["--update-code"]),
+        ("m:f", "rank 0 on n1: ValueError: no number", [""]),
+        ("shell", "rank 0 on n1 ended with exit code 3", [""]),
+        ("train", "rank 0 on n1: AttributeError: no attribute", [""]),
+        ("preprocess", f"{REFUSED}/d/m.csv:3: a quote is not closed", [""]),
+        ("preprocess", f"{REFUSED}/d/m.json: not valid JSON (line 1)", [""]),
+        ("preprocess", f"{REFUSED}/d/m.csv: no such manifest; give its path", ["--update-spec"]),
+        ("train", f"{REFUSED}batch_size 7 is no multiple of 2 ranks", ["--update-spec"]),
+        ("consolidate", f"{REFUSED}{BY_SHARE}", ["--again prep", SHARE]),
+        ("train", f"{REFUSED}begin with `slurm-jobs resume RUN --again STAGE`", ["--again a"]),
+        ("preprocess", f"{REFUSED}/m: `slurm-jobs resume RUN {ROOT}`", ["", ROOT]),
+    ],
+)
+def test_the_resume_that_is_offered_reads_again_what_was_at_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: str, reason: str, ways: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    failed = stage("a", ["failed"], reason=reason)
+    failed = dataclasses.replace(failed, stage=dataclasses.replace(failed.stage, run=run))
+    lines = problem_lines(tmp_path / "run", RunStatus(status="failed", stages=(failed,)))
+    resume = command_text("resume", "run")
+    offered = [line for line in lines if line.startswith(("next:", "  or:"))]
+    expected = [f"{resume} {options}".rstrip() for options in ways]
+    assert offered == [f"{word} {e}" for word, e in zip(("next:", "  or:"), expected, strict=False)]
+
+
+def test_one_resume_has_the_settings_of_all_stages_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = [f"stages.{name}.config.max_tokens=9" for name in "ab"]
+    stages = [
+        stage(name, ["failed"], reason=f"too long: `slurm-jobs resume RUN --set {setting}`")
+        for name, setting in zip("ab", settings, strict=True)
+    ]
+    stages.append(stage("c", ["failed"], reason=f"{REFUSED}batch_size 7 is no multiple of 2"))
+    status = RunStatus(status="failed", stages=tuple(stages))
+    sets = [word for setting in settings for word in ("--set", setting)]
+    shown = f"next: {command_text('resume', 'run', *sets, '--update-spec')}"
+    assert problem_lines(tmp_path / "run", status)[-1] == shown
+
+
+@pytest.mark.parametrize(
+    ("on_resume", "reason", "sets"),
+    [
+        (None, "", ["--set", "stages.a.resources.timeout_min=60"]),
+        ({"raise_timeout_min": 2.0}, "", []),
+        (None, STOPPED_AND_LEFT, []),
+    ],
+)
+def test_more_time_is_offered_after_the_limit_unless_it_was_saved_or_a_resume_raises_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_resume: object, reason: str, sets: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    paths = RunPaths(tmp_path / "run")
+    paths.resolved_spec.parent.mkdir(parents=True)
+    spec = {"stages": {"a": {"resources": {"timeout_min": 30}, "on_resume": on_resume}}}
+    paths.resolved_spec.write_text(json.dumps(spec))
+    ended = stage("a", ["failed"], state="TIMEOUT", reason=reason)
+    status = RunStatus(status="failed", stages=(ended,))
+    assert problem_lines(tmp_path / "run", status)[-1] == (
+        f"next: {command_text('resume', 'run', *sets)}"
+    )
 
 
 def test_a_value_that_a_reason_leaves_open_stands_in_no_command_that_is_offered(

@@ -39,7 +39,7 @@ def slice_task(run_dir: Path, index: int, *ends: RanksEnd, retries: int = 0) -> 
         (1, [FAILED], False),
         (1, [FAILED, FAILED], True),
         (2, [dataclasses.replace(FAILED, retryable=False)], True),
-        (0, [dataclasses.replace(FAILED, reason=f"{AFTER_SIGTERM}: it ended")], False),
+        (0, [dataclasses.replace(FAILED, reason=f"{AFTER_SIGTERM}it ended")], False),
         (0, [RanksEnd(outcome="stopped", exit_code=75)], False),
         (0, [], False),
     ],
