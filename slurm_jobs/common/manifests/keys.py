@@ -32,7 +32,8 @@ _READ: Mapping[Meaning, str] = {
         img_name""",
     "text": "text caption answer response output completion",
     "prompt": "prompt question query instruction",
-    "system": "system system_prompt system_message system_instruction system_text sys_prompt",
+    "system": """system system_prompt system_message system_instruction system_text sys
+        sys_prompt""",
     "id": "id",
     "turns": " ".join(TURN_KEYS),
 }
@@ -65,7 +66,8 @@ _WORDS: Mapping[str, str] = {
     ),
     **dict.fromkeys(["tools", "tool", "functions", "function"], "tools, which are not supported"),
     **dict.fromkeys(
-        ["chosen", "rejected", "reject", "kto"], "preference data, which is not supported"
+        ["chosen", "rejected", "reject", "kto", "preferred", "dispreferred", "desirable"],
+        _PREFERENCE := "preference data, which is not supported",
     ),
     **dict.fromkeys(
         ["reasoning", "thinking", "thoughts"], "a thought before the answer, which is not rendered"
@@ -98,6 +100,8 @@ _PICTURE_NAME = re.compile(
 _MEDIA_NAME = re.compile(
     r"\.(avi|flac|m4a|m4v|mkv|mov|mp3|mp4|mpeg|mpg|ogg|opus|wav|webm|wmv)([?#].*)?$", re.IGNORECASE
 )
+_MAX_LOOKED_AT = 100
+"""Items of a list."""
 _LONGEST_NAME = 1000
 """Characters. A text that is longer is no file's name, whatever its end."""
 
@@ -109,12 +113,37 @@ LOSS_KEYS = UNLEARNED_KEYS | _words(
 )
 """Keys of turns, in the formats of other tools, that say whether the turn is learned."""
 
+LEARNING_WORDS = _words(
+    """loss train training trainable trained masked learn learned learnable unlearn unlearned
+    supervise supervised unsupervised skip ignore ignored exclude excluded include included
+    backprop grad weight weights"""
+)
+"""Words in the name of a key that may say whether words are learned."""
+
+_CHOICES = "choices of the question"
+_BELONGS = "words that belong to the question"
 QUESTION_PARTS: Mapping[str, str] = {
-    "input": "words of the user",
-    **dict.fromkeys(["choices", "options"], "choices of the question"),
-    **dict.fromkeys(["context", "passage", "hint"], "words that belong to the question"),
+    **dict.fromkeys(["input", "inputs"], "words of the user"),
+    **dict.fromkeys(
+        ["choice", "choices", "option", "options", "candidate", "candidates"], _CHOICES
+    ),
+    **dict.fromkeys(["ending", "endings", "alternatives", "distractor", "distractors"], _CHOICES),
+    **dict.fromkeys(["opa", "opb", "opc", "opd"], _CHOICES),
+    **dict.fromkeys(["context", "contexts", "passage", "passages", "hint", "hints"], _BELONGS),
+    **dict.fromkeys(["article", "document", "documents", "story", "paragraph"], _BELONGS),
 }
-"""Keys of a row with a question and its answer, without which the answer means something else."""
+"""Words in the keys of a row with a question and its answer, without which the answer means
+something else."""
+_ANSWER_WORDS = _words("answer answers correct gold label labels target solution explanation")
+"""Words of a key about the answer, such as `multiple_choice_answer`."""
+_LETTERS = frozenset("abcdefghij0123456789")
+"""Keys of choices that have a column each: `A`, `B`, `C`, `D`."""
+
+_CHAT_PARTS = _words(
+    """instruction instructions persona personas developer context contexts passage passages
+    document documents knowledge"""
+)
+"""Words in keys next to turns that hold what the answers build on."""
 
 _MEDIA_MARK = re.compile(
     r"<(video|audio|speech|bbox|ref-object|image[ _-]?\d+|image_placeholder|image_?token|ImageHere"
@@ -169,8 +198,8 @@ def _looks_like(value: Any, names: re.Pattern[str], starts: tuple[str, ...]) -> 
         return len(value) <= _LONGEST_NAME and names.search(value) is not None
     if isinstance(value, bytes):
         return names is _PICTURE_NAME
-    if isinstance(value, list):
-        return any(_looks_like(item, names, starts) for item in value[:3])
+    if isinstance(value, list | tuple):  # a map of a table is a list of pairs
+        return any(_looks_like(item, names, starts) for item in value[:_MAX_LOOKED_AT])
     if isinstance(value, Mapping):
         held = (value.get(key) for key in ("bytes", "path", "image", "url"))
         return any(item is not None and _looks_like(item, names, starts) for item in held)
@@ -210,10 +239,11 @@ def unread_problem(key: str, value: Any, *, has_picture: bool) -> str:
     name = normal(key)
     says = _content_word(name)
     held = isinstance(value, str | bytes | list | tuple | Mapping)
-    if says and held:
+    if says and (held or (says == _PREFERENCE and yes_or_no(value) is not None)):
         return f"`{key}` holds {says}"
-    if name == "label" and isinstance(value, bool):
-        return f"`{key}` holds {_WORDS['kto']}"
+    is_text = isinstance(value, str) and value.strip().lower() in ("true", "false")
+    if name == "label" and (isinstance(value, bool) or is_text):
+        return f"`{key}` holds {_PREFERENCE}"
     if name in _METADATA or not held:
         says = "video or audio" if _looks_like_media(value) else ""
         says = says or ("a picture" if looks_like_picture(value) else "")
@@ -235,8 +265,63 @@ def is_metadata(key: str) -> bool:
 def may_hold_content(key: str) -> bool:
     """Whether a key's name alone says that it holds content that is not read."""
     name = normal(key)
-    held_apart = name == "label" or name in LOSS_KEYS or name in QUESTION_PARTS
-    return held_apart or bool(_content_word(name)) or _names_picture(name)
+    is_mark = name == "label" or name in LOSS_KEYS or has_learning_word(name)
+    return is_mark or bool(_content_word(name)) or _names_picture(name)
+
+
+def has_learning_word(name: str) -> bool:
+    """Check whether a key may say whether words are learned."""
+    return not LEARNING_WORDS.isdisjoint(normal(name).split("_"))
+
+
+def says_number(name: str) -> bool:
+    """Check whether a key counts or rates something, so that 0 and 1 are numbers."""
+    words = normal(name).split("_")
+    return words[-1] in _DESCRIBING_WORDS or words[0] in ("num", "number", "count")
+
+
+def question_part(key: str, value: Any) -> str:
+    """Return what a key holds that belongs to a question; empty if nothing."""
+    name = normal(key)
+    words = [word.rstrip("0123456789") or word for word in name.split("_")]
+    if not isinstance(value, str | list | tuple | Mapping) or says_nothing(value):
+        return ""
+    if name not in QUESTION_PARTS and (
+        not _DESCRIBING_WORDS.isdisjoint({words[0], words[-1]} - {"text"})
+        or not _ANSWER_WORDS.isdisjoint(words)
+    ):
+        return ""
+    if isinstance(value, str) and not _ARTICLES.isdisjoint(words) and not _has_blank(value):
+        return ""
+    return next((QUESTION_PARTS[word] for word in words if word in QUESTION_PARTS), "")
+
+
+def lettered_choice(row: Mapping[str, Any]) -> str:
+    """Return the first of several keys `A`, `B`, ... that hold texts; empty without several."""
+    keys = [
+        key
+        for key, value in row.items()
+        if normal(key) in _LETTERS and isinstance(value, str) and value.strip()
+    ]
+    return keys[0] if len(keys) > 1 else ""
+
+
+def is_chat_part(key: str, value: Any) -> bool:
+    """Check whether a key next to turns holds text that their answers build on."""
+    words = normal(key).split("_")
+    if _CHAT_PARTS.isdisjoint(words) or not _DESCRIBING_WORDS.isdisjoint({words[0], words[-1]}):
+        return False
+    if isinstance(value, str) and not _ARTICLES.isdisjoint(words):
+        return _has_blank(value)
+    return isinstance(value, str | list | tuple | Mapping) and not says_nothing(value)
+
+
+_ARTICLES = _words("article document story")
+"""Words of keys that hold either a text or only its name."""
+
+
+def _has_blank(text: str) -> bool:
+    return len(text.split()) > 1
 
 
 def unread_keys(value: Mapping[str, Any], read: frozenset[str]) -> Iterator[tuple[str, Any]]:
@@ -279,14 +364,30 @@ def is_learned(turn: Mapping[str, Any], role: str) -> bool:
     return learned is None or learned
 
 
+def yes_or_no(value: Any) -> bool | None:
+    """Return what a boolean, 0, 1, or a word for them says; None of anything else."""
+    if isinstance(value, str):
+        word = value.strip().lower()
+        if word in _YES or word in _NO:
+            return word in _YES
+        try:
+            value = float(word)
+        except ValueError:
+            return None
+    is_number = not isinstance(value, bytes | list | tuple | Mapping)
+    return bool(value) if is_number and value in (0, 1) else None
+
+
+_YES = _words("true yes y t on")
+_NO = _words("false no n f off")
+
+
 def _yes_or_no(key: str, value: Any) -> bool:
-    word = value.strip().lower() if isinstance(value, str) else value
-    if word in ("true", "1", "1.0", "yes", "on") or (not isinstance(word, str) and word == 1):
-        return True
-    if word in ("false", "0", "0.0", "no", "off") or (not isinstance(word, str) and word == 0):
-        return False
-    message = f"`{key}` of a turn is {shorten(value)}; allowed are true, false, 1 and 0"
-    raise BadRowError(message)
+    meaning = yes_or_no(value)
+    if meaning is None:
+        message = f"`{key}` of a turn is {shorten(value)}; allowed are true, false, 1 and 0"
+        raise BadRowError(message)
+    return meaning
 
 
 def foreign_mark(text: str, *, has_images: bool) -> str:

@@ -32,6 +32,8 @@ class Content:
     """The content of the image's file, where the manifest holds it."""
     problem: str = ""
     """Why a picture that the manifest holds as text cannot be used."""
+    index: int | None = None
+    """Number of the listed image, counted from 0, for which an image without a name stands."""
 
     def __post_init__(self) -> None:
         """Decode a picture that is in the place of a path."""

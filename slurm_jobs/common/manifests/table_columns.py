@@ -27,10 +27,17 @@ def unread_names(names: Sequence[str], looked_at: Sequence[str], options: RowOpt
 
 
 def _may_hold_content(kind: pa.DataType) -> bool:
-    """Whether values of a type can be a text or bytes, or have such within."""
+    """Check whether values of a type may be texts or bytes, or have such within.
+
+    Only numbers, booleans and times cannot: further types (dictionaries, views, maps) may.
+    """
+    types = pa.types
     if isinstance(kind, pa.BaseExtensionType):
-        kind = kind.storage_type
+        return _may_hold_content(kind.storage_type)
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
+        return _may_hold_content(kind.value_type)
     if kind.num_fields:
         return any(_may_hold_content(kind.field(index).type) for index in range(kind.num_fields))
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    return bool(is_text or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+    is_number = types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind)
+    is_number = is_number or types.is_decimal(kind) or types.is_null(kind)
+    return not (is_number or types.is_temporal(kind))

@@ -12,11 +12,15 @@ from slurm_jobs.common.manifests.keys import (
     LOSS_KEYS,
     SPELLINGS,
     BadRowError,
+    has_learning_word,
+    is_chat_part,
     is_empty,
     is_learned,
     normal,
+    says_number,
     shorten,
     unread_keys,
+    yes_or_no,
 )
 from slurm_jobs.common.manifests.rows import Content, Message
 
@@ -38,15 +42,13 @@ _NAME_KEYS = (
 """Of an image that is a mapping."""
 _DATA_KEYS = ("bytes", "base64", "b64", "data")
 """Of an image that is a mapping: its content, in JSON as base64."""
+_INDEX_KEYS = frozenset(
+    {"index", "idx", *(f"{name}_{end}" for name in ("image", "img") for end in ("index", "idx"))}
+)
+"""Of an image in a content list: which of the row's images it is, counted from 0."""
 _ITEM_KEYS = frozenset({"type", "text", *_DATA_KEYS, *_NAME_KEYS, *LOSS_KEYS})
 _KINDS = {"image_url": "image", "input_image": "image", "input_text": "text", "output_text": "text"}
 """Types of content items by OpenAI's names."""
-_LEARNING_WORDS = frozenset(
-    {
-        *("loss", "train", "training", "trainable", "trained", "masked", "learn", "learned"),
-        *("supervise", "supervised", "skip", "ignore", "ignored", "exclude", "excluded"),
-    }
-)
 
 
 def image_of(item: Any) -> Content:
@@ -179,9 +181,22 @@ def _without(wanted: tuple[str, str]) -> str:
 def _check_keys(turn: Mapping[str, Any], read: frozenset[str]) -> list[str]:
     """Keys of a turn that are not read; raises BadRowError if one of them means something."""
     ignored = []
-    for key, _ in unread_keys(turn, read):
-        if not _LEARNING_WORDS.isdisjoint(normal(key).split("_")):
+    for key, value in unread_keys(turn, read):
+        if has_learning_word(key):
             message = f"`{key}` of a turn is not supported; write `loss: false` for a whole turn"
+            raise BadRowError(message)
+        is_flag = yes_or_no(value) is not None and normal(key) != "mask"
+        if is_flag and not says_number(key):
+            message = (
+                f"`{key}` of a turn is {shorten(value)}, and may say whether it is learned; write "
+                f"`loss`, or set `columns: {{ignore: [{key}]}}`"
+            )
+            raise BadRowError(message)
+        if is_chat_part(key, value):
+            message = (
+                f"`{key}` of a turn holds words that are not read; write them into its text, or "
+                f"set `columns: {{ignore: [{key}]}}` to leave them out"
+            )
             raise BadRowError(message)
         ignored.append(key)
     return ignored
@@ -199,9 +214,12 @@ def _read_content(
     ignored: list[str] = []
     for item in content:
         items += _read_item(item)
-        read = _ITEM_KEYS | {"source"} if isinstance(item.get("source"), Mapping) else _ITEM_KEYS
-        unread = unread_keys({k: v for k, v in item.items() if k not in ignore}, read)
-        ignored += [key for key, _ in unread]
+        given = {k: v for k, v in item.items() if k not in ignore}
+        if _kind(item) == "text":
+            ignored += _check_keys(given, _ITEM_KEYS)
+        else:
+            read = {"source"} if isinstance(item.get("source"), Mapping) else set()
+            ignored += [key for key, _ in unread_keys(given, _ITEM_KEYS | _INDEX_KEYS | read)]
     return tuple(items), ignored
 
 
@@ -229,9 +247,24 @@ def _read_item(item: Any) -> list[Content]:
         is_read = isinstance(item.get("source"), Mapping)
         others = ("text",) if is_read else ("text", "source")
         _check_item(item, kind, [key for key in others if not is_empty(item.get(key))])
-        return [image_of(item)]
+        image = image_of(item)
+        return [replace(image, index=_index(item))] if is_open(image) else [image]
     message = f"content item of type {shorten(kind)}; allowed are `text` (with `text`) and `image`"
     raise BadRowError(message)
+
+
+def _index(item: Mapping[str, Any]) -> int | None:
+    """The number of the listed image that an item stands for; None if it says none."""
+    given = {k: v for k, v in item.items() if normal(k) in _INDEX_KEYS and not is_empty(v)}
+    for key, value in given.items():
+        is_whole = isinstance(value, int | float) and float(value).is_integer()
+        if isinstance(value, bool) or not is_whole:
+            message = f"`{key}` of an image is {shorten(value)}, expected a number from 0"
+            raise BadRowError(message)
+    if len(set(given.values())) > 1:
+        message = f"an image with several numbers: {shorten(given)}"
+        raise BadRowError(message)
+    return next((int(value) for value in given.values()), None)
 
 
 def _kind(item: Mapping[str, Any]) -> Any:
@@ -271,10 +304,16 @@ def fill_images(messages: list[Message], listed: Sequence[Content]) -> tuple[Mes
         raise BadRowError(message)
     if listed and not any(item.kind == "image" for item in items):
         return _images_first(messages, listed)
-    if num_open != len(listed):
-        message = f"{num_open} places for images, {len(listed)} images listed"
+    indices = [item.index for item in items if is_open(item) and item.index is not None]
+    if indices:
+        waiting = iter(_by_index(indices, listed, num_open=num_open))
+    elif num_open != len(listed):
+        places = "1 place" if num_open == 1 else f"{num_open} places"
+        images = "1 image" if len(listed) == 1 else f"{len(listed)} images"
+        message = f"the text has {places} for images, and the row lists {images}"
         raise BadRowError(message)
-    waiting = iter(listed)
+    else:
+        waiting = iter(listed)
     return tuple(
         replace(
             message,
@@ -282,6 +321,22 @@ def fill_images(messages: list[Message], listed: Sequence[Content]) -> tuple[Mes
         )
         for message in messages
     )
+
+
+def _by_index(indices: Sequence[int], listed: Sequence[Content], *, num_open: int) -> list[Content]:
+    """The listed images in the order of the places that give their numbers."""
+    if len(indices) != num_open:
+        message = f"{len(indices)} of {num_open} places for images have an `index`, expected all"
+        raise BadRowError(message)
+    wrong = next((index for index in indices if not 0 <= index < len(listed)), None)
+    if wrong is not None:
+        message = f"`index` of an image is {wrong}, but {len(listed)} are listed, counted from 0"
+        raise BadRowError(message)
+    unused = next((index for index in range(len(listed)) if index not in indices), None)
+    if unused is not None:
+        message = f"no place for an image has the `index` {unused} of {len(listed)} listed images"
+        raise BadRowError(message)
+    return [listed[index] for index in indices]
 
 
 def _images_first(messages: list[Message], listed: Sequence[Content]) -> tuple[Message, ...]:

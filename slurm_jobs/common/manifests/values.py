@@ -22,13 +22,18 @@ from slurm_jobs.common.manifests.keys import (
     BadRowError,
     Meaning,
     foreign_mark,
+    has_learning_word,
+    is_chat_part,
     is_empty,
     is_metadata,
+    lettered_choice,
     looks_like_picture,
     normal,
+    question_part,
     says_nothing,
     shorten,
     unread_problem,
+    yes_or_no,
 )
 from slurm_jobs.common.manifests.rows import (
     Content,
@@ -59,6 +64,15 @@ _MAPPED: tuple[tuple[str, Meaning], ...] = (
 )
 """Keys of the config `columns`, and what the columns that they name hold."""
 _WEB = ("http://", "https://")
+_KINDS: Mapping[type, str] = {
+    list: "a list",
+    str: "a text",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    type(None): "null",
+}
+"""Names of JSON's values that are no object."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,7 +119,16 @@ class RowOptions:
 
     def looks_at(self, key: str) -> bool:
         """Whether the values of a column are needed: to be read, or to see if it holds content."""
-        return self.reads(key) or not self.ignores(key)
+        return self.reads(key) or key not in self.columns.ignore
+
+    def replaced_by(self, key: str) -> tuple[str, str] | None:
+        """The key of `columns`, and the column it names, that is read instead of this one."""
+        name = "image" if normal(key) in FILE_NAMES else SPELLINGS.get(normal(key))
+        option = next((option for option, meaning in _MAPPED if meaning == name), None)
+        column = getattr(self.columns, option) if option else None
+        if option is None or column in (None, key) or key in self.columns.ignore:
+            return None
+        return None if self.meaning(key) is not None else (option, column)
 
     def wrong_columns(self, names: Sequence[str]) -> str:
         """What is wrong with the columns of a table or CSV; empty if samples can be made of them.
@@ -169,7 +192,10 @@ def read_row(
         unread: columns whose values were not looked at.
     """
     if not isinstance(value, Mapping):
-        problem = f"a {type(value).__name__}, expected a mapping with `messages` or the like"
+        problem = (
+            f"the row is {_KINDS.get(type(value), type(value).__name__)}, expected an object with "
+            "keys such as `messages`, or `image` and `text`"
+        )
         return bad_row(origin, problem)
     row = _read(origin, value, options, unread)
     if options.columns == KNOWN_COLUMNS:
@@ -183,6 +209,7 @@ def _read(
     row = _Row(value, options)
     source = ""
     try:
+        row.check_replaced()
         pictures = row.pictures()
         source = row.source(pictures)
         messages = row.messages(pictures)
@@ -265,18 +292,91 @@ class _Row:
         order = [key for name in TURN_KEYS for key in turns if normal(key) == name] or list(turns)
         key = next((key for key in order if not is_empty(turns[key])), None)
         key = key or next((key for key in order if turns[key] is not None), None)
-        if key is not None:
+        if key is not None and not self._is_answer(key):
             self._ignore("text", "prompt")
             self.ignored += [k for k in order if k != key and not is_empty(turns[k])]
-            return self._conversation(normal(key), turns[key], pictures)
+            messages = self._conversation(normal(key), turns[key], pictures)
+            self._check_chat_parts(messages)
+            return messages
         answers = self._held.get("text", {})
         if not answers:
             raise BadRowError(self._no_turns(is_null=bool(turns)))
+        self._ignore("turns")
         return self._answer(answers, pictures)
+
+    def _is_answer(self, turns: str) -> bool:
+        """Check whether `columns` names the answer of a row that has turns, too.
+
+        Raises:
+            BadRowError: it names the turns as well, or the question without the answer.
+        """
+        columns = self._options.columns
+        if is_empty(self._value[turns]):
+            return False
+        text = columns.text
+        if text is not None and columns.messages is None:
+            if not is_empty(self._value.get(text)):
+                return True
+            message = (
+                f"`{text}`, which `columns.text` names, is empty, but `{turns}` holds turns; set "
+                f"`columns: {{messages: {turns}}}` to read them, or "
+                f"`columns: {{ignore: [{turns}]}}` to leave them out"
+            )
+            raise BadRowError(message)
+        for option in ("text", "prompt"):
+            column = getattr(columns, option)
+            if column is not None and not is_empty(self._value.get(column)):
+                remedy = f"set `columns: {{ignore: [{turns}]}}`"
+                remedy = "take `columns.messages` out" if columns.messages else remedy
+                message = (
+                    f"`{turns}` holds turns, and `{column}`, which `columns.{option}` names, is "
+                    f"no part of them; {remedy}, or take `columns.{option}` out"
+                )
+                raise BadRowError(message)
+        return False
+
+    def check_replaced(self) -> None:
+        """Refuse a row whose column that the config names is empty, and another is not.
+
+        Raises:
+            BadRowError: there is such a column.
+        """
+        has_turns = not all(map(is_empty, self._held.get("turns", {}).values()))
+        for key, value in self._value.items():
+            pair = self._options.replaced_by(key) if isinstance(key, str) else None
+            if pair is None or says_nothing(value) or (isinstance(value, str) and value.isspace()):
+                continue
+            option, column = pair
+            if normal(key) in FILE_NAMES and not looks_like_picture(value):
+                continue
+            if says_nothing(self._value.get(column)) and not (
+                has_turns and option in ("text", "prompt")
+            ):
+                message = (
+                    f"`{column}`, which `columns.{option}` names, is empty, but `{key}` is not; "
+                    f"set `columns: {{ignore: [{key}]}}` to leave it out"
+                )
+                raise BadRowError(message)
+
+    def _check_chat_parts(self, messages: Iterable[Message]) -> None:
+        """Refuse words next to turns that the turns do not repeat, such as `instruction`."""
+        said = " ".join(" ".join(message.text.split()) for message in messages)
+        for key, value in {**self._held.get("prompt", {}), **self._others}.items():
+            if is_chat_part(key, value) and not all(text in said for text in _texts(value)):
+                message = (
+                    f"`{key}` holds words that the turns do not have, which are not read; write "
+                    f"them into the turns, or set `columns: {{ignore: [{key}]}}` to leave them out"
+                )
+                raise BadRowError(message)
 
     def _no_turns(self, *, is_null: bool) -> str:
         if is_null:
             return "no turns: the cell is null"
+        if {"images", "annotations"} <= self._value.keys():
+            return (
+                "a file of COCO's annotations, which holds no captions with names of pictures; "
+                "write a list of rows with `image` and `text`"
+            )
         keys = shorten([key for key in self._value if isinstance(key, str)])
         for key, value in self._value.items():
             first = value[0] if isinstance(value, list) and value else None
@@ -354,9 +454,10 @@ class _Row:
         return BadRowError(problem)
 
     def _check_question_parts(self, question: str) -> None:
+        letter = lettered_choice(self._others) if question else ""
         for key, value in self._others.items():
-            part = QUESTION_PARTS.get(normal(key))
-            if part is None or says_nothing(value) or not (question or normal(key) == "input"):
+            part = QUESTION_PARTS["choices"] if key == letter else question_part(key, value)
+            if not part or not (question or normal(key) in ("input", "inputs")):
                 continue
             remedy = (
                 "write them into the column of the question"
@@ -418,12 +519,24 @@ class _Row:
     def _check_loss(self, key: str, value: Any) -> None:
         """Refuse a mark of a whole row by which nothing, or only a part of it, is learned."""
         name = normal(key)
-        words = ("true", "1") if name in UNLEARNED_KEYS else ("false", "0", "0.0", "no")
-        is_part = isinstance(value, list | Mapping)
-        if name in LOSS_KEYS and (is_part or str(value).strip().lower() in words):
+        says = yes_or_no(value)
+        if name in LOSS_KEYS:
+            is_mark = says is None or says == (name in UNLEARNED_KEYS)
+        else:
+            is_weight = isinstance(value, int | float) and "weight" in name
+            is_list = isinstance(value, list | tuple | Mapping)
+            is_mark = has_learning_word(name) and (says is not None or is_list or is_weight)
+        if is_mark:
             message = (
                 f"`{key}` of a whole row is not supported; write `loss: false` into the turns that "
                 f"are not learned, or set `columns: {{ignore: [{key}]}}` to learn all answers"
+            )
+            raise BadRowError(message)
+        texts = map(normal, self._held.get("text", {}))
+        if name == "label" and says is not None and "completion" in texts:
+            message = (
+                f"`{key}` next to `completion` is preference data, which is not supported; set "
+                f"`columns: {{ignore: [{key}]}}` to leave it out"
             )
             raise BadRowError(message)
 
@@ -433,6 +546,18 @@ _NAMES: Mapping[Meaning, str] = {
     "prompt": "user's words",
     "system": "system message",
 }
+
+
+def _texts(value: Any) -> list[str]:
+    """All texts within a value, without line breaks."""
+    if isinstance(value, str):
+        return [" ".join(value.split())]
+    values = value.values() if isinstance(value, Mapping) else value
+    return [
+        text
+        for item in (values if isinstance(value, list | tuple | Mapping) else ())
+        for text in _texts(item)
+    ]
 
 
 def _images(listed: Any) -> list[Content]:

@@ -190,7 +190,7 @@ def test_llava_conversations_are_read(tmp_path: Path) -> None:
         ({"messages": [ANSWER, {"role": "user"}]}, "without `role` and `content`"),
         (
             {"messages": [{"role": "user", "content": "<image>"}, ANSWER]},
-            "1 places for images, 0 images listed",
+            "the text has 1 place for images, and the row lists 0 images",
         ),
         ({"messages": [{"role": "user", "content": [{"type": "video"}]}, ANSWER]}, "'video'"),
     ],

@@ -16,6 +16,8 @@ import pytest
 from pipeline.preprocess.manifest import read_manifest
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.manifests.rows import ManifestRow
+from slurm_jobs.common.manifests.table_columns import looked_at
+from slurm_jobs.common.manifests.values import RowOptions
 from slurm_jobs.common.stage_config.preprocess import Columns
 
 Row = Mapping[str, Any]
@@ -68,6 +70,8 @@ def chat(*turns: Row, **others: Any) -> dict[str, Any]:
 QUESTION = {"role": "user", "content": "How many?"}
 ANSWER = {"role": "assistant", "content": "Two."}
 LLAVA = [{"from": "human", "value": "<image>\nHow many?"}, {"from": "gpt", "value": "Two."}]
+PIXELS = b"\x89PNG\r\n\x1a\n" + bytes(60)
+BASE64 = base64.b64encode(PIXELS).decode()
 ASKED = [("user", "[p.png]|How many?"), ("assistant", "Two.")]
 
 
@@ -92,6 +96,8 @@ ASKED = [("user", "[p.png]|How many?"), ("assistant", "Two.")]
         {"has_loss": False},
         {"is_masked": True},
         {"ignore_loss": "true"},
+        {"weight": "0.00"},
+        {"train": "N"},
     ],
 )
 def test_a_turn_that_is_marked_is_not_learned(tmp_path: Path, write: Write, mark: Row) -> None:
@@ -129,6 +135,15 @@ def test_a_turn_that_is_marked_to_be_learned_is(tmp_path: Path, mark: Row) -> No
         ([QUESTION, {**ANSWER, "skip": True}], "`skip` of a turn is not supported"),
         ([QUESTION, {**ANSWER, "ignore": 1}], "`ignore` of a turn is not supported"),
         ([QUESTION, {**ANSWER, "supervised": False}], "`supervised` of a turn is not supported"),
+        ([QUESTION, {**ANSWER, "weights": 0}], "`weights` of a turn is not supported"),
+        ([QUESTION, {**ANSWER, "learnable": False}], "`learnable` of a turn is not supported"),
+        ([QUESTION, {**ANSWER, "unlearned": True}], "`unlearned` of a turn is not supported"),
+        ([QUESTION, {**ANSWER, "backprop": False}], "`backprop` of a turn is not supported"),
+        ([QUESTION, {**ANSWER, "requires_grad": False}], "`requires_grad` of a turn is not"),
+        ([QUESTION, {**ANSWER, "include": False}], "`include` of a turn is not supported"),
+        ([QUESTION, {**ANSWER, "is_mask": 1}], "`is_mask` of a turn is 1, and may say whether"),
+        ([QUESTION, {**ANSWER, "label": 0}], "`label` of a turn is 0, and may say whether it is"),
+        ([QUESTION, {**ANSWER, "keep": "false"}], "`keep` of a turn is 'false', and may say"),
         (
             [
                 QUESTION,
@@ -168,12 +183,31 @@ def test_a_mark_that_cannot_be_honoured_rejects_the_row(
         ({"rejected_response": "No."}, "`rejected_response` holds preference"),
         ({"chosen": [ANSWER]}, "`chosen` holds preference"),
         ({"kto_tag": "x"}, "`kto_tag` holds preference"),
+        ({"kto_tag": False}, "`kto_tag` holds preference"),
+        ({"rejected": True}, "`rejected` holds preference"),
+        ({"is_rejected": True}, "`is_rejected` holds preference"),
+        ({"chosen": False}, "`chosen` holds preference"),
         ({"label": False}, "`label` holds preference"),
+        ({"label": "False"}, "`label` holds preference"),
         ({"reasoning_content": "Hm."}, "`reasoning_content` holds a thought"),
         ({"chat_template_kwargs": {"max_pixels": 9}}, "`chat_template_kwargs` holds settings"),
         ({"loss": False}, "`loss` of a whole row is not supported"),
         ({"weight": "0"}, "`weight` of a whole row is not supported"),
         ({"loss_mask": [0, 1]}, "`loss_mask` of a whole row is not supported"),
+        ({"loss": "off"}, "`loss` of a whole row is not supported"),
+        ({"train": "N"}, "`train` of a whole row is not supported"),
+        ({"train": "maybe"}, "`train` of a whole row is not supported"),
+        ({"weight": "0.00"}, "`weight` of a whole row is not supported"),
+        ({"weight": 0.3}, "`weight` of a whole row is not supported"),
+        ({"sample_weight": 0.3}, "`sample_weight` of a whole row is not supported"),
+        ({"masked": "yes"}, "`masked` of a whole row is not supported"),
+        ({"learnable": False}, "`learnable` of a whole row is not supported"),
+        ({"exclude": 1}, "`exclude` of a whole row is not supported"),
+        ({"instruction": "Be brief."}, "`instruction` holds words that the turns do not have"),
+        ({"persona": "A pirate."}, "`persona` holds words that the turns do not have"),
+        ({"developer": "Be brief."}, "`developer` holds words that the turns do not have"),
+        ({"documents": ["It rains."]}, "`documents` holds words that the turns do not have"),
+        ({"context": "It rains."}, "`context` holds words that the turns do not have"),
         ({"photo": "p.png"}, "`photo` names a picture"),
         ({"image_1": "p.png"}, "`image_1` names a picture"),
         ({"pixel_values": "AAAA"}, "`pixel_values` names a picture"),
@@ -219,6 +253,8 @@ def test_a_caption_without_an_image_is_rejected_by_the_key_that_holds_other_cont
         ({"images": ["p.png"]}, "`images` names a picture"),
         ({"image": "p.png"}, "`image` names a picture"),
         ({"audio": {"id": "x"}}, "`audio` holds audio"),
+        ({"chosen": True}, "`chosen` holds preference"),
+        ({"context": "It rains."}, "`context` of a turn holds words that are not read"),
         ({"attachment": "p.png"}, "`attachment` names a picture"),
     ],
 )
@@ -263,15 +299,18 @@ def test_a_mark_for_media_that_are_not_read_rejects_the_row(
 
 @pytest.mark.parametrize("write", MAPPINGS)
 def test_unknown_keys_are_named_and_metadata_is_not(tmp_path: Path, write: Write) -> None:
-    turns = [QUESTION, {**ANSWER, "mood": "glad", "id": "t1"}]
-    row = one(write(tmp_path, chat(*turns, difficulty="hard", source="coco", score=3, void="")))
+    turns = [QUESTION, {**ANSWER, "mood": "glad", "id": "t1", "turn_id": 0, "num_words": 1}]
+    others = {"difficulty": "hard", "score": 3, "is_safe": True, "instruction": "How\nmany?"}
+    row = one(write(tmp_path, chat(*turns, **others, source="coco", void="", document_id="d1")))
     assert row.problem == ""
-    assert set(row.ignored) == {"messages[].mood", "difficulty", "score"}
+    assert set(row.ignored) == {
+        *("messages[].mood", "messages[].num_words", "document_id", *others)
+    }
 
 
 @pytest.mark.parametrize("write", MAPPINGS)
 @pytest.mark.parametrize(
-    "key", ["system", "system_prompt", "System Prompt", "systemPrompt", "system_message"]
+    "key", ["system", "system_prompt", "System Prompt", "systemPrompt", "system_message", "sys"]
 )
 def test_a_rows_system_message_comes_first(tmp_path: Path, write: Write, key: str) -> None:
     row = one(write(tmp_path, chat(**{key: "Be brief."})))
@@ -392,6 +431,130 @@ def test_columns_name_the_conversation(tmp_path: Path, write: Write) -> None:
     assert said(row) == ASKED
 
 
+@pytest.mark.parametrize("write", MAPPINGS)
+def test_the_answer_that_columns_names_is_read_where_a_row_has_turns_too(
+    tmp_path: Path, write: Write
+) -> None:
+    path = write(tmp_path, chat(image="p.png", caption="A cat.", wish="What?", conversations=LLAVA))
+    row = one(path, columns=Columns(text="caption", prompt="wish"))
+    assert said(row) == [("user", "[p.png]|What?"), ("assistant", "A cat.")]
+    assert row.ignored == ("messages", "conversations")
+    ignoring = Columns(text="caption", prompt="wish", ignore=("messages", "conversations"))
+    assert (said(one(path, columns=ignoring)), one(path, columns=ignoring).ignored) == (
+        said(row),
+        (),
+    )
+
+
+@pytest.mark.parametrize("write", MAPPINGS)
+@pytest.mark.parametrize(
+    ("row", "columns", "problem"),
+    [
+        (chat(caption=None), {"text": "caption"}, "`caption`, which `columns.text` names, is empt"),
+        (chat(wish="What?"), {"prompt": "wish"}, "set `columns: {ignore: [messages]}`, or take"),
+        (
+            chat(caption="A cat."),
+            {"text": "caption", "messages": "messages"},
+            "take `columns.messages` out, or take `columns.text` out",
+        ),
+        (
+            chat(image="p.png", photo=None),
+            {"image": "photo"},
+            "`photo`, which `columns.image` names, is empty, but `image` is not; set `columns: {ig",
+        ),
+        (
+            chat(image={"path": "p.png", "bytes": None}, photo=None),
+            {"image": "photo"},
+            "but `image` is not",
+        ),
+        (chat(file_name="p.png", photo=None), {"image": "photo"}, "but `file_name` is not"),
+        (
+            {"image": "p.png", "wish": None, "question": "What?", "answer": "A cat."},
+            {"prompt": "wish"},
+            "`wish`, which `columns.prompt` names, is empty, but `question` is not",
+        ),
+        (chat(tone=None, system="Be brief."), {"system": "tone"}, "but `system` is not"),
+        (chat(image=None, photo=None), {"image": "photo"}, ""),
+        (chat(image="p.png", photo="q.png"), {"image": "photo"}, ""),
+        (chat(image="p.png", photo=None), {"image": "photo", "ignore": ("image",)}, ""),
+    ],
+)
+def test_a_column_that_columns_replaces_is_not_dropped_where_the_named_one_is_empty(
+    tmp_path: Path, write: Write, row: Row, columns: dict[str, Any], problem: str
+) -> None:
+    read = one(write(tmp_path, row), columns=Columns(**columns))
+    assert problem in read.problem
+    assert bool(read.problem) == bool(problem)
+
+
+TYPED = {"role": "assistant", "content": [{"type": "text", "text": "Two."}]}
+
+
+def numbered(*indices: Any, key: str = "index") -> Row:
+    images = [{key: index, "type": "image", "text": None} for index in indices]
+    return {"role": "user", "content": [*images, {key: None, "type": "text", "text": "Which?"}]}
+
+
+@pytest.mark.parametrize("write", MAPPINGS)
+@pytest.mark.parametrize(
+    ("turns", "shown"),
+    [
+        ([numbered(1, 0), TYPED], ["b.jpg", "a.jpg"]),
+        ([numbered(0, 1), TYPED], ["a.jpg", "b.jpg"]),
+        ([numbered(1), TYPED, numbered(0, 1), TYPED], ["b.jpg", "a.jpg", "b.jpg"]),
+        ([numbered(1.0, 0.0), TYPED], ["b.jpg", "a.jpg"]),
+        ([numbered(1, 2), TYPED], "`index` of an image is 2, but 2 are listed, counted from 0"),
+        ([numbered(-1, 0), TYPED], "`index` of an image is -1"),
+        ([numbered(1, 1), TYPED], "no place for an image has the `index` 0 of 2 listed"),
+        ([numbered(1, None), TYPED], "1 of 2 places for images have an `index`, expected all"),
+        ([numbered("1", "0"), TYPED], "of an image is '1', expected a number from 0"),
+    ],
+)
+def test_an_image_item_with_an_index_shows_that_image_of_the_row(
+    tmp_path: Path, write: Write, turns: list[Row], shown: list[str] | str
+) -> None:
+    row = one(write(tmp_path, chat(*turns, images=["a.jpg", "b.jpg"])))
+    if isinstance(shown, str):
+        assert shown in row.problem
+    else:
+        assert (row.problem, [image.value for image in row.images]) == ("", shown)
+
+
+@pytest.mark.parametrize("key", ["index", "image_index", "imageIndex", "idx", "img_idx"])
+def test_the_index_of_an_image_has_several_names(tmp_path: Path, key: str) -> None:
+    row = one(as_lines(tmp_path, chat(numbered(1, 0, key=key), ANSWER, images=["a.jpg", "b.jpg"])))
+    assert ([image.value for image in row.images], row.ignored) == (["b.jpg", "a.jpg"], ())
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array(["p.png"]).dictionary_encode(),
+        pa.array(["p.png"], pa.large_string()),
+        pa.array(["p.png"], pa.string_view()),
+        pa.array([PIXELS], pa.binary_view()),
+        pa.array([PIXELS], pa.binary(len(PIXELS))),
+        pa.array([[("front", "p.png")]], pa.map_(pa.string(), pa.string())),
+        pa.array([["p.png"]], pa.list_(pa.string(), 1)),
+        pa.array([[None, None, None, "p.png"]]),
+    ],
+    ids=lambda values: str(values.type)[:12],
+)
+@pytest.mark.parametrize("is_arrow", [False, True])
+def test_a_picture_in_a_column_of_any_type_is_seen(
+    tmp_path: Path, values: pa.Array, *, is_arrow: bool
+) -> None:
+    table = pa.table({"messages": [[QUESTION, ANSWER]], "scan": values, "width": [3]})
+    if is_arrow:
+        assert looked_at(table.schema, RowOptions()) == ["messages", "scan"]
+        return
+    try:
+        pq.write_table(table, tmp_path / "m.parquet")
+    except pa.ArrowException:
+        pytest.skip("this pyarrow writes no such column to Parquet")
+    assert "`scan` names a picture" in one(tmp_path / "m.parquet").problem
+
+
 @pytest.mark.parametrize("write", [as_parquet, as_csv])
 def test_a_column_that_does_not_exist_is_refused_with_those_that_do(
     tmp_path: Path, write: Write
@@ -495,6 +658,24 @@ def test_rows_of_other_tools_with_images_are_read(tmp_path: Path) -> None:
         ({"image": "p.png", "input": "How many?", "output": "2"}, "set `columns: {prompt: input}`"),
         ({"question": "Which?", "options": "A. 1 B. 2", "answer": "A"}, "`options` holds choices"),
         ({"question": "Who?", "context": "Ann sings.", "answer": "Ann"}, "`context` holds words"),
+        ({"question": "Q?", "A": "x", "B": "y", "C": "", "answer": "B"}, "`A` holds choices"),
+        ({"question": "Q?", "option_a": "x", "answer": "B"}, "`option_a` holds choices"),
+        ({"question": "Q?", "choiceA": "x", "answer": "B"}, "`choiceA` holds choices"),
+        ({"question": "Q?", "option1": "x", "answer": "B"}, "`option1` holds choices"),
+        ({"question": "Q?", "opa": "x", "answer": "B"}, "`opa` holds choices"),
+        ({"question": "Q?", "candidates": "['x']", "answer": "B"}, "`candidates` holds choices"),
+        ({"question": "Q?", "multiple_choices": "x", "answer": "B"}, "`multiple_choices` holds"),
+        ({"question": "Q?", "ending0": "x", "answer": "B"}, "`ending0` holds choices"),
+        ({"question": "Q?", "article": "It rains.", "answer": "B"}, "`article` holds words"),
+        ({"question": "Q?", "document": "It rains.", "answer": "B"}, "`document` holds words"),
+        ({"question": "Q?", "story": "It rains.", "answer": "B"}, "`story` holds words"),
+        ({"question": "Q?", "inputs": "x", "answer": "B"}, "`inputs` holds words of the user"),
+        ({"prompt": "Q?", "completion": "B", "label": "False"}, "is preference data"),
+        ({"prompt": "Q?", "completion": "B", "label": "1"}, "is preference data"),
+        ({"question": "Q?", "answer": "B", "document": "r.pdf", "A": "x"}, ""),
+        ({"question": "Q?", "answer": "B", "multiple_choice_answer": "B"}, ""),
+        ({"question": "Q?", "answer": "B", "context_id": "7", "correct_option": "B"}, ""),
+        ({"image": "p.png", "text": "A dog.", "label": "1"}, ""),
         ({"instruction": "Add.", "input": "", "output": "2"}, ""),
         ({"question": "Which?", "choices": "[]", "answer": "A"}, ""),
         ({"image": "p.png", "caption": "A dog.", "context": "a walk"}, ""),
@@ -511,10 +692,6 @@ def test_words_without_which_an_answer_means_something_else_reject_the_row(
 def test_an_input_that_is_the_question_is_named_by_columns(tmp_path: Path) -> None:
     row = {"image": "p.png", "input": "How many?", "output": "Two."}
     assert said(one(as_lines(tmp_path, row), columns=Columns(prompt="input"))) == ASKED
-
-
-PIXELS = b"\x89PNG\r\n\x1a\n" + bytes(60)
-BASE64 = base64.b64encode(PIXELS).decode()
 
 
 @pytest.mark.parametrize("write", MAPPINGS)
