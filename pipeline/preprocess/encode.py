@@ -152,7 +152,7 @@ class SampleEncoder:
         self._check_row(row)
         answers = [turn for turn in row.messages if turn.role == "assistant"]
         if not any(turn.is_learned for turn in answers):
-            message = f"{row.origin}: no turn is learned, all are marked as not to be"
+            message = f"{row.origin}: no turn is learned: each answer is marked as context"
             raise SampleRejectedError(reason="nothing_supervised", message=message)
         if not any(turn.is_learned and turn.text.strip() for turn in answers):
             message = f"{row.origin}: the assistant says nothing but white space"
@@ -295,7 +295,7 @@ def _up_to_last_learned(row: ManifestRow) -> ManifestRow:
     answers = (n for n, turn in enumerate(row.messages) if turn.role == "assistant")
     last = max((n for n in answers if row.messages[n].is_learned), default=None)
     if last is None:
-        message = f"{row.origin}: no turn is learned, all are marked as not to be"
+        message = f"{row.origin}: no turn is learned: each answer is marked as context"
         raise SampleRejectedError(reason="nothing_supervised", message=message)
     return replace(row, messages=row.messages[: last + 1])
 

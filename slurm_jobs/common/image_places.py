@@ -20,6 +20,23 @@ _IN_ARCHIVE = re.compile(
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://")
 _PERCENT = re.compile(r"%[0-9A-Fa-f]{2}")
 _URL_END = re.compile(r"(?<=\.[A-Za-z]{3})[?#].*|(?<=\.[A-Za-z]{4})[?#].*", re.DOTALL)
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2028-\u202e\u2060\ufeff\x00-\x1f\x7f]")
+_PICTURE_AS_TEXT = (
+    (
+        re.compile(r"base64[,;:]"),
+        "base64 without its media type: write `data:image/png;base64,...`",
+    ),
+    (re.compile(r"b['\"]|\\x[0-9a-f]{2}"), "bytes as Python prints them: write base64, or a path"),
+    (
+        re.compile(r"(?:0x)?(?:ffd8ff|89504e47|47494638|52494646)[0-9a-f]{10}"),
+        "hexadecimal: write base64",
+    ),
+    (
+        re.compile(r"ivborw0kggo|/9j/4|r0lgod|uklgr|aaaadgpq|qk[0-9a-z+/]{6}a{4}"),
+        "base64 of a picture that is cut off or broken: write it whole, or a path",
+    ),
+)
+"""Beginnings of pictures that are written as text, in lower case."""
 _AROUND = " \t\r\n\"'\u00a0\ufeff"
 
 
@@ -58,6 +75,9 @@ def strange_name(name: str) -> tuple[str, str]:
         is recognised. Where no file can be meant, the second is empty.
     """
     start = name.strip(_AROUND)[:20].lower()
+    for beginning, words in _PICTURE_AS_TEXT:
+        if beginning.match(start) or beginning.match(name[:20].lower()):
+            return words, ""
     scheme = _SCHEME.match(start)
     if scheme and scheme[1] != "file":
         return f"{scheme[1]}:// is not fetched: download the files, and name their paths", ""
@@ -70,7 +90,12 @@ def strange_name(name: str) -> tuple[str, str]:
     if re.match(r"[a-z]:[\\/]", start):
         return "a path of Windows: write the path from image_root, with `/`", ""
     kinds = {
-        "blanks or quotes around it": (meant := name.strip(_AROUND)) != name,
+        "blanks or quotes around it": (stripped := name.strip(_AROUND)) != name,
+        "a no-break blank": "\u00a0" in stripped or "\u202f" in stripped,
+        "an invisible character or line break": (
+            (meant := _INVISIBLE.sub("", re.sub("[\u00a0\u202f]", " ", stripped)))
+            != re.sub("[\u00a0\u202f]", " ", stripped)
+        ),
         "backslashes": "\\" in meant,
         "codes of a URL (`%20`)": _PERCENT.search(meant) is not None,
         "the end of a URL (`?...`, `#...`)": _URL_END.search(meant) is not None,

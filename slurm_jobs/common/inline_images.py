@@ -18,6 +18,9 @@ _SIGNATURES = (
     b"GIF89a",
     b"II*\x00",
     b"MM\x00*",
+    b"\x00\x00\x00\x0cjP  \r\n\x87\n",
+    b"\xff\x4f\xff\x51",
+    b"\x00\x00\x01\x00",
 )
 _BLANKS = b" \t\r\n\v\f"
 _ALPHABET = (string.ascii_letters + string.digits + "+/").encode()
@@ -63,7 +66,8 @@ def _is_bare(text: str) -> bool:
     except ValueError:
         return False
     is_riff = head[:4] == b"RIFF" and head[8:12] == b"WEBP"
-    if not (head.startswith(_SIGNATURES) or is_riff or head[4:8] == b"ftyp"):
+    is_bmp = head[:2] == b"BM" and head[6:10] == bytes(4)
+    if not (head.startswith(_SIGNATURES) or is_riff or is_bmp or head[4:8] == b"ftyp"):
         return False
     return not _standard(text).rstrip(b"=").translate(None, _ALPHABET)
 

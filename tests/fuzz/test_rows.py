@@ -33,6 +33,8 @@ KNOWN = (
     *("id", "image", "images", "image_path", "img", "image_url", "file_name", "path", "text"),
     *("caption", "question", "prompt", "answer", "response", "system", "system_prompt", "texts"),
     *("messages", "conversations", "video", "audios", "objects", "tools", "rejected", "label"),
+    *("sys", "instruction", "persona", "kto_tag", "chosen", "learnable", "sample_weight", "A", "B"),
+    *("option_a", "article", "completion"),
     *("reasoning_content", "source", "width", "loss", "weight", "Image Path", "mood", "photo"),
 )
 KEYS = st.one_of(st.sampled_from(KNOWN), st.text(max_size=6))
@@ -49,6 +51,7 @@ MARKS = st.dictionaries(st.sampled_from(sorted(LOSS_KEYS)), SCALARS, max_size=2)
 ITEMS = st.one_of(
     st.fixed_dictionaries({"type": st.just("text"), "text": SCALARS}),
     st.fixed_dictionaries({"type": st.just("image"), "path": SCALARS}),
+    st.fixed_dictionaries({"type": st.just("image"), "index": SCALARS}),
     st.dictionaries(st.sampled_from(["type", "text", "image", "video", "source"]), SCALARS),
 )
 TURNS = st.builds(
@@ -56,7 +59,11 @@ TURNS = st.builds(
     ROLES,
     st.one_of(SCALARS, st.lists(ITEMS, max_size=2)),
     MARKS,
-    st.dictionaries(st.sampled_from(["name", "tool_calls", "images", "mood"]), SCALARS, max_size=1),
+    st.dictionaries(
+        st.sampled_from(["name", "tool_calls", "images", "mood", "system", "label"]),
+        SCALARS,
+        max_size=1,
+    ),
 )
 CHATS = st.lists(st.one_of(TURNS, TURNS, SCALARS), max_size=3)
 GOOD = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]

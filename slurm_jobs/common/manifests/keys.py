@@ -146,12 +146,29 @@ _CHAT_PARTS = _words(
 """Words in keys next to turns that hold what the answers build on."""
 
 _MEDIA_MARK = re.compile(
-    r"<(video|audio|speech|bbox|ref-object|image[ _-]?\d+|image_placeholder|image_?token|ImageHere"
-    r"|\|(?:image|video|audio)(?:_?\d+|_pad)?\||image ?/|image|img)>|\[IMG\]",
+    r"<\s*(videos?|audios?|speech|bbox|ref-object"
+    r"|(?:image|img|picture|video|audio)[ _:-]?\d+|images|imgs"
+    r"|(?:image|img|video|audio)[_-]?(?:placeholder|token|context|soft_token|pad|patch|start|end)"
+    r"|(?:start|end|begin)_of_(?:image|img|video|audio)|im_(?:patch|start|end)"
+    r"|fake_token_around_image|ImageHere"
+    r"|\|(?:image|img|video|audio|vision)(?:_?\d+|_pad|_start|_end)?\|"
+    r"|image ?/|picture|image|img)\s*>|\[IMG(?:_BREAK|_END)?\]",
     re.IGNORECASE,
 )
 """Marks of other tools in a text; `<image>` alone is read."""
-_HTML_TAGS = frozenset({"video", "audio", "img", "image"})
+_HTML_TAGS = frozenset({"video", "audio", "img", "image", "picture"})
+_USER_MARK = re.compile(
+    r"(?<!!)\[(?:image|picture|photo|video|audio)\](?![(\[:])|\{\{?\s*(?:image|img|video|audio)\s*\}\}?",
+    re.IGNORECASE,
+)
+"""Marks of templates that count in texts of the user alone."""
+_CODE = re.compile(
+    r"```|\b(?:x?html5?|css|jsx|react|vue|javascript|python|f-string)\b", re.IGNORECASE
+)
+_TAG_WORD = r"(?:tags?|elements?|attributes?|components?)"
+_OTHER_TAGS = r"(?:[\s,/]|\band\b|\bor\b|\bhtml5?\b|<\w+>)*"
+_TAG_BEFORE = re.compile(rf"\b{_TAG_WORD}\b{_OTHER_TAGS}$", re.IGNORECASE)
+_TAG_AFTER = re.compile(rf"{_OTHER_TAGS}\b{_TAG_WORD}\b", re.IGNORECASE)
 
 
 class BadRowError(ValueError):
@@ -390,11 +407,12 @@ def _yes_or_no(key: str, value: Any) -> bool:
     return meaning
 
 
-def foreign_mark(text: str, *, has_images: bool) -> str:
+def foreign_mark(text: str, *, has_images: bool, is_users: bool) -> str:
     """A mark in a text that stands for media that are not read; empty if there is none.
 
-    `<video>`, `<audio>`, `<img>` and `<Image>` are words about HTML, too: they count as marks where
-    a line begins or ends with them and no end tag follows.
+    `<video>`, `<audio>`, `<picture>` and `<Image>` are words about HTML, too. They count as marks
+    if no end tag follows and a line begins or ends with them; in a text of the user also elsewhere
+    unless the text is about code.
     """
     for match in _MEDIA_MARK.finditer(text) if "<" in text or "[" in text else ():
         name = (match[1] or "").rstrip(" /")
@@ -404,9 +422,24 @@ def foreign_mark(text: str, *, has_images: bool) -> str:
         elif name.lower() == "img":
             if has_images or "</img>" in text:
                 return match[0]
-        elif f"</{name}>" not in text and _is_at_an_end(text, match):
+        elif f"</{name}>" not in text and (
+            _is_at_an_end(text, match) or (is_users and not _is_about_code(text, match))
+        ):
             return match[0]
+    if is_users and not _CODE.search(text):
+        mark = _USER_MARK.search(text)
+        if mark:
+            return mark[0]
+        if "</image>" in text and "<image" not in text:  # MiniCPM's `(<image>./</image>)`
+            return "</image>"
     return ""
+
+
+def _is_about_code(text: str, match: re.Match[str]) -> bool:
+    before, after = text[: match.start()], text[match.end() :]
+    is_quoted = before[-1:] in ("`", '"', "'") and after[:1] == before[-1:]
+    is_tag = _TAG_BEFORE.search(before) or _TAG_AFTER.match(after)
+    return is_quoted or is_tag is not None or _CODE.search(text) is not None
 
 
 def _is_at_an_end(text: str, match: re.Match[str]) -> bool:
@@ -415,6 +448,22 @@ def _is_at_an_end(text: str, match: re.Match[str]) -> bool:
     before = _MEDIA_MARK.sub("", before).replace("<image>", "")
     return not before.strip() or not after.strip()
 
+
+def kind_of(value: Any) -> str:
+    """The kind of a value in the words of JSON, for a message."""
+    if isinstance(value, Mapping):
+        return "an object"
+    return _KINDS.get(type(value), f"of type {type(value).__name__}")
+
+
+_KINDS: Mapping[type, str] = {
+    list: "a list",
+    str: "a text",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    type(None): "null",
+}
 
 _MAX_SHOWN = 200
 """Characters of a manifest's value in a message."""

@@ -16,7 +16,9 @@ from slurm_jobs.common.manifests.keys import (
     is_chat_part,
     is_empty,
     is_learned,
+    kind_of,
     normal,
+    says_nothing,
     says_number,
     shorten,
     unread_keys,
@@ -42,10 +44,12 @@ _NAME_KEYS = (
 """Of an image that is a mapping."""
 _DATA_KEYS = ("bytes", "base64", "b64", "data")
 """Of an image that is a mapping: its content, in JSON as base64."""
-_INDEX_KEYS = frozenset(
+INDEX_KEYS = frozenset(
     {"index", "idx", *(f"{name}_{end}" for name in ("image", "img") for end in ("index", "idx"))}
 )
 """Of an image in a content list: which of the row's images it is, counted from 0."""
+IMAGE_KEYS = frozenset({*_DATA_KEYS, *_NAME_KEYS, "source", "type"})
+"""Of an image that is a mapping: those that are read."""
 _ITEM_KEYS = frozenset({"type", "text", *_DATA_KEYS, *_NAME_KEYS, *LOSS_KEYS})
 _KINDS = {"image_url": "image", "input_image": "image", "input_text": "text", "output_text": "text"}
 """Types of content items by OpenAI's names."""
@@ -78,7 +82,7 @@ def image_of(item: Any) -> Content:
     if data is None or isinstance(data, bytes):
         return image if data is None else replace(image, data=data)
     if not isinstance(data, str):
-        message = f"`{key}` of an image is a {type(data).__name__}, expected bytes or base64"
+        message = f"`{key}` of an image is {kind_of(data)}, expected bytes or base64"
         raise BadRowError(message)
     decoded = Content(kind="image", value=data if is_inline_image(data) else f"data:;base64,{data}")
     return replace(decoded, value=image.value or decoded.value)
@@ -117,13 +121,16 @@ def turns_of(value: Any) -> list[Any]:
 
 
 def read_turns(
-    turn: Any, *, wanted: tuple[str, str], ignore: Collection[str] = ()
+    turn: Any, *, wanted: tuple[str, str], is_first: bool, ignore: Collection[str] = ()
 ) -> tuple[list[Message], list[str]]:
     """A turn as messages, and its keys that are not read; a pair of `user` and `assistant` is two.
+
+    The first turn may have the system message of the conversation as its `system`.
 
     Args:
         turn: the value.
         wanted: keys of a role and its content, for the message about a turn without them.
+        is_first: whether it begins the conversation.
         ignore: keys that the user said to ignore.
 
     Raises:
@@ -132,8 +139,10 @@ def read_turns(
     if not isinstance(turn, Mapping):
         raise BadRowError(_without(wanted))
     given = {key: item for key, item in turn.items() if key not in ignore}
+    system = _take_system(given, is_first=is_first)
     if all(given.get(key) is None for key in _ROLE_KEYS) and "user" in wanted:
-        return _read_pair(given)
+        messages, ignored = _read_pair(given)
+        return [*system, *messages], ignored
     role_key, given_role = _only(given, _ROLE_KEYS, wanted)
     content_key, content = _only(given, _CONTENT_KEYS, wanted)
     role = _ROLES.get(given_role.strip().lower()) if isinstance(given_role, str) else None
@@ -144,7 +153,23 @@ def read_turns(
     learned = is_learned(given, role)
     items, unread = _read_content(content_key, content, ignore)
     message = Message(role=role, content=items, is_learned=learned)
-    return [message], [*ignored, *unread]
+    return [*system, message], [*ignored, *unread]
+
+
+def _take_system(turn: dict[str, Any], *, is_first: bool) -> list[Message]:
+    """Take the system message out of the first turn."""
+    keys = [key for key in turn if SPELLINGS.get(normal(key)) == "system"]
+    texts = {key: value for key in keys if not says_nothing(value := turn.pop(key))}
+    if not texts:
+        return []
+    key, text = next(iter(texts.items()))
+    if not is_first or len(texts) > 1 or not isinstance(text, str):
+        message = (
+            f"`{key}` of a turn is read only in the first turn, and as a text; write it into a "
+            "turn of the system at the beginning"
+        )
+        raise BadRowError(message)
+    return [Message(role="system", content=(Content(kind="text", value=text),))]
 
 
 def _read_pair(pair: Mapping[str, Any]) -> tuple[list[Message], list[str]]:
@@ -208,7 +233,7 @@ def _read_content(
     if isinstance(content, str):
         return tuple(split_marks(content)), []
     if not isinstance(content, list):
-        message = f"{key} is a {type(content).__name__}, expected a string or a list"
+        message = f"`{key}` of a turn is {kind_of(content)}, expected a string or a list"
         raise BadRowError(message)
     items: list[Content] = []
     ignored: list[str] = []
@@ -219,7 +244,7 @@ def _read_content(
             ignored += _check_keys(given, _ITEM_KEYS)
         else:
             read = {"source"} if isinstance(item.get("source"), Mapping) else set()
-            ignored += [key for key, _ in unread_keys(given, _ITEM_KEYS | _INDEX_KEYS | read)]
+            ignored += [key for key, _ in unread_keys(given, _ITEM_KEYS | INDEX_KEYS | read)]
     return tuple(items), ignored
 
 
@@ -255,7 +280,7 @@ def _read_item(item: Any) -> list[Content]:
 
 def _index(item: Mapping[str, Any]) -> int | None:
     """The number of the listed image that an item stands for; None if it says none."""
-    given = {k: v for k, v in item.items() if normal(k) in _INDEX_KEYS and not is_empty(v)}
+    given = {k: v for k, v in item.items() if normal(k) in INDEX_KEYS and not is_empty(v)}
     for key, value in given.items():
         is_whole = isinstance(value, int | float) and float(value).is_integer()
         if isinstance(value, bool) or not is_whole:

@@ -26,6 +26,7 @@ from slurm_jobs.common.manifests.keys import (
     is_chat_part,
     is_empty,
     is_metadata,
+    kind_of,
     lettered_choice,
     looks_like_picture,
     normal,
@@ -43,6 +44,8 @@ from slurm_jobs.common.manifests.rows import (
     bad_row,
 )
 from slurm_jobs.common.manifests.turns import (
+    IMAGE_KEYS,
+    INDEX_KEYS,
     check_characters,
     fill_images,
     image_of,
@@ -64,15 +67,6 @@ _MAPPED: tuple[tuple[str, Meaning], ...] = (
 )
 """Keys of the config `columns`, and what the columns that they name hold."""
 _WEB = ("http://", "https://")
-_KINDS: Mapping[type, str] = {
-    list: "a list",
-    str: "a text",
-    bool: "true or false",
-    int: "a number",
-    float: "a number",
-    type(None): "null",
-}
-"""Names of JSON's values that are no object."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -193,8 +187,8 @@ def read_row(
     """
     if not isinstance(value, Mapping):
         problem = (
-            f"the row is {_KINDS.get(type(value), type(value).__name__)}, expected an object with "
-            "keys such as `messages`, or `image` and `text`"
+            f"the row is {kind_of(value)}, expected an object with keys such as `messages`, or "
+            "`image` and `text`"
         )
         return bad_row(origin, problem)
     row = _read(origin, value, options, unread)
@@ -269,6 +263,8 @@ class _Row:
         lists = {key: _images(value) for key, value in given.items() if value} or {
             key: _images(value) for key, value in list(given.items())[:1]
         }
+        for key in lists:
+            self._check_listed(key, given[key])
         on_disk = {key: images for key, images in lists.items() if not _is_web(key, images)}
         lists = on_disk or lists
         if any(lists.values()):
@@ -281,6 +277,27 @@ class _Row:
         for key in named:
             del self._others[key]
         return _agreed({**lists, **named}, loose=named.keys())
+
+    def _check_listed(self, column: str, value: Any) -> None:
+        """Note the keys of listed images that are not read.
+
+        Raises:
+            BadRowError: one holds content, or says that the image is not the one of its place.
+        """
+        items = value if isinstance(value, list) else [value]
+        for place, item in enumerate(items):
+            others = item.items() if isinstance(item, Mapping) else ()
+            for key, other in others:
+                if key in self._options.columns.ignore or key in IMAGE_KEYS or says_nothing(other):
+                    continue
+                problem = unread_problem(key, other, has_picture=True)
+                if normal(key) in INDEX_KEYS and other != place:
+                    problem = f"`{key}` of image {place} is {shorten(other)}: list them in order"
+                if problem:
+                    message = f"in `{column}`: {problem}"
+                    raise BadRowError(message)
+                if not is_metadata(key):
+                    self.ignored.append(f"{column}[].{key}")
 
     def messages(self, pictures: Sequence[Content]) -> tuple[Message, ...]:
         """The conversation that the row is.
@@ -400,6 +417,7 @@ class _Row:
             turn_messages, ignored = read_turns(
                 turn,
                 wanted=wanted.get(column, ("role", "content")),
+                is_first=not messages,
                 ignore=self._options.columns.ignore,
             )
             messages += turn_messages
@@ -484,7 +502,7 @@ class _Row:
         held = {key: v for key, v in self._held.get(meaning, {}).items() if not is_empty(v)}
         for key, value in held.items():
             if not isinstance(value, str):
-                message = f"`{key}` is a {type(value).__name__}, expected a string"
+                message = f"`{key}` is {kind_of(value)}, expected a string"
                 raise BadRowError(message)
         held = {key: value for key, value in held.items() if value.strip()}
         if len(set(held.values())) > 1:
@@ -622,7 +640,10 @@ def _check_marks(messages: Iterable[Message]) -> None:
     has_images = _has_image(messages)
     for message in messages:
         for item in message.content:
-            mark = foreign_mark(item.value, has_images=has_images) if item.kind == "text" else ""
+            if item.kind != "text":
+                continue
+            is_users = message.role == "user"
+            mark = foreign_mark(item.value, has_images=has_images, is_users=is_users)
             if mark:
                 problem = f"a text of the {message.role} has the mark {mark}, which is not read"
                 raise BadRowError(problem)

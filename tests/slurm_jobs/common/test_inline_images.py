@@ -46,7 +46,9 @@ def test_a_picture_in_the_place_of_a_path_is_decoded(text: str) -> None:
     assert (content.data, content.value, content.problem) == (PNG, "", "")
 
 
-@pytest.mark.parametrize("image_format", ["PNG", "JPEG", "GIF", "WEBP", "TIFF"])
+@pytest.mark.parametrize(
+    "image_format", ["PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP", "JPEG2000", "ICO"]
+)
 def test_base64_alone_is_known_by_the_signature_of_its_format(image_format: str) -> None:
     data = picture(image_format)
     text = base64.b64encode(data).decode()

@@ -281,6 +281,28 @@ def test_a_key_of_a_turn_that_holds_content_rejects_the_row(
         ("<|video_pad|>What is it?", {}, "mark <|video_pad|>"),
         ("[IMG]What is it?", {"image": "p.png"}, "mark [IMG]"),
         ("<IMAGE_TOKEN>What is it?", {"image": "p.png"}, "mark <IMAGE_TOKEN>"),
+        ("Which of <video> and <video> is longer?", {}, "mark <video>"),
+        ("<image> compare with <video> now", {"image": "p.png"}, "mark <video>"),
+        ("Is <audio> louder than before?", {}, "mark <audio>"),
+        ("Compare <Image> with that.", {"image": "p.png"}, "mark <Image>"),
+        ("<IMG_CONTEXT>What is it?", {}, "mark <IMG_CONTEXT>"),
+        ("<start_of_image>What is it?", {}, "mark <start_of_image>"),
+        ("<image_soft_token>What is it?", {}, "mark <image_soft_token>"),
+        ("<im_start><im_patch><im_end>What is it?", {}, "mark <im_start>"),
+        ("<|vision_start|><|image_pad|>What is it?", {}, "mark <|vision_start|>"),
+        ("(<image>./</image>)\nWhat is it?", {"image": "p.png"}, "mark </image>"),
+        ("[image]\nWhat is it?", {"image": "p.png"}, "mark [image]"),
+        ("What is in {image}?", {}, "mark {image}"),
+        ("<images>\nWhat is it?", {"image": "p.png"}, "mark <images>"),
+        ("<picture>\nWhat is it?", {"image": "p.png"}, "mark <picture>"),
+        ("< image >\nWhat is it?", {"image": "p.png"}, "mark < image >"),
+        ("<video_1> What is it?", {}, "mark <video_1>"),
+        ("Do the <video> and <audio> elements need an end?", {}, ""),
+        ("Why does the tag <video> not play?", {}, ""),
+        ("Is `<video>` better than `<audio>` here?", {}, ""),
+        ("Does HTML know <picture> and <video>, or not?", {}, ""),
+        ("See ![image](a.svg) and [image](b) there.", {}, ""),
+        ('Why does f"{image}" print None in Python?', {}, ""),
         ("Does an <Image> tag of React need an end?", {}, ""),
         ("How do I write a <video> tag?", {}, ""),
         ("<video src='a.mp4'></video> does not play", {}, ""),
@@ -324,6 +346,32 @@ def test_a_rows_system_message_comes_first(tmp_path: Path, write: Write, key: st
     assert said(one(write(tmp_path, chat(**{key: None})))) == said(one(write(tmp_path, chat())))
     blank = chat({"role": "system", "content": ""}, QUESTION, ANSWER, **{key: "Be brief."})
     assert said(one(write(tmp_path, blank))) == said(row)
+
+
+@pytest.mark.parametrize("write", MAPPINGS)
+@pytest.mark.parametrize(
+    ("column", "turns", "problem"),
+    [
+        ("texts", [{"system": "S", "user": "q", "assistant": "a"}], ""),
+        ("messages", [{**QUESTION, "system": "S"}, ANSWER], ""),
+        ("messages", [{**QUESTION, "system_prompt": "S"}, ANSWER], ""),
+        (
+            "texts",
+            [{"user": "q", "assistant": "a"}, {"system": "S", "user": "q", "assistant": "a"}],
+            "`system` of a turn is read only in the first turn",
+        ),
+        ("messages", [QUESTION, {**ANSWER, "system": "S"}], "`system` of a turn is read only in"),
+    ],
+)
+def test_a_system_message_in_the_first_turn_comes_first(
+    tmp_path: Path, write: Write, column: str, turns: list[Row], problem: str
+) -> None:
+    row = one(write(tmp_path, {column: turns}))
+    assert problem in row.problem
+    assert bool(row.problem) == bool(problem)
+    assert problem or (said(row)[0], len(said(row))) == (("system", "S"), 3)
+    other = one(write(tmp_path, {column: turns, "system": "T"}))
+    assert problem or "`system` is 'T', and a turn of the system 'S'" in other.problem
 
 
 IMAGE_KEYS = [
@@ -518,6 +566,26 @@ def test_an_image_item_with_an_index_shows_that_image_of_the_row(
         assert shown in row.problem
     else:
         assert (row.problem, [image.value for image in row.images]) == ("", shown)
+
+
+@pytest.mark.parametrize("write", MAPPINGS)
+@pytest.mark.parametrize(
+    ("image", "problem"),
+    [
+        ({"path": "b.jpg", "index": 1}, "in `images`: `index` of image 0 is 1: list them in ord"),
+        ({"path": "b.jpg", "bbox": [1, 2, 3, 4]}, "in `images`: `bbox` holds places"),
+        ({"path": "b.jpg", "mask": "m.png"}, "in `images`: `mask` names a picture"),
+        ({"path": "b.jpg", "index": 0, "width": 9, "id": 7, "bytes": None}, ""),
+        ({"path": "b.jpg", "mood": "glad"}, ""),
+    ],
+)
+def test_a_key_of_a_listed_image_is_not_dropped_unseen(
+    tmp_path: Path, write: Write, image: Row, problem: str
+) -> None:
+    row = one(write(tmp_path, chat(images=[image])))
+    assert problem in row.problem
+    assert bool(row.problem) == bool(problem)
+    assert row.ignored == (("images[].mood",) if "mood" in image else ())
 
 
 @pytest.mark.parametrize("key", ["index", "image_index", "imageIndex", "idx", "img_idx"])
@@ -743,6 +811,7 @@ def test_a_value_that_is_no_picture_is_named(tmp_path: Path, image: Any, problem
     [
         ({"dialog": [QUESTION, ANSWER]}, "`dialog` holds turns; set `columns: {messages: dialog}`"),
         ({"data": [{"image": "p.png", "text": "A dog."}]}, "`data` holds a list of rows"),
+        ({"images": [{"id": 1, "file_name": "p.png"}], "annotations": [{}]}, "COCO's annotations"),
         ({"image": "p.png", "captions": ["A dog."]}, "`columns: {text: NAME}`"),
         ({"url": "https://x.org/p", "text": "A dog."}, "`url` is a web address, which is not fet"),
         (chat(photo="p.png"), "set `columns: {image: photo}` to read it, or `columns: {ignore: ["),
