@@ -20,7 +20,12 @@ from slurm_jobs.spec.checks.idle_settings import idle_setting_notes
 from slurm_jobs.spec.checks.image_place_checks import missing_image_notes
 from slurm_jobs.spec.checks.image_size_checks import image_size_notes, image_size_problems
 from slurm_jobs.spec.checks.manifest_checks import manifest_notes
-from slurm_jobs.spec.checks.option_conflicts import ProfileOptions, conflict_problems
+from slurm_jobs.spec.checks.option_conflicts import (
+    ProfileOptions,
+    conflict_problems,
+    environment_option_problems,
+    unknown_option_notes,
+)
 from slurm_jobs.spec.checks.path_checks import unexpanded_notes
 from slurm_jobs.spec.checks.resource_notes import resource_notes
 from slurm_jobs.spec.checks.row_notes import row_notes
@@ -121,6 +126,12 @@ def load_document(
     profile, profile_problems = _load_profile(document, around, files)
     options: ProfileOptions = (profile.slurm, profile.gpu_slurm) if profile else ({}, {})
     problems += _elsewhere(problems, conflict_problems(views, document, options))
+    of_stages = [
+        (("stages", name, "resources", "slurm"), view.keys["resources"].get("slurm"))
+        for name, view in views.items()
+        if isinstance(view.keys.get("resources"), dict)
+    ]
+    problems += _elsewhere(problems, environment_option_problems(of_stages, document))
     problems += entry_point_problems(views, document, spec_dir, files.read_text)
     if not profile_problems:
         problems += module_problems(views, document, spec_dir, files, profile)
@@ -137,7 +148,14 @@ def load_document(
         spec_dir=spec_dir,
         overrides=tuple(overrides),
         document=document,
-        notes=tuple(_notes(spec, views, configs, document, marked=marked, files=files)),
+        notes=tuple(
+            _sorted(
+                [
+                    *_notes(spec, views, configs, document, marked=marked, files=files),
+                    *unknown_option_notes(views, document, options),
+                ]
+            )
+        ),
     )
 
 
@@ -295,6 +313,9 @@ def read_profile(file: str, files: Files) -> ClusterProfile:
     plain, marked = resolve_marked(ClusterProfile, given, around)
     more = named_path_problems(marked, document, files, profile)
     problems += _elsewhere(problems, more)
+    if isinstance(values, dict):
+        holders = [((key,), values.get(key)) for key in ("slurm", "gpu_slurm")]
+        problems += _elsewhere(problems, environment_option_problems(holders, document))
     problems = [*document.problems, *_beside_yaml(document, problems)]
     if problems:
         raise SpecError(_sorted(problems))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, get_args
 
+from slurm_jobs.common.config_values import AddressMarker
 from slurm_jobs.common.errors import Problem
 from slurm_jobs.common.references import REFERENCE, referenced_stage
 from slurm_jobs.common.stage_config.preprocess import ChatTemplateName
@@ -27,6 +28,19 @@ _IN_OWN_CONFIG = (
     "a function of yours gets its config unchanged. Write it out, or expand it there "
     "(`os.path.expandvars`, `os.path.expanduser`)"
 )
+
+_ADDRESS = re.compile(
+    r"[A-Za-z][A-Za-z0-9+.-]+://|file:/|[\w.-]+@[\w.-]+:", re.ASCII | re.IGNORECASE
+)
+"""A URL, or what scp takes."""
+_ADDRESS_WITHIN = re.compile(r"/[A-Za-z][A-Za-z0-9+.-]+:/", re.ASCII)
+"""A URL in a path, in which two slashes have become one."""
+_PLACEHOLDER = re.compile(
+    r"%[A-Za-z](?![A-Za-z0-9])|%[A-Za-z_]+%|<[A-Za-z_][\w-]*>"
+    r"|(?<!\$)\{\{?[ ]*[A-Za-z_][\w.]*[ ]*\}\}?",
+    re.ASCII,
+)
+"""What Slurm, Windows, Python, Jinja and manuals write for a name."""
 
 _MODEL_FOLDERS = {
     *(("model", "path"), ("vision", "path"), ("language", "path")),
@@ -67,10 +81,31 @@ def _message(item: MarkedString, exists: Callable[[str], bool], *, runs_here: bo
         if reference.start():
             return f"`{reference[0]}` must stand at the start of the path"
         return None
+    if _ADDRESS.match(item.given) and not isinstance(item.marker, AddressMarker):
+        return _address(item.given)
+    if "$" in item.given and (hidden := _ADDRESS_WITHIN.search(item.resolved)):
+        return (
+            f"a variable in `{item.given}` holds an address ({hidden[0].strip('/')}//...); write "
+            "a path of a file system that the nodes have"
+        )
     if isinstance(item.marker, NodePathMarker) or exists(item.resolved):
         return None
-    shown = "" if item.given == item.resolved else f" (`{item.given}`, relative to the file)"
-    return _missing(item, shown, runs_here=runs_here)
+    return _missing(item, _as_written(item), runs_here=runs_here)
+
+
+def _as_written(item: MarkedString) -> str:
+    """What to add to a resolved path, so that the user knows the value again."""
+    if item.given == item.resolved:
+        return ""
+    if item.given[:1] in {"/", "~"} or "$" in item.given:
+        return f" (written as `{item.given}`)"
+    return f" (`{item.given}`, relative to the file)"
+
+
+def _address(given: str) -> str:
+    local = re.fullmatch(r"(?i)file:(?://(?:localhost)?)?(/.*)", given)
+    remedy = f"write `{local[1]}`" if local else "write a path of a file system that the nodes have"
+    return f"`{given}` is an address, and a path is needed: {remedy}"
 
 
 def _missing(item: MarkedString, shown: str, *, runs_here: bool) -> str | None:
@@ -79,6 +114,13 @@ def _missing(item: MarkedString, shown: str, *, runs_here: bool) -> str | None:
         if not runs_here or "/" not in item.resolved:
             return None
         return f"nothing at {item.resolved}{shown}, and the jobs run on this machine"
+    placeholder = _PLACEHOLDER.search(item.given)
+    if placeholder is not None and not item.marker.must_exist:
+        return (
+            f"`{placeholder[0]}` would stand in the folder's name as it is: only `~`, `$NAME` and "
+            "`${NAME}` are replaced in a path (`$USER` is your name); make the folder first if "
+            "that is its name"
+        )
     if not item.marker.must_exist:
         return None
     return f"nothing at {item.resolved}{shown}{_other_hint(item)}"

@@ -54,20 +54,30 @@ FORMS = {
 """How those of a stage's resources are written, in YAML."""
 
 _NAMES = """
-    account acctg-freq batch bb bbf begin cluster-constraint comment consolidate-segments constraint
-    container container-id contiguous core-spec cores-per-socket cpu-freq deadline
-    delay-boot distribution exclude exclusive export export-file extra extra-node-info get-user-env
-    gid gpu-bind gpu-freq gpus-per-socket gres gres-flags hint hold ignore-pbs input licenses
-    mail-type mail-user mcs-label mem-bind mem-per-cpu mem-per-gpu mincpus network nice no-kill
-    no-requeue nodefile nodelist ntasks-per-core ntasks-per-socket oom-kill-step
-    overcommit oversubscribe partition power prefer priority profile propagate qos reboot
-    requeue reservation resv-ports segment share sockets-per-node spread-job spread-segments stepmgr
-    switches thread-spec threads-per-core time-min tmp tres-bind tres-per-task uid use-min-nodes
-    verbose wait-all-nodes wckey
+    account acctg-freq batch bb bbf begin cluster-constraint comment consolidate-segments
+    constraint context container container-id contiguous core-spec cores-per-socket cpu-freq
+    deadline delay-boot distribution exclude exclusive export export-file extra extra-node-info
+    get-user-env external gid gpu-bind gpu-freq gpus-per-socket gres gres-flags hint hold
+    ignore-pbs input licenses mail-type mail-user mcs-label mem-bind mem-update mem-per-cpu
+    mem-per-gpu mincpus network nice no-kill no-requeue nodefile nodelist ntasks-per-core
+    ntasks-per-socket oom-kill-step overcommit oversubscribe partition power prefer priority
+    profile propagate qos reboot requeue reservation resv-ports segment share sockets-per-node
+    spread-job spread-segments stepmgr switches thread-spec threads-per-core time-min tmp
+    tres-bind tres-per-task uid use-min-nodes verbose wait-all-nodes wckey
 """
 _OTHERS = frozenset(_NAMES.split())
-"""The rest of them (Slurm 25.05). `slurm:` takes other names, too, which newer versions or the
-plugins of a site have, but for those that are nearly one of these."""
+"""The rest of them. `slurm:` takes other names, too, which newer versions or the plugins of a site
+have, with a note, but for those that are nearly one of these."""
+
+_PYXIS = frozenset(
+    f"container-{word}"
+    for word in (
+        *("entrypoint", "entrypoint-log", "env", "image", "mount-home", "mounts", "name"),
+        *("readonly", "remap-root", "save", "workdir", "writable"),
+    )
+)
+_OF_PLUGINS = _PYXIS | {f"no-{name}" for name in _PYXIS}
+"""Options of the plugin pyxis, https://github.com/NVIDIA/pyxis, which need no note."""
 
 _MEANT: Mapping[str, str] = {
     "cpus": "cpus-per-task",
@@ -80,7 +90,7 @@ _MEANT: Mapping[str, str] = {
 """Words for what sbatch calls otherwise, from Slurm's own tables and other schedulers."""
 
 _RESOURCE = re.compile(r"\bresources\.(\w+)")
-_ONE_SLIP_FROM, _TWO_SLIPS_FROM = 5, 8
+_ONE_SLIP_FROM, _TWO_SLIPS_FROM = 4, 6
 """Letters of a name in which so many are taken for slips: a shorter one is near to too much."""
 
 
@@ -88,15 +98,25 @@ def near_option(key: str) -> str:
     """The option of sbatch that `key` is meant to be, with dashes; empty if it may be right.
 
     One letter left out, put in, replaced or swapped with the next is a slip, two in a long name.
+    The beginning of an option is meant to be it: sbatch takes `--depend` for `--dependency`.
     """
     option = key.replace("_", "-")
-    if option in _OTHERS or option in OWN_SLURM_KEYS:
+    if is_known_option(option):
         return ""
+    longer = sorted(word for word in (*_OTHERS, *OWN_SLURM_KEYS) if word.startswith(option))
+    if longer:
+        return longer[0]
     num_allowed = (len(option) >= _ONE_SLIP_FROM) + (len(option) >= _TWO_SLIPS_FROM)
     words = sorted({*_OTHERS, *OWN_SLURM_KEYS, *_MEANT})
     slips = {word: _num_slips(option, word) for word in words}
     near = min(slips, key=slips.__getitem__)
     return _MEANT.get(near, near) if slips[near] <= num_allowed else ""
+
+
+def is_known_option(key: str) -> bool:
+    """Check whether `key`, with `_` or `-` in it, is an option of sbatch or of a common plugin."""
+    option = key.replace("_", "-")
+    return option in _OTHERS or option in OWN_SLURM_KEYS or option in _OF_PLUGINS
 
 
 def is_resource(key: str) -> bool:

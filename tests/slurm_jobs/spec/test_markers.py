@@ -36,6 +36,7 @@ def folder(tmp_path: Path) -> Path:
     for name in ("tokenizer.json", "preprocessor_config.json", "processor_config.json"):
         (inner / "proc" / name).write_text("{}")
     (inner / "m.csv").write_text("image_path,text\na.png,a\n")
+    (inner / "a.png").touch()
     (tmp_path / "up.csv").write_text("image_path,text\na.png,a\n")
     return inner
 
@@ -284,3 +285,80 @@ def test_references_are_found_at_any_depth() -> None:
     values = {"a": ["x", {"b": "${s.output_dir}/1 ${t.output_dir}"}]}
     found = references(values, ("c",))
     assert found == [(("c", "a", 1, "b"), "s.output_dir"), (("c", "a", 1, "b"), "t.output_dir")]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("file:///tmp/x", "is an address, and a path is needed: write `/tmp/x`"),
+        ("file://localhost/tmp/x", "write `/tmp/x`"),
+        ("file:/tmp/x", "write `/tmp/x`"),
+        ("s3://bucket/x", "write a path of a file system that the nodes have"),
+        ("GS://bucket", "is an address"),
+        ("hf://datasets/a/b", "is an address"),
+        ("ada@login:/scratch", "is an address"),
+    ],
+)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "runs_dir: {}",
+        "code: [{}]",
+        "stages.prep.node_local_dir: {}",
+        "stages.prep.python: {}",
+        "stages.prep.config.manifest: {}",
+        "stages.prep.config.image_root: {}",
+    ],
+)
+def test_an_address_where_a_path_is_needed_is_refused(
+    folder: Path, given: str, words: str, line: str
+) -> None:
+    key, value = line.format(given).split(": ")
+    if value.startswith("["):
+        value = f"['{value[1:-1]}']"
+    (folder / "spec.yaml").write_text(spec())
+    with pytest.raises(SpecError) as caught:
+        load(folder / "spec.yaml", overrides=(f"{key}={value}",))
+    assert any(words in problem.message for problem in caught.value.problems)
+
+
+def test_a_variable_that_holds_an_address_is_refused_in_a_path(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BUCKET", "s3://bucket")
+    (folder / "spec.yaml").write_text(spec())
+    with pytest.raises(SpecError, match=r"in `\$BUCKET/x` holds an address \(s3://...\)"):
+        load(folder / "spec.yaml", overrides=("runs_dir=$BUCKET/x",))
+
+
+@pytest.mark.parametrize(
+    "placeholder", ["%u", "%j", "{user}", "{{ user }}", "<user>", "%USER%", "{run.name}"]
+)
+def test_a_placeholder_that_nothing_replaces_is_refused_unless_the_folder_exists(
+    folder: Path, placeholder: str
+) -> None:
+    (folder / "spec.yaml").write_text(spec())
+    given = (f"runs_dir='{folder}/{placeholder}'",)
+    with pytest.raises(SpecError, match="would stand in the folder's name as it is"):
+        load(folder / "spec.yaml", overrides=given)
+    (folder / placeholder).mkdir()
+    load(folder / "spec.yaml", overrides=given)
+
+
+@pytest.mark.parametrize("given", ["a:b/c", "100%/x", "50% done", "{1..3}", "a<b", "runs-%"])
+def test_a_name_with_odd_characters_is_a_name(folder: Path, given: str) -> None:
+    (folder / "spec.yaml").write_text(spec())
+    loaded_spec = load(folder / "spec.yaml", overrides=(f"runs_dir='{given}'",)).spec
+    assert loaded_spec.runs_dir == f"{folder}/{given}"
+
+
+def test_a_path_that_is_not_relative_is_not_called_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(folder))
+    (folder / "spec.yaml").write_text(spec())
+    for given in ("~/no.jsonl", "$HOME/no.jsonl"):
+        with pytest.raises(SpecError) as caught:
+            load(folder / "spec.yaml", overrides=(f"stages.prep.config.manifest={given}",))
+        (problem,) = caught.value.problems
+        assert f"nothing at {folder}/no.jsonl (written as `{given}`)" in problem.message

@@ -1,6 +1,9 @@
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+
+from slurm_jobs.operations.load import load
 
 Check = Callable[..., list[str]]
 
@@ -37,6 +40,14 @@ def spec(resources: str, slurm: str, cluster: str = "local") -> str:
         ("nodes: 1", "requeue: true, no-requeue: true", "`requeue` exclude each other"),
         ("nodes: 1", "core-spec: 1, thread-spec: 1", "`thread-spec` exclude each other"),
         ("nodes: 1", "hint: compute_bound, threads-per-core: 1", "`threads-per-core` exclude"),
+        ("nodes: 1", "hint: compute_bound, extra-node-info: '2:2'", "`extra-node-info` exclude"),
+        ("nodes: 2", "distribution: arbitrary", "`nodes` exclude each other"),
+        ("timeout_min: 60", "time-min: 61", "(61 min) is above the limit (60 min)"),
+        ("timeout_min: 60", "time_min: '61:30'", "(61.5 min) is above"),
+        ("timeout_min: 60", "time-min: '2:00:00'", "(120 min) is above"),
+        ("timeout_min: 60", "time-min: 1-0", "(1440 min) is above"),
+        ("timeout_min: 60", "time-min: '1-1:30'", "(1530 min) is above"),
+        ("nodes: 1", "time-min: 90", "`timeout_min` exclude each other"),
     ],
 )
 def test_options_that_exclude_each_other_are_refused_at_their_line(
@@ -76,6 +87,12 @@ def test_an_option_that_contradicts_what_every_job_sets_has_a_key_of_its_own(
         ("gpus_per_node: 4", "mem-per-gpu: 8G"),
         ("nodes: 1", "gres: 'gpu:a100:4'"),
         ("nodes: 1", "exclusive: true, requeue: true"),
+        ("timeout_min: 60", "time-min: 60"),
+        ("timeout_min: 60", "time-min: '1:00:00'"),
+        ("timeout_min: 1440", "time-min: 1-0"),
+        ("nodes: 1", "time-min: soon"),
+        ("nodes: 1", "distribution: block"),
+        ("nodes: 1", "export: ALL, get-user-env: false"),
     ],
 )
 def test_options_that_go_together_are_no_problem(check: Check, resources: str, slurm: str) -> None:
@@ -88,3 +105,51 @@ def test_a_stage_that_contradicts_the_profile_is_refused_at_its_own_key(check: C
     (message,) = check(given, c__yaml=profile)
     assert message.startswith("7:")
     assert "`mem-per-cpu: 4G` of the cluster profile and `mem_gb` exclude each other" in message
+
+
+def test_the_slices_of_one_task_share_its_time_limit(check: Check) -> None:
+    text = spec("timeout_min: 60", "time-min: 120") + "    array: {slices_per_task: 2}\n"
+    assert not any("time-min" in line for line in check(text))
+    text = text.replace("time-min: 120", "time-min: 121")
+    assert any("above the limit (120 min)" in line for line in check(text))
+
+
+@pytest.mark.parametrize(
+    ("option", "shown"),
+    [
+        ("export: 'HOME,PATH'", "export: `HOME,PATH` would"),
+        ("export: NONE", "export: `NONE` would"),
+        ("export: 'ALL,A=1'", "export: `ALL,A=1` would"),
+        ("export: true", "export: `true` would"),
+        ("export-file: env", "export-file: `env` would"),
+        ("export_file: env", "export_file: `env` would"),
+        ("get-user-env: true", "get-user-env: `true` would"),
+        ("get-user-env: 30L", "get-user-env: `30L` would"),
+    ],
+)
+def test_options_that_change_what_a_job_inherits_are_refused_with_the_key_to_use(
+    check: Check, option: str, shown: str
+) -> None:
+    (message,) = check(spec("nodes: 1", option))
+    assert message.startswith("8:")
+    assert f" stages.s.resources.slurm.{shown}" in message
+    assert "write `environment: {NAME: value}` in the spec" in message
+    for key in ("slurm", "gpu_slurm"):
+        profile = f"scheduler: slurm\n{key}: {{{option}}}\n"
+        given = spec("nodes: 1", "comment: x", cluster="c.yaml")
+        (message,) = check(given, c__yaml=profile)
+        assert message.startswith("c.yaml:2:")
+        assert f"{key}.{shown}" in message
+
+
+def test_an_option_that_is_near_to_none_is_noted_and_passed_on(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("scheduler: slurm\nslurm: {gpumode: x, container-image: sq}\n")
+    text = spec("nodes: 1", "frob_nicate: 1, no-container-mount-home: true", cluster="c.yaml")
+    (tmp_path / "spec.yaml").write_text(text)
+    notes = load(tmp_path / "spec.yaml").notes
+    unknown = "is not among the options of sbatch that are known here"
+    assert [(note.line, note.message.partition(";")[0]) for note in notes] == [
+        (2, f"cluster: `gpumode` {unknown}"),
+        (8, f"stages.s.resources.slurm: `frob_nicate` {unknown}"),
+    ]
+    assert "passed on as `--frob-nicate`" in notes[1].message

@@ -28,6 +28,12 @@ stages:
         ("node-list", "did you mean `nodelist`?"),
         ("mail_tpye", "did you mean `mail-type`?"),
         ("acount", "did you mean `account`?"),
+        ("partion", "`partion` is no option of sbatch; did you mean `partition`?"),
+        ("exclusiv", "did you mean `exclusive`?"),
+        ("gers", "did you mean `gres`?"),
+        ("part", "did you mean `partition`?"),
+        ("depend", "did you mean `dependency`? It has a key of its own: after"),
+        ("cons_traint", "did you mean `constraint`?"),
         (
             "time_limt",
             "did you mean `time`? It has a key of its own: resources.timeout_min",
