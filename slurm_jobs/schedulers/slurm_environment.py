@@ -29,17 +29,37 @@ SHELL_DEFAULTS: Mapping[str, str] = {
 }
 """The variables of sbatch that a shell may set, with their options: where jobs run, and on whose
 account. All others contradict what a batch script says, or belong into a spec."""
-_NOT_FOR_STEPS = frozenset(
-    {
-        *("SLURM_CLUSTERS", "SLURM_EXACT", "SLURM_EXCLUSIVE", "SLURM_EXIT_ERROR"),
-        *("SLURM_EXIT_IMMEDIATE", "SLURM_EXPORT_ENV", "SLURM_HOSTFILE", "SLURM_IMMEDIATE"),
-        *("SLURM_LABELIO", "SLURM_OVERLAP", "SLURM_REMOTE_CWD", "SLURM_STDERRMODE"),
-        *("SLURM_STDINMODE", "SLURM_STDOUTMODE", "SLURM_TEST_EXEC", "SLURM_THREADS"),
-        "SLURM_WORKING_DIR",
-    }
-)
-"""Variables that srun reads and sbatch never sets: in a job they come from a profile that was read
-there, and would change how the ranks start."""
+_READ_BY_SRUN = """
+    SLURMD_DEBUG SLURM_ACCOUNT SLURM_BCAST SLURM_BCAST_EXCLUDE SLURM_BURST_BUFFER SLURM_CLUSTERS
+    SLURM_CLUSTER_CONSTRAINT SLURM_COMPRESS SLURM_CONSOLIDATE_SEGMENTS SLURM_CONSTRAINT
+    SLURM_CORE_SPEC SLURM_DEBUG SLURM_DEBUG_FLAGS SLURM_DELAY_BOOT SLURM_DEPENDENCY
+    SLURM_DISABLE_STATUS SLURM_EPILOG SLURM_EXACT SLURM_EXCLUSIVE SLURM_EXIT_ERROR
+    SLURM_EXIT_IMMEDIATE SLURM_EXPORT_ENV SLURM_EXTERNAL_LAUNCHER SLURM_GPUS_PER_TASK SLURM_GRES
+    SLURM_GRES_FLAGS SLURM_HOSTFILE SLURM_IMMEDIATE SLURM_KILL_BAD_EXIT SLURM_LABELIO
+    SLURM_NCORES_PER_SOCKET SLURM_NO_KILL SLURM_NSOCKETS_PER_NODE SLURM_OVERLAP SLURM_PARTITION
+    SLURM_PMI_KVS_NO_DUP_KEYS SLURM_POWER SLURM_PROLOG SLURM_QOS SLURM_REMOTE_CWD SLURM_REQ_SWITCH
+    SLURM_RESERVATION SLURM_RESV_PORTS SLURM_SEND_LIBS SLURM_SIGNAL SLURM_SPREAD_JOB
+    SLURM_SPREAD_SEGMENTS SLURM_SRUN_MULTI SLURM_SRUN_REDUCE_TASK_EXIT_MSG SLURM_STDERRMODE
+    SLURM_STDINMODE SLURM_STDOUTMODE SLURM_STEP_GRES SLURM_STEP_KILLED_MSG_NODE_ID
+    SLURM_TASK_EPILOG SLURM_TASK_PROLOG SLURM_TEST_EXEC SLURM_THREADS SLURM_THREAD_SPEC
+    SLURM_TIMELIMIT SLURM_UMASK SLURM_UNBUFFEREDIO SLURM_USE_MIN_NODES SLURM_WAIT
+    SLURM_WAIT4SWITCH SLURM_WCKEY SLURM_WORKING_DIR
+"""
+_NOT_FOR_STEPS = frozenset(_READ_BY_SRUN.split())
+"""Variables that srun reads (`man srun`, INPUT ENVIRONMENT VARIABLES, and its option table) and no
+job has from Slurm: they come from a profile that was read in the job, and would change how the
+ranks start. `SLURM_UMASK` is the shell's at submit; a job has its own. `SLURM_MPI_TYPE` remains,
+which modules of an MPI set on purpose."""
+_OF_JOB_OPTIONS: Mapping[str, str] = {
+    "SLURM_ACCTG_FREQ": "acctg-freq",
+    "SLURM_CPU_FREQ_REQ": "cpu-freq",
+    "SLURM_GPU_FREQ": "gpu-freq",
+    "SLURM_NETWORK": "network",
+    "SLURM_OVERCOMMIT": "overcommit",
+    "SLURM_PROFILE": "profile",
+}
+"""Variables that srun reads, and sbatch sets in a job that has the option."""
+_SET_BY_SBATCH = ("SBATCH_MEM_BIND", "SBATCH_CPU_BIND")
 
 
 def query_environment(variables: Mapping[str, str]) -> dict[str, str]:
@@ -82,19 +102,26 @@ def ignored_by_sbatch(variables: Mapping[str, str], options: Collection[str]) ->
     )
 
 
-def step_environment(variables: Mapping[str, str], promised: Collection[str]) -> dict[str, str]:
+def step_environment(
+    variables: Mapping[str, str], promised: Collection[str], options: Collection[str] = ()
+) -> dict[str, str]:
     """Return the environment of srun in a job, which its ranks inherit.
 
     What the job's own Slurm has set remains, but for an inherited CPU binding: it would pin every
-    rank to the same few cores.
+    rank to the same few cores. Of the SBATCH_... variables those remain that say where the jobs
+    run that a rank may submit, and on whose account.
 
     Args:
         variables: of the batch process.
         promised: names that the spec's `environment` sets, which remain.
+        options: long names of the options that the batch script has.
     """
-    return {
-        name: value
-        for name, value in variables.items()
-        if not (name in _NOT_FOR_STEPS or name.startswith(("SLURM_CPU_BIND", "SRUN_")))
-        or name in promised
-    }
+
+    def is_foreign(name: str) -> bool:
+        if name.startswith("SBATCH_"):
+            return name not in SHELL_DEFAULTS and not name.startswith(_SET_BY_SBATCH)
+        if name in _OF_JOB_OPTIONS:
+            return _OF_JOB_OPTIONS[name] not in options
+        return name in _NOT_FOR_STEPS or name.startswith(("SLURM_CPU_BIND", "SRUN_"))
+
+    return {k: value for k, value in variables.items() if k in promised or not is_foreign(k)}

@@ -67,6 +67,10 @@ _WAITS: dict[str, tuple[Wait, str]] = {
     "partitionconfig": ("blocked", "it exceeds a limit of its partition"),
     "partitiondown": ("blocked", "its partition is down"),
     "partitioninactive": ("blocked", "its partition is inactive"),
+    "qosusagethreshold": (
+        "blocked",
+        "the past usage of its account is above the threshold of its QOS, and falls slowly",
+    ),
     "partitionnodelimit": (
         "blocked",
         "it asks for more or fewer nodes than its partition allows, or nodes of it are down",
@@ -76,8 +80,34 @@ _WAITS: dict[str, tuple[Wait, str]] = {
 
 _PER_JOB = re.compile(r"(?:assoc|qos)(?:max\w+per(?:job|node)|min\w+)(?:limit|notsatisfied)?")
 """A limit that one job exceeds by itself; `PerUser`, `PerAccount` and `Grp` become free again."""
-_USED_UP = re.compile(r"(?:assoc|qos)grp(?:\w*(?<!run)minutes|wall)(?:limit)?")
+_USED_UP = re.compile(
+    r"(?:association|qos)timelimit|(?:assoc|qos)grp(?:\w*(?<!run)minutes|wall)(?:limit)?"
+)
 """An account's or QOS's budget for past, present and future jobs."""
+_SENTENCES: tuple[tuple[re.Pattern[str], tuple[Wait, str]], ...] = (
+    (
+        re.compile(r"reqnodenotavailunavailablenodes.*"),
+        ("blocked", "the nodes that it needs are down or drained"),
+    ),
+    (
+        re.compile(r"nodesrequiredforjobaredowndrained.*"),
+        (
+            "blocked",
+            "too few nodes of its partition are up, or not kept for partitions of higher priority",
+        ),
+    ),
+    (
+        re.compile(r".*notingrouppermittedtousethispartition.*"),
+        ("never", "its partition does not take its user"),
+    ),
+    (
+        re.compile(r".*(?:account|qos)notpermittedtousethispartition.*"),
+        ("never", "its partition does not take its account or QOS"),
+    ),
+    (re.compile(r"reservation.+wasdeleted"), ("never", "its reservation was deleted")),
+    (re.compile(r"reservation.+isinvalid"), ("never", "its reservation does not exist")),
+)
+"""Reasons that hold names of nodes, users or reservations, lower case and letters alone."""
 
 
 def wait_of(state: str, reason: str) -> tuple[Wait, str]:
@@ -92,8 +122,9 @@ def wait_of(state: str, reason: str) -> tuple[Wait, str]:
         return "never", "it asks for more than one job may have, or for less than it must"
     if _USED_UP.fullmatch(key):
         return "blocked", "the budget of its account or QOS is used up"
-    if key.startswith("reqnodenotavailunavailablenodes"):
-        return "blocked", "the nodes that it needs are down or drained"
+    for pattern, meaning in _SENTENCES:
+        if pattern.fullmatch(key):
+            return meaning
     if state == "RESV_DEL_HOLD":
         return _WAITS["reservationdeleted"]
     if state in {"REQUEUE_HOLD", "SPECIAL_EXIT"} or key.endswith("requeuedheld"):

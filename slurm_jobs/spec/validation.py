@@ -26,7 +26,7 @@ from slurm_jobs.spec.remedies.foreign_keys import Hint, foreign_key, places_else
 from slurm_jobs.spec.remedies.list_remedies import list_remedy
 from slurm_jobs.spec.remedies.mapping_forms import mapping_remedy
 from slurm_jobs.spec.remedies.sbatch_options import option_hint
-from slurm_jobs.spec.remedies.value_remedies import value_remedy
+from slurm_jobs.spec.remedies.value_remedies import split_number, value_remedy
 from slurm_jobs.spec.value_paths import known_part, named_first, named_in
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
@@ -203,6 +203,7 @@ def _unknown_key(target: Any, values: Any, prefix: Path, location: Path, value: 
     is_below = all(place[: len(holder)] == holder for place in places)
     is_above = all(place[:-1] == holder[: len(place) - 1] for place in places)
     hints = (
+        split_number(key, value, _value_at(values, holder)),
         option_hint(key, known, value),
         meant if foreign is not None and foreign.is_near else "",
         elsewhere if is_below else "",
@@ -213,6 +214,12 @@ def _unknown_key(target: Any, values: Any, prefix: Path, location: Path, value: 
     )
     hint = next(filter(None, hints), "")
     return f"unknown key `{shortened(key)}`{hint} (allowed: {', '.join(known)})"
+
+
+def _value_at(values: Any, path: Path) -> Any:
+    for part in path:
+        values = values.get(part) if isinstance(values, dict) else None
+    return values
 
 
 def _foreign_hint(hint: Hint, prefix: Path) -> str:

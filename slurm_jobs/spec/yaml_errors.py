@@ -177,6 +177,8 @@ def _remedy(what: str, before: str, above: list[str]) -> str:
             "the text goes on after a closing quote: write '' for a quote inside '...', or put "
             '"..." around it'
         )
+    if "got '{'" in what and before.endswith("$"):
+        return 'put quotes around a value with `${...}` that is inside { } or [ ]: "${...}"'
     extra = _FOUND_EXTRA.search(what)
     if extra is not None:
         return f"there is one {extra[1]} too many: remove it, or put quotes around the text"

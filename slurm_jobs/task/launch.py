@@ -196,7 +196,8 @@ class Ranks:
 
         Ranks that srun starts would believe an inherited word on who they are rather than srun's.
         """
-        own = step_environment(os.environ, self._order.environment)
+        options = {key.replace("_", "-") for key in self._order.resources.slurm}
+        own = step_environment(os.environ, self._order.environment, options)
         kept = {name: value for name, value in own.items() if name not in RANK_VARIABLES}
         kept["SLURM_JOBS_ENTRY_POINT"] = self._order.run
         if rank is None:

@@ -6,6 +6,7 @@ What the files must say is left to the job: `slurm_jobs/common/processors` and `
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import PurePosixPath
 
 from slurm_jobs.common.errors import Problem
 from slurm_jobs.spec.markers import MarkedString
@@ -46,6 +47,13 @@ def processor_problems(
         if look is None or not exists(item.resolved):
             continue
         find_missing, kind = look
+        if _is_file(item.resolved, read_text):
+            message = (
+                f"{path_text(item.path)}: {item.resolved} is a file, and a folder is needed: "
+                f"{kind}; name its folder, {PurePosixPath(item.resolved).parent}"
+            )
+            problems.append(problem_at(document, item.path, message))
+            continue
         missing = find_missing(item.resolved, exists, read_text)
         if missing:
             message = (
@@ -54,6 +62,18 @@ def processor_problems(
             )
             problems.append(problem_at(document, item.path, message))
     return problems
+
+
+def _is_file(path: str, read_text: Callable[[str], str]) -> bool:
+    if not path.endswith((".json", ".model", ".txt", ".jinja")):
+        return False
+    try:
+        read_text(path)
+    except UnicodeDecodeError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def _missing_images(

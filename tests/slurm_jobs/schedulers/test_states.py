@@ -2,6 +2,7 @@ import pytest
 
 from slurm_jobs.schedulers.states import wait_of
 
+# Every reason of src/common/job_state_reason.c of Slurm 26.11, and sentences of src/slurmctld.
 CURED = """\
 
 None
@@ -33,11 +34,92 @@ QOSMaxSubmitJobPerUserLimit
 MaxJobsPerAccount
 MaxCpuPerAccount
 MaxNodeRunMinsPerUser
-QOSUsageThreshold
 ReqNodeNotAvail
 ReqNodeNotAvail, May be reserved for other job
 ReqNodeNotAvail, Reserved for maintenance
-Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions
+AccountingPolicy
+AssocGrpBB
+AssocGrpBBRunMinutes
+AssocGrpBilling
+AssocGrpBillingRunMinutes
+AssocGrpEnergy
+AssocGrpEnergyRunMinutes
+AssocGrpGRESRunMinutes
+AssocGrpJobsLimit
+AssocGrpLicense
+AssocGrpLicenseRunMinutes
+AssocGrpMemLimit
+AssocGrpMemRunMinutes
+AssocGrpNodeLimit
+AssocGrpNodeRunMinutes
+AssocGrpSubmitJobsLimit
+AssocGrpUnknown
+AssocGrpUnknownRunMinutes
+AssociationJobLimit
+AssociationResourceLimit
+BurstBufferResources
+BurstBufferStageIn
+InactiveLimit
+JobLaunchFailure
+MaxBBPerAccount
+MaxBBRunMinsPerAccount
+MaxBBRunMinsPerUser
+MaxBillingPerAccount
+MaxBillingRunMinsPerAccount
+MaxBillingRunMinsPerUser
+MaxCpuRunMinsPerAccount
+MaxCpuRunMinsPerUser
+MaxEnergyPerAccount
+MaxEnergyRunMinsPerAccount
+MaxEnergyRunMinsPerUser
+MaxGRESPerAccount
+MaxGRESRunMinsPerAccount
+MaxGRESRunMinsPerUser
+MaxLicensePerAccount
+MaxLicenseRunMinsPerAccount
+MaxLicenseRunMinsPerUser
+MaxMemoryPerAccount
+MaxMemoryRunMinsPerAccount
+MaxMemoryRunMinsPerUser
+MaxNodePerAccount
+MaxNodeRunMinsPerAccount
+MaxSubmitJobsPerAccount
+MaxUnknownPerAccount
+MaxUnknownRunMinsPerAccount
+MaxUnknownRunMinsPerUser
+NonZeroExitCode
+NvidiaImexChannels
+OutOfMemory
+QOSGrpBB
+QOSGrpBBRunMinutes
+QOSGrpBilling
+QOSGrpBillingRunMinutes
+QOSGrpCPURunMinutesLimit
+QOSGrpCpuLimit
+QOSGrpEnergy
+QOSGrpEnergyRunMinutes
+QOSGrpGRES
+QOSGrpJobsLimit
+QOSGrpLicense
+QOSGrpLicenseRunMinutes
+QOSGrpMemLimit
+QOSGrpMemoryRunMinutes
+QOSGrpNodeRunMinutes
+QOSGrpSubmitJobsLimit
+QOSGrpUnknown
+QOSGrpUnknownRunMinutes
+QOSJobLimit
+QOSMaxBBPerUser
+QOSMaxBillingPerUser
+QOSMaxEnergyPerUser
+QOSMaxLicensePerUser
+QOSMaxMemoryPerUser
+QOSMaxNodePerUserLimit
+QOSMaxUnknownPerUser
+QOSResourceLimit
+RaisedSignal
+SystemFailure
+TimeLimit
 a reason that no version has yet"""
 HELD = """\
 JobHeldUser
@@ -75,7 +157,62 @@ QOSMaxWallDurationPerJobLimit
 QOSMaxMemoryPerNode
 QOSMinCpuNotSatisfied
 QOSMinGRES
-AssocMaxGRESMinutesPerJob"""
+AssocMaxGRESMinutesPerJob
+AssocMaxBBMinutesPerJob
+AssocMaxBBPerJob
+AssocMaxBBPerNode
+AssocMaxBillingMinutesPerJob
+AssocMaxBillingPerJob
+AssocMaxBillingPerNode
+AssocMaxCpuPerNode
+AssocMaxEnergyMinutesPerJob
+AssocMaxEnergyPerJob
+AssocMaxEnergyPerNode
+AssocMaxGRESPerJob
+AssocMaxLicenseMinutesPerJob
+AssocMaxLicensePerJob
+AssocMaxMemMinutesPerJob
+AssocMaxMemPerJob
+AssocMaxMemPerNode
+AssocMaxNodeMinutesPerJob
+AssocMaxUnknownMinutesPerJob
+AssocMaxUnknownPerJob
+AssocMaxUnknownPerNode
+BurstBufferOperation
+QOSMaxBBPerJob
+QOSMaxBBPerNode
+QOSMaxBillingMinutesPerJob
+QOSMaxBillingPerJob
+QOSMaxBillingPerNode
+QOSMaxCpuMinutesPerJobLimit
+QOSMaxCpuPerJobLimit
+QOSMaxCpuPerNode
+QOSMaxEnergyMinutesPerJob
+QOSMaxEnergyPerJob
+QOSMaxEnergyPerNode
+QOSMaxGRESMinutesPerJob
+QOSMaxGRESPerNode
+QOSMaxLicenseMinutesPerJob
+QOSMaxLicensePerJob
+QOSMaxMemoryMinutesPerJob
+QOSMaxMemoryPerJob
+QOSMaxNodeMinutesPerJob
+QOSMaxNodePerJobLimit
+QOSMaxUnknownMinutesPerJob
+QOSMaxUnknownPerJob
+QOSMaxUnknownPerNode
+QOSMinBB
+QOSMinBilling
+QOSMinEnergy
+QOSMinLicense
+QOSMinMemory
+QOSMinNode
+QOSMinUnknown
+uid 1001 not in group permitted to use this partition (gpu). groups allowed: vision
+Job's account not permitted to use this partition (gpu allows a not b)
+Job's QOS not permitted to use this partition (gpu allows a not b)
+Reservation day_1 was deleted
+Reservation day_1 is invalid"""
 BLOCKED = """\
 ReqNodeNotAvail, UnavailableNodes:node[1-3]
 ReqNodeNotAvail(Unavailable_Nodes:n1)
@@ -86,7 +223,32 @@ NodeDown
 PartitionNodeLimit
 AssocGrpCPUMinutesLimit
 QOSGrpGRESMinutes
-AssocGrpWallLimit"""
+AssocGrpWallLimit
+AssocGrpBBMinutes
+AssocGrpBillingMinutes
+AssocGrpEnergyMinutes
+AssocGrpGRESMinutes
+AssocGrpLicenseMinutes
+AssocGrpMemMinutes
+AssocGrpNodeMinutes
+AssocGrpUnknownMinutes
+AssociationTimeLimit
+PartitionConfig
+QOSGrpBBMinutes
+QOSGrpBillingMinutes
+QOSGrpCPUMinutesLimit
+QOSGrpEnergyMinutes
+QOSGrpLicenseMinutes
+QOSGrpMemoryMinutes
+QOSGrpNodeMinutes
+QOSGrpUnknownMinutes
+QOSGrpWallLimit
+QOSTimeLimit
+QOSUsageThreshold
+Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions
+(Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions)
+Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions
+Nodes required for job are DOWN, DRAINED, REBOOTING or reserved for jobs"""
 
 
 @pytest.mark.parametrize(

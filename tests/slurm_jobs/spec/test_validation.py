@@ -243,3 +243,23 @@ def test_a_spec_that_is_no_mapping_is_one_problem(check: Check, text: str) -> No
 
 def test_path_text_is_written_as_users_write_it() -> None:
     assert path_text(("stages", "train", "setup", 0)) == "stages.train.setup[0]"
+
+
+@pytest.mark.parametrize(
+    ("resources", "line"),
+    [
+        ("{mem_gb: 2,5}", "5:27: unknown key `5`; it belongs to `mem_gb: 2`: "),
+        ("{mem_gb: 1,500, nodes: 1}", "5:27: unknown key `500`; it belongs to `mem_gb: 1`: "),
+        ("\n      mem_gb: 2,5", "6:15: stages.s.resources.mem_gb: expected a number, found the "),
+        ("{5: 1}", "5:17: unknown key `5` ("),
+        ("{nodes: 1, 5: 2}", "5:27: unknown key `5` ("),
+    ],
+)
+def test_a_decimal_comma_is_named(
+    check: Callable[..., list[str]], resources: str, line: str
+) -> None:
+    text = f"name: a\nstages:\n  s:\n    shell: x\n    resources: {resources}\ncluster: local\n"
+    (message,) = check(text)
+    assert message.startswith(line)
+    remedy = "write 1.500, or 1500 for thousands" if "500" in line else "write 2.5"
+    assert (f"a decimal number has a point: {remedy}" in message) is ("mem_gb" in line)

@@ -200,6 +200,8 @@ SHELL = "name: a\nstages:\n  s:\n    "
         ("shell: ]\n", (1, 8), "put quotes around the text"),
         ("shell: [a\n", (1, 8), "close [ with ]"),
         ("a: {b: 1 c: 2}\n", (1, 11), "put a comma between values"),
+        ("a: {b: ${c.output_dir}/l.jsonl}\n", (1, 9), "put quotes around a value with `${...}`"),
+        ("a: [${HOME}/x]\n", (1, 6), "put quotes around a value with `${...}`"),
         ('a: "\\d"\n', (1, 6), "write \\\\ for a backslash"),
     ],
 )

@@ -115,3 +115,14 @@ def test_mistake_in_a_composed_processor_is_told_at_its_key_and_nothing_else_is(
         (tmp_path / f"{name}.json").write_text("{}")
     (line,) = check(SPEC.replace("processor: proc", f"processor: {given}"))
     assert line.startswith(expected)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer.model"])
+def test_a_file_of_a_processor_folder_is_answered_with_the_folder(
+    check: Check, tmp_path: Path, name: str
+) -> None:
+    folder_with(tmp_path)
+    (tmp_path / "proc" / name).write_bytes(b"\xff\xfe{}")
+    (line,) = check(SPEC.replace("processor: proc", f"processor: proc/{name}"))
+    assert f"proc/{name} is a file, and a folder is needed" in line
+    assert line.endswith("name its folder, proc")
