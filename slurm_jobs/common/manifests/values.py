@@ -55,6 +55,7 @@ from slurm_jobs.common.manifests.turns import (
     split_marks,
     turns_of,
 )
+from slurm_jobs.common.split_names import split_of_column
 from slurm_jobs.common.stage_config.preprocess import DEFAULT_PROMPT, KNOWN_COLUMNS, Columns
 
 TOO_DEEP = "lists or mappings are nested too deeply to be read"
@@ -223,6 +224,7 @@ def _read(
         source=source,
         messages=name_images(messages),
         ignored=tuple(printable(key) for key in ignored),
+        splits=row.splits(),
     )
 
 
@@ -250,6 +252,14 @@ class _Row:
         if own_id is not None:
             return printable(str(own_id))
         return printable(pictures[0].value) if pictures else ""
+
+    def splits(self) -> tuple[tuple[str, str], ...]:
+        """The columns that say in which split of the data set the row is, and their values."""
+        return tuple(
+            (printable(key), printable(str(value)))
+            for key, value in self._others.items()
+            if split_of_column(normal(key), value) is not None
+        )
 
     def pictures(self) -> list[Content]:
         """Images that the row lists, whichever column holds them.

@@ -9,13 +9,16 @@ import codecs
 import csv
 import io
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 
 from slurm_jobs.common.errors import Problem
 from slurm_jobs.common.image_places import strange_name
+from slurm_jobs.common.manifests.first_rows import MAX_BYTES, MAX_ROWS
+from slurm_jobs.common.manifests.keys import normal
 from slurm_jobs.common.manifests.rows import ManifestRow
 from slurm_jobs.common.manifests.values import RowOptions, missing_columns
+from slurm_jobs.common.split_names import split_of, split_of_column
 from slurm_jobs.common.stage_config.preprocess import Columns
 from slurm_jobs.common.text_formats import HEAD_BYTES, foreign_format, unknown_format
 from slurm_jobs.spec.files import Beginning, Files, TableFacts
@@ -45,6 +48,7 @@ _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"{\0", b"\0{", b"[\0", b"\
 
 _LONGEST_SCHEME = 20
 """Characters at the start of a URL that hold its `://`."""
+_LONGEST_PATH = 1000
 _MAX_REASONS = 3
 _MAX_KEYS = 10
 _SPREAD_OUT = (
@@ -92,11 +96,53 @@ def manifest_notes(
             )
             notes.append(problem_at(document, item.path, message))
         if ignored:
-            keys = ", ".join(f"`{key}`" for key, _ in ignored.most_common(_MAX_KEYS))
-            more = f" and {len(ignored) - _MAX_KEYS} more" if len(ignored) > _MAX_KEYS else ""
-            message = f"{place}: keys that are not read: {keys}{more}"
+            keys = _listed([f"`{key}`" for key, _ in ignored.most_common()])
+            message = f"{place}: keys that are not read: {keys}"
             notes.append(problem_at(document, item.path, message))
+        folder, _, name = item.resolved.rpartition("/")
+        num_bytes = (files.sizes_in(folder or "/") or {}).get(name) or 0
+        is_whole = len(rows) < MAX_ROWS and num_bytes <= MAX_BYTES
+        mixed = _mixed_splits(rows, is_evaluated="evaluate" in item.path, is_whole=is_whole)
+        notes += [problem_at(document, item.path, f"{place}: {text}") for text in mixed]
     return notes
+
+
+def _mixed_splits(
+    rows: Sequence[ManifestRow], *, is_evaluated: bool, is_whole: bool
+) -> Iterator[str]:
+    """Say that rows of other splits are used, as a column or the folders of images show.
+
+    Rows may be sorted by split, so one split in the first rows is noted too where there may be
+    more.
+    """
+    values: dict[str, dict[str, bool]] = {}
+    folders: dict[str, bool] = {}
+    for row in rows:
+        for key, value in row.splits:
+            is_train = split_of_column(normal(key), value) == "train"
+            values.setdefault(key, {})[value] = is_train
+        for image in row.image_paths:
+            parts = image[:_LONGEST_PATH].replace("\\", "/").split("/")[:-1]
+            folders.update((part, split == "train") for part in parts if (split := split_of(part)))
+    verb = "evaluated" if is_evaluated else "trained"
+    remedy = "write a manifest for each split, or add `{}` to `columns.ignore`"
+    for key, splits in values.items():
+        names = _listed(splits)
+        if is_evaluated in splits.values():  # rows to train on, or held out ones
+            yield f"{key} has the values {names}: all rows are {verb}; {remedy.format(key)}"
+        elif not is_whole:
+            yield (
+                f"{key} has the values {names} in the first {len(rows):,} rows, and rows of other "
+                f"splits are {verb} too; {remedy.format(key)}"
+            )
+    if len(set(folders.values())) > 1:
+        yield f"images are in folders of several splits, {_listed(folders)}: all rows are {verb}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    all_names = list(names)
+    more = f" and {len(all_names) - _MAX_KEYS} more" if len(all_names) > _MAX_KEYS else ""
+    return ", ".join(all_names[:_MAX_KEYS]) + more
 
 
 def _wrong_rows(manifest: str, files: Files, options: RowOptions) -> str:

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from slurm_jobs.operations.disk import SMALL_BYTES
@@ -285,6 +287,49 @@ def test_rows_that_cannot_be_used_and_keys_that_are_not_read_are_noted(tmp_path:
     assert "1 of the first 3 rows cannot be used; the first is m.jsonl:2: `video` holds" in bad
     assert ignored.endswith("keys that are not read: `mood`")
     assert notes_of(tmp_path, CHAT, {**CHAT, "source": "coco"}) == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "note"),
+    [
+        ([{"split": "train"}, {"split": "test"}], "split has the values train, test: all rows are"),
+        ([{"Subset": "train2017"}, {"Subset": "val2017"}], "Subset has the values train2017, val"),
+        ([{"Usage": "Training"}, {"Usage": "PublicTest"}], "Usage has the values Training, Publi"),
+        ([{"set": "coco_test"}], "set has the values coco_test: all rows are trained"),
+        ([{"is_test": False}, {"is_test": True}], "is_test has the values False, True: all rows"),
+        ([{"is_train": 1}, {"is_train": 0}], "is_train has the values 1, 0: all rows are trained"),
+        ([{"split": "train"}] * 1000, "the values train in the first 1,000 rows, and rows of oth"),
+        ([{"split": "train", "text": "b" * 2**18}] * 9, "values train in the first 7 rows, and ro"),
+        ([{"image": "a/train/1.png"}, {"image": "a\\test\\2.png"}], "several splits, train, test"),
+        ([{"split": "train"}, {"split": "train"}], ""),
+        ([{"split": "a"}, {"subset": "textvqa"}, {"category": "test"}], ""),
+        ([{"image": "train/test_tube.png"}, {"image": "train/test.png"}], ""),
+    ],
+)
+def test_rows_of_a_held_out_split_are_noted(
+    tmp_path: Path, keys: list[dict[str, Any]], note: str
+) -> None:
+    rows = [{"image": "a.png", "text": "b", **row} for row in keys]
+    assert [note in text for text in notes_of_splits(tmp_path, rows)] == ([True] if note else [])
+
+
+def notes_of_splits(tmp_path: Path, rows: list[dict[str, Any]]) -> list[str]:
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "spec.yaml").write_text(SPEC.format(name="m.jsonl"))
+    notes = [note.message for note in load(tmp_path / "spec.yaml").notes]
+    return [note for note in notes if "splits" in note or "all rows are" in note]
+
+
+@pytest.mark.parametrize("name", ["m.parquet", "m.csv", "m.json"])
+def test_a_column_of_splits_is_noted_in_each_format(tmp_path: Path, name: str) -> None:
+    rows = [{"image": "a.png", "text": "a", "split": split} for split in ("train", "validation")]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "m.parquet")
+    (tmp_path / "m.csv").write_text("image,text,split\na,a,train\na,b,validation\n")
+    (tmp_path / "m.json").write_text(json.dumps(rows))
+    for ignore, is_noted in (("", True), ("      columns: {ignore: [split]}\n", False)):
+        (tmp_path / "spec.yaml").write_text(SPEC.format(name=name) + ignore)
+        notes = "".join(note.message for note in load(tmp_path / "spec.yaml").notes)
+        assert ("split has the values train, validation: all rows are trained" in notes) == is_noted
 
 
 def test_only_the_beginning_of_a_long_manifest_is_read(check: Check, tmp_path: Path) -> None:
