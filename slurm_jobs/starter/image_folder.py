@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import os
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.split_names import split_of
+from slurm_jobs.starter.folder_splits import PLAIN_NAMES, split_images, without_drawings
+from slurm_jobs.starter.label_files import is_number, label_kind
 
 _JPEG = ".jpg .jpeg .jpe .jfif .jif .jfi .pjpeg .mpo"
 _JPEG_2000 = ".jp2 .j2k .j2c .jpc .jpf .jpx"
@@ -40,24 +43,9 @@ _REMEDIES = {suffix: remedy for words, remedy in _UNOPENED.items() for suffix in
 """Files that hold pictures and cannot be opened as one, and what to do about them."""
 
 _TRAIN, _VALIDATION, _TEST = "train", "validation", "test"
-_SPLITS: Mapping[str, str] = {
-    **dict.fromkeys(("train", "training"), _TRAIN),
-    **dict.fromkeys(("val", "valid", "validation", "dev", "eval", "evaluation"), _VALIDATION),
-    **dict.fromkeys(("test", "testing"), _TEST),
-}
-_AFTER_SPLIT = re.compile(r"[-_]?(?:set|images?|imgs?|data|\d{4})?$")
-"""`train2017`, `test_images`."""
-_PLAIN = (
-    "images image imgs img photos photo pictures picture pics pic data dataset jpegimages jpegs "
-    "jpeg jpg png files raw all unlabeled unlabelled"
-)
-_PLAIN_NAMES = frozenset(_PLAIN.split())
-"""Names of folders that say nothing of what an image shows."""
 _METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 """Manifests of Hugging Face's ImageFolder."""
 _CAPTION_SUFFIXES = (".txt", ".caption")
-_YOLO = re.compile(r"\s*\d+(?:\s+[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?){4,}\s*")
-"""A class and at least four coordinates."""
 _MOST_NAMED = 3
 
 
@@ -98,6 +86,8 @@ class _Listing:
     others: list[Path] = field(default_factory=list)
     """Sidecars and lists: JSON, XML, CSV."""
     unopened: list[Path] = field(default_factory=list)
+    unknown: list[Path] = field(default_factory=list)
+    """Of suffixes that say nothing of words or images, or without one."""
 
 
 def has_images(folder: Path) -> bool:
@@ -116,9 +106,10 @@ def metadata_files(folder: Path) -> tuple[Path | None, Path | None]:
         return metadata, None
     manifests: dict[str, Path] = {}
     for child in sorted(path for path in folder.iterdir() if path.is_dir()):
-        manifest = _metadata_of(child) if _split_name(child.name) else None
-        if manifest is not None:
-            manifests.setdefault(_split_name(child.name), manifest)
+        split = split_of(child.name)
+        manifest = _metadata_of(child) if split else None
+        if split and manifest is not None:
+            manifests.setdefault(split, manifest)
     return manifests.get(_TRAIN), manifests.get(_VALIDATION) or manifests.get(_TEST)
 
 
@@ -136,7 +127,8 @@ def read_image_folder(folder: Path) -> ImageFolder:
 
     Words are those of a text file next to the image (`cat.txt`, `cat.jpg.txt` or `cat.caption` for
     `cat.jpg`). Where no image has one, they are the name of the folder that the image is in.
-    Subfolders named train, val and test are splits: `train` is trained on, `val` evaluated.
+    Subfolders named train, val and test are splits: `train` is trained on, `val` evaluated. Masks
+    and other pictures of annotations are left out.
 
     Raises:
         InputError: no image has words, words are labels of another task or contradict each other,
@@ -144,17 +136,20 @@ def read_image_folder(folder: Path) -> ImageFolder:
     """
     listing = _list(folder)
     refuse_unwritable([*listing.images, *listing.captions])
-    splits = _split(folder, listing.images)
-    chosen, notes = _choose(folder, splits)
-    used = [image for images in chosen.values() for image in images]
     captions = _match(listing.images, listing.captions)
-    next_to = sorted({file for image in listing.images for file in captions.get(image, ())})
+    captioned = {image for image in listing.images if image in captions}
+    next_to = sorted({file for image in captioned for file in captions[image]})
     texts = {file: _text(file) for file in next_to or listing.captions}
-    _refuse_labels(folder, texts)
-    words, more = _words_of(folder, used, captions, texts, has_splits=len(splits) > 1)
+    labels = _labels(folder, texts)
+    images, drawn = without_drawings(folder, listing.images, captioned)
+    splits = split_images(folder, images, has_texts=bool(captioned))
+    chosen, notes = _choose(folder, splits.images)
+    notes += [*splits.notes, *drawn, *labels]
+    used = [image for images in chosen.values() for image in images]
+    words, more = _words_of(folder, used, captions, texts, splits.folders)
     notes += more
     rows = {
-        name: _rows(images, words, name if len(splits) > 1 else "", notes)
+        name: _rows(images, words, name if len(splits.images) > 1 else "", notes)
         for name, images in chosen.items()
     }
     notes += _about_files(listing, texts if next_to else {})
@@ -208,39 +203,10 @@ def _list(folder: Path) -> _Listing:
             listing.unopened.append(file)
         elif suffix in {".json", ".jsonl", ".csv", ".tsv", ".xml", ".parquet"}:
             listing.others.append(file)
+        else:
+            listing.unknown.append(file)
     listing.images.sort()
     return listing
-
-
-def _split_name(name: str) -> str:
-    """The split that a folder's name stands for (`Train`, `val2017`, `test-set`), or nothing."""
-    return _SPLITS.get(_AFTER_SPLIT.sub("", name.lower()), "")
-
-
-def _split(folder: Path, images: Sequence[Path]) -> dict[str, list[Path]]:
-    """Return the images by the split that their folder names; all under "" where none does.
-
-    Splits are folders of the first level, or of the second (`images/train`). A class may be called
-    `train` or `test`: such names are splits only next to each other or alone.
-    """
-    for level in (0, 1):
-        names = {image: _part(image, folder, level) for image in images}
-        kinds = {name: _split_name(name) for name in set(names.values()) if name}
-        split_names = set(filter(None, kinds.values()))
-        if not split_names or (split_names == {_TRAIN} and len(kinds) > 1 and level == 0):
-            continue
-        if _TRAIN not in split_names and not all(kinds.values()):
-            continue
-        splits: dict[str, list[Path]] = {}
-        for image, name in names.items():
-            splits.setdefault(kinds.get(name, ""), []).append(image)
-        return splits
-    return {"": list(images)}
-
-
-def _part(image: Path, folder: Path, level: int) -> str:
-    parts = image.relative_to(folder).parts[:-1]
-    return parts[level] if len(parts) > level else ""
 
 
 def _choose(
@@ -285,27 +251,37 @@ def _match(images: Sequence[Path], captions: Sequence[Path]) -> dict[Path, list[
     return matched
 
 
-def _refuse_labels(folder: Path, texts: Mapping[Path, str]) -> None:
-    """Refuse boxes of objects, which are no words; also where they are in a folder of their own.
+def _labels(folder: Path, texts: dict[Path, str]) -> list[str]:
+    """Take labels of another task out of the texts, and return what is said of them.
 
     Raises:
-        InputError: a text file has lines of numbers alone.
+        InputError: most texts are labels, also where they are in a folder of their own.
     """
-    labels = [file for file, text in texts.items() if is_yolo_label(text)]
-    if labels:
-        line = texts[labels[0]].strip().splitlines()[0][:60]
+    kinds = {file: kind for file, text in texts.items() if (kind := label_kind(text))}
+    num_filled = sum(bool(text.strip()) for text in texts.values())
+    if kinds and 2 * len(kinds) > num_filled:
+        first, kind = next(iter(kinds.items()))
+        line = texts[first].strip().splitlines()[0][:60]
         message = (
-            f"{labels[0]}: `{line}` is a YOLO label (class and box), not words; so are "
-            f"{len(labels)} of {_number(len(texts), 'text file')} in {folder}. Write captions "
+            f"{first}: `{line}` is {kind}, not words; so are "
+            f"{len(kinds)} of {_number(len(texts), 'text file')} in {folder}. Write captions "
             "instead, or name a manifest with the words of each image (docs/data.md)"
         )
         raise InputError(message)
-
-
-def is_yolo_label(text: str) -> bool:
-    """Check whether every line is a class and coordinates, as object detectors are trained on."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    return bool(lines) and all(_YOLO.fullmatch(line) for line in lines)
+    notes = []
+    for file in kinds:
+        texts[file] = ""
+    if kinds:
+        notes.append(
+            f"{_number(len(kinds), 'text file')} of labels, not words ({_named([*kinds])})"
+        )
+    numbers = [file for file, text in texts.items() if is_number(text)]
+    if numbers:
+        notes.append(
+            f"{_number(len(numbers), 'caption')} of one number alone ({_named(numbers)}), trained "
+            "on as it is: if it is the index of a class, write its name"
+        )
+    return notes
 
 
 def _words_of(
@@ -313,18 +289,29 @@ def _words_of(
     images: Sequence[Path],
     captions: Mapping[Path, list[Path]],
     texts: Mapping[Path, str],
-    *,
-    has_splits: bool,
+    splits: Collection[Path],
 ) -> tuple[dict[Path, str], list[str]]:
     """Return the words of each image, and what is said of them."""
     if any(image in captions for image in images):
         words = {image: _caption(image, captions.get(image, ()), texts) for image in images}
         return words, _about_shared(images, captions)
+    classes: dict[Path, Path | None] = {}
+    for parent in {image.parent for image in images}:
+        above = itertools.takewhile(lambda path: path != folder, (parent, *parent.parents))
+        named = (path for path in above if path not in splits)
+        classes[parent] = next((p for p in named if p.name.lower() not in PLAIN_NAMES), None)
+    if len({found for parent, found in classes.items() if found != parent} - {None}) == 1:
+        classes = {parent: found if found == parent else None for parent, found in classes.items()}
+    beside_plain = {p.parent for p in classes if p.name.lower() in PLAIN_NAMES}
+    no_class = sorted({p.name for p in classes.values() if p and p.parent in beside_plain})
     words = {}
     for image in images:
-        name = image.parent.name if image.parent != folder else ""
-        is_class = name.lower() not in _PLAIN_NAMES and not (has_splits and _split_name(name))
-        words[image] = name.replace("_", " ") if is_class else ""
+        found = classes[image.parent]
+        is_class = found is not None and found.parent not in beside_plain
+        words[image] = found.name.replace("_", " ") if found is not None and is_class else ""
+    if no_class:
+        names = ", ".join(no_class[:_MOST_NAMED])
+        return words, [f"the names of folders next to plain images are no words: {names}"]
     return words, []
 
 
@@ -387,6 +374,13 @@ def _about_files(listing: _Listing, texts: Mapping[Path, str]) -> list[str]:
     empty = [file for file, text in texts.items() if not text.strip()]
     if empty:
         notes.append(f"{_number(len(empty), 'caption')} empty ({_named(empty)})")
+    if listing.unknown:
+        suffixes = Counter(file.suffix or "no suffix" for file in listing.unknown)
+        kinds = ", ".join(f"{count:,} {suffix}" for suffix, count in suffixes.most_common())
+        notes.append(
+            f"left out: {_number(len(listing.unknown), 'file')} of other kinds: {kinds} "
+            f"({_named(listing.unknown)}); images and captions are known by their suffixes"
+        )
     if listing.others:
         notes.append(
             f"not read: {_number(len(listing.others), 'file')} of lists or labels "

@@ -12,10 +12,12 @@ from slurm_jobs.common.errors import InputError
 from slurm_jobs.starter.data import is_image_folder
 from slurm_jobs.starter.image_folder import (
     IMAGE_SUFFIXES,
-    is_yolo_label,
     metadata_files,
     read_image_folder,
 )
+from slurm_jobs.starter.label_files import label_kind
+
+KNOWN_BY_SUFFIX = "images and captions are known by their suffixes"
 
 
 def touch(folder: Path, *names: str) -> None:
@@ -61,7 +63,10 @@ def test_texts_next_to_images_are_their_words(tmp_path: Path) -> None:
     found = read_image_folder(tmp_path)
     text = found.train.manifest(tmp_path)
     assert text == 'image_path,text\nb/dog.PNG,ein Hund\ncat.jpg,"a ""cat"", on a mat"\n'
-    assert found.notes == ("left out: 1 image without words (none.webp)",)
+    assert found.notes == (
+        "left out: 1 image without words (none.webp)",
+        "left out: 1 file of other kinds: 1 .md (notes.md); " + KNOWN_BY_SUFFIX,
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,6 +139,23 @@ def test_a_folder_of_images_that_cannot_be_opened_says_so(tmp_path: Path) -> Non
         ("train2017", "val2017", "validation"),
         ("train_images", "test_images", "test"),
         ("images/train", "images/val", "validation"),
+        ("trainval", "test", "test"),
+        ("train", "validate", "validation"),
+        ("train", "holdout", "validation"),
+        ("train", "held_out", "validation"),
+        ("trn", "tst", "test"),
+        ("trainA", "testA", "test"),
+        ("Train_set", "test-A", "test"),
+        ("train-00", "val-00", "validation"),
+        ("data/images/train", "data/images/test", "test"),
+        ("a/b/c/train", "a/b/c/test", "test"),
+        ("split=train", "split=test", "test"),
+        ("01_train", "02_test", "test"),
+        ("train+val", "test-dev2017", "test"),
+        ("coco_train2017", "coco_val2017", "validation"),
+        ("DIV2K_train_HR", "DIV2K_valid_HR", "validation"),
+        ("imagesTr", "imagesTs", "test"),
+        ("images", "test", "test"),
     ],
 )
 @pytest.mark.parametrize("has_texts", [True, False])
@@ -155,6 +177,83 @@ def test_train_is_trained_on_and_another_split_evaluated(
     assert found.evaluation.files == tuple(tmp_path / held / n / "1.jpg" for n in ("cat", "dog"))
     assert found.evaluation.words == words
     assert f"splits: train is trained on, {kind} is evaluated" in found.notes
+
+
+@pytest.mark.parametrize("has_texts", [True, False])
+@pytest.mark.parametrize(
+    ("names", "trained", "said"),
+    [
+        (["train/a/1", "extra/a/2"], ["train/a/1"], "left out: 1 image of neither"),
+        (["train/a/1", "more/a/2"], ["train/a/1"], "left out: 1 image of neither"),
+        (["Train_set/a/1", "test-A/a/2", "test-B/a/3"], ["Train_set/a/1"], "test is evaluated"),
+        (["a/1", "b/1", "test/a/1", "test/b/1"], ["a/1", "b/1"], "test is evaluated"),
+        (["a/train/1", "a/test/2", "b/train/1"], ["a/train/1", "b/train/1"], "test is evaluated"),
+        (["train/a/1", "train/test/1", "val/a/1"], ["train/a/1", "train/test/1"], "not taken for"),
+        (["a/train_001", "a/test_001"], ["a/train_001"], "test is evaluated"),
+        (["a/COCO_train2014_1", "a/COCO_val2014_2"], ["a/COCO_train2014_1"], "validation is ev"),
+        (["a/1", "a/test_1", "a/test_2"], ["a/1", "a/test_1", "a/test_2"], "2 of 3 file names"),
+        (["car/1", "train/1", "test_tube/1"], None, "named as such: test_tube, train; if one"),
+        (["v/car/1", "v/train/1", "w/cat/1"], None, "named as such: v/train; if one"),
+        (["v/train/1", "w/cat/1"], None, "named as such: v/train; if one"),
+    ],
+)
+def test_no_split_is_trained_on_in_silence(
+    tmp_path: Path, names: list[str], trained: list[str] | None, said: str, has_texts: bool
+) -> None:
+    touch(tmp_path, *(f"{name}.jpg" for name in names))
+    if has_texts:
+        write(tmp_path, **{f"{name}.txt": "words" for name in names})
+    expected = {f"{name}.jpg" for name in (names if trained is None else trained)}
+    assert rows(tmp_path).keys() == expected
+    assert said in notes(tmp_path)
+
+
+def test_a_class_may_be_called_test(tmp_path: Path) -> None:
+    touch(tmp_path, "car/1.jpg", "test/1.jpg")
+    assert rows(tmp_path) == {"car/1.jpg": "car", "test/1.jpg": "test"}
+    assert "not taken for splits, though named as such: test;" in notes(tmp_path)
+
+
+def test_classes_above_splits_are_the_words(tmp_path: Path) -> None:
+    touch(tmp_path, "cat/train/1.jpg", "cat/test/2.jpg", "dog/train/images/1.jpg")
+    assert rows(tmp_path) == {"cat/train/1.jpg": "cat", "dog/train/images/1.jpg": "dog"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("masks", "Mask", "annotations", "labels", "segmentation", "seg", "gt", "groundtruth"),
+        *("ground_truth", "depth", "normals", "thumbnails", "SegmentationClass", "gtFine"),
+        *("label_2", "train_masks", "image_masks", "labelsTr", "masks/cat"),
+    ],
+)
+def test_pictures_of_annotations_are_left_out(tmp_path: Path, name: str) -> None:
+    touch(tmp_path, "cat/1.jpg", f"{name}/1.png", "cat/1_mask.png", "dog/1_mask.png")
+    assert rows(tmp_path) == {"cat/1.jpg": "cat", "dog/1_mask.png": "dog"}
+    assert f"left out: 1 image in {name.removesuffix('/cat')}: its name says" in notes(tmp_path)
+    assert "left out: 1 image in *_mask.png: its name says" in notes(tmp_path)
+
+
+@pytest.mark.parametrize("masks", ["masks", "overview"])
+def test_folders_next_to_plain_images_are_no_classes(tmp_path: Path, masks: str) -> None:
+    touch(tmp_path, "images/1.jpg", f"{masks}/1.png")
+    with pytest.raises(InputError, match=f"no words for them.*{masks}"):
+        read_image_folder(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["mask", "masks"])
+def test_a_class_may_be_called_mask(tmp_path: Path, name: str) -> None:
+    touch(tmp_path, f"{name}/1.jpg", "no_mask/2.jpg")
+    assert rows(tmp_path) == {f"{name}/1.jpg": name, "no_mask/2.jpg": "no mask"}
+
+
+def test_files_of_no_known_kind_are_counted_by_suffix(tmp_path: Path) -> None:
+    touch(tmp_path, "cat/1.jpg", "a.jpg_large", "b.jpg_large", "c.JPEG~", "picture", "a.md")
+    touch(tmp_path, "a.text", "a.cap", "a.tags")
+    expected = (
+        "8 files of other kinds: 2 .jpg_large, 1 .cap, 1 .md, 1 .tags, 1 .text, 1 .JPEG~, 1 no"
+    )
+    assert expected in notes(tmp_path)
 
 
 def test_of_three_splits_the_test_is_left_for_the_end(tmp_path: Path) -> None:
@@ -214,10 +313,38 @@ def test_a_folder_that_holds_images_of_anything_is_no_class(tmp_path: Path, name
         ("", False),
         ("12 people and 3 dogs\n", False),
         ("0 0.5 0.5 0.25 0.3\na cup\n", False),
+        (
+            "Car 0.00 0 -1.58 587.01 173.33 614.12 200.12 1.65 1.67 3.64 -0.65 1.71 46.70 -1.59",
+            True,
+        ),
+        (
+            "imagesource:GoogleEarth\ngsd:0.146\n2753 2408 2861 2385 2888 2468 2805 2502 plane 0",
+            True,
+        ),
+        ("imagesource:GoogleEarth\ngsd:0.146\n", True),
+        ("377,117,463,117,465,130,378,130,Genaxis Theatre\n1,2,3,4,5,6,7,8,[06]", True),
+        ("377,117,463,117,465,130,378,130,a sign with rather many words on it that go on", True),
+        ("0,0.1,0.2,0.3,0.4", True),
+        ("person 0.1 0.2 0.3 0.4", True),
+        ("0 0.5 0.5", True),
+        ("10 20 110 220\n5 6 70 80\n", True),
+        ("1 2 3 4 5", False),
+        ("0", False),
+        ("three of 4 cups, 2 of 3 plates and 1 pan", False),
+        ("1920 x 1080", False),
     ],
 )
 def test_labels_of_boxes_are_told_from_words(text: str, is_label: bool) -> None:
-    assert is_yolo_label(text) == is_label
+    assert bool(label_kind(text)) == is_label
+
+
+def test_captions_are_judged_by_most_files(tmp_path: Path) -> None:
+    touch(tmp_path, "1.jpg", "2.jpg", "3.jpg", "4.jpg")
+    texts = {"1.txt": "a cup", "2.txt": "1 2 3 4 5", "3.txt": "0 0.5 0.5 0.2 0.3", "4.txt": "7"}
+    write(tmp_path, **texts)
+    assert rows(tmp_path) == {"1.jpg": "a cup", "2.jpg": "1 2 3 4 5", "4.jpg": "7"}
+    assert "1 text file of labels, not words (3.txt)" in notes(tmp_path)
+    assert "1 caption of one number alone (4.txt), trained on as it is" in notes(tmp_path)
 
 
 @pytest.mark.parametrize("labels", ["images", "labels"])

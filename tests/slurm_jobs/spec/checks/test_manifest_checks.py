@@ -297,7 +297,7 @@ def test_rows_that_cannot_be_used_and_keys_that_are_not_read_are_noted(tmp_path:
         ([{"Usage": "Training"}, {"Usage": "PublicTest"}], "Usage has the values Training, Publi"),
         ([{"set": "coco_test"}], "set has the values coco_test: all rows are trained"),
         ([{"is_test": False}, {"is_test": True}], "is_test has the values False, True: all rows"),
-        ([{"is_train": 1}, {"is_train": 0}], "is_train has the values 1, 0: all rows are trained"),
+        ([{"is_val": 1}, {"is_val": 0}], "is_val has the values 1, 0: all rows are trained"),
         ([{"split": "train"}] * 1000, "the values train in the first 1,000 rows, and rows of oth"),
         ([{"split": "train", "text": "b" * 2**18}] * 9, "values train in the first 7 rows, and ro"),
         ([{"image": "a/train/1.png"}, {"image": "a\\test\\2.png"}], "several splits, train, test"),

@@ -1,0 +1,230 @@
+"""Which images of a folder are held out, or show annotations, by the names of folders and files."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from slurm_jobs.common.split_names import Split, split_and_rest, split_of
+
+_PLAIN = (
+    "images image imgs img photos photo pictures picture pics pic data dataset jpegimages jpegs "
+    "jpeg jpg png files raw all unlabeled unlabelled"
+)
+PLAIN_NAMES = frozenset(_PLAIN.split())
+"""Names of folders that say nothing of what an image shows."""
+_EXTRA = frozenset({"extra", "extras", "additional", "unlabeled", "unlabelled", "unsup"})
+"""Names of folders next to `train` that are no classes."""
+
+_DRAWN = re.compile(
+    r"(?:(?:train|training|val|valid|validation|test|testing|images?|imgs?|png|jpg|semantic|instance"
+    r"|panoptic|object|class|fine|coarse|train(?:ing)?ids?|\d)[-_. ]*|[a-z][-_. ]+)*"
+    r"(?P<word>masks?|annotations?|anns|labels?|segmentations?|segs?|gts?|ground[-_ ]?truths?"
+    r"|depths?|normals|thumbnails?|thumbs?|trimaps?|mattes?|heatmaps?|disparity|disparities|overlays?)"
+    r"(?:[-_. ]*(?:train|training|val|valid|validation|test|testing|images?|imgs?|png|jpg|semantic"
+    r"|instance|object|class|fine|coarse|maps?|files?|data|tr|ts|\d)|[-_. ]+[a-z](?![a-z]))*",
+    re.IGNORECASE,
+)
+"""`masks`, `train_masks`, `gtFine`, `SegmentationClass`, `label_2`."""
+_DRAWN_FILE = re.compile(
+    r"(?P<of>.+)[-_.](?:masks?|labels?|seg(?:mentation)?|gt(?:fine|coarse)?|ground[-_]?truth|depth"
+    r"|normals?|thumb(?:nail)?|trimap|annotations?)(?:[-_.]?\d+)?",
+    re.IGNORECASE,
+)
+"""`a_mask.png` next to `a.jpg`."""
+_MOST_NAMED = 5
+_MANY = 0.05
+"""Share of the images from which on a split's name in their file names is noted."""
+
+Parts = tuple[str, ...]
+
+
+def without_drawings(
+    folder: Path, images: Sequence[Path], captioned: Collection[Path]
+) -> tuple[list[Path], list[str]]:
+    """Return the images without masks, depth maps, thumbnails and the like, and what is said.
+
+    Args:
+        folder: All of them are below it.
+        images: Pictures of any kind.
+        captioned: Those with a text next to them, which are taken wherever they are.
+    """
+    parts_of = {image: image.relative_to(folder).parts[:-1] for image in images}
+    siblings: dict[Parts, set[str]] = {}
+    for parts in set(parts_of.values()):
+        for depth, name in enumerate(parts):
+            siblings.setdefault(parts[:depth], set()).add(name)
+    stems = {(image.parent, image.stem) for image in images}
+    kept: list[Path] = []
+    left_out: Counter[str] = Counter()
+    for image in images:
+        where = "" if image in captioned else _drawn_in(parts_of[image], siblings)
+        match = None if image in captioned or where else _DRAWN_FILE.fullmatch(image.stem)
+        if match and (image.parent, match["of"]) in stems:
+            where = f"*{image.stem.removeprefix(match['of'])}{image.suffix}"
+        if where:
+            left_out[where] += 1
+        else:
+            kept.append(image)
+    return kept, [
+        f"left out: {count:,} image{'' if count == 1 else 's'} in {where}: its name says "
+        "annotations or thumbnails, not photos to describe"
+        for where, count in sorted(left_out.items())
+    ]
+
+
+def _drawn_in(parts: Parts, siblings: dict[Parts, set[str]]) -> str:
+    """Return the folder of annotations that an image is in; `mask` next to `no_mask` is a class."""
+    for depth, name in enumerate(parts):
+        match = _DRAWN.fullmatch(name)
+        if match:
+            word = match["word"].lower().rstrip("s")
+            others = siblings[parts[:depth]] - {name}
+            if not any(word in n.lower() and not _DRAWN.fullmatch(n) for n in others):
+                return "/".join(parts[: depth + 1])
+    return ""
+
+
+@dataclass(slots=True)
+class _Tree:
+    """Folders that hold images, as parts below the given one."""
+
+    children: dict[Parts, set[str]] = field(default_factory=dict)
+    direct: set[Parts] = field(default_factory=set)
+    """Folders with images of their own."""
+
+    def names_below(self, folder: Parts) -> set[str]:
+        """Return the names of the subfolders."""
+        return self.children.get(folder, set())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Splits:
+    """Images by the split that they are in; under "" those of none."""
+
+    images: dict[str, list[Path]]
+    folders: frozenset[Path]
+    """Those that stand for a split."""
+    notes: tuple[str, ...]
+    """Of names of splits that were not taken for one."""
+
+
+def split_images(folder: Path, images: Sequence[Path], *, has_texts: bool) -> Splits:
+    """Sort images into splits, by folders of any level, else by the names of files.
+
+    A class may be called `train` or `test`: folders of such names are splits next to each other,
+    alone, next to folders that say nothing (`images`), or where their subfolders are those of
+    their neighbours. A held-out folder wins over `train` above it.
+
+    Args:
+        folder: All images are below it.
+        images: To be sorted.
+        has_texts: Whether words come from texts, so that folders are no classes.
+    """
+    parts_of = {image: image.relative_to(folder).parts[:-1] for image in images}
+    tree = _Tree()
+    for parts in set(parts_of.values()):
+        tree.direct.add(parts)
+        for depth, name in enumerate(parts):
+            tree.children.setdefault(parts[:depth], set()).add(name)
+    splits: dict[Parts, Split] = {}
+    for parent in sorted(tree.children, key=len):
+        is_below = any(parent[:depth] in splits for depth in range(1, len(parent) + 1))
+        splits.update(_splits_in(parent, tree, has_texts=has_texts and not is_below))
+    sorted_images: dict[str, list[Path]] = {}
+    for image, parts in parts_of.items():
+        sorted_images.setdefault(_split_at(parts, splits), []).append(image)
+    if set(splits.values()) == {"train"}:
+        above = {parts[:depth] for parts in splits for depth in range(len(parts))}
+        siblings = {parts[:-1] for parts in splits}
+        if any(
+            parts_of[image] not in above
+            and not any(parts_of[image][: len(s)] == s for s in siblings)
+            for image in sorted_images.get("", ())
+        ):  # `vehicles/train` next to `animals/cat`
+            splits, sorted_images = {}, {"": list(images)}
+    if not splits:
+        sorted_images, notes = _by_files(images)
+    else:
+        notes = []
+    return Splits(
+        images=sorted_images,
+        folders=frozenset(folder.joinpath(*parts) for parts in splits),
+        notes=(*_unused_names(tree, splits), *notes),
+    )
+
+
+def _split_at(parts: Parts, splits: dict[Parts, Split]) -> Split | str:
+    above = [splits[parts[:d]] for d in range(1, len(parts) + 1) if parts[:d] in splits]
+    return next((split for split in above if split != "train"), above[0] if above else "")
+
+
+def _splits_in(parent: Parts, tree: _Tree, *, has_texts: bool) -> dict[Parts, Split]:
+    """Return the children of a folder that are splits."""
+    names = tree.names_below(parent)
+    kinds: dict[str, Split] = {name: kind for name in names if (kind := split_of(name))}
+    kinds |= _paired(names - kinds.keys())
+    others = names - kinds.keys()
+    held = {name for name, kind in kinds.items() if kind != "train"}
+    is_pair = len(held) not in {0, len(kinds)}
+    shared = {inner for name in kinds for inner in tree.names_below((*parent, name))}
+    shared = {inner for inner in shared if inner.lower() not in PLAIN_NAMES}
+    around = set(others).union(*(tree.names_below((*parent, name)) for name in others))
+    is_split = bool(kinds) and (is_pair or not others or bool(shared & around))
+    if kinds and not held:
+        is_split = is_split or all(name.lower() in _EXTRA for name in others)
+    elif kinds:
+        is_plain = all(name.lower() in PLAIN_NAMES for name in others)
+        is_split = is_split or is_plain or has_texts
+    return {(*parent, name): kind for name, kind in kinds.items()} if is_split else {}
+
+
+def _paired(names: Collection[str]) -> dict[str, Split]:
+    """Return splits among names that say more, as `coco_train` and `coco_val` or `imagesTr`."""
+    by_rest: dict[Parts, dict[str, Split]] = {}
+    for name in names:
+        split, rest = split_and_rest(name, is_short=True)
+        if split:
+            by_rest.setdefault(rest, {})[name] = split
+    pairs = [found for found in by_rest.values() if len({s == "train" for s in found.values()}) > 1]
+    return {name: split for found in pairs for name, split in found.items()}
+
+
+def _by_files(images: Sequence[Path]) -> tuple[dict[str, list[Path]], list[str]]:
+    """Sort by the names of files where each names a split (`train_1.jpg`); else note many."""
+    by_split: dict[str, list[Path]] = {}
+    for image in images:
+        by_split.setdefault(split_and_rest(image.stem)[0] or "", []).append(image)
+    named = sum(len(files) for split, files in by_split.items() if split)
+    has_held = bool(by_split.keys() - {"", "train"})
+    if named == len(images) and "train" in by_split and has_held:
+        return by_split, []
+    notes = []
+    if has_held and named > max(1, _MANY * len(images)):
+        example = next(files[0] for split, files in by_split.items() if split not in {"", "train"})
+        notes.append(
+            f"{named:,} of {len(images):,} file names hold the name of a split ({example.name}), "
+            "and all images are trained on; to hold some out, move them into a folder `val`"
+        )
+    return {"": list(images)}, notes
+
+
+def _unused_names(tree: _Tree, splits: dict[Parts, Split]) -> Iterator[str]:
+    """Say which folders carry the name of a split and are trained on all the same."""
+    unused = [
+        "/".join((*parent, name))
+        for parent, names in sorted(tree.children.items())
+        for name in sorted(names)
+        if (*parent, name) not in splits
+        and _split_at((*parent, name), splits) in {"", "train"}
+        and split_and_rest(name)[0]
+    ]
+    if unused:
+        more = f" and {len(unused) - _MOST_NAMED} more" if len(unused) > _MOST_NAMED else ""
+        yield (
+            f"not taken for splits, though named as such: {', '.join(unused[:_MOST_NAMED])}{more}; "
+            "if one is held out, name the folder to train on instead"
+        )
