@@ -11,14 +11,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import shapes_demo
+from typing import TYPE_CHECKING, Any
 
 from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.files import write_text_atomic
+
+if TYPE_CHECKING:
+    import shapes_demo
 
 HUB = "hub"
 FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja", "*.model")
@@ -119,6 +120,8 @@ def draw_pictures(
     settings: Mapping[str, Any], context: TaskContext
 ) -> dict[str, list[shapes_demo.Picture]]:
     """The demo's pictures, none of them broken, and its processor; by split, what is on each."""
+    import shapes_demo  # not needed for `models`
+
     unbroken = {**settings, "num_broken": 0}
     shapes_demo.render(unbroken, context)
     drawn = build_config(shapes_demo.RenderConfig, unbroken)
@@ -134,6 +137,8 @@ def check_image_size(image_size: int) -> None:
     Raises:
         ValueError: it is no multiple of the patch size.
     """
+    import shapes_demo
+
     patch = shapes_demo.PATCH_SIZE
     if image_size < patch or image_size % patch:
         message = f"image_size is {image_size}: give a multiple of {patch}"
@@ -142,6 +147,8 @@ def check_image_size(image_size: int) -> None:
 
 def conversation(picture: shapes_demo.Picture, task: str, out_dir: Path) -> dict[str, Any]:
     """A row: a turn for each thing that is asked, the last one the description."""
+    import shapes_demo
+
     row = shapes_demo.manifest_row(picture, out_dir)
     (asked, said), turns = row["messages"], []
     for name in TASKS[task]:

@@ -145,13 +145,14 @@ def _print_as_json(begun: Begun, problems: list[str], notes: list[str]) -> None:
 
 
 def _print(begun: Begun, place: Place, problems: list[str], notes: list[str]) -> None:
-    from slurm_jobs.operations.init import room_text
+    from slurm_jobs.operations.init import NONE_READ, room_text
 
     print(f"cluster: {place.name}" if place.is_slurm else "no Slurm here: jobs run on this machine")
     print(f"CPU jobs: {room_text(place.cpu)}")
     print(f"GPU jobs: {room_text(place.gpu)}" if place.gpu else "GPUs: none found")
     for line in (*place.notes, *begun.said):
-        print(line)
+        if not line.startswith(NONE_READ) or problems:
+            print(line)
     for path in begun.files:
         print(f"wrote {shown_path(path.absolute())}")
     for path in begun.kept:
@@ -166,6 +167,9 @@ def _print(begun: Begun, place: Place, problems: list[str], notes: list[str]) ->
         print(f"mend that, then: {command_text('check', spec, *on_cluster)}", file=sys.stderr)
         return
     print(f"{spec}: no problems found")
+    for line in begun.said:
+        if line.startswith(NONE_READ):
+            print(f"note: {line}; a run would reject these rows, so check the files first")
     print(f"next: {command_text('plan', spec)}")
     verb = "submit" if place.is_slurm else "run"
     print(f"then: {command_text(verb, spec)}")

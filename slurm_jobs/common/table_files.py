@@ -17,6 +17,10 @@ _OF_SPLIT = re.compile(r"(.+?)-\d{4,}-of-\d{4,}\b.*\.parquet")
 _PICTURES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"})
 
 
+_LISTS = ("metadata.csv", "metadata.jsonl")
+"""Manifests of Hugging Face's ImageFolder, next to the images."""
+
+
 class NoTableError(ValueError):
     """A folder that is no manifest; the message follows its path."""
 
@@ -65,7 +69,10 @@ def _in_folder(folder: Path) -> TableFiles:
             " is a folder without `*.parquet` files, and none that `save_to_disk` of `datasets` "
             "wrote (it has no state.json)"
         )
-        if any(path.suffix.lower() in _PICTURES for path in folder.iterdir()):
+        listed = next((name for name in _LISTS if (folder / name).is_file()), None)
+        if listed is not None:
+            message += f"; {folder / listed} lists its images: name that file as the manifest"
+        elif any(path.suffix.lower() in _PICTURES for path in folder.iterdir()):
             message += (
                 "; it holds pictures: a manifest lists them with their texts, as CSV "
                 "(`image_path,text`) or JSON lines"

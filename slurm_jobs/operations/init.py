@@ -38,6 +38,10 @@ from slurm_jobs.starter.profile_text import profile_options, profile_text
 
 _Seen = tuple[Data, dict[str, bytes], list[RowSize], list[str]]
 _NO_PILLOW = "image sizes were not read: this Python has no Pillow (slurm-jobs[train] brings it)"
+NONE_READ = "no image could be opened"
+"""How the note begins that no image could be read, which is said last."""
+_MEASURED = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"})
+"""Suffixes of files whose size a header states; of others it is left to the job."""
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -256,8 +260,12 @@ def _row_sizes(rows: image_folder.Rows) -> tuple[list[RowSize], list[str]]:
     unread = [rows.files[place] for place, size in zip(places, sizes, strict=True) if size is None]
     if not unread:
         return measured, []
-    note = f"{len(unread)} of {len(sizes)} image headers could not be read; the first is "
-    return measured, [f"{note}{printable(str(unread[0]))}"]
+    first = printable(str(unread[0]))
+    if not measured and all(file.suffix.lower() in _MEASURED for file in unread):
+        return [], [f"{NONE_READ}: {number_of('file', len(sizes))} tried, the first is {first}"]
+    return measured, [
+        f"{len(unread):,} of {len(sizes):,} images could not be measured; the first is {first}"
+    ]
 
 
 def _as_named(path: Path, folder: Path) -> str:

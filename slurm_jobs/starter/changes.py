@@ -31,7 +31,8 @@ _LOADER_CORES = 8
 """Cores a GPU that training asks for at most, for the loader; `report` says whether they do."""
 DOWNLOAD = """\
   # Downloads the model from the Hugging Face hub, once. Without internet on the nodes put the
-  # model into FOLDER/vlm and say `config: {source: FOLDER}`.
+  # model into FOLDER/vlm and say `config: {source: FOLDER}`. The function is in recipes.py next
+  # to this spec: keep that file.
   models:
     run: "recipes:models"
     resources: {cpus_per_task: 2, mem_gb: 4, timeout_min: 120}
@@ -44,7 +45,6 @@ def with_download(text: str) -> str:
     before, line, after = text.partition("stages:\n")
     assert line, "a starter has stages"
     after = after.replace("    run: preprocess\n", "    run: preprocess\n    after: models\n", 1)
-    before = before.replace("runs_dir:", "code: [shapes_demo.py]\nruns_dir:", 1)
     return f"{before}{line}{DOWNLOAD}{after}"
 
 

@@ -18,9 +18,10 @@ _HELPERS = {
     "guide_start": ("guide_start.py", "recipes.py", "shapes_demo.py"),
     "packing_chats": ("packing_chats.py", "recipes.py", "shapes_demo.py"),
     "recipes": ("recipes.py", "shapes_demo.py"),
+    "recipes:models": ("recipes.py",),
     "shapes_demo": ("shapes_demo.py",),
 }
-"""Files of the modules that recipes' stages are in."""
+"""Files of the modules that recipes' stages are in, or of a single function that needs fewer."""
 
 
 def recipe_names() -> list[str]:
@@ -52,7 +53,7 @@ def stages_of(text: str) -> dict[str, Any]:
 def helper_files(text: str) -> dict[str, Path]:
     """Modules that the stages of a spec run, by the name that they have beside it."""
     runs = [str(stage.get("run", "")) for stage in stages_of(text).values()]
-    modules = {run.partition(":")[0] for run in runs if ":" in run}
+    modules = [run if run in _HELPERS else run.partition(":")[0] for run in runs if ":" in run]
     names = {file for module in modules for file in _HELPERS.get(module, ())}
     return {name: shipped_path("configs", name) for name in sorted(names)}
 

@@ -74,13 +74,24 @@ def test_images_in_folders_and_a_model_become_a_spec_that_passes_its_check(
     init("specs", "--data", "pics", "--model", "models/vlm", "--name", "mine", "--yes")
     said = capsys.readouterr().out
     assert "data: 2 images of pics with their words" in said
-    assert "2 of 2 image headers could not be read; the first is pics/cat/1.jpg" in said
+    *_, note, following, _then = said.splitlines()
+    assert note.startswith("note: no image could be opened: 2 files tried, the first is pics/cat")
+    assert following.startswith("next: ")
     assert "specs/mine.yaml: no problems found" in said
     spec = (tmp_path / "specs" / "mine.yaml").read_text()
     assert 'path: "../models/vlm"' in spec
     assert 'image_root: "../pics"' in spec
     assert (tmp_path / "specs" / "mine.csv").read_text().splitlines()[1] == "cat/1.jpg,cat"
     assert not (tmp_path / "specs" / "recipes.py").exists()
+
+
+def test_a_model_on_the_hub_needs_one_module_which_the_spec_names(tmp_path: Path) -> None:
+    images(tmp_path / "pics")
+    init("specs", "--data", "pics", "--model", "Some/Model", "--yes")
+    spec = (tmp_path / "specs/finetune.yaml").read_text()
+    assert sorted(path.name for path in (tmp_path / "specs").glob("*.py")) == ["recipes.py"]
+    assert "recipes.py next\n  # to this spec: keep that file" in spec
+    assert "shapes_demo" not in spec
 
 
 def qwen(folder: Path) -> Path:

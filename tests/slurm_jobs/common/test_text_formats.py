@@ -101,6 +101,14 @@ def test_a_folder_of_pictures_is_no_manifest(tmp_path: Path) -> None:
         open_manifest(tmp_path / "photos")
 
 
+@pytest.mark.parametrize("name", ["metadata.csv", "metadata.jsonl"])
+def test_a_folder_with_a_list_of_its_pictures_names_the_list(tmp_path: Path, name: str) -> None:
+    (tmp_path / "a.jpg").write_bytes(picture())
+    (tmp_path / name).write_text("file_name,text\na.jpg,cat\n")
+    with pytest.raises(StageConfigError, match=rf"{tmp_path}/{name} lists its images: name that"):
+        open_manifest(tmp_path)
+
+
 @pytest.mark.parametrize("data", [ROWS, b'{"a": 1}\n', b"[]", b"", b"BZ,text\n"])
 def test_text_is_nothing_foreign(data: bytes) -> None:
     assert foreign_format("m.csv", data[:HEAD_BYTES]) == ""
