@@ -30,7 +30,7 @@ from pipeline.data.statistics import index_statistics
 from pipeline.preprocess.rejects import RejectLimit, pixels_of_token, too_long_remedies
 from pipeline.stopping import StopGuard
 from slurm_jobs.common.config_values import build_config
-from slurm_jobs.common.context import TaskContext
+from slurm_jobs.common.context import TaskContext, resume_command
 from slurm_jobs.common.dataset_names import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.files import atomic_writer, make_private_dir, remove_leftovers
@@ -125,15 +125,19 @@ def _too_few_left(parts: Parts, limit: RejectLimit, context: TaskContext) -> str
     origin, run = parts.parent.origin or parts.parent.stage, context.run_dir
     problem = limit.problem(parts.rejects_by_reason)
     if problem and parts.num_samples:
+        needed = limit.needed_share(parts.rejects_by_reason)
+        setting = f"stages.{context.stage}.config.max_reject_share={needed:g}"
         return (
-            f"{problem}; mend these rows, and then `{parts.again}`, or do without them by "
-            f"`slurm-jobs resume {run} --set "
-            f"stages.{context.stage}.config.max_reject_share="
-            f"{limit.needed_share(parts.rejects_by_reason):g}`, which keeps all parts"
+            f"{problem}. Fix these rows, then `{parts.again}`. To do without them, keeping all "
+            f"parts: `{resume_command(run, '--set', setting)}`"
         )
     if not parts.num_samples:
         return limit.nothing_left(
-            parts.rejects_by_reason, parts.settings, run=str(run), stage=origin
+            parts.rejects_by_reason,
+            parts.settings,
+            fixed=parts.again,
+            run=str(run),
+            stage=origin,
         )
     if limit.too_long_problem(parts.rejects_by_reason, [], parts.settings) is None:
         return None
@@ -149,7 +153,7 @@ def _too_many_long(parts: Parts, limit: RejectLimit, context: TaskContext) -> st
         pixels_of_token=pixels_of_token(parts.model_inputs),
         max_tokens=parts.settings["max_tokens"],
     )
-    command = f"slurm-jobs resume {context.run_dir} --set stages"
+    command = resume_command(context.run_dir, "--set", "stages")
     origin = parts.parent.origin or parts.parent.stage
     return (
         f"{limit.too_long_problem(counts, lengths, parts.settings)}. Keep these rows by {remedies} "

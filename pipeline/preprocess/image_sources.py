@@ -153,7 +153,8 @@ class ImageSource:
         except OSError as error:
             if error.errno not in _NO_SUCH_FILE or not self.root.is_dir():
                 raise
-            message = f"{name}: no such archive ({error.strerror})"
+            why = "" if error.errno == errno.ENOENT else f" ({error.strerror})"
+            message = f"{name}: no such archive{why}"
             raise SampleRejectedError(reason="missing_image", message=message) from error
         except ValueError as error:
             if isinstance(error, BrokenArchiveError):

@@ -81,7 +81,8 @@ def read_image_bytes(file: Path, *, name: str, root: Path) -> bytes:
     except OSError as error:
         if error.errno not in _NO_SUCH_FILE or not root.is_dir():
             raise
-        message = f"{name}: no such file ({error.strerror})"
+        why = "" if error.errno == errno.ENOENT else f" ({error.strerror})"
+        message = f"{name}: no such file{why}"
         raise SampleRejectedError(reason="missing_image", message=message) from error
     except ValueError as error:  # a name that no file can have
         message = f"{name!r}: no such file ({error})"

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from slurm_jobs.common.context import again_command
+from slurm_jobs.common.context import resume_command
 from slurm_jobs.common.stage_config.preprocess import CHOSEN_REASONS
 from slurm_jobs.common.truncation import truncated
 
@@ -128,11 +128,19 @@ class RejectLimit:
         num_long = sum(n for r, n in rejects_by_reason.items() if r in CHOSEN_REASONS)
         return math.ceil(1000 * num_long / self.num_rows) / 1000
 
+    def no_sample_text(self, rejects_by_reason: Mapping[str, int]) -> str:
+        """Say that no row of the manifest became a sample, and for what reasons."""
+        reasons = _reasons(_by_count(rejects_by_reason))
+        if self.num_rows == 1:
+            return f"the only row did not become a sample ({reasons})"
+        return f"none of {self.num_rows} rows became a sample ({reasons})"
+
     def nothing_left(
         self,
         rejects_by_reason: Mapping[str, int],
         settings: Mapping[str, Any],
         *,
+        fixed: str,
         run: str,
         stage: str,
     ) -> str:
@@ -141,19 +149,21 @@ class RejectLimit:
         Args:
             rejects_by_reason: of the whole manifest.
             settings: of the parts, which have the limits that rows may be over.
+            fixed: the command after the rows were fixed.
             run: folder of the run.
             stage: that preprocessed, as the spec names it.
         """
         counts = _by_count(rejects_by_reason)
-        message = f"none of {self.num_rows} rows became a sample ({_reasons(counts)})"
+        message = self.no_sample_text(counts)
         limits = sorted({CHOSEN_REASONS[reason] for reason in counts if reason in CHOSEN_REASONS})
         if not limits:
-            return f"{message}; mend these rows, and then `{again_command(run, stage)}`"
+            return f"{message}. Fix these rows, then `{fixed}`"
         allowed = " and ".join(f"{limit}: {settings[limit]}" for limit in limits)
-        changes = " ".join(f"--set stages.{stage}.config.{limit}=NUMBER" for limit in limits)
+        changes = [f"stages.{stage}.config.{limit}=NUMBER" for limit in limits]
+        command = resume_command(run, *(word for set_ in changes for word in ("--set", set_)))
         return (
             f"{message}; {allowed} leaves out what is over it. Raise it by "
-            f"`slurm-jobs resume {run} {changes}`: the list says what each row has"
+            f"`{command}`: the list says what each row has"
         )
 
     def problem(self, rejects_by_reason: Mapping[str, int]) -> str | None:
@@ -215,16 +225,22 @@ def too_long_remedies(
     return " or ".join(changes)
 
 
-def about_places(counts: Mapping[str, int], *, root: Path, command: str) -> str:
+def about_places(counts: Mapping[str, int], *, root: Path, command: str, has_samples: bool) -> str:
     """What to say, after all else, of images that were not found or lie elsewhere.
 
     Args:
         counts: of rejects by reason.
         root: the folder that relative paths start from.
         command: that sets a key of the stage, up to the key.
+        has_samples: some rows can be used.
     """
     hints = ""
-    if "missing_image" in counts:
+    if set(counts) == {"missing_image"} and not has_samples:
+        hints += (
+            f". Images are looked for in {root}; if that is the wrong folder: "
+            f"`{command}.image_root=FOLDER`"
+        )
+    elif "missing_image" in counts:
         hints += f". Images are looked for in {root} (image_root)"
     if "image_outside" in counts:
         hints += (

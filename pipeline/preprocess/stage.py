@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ from pipeline.preprocess.tokenizer import load_tokenizer
 from pipeline.preprocess.work import RowResult, RowWorker
 from pipeline.stopping import StopGuard
 from slurm_jobs.common.config_values import build_config
-from slurm_jobs.common.context import TaskContext, again_command
+from slurm_jobs.common.context import TaskContext, resume_command
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.files import (
     atomic_writer,
@@ -269,25 +269,27 @@ def _keep_rejects(
         max_too_long_share=stage.max_too_long_share,
     )
     counts = count_reasons(rejects)
+    where = f"in slice {context.slice_index}, " if context.num_slices > 1 else ""
+    others = " (or more where other slices lose rows, too)" if where else ""
+    key = f"stages.{context.stage}.config"
+    # Parts of two versions of a manifest do not go together, so that all slices run again.
+    options = ("--again", context.stage) if where else ()
+    fixed = resume_command(context.run_dir, *options)
     problem = limit.problem(counts)
+    is_empty = not has_samples and not where
+    if problem is None and is_empty and not CHOSEN_REASONS.keys() >= counts.keys():
+        problem = limit.no_sample_text(counts)
     if problem:
-        first = next(reject for reject in rejects if reject.reason not in CHOSEN_REASONS)
-        told = first.message.removeprefix(f"{first.place}: ")
         needed = limit.needed_share(counts)
-        allow = (
-            f", or do without them by `slurm-jobs resume {context.run_dir} --set "
-            f"stages.{context.stage}.config.max_reject_share={needed:g}`, or "
-            "more where other slices lose rows, too (the share of `consolidate` is for finished "
-            "parts)"
-        )
+        allow = resume_command(context.run_dir, "--set", f"{key}.max_reject_share={needed:g}")
+        do_without = f". To do without them: `{allow}`{others}"
         if not has_samples or needed >= 0.5:  # a wrong column or folder rather than broken rows
-            allow = ""
+            do_without = ""
         message = (
-            f"{stage.manifest}: in slice {paths.slice_index} alone {problem}; fix these rows, and "
-            f"then `{again_command(context.run_dir, context.stage)}` (all slices are of one "
-            f"manifest){allow}. First: {first.place}: {told}. All of this "
-            f"slice: "
-            f"{paths.rejects}{_about_places(counts, stage, context)}"
+            f"{stage.manifest}: {where}{problem}. {_first_broken(rejects)}. Fix these rows, then "
+            f"`{fixed}`{do_without}"
+            f"{_about_places(counts, stage, context, has_samples=has_samples)}. All rejects: "
+            f"{paths.rejects}"
         )
         raise StageConfigError(message)
     lengths = [reject.num_tokens for reject in rejects if reject.num_tokens is not None]
@@ -301,19 +303,36 @@ def _keep_rejects(
             max_tokens=stage.max_tokens,
         )
         message = (
-            f"{stage.manifest}: in slice {paths.slice_index} alone {problem}. Keep these rows by "
+            f"{stage.manifest}: {where}{problem}. Keep these rows by "
             f"{remedies}, or leave them out by "
-            f"max_too_long_share={limit.needed_too_long_share(counts):g} (or more where other "
-            f"slices lose rows, too): `slurm-jobs resume {context.run_dir} --set "
-            f"stages.{context.stage}.config.KEY=VALUE`. All of this slice: {paths.rejects}"
+            f"max_too_long_share={limit.needed_too_long_share(counts):g}{others}: "
+            f"`{resume_command(context.run_dir, '--set', f'{key}.KEY=VALUE')}`. All rejects: "
+            f"{paths.rejects}"
         )
+        raise StageConfigError(message)
+    if is_empty:
+        problem = limit.nothing_left(
+            counts, limits, fixed=fixed, run=str(context.run_dir), stage=context.stage
+        )
+        message = f"{stage.manifest}: {problem}. All rejects: {paths.rejects}"
         raise StageConfigError(message)
 
 
-def _about_places(counts: Mapping[str, int], stage: PreprocessConfig, context: TaskContext) -> str:
+def _first_broken(rejects: Sequence[Reject]) -> str:
+    first = next(reject for reject in rejects if reject.reason not in CHOSEN_REASONS)
+    return f"The first is {first.place}: {first.message.removeprefix(f'{first.place}: ')}"
+
+
+def _about_places(
+    counts: Mapping[str, int],
+    stage: PreprocessConfig,
+    context: TaskContext,
+    *,
+    has_samples: bool,
+) -> str:
     """Which keys to look at, where images were not found or lie elsewhere."""
-    command = f"slurm-jobs resume {context.run_dir} --set stages.{context.stage}.config"
-    return about_places(counts, root=_image_root(stage), command=command)
+    command = resume_command(context.run_dir, "--set", f"stages.{context.stage}.config")
+    return about_places(counts, root=_image_root(stage), command=command, has_samples=has_samples)
 
 
 def _image_root(stage: PreprocessConfig) -> Path:

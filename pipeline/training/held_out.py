@@ -78,9 +78,11 @@ def encode_share(
             log.warning("held-out sample left out: %s", error)
     (num_samples,) = job.ranks.sums([float(len(samples))])
     if not num_samples:
+        which = "the first row" if len(rows) == 1 else f"none of the first {len(rows)} rows"
+        verb = "cannot" if len(rows) == 1 else "can"
         message = (
-            f"evaluate.every_steps: none of the first {len(rows)} rows of {manifest} can be "
-            "learned; mend it, or leave every_steps out"
+            f"evaluate.every_steps: {which} of {manifest} {verb} be learned; fix it, or leave "
+            "every_steps out"
         )
         raise StageConfigError(message)
     asked = [number for number in own if number < config.num_answers]

@@ -153,7 +153,8 @@ def print_plan(plan: Plan, scheduler: str) -> None:
         rows = [[cells[0], lines] for cells, lines in zip(flow, packed, strict=True)]
         screen.print(table_of((_FLOW[0], _ASKED), rows))
     total = sum(gpu_hours_asked(job) for job in plan.jobs)
-    print(f"\n{len(plan.jobs)} jobs; GPU-hours asked for, up to the time limits: {total:.1f}")
+    jobs = "1 job" if len(plan.jobs) == 1 else f"{len(plan.jobs)} jobs"
+    print(f"\n{jobs}; GPU-hours asked for, up to the time limits: {total:.1f}")
 
 
 def _flow_rows(plan: Plan) -> list[list[str]]:

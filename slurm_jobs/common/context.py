@@ -7,6 +7,7 @@ reads it and adds who it is.
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,9 +36,14 @@ class ParentStage:
         return self.output_dir.parent.parent
 
 
+def resume_command(run_dir: Path | str, *options: str) -> str:
+    """Return the resume of a run as a user types it; messages name it in backticks."""
+    return shlex.join(["slurm-jobs", "resume", str(run_dir), *options])
+
+
 def again_command(run_dir: Path | str, stage: str) -> str:
     """What a user types for all slices of a stage to run again, complete or not."""
-    return f"slurm-jobs resume {run_dir} --again {stage}"
+    return resume_command(run_dir, "--again", stage)
 
 
 def parent_to_json(parent: ParentStage) -> dict[str, Any]:

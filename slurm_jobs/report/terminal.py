@@ -216,7 +216,8 @@ def _data(numbers: DataNumbers) -> RenderableType:
     shown, others = numbers.rejects[:_MOST_REASONS], numbers.rejects[_MOST_REASONS:]
     rejects = ", ".join(f"{reason} {count:,}" for reason, count in shown)
     if others:
-        rejects += f", of {len(others)} other reasons {sum(count for _, count in others):,}"
+        other = "1 other reason" if len(others) == 1 else f"{len(others)} other reasons"
+        rejects += f", of {other} {sum(count for _, count in others):,}"
     lines = [_indented(f"rejects: {rejects}")] if rejects else []
     if numbers.stored_image:
         lines.append(_indented(f"stored image: {words.stored_image(numbers.stored_image)}"))

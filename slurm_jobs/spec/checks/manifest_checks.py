@@ -157,9 +157,12 @@ def _wrong_rows(manifest: str, files: Files, options: RowOptions) -> str:
         return ""
     counts = Counter(problems).most_common()
     reasons = "; ".join(f"{count:,} x {problem}" for problem, count in counts[:_MAX_REASONS])
-    more = f"; {len(counts) - _MAX_REASONS} other reasons" if len(counts) > _MAX_REASONS else ""
+    left = len(counts) - _MAX_REASONS
+    more = f"; {left} other reason{'s' if left > 1 else ''}" if left > 0 else ""
     line = (files.first_line(manifest) or "").strip()
     hint = _SPREAD_OUT if line == "{" and len(rows) > 1 else ""
+    if len(rows) == 1:
+        return f": the first row, {rows[0].origin}, cannot be used: {problems[0]}{hint}"
     return (
         f": none of the first {len(rows):,} rows can be used, from {rows[0].origin} on: "
         f"{reasons}{more}{hint}"

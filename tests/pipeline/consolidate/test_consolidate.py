@@ -178,7 +178,7 @@ def test_too_many_rejects_name_share_reasons_lists_and_the_next_command(
     parts_dir = preprocess_with_3_bad_rows_of_40(tmp_path, processor_dir, 4)
     words = (
         r"train\.csv: 3 of 40 rows cannot be used \(missing_image 2, bad_row 1\); "
-        r"max_reject_share: 0\.01 allows 1; mend these rows, and then .*--again prep.*"
+        r"max_reject_share: 0\.01 allows 1\. Fix these rows, then .*--again prep.*"
         r"slurm-jobs resume .* "
         r"stages\.consolidate\.config\.max_reject_share=0\.075`.*All rejects: .*rejects\.jsonl"
     )
@@ -202,7 +202,7 @@ def test_share_of_consolidate_saves_no_slice_that_exceeds_that_of_preprocess(
     tmp_path: Path, processor_dir: Path
 ) -> None:
     """3 of 40 rows are bad: 0.025 allows a slice 1 of them, whatever `consolidate` would allow."""
-    words = r"slice 0 alone 3 of 40 .* stages\.preprocess\.config\.max_reject_share=0\.075`"
+    words = r"train\.csv: 3 of 40 .* stages\.preprocess\.config\.max_reject_share=0\.075`"
     with pytest.raises(StageConfigError, match=words):
         preprocess_with_3_bad_rows_of_40(tmp_path, processor_dir, 1, max_reject_share=0.025)
     parts_dir = preprocess_with_3_bad_rows_of_40(

@@ -126,7 +126,7 @@ def test_what_is_wrong_with_one_member_is_the_fault_of_its_row(tmp_path: Path, w
     assert reason(source, f"{path.name}::empty.jpg")[0] == "empty_image"
     assert reason(source, f"gone/{path.name}::a.jpg") == (
         "missing_image",
-        f"gone/{path.name}::a.jpg: no such archive (No such file or directory)",
+        f"gone/{path.name}::a.jpg: no such archive",
     )
     assert reason(source, f"a\0b{path.name}::a.jpg")[0] == "missing_image"
     assert reason(source, "n" * 300 + ".tar::a.jpg")[0] == "missing_image"

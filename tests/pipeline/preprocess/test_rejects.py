@@ -27,10 +27,33 @@ def test_share_is_rounded_up_to_whole_rows(share: float, num_rows: int, num_allo
     assert RejectLimit(max_reject_share=share, num_rows=num_rows).num_allowed == num_allowed
 
 
-def test_rows_to_mend_come_with_the_command_that_makes_all_parts_anew() -> None:
+def test_rows_to_fix_come_with_the_command_that_makes_all_parts_anew() -> None:
     limit = RejectLimit(max_reject_share=1.0, num_rows=6)
-    told = limit.nothing_left({"bad_row": 6}, {}, run="runs/a", stage="prep")
-    assert told.endswith("; mend these rows, and then `slurm-jobs resume runs/a --again prep`")
+    fixed = "slurm-jobs resume runs/a --again prep"
+    message = limit.nothing_left({"bad_row": 6}, {}, fixed=fixed, run="runs/a", stage="prep")
+    assert message.endswith(". Fix these rows, then `slurm-jobs resume runs/a --again prep`")
+
+
+@pytest.mark.parametrize("num_slices", [1, 2])
+def test_a_manifest_of_which_no_row_became_a_sample_fails_and_names_the_first(
+    tmp_path: Path, processor_dir: Path, num_slices: int
+) -> None:
+    config = csv_config(tmp_path, processor_dir)
+    manifest = Path(config["manifest"])
+    head, *rows = manifest.read_text().splitlines()
+    row = rows[0].replace(".png", "-gone.png").replace(".jpg", "-gone.jpg")
+    manifest.write_text("\n".join([head, *[row] * num_slices]) + "\n")
+    if num_slices == 2:  # each slice has lost one row, which its share allows; `consolidate` judges
+        results, _ = run_preprocess(tmp_path, config, num_slices=2)
+        assert [result["num_samples"] for result in results] == [0, 0]
+        return
+    words = (
+        r"the only row did not become a sample \(missing_image 1\)\. The first is .*no such file\. "
+        r"Fix these rows, then `slurm-jobs resume \S+`\. Images are looked for in .*; if that is "
+        r"the wrong folder: `slurm-jobs resume .* --set stages\.\S+\.config\.image_root=FOLDER`"
+    )
+    with pytest.raises(StageConfigError, match=words):
+        run_preprocess(tmp_path, config)
 
 
 def test_dropped_long_samples_do_not_count_as_broken(tmp_path: Path, processor_dir: Path) -> None:
@@ -45,7 +68,7 @@ def test_more_long_samples_than_allowed_fail_the_slice_with_lengths_and_keys(
 ) -> None:
     config = {**csv_config(tmp_path, processor_dir), "max_tokens": 53}
     words = (
-        r"in slice 0 alone 3 of 10 rows are too long \(too_long 3\); max_too_long_share: 0\.05 "
+        r"train\.csv: 3 of 10 rows are too long \(too_long 3\); max_too_long_share: 0\.05 "
         r"allows 1\. max_tokens is 53; the rows over max_tokens have 54 tokens in the median, 54 "
         r"at most\. Keep these rows by max_tokens=54 \(longer samples\), or leave them out by "
         r"max_too_long_share=0\.3"
@@ -63,8 +86,9 @@ def test_rows_of_too_many_images_are_too_long_as_well(tmp_path: Path, processor_
     words = r"10 of 10 rows .*too_many_images 10.* max_images is 0\. Keep .* max_images=NUMBER, or"
     with pytest.raises(StageConfigError, match=words):
         run_preprocess(tmp_path, config)
-    (result,), _ = run_preprocess(tmp_path, config | {"max_too_long_share": 1.0})
-    assert result["num_too_long"] == 10
+    words = r"none of 10 rows became a sample \(too_many_images 10\); max_images: 0 leaves out"
+    with pytest.raises(StageConfigError, match=words):
+        run_preprocess(tmp_path, config | {"max_too_long_share": 1.0})
 
 
 def test_what_fails_a_slice_is_shown_and_not_what_was_left_out_before_it(
@@ -79,7 +103,9 @@ def test_what_fails_a_slice_is_shown_and_not_what_was_left_out_before_it(
     manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
     config = {"manifest": str(manifest), "processor": str(processor_dir), "max_tokens": 100}
     looked_for = re.escape(f"Images are looked for in {tmp_path} (image_root)")
-    with pytest.raises(StageConfigError, match=rf"First: rows.jsonl:2: gone\.png.* {looked_for}"):
+    with pytest.raises(
+        StageConfigError, match=rf"The first is rows.jsonl:2: gone\.png.* {looked_for}"
+    ):
         run_preprocess(tmp_path, config | {"max_reject_share": 0.0})
 
 
