@@ -155,8 +155,9 @@ def test_too_many_rejects_fail_and_keep_their_list(tmp_path: Path, processor_dir
     break_rows(config, 4, 5)
     words = (
         r": 2 of 10 rows cannot be used \(missing_image 2\); .* allows 1\. The first is .*: no "
-        r"such file\. Fix these rows, then `slurm-jobs resume \S+`\. To do without them: `slurm-jobs"
-        r" resume .* stages\.prep\.config\.max_reject_share=0\.2`\. Images .*\. All rejects: "
+        r"such file\. Fix these rows, then `slurm-jobs resume \S+`\. To do without them: "
+        r"`slurm-jobs resume .* stages\.prep\.config\.max_reject_share=0\.2`\. Images .*\. "
+        r"All rejects: "
     )
     with pytest.raises(StageConfigError, match=words):
         run(config, make_context(tmp_path, stage="prep"))
