@@ -30,10 +30,9 @@ from pipeline.preprocess.rejects import SampleRejectedError
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.image_places import (
     lies_within,
+    missing_hint,
     normal_forms,
-    other_suffixes,
     place_of,
-    strange_name,
 )
 from slurm_jobs.common.manifests.rows import Content
 
@@ -96,21 +95,10 @@ class ImageSource:
                 contents.append(self._read_named(form))
         if len(contents) == 1:
             return contents[0]
-        hint = self._hint(name)
+        hint = missing_hint(name, self._exists)
         raise SampleRejectedError(
             reason=rejection.reason, message=f"{rejection}{'; ' if hint else ''}{hint}"
         )
-
-    def _hint(self, name: str) -> str:
-        """What is strange about the name of a missing file, and which file may be meant."""
-        strange, meant = strange_name(name)
-        if strange and not meant:
-            return strange
-        near = [meant] if strange else other_suffixes(name)
-        there = next((other for other in near if self._exists(other)), None)
-        if there is None:
-            return f"{strange}: write the plain path" if strange else ""
-        return f"{f'{strange}; ' if strange else ''}write `{there}`, which is there"
 
     def _exists(self, name: str) -> bool:
         try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import posixpath
 import re
 import unicodedata
+from collections.abc import Callable
 from urllib.parse import unquote
 
 _IN_ARCHIVE = re.compile(
@@ -104,6 +105,23 @@ def strange_name(name: str) -> tuple[str, str]:
     if not seen:
         return "", ""
     return f"it has {' and '.join(seen)}", unquote(_URL_END.sub("", meant)).replace("\\", "/")
+
+
+def missing_hint(name: str, exists: Callable[[str], bool]) -> str:
+    """Return what is strange about the name of a missing file, and which file may be meant.
+
+    Args:
+        name: As the manifest has it.
+        exists: Whether a name means a file that exists.
+    """
+    strange, meant = strange_name(name)
+    if strange and not meant:
+        return strange
+    near = [meant] if strange else other_suffixes(name)
+    there = next((other for other in near if exists(other)), None)
+    if there is None:
+        return f"{strange}: write the plain path" if strange else ""
+    return f"{f'{strange}; ' if strange else ''}write `{there}`, which is there"
 
 
 def other_suffixes(name: str) -> list[str]:

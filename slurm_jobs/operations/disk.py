@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 
 from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.manifests.first_rows import first_rows
+from slurm_jobs.common.manifests.first_rows import first_rows, manifest_damage
 from slurm_jobs.common.manifests.rows import ManifestRow
 from slurm_jobs.common.manifests.values import RowOptions
 from slurm_jobs.common.path_expansion import expand_path
@@ -42,6 +42,8 @@ def disk_files(*, to_write: bool = False) -> Files:
         checksums_in=_checksums_in,
         table=table_facts,
         first_rows=functools.cache(_first_rows),
+        manifest_damage=functools.cache(_manifest_damage),
+        is_folder=os.path.isdir,
         image_size=functools.cache(size_of),
         image_rules=functools.cache(read_image_rules),
         modules_in=_modules_in,
@@ -93,6 +95,15 @@ def _first_rows(manifest: str, options: RowOptions) -> list[ManifestRow]:
         return first_rows(path, options) if path.is_file() else []
     except (OSError, ValueError):
         return []
+
+
+def _manifest_damage(manifest: str, options: RowOptions) -> str:
+    path = Path(manifest)
+    try:
+        is_text = path.is_file() and find_table(path) is None
+        return manifest_damage(path, options) if is_text else ""
+    except (OSError, ValueError):
+        return ""
 
 
 def read_image_rules(folder: str) -> ImageRules | None:

@@ -230,7 +230,7 @@ def _listed_sizes(manifest: Path) -> tuple[list[RowSize], list[str]]:
     sizes = [
         measure(
             row,
-            lambda image: image_sizes.size_of(image, str(manifest.parent)),
+            lambda image: image_sizes.size_of(image, files.image_root_of(str(manifest))),
             most=image_sizes.MAX_HEADERS,
         )
         for row in picked

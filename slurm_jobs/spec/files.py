@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,6 +59,10 @@ class Files:
     """What can be seen of a table; None of what is none, and where nobody looks."""
     first_rows: Callable[[str, RowOptions], Sequence[ManifestRow]] = lambda _path, _options: ()
     """Rows of a manifest, from its beginning; none where nobody can look."""
+    manifest_damage: Callable[[str, RowOptions], str] = lambda _path, _options: ""
+    """Why a small text manifest cannot be read as a whole, as it follows its path; else ""."""
+    is_folder: Callable[[str], bool] = lambda _path: False
+    """Whether a path is a folder that can be seen."""
     image_size: Callable[[Content, str], Size | None] = lambda _image, _root: None
     """Width and height of an image of a row, whose relative path starts from a folder; None where
     they cannot be read."""
@@ -87,6 +92,10 @@ class Files:
             return not self.exists(path)
         except (OSError, ValueError, RuntimeError):
             return False
+
+    def image_root_of(self, manifest: str) -> str:
+        """Return the folder that image paths of a manifest start from by default."""
+        return manifest if self.is_folder(manifest) else posixpath.dirname(manifest)
 
     def json_values(self, file: str) -> Mapping[str, Any]:
         """The keys and values of a JSON file; empty where there are none to be seen."""

@@ -12,6 +12,7 @@ from typing import Any
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.manifests.csv_file import CsvFile
 from slurm_jobs.common.manifests.json_lines import JsonLines
+from slurm_jobs.common.manifests.json_list import JsonList
 from slurm_jobs.common.manifests.rows import ManifestRow, RowOrigin
 from slurm_jobs.common.manifests.text_format import Block
 from slurm_jobs.common.manifests.values import RowOptions, read_row
@@ -40,6 +41,28 @@ def first_rows(path: Path, options: RowOptions) -> list[ManifestRow]:
     except StageConfigError:  # the job says where and how it is damaged
         return rows
     return rows
+
+
+def manifest_damage(path: Path, options: RowOptions) -> str:
+    """Return why a text manifest of at most `MAX_BYTES` cannot be read as a whole; else "".
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as stream:
+        data = stream.read(MAX_BYTES + 1)
+        start = data.removeprefix(_BOM).lstrip()[:1]
+        is_csv = path.suffix.lower() == ".csv"
+        if len(data) > MAX_BYTES or not start or not (is_csv or start == b"["):
+            return ""  # blank; or JSON lines, of which a damaged one is a row's matter
+        stream.seek(0)
+        text_format = CsvFile(path, options) if is_csv else JsonList(path, options)
+        try:
+            for _ in text_format.find(stream):
+                pass
+        except StageConfigError as error:
+            return str(error).removeprefix(f"{path}")
+    return ""
 
 
 def _rows(path: Path, data: bytes, options: RowOptions, *, is_whole: bool) -> Iterator[ManifestRow]:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from slurm_jobs.common.errors import Problem
-from slurm_jobs.common.image_places import lies_within, place_of
+from slurm_jobs.common.image_places import lies_within, missing_hint, normal_forms, place_of
 from slurm_jobs.common.manifests.values import RowOptions
 from slurm_jobs.common.row_sizes import spread
-from slurm_jobs.spec.checks.manifest_checks import MANIFESTS, columns_of
+from slurm_jobs.common.stage_config.preprocess import PreprocessConfig
+from slurm_jobs.common.truncation import truncated
+from slurm_jobs.spec.checks.manifest_checks import MANIFESTS, columns_of, row_problem
 from slurm_jobs.spec.files import Files
+from slurm_jobs.spec.graph import StageView
 from slurm_jobs.spec.markers import MarkedString
 from slurm_jobs.spec.plain_text import printable, shortened
 from slurm_jobs.spec.validation import path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 _KEY = "images_within"
-_MAX_LOOKED_FOR = 20
+_MAX_LOOKED_FOR = 100
 """Images whose files are looked for, for one manifest."""
 
 
@@ -59,24 +64,73 @@ def image_place_problems(
     return problems
 
 
-def missing_image_notes(
-    marked: Sequence[MarkedString], document: YamlDocument, files: Files
+def missing_image_problems(
+    views: Mapping[str, StageView],
+    configs: Mapping[str, Any],
+    marked: Sequence[MarkedString],
+    document: YamlDocument,
+    files: Files,
 ) -> list[Problem]:
-    """Return the manifests of whose images none exists, as far as this machine can see."""
-    notes = []
+    """Return the manifests of whose images none exists.
+
+    This is a note where an earlier stage may make them, where their folder cannot be seen from
+    here, and where `max_reject_share: 1` lets the job lose any number of rows.
+    """
+    missing = _missing(views, configs, marked, document, files)
+    return [problem for problem, is_fatal in missing if is_fatal]
+
+
+def missing_image_notes(
+    views: Mapping[str, StageView],
+    configs: Mapping[str, Any],
+    marked: Sequence[MarkedString],
+    document: YamlDocument,
+    files: Files,
+) -> list[Problem]:
+    """Return the manifests of whose images some do not exist, at least from here."""
+    missing = _missing(views, configs, marked, document, files)
+    return [problem for problem, is_fatal in missing if not is_fatal]
+
+
+def _missing(
+    views: Mapping[str, StageView],
+    configs: Mapping[str, Any],
+    marked: Sequence[MarkedString],
+    document: YamlDocument,
+    files: Files,
+) -> Iterator[tuple[Problem, bool]]:
+    """Yield what to say of missing images of each manifest, and whether none exists."""
     for images in _named_images(marked, document, files):
         looked_for = [images.files[place] for place in spread(len(images.files), _MAX_LOOKED_FOR)]
-        if not looked_for or not all(files.lacks(file) for _, file in looked_for):
+        missing = [item for item in looked_for if _is_missing(*item, images.root, files)]
+        if not missing:
             continue
-        name, file = looked_for[0]
-        num = len(looked_for)
-        missing = f"none of {num} images exists" if num > 1 else "its image does not exist"
+        num, (name, file) = len(looked_for), missing[0]
+        is_all = len(missing) == num
+        some = f"{len(missing)} of {num} images that were looked for do not exist"
+        every = f"none of {num} images exists" if num > 1 else "its image does not exist"
+        hint = missing_hint(name, functools.partial(_exists, root=images.root, files=files))
+        remedy = hint or "set image_root to the folder that these names start from" * is_all
         message = (
-            f"{path_text(images.path)}: {images.manifest}: {missing}; {_shown(name)} means "
-            f"{printable(file)}. Set image_root to the folder that these names start from"
+            f"{path_text(images.path)}: {images.manifest}: {every if is_all else some}; "
+            f"{_shown(name)} means {printable(truncated(file))}{remedy and f': {remedy}'}"
         )
-        notes.append(problem_at(document, images.path, message))
-    return notes
+        stage = str(images.path[1])
+        config = configs.get(stage)
+        loses_any = isinstance(config, PreprocessConfig) and config.max_reject_share == 1
+        folder = images.root if lies_within(file, images.root) else posixpath.dirname(file)
+        may_come = views[stage].parents or not files.is_folder(folder)
+        yield problem_at(document, images.path, message), is_all and not (loses_any or may_come)
+
+
+def _is_missing(name: str, file: str, root: str, files: Files) -> bool:
+    """Check whether neither the name nor another normal form of it is a file."""
+    forms = normal_forms(name)
+    return files.lacks(file) and not any(_exists(form, root, files) for form in forms)
+
+
+def _exists(name: str, root: str, files: Files) -> bool:
+    return files.holds(place_of(name, root)[0])
 
 
 def _named_images(
@@ -84,14 +138,15 @@ def _named_images(
 ) -> Iterator[_NamedImages]:
     resolved = {item.path: item.resolved for item in marked if item.given}
     for path, manifest in resolved.items():
-        root = resolved.get((*path[:-1], "image_root"), posixpath.dirname(manifest))
+        root = resolved.get((*path[:-1], "image_root"), files.image_root_of(manifest))
         if path[2:] in MANIFESTS and manifest.startswith("/") and root.startswith("/"):
             options = RowOptions(columns=columns_of(path, document))
             names = [
                 image.value
                 for row in files.first_rows(manifest, options)
+                if not row_problem(row)
                 for image in row.images
-                if image.data is None and not image.problem and image.value
+                if image.data is None
             ]
             placed = [(name, place_of(name, root)[0]) for name in names]
             yield _NamedImages(path=path, manifest=manifest, root=root, files=placed)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -85,7 +84,7 @@ def _findings(
         rules = _with_limits(processor_rules, config.image_pixels)
         if rules is None and config.max_pixels >= DEFAULT_MAX_PIXELS:
             continue
-        root = resolved.get((*place, "image_root"), posixpath.dirname(manifest))
+        root = resolved.get((*place, "image_root"), files.image_root_of(manifest))
         options = RowOptions(columns=columns_of((*place, "manifest"), document))
         rows = [row for row in files.first_rows(manifest, options) if not row.problem]
         seen = _look(rows, functools.partial(_size_in, root, files), config, rules)

@@ -70,6 +70,7 @@ def manifest_problems(
             continue
         options = RowOptions(columns=columns_of(item.path, document))
         wrong = _wrong(item.resolved, verb, files, options)
+        wrong = wrong or files.manifest_damage(item.resolved, options)
         wrong = wrong or _wrong_rows(item.resolved, files, options)
         if wrong:
             message = f"{path_text(item.path)}: {item.resolved}{wrong}"
@@ -86,7 +87,7 @@ def manifest_notes(
         if item.path[2:] not in MANIFESTS or not item.given:
             continue
         rows = files.first_rows(item.resolved, RowOptions(columns=columns_of(item.path, document)))
-        bad = [(row.origin, problem) for row in rows if (problem := _row_problem(row))]
+        bad = [(row.origin, problem) for row in rows if (problem := row_problem(row))]
         ignored = Counter(key for row in rows for key in row.ignored)
         place = f"{path_text(item.path)}: {item.resolved}"
         if bad and len(bad) < len(rows):
@@ -152,7 +153,7 @@ def _wrong_rows(manifest: str, files: Files, options: RowOptions) -> str:
     missing = missing_columns(options.columns, keys) if keys else ""
     if missing:
         return f": {missing}"
-    problems = [_row_problem(row) for row in rows]
+    problems = [row_problem(row) for row in rows]
     if not rows or not all(problems):
         return ""
     counts = Counter(problems).most_common()
@@ -169,10 +170,12 @@ def _wrong_rows(manifest: str, files: Files, options: RowOptions) -> str:
     )
 
 
-def _row_problem(row: ManifestRow) -> str:
+def row_problem(row: ManifestRow) -> str:
     """Return why a row cannot be used, as far as its text alone says it; empty if it may be."""
     if row.problem:
         return row.problem
+    if not any(message.role == "assistant" and message.is_learned for message in row.messages):
+        return "no answer of it is learned"
     for image in row.images:
         is_url = image.data is None and "://" in image.value[:_LONGEST_SCHEME]
         problem = image.problem or (strange_name(image.value)[0] if is_url else "")

@@ -35,6 +35,8 @@ def folder(tmp_path: Path) -> Path:
     (inner / "proc").mkdir(parents=True)
     for name in ("tokenizer.json", "preprocessor_config.json", "processor_config.json"):
         (inner / "proc" / name).write_text("{}")
+    for place in (inner, tmp_path):
+        (place / "a.png").touch()
     (inner / "m.csv").write_text("image_path,text\na.png,a\n")
     (inner / "a.png").touch()
     (tmp_path / "up.csv").write_text("image_path,text\na.png,a\n")

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from slurm_jobs.operations.load import load
@@ -73,6 +75,7 @@ def test_a_path_that_climbs_out_is_found_and_one_that_comes_back_is_not(
     check: Check, tmp_path: Path
 ) -> None:
     (tmp_path / "lists").mkdir()
+    (tmp_path / "lists/a.jpg").touch()
     manifest = tmp_path / "lists/m.jsonl"
     manifest.write_text(json.dumps(messages("../lists/a.jpg")))
     assert check(SPEC.format(name="lists/m.jsonl")) == []
@@ -82,6 +85,7 @@ def test_a_path_that_climbs_out_is_found_and_one_that_comes_back_is_not(
 
 
 def test_a_member_of_an_archive_is_where_its_archive_is(check: Check, tmp_path: Path) -> None:
+    (tmp_path / "photos.tar").touch()
     (tmp_path / "m.jsonl").write_text(json.dumps(messages("photos.tar::../../a.jpg")))
     assert check(SPEC.format(name="m.jsonl")) == []
     (tmp_path / "m.jsonl").write_text(json.dumps(messages("/pool/photos.tar::a.jpg")))
@@ -109,17 +113,61 @@ def test_rows_that_cannot_be_understood_are_left_to_the_job(
 @pytest.mark.parametrize(
     ("names", "missing"),
     [
-        (("a.jpg", "b.jpg"), "none of 2 images exists; a.jpg means"),
-        (("a.jpg",), "its image does not exist; a.jpg means"),
-        (("photos.tar::a.jpg",), "its image does not exist; photos.tar::a.jpg means"),
-        (("a.jpg", "there.jpg"), ""),
+        (("b.jpg", "c.jpg"), "none of 2 images exists; b.jpg means b.jpg: set image_root to"),
+        (("b.jpg",), "its image does not exist; b.jpg means b.jpg: set image_root to the folder"),
+        (("photos.tar::a.jpg",), "its image does not exist; photos.tar::a.jpg means photos.tar: "),
+        (("a.JPG",), "its image does not exist; a.JPG means a.JPG: write `a.jpg`, which is there"),
+        (("~/a.jpg",), "its image does not exist; ~/a.jpg means ~/a.jpg: `~` is not expanded in a"),
+        (("x\\b.jpg", "x\\c.jpg"), "x\\b.jpg: it has backslashes: write the plain path"),
     ],
 )
-def test_a_manifest_whose_images_are_all_missing_is_noted(
-    tmp_path: Path, names: tuple[str, ...], missing: str
+def test_a_manifest_whose_images_are_all_missing_is_refused(
+    check: Check, tmp_path: Path, names: tuple[str, ...], missing: str
 ) -> None:
-    (tmp_path / "there.jpg").touch()
     (tmp_path / "m.jsonl").write_text("\n".join(json.dumps(messages(name)) for name in names))
-    (tmp_path / "spec.yaml").write_text(SPEC.format(name="m.jsonl"))
-    notes = [str(note) for note in load(tmp_path / "spec.yaml").notes]
-    assert [missing in note for note in notes if "exist" in note] == [True] * bool(missing)
+    (line,) = check(SPEC.format(name="m.jsonl"))
+    assert missing in line
+
+
+@pytest.mark.parametrize(
+    ("names", "changes"),
+    [
+        (("b.jpg", "a.jpg"), {}),
+        (("b.jpg",), {"processor: proc": "processor: proc\n      max_reject_share: 1"}),
+        (
+            ("/of/nodes/b.jpg",),
+            {"processor: proc": "processor: proc\n      images_within: /of/nodes"},
+        ),
+        (("b.jpg",), {"  p:": "  x: {shell: tar xf photos.tar}\n  p:\n    after: x"}),
+    ],
+)
+def test_missing_images_that_the_job_may_lose_or_an_earlier_stage_make_are_noted(
+    tmp_path: Path, names: tuple[str, ...], changes: dict[str, str]
+) -> None:
+    (tmp_path / "a.jpg").touch()
+    (tmp_path / "m.jsonl").write_text("\n".join(json.dumps(messages(name)) for name in names))
+    text = SPEC.format(name="m.jsonl")
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    (tmp_path / "spec.yaml").write_text(text)
+    notes = [note.message for note in load(tmp_path / "spec.yaml").notes]
+    assert [note for note in notes if "b.jpg means " in note]
+
+
+def test_images_of_a_table_that_is_a_folder_are_in_that_folder(
+    check: Check, tmp_path: Path
+) -> None:
+    (tmp_path / "rows").mkdir()
+    pq.write_table(pa.table({"image": ["b.jpg"], "text": ["b"]}), tmp_path / "rows/0.parquet")
+    (line,) = check(SPEC.format(name="rows"))
+    assert "its image does not exist; b.jpg means rows/b.jpg" in line
+    (tmp_path / "rows/b.jpg").touch()
+    assert check(SPEC.format(name="rows")) == []
+
+
+def test_an_image_whose_name_is_written_in_another_normal_form_exists(
+    check: Check, tmp_path: Path
+) -> None:
+    (tmp_path / "caf\u00e9.jpg").touch()
+    (tmp_path / "m.jsonl").write_text(json.dumps(messages("cafe\u0301.jpg")))
+    assert check(SPEC.format(name="m.jsonl")) == []

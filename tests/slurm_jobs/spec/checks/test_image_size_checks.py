@@ -143,7 +143,8 @@ def test_an_image_that_cannot_be_measured_is_left_to_the_job(
     spec = write(tmp_path, name, "photo.png")
     (line,) = check(spec)
     assert "1 of 1 rows" in line
-    assert check(write(tmp_path, name)) == []
+    lines = check(write(tmp_path, name))
+    assert [line for line in lines if "its image does not exist" not in line] == []
 
 
 def test_few_headers_of_a_long_manifest_are_read(

@@ -54,7 +54,6 @@ def test_a_manifest_without_a_row_is_a_problem_at_its_line(
     ("name", "text"),
     [
         ("m.csv", HEADER + "a.png,words\n"),
-        ("m.csv", HEADER + '"never closed'),  # what is wrong with a row is told by the job
         ("m.jsonl", ROW),
         ("m.json", f"[{ROW}]"),
         ("m.jsonl", " " * SMALL_BYTES + f"\n{ROW}\n"),
@@ -119,7 +118,24 @@ def test_a_csv_whose_first_line_lacks_a_column_is_a_problem_at_its_line(
 def test_a_csv_whose_first_line_may_name_the_columns_is_left_to_the_job(
     check: Check, tmp_path: Path, text: str
 ) -> None:
+    (tmp_path / "words").touch()  # the image of some
     assert found(check, tmp_path, "m.csv", text) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wrong"),
+    [
+        ("m.csv", HEADER + 'a.png,b\n"never closed', "m.csv:3: the row that begins here is no CSV"),
+        ("m.json", f"[{ROW},]", "m.json: starts like a JSON list but is not valid JSON"),
+        ("m.json", f"[{ROW}", "m.json: starts like a JSON list but is not valid JSON"),
+        ("m.json", f"[{ROW}] {ROW}", "m.json: starts like a JSON list but is not valid JSON"),
+    ],
+)
+def test_a_manifest_that_is_damaged_is_a_problem_in_the_words_of_the_job(
+    check: Check, tmp_path: Path, name: str, text: str, wrong: str
+) -> None:
+    (line,) = found(check, tmp_path, name, text)
+    assert line.startswith(f"7:17: stages.p.config.manifest: {wrong}")
 
 
 HELD_OUT = SPEC.replace("{name}", "m.csv") + (
@@ -270,12 +286,22 @@ def test_a_column_of_the_config_that_no_row_has_is_a_problem(
     check: Check, tmp_path: Path, name: str
 ) -> None:
     row = {"picture": "a.png", "words": "b"}
-    texts = {"m.jsonl": json.dumps(row), "m.json": json.dumps([row]), "m.csv": "picture,words\na,b"}
+    texts = {
+        "m.jsonl": json.dumps(row),
+        "m.json": json.dumps([row]),
+        "m.csv": "picture,words\na.png,b",
+    }
     (tmp_path / name).write_text(texts[name])
     spec = SPEC.format(name=name)
     (line,) = check(spec + "      columns: {image: pictures, text: words}\n")
     assert "no column `pictures`, which `columns.image` names; did you mean `picture`?" in line
     assert check(spec + "      columns: {image: picture, text: words}\n") == []
+
+
+def test_rows_of_which_no_answer_is_learned_are_a_problem(check: Check, tmp_path: Path) -> None:
+    turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!", "loss": False}]
+    (line,) = found(check, tmp_path, "m.jsonl", json.dumps({"messages": turns}) + "\n")
+    assert "no answer of it is learned" in line
 
 
 def notes_of(tmp_path: Path, *rows: Any) -> list[str]:
