@@ -81,8 +81,12 @@ def test_a_crash_after_the_return_is_noted_and_the_result_counts(local: Driver) 
     ("how", "reason"),
     [
         ({"how": "raise"}, "ValueError: a bad row"),
-        ({"how": "exit", "code": 3}, "ended with exit code 3"),
-        ({"how": "exit"}, "ended with exit code 0 before its function returned"),
+        pytest.param({"how": "exit", "code": 3}, "ended with exit code 3", marks=pytest.mark.slow),
+        pytest.param(
+            {"how": "exit"},
+            "ended with exit code 0 before its function returned",
+            marks=pytest.mark.slow,
+        ),
         ({"how": "os._exit"}, "ended with exit code 0 before its function returned"),
     ],
 )

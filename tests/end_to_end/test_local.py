@@ -126,6 +126,7 @@ def test_retries_start_a_failing_task_again_in_place(local: Driver) -> None:
     assert logs == [f"s00001.a000{n}.rank-00000.log" for n in (1, 2, 3)]
 
 
+@pytest.mark.slow
 def test_afterany_runs_after_a_failure_and_afternotok_only_then(local: Driver) -> None:
     local.write(
         "spec.yaml",
@@ -364,6 +365,7 @@ stages:
     assert not (run_dir / "attempts").exists()
 
 
+@pytest.mark.slow
 def test_users_package_called_pipeline_does_not_break_ours_nor_ours_theirs(local: Driver) -> None:
     local.write("pipeline/__init__.py", "raise RuntimeError('the wrong pipeline')")
     for name in ("tokenizer", "preprocessor_config", "processor_config"):
@@ -416,6 +418,7 @@ stages:
     assert words_of(local.wait(run_dir))["b"] == "completed"
 
 
+@pytest.mark.slow
 def test_stages_keep_the_order_of_the_file_after_a_resume(local: Driver) -> None:
     local.write(
         "spec.yaml",
@@ -431,6 +434,7 @@ def test_stages_keep_the_order_of_the_file_after_a_resume(local: Driver) -> None
     assert list(json.loads((run_dir / "spec/resolved.json").read_text())["stages"]) == [*"cab"]
 
 
+@pytest.mark.slow
 def test_superseded_job_exits_without_working(local: Driver) -> None:
     run_dir = local.submit(_chain(local))
     local.wait(run_dir)
@@ -568,6 +572,7 @@ stages:
     assert "a run keeps its `name`" in fixed.stderr
 
 
+@pytest.mark.slow
 def test_resume_with_another_config_runs_that_stage_and_what_comes_after(local: Driver) -> None:
     run_dir = local.submit(_chain(local))
     local.wait(run_dir)
@@ -592,6 +597,7 @@ def test_resume_uses_the_code_of_the_run_until_told_otherwise(local: Driver) -> 
     assert local.wait(run_dir)["status"] == "completed"
 
 
+@pytest.mark.slow
 def test_resume_right_after_cancel_waits_for_the_old_tasks_to_end(local: Driver) -> None:
     run_dir = local.submit(_chain(local, "hang: [0, 1], hang_attempts: 1"))
     wait_for((run_dir / "tasks/first/s00001.a0001/hangs-0").exists, "slice 1 at work")

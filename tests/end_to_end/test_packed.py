@@ -118,6 +118,7 @@ def test_a_stop_between_slices_requeues_the_task_which_goes_on_with_the_rest(
     assert _num_requeues(local, run_dir) == 1
 
 
+@pytest.mark.slow
 def test_a_slice_that_failed_for_good_is_not_tried_again_after_a_requeue(local: Driver) -> None:
     local.write("spec.yaml", WAITS.replace("FAILS", "0"))
     run_dir = local.submit("spec.yaml")
@@ -127,6 +128,7 @@ def test_a_slice_that_failed_for_good_is_not_tried_again_after_a_requeue(local: 
     assert words_of(status)["b"] == "stranded"
 
 
+@pytest.mark.slow
 def test_a_task_with_a_failed_slice_fails_also_when_a_stop_came_during_the_last(
     local: Driver,
 ) -> None:

@@ -279,6 +279,7 @@ def test_looks_in_a_phase_stay_where_a_later_one_is_changed(made, make_train_run
     assert looks_of(run)[3].loss != before[3].loss
 
 
+@pytest.mark.slow
 def test_looks_that_are_made_up_for_are_told_to_trackers_and_erase_no_curve(
     made, make_train_run, monkeypatch
 ):

@@ -261,6 +261,7 @@ def test_two_ranks_pass_over_the_same_damaged_phase(made, whole, make_train_run)
     assert [phase["resumed_from_step"] for phase in result["phases"]] == [3, 4, 1]
 
 
+@pytest.mark.slow
 def test_what_followed_other_work_stands_for_no_damaged_phase(made, whole, make_train_run):
     other = {**PROJECTOR, "optimizer": {"learning_rate": 1e-4}}
     run = make_train_run(**config_of(made, phases=[other, LORA, LAST]))
@@ -293,6 +294,7 @@ def test_a_later_phase_that_changes_leaves_those_before_it_alone(made, make_trai
     assert (run.output_dir / "phases/2-last-layer/checkpoints.before-attempt-2").is_dir()
 
 
+@pytest.mark.slow
 def test_other_adapters_leave_a_phase_alone_that_came_before_them(made, make_train_run):
     run = make_train_run(**config_of(made, **config_for("single")))
     run.run_here({"fingerprint": "one"}, **config_for("single"))
@@ -304,6 +306,7 @@ def test_other_adapters_leave_a_phase_alone_that_came_before_them(made, make_tra
     assert run.weights() == fresh.weights()
 
 
+@pytest.mark.slow
 def test_weights_that_other_adapters_rename_are_learned_anew(made, make_train_run):
     """A checkpoint has them by the names beside the adapters."""
     phases = [{**PROJECTOR, "learn": ["language"]}, LORA]

@@ -148,6 +148,7 @@ def test_checkpoints_have_adapters_alone_and_the_export_is_whole_and_fp32(made, 
     assert result["num_parameters"] == num_learning + sum(value.numel() for value in base.values())
 
 
+@pytest.mark.slow
 def test_another_base_or_quantisation_is_not_gone_on_from(made, make_train_run):
     run = make_train_run(**config_of(made))
     run.run_here()
@@ -170,6 +171,7 @@ def test_phases_of_projector_and_adapters_learn_beside_the_quantised_base(made, 
     assert [phase["num_learning"] > 0 for phase in result["phases"]] == [True, True]
 
 
+@pytest.mark.slow
 def test_of_a_folder_in_bf16_the_export_is_fp32_and_says_so(made, make_train_run, tmp_path):
     halved = AutoModelForImageTextToText.from_pretrained(made[1], dtype=torch.bfloat16)
     halved.save_pretrained(tmp_path)

@@ -239,6 +239,7 @@ def test_run_after_completion_changes_nothing(make_train_run):
     assert again["final_loss"] == first["final_loss"]
 
 
+@pytest.mark.slow
 def test_leftovers_of_killed_exports_are_swept(make_train_run):
     run = make_train_run()
     run.run_here()
@@ -251,6 +252,7 @@ def test_leftovers_of_killed_exports_are_swept(make_train_run):
     assert not list(output.glob(".model*"))
 
 
+@pytest.mark.slow
 def test_checkpoint_that_an_earlier_attempt_publishes_meanwhile_is_no_failure(
     make_train_run, monkeypatch
 ):

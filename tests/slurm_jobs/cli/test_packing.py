@@ -108,6 +108,7 @@ def test_a_spec_is_drawn_and_timed_on_its_newest_runs_data_set_in_80_columns(
         assert image.width == 1200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("RUN",), ()])
 def test_a_run_is_looked_at_as_it_was_submitted(
     made: RunPaths, capsys: pytest.CaptureFixture[str], words: Sequence[str]
@@ -181,6 +182,7 @@ def test_a_spec_whose_own_rows_are_too_short_is_1(capsys: pytest.CaptureFixture[
     assert "samples have more than max_tokens = 20 tokens" in own["problem"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("made")
 @pytest.mark.parametrize(
     "change",

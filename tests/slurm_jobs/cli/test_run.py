@@ -49,6 +49,7 @@ def test_a_failure_is_told_once_at_the_end_with_its_log_and_the_next_command(
     assert "exit code 3" in page  # who opens it has not read the terminal
 
 
+@pytest.mark.slow
 def test_of_a_task_that_was_tried_again_each_failure_is_told_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

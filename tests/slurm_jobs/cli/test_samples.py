@@ -95,6 +95,7 @@ def test_wrong_sample_is_1_and_named_with_the_command_that_shows_it(
     assert out.count("\nsample 00000000") == 2
 
 
+@pytest.mark.slow
 def test_shard_that_is_cut_short_is_1_and_names_verify(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -105,6 +106,7 @@ def test_shard_that_is_cut_short_is_1_and_names_verify(
     assert out.splitlines()[-1].endswith(f"verify {folder}")
 
 
+@pytest.mark.slow
 def test_terminal_has_twenty_of_a_kind_and_json_all(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +127,7 @@ def test_terminal_has_twenty_of_a_kind_and_json_all(
     assert len(value["samples"][0]["pieces"]) == len(value["samples"][0]["input_ids"])
 
 
+@pytest.mark.slow
 def test_html_is_one_file_with_the_pictures(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -136,6 +139,7 @@ def test_html_is_one_file_with_the_pictures(
     assert page.read_text().count('<img src="data:image/png;base64,') == 4
 
 
+@pytest.mark.slow
 def test_limit_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = samples(capsys, folder, "--limit", 5)
     assert out.endswith("audited the first 5 of 23 samples: no problems found\n")
@@ -176,6 +180,7 @@ def test_wrong_words_are_2(
     assert message in err
 
 
+@pytest.mark.slow
 def test_unfinished_data_set_is_1_and_says_so(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

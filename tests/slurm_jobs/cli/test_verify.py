@@ -101,6 +101,7 @@ def test_damaged_folder_is_1_and_names_file_sample_and_remedy(
     assert remedy.startswith("next: copy these files again")
 
 
+@pytest.mark.slow
 def test_all_data_sets_of_a_run_are_verified_and_the_remedy_is_a_command(
     paths: RunPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,6 +112,7 @@ def test_all_data_sets_of_a_run_are_verified_and_the_remedy_is_a_command(
     assert f"resume {paths.run_dir} --again c-b:2\n      writes these" in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stage", "names"), [("c-a", ["c-a"]), ("c", ["c-a", "c-b"])])
 def test_stage_picks_data_sets(
     paths: RunPaths, capsys: pytest.CaptureFixture[str], stage: str, names: list[str]
@@ -135,6 +137,7 @@ def test_folder_within_a_run_is_known_as_the_stages(
     assert value["effect"].startswith("writes these files anew")
 
 
+@pytest.mark.slow
 def test_what_only_the_user_can_remove_makes_nothing_run_again(
     paths: RunPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -145,6 +148,7 @@ def test_what_only_the_user_can_remove_makes_nothing_run_again(
     assert out.splitlines()[-1].startswith("next: remove what is no file of the data set")
 
 
+@pytest.mark.slow
 def test_data_set_that_is_not_finished_asks_for_a_resume_alone(
     paths: RunPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,6 +159,7 @@ def test_data_set_that_is_not_finished_asks_for_a_resume_alone(
     assert out.endswith(f"resume {paths.run_dir}\n      does what is missing\n")
 
 
+@pytest.mark.slow
 def test_json_lists_every_problem_and_the_terminal_twenty_of_a_file(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +175,7 @@ def test_json_lists_every_problem_and_the_terminal_twenty_of_a_file(
     assert "shard-000001.tar: 4 more problems; --json lists all" in out
 
 
+@pytest.mark.slow
 def test_the_python_of_the_stage_is_used_and_another_on_request(
     paths: RunPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
