@@ -29,7 +29,7 @@ MOST_SIZES = 1000
 def disk_files(*, to_write: bool = False) -> Files:
     """The loader's view of the real file system.
 
-    `to_write`: also look whether runs can be made; who reads of a run need not be able to.
+    `to_write`: also check whether runs can be made and images exist; reading a run needs neither.
     """
     return Files(
         read_text=lambda file: Path(file).read_bytes().decode(),  # line ends stay as they are
@@ -49,6 +49,7 @@ def disk_files(*, to_write: bool = False) -> Files:
         modules_in=_modules_in,
         has_module=_has_module,
         write_obstacle=_write_obstacle if to_write else lambda _folder: "",
+        needs_images=to_write,
     )
 
 

@@ -74,6 +74,8 @@ class Files:
     """Whether this Python has a module of that name; none is imported."""
     write_obstacle: Callable[[str], str] = lambda _folder: ""
     """Why a folder can be neither made nor written, if it cannot; empty where nobody looks."""
+    needs_images: bool = False
+    """Whether the images of manifests must exist, which may be gone once a run has read them."""
 
     def holds(self, path: str) -> bool:
         """Whether something can be seen to lie at `path`."""

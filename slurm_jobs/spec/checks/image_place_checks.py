@@ -74,7 +74,8 @@ def missing_image_problems(
     """Return the manifests of whose images none exists.
 
     This is a note where an earlier stage may make them, where their folder cannot be seen from
-    here, and where `max_reject_share: 1` lets the job lose any number of rows.
+    here, where `max_reject_share: 1` lets the job lose any number of rows, and for commands that
+    submit nothing.
     """
     missing = _missing(views, configs, marked, document, files)
     return [problem for problem, is_fatal in missing if is_fatal]
@@ -119,8 +120,9 @@ def _missing(
         config = configs.get(stage)
         loses_any = isinstance(config, PreprocessConfig) and config.max_reject_share == 1
         folder = images.root if lies_within(file, images.root) else posixpath.dirname(file)
-        may_come = views[stage].parents or not files.is_folder(folder)
-        yield problem_at(document, images.path, message), is_all and not (loses_any or may_come)
+        may_come = bool(views[stage].parents) or not files.is_folder(folder)
+        is_fatal = is_all and files.needs_images and not (loses_any or may_come)
+        yield problem_at(document, images.path, message), is_fatal
 
 
 def _is_missing(name: str, file: str, root: str, files: Files) -> bool:

@@ -24,7 +24,7 @@ def check(tmp_path: Path) -> Check:
         file = tmp_path / "spec.yaml"
         file.write_bytes(text if isinstance(text, bytes) else text.encode())
         try:
-            load(file, overrides=overrides)
+            load(file, overrides=overrides, to_submit=True)
         except SpecError as error:
             lines = [str(problem).replace(f"{file}:", "", 1) for problem in error.problems]
             return [line.replace(f"{tmp_path}/", "") for line in lines]
