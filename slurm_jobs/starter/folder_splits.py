@@ -83,7 +83,10 @@ def _drawn_in(parts: Parts, siblings: dict[Parts, set[str]]) -> str:
         if match:
             word = match["word"].lower().rstrip("s")
             others = siblings[parts[:depth]] - {name}
-            if not any(word in n.lower() and not _DRAWN.fullmatch(n) for n in others):
+            named = {other for other in others if word in other.lower()}
+            is_common = bool(others) and named == others  # `seg_train` next to `seg_test`
+            is_inner = depth > 0 and word in parts[depth - 1].lower()
+            if not is_common and not is_inner and all(map(_DRAWN.fullmatch, named)):
                 return "/".join(parts[: depth + 1])
     return ""
 
@@ -219,8 +222,8 @@ def _unused_names(tree: _Tree, splits: dict[Parts, Split]) -> Iterator[str]:
         for parent, names in sorted(tree.children.items())
         for name in sorted(names)
         if (*parent, name) not in splits
-        and _split_at((*parent, name), splits) in {"", "train"}
-        and split_and_rest(name)[0]
+        and (above := _split_at((*parent, name), splits)) in {"", "train"}
+        and (split_and_rest(name)[0] or above) != above
     ]
     if unused:
         more = f" and {len(unused) - _MOST_NAMED} more" if len(unused) > _MOST_NAMED else ""

@@ -17,6 +17,7 @@ from slurm_jobs.starter.image_folder import (
 )
 from slurm_jobs.starter.label_files import label_kind
 
+NEITHER = "neither train nor evaluation"
 KNOWN_BY_SUFFIX = "images and captions are known by their suffixes"
 
 
@@ -239,6 +240,14 @@ def test_folders_next_to_plain_images_are_no_classes(tmp_path: Path, masks: str)
     touch(tmp_path, "images/1.jpg", f"{masks}/1.png")
     with pytest.raises(InputError, match=f"no words for them.*{masks}"):
         read_image_folder(tmp_path)
+
+
+def test_a_word_that_all_folders_share_says_nothing_of_annotations(tmp_path: Path) -> None:
+    touch(tmp_path, "seg_train/seg_train/cat/1.jpg", "seg_test/seg_test/cat/2.jpg")
+    touch(tmp_path, "seg_pred/seg_pred/3.jpg")
+    assert rows(tmp_path) == {"seg_train/seg_train/cat/1.jpg": "cat"}
+    said = ("splits: train is trained on, test is evaluated", f"left out: 1 image of {NEITHER}")
+    assert read_image_folder(tmp_path).notes == said
 
 
 @pytest.mark.parametrize("name", ["mask", "masks"])
