@@ -32,6 +32,7 @@ from slurm_jobs.common.manifests.keys import (
     normal,
     question_part,
     says_nothing,
+    says_number,
     shorten,
     unread_problem,
     yes_or_no,
@@ -551,9 +552,10 @@ class _Row:
         if name in LOSS_KEYS:
             is_mark = says is None or says == (name in UNLEARNED_KEYS)
         else:
-            is_weight = isinstance(value, int | float) and "weight" in name
-            is_list = isinstance(value, list | tuple | Mapping)
-            is_mark = has_learning_word(name) and (says is not None or is_list or is_weight)
+            is_weight = isinstance(value, int | float) and name.endswith(("weight", "weights"))
+            is_list = isinstance(value, list) and not any(isinstance(i, str) for i in value)
+            is_mark = has_learning_word(name) and not says_number(name)
+            is_mark = is_mark and (says is not None or is_list or is_weight)
         if is_mark:
             message = (
                 f"`{key}` of a whole row is not supported; write `loss: false` into the turns that "

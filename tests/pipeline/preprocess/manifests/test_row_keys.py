@@ -323,6 +323,7 @@ def test_a_mark_for_media_that_are_not_read_rejects_the_row(
 def test_unknown_keys_are_named_and_metadata_is_not(tmp_path: Path, write: Write) -> None:
     turns = [QUESTION, {**ANSWER, "mood": "glad", "id": "t1", "turn_id": 0, "num_words": 1}]
     others = {"difficulty": "hard", "score": 3, "is_safe": True, "instruction": "How\nmany?"}
+    others |= {"weight_kg": 5.2, "train_id": 0, "ignored_words": ["a"]}
     row = one(write(tmp_path, chat(*turns, **others, source="coco", void="", document_id="d1")))
     assert row.problem == ""
     assert set(row.ignored) == {
