@@ -12,7 +12,11 @@ from slurm_jobs import cli
 from slurm_jobs.run.ledger import read_ledger
 from slurm_jobs.run.paths import RunPaths
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
-from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm, make_fake_slurm, queue_row
+from tests.slurm_jobs.schedulers.fake_slurm import (
+    FakeSlurm,
+    make_fake_slurm,
+    queue_row,
+)
 
 
 class Terminal(io.StringIO):

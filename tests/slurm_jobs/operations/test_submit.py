@@ -17,7 +17,12 @@ from slurm_jobs.run.observe import status_of
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_meta
 from tests.slurm_jobs.run.closed import close
-from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm, make_fake_slurm, queue_row
+from tests.slurm_jobs.schedulers.fake_slurm import (
+    NAMES_HEADER,
+    FakeSlurm,
+    make_fake_slurm,
+    queue_row,
+)
 
 SPEC = "name: s\ncluster: auto\nstages: {a: {shell: 'true'}}\n"
 NOBODY = "error: Unable to contact slurm controller (connect failure)"
@@ -174,8 +179,8 @@ def in_queue(slurm: FakeSlurm, job_id: str, name: str) -> None:
     row = queue_row(job_id, "PENDING", "Priority", name=name)
     (slurm.folder / "squeue").write_text(
         f'#!/bin/bash\nprintf "%s\\n" "squeue $*" >> "{slurm.folder}/calls"\n'
-        f'case " $* " in *" --name {name} "*) echo "{job_id}|PENDING||{name}" ;;\n'
-        f'  *" --name "*) ;; *) printf "%s" "{row.strip()}" ;; esac\n'
+        f'case " $* " in *" --name {name} "*) echo "{NAMES_HEADER}{job_id}|PENDING||{name}" ;;\n'
+        f'  *" --name "*) echo "{NAMES_HEADER}" ;; *) printf "%s" "{row.strip()}" ;; esac\n'
     )
 
 

@@ -20,7 +20,8 @@ DATABASE_DOWN = (
     "sacct: error: Problem talking to the database: Connection refused"
 )
 QUEUE_HEADER = "JOBID|ARRAY_JOB_ID|STATE|REASON|SUBMIT_TIME|START_TIME|NODELIST|NAME|COMMAND\n"
-ACCOUNT_HEADER = "|".join(SACCT_FIELDS) + "\n"
+NAMES_HEADER = "JOBID|STATE|NODELIST|NAME\n"
+_HEADERS = {"squeue": QUEUE_HEADER, "sacct": "|".join(SACCT_FIELDS) + "\n"}
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,28 @@ class FakeSlurm:
 
     folder: Path
 
-    def says(self, program: str, text: str, *, errors: str = "", exit_code: int = 0) -> None:
-        """What the program prints from now on, and how it ends."""
+    def says(
+        self,
+        program: str,
+        text: str,
+        *,
+        errors: str = "",
+        exit_code: int = 0,
+        header: bool = True,
+    ) -> None:
+        """What the program prints from now on, and how it ends.
+
+        `header`: squeue and sacct print the header of the table that they are asked for first.
+        """
         (self.folder / f"{program}.out").write_text(text)
         (self.folder / f"{program}.err").write_text(errors)
+        first = _HEADERS.get(program, "") if header and not exit_code else ""
+        (self.folder / f"{program}.header").write_text(first)
+        names = f'echo "{NAMES_HEADER.strip()}"' if first else ":"
         script = (
             f'#!/bin/bash\nprintf "%s\\n" "{program} $*" >> "{self.folder}/calls"\n'
+            f'case " $* " in *" --noheader "*|*" -n "*) ;; *" --name "*) {names} ;; '
+            f'*) cat "{self.folder}/{program}.header" ;; esac\n'
             f'cat "{self.folder}/{program}.out"\ncat "{self.folder}/{program}.err" >&2\n'
             f"exit {exit_code}\n"
         )
@@ -54,8 +71,8 @@ def make_fake_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     folder.mkdir()
     fake = FakeSlurm(folder)
     monkeypatch.setenv("PATH", str(folder), prepend=":")
-    fake.says("squeue", QUEUE_HEADER)
-    fake.says("sacct", ACCOUNT_HEADER)
+    fake.says("squeue", "")
+    fake.says("sacct", "")
     return fake
 
 

@@ -206,7 +206,7 @@ FOREIGN_JOB = "     7 debug     words ada  R  0:10 1     cpu1\n"
 def test_an_answer_that_is_not_in_the_format_says_nothing_of_any_job(
     slurm: FakeSlurm, text: str
 ) -> None:
-    slurm.says("squeue", text)
+    slurm.says("squeue", text, header=False)
     answer = query(question("7"))
     assert not answer.knows_the_living
     (problem,) = answer.problems
@@ -217,7 +217,7 @@ def test_an_answer_that_is_not_in_the_format_says_nothing_of_any_job(
 
 @pytest.mark.parametrize("text", ["", "Welcome\n", "7 words cpu COMPLETED 0:0\n", "7|COMPLETED\n"])
 def test_accounts_in_another_format_are_a_problem(slurm: FakeSlurm, text: str) -> None:
-    slurm.says("sacct", text)
+    slurm.says("sacct", text, header=False)
     (problem,) = query(question("7")).problems
     assert problem.startswith("sacct: `sacct` did not print the 16 fields")
 
@@ -225,15 +225,16 @@ def test_accounts_in_another_format_are_a_problem(slurm: FakeSlurm, text: str) -
 def test_a_table_without_jobs_says_that_none_lives(slurm: FakeSlurm) -> None:
     answer = query(question("7"))
     assert (answer.knows_the_living, answer.problems, answer.tasks) == (True, (), {})
-    slurm.says("squeue", "JOBID|STATE|NODELIST|NAME\n")
     assert find(["words.a.t1"]) == {}
 
 
 def test_lines_of_a_sites_own_around_the_rows_are_left_out(slurm: FakeSlurm) -> None:
     banner = "Welcome | to the cluster\n12 nodes are down today\nCLUSTER: a\n"
-    slurm.says("squeue", banner + QUEUE_HEADER + queue_row("1", "RUNNING") + "\nGood bye\n")
+    slurm.says(
+        "squeue", banner + QUEUE_HEADER + queue_row("1", "RUNNING") + "\nGood bye\n", header=False
+    )
     assert states(["1"]) == {"1": ("squeue", "RUNNING")}
-    slurm.says("squeue", banner + queue_row("1", "RUNNING"))
+    slurm.says("squeue", banner + queue_row("1", "RUNNING"), header=False)
     assert states(["1"]) == {"1": ("squeue", "RUNNING")}
 
 
