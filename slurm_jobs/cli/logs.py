@@ -23,6 +23,8 @@ from slurm_jobs.common.ranges import ranges_text
 if TYPE_CHECKING:
     from slurm_jobs.reconcile import RunStatus, SliceStatus, StageStatus
 
+MAX_FAILED_LOGS = 40
+"""Logs that `--failed` prints without a stage."""
 NO_MATCH_EXIT_CODE = 1
 """grep's own."""
 
@@ -34,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "stage",
         metavar="STAGE",
         nargs="?",
-        help="default: the one that failed or runs; with --grep all",
+        help="default: the one that failed or runs; with --failed all that failed, with --grep all",
     )
     parser.add_argument("--slice", dest="slice_index", type=int, help="only this slice")
     parser.add_argument("--rank", type=int, help="only this rank")
@@ -84,13 +86,16 @@ def run(options: argparse.Namespace) -> int:
     everywhere = stage_name is None and pattern is not None
     if everywhere:
         stages = _with_slice(status.stages, options.slice_index)
+    elif stage_name is None and options.failed and _failed_stages(status):
+        stages = _with_slice(_failed_stages(status), options.slice_index)
     else:
         stages = [status.stage(name) for name in _stages(status, stage_name, says_something)]
     for stage in stages:
         _check_slice(stage, options.slice_index)
     if (options.attempt is not None and options.attempt < 1) or (options.rank or 0) < 0:
         raise InputError(_of_others(run_dir, stages, options))
-    name = stages[0].stage.name if len(stages) == 1 else str(stage_name)
+    name = stage_name or "`, `".join(stage.stage.name for stage in stages)
+    name = stages[0].stage.name if len(stages) == 1 else name
     if options.follow:
         return _follow(run_dir, name, stages, options)
     logs = [log for stage in stages for log in _chosen_logs(run_dir, stage, options)]
@@ -100,10 +105,20 @@ def run(options: argparse.Namespace) -> int:
     if pattern is not None:
         found = print_matches(logs, pattern, options.tail, with_stage=with_stage)
         return 0 if found else NO_MATCH_EXIT_CODE
+    num_left = len(logs) - MAX_FAILED_LOGS if options.failed and stage_name is None else 0
+    if num_left > 0:
+        logs = logs[:MAX_FAILED_LOGS]
     print_logs(name, logs, options.tail, with_stage=with_stage)
     explaining = [log for stage in stages for log in _explaining(run_dir, stage, logs, options)]
     print_explaining(explaining, options.tail, with_stage=with_stage)
+    if num_left > 0:
+        more = "1 more log" if num_left == 1 else f"{num_left} more logs"
+        print(f"... and {more}; name a stage for all of its own", file=sys.stderr)
     return 0
+
+
+def _failed_stages(status: RunStatus) -> list[StageStatus]:
+    return [s for s in status.stages if any(part.status == "failed" for part in s.slices)]
 
 
 def _explaining(

@@ -192,6 +192,32 @@ def test_where_no_slice_failed_this_is_said(
     assert "no slice of `train` failed" in capsys.readouterr().err
 
 
+def test_failed_logs_of_all_stages_are_printed_and_an_empty_one_hides_no_other(
+    paths: RunPaths, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(paths, "train", 1, "13")
+    end(paths, "train", [0], "failed", reason="it broke")
+    paths.logs_dir("train").mkdir(parents=True)
+    paths.rank_log("train", 0, 1, 0).write_text("no memory\n")
+    for index in (1, 3):
+        paths.rank_log("preprocess", index, 1, 0).write_text("")
+    logs(paths, "--failed", "--tail", "1")
+    whole = [
+        "==> preprocess/s00001.a0001.rank-00000.log <== (empty)",
+        "==> preprocess/s00001.a0001.rank-00001.log <==",
+        "the other rank",
+        "==> preprocess/s00003.a0001.rank-00000.log <== (empty)",
+        "==> train/s00000.a0001.rank-00000.log <==",
+        "no memory",
+    ]
+    assert printed(capsys) == whole
+    monkeypatch.setattr("slurm_jobs.cli.logs.MAX_FAILED_LOGS", 3)
+    logs(paths, "--failed")
+    out, err = capsys.readouterr()
+    assert out.splitlines() == whole[:4]
+    assert err == "... and 1 more log; name a stage for all of its own\n"
+
+
 @pytest.fixture
 def ended(tmp_path: Path) -> RunPaths:
     """A complete run of which `train` has said something last, and `report` nothing."""
