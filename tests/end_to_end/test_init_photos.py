@@ -111,12 +111,12 @@ def test_a_limit_that_is_too_low_fails_with_the_share_the_lengths_and_the_keys(
     assert f"max_tokens is {max_tokens}; the rows over max_tokens have 1,3" in said
     remedy = max_tokens * 5 // 8 * 28 * 28
     assert f"Keep these rows by image_pixels.max={remedy} (smaller images" in said
-    assert "max_too_long_share=1 " in said
+    assert "max_too_long_share=1: " in said
     smaller = preprocess_config(
         spec, override, f"stages.preprocess.config.image_pixels.max={remedy}"
     )
     (result,), _ = run_preprocess(tmp_path / "smaller", smaller)
     assert result["num_samples"] == NUM_PHOTOS
     allowed = preprocess_config(spec, override, "stages.preprocess.config.max_too_long_share=1")
-    (result,), _ = run_preprocess(tmp_path / "allowed", allowed)
-    assert (result["num_samples"], result["num_too_long"]) == (0, NUM_PHOTOS)
+    with pytest.raises(StageConfigError, match="none of 10 rows became a sample"):
+        run_preprocess(tmp_path / "allowed", allowed)
