@@ -224,7 +224,8 @@ def test_a_list_of_rejects_holds_no_unbounded_text(
     manifest = tmp_path / "m.jsonl"
     turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
     row = {"messages": turns, "images": [value + "AAAA" * 100_000]}
-    manifest.write_text((json.dumps(row) + "\n") * 20)
+    good = json.dumps({"messages": turns})
+    manifest.write_text((json.dumps(row) + "\n") * 20 + good)
     config = {"manifest": str(manifest), "processor": str(processor_dir), "max_reject_share": 1.0}
     _, output = run_preprocess(tmp_path / "out", config)
     rejects = PartPaths(output_dir=output, slice_index=0).rejects.read_text().splitlines()
