@@ -209,9 +209,9 @@ def test_a_set_up_that_succeeds_says_nothing_and_leaves_no_trap(tmp_path: Path) 
 
 
 def test_a_percent_sign_in_a_folder_is_no_pattern_of_slurm() -> None:
-    spec = STAGE.replace("stages:", "runs_dir: /a/50%j/runs\nstages:")
+    spec = STAGE.replace("stages:", "runs_dir: /a/50%-j/runs\nstages:")
     (script,) = scripts(spec).values()
-    assert "/a/50%%j/runs/" in script
+    assert "/a/50%%-j/runs/" in script
     assert FOLDER in script
 
 
