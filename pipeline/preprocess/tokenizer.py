@@ -40,8 +40,9 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError) as error:
-        message = f"{folder}: no tokenizer can be loaded from it ({error})"
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        # The last three come from files that are JSON, and no tokenizer.
+        message = f"{folder}: no tokenizer can be loaded from it ({type(error).__name__}: {error})"
         raise StageConfigError(message) from error
     if not tokenizer.is_fast:
         message = (

@@ -370,12 +370,13 @@ def test_users_package_called_pipeline_does_not_break_ours_nor_ours_theirs(local
     local.write("pipeline/__init__.py", "raise RuntimeError('the wrong pipeline')")
     for name in ("tokenizer", "preprocessor_config", "processor_config"):
         local.write(f"pipeline/{name}.json", "{}")
-    local.write("rows.csv", 'image_path,text\na.png,"never closed\n')
+    local.write("rows.csv", "image_path,text\na.png,words\n")
+    local.write("a.png", "")
     local.write("demo.yaml", _small_preprocess())
     status = local.wait(local.submit("demo.yaml"))
     reason = stage_of(status, "preprocess")["slices"][0]["reason"]
     assert "the wrong pipeline" not in reason
-    assert "rows.csv:2: the row that begins here is no CSV" in reason  # ours was reached
+    assert "pipeline: no tokenizer can be loaded from it (" in reason  # ours was reached
 
     local.write("pipeline/__init__.py", "")
     local.write(
