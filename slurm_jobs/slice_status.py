@@ -177,7 +177,7 @@ def _from_scheduler(
 
 
 def _unrecorded_reason(task: TaskAccounting, attempt: int) -> str:
-    """Return why a task failed of which no record says so; `attempt` is 0 before the first."""
+    """Return why a task without a failure record failed; `attempt` is 0 before the first."""
     if _was_not_started(task) or _runner_ended(task) or _ran_out_of_memory(task):
         return task.reason
     if task.state == "TIMEOUT":

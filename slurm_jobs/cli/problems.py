@@ -48,7 +48,7 @@ _KILLED = re.compile(
     r"^rank \d+ on \S+ (?:ended without a record|did not end within|was killed by SIG(?:TERM|KILL)|"
     r"ended with exit code 143)"
 )
-"""What a record says of a task that its time limit ended, and that is no more than that."""
+"""Reason that a record gives for a task which its time limit ended, without further cause."""
 _MORE_MEMORY = 1.5
 """Factor that is offered after a stage ran out of memory."""
 MAX_NOTES_READ = 100
@@ -223,7 +223,7 @@ _FIX_CODE = "fix the code; the run uses a copy of it, which --update-code replac
 
 @dataclass(slots=True)
 class _Resume:
-    """Options of a resume that goes on after failures, each given once."""
+    """Options of a resume after failures, each given once."""
 
     settings: dict[str, str] = field(default_factory=dict)
     again: dict[str, None] = field(default_factory=dict)
@@ -343,7 +343,7 @@ def _update(run_dir: Path, stage: StageStatus, part: SliceStatus, reason: str) -
 def _raised_limits(run_dir: Path, failed: list[tuple[StageStatus, SliceStatus]]) -> dict[str, str]:
     """Return more memory or time for stages that needed it, unless their `on_resume` raises it.
 
-    A stage that saved when it was asked to stop goes on where it was, and needs no more time.
+    A stage that saved when it was asked to stop continues there, and needs no more time.
     """
     short = {
         "OUT_OF_MEMORY": ("mem_gb", _MORE_MEMORY),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from slurm_jobs.common.stage_config.preprocess import CHOSEN_REASONS
 from slurm_jobs.report import words
 from slurm_jobs.report.findings.base import abstain, ceiling, clear, rule
 from slurm_jobs.report.model.run import Check, DataNumbers, Finding
+from slurm_jobs.report.model.values import Quantity
 
 _LIMIT, _HIGH = 0.05, 0.5
 _MOST_OF_THE_WORK, _MIN_WORK_S = 0.5, 60.0
@@ -18,58 +22,69 @@ _KNOBS = {
 @rule("rows over max_tokens or max_images that are left out are 5 % of all or more (half: high)")
 def left_out(data: DataNumbers) -> Finding | Check:
     """Rows over a limit, left out because the config chose so: 5 % of all, from half on high."""
-    rule_id = f"left-out:{data.stage}"
-    num_rows, num_out = data.num_rows, data.num_too_long
-    if not num_rows.value or num_out.value is None:
-        return abstain(rule_id, num_rows.missing or num_out.missing or "there are no rows")
-    share = num_out.value / num_rows.value
-    if share < _LIMIT:
-        return clear(rule_id, f"{words.percent(share)} of the rows are left out over a limit")
     by_reason = {reason: num for reason, num in data.rejects if reason in CHOSEN_REASONS}
-    told = ", ".join(f"{reason} {num:,}" for reason, num in by_reason.items())
-    return Finding(
-        rule_id=rule_id,
-        severity="high" if share >= _HIGH else "medium",
-        title=f"{words.percent(share)} of the rows are left out over a limit ({data.stage})",
+    return _lost_rows(
+        f"left-out:{data.stage}",
+        data,
+        data.num_too_long,
+        by_reason,
+        what="are left out over a limit",
         text="Nothing fails for them, because `too_long` chose so: the model learns of the rest.",
-        evidence=(
-            f"{words.quantity(num_out)} of {words.quantity(num_rows)} rows"
-            + (f": {told}" if told else ""),
-        ),
         next_knob=_next_knob(by_reason),
-        ceiling="no gain in speed: more to learn from",
     )
 
 
 @rule("rows that cannot be used are 5 % of all or more (half: high)")
 def rejected(data: DataNumbers) -> Finding | Check:
     """Rows that were rejected, and not by a limit of the config: 5 % of all, from half on high."""
-    rule_id = f"rejected:{data.stage}"
-    num_rows, num_rejects = data.num_rows, data.num_rejects
-    if not num_rows.value or num_rejects.value is None:
-        return abstain(rule_id, num_rows.missing or num_rejects.missing or "there are no rows")
-    by_reason = {reason: num for reason, num in data.rejects if reason not in CHOSEN_REASONS}
     num_chosen = sum(num for reason, num in data.rejects if reason in CHOSEN_REASONS)
-    num_unusable = round(num_rejects.value) - num_chosen
-    share = num_unusable / num_rows.value
+    num_rejects = data.num_rejects
+    if num_rejects.value is not None:
+        num_rejects = replace(num_rejects, value=num_rejects.value - num_chosen)
+    return _lost_rows(
+        f"rejected:{data.stage}",
+        data,
+        num_rejects,
+        {reason: num for reason, num in data.rejects if reason not in CHOSEN_REASONS},
+        what="cannot be used",
+        text="Nothing fails for them, because `max_reject_share` allows it.",
+        next_knob="fix the rows that the lists of rejects name, then lower max_reject_share",
+    )
+
+
+def _lost_rows(
+    rule_id: str,
+    data: DataNumbers,
+    num_lost: Quantity,
+    by_reason: Mapping[str, int],
+    *,
+    what: str,
+    text: str,
+    next_knob: str,
+) -> Finding | Check:
+    num_rows = data.num_rows
+    if not num_rows.value or num_lost.value is None:
+        return abstain(rule_id, num_rows.missing or num_lost.missing or "there are no rows")
+    share = num_lost.value / num_rows.value
+    title = f"{words.percent(share)} of the rows {what}"
     if share < _LIMIT:
-        return clear(rule_id, f"{words.percent(share)} of the rows cannot be used")
+        return clear(rule_id, title)
     reasons = ", ".join(f"{reason} {num:,}" for reason, num in by_reason.items())
     return Finding(
         rule_id=rule_id,
         severity="high" if share >= _HIGH else "medium",
-        title=f"{words.percent(share)} of the rows cannot be used ({data.stage})",
-        text="Nothing fails for them, because `max_reject_share` allows it.",
+        title=f"{title} ({data.stage})",
+        text=text,
         evidence=(
-            f"{num_unusable:,} of {words.quantity(num_rows)} rows"
+            f"{words.quantity(num_lost)} of {words.quantity(num_rows)} rows"
             + (f": {reasons}" if reasons else ""),
         ),
-        next_knob="fix the rows that the lists of rejects name, then lower max_reject_share",
+        next_knob=next_knob,
         ceiling="no gain in speed: more to learn from",
     )
 
 
-def _next_knob(by_reason: dict[str, int]) -> str:
+def _next_knob(by_reason: Mapping[str, int]) -> str:
     """Where the records name no reason, every limit."""
     limits = dict.fromkeys(CHOSEN_REASONS[reason] for reason in by_reason or CHOSEN_REASONS)
     knobs = [_KNOBS[limit] for limit in limits]

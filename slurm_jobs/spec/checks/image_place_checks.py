@@ -23,8 +23,8 @@ from slurm_jobs.spec.validation import path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 _KEY = "images_within"
-_MAX_LOOKED_FOR = 100
-"""Images whose files are looked for, for one manifest."""
+_MAX_IMAGES = 100
+"""Images of one manifest whose files must exist."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,8 +57,8 @@ def image_place_problems(
         message = (
             f"{path_text(images.path)}: {images.manifest} names the image "
             f"{_shown(elsewhere[0][0])}, which lies outside of {images.root}; if this list may "
-            f"bring such files into the data set, set `{_KEY}` beside it, to a folder that holds "
-            f"them all; those of the first rows lie in {printable(folder)}"
+            f"bring such files into the data set, set `{_KEY}` next to it, to a folder that "
+            f"holds them all; those of the first rows are in {printable(folder)}"
         )
         problems.append(problem_at(document, images.path, message))
     return problems
@@ -70,59 +70,44 @@ def missing_image_problems(
     marked: Sequence[MarkedString],
     document: YamlDocument,
     files: Files,
+    *,
+    is_fatal: bool,
 ) -> list[Problem]:
-    """Return the manifests of whose images none exists.
+    """Return the manifests that name missing images: the errors, or else the notes.
 
-    This is a note where an earlier stage may make them, where their folder cannot be seen from
-    here, where `max_reject_share: 1` lets the job lose any number of rows, and for commands that
-    submit nothing.
+    It is an error if none of the images exists. It is a note where an earlier stage may make them,
+    where their folder cannot be seen from here, where `max_reject_share: 1` lets the job lose any
+    number of rows, and for commands that submit nothing.
     """
-    missing = _missing(views, configs, marked, document, files)
-    return [problem for problem, is_fatal in missing if is_fatal]
-
-
-def missing_image_notes(
-    views: Mapping[str, StageView],
-    configs: Mapping[str, Any],
-    marked: Sequence[MarkedString],
-    document: YamlDocument,
-    files: Files,
-) -> list[Problem]:
-    """Return the manifests of whose images some do not exist, at least from here."""
-    missing = _missing(views, configs, marked, document, files)
-    return [problem for problem, is_fatal in missing if not is_fatal]
-
-
-def _missing(
-    views: Mapping[str, StageView],
-    configs: Mapping[str, Any],
-    marked: Sequence[MarkedString],
-    document: YamlDocument,
-    files: Files,
-) -> Iterator[tuple[Problem, bool]]:
-    """Yield what to say of missing images of each manifest, and whether none exists."""
+    problems = []
     for images in _named_images(marked, document, files):
-        looked_for = [images.files[place] for place in spread(len(images.files), _MAX_LOOKED_FOR)]
-        missing = [item for item in looked_for if _is_missing(*item, images.root, files)]
+        chosen = [images.files[place] for place in spread(len(images.files), _MAX_IMAGES)]
+        missing = [item for item in chosen if _is_missing(*item, images.root, files)]
         if not missing:
             continue
-        num, (name, file) = len(looked_for), missing[0]
-        is_all = len(missing) == num
-        some = f"{len(missing)} of {num} images that were looked for do not exist"
-        every = f"none of {num} images exists" if num > 1 else "its image does not exist"
-        hint = missing_hint(name, functools.partial(_exists, root=images.root, files=files))
-        remedy = hint or "set image_root to the folder that these names start from" * is_all
-        message = (
-            f"{path_text(images.path)}: {images.manifest}: {every if is_all else some}; "
-            f"{_shown(name)} means {printable(truncated(file))}{remedy and f': {remedy}'}"
-        )
+        name, file = missing[0]
         stage = str(images.path[1])
         config = configs.get(stage)
         loses_any = isinstance(config, PreprocessConfig) and config.max_reject_share == 1
         folder = images.root if lies_within(file, images.root) else posixpath.dirname(file)
         may_come = bool(views[stage].parents) or not files.is_folder(folder)
-        is_fatal = is_all and files.needs_images and not (loses_any or may_come)
-        yield problem_at(document, images.path, message), is_fatal
+        is_all = len(missing) == len(chosen)
+        if is_fatal == (is_all and files.needs_images and not (loses_any or may_come)):
+            hint = missing_hint(name, functools.partial(_exists, root=images.root, files=files))
+            remedy = hint or "set image_root to the folder that these names start from" * is_all
+            message = (
+                f"{path_text(images.path)}: {images.manifest}: "
+                f"{_share_text(len(missing), len(chosen))}; {_shown(name)} means "
+                f"{printable(truncated(file))}{remedy and f': {remedy}'}"
+            )
+            problems.append(problem_at(document, images.path, message))
+    return problems
+
+
+def _share_text(num_missing: int, num_images: int) -> str:
+    if num_missing < num_images:
+        return f"{num_missing} of {num_images} images do not exist"
+    return f"none of {num_images} images exists" if num_images > 1 else "its image does not exist"
 
 
 def _is_missing(name: str, file: str, root: str, files: Files) -> bool:
@@ -140,12 +125,15 @@ def _named_images(
 ) -> Iterator[_NamedImages]:
     resolved = {item.path: item.resolved for item in marked if item.given}
     for path, manifest in resolved.items():
-        root = resolved.get((*path[:-1], "image_root"), files.image_root_of(manifest))
-        if path[2:] in MANIFESTS and manifest.startswith("/") and root.startswith("/"):
-            options = RowOptions(columns=columns_of(path, document))
+        if path[2:] not in MANIFESTS or not manifest.startswith("/"):
+            continue
+        root = resolved.get((*path[:-1], "image_root")) or files.image_root_of(manifest)
+        if root.startswith("/"):
             names = [
                 image.value
-                for row in files.first_rows(manifest, options)
+                for row in files.first_rows(
+                    manifest, RowOptions(columns=columns_of(path, document))
+                )
                 if not row_problem(row)
                 for image in row.images
                 if image.data is None

@@ -176,8 +176,8 @@ def test_a_list_does_not_let_in_images_elsewhere_by_itself(
     words = ("--data", "lists/m.csv", "--model", "models/vlm", "--name", "mine", "--yes")
     init("specs", *words, code=2)
     told = capsys.readouterr().err
-    assert "set `images_within` beside it, to a folder that holds them all" in told
-    assert f"lie in {tmp_path}/pics/cat" in told
+    assert "set `images_within` next to it, to a folder that holds them all" in told
+    assert f"are in {tmp_path}/pics/cat" in told
     assert "images_within" not in (tmp_path / "specs/mine.yaml").read_text()
 
 

@@ -56,8 +56,8 @@ def test_the_first_image_elsewhere_and_the_key_that_lets_it_in_are_told(
         (
             f"7:17: stages.p.config.manifest: {name} names the image /pool/cats/a.jpg, "
             f"which lies outside of {tmp_path}; if this list may bring such files into the data "
-            "set, set `images_within` beside it, to a folder that holds them all; those of the "
-            "first rows lie in /pool"
+            "set, set `images_within` next to it, to a folder that holds them all; those of the "
+            "first rows are in /pool"
         )
     ]
 
@@ -81,7 +81,7 @@ def test_a_path_that_climbs_out_is_found_and_one_that_comes_back_is_not(
     assert check(SPEC.format(name="lists/m.jsonl")) == []
     manifest.write_text(json.dumps(messages("../images/a.jpg")))
     [problem] = check(SPEC.format(name="lists/m.jsonl"))
-    assert problem.endswith("lie in images")  # the fixture leaves its folder out
+    assert problem.endswith("are in images")  # the fixture leaves its folder out
 
 
 def test_a_member_of_an_archive_is_where_its_archive_is(check: Check, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_member_of_an_archive_is_where_its_archive_is(check: Check, tmp_path: 
     (tmp_path / "m.jsonl").write_text(json.dumps(messages("photos.tar::../../a.jpg")))
     assert check(SPEC.format(name="m.jsonl")) == []
     (tmp_path / "m.jsonl").write_text(json.dumps(messages("/pool/photos.tar::a.jpg")))
-    assert check(SPEC.format(name="m.jsonl"))[0].endswith("lie in /pool")
+    assert check(SPEC.format(name="m.jsonl"))[0].endswith("are in /pool")
 
 
 @pytest.mark.parametrize(
