@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -42,6 +43,9 @@ from slurm_jobs.schedulers.surrounding_job import foreign_to_new_jobs
 
 POLL_S = 0.05
 MEMORY_SAMPLE_S = 0.5
+_BURST_FACTOR = 2
+_BURST_SLACK_BYTES = 4 * 2**30
+"""Room for what a process reserves and never touches: stacks of 128 threads take 1 GiB."""
 _START_VARIABLE = "SLURM_JOBS_LOCAL_START"
 """By which the processes of one start are known."""
 
@@ -164,6 +168,13 @@ class Runner:
     def _process(
         self, order: JobOrder, job: LocalJob, task_id: str, start_id: str
     ) -> subprocess.Popen[bytes]:
+        data_limit = _data_limit_bytes(order)
+
+        def prepare() -> None:
+            self._die_with_runner()
+            if data_limit is not None:
+                resource.setrlimit(resource.RLIMIT_DATA, (data_limit, data_limit))
+
         with self._paths.job_log(order.stage, task_id).open("ab") as log:
             try:
                 return subprocess.Popen(
@@ -177,7 +188,7 @@ class Runner:
                         _START_VARIABLE: start_id,
                     },
                     start_new_session=True,
-                    preexec_fn=self._die_with_runner,  # noqa: PLW1509 - this process has one thread
+                    preexec_fn=prepare,  # noqa: PLW1509 - this process has one thread
                 )
             except OSError as error:
                 line = f"slurm-jobs: {not_started_reason(error)}\n"
@@ -243,10 +254,10 @@ class Runner:
                 kill_session(running.process.pid)
 
     def _hold_memory(self) -> None:
-        """End tasks that hold more than `mem_gb`.
+        """End tasks whose processes together hold more than `mem_gb`.
 
-        Sampling needs no right: a cgroup would need one that is delegated, which few machines do,
-        and a limit of address space would end CUDA and torch, which reserve far more than they use.
+        A cgroup would need delegated rights, which few machines give. What one process allocates
+        between two samples is bounded by the kernel, see `_data_limit_bytes`.
         """
         now = time.monotonic()
         limits = {
@@ -290,6 +301,20 @@ class Runner:
         """A task that has not begun will not."""
         task = self._states[task_id]
         self._put(dataclasses.replace(task, state="CANCELLED", end_unix_s=time.time()))
+
+
+def _data_limit_bytes(order: JobOrder) -> int | None:
+    """Return the most private memory one process of a task may allocate, None for no limit.
+
+    RLIMIT_DATA counts writable private memory, not the address space that is only reserved, as
+    RLIMIT_AS does. CUDA maps far more than it uses in either way, so tasks with GPUs have no limit.
+    """
+    asked = order.resources
+    if asked.mem_gb is None or asked.gpus_per_node:
+        return None
+    limit = int(asked.mem_gb * 2**30 * asked.nodes * _BURST_FACTOR) + _BURST_SLACK_BYTES
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    return limit if hard == resource.RLIM_INFINITY else min(limit, hard)
 
 
 def _not_started(task: TaskAccounting, reason: str, now_unix_s: float) -> TaskAccounting:

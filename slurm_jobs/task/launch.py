@@ -49,6 +49,7 @@ POLL_S = 0.05
 AFTER_SIGTERM = "After SIGTERM from outside (time limit, cancel or preemption): "
 """How the reason of a failure begins that may be no fault of the stage's."""
 GONE = "(its node or its keeper is gone)"
+_SHELL_CODES = {126: "a command could not be executed", 127: "a command was not found"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -292,7 +293,10 @@ def _failed(end: Mapping[str, Any]) -> RanksEnd:
         name = _signal_name(end["signal"])
         reason = f"rank {end['rank']} on {end['node']} was killed by {name}"
     else:
-        reason = f"rank {end['rank']} on {end['node']} ended with exit code {end['exit_code']}"
+        code = end["exit_code"]
+        reason = f"rank {end['rank']} on {end['node']} ended with exit code {code}"
+        if code in _SHELL_CODES:
+            reason = f"{reason} (in a shell: {_SHELL_CODES[code]})"
     return RanksEnd(
         outcome="failed",
         exit_code=end["exit_code"],

@@ -139,6 +139,22 @@ def test_a_task_over_its_memory_ends_with_both_numbers_and_the_remedy(book):
     assert book.state(below.job_id).state == "CANCELLED"
 
 
+@pytest.mark.parametrize(
+    ("gpus", "state"), [pytest.param(0, "FAILED", id="cpu"), pytest.param(1, "COMPLETED", id="gpu")]
+)
+def test_no_process_of_a_cpu_task_allocates_far_more_than_mem_gb_between_two_samples(
+    book, gpus, state
+):
+    with_memory(0.1)
+    local_runner.read_order(None).resources.gpus_per_node = gpus
+    script_of(book, "x = bytes(8 << 30)  # from calloc: never touched")
+    job = queue(book)
+    run(book, max_cpus=1)
+    assert book.state(job.job_id).state == state
+    log = RunPaths(book.folder.parent).job_log("work", job.job_id).read_text()
+    assert ("MemoryError" in log) == (state == "FAILED")
+
+
 def test_a_task_of_several_nodes_has_the_memory_of_all(book):
     with_memory(0.25)
     local_runner.read_order(None).resources.nodes = 2

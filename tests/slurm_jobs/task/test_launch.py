@@ -55,6 +55,10 @@ def test_the_earliest_failure_is_the_reason_whatever_its_rank(tmp_path: Path) ->
     [
         ({"code": 137, "signal": 9}, "rank 0 on n0 was killed by SIGKILL"),
         ({"code": 3}, "rank 0 on n0 ended with exit code 3"),
+        (
+            {"code": 127},
+            "rank 0 on n0 ended with exit code 127 (in a shell: a command was not found)",
+        ),
         ({"code": 1, "error": error("KeyError", "")}, "rank 0 on n0: KeyError: "),
     ],
 )
