@@ -26,7 +26,13 @@ from pipeline.models.facts import DataFacts
 from pipeline.models.families import Family
 from pipeline.models.generate import arrange_prompts, before, pad_left
 from pipeline.models.grids import plain_arguments, tower_arguments
-from pipeline.models.interface import HEADS_PREFIX, Prompt, TowerSizes, VisionLanguageModel
+from pipeline.models.interface import (
+    HEADS_PREFIX,
+    Prompt,
+    TowerSizes,
+    VisionLanguageModel,
+    zero_of,
+)
 from pipeline.models.layouts import ImageLayout
 from pipeline.models.layouts.model import VisionInputs
 from pipeline.models.positions import max_positions
@@ -66,7 +72,7 @@ class HuggingFaceVLM(VisionLanguageModel):
             embed = self.hf.get_input_embeddings()
             smallest = self.layout.smallest(input_ids.device, embed.weight.dtype)
             found = self.image_features(smallest)
-            unused = sum((0.0 * value.float().sum() for value in features_of(found)), start=unused)
+            unused = sum((zero_of(value) for value in features_of(found)), start=unused)
             text = embed(input_ids)
             # What enters the layers has a gradient where pictures do: see `VisionLanguageModel`.
             inputs = {"inputs_embeds": text + unused.to(text.dtype)}

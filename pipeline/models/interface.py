@@ -207,3 +207,11 @@ class VisionLanguageModel(nn.Module, abc.ABC):
         Returns:
             One answer a prompt, without the end token.
         """
+
+
+def zero_of(features: torch.Tensor) -> torch.Tensor:
+    """Return a float32 zero with a gradient path to `features`, whatever they hold.
+
+    `0.0 * features.sum()` is NaN where a feature has overflowed under fp16.
+    """
+    return 0.0 * torch.nan_to_num(features.float(), nan=0.0, posinf=0.0, neginf=0.0).sum()

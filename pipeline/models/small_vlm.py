@@ -26,7 +26,13 @@ from transformers import (
 )
 
 from pipeline.models.generate import arrange_prompts, before, pad_left
-from pipeline.models.interface import HEADS_PREFIX, Prompt, TowerSizes, VisionLanguageModel
+from pipeline.models.interface import (
+    HEADS_PREFIX,
+    Prompt,
+    TowerSizes,
+    VisionLanguageModel,
+    zero_of,
+)
 from pipeline.models.layouts import ImageLayout, StackedImages
 from pipeline.models.layouts.model import VisionInputs
 from pipeline.models.pixels import PixelScale
@@ -147,7 +153,7 @@ class SmallVLM(VisionLanguageModel):
             # A rank without an image must still enter the collectives of the
             # vision tower, and give its parameters a (zero) gradient.
             smallest = self.layout.smallest(input_ids.device, text.dtype)
-            unused = unused + 0.0 * self._project(smallest).float().sum()
+            unused = unused + zero_of(self._project(smallest))
             # What enters the layers has a gradient where pictures do: see `VisionLanguageModel`.
             text = text + unused.to(text.dtype)
         return text, unused

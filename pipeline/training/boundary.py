@@ -26,7 +26,7 @@ class Verdict:
     is_finite: bool
     """Loss and gradient norm, on every rank, or `skip`; if not, there is nothing to save."""
     skip: bool
-    """A gradient overflowed somewhere, as fp16's may: no rank applies its own."""
+    """A loss or a gradient overflowed somewhere, as fp16's may: no rank applies its update."""
     save: bool
     must_end: bool
     """What is saved now must be safe before anything else is done."""
@@ -38,8 +38,9 @@ class Verdict:
 class Boundary:
     """One small collective a step. Rank 0's clock alone says when a checkpoint is due.
 
-    `may_overflow`: a gradient that is not finite is a step to skip. A loss that is not is a fault
-    in any case: it is computed before anything is scaled, and would be the same the next time.
+    `may_overflow`: a step whose loss or gradient is not finite is skipped. Scaling does not change
+    the loss, but activations of single samples leave the range of fp16 too; if all samples do, the
+    limit of skips in a row ends the attempt.
     """
 
     def __init__(
@@ -78,8 +79,9 @@ class Boundary:
         loss, num_bad_losses, num_bad_norms, num_stops, is_due, num_ended = self._ranks.sums(
             [local_loss, bad_loss_here, bad_norm_here, stop_here, due_here, ended_here]
         )
-        skip = bool(num_bad_norms) and not num_bad_losses and self._may_overflow
-        is_finite = skip or not (num_bad_losses or num_bad_norms)
+        is_bad = bool(num_bad_losses or num_bad_norms)
+        skip = is_bad and self._may_overflow
+        is_finite = skip or not is_bad
         is_last = num_steps_done == self._num_steps
         every = self._config.every_steps
         is_wanted = num_stops or is_due or is_last or (every and num_steps_done % every == 0)

@@ -6,8 +6,8 @@ they are called, and counted by its tests.
 
 The ranks agree before each update on its soundness and on stop and checkpoint
 requests, so that no rank enters a collective alone, and that no update from a
-loss or a gradient that is not finite reaches the weights. Under fp16 a gradient
-may overflow: the ranks leave out that update together, and go on.
+loss or a gradient that is not finite reaches the weights. Under fp16 both may
+overflow: the ranks leave out that update together, and go on.
 """
 
 from __future__ import annotations
@@ -109,13 +109,13 @@ def run_steps(setup: LoopSetup, start_step: int, watch: Watch = iter) -> LoopEnd
         recorder.lap("optimizer_s")
 
         verdict = setup.boundary.agree(step + 1, local_loss, grad_norm)
-        loss = verdict.loss
+        loss = verdict.loss if math.isfinite(verdict.loss) else loss
         recorder.lap(waited)  # for the slowest rank
         if not verdict.is_finite:
-            raise _not_finite(setup, step, (loss, local_loss, grad_norm), batches)
+            raise _not_finite(setup, step, (verdict.loss, local_loss, grad_norm), batches)
         learning_rate = (_skip if verdict.skip else _update)(setup, step, batches)
         recorder.lap("optimizer_s")
-        outcome = _outcome(verdict, loss, learning_rate, grad_norm)
+        outcome = _outcome(verdict, learning_rate, grad_norm)
         _save(setup, verdict, step + 1, counts, outcome)
         _look(setup, verdict, step + 1)
         setup.report(number + 1, outcome, counts, recorder.seconds_so_far("data_wait_s"))
@@ -201,7 +201,9 @@ def _update(setup: LoopSetup, step: int, _batches: Sequence[Batch]) -> float:
 
 
 def _skip(setup: LoopSetup, step: int, batches: Sequence[Batch]) -> float:
-    """Leave the step out, because a gradient overflowed under fp16; the learning rate it had.
+    """Skip the update, because the loss or a gradient overflowed under fp16.
+
+    Returns the learning rate that the step had.
 
     Raises:
         StageError: there have been too many in a row.
@@ -212,25 +214,25 @@ def _skip(setup: LoopSetup, step: int, batches: Sequence[Batch]) -> float:
     num_skips = scaling.num_skips_in_a_row
     if num_skips >= setup.config.scaler.max_skips:
         message = (
-            f"the gradients of {num_skips} steps in a row overflowed under fp16, the last of them "
+            f"the loss or the gradients of {num_skips} steps in a row overflowed under fp16, last "
             f"in step {step}, with the loss scaled by {scale:g}; samples of this rank: "
-            f"{_keys(batches)}. Look at these samples, lower optimizer.learning_rate or "
+            f"{_keys(batches)}. Check these samples, lower optimizer.learning_rate or "
             "scaler.init_scale, or set `precision: fp32`"
         )
         raise StageError(message)
     if setup.ranks.rank == 0:
         log.warning(
-            "step %d is skipped on all ranks: a gradient overflowed under fp16, with the loss "
-            "scaled by %g (%d in a row)",
+            "step %d is skipped on all ranks: the loss or a gradient overflowed under fp16, with "
+            "the loss scaled by %g (%d in a row)",
             step, scale, num_skips,
         )  # fmt: skip
     return _learning_rate(setup, step)
 
 
-def _outcome(verdict: Verdict, loss: float, learning_rate: float, grad_norm: float) -> StepOutcome:
+def _outcome(verdict: Verdict, learning_rate: float, grad_norm: float) -> StepOutcome:
     """Of a skipped step the norm is infinite on every rank, whichever has seen it."""
     norm = math.inf if verdict.skip else grad_norm
-    return StepOutcome(loss=loss, learning_rate=learning_rate, grad_norm=norm)
+    return StepOutcome(loss=verdict.loss, learning_rate=learning_rate, grad_norm=norm)
 
 
 def _learning_rate(setup: LoopSetup, step: int) -> float:

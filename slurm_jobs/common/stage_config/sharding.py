@@ -47,11 +47,12 @@ class ScalerConfig:
     """Scaling of the loss under fp16, whose gradients would vanish otherwise."""
 
     init_scale: Positive = 65536.0
-    """What the loss is multiplied by at first; halved when a gradient overflows."""
+    """What the loss is multiplied by at first; halved when the loss or a gradient overflows."""
     growth_interval: Count = 2000
     """Steps without an overflow after which the scale is doubled."""
     max_skips: Count = 20
-    """Steps in a row whose gradients may overflow, and are skipped, before the attempt fails."""
+    """Steps in a row whose loss or gradients may overflow, and are skipped, before the attempt
+    fails."""
 
     def __post_init__(self) -> None:
         """Refuse numbers out of bounds."""

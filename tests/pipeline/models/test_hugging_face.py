@@ -16,7 +16,7 @@ from pipeline.data.batch import Batch
 from pipeline.data.sample_format import Sample
 from pipeline.models import Prompt, StoredImages, VisionLanguageModel, build_model, load_model
 from pipeline.models.generate import before
-from pipeline.models.hugging_face import HuggingFaceVLM
+from pipeline.models.hugging_face import HuggingFaceVLM, features_of
 from pipeline.training.batches import loss_of, to_device
 from pipeline.training.device import Workplace
 from pipeline.training.export import check_weights
@@ -140,6 +140,20 @@ def test_batch_without_images_gives_every_parameter_the_gradient_that_it_may_hav
     assert lacking == []
     vision = {id(p) for p in model.vision_tower.parameters()}
     assert not any(p.grad.any() for p in model.parameters() if id(p) in vision and p.requires_grad)
+
+
+def test_features_that_overflow_keep_the_loss_of_a_batch_without_images_finite(kind: Kind) -> None:
+    model, samples = kind.build(), kind.samples()
+    features = model.image_features
+    model.image_features = lambda vision: _infinite(features(vision))
+    assert torch.isfinite(loss(model, kind.batch(model, [[samples[2]]])))
+
+
+def _infinite(found: Any) -> Any:
+    """What a vision tower made, with an infinite and an undefined number in each tensor."""
+    for tensor in features_of(found):
+        tensor.data.view(-1)[0], tensor.data.view(-1)[1] = float("inf"), float("nan")
+    return found
 
 
 def test_batch_with_images_moves_every_parameter_that_is_not_frozen(kind: Kind) -> None:

@@ -1,11 +1,14 @@
 """The scale of the loss: what it does to gradients, when it changes, and after a resume."""
 
+import itertools
+import math
 import shutil
 
 import numpy as np
 import pytest
 import torch
 
+from pipeline.training import loop
 from pipeline.training.device import Workplace
 from pipeline.training.scaling import Scaling, _Scaler
 from slurm_jobs.common.stage_config.sharding import ScalerConfig
@@ -108,6 +111,36 @@ def test_a_training_in_fp16_that_was_cut_short_ends_with_the_same_bits(make_trai
     assert again["resumed_from_step"] == 9
     assert again["num_skipped_steps"] == result["num_skipped_steps"]
     assert cut.weights() == whole.weights()
+
+
+def test_a_loss_that_is_not_finite_is_skipped_and_counted_under_fp16(make_train_run, monkeypatch):
+    """The weights are those of a training in which the gradient of the same step overflowed."""
+    runs = {kind: make_train_run(**{**FP16, "scaler": {}}) for kind in ("loss", "gradient")}
+    results = {}
+    for kind, run in runs.items():
+        with monkeypatch.context() as patch:
+            poison_step(patch, 3, loss=kind == "loss")
+            results[kind] = run.run_here()
+    steps = read_steps(steps_path(runs["loss"].timing_dir(), 0)).steps
+    assert np.flatnonzero(np.isinf(steps["grad_norm"])).tolist() == [3]
+    assert np.flatnonzero(~np.isfinite(steps["loss"])).tolist() == [3]
+    assert results["loss"]["num_skipped_steps"] == results["gradient"]["num_skipped_steps"] == 1
+    assert np.isfinite(results["loss"]["final_loss"])
+    assert runs["loss"].weights() == runs["gradient"].weights()
+
+
+def poison_step(patch, step, *, loss):
+    """In that step the loss is infinite, or one parameter's gradient."""
+    numbers, accumulate = itertools.count(), loop._accumulate
+
+    def poisoned(setup, *args, **kwargs):
+        share = accumulate(setup, *args, **kwargs)
+        if next(numbers) != step:
+            return share
+        next(setup.spread.bare.parameters()).grad.mul_(1.0 if loss else math.inf)
+        return share * math.inf if loss else share
+
+    patch.setattr(loop, "_accumulate", poisoned)
 
 
 def test_a_checkpoint_of_another_precision_is_gone_on_from(make_train_run):
