@@ -38,7 +38,7 @@ STAND_INS = {
     **{
         f"models/{folder}/{name}.json": "{}"
         for folder in ("processor", "qwen2-vl")
-        for name in ("tokenizer", "preprocessor_config", "processor_config")
+        for name in ("tokenizer", "preprocessor_config", "processor_config", "chat_template")
     },
 }
 """Files of the reader's own that the pages' specs name; `check` looks whether they exist, and

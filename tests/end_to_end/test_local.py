@@ -368,7 +368,7 @@ stages:
 @pytest.mark.slow
 def test_users_package_called_pipeline_does_not_break_ours_nor_ours_theirs(local: Driver) -> None:
     local.write("pipeline/__init__.py", "raise RuntimeError('the wrong pipeline')")
-    for name in ("tokenizer", "preprocessor_config", "processor_config"):
+    for name in ("tokenizer", "preprocessor_config", "processor_config", "chat_template"):
         local.write(f"pipeline/{name}.json", "{}")
     local.write("rows.csv", "image_path,text\na.png,words\n")
     local.write("a.png", "")

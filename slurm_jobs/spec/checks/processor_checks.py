@@ -22,6 +22,9 @@ _TOKENIZERS = (
 _IMAGES = "preprocessor_config.json"
 _PROCESSOR = "processor_config.json"
 _MODEL = "config.json"
+_TEMPLATES = ("chat_template.jinja", "chat_template.json", "additional_chat_templates")
+_WITH_TEMPLATE = ("tokenizer_config.json", _PROCESSOR)
+"""Files that may have the chat template under a key."""
 _FindMissing = Callable[[str, Callable[[str], bool], Callable[[str], str]], list[str]]
 """What a folder lacks, by its path, what exists, and what files say."""
 
@@ -55,6 +58,14 @@ def processor_problems(
             problems.append(problem_at(document, item.path, message))
             continue
         missing = find_missing(item.resolved, exists, read_text)
+        has_tokenizer = not _missing_text(item.resolved, exists, read_text)
+        if (
+            has_tokenizer
+            and find_missing is _missing  # a processor of two folders has a template of its own
+            and not document.value["stages"][item.path[1]]["config"].get("chat_template")
+            and _lacks_template(item.resolved, exists, read_text)
+        ):
+            missing.append(f"a chat template ({_TEMPLATES[0]}, or `chat_template` of this stage)")
         if missing:
             message = (
                 f"{path_text(item.path)}: {item.resolved} lacks {', '.join(missing)}; "
@@ -95,6 +106,23 @@ def _missing_text(
     if any(exists(f"{folder}/{name}") for name in _TOKENIZERS):
         return []
     return ["a tokenizer (tokenizer.json)"]
+
+
+def _lacks_template(
+    folder: str, exists: Callable[[str], bool], read_text: Callable[[str], str]
+) -> bool:
+    """Check whether no file of a folder gives a chat template; an unreadable file is not judged."""
+    if any(exists(f"{folder}/{name}") for name in _TEMPLATES):
+        return False
+    for name in _WITH_TEMPLATE:
+        try:
+            if '"chat_template"' in read_text(f"{folder}/{name}"):
+                return False
+        except FileNotFoundError:
+            continue
+        except (OSError, UnicodeDecodeError):
+            return False
+    return True
 
 
 def _missing(

@@ -45,6 +45,7 @@ def model(folder: Path) -> Path:
     folder.mkdir(parents=True)
     (folder / "config.json").write_text('{"model_type": "qwen2_vl"}')
     (folder / "tokenizer.json").write_text("{}")
+    (folder / "chat_template.jinja").touch()
     (folder / "processor_config.json").write_text("{}")
     (folder / "preprocessor_config.json").write_text('{"patch_size": 14, "merge_size": 2}')
     return folder

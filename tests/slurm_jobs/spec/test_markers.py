@@ -35,6 +35,7 @@ def folder(tmp_path: Path) -> Path:
     (inner / "proc").mkdir(parents=True)
     for name in ("tokenizer.json", "preprocessor_config.json", "processor_config.json"):
         (inner / "proc" / name).write_text("{}")
+    (inner / "proc/chat_template.jinja").touch()
     for place in (inner, tmp_path):
         (place / "a.png").touch()
     (inner / "m.csv").write_text("image_path,text\na.png,a\n")

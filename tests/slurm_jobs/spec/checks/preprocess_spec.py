@@ -21,3 +21,4 @@ def write_processor(folder: Path) -> None:
     (folder / "proc").mkdir()
     for name in ("tokenizer", "preprocessor_config", "processor_config"):
         (folder / "proc" / f"{name}.json").write_text("{}")
+    (folder / "proc/chat_template.jinja").touch()

@@ -43,6 +43,7 @@ def models(tmp_path: Path) -> Path:
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps({"model_type": kind}))
         (folder / "tokenizer.json").write_text("{}")
+        (folder / "chat_template.jinja").touch()
         images = {"image_processor_type": CLASSES.get(kind, "NewImageProcessor")}
         if kind == "siglip_vision_model":
             (folder / "preprocessor_config.json").write_text(json.dumps(images))

@@ -37,6 +37,7 @@ def _processor(tmp_path: Path) -> None:
     images = {"image_processor_type": "Qwen2VLImageProcessor", "max_pixels": 12_845_056}
     (tmp_path / "proc/processor_config.json").write_text(json.dumps({"image_processor": images}))
     (tmp_path / "proc/tokenizer.json").write_text("{}")
+    (tmp_path / "proc/chat_template.jinja").touch()
     (tmp_path / "photo.png").write_bytes(picture(PHOTO))
     (tmp_path / "small.png").write_bytes(picture(SMALL))
 

@@ -18,6 +18,7 @@ def _manifest(tmp_path: Path) -> None:
 
 def folder_with(tmp_path: Path, **texts: str) -> None:
     (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/chat_template.jinja").touch()
     for name, text in texts.items():
         (tmp_path / "proc" / f"{name}.json").write_text(text)
 
@@ -42,6 +43,34 @@ def test_each_file_that_preprocess_opens_is_looked_for(
     (tmp_path / "proc" / missing).unlink()
     (line,) = check(SPEC)
     assert f"({missing})" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "is_enough"),
+    [
+        ("chat_template.jinja", "{{ messages }}", True),
+        ("chat_template.json", "{}", True),
+        ("additional_chat_templates/default.jinja", "", True),
+        ("tokenizer_config.json", '{"chat_template": "{{ messages }}"}', True),
+        ("processor_config.json", '{"chat_template": "{{ messages }}"}', True),
+        ("tokenizer_config.json", '{"eos_token": "</s>"}', False),
+    ],
+)
+def test_a_folder_without_a_chat_template_is_refused_unless_the_stage_gives_one(
+    check: Check, tmp_path: Path, name: str, text: str, is_enough: bool
+) -> None:
+    folder_with(tmp_path, **{file.removesuffix(".json"): "{}" for file in FILES})
+    (tmp_path / "proc/chat_template.jinja").unlink()
+    (line,) = check(SPEC)
+    assert line == (
+        "8:18: stages.p.config.processor: proc lacks a chat template (chat_template.jinja, or "
+        "`chat_template` of this stage); it must be a processor as Hugging Face saves one"
+    )
+    assert check(f"{SPEC}      chat_template: llava-1.5\n") == []
+    path = tmp_path / "proc" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    assert (check(SPEC) == []) == is_enough
 
 
 def test_the_image_size_may_stand_in_the_processors_own_file(check: Check, tmp_path: Path) -> None:
