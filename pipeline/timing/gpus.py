@@ -47,20 +47,27 @@ def choose_gpus(visible: str | None, uuids: Sequence[str]) -> Sequence[str]:
 
 
 class GpuSource:
-    """Reads some GPUs; what one of them does not tell is NaN, said once."""
+    """Reads some GPUs; a value that one of them does not give is NaN, logged once."""
 
     def __init__(self, nvml: Any, uuids: Sequence[str]) -> None:
+        """Leave out, with a warning, a GPU that cannot be opened."""
         self._nvml = nvml
-        self._handles = [nvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in uuids]
+        self._handles: list[Any] = []
         self._said: set[str] = set()
-        self.facts: Sequence[Mapping[str, Any]] = [
-            {
-                "uuid": uuid,
-                "name": str(nvml.nvmlDeviceGetName(handle)),
-                "memory_bytes": int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
-            }
-            for uuid, handle in zip(uuids, self._handles, strict=True)
-        ]
+        self.facts: list[Mapping[str, Any]] = []
+        for uuid in uuids:
+            try:
+                handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+                fact = {
+                    "uuid": uuid,
+                    "name": str(nvml.nvmlDeviceGetName(handle)),
+                    "memory_bytes": int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+                }
+            except nvml.NVMLError as error:
+                log.warning("system readings lack the GPU %s: NVML says: %s", uuid, error)
+                continue
+            self._handles.append(handle)
+            self.facts.append(fact)
 
     def read_all(self) -> Mapping[str, Sequence[float]]:
         """Values of all GPUs by field."""
@@ -92,6 +99,21 @@ def _part(answer: Any, name: str) -> float:
     return math.nan if answer is None else float(getattr(answer, name))
 
 
+def _uuids(nvml: Any) -> list[str]:
+    """Of the GPUs that this process may use, in NVML's order.
+
+    NVML counts the others, too, those that a container or Slurm's cgroup denies
+    (`NVML_ERROR_NO_PERMISSION`), or that have fallen off the bus; CUDA does not number them.
+    """
+    uuids = []
+    for index in range(nvml.nvmlDeviceGetCount()):
+        try:
+            uuids.append(str(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(index))))
+        except nvml.NVMLError as error:
+            log.info("NVML does not open GPU %d of this node: %s", index, error)
+    return uuids
+
+
 def open_gpus(
     visible: str | None,
     *,
@@ -111,10 +133,7 @@ def open_gpus(
         return None
     try:
         nvml.nvmlInit()
-        count = nvml.nvmlDeviceGetCount()
-        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
-        uuids = [str(nvml.nvmlDeviceGetUUID(handle)) for handle in handles]
-        source = GpuSource(nvml, choose_gpus(visible, uuids))
+        source = GpuSource(nvml, choose_gpus(visible, _uuids(nvml)))
     except nvml.NVMLError as error:
         log.warning("system readings have no GPUs: NVML says: %s", error)
         return None

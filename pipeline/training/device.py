@@ -112,11 +112,15 @@ def choose_precision(asked: str, capability: tuple[int, int] | None) -> str:
 
 
 def read_device_memory(device: torch.device) -> tuple[float, int]:
-    """Peak bytes and allocator retries so far; the allocator's own counters, no synchronisation."""
+    """Peak bytes and allocator retries so far; the allocator's own counters, no synchronisation.
+
+    One query a step: `memory_stats` would flatten and sort some hundred counters in Python.
+    """
     if device.type != "cuda":
         return read_process_memory()
-    retries = torch.cuda.memory_stats(device).get("num_alloc_retries", 0)
-    return float(torch.cuda.max_memory_allocated(device)), int(retries)
+    stats = torch.cuda.memory_stats_as_nested_dict(device)
+    peak_bytes = stats["allocated_bytes"]["all"]["peak"]
+    return float(peak_bytes), int(stats["num_alloc_retries"])
 
 
 def give_back_memory(device: torch.device) -> None:

@@ -161,8 +161,7 @@ def _accumulate(
     """
     strategy, spread = setup.strategy, setup.spread
     shares, num_ranks = _shares(setup.config, num_learned), setup.ranks.num_ranks
-    # Gradients are averaged over the ranks; this makes the average a sum. SYNC: a few numbers.
-    weights = torch.tensor([num_ranks * s for s in shares], device=setup.workplace.device)
+    weights = [num_ranks * s for s in shares]  # gradients are averaged: this makes that a sum
     loss = torch.zeros((), device=setup.workplace.device)
     for number, batch in enumerate(batches, start=1):
         inputs = arrange(copies.take(batch), setup.workplace, spread.bare.layout)
@@ -172,7 +171,7 @@ def _accumulate(
         setup.recorder.lap("host_to_device_s")
         with strategy.microbatch(spread.model, is_last=number == len(batches)):
             with strategy.forward_context():
-                batch_loss = (losses_of(spread.model, inputs) * weights).sum()
+                batch_loss = _weighted(losses_of(spread.model, inputs), weights)
             setup.recorder.lap("forward_s")
             setup.scaling.backward(batch_loss)
         loss += batch_loss.detach()
@@ -180,6 +179,13 @@ def _accumulate(
     if is_first:
         check_gradients(spread.bare, setup.ranks)
     return loss / num_ranks
+
+
+def _weighted(losses: torch.Tensor, weights: Sequence[float]) -> torch.Tensor:
+    """Sum of the losses by their weights, which stay on the host: no copy to the device."""
+    if len(weights) == 1:
+        return (losses * weights[0]).sum()
+    return torch.stack([loss * w for loss, w in zip(losses, weights, strict=True)]).sum()
 
 
 def _clip(setup: LoopSetup) -> torch.Tensor:

@@ -132,7 +132,8 @@ class Stage(Values):
     resources: Resources = Resources()
     """What each job or array task asks for."""
     nsight: bool = False
-    """Runs each rank under Nsight Systems, `nsys profile`, which must be on the nodes' PATH."""
+    """Runs each rank under Nsight Systems, `nsys profile`, which must be on the nodes' PATH. Not
+    together with `profile.steps` of a training on GPUs."""
     on_resume: OnResume = OnResume()
     """What a resume changes after failures; nothing where it is left out."""
     config: dict[str, Any] = {}

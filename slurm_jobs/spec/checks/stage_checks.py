@@ -159,6 +159,8 @@ def stage_problems(
         problems += _precision_problems(name, resources, config, document)
     if "profile" not in unreadable:
         problems += _profile_problems(name, num_ranks, config, document)
+    if not {"profile", "device"} & set(unreadable):
+        problems += _profiler_problems(name, config, document)
     return problems
 
 
@@ -233,6 +235,20 @@ def _profile_problems(
         f"{num_ranks}; name ranks from 0 to {num_ranks - 1}"
     )
     return [problem_at(document, place, message)]
+
+
+def _profiler_problems(name: str, config: Any, document: YamlDocument) -> list[Problem]:
+    """Two profilers of a GPU: CUPTI, which both read kernels from, serves one client a process."""
+    at_stage: Path = ("stages", name)
+    nsight = document.value["stages"][name].get("nsight")
+    if nsight is not True or config.profile.steps is None or config.device != "cuda":
+        return []
+    message = (
+        f"stage `{name}` has `nsight: true` and `profile.steps`, and a process can have one "
+        "profiler of its GPU: set `nsight: false`, or `profile: {steps: null}`"
+    )
+    given = _first_set(name, document, (("nsight",), ("config", "profile", "steps")))
+    return [problem_at(document, given or (*at_stage, "nsight"), message, at_key=not given)]
 
 
 def _strategy_problems(

@@ -17,12 +17,16 @@ class NVMLError(Exception):
 
 
 class FakeNvml:
-    """So many GPUs as there are UUIDs; `mute` names the functions that fail."""
+    """As many GPUs as there are UUIDs; `mute` names the functions that fail.
+
+    `denied` are the indices without permission; `lost` the UUIDs that cannot be opened.
+    """
 
     NVMLError = NVMLError
 
-    def __init__(self, uuids=UUIDS, mute=()):
+    def __init__(self, uuids=UUIDS, mute=(), denied=(), lost=()):
         self.uuids, self.mute, self.is_open = uuids, set(mute), False
+        self.denied, self.lost = denied, lost
 
     def _say(self, function, value):
         if function in self.mute:
@@ -39,10 +43,12 @@ class FakeNvml:
         return len(self.uuids)
 
     def nvmlDeviceGetHandleByIndex(self, index):
+        if index in self.denied:
+            raise NVMLError("Insufficient Permissions")
         return index
 
     def nvmlDeviceGetHandleByUUID(self, uuid):
-        if uuid not in self.uuids:
+        if uuid not in self.uuids or uuid in self.lost:
             raise NVMLError("Not Found")
         return self.uuids.index(uuid)
 
@@ -146,3 +152,17 @@ def test_a_job_without_gpus_on_a_node_that_has_some_reads_none_of_them(driver):
     nvml = FakeNvml()
     assert opened(nvml, visible="", driver=driver) is None
     assert not nvml.is_open
+
+
+def test_a_gpu_without_permission_is_not_numbered_and_costs_no_other_its_readings(driver):
+    # Slurm's cgroup denies the first GPU of the node, and CUDA counts from the second.
+    source = opened(FakeNvml(denied=[0]), visible="0,1", driver=driver)
+    assert [fact["uuid"] for fact in source.facts] == ["GPU-bbbb-2", "GPU-bbcc-3"]
+    assert source.read_all()["gpu_busy_share"] == [0.1, 0.2]
+
+
+def test_a_gpu_that_cannot_be_opened_is_left_out_with_a_warning(driver, caplog):
+    source = opened(FakeNvml(lost=["GPU-bbbb-2"]), driver=driver)
+    assert [fact["uuid"] for fact in source.facts] == ["GPU-bbcc-3"]
+    assert source.read_all()["gpu_busy_share"] == [0.2]
+    assert "lack the GPU GPU-bbbb-2: NVML says: Not Found" in caplog.text

@@ -1,8 +1,9 @@
 """Precision and threads."""
 
 import pytest
+import torch
 
-from pipeline.training.device import choose_precision, threads_per_rank
+from pipeline.training.device import choose_precision, read_device_memory, threads_per_rank
 from slurm_jobs.common.errors import StageConfigError
 
 
@@ -33,3 +34,17 @@ def test_threads_are_what_slurm_gave_else_a_share_of_the_node():
     assert threads_per_rank("3", num_cpus=64, num_local_ranks=4) == 3
     assert threads_per_rank(None, num_cpus=64, num_local_ranks=4) == 16
     assert threads_per_rank(None, num_cpus=2, num_local_ranks=4) == 1
+
+
+def test_memory_of_a_gpu_is_one_query_a_step(monkeypatch):
+    queries = []
+
+    def answer(device):
+        queries.append(device)
+        return {"allocated_bytes": {"all": {"peak": 5e9, "current": 1}}, "num_alloc_retries": 2}
+
+    # Where the functions of `torch.cuda` that read the allocator all end.
+    monkeypatch.setattr(torch.cuda.memory, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch._C, "_cuda_memoryStats", answer, raising=False)
+    assert read_device_memory(torch.device("cuda", 1)) == (5e9, 2)
+    assert queries == [1]

@@ -455,3 +455,19 @@ def test_names_that_no_small_vlm_has_are_refused_with_its_own(
 def test_names_that_a_small_vlm_has_may_learn(check: Check) -> None:
     config = "device: cpu, learn: ['vision.*', '*.layers.1.*', 'language.model.*', 'heads.*']"
     assert check(train("tasks_per_node: 2", config)) == []
+
+
+@pytest.mark.parametrize(
+    ("nsight", "device", "is_refused"),
+    [("true", "cuda", True), ("true", "cpu", False), ("false", "cuda", False)],
+)
+def test_two_profilers_of_one_gpu_are_refused(
+    check: Check, nsight: str, device: str, is_refused: bool
+) -> None:
+    resources = "tasks_per_node: 2, gpus_per_node: 2"
+    text = train(resources, f"device: {device}, profile: {{steps: [2, 3]}}")
+    lines = check(text.replace("run: train\n", f"run: train\n    nsight: {nsight}\n"))
+    assert len(lines) == is_refused
+    if is_refused:
+        assert lines[0].startswith("6:5: stage `train` has `nsight: true` and `profile.steps`")
+        assert "set `nsight: false`, or `profile: {steps: null}`" in lines[0]
