@@ -9,8 +9,11 @@ DOCS   := $(VENV)/.installed-docs
 ROUNDS ?= 1
 JOBS   ?= 2
 
+DEVICE ?= cuda
+GPU_OUT ?= build/gpu
+
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-faults test-all lint docs bench cluster cluster-down constraints clean
+.PHONY: help venv demo test test-slow test-faults test-all gpu gpu-wheels lint docs bench cluster cluster-down constraints clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +63,14 @@ test-faults: venv  ## kill, preempt, switch off, ROUNDS times (1), on JOBS test 
 	  $(BIN)/python -m pytest -m faults -n $(JOBS) --dist loadscope $(PYTEST_ARGS)
 
 test-all: test test-slow test-faults  ## every test
+
+# Without `venv`: a machine with a GPU may have no network, and has its own torch.
+gpu:  ## show on a GPU what a CPU cannot (DEVICE=cpu: as far as it can); results in GPU_OUT (build/gpu)
+	@if test -x $(BIN)/python; then python=$(BIN)/python; else python=$(PYTHON); fi; \
+	$$python -m tests.gpu --device $(DEVICE) --out $(GPU_OUT) $(GPU_ARGS)
+
+gpu-wheels: venv  ## collect what a machine without a network may lack for `make gpu` in .gpu-wheels
+	@$(BIN)/python -m tests.gpu.wheels
 
 lint: venv  ## ruff, formatting, types, nothing newer than the oldest Python
 	@$(BIN)/ruff check .

@@ -1,0 +1,223 @@
+"""`python -m tests.gpu`: run the cases one after the other, write their results, print a table.
+
+    python -m tests.gpu [--device cuda|cpu] [--out FOLDER] [--only NAME ...] [--short]
+    python -m tests.gpu --page docs/gpu.md --from FOLDER/results.json
+
+`results.json` is written again after each case. The exit code is 1 if a case failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import faulthandler
+import importlib
+import json
+import math
+import os
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from tests.gpu import page, wheels
+from tests.gpu.suite import Case
+from tests.gpu.work import CaseResult, NotPossibleError, Work, read_result
+
+ROOT = Path(__file__).parents[2]
+BUDGET_S = 570.0
+"""Of all cases together on a GPU; a lent machine may give ten minutes to a command."""
+CPU_PATIENCE = 6.0
+"""Factor of the cases' limits on a CPU, which also has no budget."""
+_VERSIONS = ("torch", "transformers", "accelerate", "peft", *wheels.PACKAGES)
+_DUMP_S = 1.0
+"""How long a case that is out of time gets to write where its threads are."""
+
+
+def main() -> None:
+    """Run, or write the page."""
+    parser = argparse.ArgumentParser(prog="python -m tests.gpu", description=__doc__)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--out", type=Path, default=Path("build/gpu"))
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="run these cases alone")
+    parser.add_argument("--short", action="store_true", help="do the least in each case")
+    parser.add_argument("--budget-s", type=float, help=f"of all cases ({BUDGET_S:g} on a GPU)")
+    parser.add_argument("--wheels", type=Path, default=wheels.DEFAULT_FOLDER)
+    parser.add_argument("--suite", default="tests.gpu.suite", help=argparse.SUPPRESS)
+    parser.add_argument("--page", type=Path, help="write the table of --from into this page")
+    parser.add_argument("--from", dest="source", type=Path, help="results.json of a run")
+    parser.add_argument("--case", type=json.loads, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.case is not None:
+        _run_case(options.case)
+    elif options.page is not None:
+        page.write(options.page, json.loads(options.source.read_text()))
+    else:
+        sys.exit(_run_all(options))
+
+
+def _run_all(options: argparse.Namespace) -> int:
+    cases: Sequence[Case] = importlib.import_module(options.suite).CASES
+    if options.only:
+        unknown = set(options.only) - {case.name for case in cases}
+        if unknown:
+            sys.exit(f"no such case: {', '.join(sorted(unknown))}; "
+                     f"there are: {', '.join(case.name for case in cases)}")  # fmt: skip
+        cases = [case for case in cases if case.name in options.only]
+    if options.budget_s is None:
+        options.budget_s = BUDGET_S if options.device == "cuda" else math.inf
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "log.txt").unlink(missing_ok=True)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="slurm-jobs-gpu-") as scratch:
+        root = Path(scratch)
+        unpacked = wheels.unpack(options.wheels, root / "packages")
+        results: list[CaseResult] = []
+        report: dict[str, Any] = {**_describe(options, root, unpacked), "cases": results}
+        for number, case in enumerate(cases):
+            left_s = options.budget_s - (time.monotonic() - began)
+            limit_s = case.limit_s * (CPU_PATIENCE if options.device == "cpu" else 1.0)
+            if left_s > 0:
+                result = _run_one(case, number, options, root, min(limit_s, left_s))
+            else:
+                reason = f"not run: the {options.budget_s:g} s of all cases were used up"
+                result = CaseResult(
+                    name=case.name, status="not possible here", seconds=0.0, reason=reason
+                )
+            results.append(result)
+            print(page.line(result), flush=True)
+            _write(options.out / "results.json", report)
+    print(f"\n{page.table(report)}\n\n{options.out / 'results.json'}; output of the cases: log.txt")
+    return int(any(result.status == "failed" for result in results))
+
+
+def _describe(options: argparse.Namespace, root: Path, unpacked: Sequence[str]) -> dict[str, Any]:
+    versions = {}
+    for name in _VERSIONS:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    for name in unpacked:
+        for info in (root / "packages").glob(f"{name}-*.dist-info"):
+            versions[name] = f"{info.name.split('-')[1].removesuffix('.dist')} (carried)"
+    return {
+        "date": datetime.now(tz=timezone.utc).strftime("%Y-%m-%d"),
+        "device": options.device,
+        "gpu": _gpu_name() if options.device == "cuda" else None,
+        "short": options.short,
+        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores",
+        "python": platform.python_version(),
+        "versions": versions,
+    }
+
+
+def _gpu_name() -> str | None:
+    fields = "--query-gpu=name,driver_version,memory.total"
+    command = ["nvidia-smi", fields, "--format=csv,noheader"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=30, check=True
+        ).stdout.strip()
+    return None
+
+
+def _run_one(
+    case: Case, number: int, options: argparse.Namespace, root: Path, limit_s: float
+) -> CaseResult:
+    """Run a case in its own process, and end what is left of it."""
+    folder, shared = root / f"case-{number}", root / "shared"
+    folder.mkdir()
+    shared.mkdir(exist_ok=True)
+    record, end_file = folder / "record.jsonl", folder / "end.json"
+    asked = {
+        "function": case.function,
+        "device": options.device,
+        "folder": str(folder),
+        "shared": str(shared),
+        "record": str(record),
+        "end": str(end_file),
+        "is_short": options.short,
+    }
+    packages = [str(root / "packages"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, packages))}
+    began, log = time.monotonic(), options.out / "log.txt"
+    with log.open("ab") as stream:
+        stream.write(f"\n== {case.name}\n".encode())
+        stream.flush()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.gpu", "--case", json.dumps(asked)],
+            env=env, cwd=ROOT, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        try:
+            code: int | None = process.wait(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            code = None
+            _end(process)
+        finally:
+            _kill_group(process)
+    end: dict[str, Any] = json.loads(end_file.read_text()) if end_file.exists() else {}
+    if code is None:
+        end = {"error": f"still running after {limit_s:.0f} s; see {log.name} for where"}
+    elif not end:
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        end = {"error": f"its process ended with {how}"}
+    return read_result(case.name, record, end, time.monotonic() - began)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Have all threads write where they are, then give up."""
+    process.send_signal(signal.SIGUSR1)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=_DUMP_S)
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _run_case(asked: dict[str, Any]) -> None:
+    """Run one case in this process."""
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    module, _, function = asked["function"].partition(":")
+    work = Work(
+        device=asked["device"],
+        folder=Path(asked["folder"]),
+        shared=Path(asked["shared"]),
+        record=Path(asked["record"]),
+        is_short=asked["is_short"],
+    )
+    end: dict[str, str] = {}
+    try:
+        getattr(importlib.import_module(module), function)(work)
+    except NotPossibleError as error:
+        end = {"not_possible": str(error)}
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the other cases go on
+        traceback.print_exc()
+        first = str(error).strip().splitlines() or [""]
+        end = {"error": f"{type(error).__name__}: {first[0][:300]}"}
+    Path(asked["end"]).write_text(json.dumps({"ended": True, **end}))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # a hung CUDA or NCCL thread must not turn a result into a hang
+
+
+def _write(path: Path, report: dict[str, Any]) -> None:
+    values = {**report, "cases": [dataclasses.asdict(result) for result in report["cases"]]}
+    scratch = path.with_suffix(".tmp")
+    scratch.write_text(json.dumps(values, indent=1) + "\n")
+    scratch.replace(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""The table of a run, for the terminal and for docs/gpu.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.gpu.work import CaseResult
+
+BEGIN, END = "<!-- results -->", "<!-- end of results -->"
+_MOST_TEXT = 100
+
+
+def line(result: CaseResult) -> str:
+    """Return one line of a case that has just ended."""
+    reason = f": {result.reason}" if result.reason else ""
+    return f"{result.name}: {result.status} ({result.seconds:.0f} s){reason}"
+
+
+def table(report: Mapping[str, Any]) -> str:
+    """Return all cases with their status, and how many have each."""
+    results: list[CaseResult] = report["cases"]
+    width = max(len(result.name) for result in results)
+    counts: dict[str, int] = {}
+    lines = []
+    for result in results:
+        counts[result.status] = counts.get(result.status, 0) + 1
+        text = _text(result.reason, result.left_out, result.figures)
+        lines.append(
+            f"{result.name:<{width}}  {result.status:<20}  {result.seconds:>5.0f} s  "
+            f"{text[:_MOST_TEXT]}".rstrip()
+        )
+    total = ", ".join(f"{number} {status}" for status, number in counts.items())
+    seconds = sum(result.seconds for result in results)
+    return "\n".join([*lines, "", f"{total} in {seconds:.0f} s"])
+
+
+def write(page: Path, report: Mapping[str, Any]) -> None:
+    """Write the results into a page, in the place of the last ones."""
+    text = page.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    page.write_text(f"{before}{BEGIN}\n{markdown(report)}\n{END}{after}", encoding="utf-8")
+
+
+def markdown(report: Mapping[str, Any]) -> str:
+    """Return the machine, the versions, and a table of the cases of a `results.json`."""
+    device = report["gpu"] or f"CPU ({report['machine']})"
+    versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
+    rows = [
+        f"| {case['name']} | {case['status']} | {case['seconds']:.0f} | "
+        f"{_cell(_text(case['reason'], case['left_out'], case['figures']))} |"
+        for case in report["cases"]
+    ]
+    return "\n".join(
+        [
+            f"{report['date']}, {device}. Python {report['python']}, {versions}.",
+            "",
+            "| case | status | seconds | figures or reason |",
+            "| --- | --- | ---: | --- |",
+            *rows,
+        ]
+    )
+
+
+def _text(reason: str, left_out: Sequence[Mapping[str, str]], figures: Mapping[str, Any]) -> str:
+    without = "; ".join(f"without {each['left_out']}: {each['reason']}" for each in left_out)
+    return "; ".join(filter(None, (reason, without, _summary(figures))))
+
+
+def _summary(figures: Mapping[str, Any]) -> str:
+    """Return the figures that are numbers or words; lists stay in the JSON file."""
+    short = {name: value for name, value in figures.items() if isinstance(value, (int, float, str))}
+    return ", ".join(
+        f"{name.replace('_', ' ')} {value:.4g}" if isinstance(value, float) else
+        f"{name.replace('_', ' ')} {value}"
+        for name, value in short.items()
+    )  # fmt: skip
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

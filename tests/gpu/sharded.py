@@ -1,0 +1,106 @@
+"""`strategy: fsdp2` on one GPU: alone with NCCL, and as one of four ranks that do not exist."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import distributed
+from torch.distributed.tensor import DTensor
+
+from slurm_jobs.common.config_values import build_config
+from slurm_jobs.common.stage_config.train import TrainConfig
+from tests.contexts import make_context
+from tests.gpu.models import open_tiny, train, train_config
+from tests.gpu.parity import TOLERANCES
+from tests.gpu.work import Work
+
+_NUM_RANKS = 4
+
+
+def one_rank(work: Work) -> None:
+    """Train with each strategy on one rank, and compare the losses."""
+    kind = open_tiny("qwen2_5_vl", work.shared)
+    for precision in ("fp32", "bf16"):
+        reference = train(
+            work.folder / f"single-{precision}", train_config(kind, work, precision=precision)
+        )
+        for strategy in ("fsdp2", "ddp"):
+            config = train_config(kind, work, precision=precision, strategy=strategy)
+            found = train(work.folder / f"{strategy}-{precision}", config)
+            name, tolerance = f"{strategy} {precision}, last loss", TOLERANCES[precision][0]
+            work.close_to(name, found.losses[-1], reference.losses[-1], tolerance)
+
+
+class FakeRanks:
+    """Rank 0 of several that answer nothing: each is taken to say what this one says."""
+
+    rank, num_ranks = 0, _NUM_RANKS
+
+    def sums(self, values: list[float]) -> list[float]:
+        """Return what equal ranks sum to."""
+        return [value * self.num_ranks for value in values]
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return the value of each rank."""
+        return [value] * self.num_ranks
+
+    def from_main(self, value: Any) -> Any:
+        """Return the value of rank 0."""
+        return value
+
+    def meet(self, _what: str, *, speaks: bool) -> None:
+        """Meet no one."""
+
+
+def rank_of_four(work: Work) -> None:
+    """Shard over a fake process group: what a rank holds, and passes on real streams.
+
+    Collectives of a fake group move nothing, so that values are not looked at.
+    """
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    from pipeline.training.batches import loss_of, to_device
+    from pipeline.training.device import Workplace
+    from pipeline.training.phases import phases_of
+    from pipeline.training.spreading import build_and_spread
+
+    kind = open_tiny("qwen2_5_vl", work.shared)
+    distributed.init_process_group("fake", rank=0, world_size=_NUM_RANKS, store=FakeStore())
+    precision = "bf16" if work.has_gpu else "fp32"
+    for name, sharding in {
+        "plain": {},
+        "prefetch": {"forward_prefetch": 2},
+        "weights kept": {"reshard_after_forward": False},
+        "offload": {"cpu_offload": True},
+    }.items():
+        values = train_config(
+            kind, work, strategy="fsdp2", precision=precision, num_lanes=_NUM_RANKS,
+            sharding={"unit_min_params": 0, **sharding},
+        )  # fmt: skip
+        config = build_config(TrainConfig, values)
+        workplace = Workplace(
+            device=torch.device(work.device), precision=precision, num_compute_threads=2
+        )
+        made = build_and_spread(
+            config,
+            phases_of(config),
+            context=make_context("train", work.folder / name, num_ranks=_NUM_RANKS),
+            workplace=workplace,
+            ranks=FakeRanks(),  # type: ignore[arg-type]
+            data=kind.facts,
+        )
+        bare = made.spread.bare
+        weights = [each for each in bare.parameters() if isinstance(each, DTensor)]
+        local = sum(each.to_local().numel() for each in weights)
+        whole = sum(each.numel() for each in weights)
+        work.check(f"{name}: a rank has about a quarter", 0.2 < local / whole < 0.35, local / whole)
+        batch = kind.batch(bare, [[sample] for sample in kind.samples()])
+        with made.strategy.microbatch(made.spread.model, is_last=True):
+            with made.strategy.forward_context():
+                loss = loss_of(made.spread.model, to_device(batch, workplace, bare.layout))
+            loss.backward()
+        gradients = [each.grad is not None for each in bare.parameters() if each.requires_grad]
+        work.check(f"{name}: gradients are there", all(gradients), f"{sum(gradients)} of all")
+        made.strategy.close(made.spread)
+    distributed.destroy_process_group()

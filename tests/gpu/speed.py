@@ -1,0 +1,116 @@
+"""Tokens a second, MFU, idle share and peak memory of layers as those of Qwen2.5-VL-3B."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+import numpy as np
+
+from slurm_jobs.common.operator_table import trace_path
+from slurm_jobs.common.timings import DEVICE_PHASES
+from slurm_jobs.profiles.occupancy import occupancy
+from slurm_jobs.profiles.trace import read_trace
+from tests.gpu.models import open_tiny, train, train_config
+from tests.gpu.speed_data import prepare, speed_config
+from tests.gpu.work import NotPossibleError, Work
+
+_NUM_WARM = 3
+_PROFILED = (8, 10)
+MFU_GOAL = 0.5
+IDLE_GOAL = 0.03
+_ADDED_UP = 1.02
+"""Device phases may be rounded: marks have a resolution of half a microsecond."""
+
+
+def shuffled(work: Work) -> None:
+    """One sample a row, padded."""
+    _measure(work, batching={"kind": "shuffled"})
+
+
+def grouped(work: Work) -> None:
+    """One sample a row, equal lengths together."""
+    _measure(work, batching={"kind": "grouped"})
+
+
+def packed(work: Work) -> None:
+    """Several samples a row; the goals are for this one."""
+    figures = _measure(work, batching={"kind": "packed"})
+    if work.has_gpu and not work.is_short:
+        work.at_least("MFU", figures["mfu"], MFU_GOAL)
+        work.at_most("idle share of the device", figures["idle_share"], IDLE_GOAL)
+
+
+def packed_dense(work: Work) -> None:
+    """Packed rows with a mask instead of varlen attention."""
+    _measure(work, batching={"kind": "packed"}, attention="dense")
+
+
+def packed_compiled(work: Work) -> None:
+    """Packed rows, layers of the language model compiled."""
+    if not work.has_gpu:
+        _measure(work, batching={"kind": "packed"}, compile={"backend": "eager"})
+        return
+    _measure(work, batching={"kind": "packed"}, compile={})
+
+
+def device_times(work: Work) -> None:
+    """Check that the device times of a step's phases do not exceed those of the step."""
+    work.need_gpu("device times come from CUDA events")
+    kind = open_tiny("qwen2_5_vl", work.shared)
+    steps = train(work.folder, train_config(kind, work, num_steps=8, deterministic=False)).steps
+    whole = steps["device_step_s"]
+    parts = np.sum([steps[f"device_{name}"] for name in DEVICE_PHASES], axis=0)
+    known = np.isfinite(whole)
+    work.check("device times were read", bool(known[2:-1].all()), whole.tolist())
+    work.check("phases add up to no more than the step",
+               bool((parts[known] <= _ADDED_UP * whole[known]).all()))  # fmt: skip
+    work.note(median_device_step_ms=1e3 * float(np.nanmedian(whole)),
+              median_step_ms=1e3 * float(np.median(steps["step_s"])))  # fmt: skip
+
+
+def _measure(work: Work, **changes: Any) -> dict[str, float]:
+    """Train, and write down the figures of the steps after the first ones."""
+    data = prepare(work)
+    config = speed_config(data, work, **changes)
+    if work.has_gpu:
+        config["profile"] = {"steps": list(_PROFILED)}
+    found = train(work.folder / "run", _known(config))
+    steps = found.steps[_NUM_WARM:] if work.has_gpu else found.steps[1:]
+    plain = [step for step in steps if not _PROFILED[0] - 1 <= step["step"] <= _PROFILED[1]]
+    figures = {
+        "tokens_per_s": statistics.median(float(s["num_tokens"] / s["step_s"]) for s in plain),
+        "step_s": statistics.median(float(s["step_s"]) for s in plain),
+        "padding_share": _padding_share(steps),
+        "peak_gb": float(found.steps["memory_peak_bytes"].max()) / 1e9,
+        "data_wait_share": float(steps["data_wait_s"].sum() / steps["step_s"].sum()),
+    }
+    if work.has_gpu:
+        figures["mfu"] = statistics.median(float(s["mfu"]) for s in plain)
+        use = occupancy(read_trace(trace_path(found.context.timing_dir, 0)))
+        figures |= {
+            "idle_share": use.idle_s / use.wall_s,
+            "num_kernels_a_step": use.num_pieces / use.num_steps,
+        }
+    work.note(attention=found.result["attention"],
+              num_microbatches=int(steps["num_microbatches"].max()), **figures)  # fmt: skip
+    work.check("the losses are finite", bool(np.isfinite(found.steps["loss"]).all()))
+    return figures
+
+
+def _known(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the config, unless it has a key that this version lacks."""
+    from dataclasses import fields
+
+    from slurm_jobs.common.stage_config.train import TrainConfig
+
+    unknown = set(config) - {field.name for field in fields(TrainConfig)}
+    if unknown:
+        message = f"there is no {', '.join(unknown)} in the config"
+        raise NotPossibleError(message)
+    return config
+
+
+def _padding_share(steps: Any) -> float:
+    padding, real = float(steps["num_padding_tokens"].sum()), float(steps["num_tokens"].sum())
+    return padding / (padding + real)
