@@ -39,7 +39,9 @@ def _inflated(work: Work, kind: object) -> None:
     with torch.no_grad():
         model.get_input_embeddings().weight.mul_(3e5)
     model.save_pretrained(folder)
-    config = train_config(kind, work, precision="fp16", num_steps=4, scaler={"max_skips": 3})  # type: ignore[arg-type]
+    config = train_config(
+        kind, work, precision="fp16", num_steps=4, strategy="fsdp2", scaler={"max_skips": 3}
+    )  # type: ignore[arg-type]
     config["model"] = {"type": "hugging_face", "path": str(folder)}
     try:
         found = train(work.folder / "inflated", config)
