@@ -9,6 +9,7 @@ are only read, stay on the host, and what is computed with is copied to the devi
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,6 +22,7 @@ from transformers.vision_utils import (
 )
 
 from pipeline.models.layouts.model import VisionInputs
+from pipeline.models.segments import PictureSegments, picture_segments
 
 FollowFromGrids = Callable[[torch.Tensor, Any], Mapping[str, torch.Tensor]]
 """From int64 [num_images, 3] on the host and a vision tower to its arguments, on the host."""
@@ -68,19 +70,25 @@ def plain_arguments(vision: VisionInputs, device: torch.device) -> dict[str, tor
 
 
 def tower_arguments(
-    vision: VisionInputs, follow: FollowFromGrids | None, tower: Any
-) -> dict[str, torch.Tensor]:
-    """Of `get_image_features`: sizes on the host, and all that follows from them; no SYNC."""
+    vision: VisionInputs, follow: FollowFromGrids | None, tower: Any, *, uses_varlen: bool = False
+) -> dict[str, Any]:
+    """Of `get_image_features`: sizes on the host, and all that follows from them; no SYNC.
+
+    `uses_varlen`: whether the kernel of attention takes the borders of pictures.
+    """
     found = plain_arguments(vision, torch.device("cpu"))
     if follow is None:
         return found
-    device = found["pixel_values"].device
-    followed = {
-        # Lengths are read, by `tolist`, and nothing is computed with them.
-        name: value if name.startswith("cu_") else _queue_copy(value, device)
-        for name, value in follow(found["image_grid_thw"], tower).items()
+    move = functools.partial(_queue_copy, device=found["pixel_values"].device)
+    followed = follow(found["image_grid_thw"], tower)
+    # Lengths are read, by `tolist`, and nothing is computed with them.
+    borders = {name: value for name, value in followed.items() if name.startswith("cu_")}
+    segments: dict[int, PictureSegments] = {
+        len(bounds): picture_segments(bounds, move, uses_varlen=uses_varlen)
+        for bounds in borders.values()
     }
-    return found | followed
+    copied = {name: move(value) for name, value in followed.items() if name not in borders}
+    return {**found, **borders, **copied, "segments": segments}
 
 
 def _queue_copy(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -1,10 +1,10 @@
 """Image-text-to-text models of transformers, behind the interface that training asks for.
 
 Two ways of calling these models are wrong without an error, and are kept in this one place.
-Packed rows need positions that begin anew, no mask and no cache: with any of the three otherwise,
-samples of a row see each other. And a batch without an image must run the vision tower all the
-same, because other ranks do. A third is only slow: what the host would read back of the device is
-worked out before (`pipeline.models.grids`).
+Packed rows need a mask, or the borders of samples (`pipeline.models.segments`); without either,
+positions that begin again and no cache: otherwise samples of a row see each other. And a batch
+without an image must run the vision tower all the same, because other ranks do. A third is only
+slow: what the host would read back of the device is worked out before (`pipeline.models.grids`).
 """
 
 from __future__ import annotations
@@ -36,6 +36,11 @@ from pipeline.models.interface import (
 from pipeline.models.layouts import ImageLayout
 from pipeline.models.layouts.model import VisionInputs
 from pipeline.models.positions import max_positions
+from pipeline.models.segments import (
+    Packing,
+    attend_pictures_by_segment,
+    attention_arguments,
+)
 from pipeline.models.tied import without_tied
 from slurm_jobs.common.files import dump_json
 
@@ -55,13 +60,19 @@ class HuggingFaceVLM(VisionLanguageModel):
         self.facts = facts
         self.why_vision_not_compiled = family.why_vision_not_compiled
         self.layout: ImageLayout = family.make_layout(hf.config, facts)
+        if family.follow_from_grids is not None and self.attention_name == "sdpa":
+            attend_pictures_by_segment(self.vision_tower)
         unused = {id(parameter) for parameter in _unused_parameters(hf, family)}
         self._unused = frozenset(n for n, p in self.named_parameters() if id(p) in unused)
         for name, parameter in self.named_parameters():
             parameter.requires_grad_(name not in self._unused)
 
     def hidden_states(
-        self, input_ids: torch.Tensor, vision: VisionInputs, position_ids: torch.Tensor | None
+        self,
+        input_ids: torch.Tensor,
+        vision: VisionInputs,
+        position_ids: torch.Tensor | None,
+        packing: Packing | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """As `VisionLanguageModel`."""
         unused = torch.zeros((), device=input_ids.device)
@@ -76,10 +87,18 @@ class HuggingFaceVLM(VisionLanguageModel):
             text = embed(input_ids)
             # What enters the layers has a gradient where pictures do: see `VisionLanguageModel`.
             inputs = {"inputs_embeds": text + unused.to(text.dtype)}
-        # SYNC: transformers asks the device whether rows are packed, and how many tokens are of
-        # images, there and in the backward pass. tests/pipeline/models/test_grids.py counts it.
+        apart = attention_arguments(
+            packing,
+            self.hf.config.get_text_config(),
+            input_ids,
+            uses_varlen=self.uses_varlen,
+        )
+        # SYNC: transformers asks the device how many tokens are of images, there and in the
+        # backward pass; and without `packing`, or for a language model that is not known to take
+        # masks, whether rows are packed.
+        # tests/pipeline/models/test_grids.py counts it.
         hidden = self.hf.model(
-            **inputs, position_ids=position_ids, attention_mask=None, use_cache=False
+            **inputs, **apart, position_ids=position_ids, use_cache=False
         ).last_hidden_state
         return hidden, unused
 
@@ -88,7 +107,12 @@ class HuggingFaceVLM(VisionLanguageModel):
 
         SYNC: SmolVLM and Idefics3 ask the device which tiles are filled up; the others nothing.
         """
-        call = tower_arguments(vision, self.family.follow_from_grids, self.vision_tower)
+        call = tower_arguments(
+            vision,
+            self.family.follow_from_grids,
+            self.vision_tower,
+            uses_varlen=self.uses_varlen,
+        )
         return self.hf.model.get_image_features(**call, return_dict=True)
 
     def output_head(self) -> nn.Module:

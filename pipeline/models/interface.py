@@ -16,6 +16,7 @@ from pipeline.data.learned import ClassPlaces
 from pipeline.models.layouts import ImageLayout, StoredImages
 from pipeline.models.layouts.model import VisionInputs
 from pipeline.models.loss import summed_cross_entropy
+from pipeline.models.segments import Packing
 
 HEADS_PREFIX = "heads."
 """Of the names of parameters that tell classes."""
@@ -48,6 +49,9 @@ class VisionLanguageModel(nn.Module, abc.ABC):
     """Chained targets of a sample."""
     why_vision_not_compiled: str = ""
     """Why layers of the vision tower cannot be compiled; empty where they can."""
+    uses_varlen: bool = False
+    """Whether attention takes the borders of packed samples, and of pictures of sizes of their own,
+    instead of a dense mask and one call for each size."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,6 +79,7 @@ class VisionLanguageModel(nn.Module, abc.ABC):
         targets: torch.Tensor,
         vision: VisionInputs,
         position_ids: torch.Tensor | None = None,
+        packing: Packing | None = None,
         levels: torch.Tensor | None = None,
         classes: Mapping[int, ClassPlaces] | None = None,
     ) -> torch.Tensor:
@@ -90,7 +95,9 @@ class VisionLanguageModel(nn.Module, abc.ABC):
             targets: int64 [num_supervised]: those tokens.
             vision: What `layout.arrange` made of the batch's images; empty without any.
             position_ids: int64 [num_rows, length], or as `layout.needs` makes them. They begin anew
-                in each sample, which keeps attention within it. None: tokens are counted.
+                in each sample. None: tokens are counted.
+            packing: Where samples begin, which keeps attention within them. None: transformers
+                takes the borders from positions, and makes a mask from them.
             levels: int64 [num_supervised]: of each token; None if there is one level.
             classes: By level that is told by class, where its answers begin and which they are.
 
@@ -98,7 +105,7 @@ class VisionLanguageModel(nn.Module, abc.ABC):
             float32 [num_levels]. In training every parameter that can have a gradient has one, so
             that all ranks enter the same collectives whatever their batches hold.
         """
-        hidden, unused = self.hidden_states(input_ids, vision, position_ids)
+        hidden, unused = self.hidden_states(input_ids, vision, position_ids, packing)
         hidden = hidden.flatten(0, 1)
         losses = unused + summed_cross_entropy(
             self.output_head(), hidden[supervised], targets, levels, self.num_levels
@@ -119,7 +126,11 @@ class VisionLanguageModel(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def hidden_states(
-        self, input_ids: torch.Tensor, vision: VisionInputs, position_ids: torch.Tensor | None
+        self,
+        input_ids: torch.Tensor,
+        vision: VisionInputs,
+        position_ids: torch.Tensor | None,
+        packing: Packing | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The language model's last hidden states, and a zero that depends on what was not used.
 
@@ -132,6 +143,7 @@ class VisionLanguageModel(nn.Module, abc.ABC):
             input_ids: As for `forward`.
             vision: As for `forward`.
             position_ids: As for `forward`.
+            packing: As for `forward`.
 
         Returns:
             Float [num_rows, length, hidden_size], and a scalar.

@@ -12,17 +12,17 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 
-_NAME = "sdpa"
+from pipeline.models.segments import attend_rows_by
+
 _UNSHARED = nn.Identity()
 """Stands for a module whose heads share nothing."""
 
 
 def repeat_shared_keys(*, on: bool) -> None:
     """Have attention without a mask repeat them, in all of this process; off: as transformers."""
-    AttentionInterface.register(_NAME, _attend if on else sdpa_attention_forward)
+    attend_rows_by(_attend if on else sdpa_attention_forward)
 
 
 def _attend(

@@ -37,6 +37,7 @@ from pipeline.models.layouts import ImageLayout, StackedImages
 from pipeline.models.layouts.model import VisionInputs
 from pipeline.models.pixels import PixelScale
 from pipeline.models.positions import max_positions
+from pipeline.models.segments import Packing, attention_arguments
 from pipeline.models.tied import without_tied
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.files import write_json_atomic
@@ -164,17 +165,21 @@ class SmallVLM(VisionLanguageModel):
         return projected
 
     def hidden_states(
-        self, input_ids: torch.Tensor, vision: VisionInputs, position_ids: torch.Tensor | None
+        self,
+        input_ids: torch.Tensor,
+        vision: VisionInputs,
+        position_ids: torch.Tensor | None,
+        packing: Packing | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """As `VisionLanguageModel`."""
         embeds, unused = self.embed(input_ids, vision)
-        # SYNC: transformers asks the device whether rows are packed; and the backward pass of
-        # `embed`, how many tokens are of images.
+        # SYNC: the backward pass of `embed` asks the device how many tokens are of images; and
+        # without `packing` transformers asks whether rows are packed.
         hidden = self.language.model(
             inputs_embeds=embeds,
-            # transformers sees packed rows only without a mask and without a cache; with either,
-            # samples would see each other, and nothing would say so.
-            attention_mask=None,
+            **attention_arguments(
+                packing, self.language.config, input_ids, uses_varlen=self.uses_varlen
+            ),
             position_ids=position_ids,
             use_cache=False,
         ).last_hidden_state

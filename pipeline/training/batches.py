@@ -15,6 +15,7 @@ from pipeline.data.work_counts import count_work
 from pipeline.models import StoredImages, VisionLanguageModel
 from pipeline.models.layouts import ImageLayout
 from pipeline.models.layouts.model import VisionInputs
+from pipeline.models.segments import Packing
 from pipeline.models.work import read_work
 from pipeline.timing import StepCounts
 from pipeline.timing.flops import ModelWork, WorkCounts, model_flops
@@ -86,6 +87,7 @@ class ModelInputs:
     """Empty without an image."""
     position_ids: torch.Tensor | None
     """None where the tokens of one sample a row are simply counted."""
+    packing: Packing
     levels: torch.Tensor | None
     """int64 [num_supervised]; None without levels."""
     classes: Mapping[int, ClassPlaces]
@@ -105,6 +107,10 @@ class Copied:
     images: StoredImages | None
     """Their pixels are on the device, sizes on the host."""
     position_ids: torch.Tensor | None
+    bounds: torch.Tensor | None
+    """int32 [num_segments + 1]; None where no row has several samples."""
+    longest: int
+    """Tokens of the longest segment."""
     levels: torch.Tensor | None
     classes: Mapping[int, ClassPlaces]
 
@@ -133,6 +139,8 @@ def copy_batch(batch: Batch, device: torch.device) -> Copied:
         targets=move(learned.targets),
         images=images,
         position_ids=None if counts_on else move(batch.position_ids),
+        bounds=move(batch.segment_bounds) if batch.is_packed else None,
+        longest=int(batch.segment_bounds.diff().max()),
         levels=None if learned.levels is None else move(learned.levels),
         classes={
             level: (move(places), move(classes))
@@ -150,6 +158,7 @@ def arrange(copied: Copied, workplace: Workplace, layout: ImageLayout) -> ModelI
         targets=copied.targets,
         vision={} if images is None else layout.arrange(images, workplace.dtype),
         position_ids=copied.position_ids,
+        packing=Packing(bounds=copied.bounds, longest=copied.longest, dtype=workplace.dtype),
         levels=copied.levels,
         classes=copied.classes,
     )
@@ -171,6 +180,7 @@ def losses_of(model: nn.Module, inputs: ModelInputs) -> torch.Tensor:
         targets=inputs.targets,
         vision=inputs.vision,
         position_ids=inputs.position_ids,
+        packing=inputs.packing,
         levels=inputs.levels,
         classes=inputs.classes,
     )

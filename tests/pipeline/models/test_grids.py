@@ -12,11 +12,13 @@ import torch
 from torch.distributed.utils import _to_kwargs
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
+from transformers import AutoModelForImageTextToText
 
 from pipeline.models import build_model, recompute
 from pipeline.models.grids import plain_arguments, tower_arguments
 from pipeline.models.hugging_face import HuggingFaceVLM, features_of
 from pipeline.models.layouts.model import VisionInputs
+from pipeline.models.segments import Packing
 from pipeline.training.batches import ModelInputs, loss_of, to_device
 from pipeline.training.device import Workplace
 from tests.pipeline.models.conftest import Kind
@@ -29,8 +31,6 @@ names_functions = pytest.mark.skipif(
 QWEN = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 PLACE = Workplace(device=DEVICE, precision="fp32", num_compute_threads=1)
 
-PACKED = 1
-"""Whether rows are packed: `find_packed_sequence_indices`, for the mask. In every family."""
 MERGED = 3
 """Pictures among the text. Their tokens are counted, once to compare and once for a message that
 is not given; and `masked_scatter` must know in its backward pass how many there are."""
@@ -40,16 +40,17 @@ knows: twice on the way, three times on the way back."""
 TILES = 3
 """Which tiles are filled up, and whether patches have a mask; asked for the smallest image, too."""
 READS = {
-    "llava": (PACKED + MERGED, PACKED),
-    "llava_siglip": (PACKED + MERGED, PACKED),
-    "llava_next": (PACKED + MERGED, PACKED),
-    "idefics3": (PACKED + MERGED - 1 + TILES, PACKED + TILES),  # its message is always the same
-    "smolvlm": (PACKED + MERGED + TILES, PACKED + TILES),
-    "qwen2_vl": (PACKED + MERGED, PACKED),
-    "qwen2_5_vl": (PACKED + MERGED, PACKED),
-    "qwen3_vl": (PACKED + MERGED + 2 * DEEPSTACK, PACKED),  # two of the tiny model's layers
+    "llava": (MERGED, 0),
+    "llava_siglip": (MERGED, 0),
+    "llava_next": (MERGED, 0),
+    "idefics3": (MERGED - 1 + TILES, TILES),  # its message is always the same
+    "smolvlm": (MERGED + TILES, TILES),
+    "qwen2_vl": (MERGED, 0),
+    "qwen2_5_vl": (MERGED, 0),
+    "qwen3_vl": (MERGED + 2 * DEEPSTACK, 0),  # two of the tiny model's layers
 }
-"""Of packed rows with pictures and without."""
+"""Of rows with pictures, packed or not, and without. transformers asks about packing in no family:
+it gets the mask, or the borders of samples."""
 
 
 @pytest.fixture
@@ -68,16 +69,22 @@ def recomputed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Kind], HuggingFaceV
     return make
 
 
-def inputs_of(kind: Kind, model: HuggingFaceVLM, *, pictures: bool) -> ModelInputs:
-    """Two samples a row; the one without a picture is the third."""
+def inputs_of(
+    kind: Kind, model: HuggingFaceVLM, *, pictures: bool, packed: bool = True
+) -> ModelInputs:
+    """Two samples a row, or one; the one without a picture is the third."""
     samples = kind.samples()
     rows = [samples[:2], samples[2:]] if pictures else [[samples[2], samples[2]]]
+    if not packed:
+        rows = [[sample] for row in rows for sample in row]
     return to_device(kind.batch(model, rows), PLACE, model.layout)
 
 
 def on_device(model: HuggingFaceVLM, inputs: ModelInputs) -> Iterator[torch.Tensor]:
     given = [getattr(inputs, field.name) for field in dataclasses.fields(inputs)]
     yield from (v for v in tree_leaves([dict(inputs.vision), given]) if torch.is_tensor(v))
+    if inputs.packing.bounds is not None:
+        yield inputs.packing.bounds
     yield from model.parameters()
     yield from model.buffers()
 
@@ -92,8 +99,13 @@ def reads_of(model: HuggingFaceVLM, inputs: ModelInputs) -> HostReads:
 @names_functions
 def test_host_reads_so_many_values_of_the_device_in_a_pass(kind: Kind, recomputed) -> None:
     model = recomputed(kind)
-    for number, pictures in zip(READS[kind.name], (True, False), strict=True):
-        reads = reads_of(model, inputs_of(kind, model, pictures=pictures))
+    with_pictures, without = READS[kind.name]
+    for number, how in (
+        (with_pictures, {"pictures": True}),
+        (with_pictures, {"pictures": True, "packed": False}),
+        (without, {"pictures": False}),
+    ):
+        reads = reads_of(model, inputs_of(kind, model, **how))
         assert reads.number == number, reads.by_place
         # What stays on the host never meets what is on the device.
         assert not reads.mixed
@@ -101,20 +113,26 @@ def test_host_reads_so_many_values_of_the_device_in_a_pass(kind: Kind, recompute
 
 @names_functions
 @pytest.mark.parametrize("num_pictures", [0, 2])
-def test_host_reads_one_or_two_values_of_the_device_for_the_small_model(num_pictures: int) -> None:
+def test_host_reads_at_most_one_value_of_the_device_for_the_small_model(num_pictures: int) -> None:
     model = build_model(CONFIG, make_facts(), seed=0).train()
     ids = torch.full((2, 12), 5)
     ids[:, : 2 * num_pictures] = IMAGE
     places = torch.arange(6).repeat(2).expand(2, -1).contiguous()
     images = make_images(num_pictures) if num_pictures else {}
-    given = [ids, places, *images.values(), *model.parameters(), *model.buffers()]
+    bounds = torch.arange(0, 25, 6, dtype=torch.int32)
+    given = [ids, places, bounds, *images.values(), *model.parameters(), *model.buffers()]
     with HostReads(given) as reads:
         targets = ids[0, :3]
         losses = model(
-            input_ids=ids, supervised=targets, targets=targets, vision=images, position_ids=places
+            input_ids=ids,
+            supervised=targets,
+            targets=targets,
+            vision=images,
+            position_ids=places,
+            packing=Packing(bounds=bounds, longest=6, dtype=torch.float32),
         )
         reads.backward(losses.sum())
-    assert reads.number == PACKED + bool(num_pictures), reads.by_place
+    assert reads.number == bool(num_pictures), reads.by_place
     assert not reads.mixed
 
 
@@ -128,12 +146,12 @@ def test_each_vision_layer_would_read_lengths_if_sizes_were_on_the_device(
     model = recomputed(kind)
     monkeypatch.setattr(
         "pipeline.models.hugging_face.tower_arguments",
-        lambda vision, _follow, _tower: plain_arguments(vision, DEVICE),
+        lambda vision, _follow, _tower, **_how: plain_arguments(vision, DEVICE),
     )
     reads = reads_of(model, inputs_of(kind, model, pictures=True))
-    in_layers = sum(n for place, n in reads.by_place.items() if "Attention.forward" in place)
-    # For queries, keys and values, in both passes.
-    assert in_layers == 2 * 3 * model.sizes()[0].num_layers
+    in_layers = sum(n for place, n in reads.by_place.items() if "_attend_pictures" in place)
+    # In both passes.
+    assert in_layers == 2 * model.sizes()[0].num_layers
     assert reads.number > READS[name][0] + in_layers
 
 
@@ -147,12 +165,14 @@ def model_and_pictures(kind: Kind) -> tuple[HuggingFaceVLM, VisionInputs]:
 def test_features_are_the_same_bits_as_when_transformers_works_it_out(
     make_kind: Callable[[str], Kind], name: str
 ) -> None:
-    model, vision = model_and_pictures(make_kind(name))
+    kind = make_kind(name)
+    model, vision = model_and_pictures(kind)
     plain = plain_arguments(vision, torch.device("cpu"))
     told = tower_arguments(vision, model.family.follow_from_grids, model.vision_tower)
     assert told.keys() > plain.keys()
     ours = features_of(model.image_features(vision))
-    theirs = features_of(model.hf.model.get_image_features(**plain, return_dict=True))
+    original = AutoModelForImageTextToText.from_pretrained(kind.model_dir)
+    theirs = features_of(original.model.get_image_features(**plain, return_dict=True))
     for found, expected in zip(ours, theirs, strict=True):
         assert torch.equal(found, expected)
 

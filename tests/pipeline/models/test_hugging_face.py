@@ -85,9 +85,13 @@ def test_packed_and_unpacked_losses_and_gradients_agree(kind: Kind) -> None:
 def leaks() -> dict[str, Callable[[dict[str, Any], torch.Tensor], dict[str, Any]]]:
     """Ways to call a model with packed rows after which samples see each other."""
     return {
-        "default cache": lambda call, _ids: call | {"use_cache": True},
         "a mask of ones": lambda call, ids: call | {"attention_mask": torch.ones_like(ids)},
-        "no positions": lambda call, _ids: call | {"position_ids": None},
+        "no mask, default cache": lambda call, _ids: (
+            call | {"attention_mask": None, "use_cache": True}
+        ),
+        "no mask, no positions": lambda call, _ids: (
+            call | {"attention_mask": None, "position_ids": None}
+        ),
     }
 
 

@@ -1,0 +1,459 @@
+"""Attention within segments: samples that share a row, and pictures of sizes of their own.
+
+Rows of several samples are attended in one of two ways. `dense`: one additive mask keeps the
+samples apart, made once per microbatch in the precision of computing, so that no layer converts it
+again. `varlen`: a kernel takes the borders of the samples and computes nothing across them
+(`torch.nn.attention.varlen`, for GPUs of compute capability 8.0 and later). On a CPU the same call
+computes the formula of attention segment by segment: a reference for tests, not for speed.
+
+Pictures of Qwen's vision towers, and the windows in which Qwen2.5-VL cuts them, are segments, too.
+transformers loops over them, one call each; here segments of equal length are one call.
+
+transformers dispatches attention by a name in the config. `sdpa` is registered anew, for calls that
+bring the borders of samples, and `_PICTURES` for vision towers: these hand over the borders of
+pictures only where the name contains `flash`.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+_ROWS = "sdpa"
+_PICTURES = "flash_by_picture"
+_MULTIPLE = 8
+"""Kernels want sizes of heads, and rows of masks, to be a multiple of this."""
+
+AttendRows = Callable[..., tuple[torch.Tensor, Any]]
+"""As `sdpa_attention_forward` of transformers."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Packing:
+    """Where samples begin and end in the rows of a batch."""
+
+    bounds: torch.Tensor | None
+    """int32 [num_segments + 1] on the device: borders in the rows one after the other, from 0 to
+    all places. The padding of a row is a segment. None: no row has several samples."""
+    longest: int
+    """Tokens of the longest segment."""
+    dtype: torch.dtype
+    """Of computing, and of masks."""
+
+
+def dense_mask(
+    bounds: torch.Tensor, dtype: torch.dtype, num_rows: int, length: int, window: int | None = None
+) -> torch.Tensor:
+    """Return what is added to scores: [num_rows, 1, length, length], 0 or minus infinity.
+
+    Args:
+        bounds: As `Packing` has them.
+        dtype: Of computing.
+        num_rows: Rows of the batch.
+        length: Tokens of each.
+        window: How many tokens a token sees, itself included; None: all before it.
+    """
+    device = bounds.device
+    places = torch.arange(num_rows * length, device=device, dtype=bounds.dtype)
+    numbers = torch.searchsorted(bounds, places, right=True).view(num_rows, 1, length)
+    within = torch.arange(length, device=device)
+    distance = within[:, None] - within[None, :]
+    hidden = (numbers[..., :, None] != numbers[..., None, :]) | (distance < 0)
+    if window is not None:
+        hidden |= distance >= window
+    # Rows of another alignment would be copied in each layer, for its backward pass too.
+    width = -(-length // _MULTIPLE) * _MULTIPLE
+    padded = torch.zeros(num_rows, 1, length, width, device=device, dtype=dtype)
+    return padded[..., :length].masked_fill_(hidden, -torch.inf)
+
+
+def attention_arguments(
+    packing: Packing | None, text_config: Any, input_ids: torch.Tensor, *, uses_varlen: bool
+) -> dict[str, Any]:
+    """Return the arguments of a language model of transformers that keep packed samples apart.
+
+    A mask of four dimensions is taken as it is: transformers asks the device nothing, and makes
+    none of its own.
+
+    Args:
+        packing: None: not known, and transformers makes a mask of positions that begin again.
+        text_config: Of the language model.
+        input_ids: [num_rows, length].
+        uses_varlen: Whether the kernel takes the borders.
+    """
+    if packing is None or not takes_masks(text_config):
+        return {"attention_mask": None}
+    windows = _windows(text_config)
+    if packing.bounds is None:
+        is_plain = set(windows.values()) == {None} and text_config._attn_implementation == _ROWS  # noqa: SLF001 - no public name
+        return {"attention_mask": _no_mask(input_ids) if is_plain else None}
+    if uses_varlen:
+        return {
+            "attention_mask": _no_mask(input_ids),
+            "cu_seq_lens_q": packing.bounds,
+            "max_length_q": packing.longest,
+        }
+    masks = {
+        kind: dense_mask(packing.bounds, packing.dtype, *input_ids.shape, window=window)
+        for kind, window in windows.items()
+    }
+    return {"attention_mask": masks if len(masks) > 1 else next(iter(masks.values()))}
+
+
+def _no_mask(input_ids: torch.Tensor) -> torch.Tensor:
+    """Stand for no mask; it broadcasts to no scores, so that other attention than ours fails."""
+    return torch.empty((0,) * 4, device=input_ids.device, dtype=torch.bool)
+
+
+def _windows(text_config: Any) -> dict[str, int | None]:
+    """Return by kind of layer how many tokens a token sees; None: all before it."""
+    window = getattr(text_config, "sliding_window", None)
+    kinds = set(getattr(text_config, "layer_types", None) or ())
+    if "sliding_attention" in kinds:
+        return {"full_attention": None, "sliding_attention": window}
+    in_all = text_config.model_type in _WINDOW_IN_ALL_LAYERS
+    return {"full_attention": window if in_all else None}
+
+
+_WINDOW_IN_ALL_LAYERS = ("mistral",)
+_TAKE_MASKS = (
+    *("llama", "mistral", "qwen2", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"),
+    *("qwen3",),
+)
+
+
+def takes_masks(text_config: Any) -> bool:
+    """Check whether a language model is known to take masks and borders that are made here.
+
+    Others get none, and transformers makes the mask from positions that begin anew.
+    """
+    return text_config.model_type in _TAKE_MASKS
+
+
+def attend_rows_by(attend_rows: AttendRows) -> None:
+    """Have `sdpa` call this for rows whose borders are not given, in all of this process."""
+
+    def attend(
+        module: nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        *,
+        cu_seq_lens_q: torch.Tensor | None = None,
+        max_length_q: int = 0,
+        scaling: float | None = None,
+        sliding_window: int | None = None,
+        **options: Any,
+    ) -> tuple[torch.Tensor, Any]:
+        if cu_seq_lens_q is None:
+            is_none = attention_mask is not None and not attention_mask.shape[-1]
+            mask = None if is_none else attention_mask
+            return attend_rows(module, query, key, value, mask, scaling=scaling, **options)
+        if options.get("dropout"):
+            message = "varlen attention has no dropout: set `attention: dense`"
+            raise ValueError(message)
+        # [rows, heads, length, size] to [tokens, heads, size].
+        q, k, v = (each.transpose(1, 2).flatten(0, 1) for each in (query, key, value))
+        window = (-1 if sliding_window is None else sliding_window - 1, 0)
+        found = _by_borders(
+            q, k, v, bounds=cu_seq_lens_q, longest=max_length_q, scale=scaling, window=window
+        )
+        return found.view(query.shape[0], query.shape[2], *found.shape[1:]), None
+
+    AttentionInterface.register(_ROWS, attend)
+
+
+attend_rows_by(sdpa_attention_forward)
+
+
+# Pictures of sizes of their own
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PictureSegments:
+    """Segments of the patches of a batch, as the attention of a vision tower takes them."""
+
+    runs: tuple[tuple[int, int], ...]
+    """Number of segments and their length, for each length; in the order of `order`."""
+    order: torch.Tensor | None
+    """int64 [num_patches] on the device: patches by the length of their segment; None: as they
+    are."""
+    inverse: torch.Tensor | None
+    """int64 [num_patches] on the device: where each patch is in `order`."""
+    bounds: torch.Tensor | None
+    """int32 [num_segments + 1] on the device, for the kernel that takes borders; None: segments of
+    equal length are one call."""
+
+    @property
+    def longest(self) -> int:
+        """Patches of the longest segment."""
+        return max(length for _, length in self.runs)
+
+
+def picture_segments(
+    bounds: torch.Tensor, move: Callable[[torch.Tensor], torch.Tensor], *, uses_varlen: bool
+) -> PictureSegments:
+    """Return how segments are attended.
+
+    Args:
+        bounds: int32 [num_segments + 1], on the host.
+        move: Copies a tensor to the device.
+        uses_varlen: Whether the kernel takes the borders.
+    """
+    lengths = np.diff(bounds.numpy())
+    distinct, firsts, counts = np.unique(lengths, return_index=True, return_counts=True)
+    order = inverse = None
+    if np.count_nonzero(np.diff(lengths)) < len(distinct):  # equal lengths follow each other
+        by_place = np.argsort(firsts)
+        distinct, counts = distinct[by_place], counts[by_place]
+    elif not uses_varlen:
+        order = np.argsort(np.repeat(lengths, lengths), kind="stable")
+        inverse = np.empty_like(order)
+        inverse[order] = np.arange(len(order))
+    return PictureSegments(
+        runs=tuple(zip(counts.tolist(), distinct.tolist(), strict=True)),
+        order=None if order is None else move(torch.from_numpy(order)),
+        inverse=None if inverse is None else move(torch.from_numpy(inverse)),
+        bounds=move(bounds.to(torch.int32)) if uses_varlen else None,
+    )
+
+
+class _Reorder(torch.autograd.Function):
+    """Take rows in another order; the backward pass takes them back, and adds nothing up."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, rows: torch.Tensor, order: torch.Tensor, inverse: torch.Tensor
+    ) -> torch.Tensor:
+        ctx.save_for_backward(inverse)
+        return rows.index_select(0, order)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        (inverse,) = ctx.saved_tensors
+        return gradients[0].index_select(0, inverse), None, None
+
+
+def attend_pictures_by_segment(tower: nn.Module) -> None:
+    """Have the layers of a vision tower of Qwen attend all segments of one length at once."""
+    for module in tower.modules():
+        config = getattr(module, "config", None)
+        if config is not None and hasattr(module, "qkv"):
+            # Of this module alone: the tower's own config is saved, and models are built of it.
+            module.config = copy.copy(config)
+            module.config._attn_implementation_internal = _PICTURES  # noqa: SLF001 - the setter checks nothing, and has no public name
+
+
+def _attend_pictures(
+    _module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    _mask: torch.Tensor | None = None,
+    *,
+    cu_seq_lens_q: torch.Tensor,
+    scaling: float,
+    segments: Mapping[int, PictureSegments] | None = None,
+    **_options: Any,
+) -> tuple[torch.Tensor, None]:
+    """[1, heads, num_patches, size] to [1, num_patches, heads, size].
+
+    `segments` are by the number of borders: windows are parts of pictures, so that two divisions of
+    the same patches with as many borders are the same.
+    """
+    if segments is None:  # generation, which transformers does alone
+        bounds = cu_seq_lens_q.cpu()
+        here = picture_segments(bounds, lambda t: t.to(query.device), uses_varlen=False)
+    else:
+        here = segments[len(cu_seq_lens_q)]
+    q, k, v = (each[0].transpose(0, 1) for each in (query, key, value))
+    if here.bounds is not None:
+        borders = {"bounds": here.bounds, "longest": here.longest}
+        return _by_borders(q, k, v, **borders, scale=scaling, window=(-1, -1))[None], None
+    if here.order is not None:
+        q, k, v = (_Reorder.apply(each, here.order, here.inverse) for each in (q, k, v))
+    found, start = [], 0
+    for number, length in here.runs:
+        end = start + number * length
+        parts = (
+            each[start:end].unflatten(0, (number, length)).transpose(1, 2) for each in (q, k, v)
+        )
+        attended = functional.scaled_dot_product_attention(*parts, scale=scaling)
+        found.append(attended.transpose(1, 2).flatten(0, 1))
+        start = end
+    joined = found[0] if len(found) == 1 else torch.cat(found)
+    if here.order is not None:
+        joined = _Reorder.apply(joined, here.inverse, here.order)
+    return joined[None], None
+
+
+AttentionInterface.register(_PICTURES, _attend_pictures)
+
+
+# The kernel, and its reference
+
+
+def why_no_varlen() -> str:
+    """Return why this PyTorch has no attention that takes borders; empty if it has."""
+    try:
+        from torch.nn.attention import varlen  # noqa: F401 - torch before 2.10 has none
+    except ImportError:
+        return f"torch {torch.__version__} has no torch.nn.attention.varlen (2.11 has)"
+    return ""
+
+
+@functools.cache
+def _kernel() -> tuple[Callable[..., torch.Tensor], bool]:
+    """Return it, and whether it must be told that heads share keys."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    return varlen_attn, "enable_gqa" in inspect.signature(varlen_attn).parameters
+
+
+def _by_borders(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    bounds: torch.Tensor,
+    longest: int,
+    scale: float | None,
+    window: tuple[int, int],
+) -> torch.Tensor:
+    """Attend within segments: [tokens, heads, size], keys and values of fewer heads.
+
+    `window`: how many tokens before and after itself a token sees, -1 for all of its segment.
+    """
+    dtype, size = value.dtype, query.shape[-1]
+    scale = size**-0.5 if scale is None else scale
+    # Rotated queries and keys are fp32 where autocast leaves the residual so.
+    query, key = query.to(dtype), key.to(dtype)
+    if not query.is_cuda:
+        return reference_attention(query, key, value, bounds, scale, *window)
+    attend, wants_sharing = _kernel()
+    options = {"enable_gqa": query.shape[1] != key.shape[1]} if wants_sharing else {}
+    if size % _MULTIPLE:  # zeros change no score, and give zeros
+        missing = (0, -size % _MULTIPLE)
+        query, key, value = (functional.pad(each, missing) for each in (query, key, value))
+    found = attend(
+        *(query, key, value, bounds, bounds, longest, longest),
+        scale=scale,
+        window_size=window,
+        **options,
+    )
+    return found[..., :size]
+
+
+def _segments(
+    bounds: torch.Tensor, length: int, before: int, after: int
+) -> Iterator[tuple[slice, torch.Tensor]]:
+    """Yield each segment with the bool mask of its scores, True where a token is seen."""
+    assert int(bounds[-1]) == length
+    for start, end in pairwise(bounds.tolist()):
+        within = torch.arange(end - start)
+        distance = within[:, None] - within[None, :]
+        seen = torch.ones_like(distance, dtype=torch.bool)
+        if before >= 0:
+            seen &= distance <= before
+        if after >= 0:
+            seen &= distance >= -after
+        yield slice(start, end), seen
+
+
+def _weights(q: torch.Tensor, k: torch.Tensor, seen: torch.Tensor, scale: float) -> torch.Tensor:
+    """[heads, tokens, tokens], of [heads, tokens, size]."""
+    return (scale * q @ k.mT).masked_fill(~seen, -torch.inf).softmax(-1)
+
+
+def _by_head(tensor: torch.Tensor, num_heads: int) -> torch.Tensor:
+    """fp32 [num_heads, tokens, size], of [tokens, heads, size] that several share."""
+    shared = tensor.transpose(0, 1).to(torch.promote_types(tensor.dtype, torch.float32))
+    return shared.repeat_interleave(num_heads // len(shared), 0)
+
+
+@torch.library.custom_op("slurm_jobs::reference_attention", mutates_args=())
+def reference_attention(  # noqa: PLR0917 - as the kernel
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    bounds: torch.Tensor,
+    scale: float,
+    before: int,
+    after: int,
+) -> torch.Tensor:
+    """Compute the formula of attention segment by segment, for what `varlen_attn` is called with.
+
+    An operation of its own, so that a compiled layer has it whole, as it has the kernel.
+    """
+    found = torch.empty_like(query)
+    q, k, v = (_by_head(each, query.shape[1]) for each in (query, key, value))
+    for part, seen in _segments(bounds, len(query), before, after):
+        weights = _weights(q[:, part], k[:, part], seen, scale)
+        found[part] = (weights @ v[:, part]).transpose(0, 1).to(found.dtype)
+    return found
+
+
+@reference_attention.register_fake
+def _(query: torch.Tensor, *_others: Any) -> torch.Tensor:
+    return torch.empty_like(query)
+
+
+@torch.library.custom_op("slurm_jobs::reference_attention_backward", mutates_args=())
+def _reference_backward(  # noqa: PLR0917 - as the kernel's
+    gradient: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    bounds: torch.Tensor,
+    scale: float,
+    before: int,
+    after: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """As `Softmax.backward` of arXiv:2205.14135, algorithm 4, for whole segments."""
+    num_heads = query.shape[1]
+    q, k, v, given = (_by_head(each, num_heads) for each in (query, key, value, gradient))
+    of_q, of_k, of_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    for part, seen in _segments(bounds, len(query), before, after):
+        weights = _weights(q[:, part], k[:, part], seen, scale)
+        of_v[:, part] = weights.mT @ given[:, part]
+        of_weights = given[:, part] @ v[:, part].mT
+        of_scores = weights * (of_weights - (of_weights * weights).sum(-1, keepdim=True))
+        of_q[:, part] = scale * of_scores @ k[:, part]
+        of_k[:, part] = scale * of_scores.mT @ q[:, part]
+    of_k, of_v = (each.unflatten(0, (key.shape[1], -1)).sum(1) for each in (of_k, of_v))
+    found = (each.transpose(0, 1).to(query.dtype).contiguous() for each in (of_q, of_k, of_v))
+    return tuple(found)
+
+
+@_reference_backward.register_fake
+def _(
+    _gradient: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    of_q, of_k, of_v = (each.new_empty(each.shape) for each in (query, key, value))
+    return of_q, of_k, of_v
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:  # noqa: ARG001 - torch calls it by name
+    *tensors, scale, before, after = inputs
+    ctx.save_for_backward(*tensors)
+    ctx.how = (scale, before, after)
+
+
+def _go_back(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+    return (*_reference_backward(gradient, *ctx.saved_tensors, *ctx.how), None, None, None, None)
+
+
+reference_attention.register_autograd(_go_back, setup_context=_keep)
