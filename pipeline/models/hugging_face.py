@@ -89,7 +89,7 @@ class HuggingFaceVLM(VisionLanguageModel):
             inputs = {"inputs_embeds": text + unused.to(text.dtype)}
         apart = attention_arguments(
             packing,
-            self.hf.config.get_text_config(),
+            self.text_config,
             input_ids,
             uses_varlen=self.uses_varlen,
         )
@@ -157,7 +157,7 @@ class HuggingFaceVLM(VisionLanguageModel):
 
     def sizes(self) -> tuple[TowerSizes, TowerSizes]:
         """As `VisionLanguageModel`."""
-        text, vision = self.hf.config.get_text_config(), self.hf.config.vision_config
+        text, vision = self.text_config, self.hf.config.vision_config
         width = getattr(vision, "embed_dim", vision.hidden_size)  # Qwen2-VL's is of its output
         num_layers = len(_layers(self.vision_tower))
         return (
@@ -168,7 +168,7 @@ class HuggingFaceVLM(VisionLanguageModel):
     @property
     def max_positions(self) -> int | None:
         """As `VisionLanguageModel`."""
-        return max_positions(self.hf.config.get_text_config())
+        return max_positions(self.text_config)
 
     @property
     def patch_size(self) -> int:
@@ -176,10 +176,9 @@ class HuggingFaceVLM(VisionLanguageModel):
         return int(self.hf.config.vision_config.patch_size)
 
     @property
-    def attention_name(self) -> str:
+    def text_config(self) -> Any:
         """As `VisionLanguageModel`."""
-        text = self.hf.config.get_text_config()
-        return str(text._attn_implementation)  # noqa: SLF001 - no public name
+        return self.hf.config.get_text_config()
 
     def save_pretrained(
         self, folder: Path, weights: Mapping[str, torch.Tensor] | None = None

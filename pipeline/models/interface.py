@@ -6,7 +6,7 @@ import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -195,8 +195,13 @@ class VisionLanguageModel(nn.Module, abc.ABC):
 
     @property
     @abc.abstractmethod
+    def text_config(self) -> Any:
+        """Config of transformers for the language model."""
+
+    @property
     def attention_name(self) -> str:
         """Which attention implementation runs (`sdpa`, `eager`)."""
+        return str(self.text_config._attn_implementation)  # noqa: SLF001 - no public name
 
     @abc.abstractmethod
     def save_pretrained(

@@ -106,9 +106,9 @@ class SmallVLM(VisionLanguageModel):
         self.layout: ImageLayout = StackedImages(scale=scale, size=(side, side))
 
     @property
-    def attention_name(self) -> str:
+    def text_config(self) -> Any:
         """As `VisionLanguageModel`."""
-        return str(self.language.config._attn_implementation)  # noqa: SLF001 - no public name
+        return self.language.config
 
     def towers(self) -> list[list[nn.Module]]:
         """As `VisionLanguageModel`."""

@@ -60,7 +60,7 @@ def prepare_device(config: TrainConfig, context: TaskContext) -> Workplace:
     else:
         device = torch.device("cpu")
     _set_determinism(on=config.deterministic or config.device == "cpu")
-    precision = choose_precision(asked_precision(config), _capability(device))
+    precision = choose_precision(asked_precision(config), capability_of(device))
     return Workplace(device=device, precision=precision, num_compute_threads=num_threads)
 
 
@@ -146,8 +146,9 @@ def _require_gpu(context: TaskContext) -> None:
     raise StageConfigError(message)
 
 
-def _capability(device: torch.device) -> tuple[int, int] | None:
-    return torch.cuda.get_device_capability(device) if device.type == "cuda" else None
+def capability_of(device: torch.device) -> tuple[int, int] | None:
+    """Return the compute capability of a GPU; None of a CPU."""
+    return torch.cuda.get_devicecapability_of(device) if device.type == "cuda" else None
 
 
 def _set_determinism(*, on: bool) -> None:

@@ -23,6 +23,7 @@ from torch.distributed.tensor import DTensor
 
 from pipeline.data.batch import Batch
 from pipeline.timing import StepCounts, StepOutcome, StepRecorder
+from pipeline.training.attention_check import check_attention
 from pipeline.training.batches import arrange, losses_of
 from pipeline.training.boundary import Boundary, Verdict
 from pipeline.training.checkpoint import TimedSaver
@@ -160,6 +161,16 @@ def _accumulate(
     SYNC: within the passes models read a few values of the device.
     """
     strategy, spread = setup.strategy, setup.spread
+    if is_first:
+        check_attention(
+            batches,
+            strategy=strategy,
+            spread=spread,
+            scaling=setup.scaling,
+            workplace=setup.workplace,
+            ranks=setup.ranks,
+        )
+        setup.recorder.lap("other_s")
     shares, num_ranks = _shares(setup.config, num_learned), setup.ranks.num_ranks
     weights = [num_ranks * s for s in shares]  # gradients are averaged: this makes that a sum
     loss = torch.zeros((), device=setup.workplace.device)

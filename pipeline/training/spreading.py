@@ -13,16 +13,24 @@ import torch
 from pipeline.data.batch import ModelNeeds
 from pipeline.data.levels import LevelRules
 from pipeline.models import DataFacts, VisionLanguageModel, build_model, make_unloaded
+from pipeline.models.attention import attention_sizes
 from pipeline.models.compiling import compile_layers, describe_compiling
+from pipeline.models.layouts import NativePatches
 from pipeline.models.parts import set_trainable
 from pipeline.models.quantized import compute_in, quantize_model
 from pipeline.models.recompute import recompute_layers
+from pipeline.models.segments import takes_masks, why_no_varlen
 from pipeline.training.accelerate_config import read_accelerate_file
-from pipeline.training.device import Workplace
+from pipeline.training.attention_choice import (
+    AttentionChoice,
+    AttentionFacts,
+    choose_attention,
+)
+from pipeline.training.device import Workplace, capability_of
 from pipeline.training.learning import Learning, add_what_learns, plan_learning
 from pipeline.training.level_rules import make_level_rules
 from pipeline.training.optimizer import make_optimizer
-from pipeline.training.phases import Phase
+from pipeline.training.phases import Phase, phases_of
 from pipeline.training.ranks import Ranks
 from pipeline.training.scaling import Scaling
 from pipeline.training.strategies import Spread, Strategy, StrategyFacts, choose_strategy
@@ -168,6 +176,7 @@ def build_together(
 
 def _prepare_layers(model: VisionLanguageModel, config: TrainConfig, workplace: Workplace) -> None:
     """How layers compute; compiled is what is done to compute them again."""
+    model.uses_varlen = attention_of(model, config, workplace).uses_varlen
     if config.activation_checkpointing:
         recompute_layers(model)
     if config.compile is not None:
@@ -190,3 +199,29 @@ def _add_parts(model: VisionLanguageModel, config: TrainConfig, workplace: Workp
         quantize_model(model, config.quantize, workplace.device)
     add_what_learns(model, config)
     compute_in(model, workplace.dtype)  # not before: peft would make adapters of that dtype
+
+
+def attention_of(
+    model: VisionLanguageModel, config: TrainConfig, workplace: Workplace
+) -> AttentionChoice:
+    """Return how packed samples, and pictures of sizes of their own, are attended.
+
+    Raises:
+        StageConfigError: not as the config says.
+    """
+    text = model.text_config
+    kinds = {phase.config.batching.kind for phase in phases_of(config)}
+    facts = AttentionFacts(
+        device_type=workplace.device.type,
+        capability=capability_of(workplace.device),
+        precision=workplace.precision,
+        implementation=model.attention_name,
+        text_type=text.model_type,
+        takes_borders=takes_masks(text),
+        head_sizes=tuple(sizes.head_dim for sizes in attention_sizes(model)),
+        dropout=float(getattr(text, "attention_dropout", 0) or 0),
+        packs=not kinds.isdisjoint({"packed", "auto"}),
+        sizes_differ=isinstance(model.layout, NativePatches),
+        why_no_varlen=why_no_varlen(),
+    )
+    return choose_attention(config.attention, facts)

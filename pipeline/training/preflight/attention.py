@@ -18,6 +18,7 @@ from transformers.integrations.sdpa_attention import use_gqa_in_sdpa
 
 from pipeline.models import VisionLanguageModel
 from pipeline.models.attention import AttentionSizes, attention_sizes
+from pipeline.models.layouts import NativePatches
 
 _NAMES = {
     SDPBackend.MATH: "math",
@@ -41,7 +42,9 @@ class AttentionUse:
     dtype: torch.dtype
     is_causal: bool
     has_mask: bool
-    """Packed rows have a dense one, which keeps samples apart."""
+    """Packed rows have a dense one, which keeps samples apart, or borders."""
+    sizes_differ: bool = False
+    """Whether its rows are pictures of sizes of their own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +53,7 @@ class AttentionFound:
 
     use: AttentionUse
     kernel: str
-    """`flash`, `efficient`, `cudnn`, `math`, or `eager` where PyTorch is not asked."""
+    """`flash`, `efficient`, `cudnn`, `math`; or `varlen` or `eager`, where PyTorch is not asked."""
     kernel_otherwise: str
     """Without the mask, or with one where there is none."""
     repeats_keys: bool = False
@@ -68,19 +71,37 @@ def uses_of(
     vision, language = attention_sizes(model)
     masks = {"packed": {False, True}, "auto": {False, True}}
     kinds_of_rows = set().union(*(masks.get(kind, {False}) for kind in batching_kinds))
-    asked = [("vision", vision, False, False)]
-    asked += [("language", language, True, has_mask) for has_mask in sorted(kinds_of_rows)]
-    return [
-        AttentionUse(tower=tower, sizes=sizes, dtype=dtype, is_causal=is_causal, has_mask=has_mask)
-        for tower, sizes, is_causal, has_mask in asked
+    of_pictures = AttentionUse(
+        tower="vision",
+        sizes=vision,
+        dtype=dtype,
+        is_causal=False,
+        has_mask=False,
+        sizes_differ=isinstance(model.layout, NativePatches),
+    )
+    of_rows = [
+        AttentionUse(
+            tower="language", sizes=language, dtype=dtype, is_causal=True, has_mask=has_mask
+        )
+        for has_mask in sorted(kinds_of_rows)
     ]
+    return [of_pictures, *of_rows]
 
 
-def find_kernels(use: AttentionUse, device: torch.device, attention_name: str) -> AttentionFound:
+def find_kernels(
+    use: AttentionUse, device: torch.device, attention_name: str, *, uses_varlen: bool = False
+) -> AttentionFound:
     """Ask PyTorch's own choice; memory of a few kilobytes, and no kernel is run.
 
-    `attention_name` is the model's: only `sdpa` asks PyTorch.
+    Args:
+        use: Of a tower.
+        device: That computes.
+        attention_name: The model's: only `sdpa` asks PyTorch.
+        uses_varlen: Whether attention takes borders where there would be a mask, or pictures of
+            sizes of their own.
     """
+    if uses_varlen and (use.has_mask or use.sizes_differ):
+        return AttentionFound(use=use, kernel="varlen", kernel_otherwise="varlen")
     if attention_name != "sdpa":
         return AttentionFound(use=use, kernel=attention_name, kernel_otherwise=attention_name)
     kernel, repeats = _best_kernel(use, device)
@@ -117,7 +138,7 @@ def call_of(
     keys = torch.empty(1, sizes.num_kv_heads, _LENGTH, sizes.head_dim, **options)
     mask = None
     if use.has_mask:
-        mask = torch.empty(1, 1, _LENGTH, _LENGTH, dtype=torch.bool, device=device)
+        mask = torch.empty(1, 1, _LENGTH, _LENGTH, dtype=use.dtype, device=device)
     is_shared = sizes.num_kv_heads < sizes.num_heads
     shares = is_shared and not repeats_keys and use_gqa_in_sdpa(mask, keys, keys)
     if is_shared and not shares:

@@ -11,10 +11,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from pipeline.data.info import read_dataset_info
 from pipeline.models import DataFacts
 from pipeline.models.shared_keys import repeat_shared_keys
 from pipeline.training.accelerate_config import read_accelerate_file
+from pipeline.training.attention_choice import lengths_are_fixed
 from pipeline.training.fingerprint import fingerprint
 from pipeline.training.job import Job
 from pipeline.training.phases import Phase, phases_of
@@ -60,6 +63,9 @@ def preflight(
         device = read_device(job.workplace.device)
         warnings = _compare(job, device)
         planned = _plan(job, phases, folders, facts)
+        if device.type == "cuda":
+            fixed = lengths_are_fixed(planned.infos, planned.batching_kinds)
+            torch.backends.cuda.enable_cudnn_sdp(fixed)
         findings, problem = None, None
         try:
             findings = look(job, planned, device)

@@ -10,12 +10,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from pipeline.data.index import open_index
 from pipeline.data.info import DatasetInfo
 from pipeline.models import DataFacts, VisionLanguageModel
 from pipeline.models.compiling import check_can_compile, check_towers
 from pipeline.models.positions import longest_sample, positions_problem
 from pipeline.models.weight_files import check_weight_files
+from pipeline.training.attention_choice import AttentionChoice
 from pipeline.training.checkpoint.files import list_checkpoints
 from pipeline.training.evaluate import evaluation_dtype
 from pipeline.training.host_memory import read_host_memory
@@ -41,7 +44,7 @@ from pipeline.training.preflight.memory_need import (
 from pipeline.training.preflight.memory_room import Verdict, judge_card, judge_node, remedies
 from pipeline.training.preflight.model_sizes import ModelSizes, read_sizes
 from pipeline.training.preflight.sharing import Sharing, gathered_units
-from pipeline.training.spreading import make_shell
+from pipeline.training.spreading import attention_of, make_shell
 from pipeline.training.strategies.loading import check_can_be_shared
 from pipeline.training.strategies.quantized_effect import check_dtypes
 from slurm_jobs.common.accelerate_file import AccelerateFile
@@ -64,6 +67,11 @@ class Planned:
     file: AccelerateFile | None
     """That of `strategy: accelerate`."""
     sharing: Sharing
+
+    @property
+    def batching_kinds(self) -> frozenset[str]:
+        """Of all phases."""
+        return frozenset(phase.config.batching.kind for phase in self.phases)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,12 +104,13 @@ def look(job: Job, planned: Planned, device: DeviceFacts) -> Findings:
     position_warnings = _warn_of_answers(job, planned, shell)
     sizes = read_sizes(shell, gathered_units(shell, config, planned.file))
     learned = what_learns(shell, planned.phases)
-    needs = _needs(job, planned, sizes, learned)
+    choice = attention_of(shell, config, job.workplace)
+    needs = _needs(job, planned, sizes, learned, choice)
     most = max(range(len(needs)), key=lambda number: needs[number].least_bytes)
     hints = _hints(job, planned.phases[most].config, needs[most])
     ending, ending_warnings = _judge_ending(job, sizes, device)
     warnings = [*_judge_memory(job, needs[most], sizes, device, hints), *ending_warnings]
-    attention = _attention(job, planned, shell)
+    attention = _attention(job, planned, shell, choice)
     disk_warnings, disk = _disk(job, planned, sizes, learned)
     return Findings(
         warnings=(
@@ -110,10 +119,12 @@ def look(job: Job, planned: Planned, device: DeviceFacts) -> Findings:
             *_attention_warnings(attention, planned, device),
             *disk_warnings,
         ),
-        notes=tuple(attention_note(found) for found in attention),
+        notes=(*(attention_note(found) for found in attention), *_choice_notes(attention, choice)),
         repeats_keys=any(found.repeats_keys for found in attention),
         values={
             "attention": {_name_of(found): found.kernel for found in attention},
+            "packed_attention": asdict(choice),
+            "cudnn_attention": torch.backends.cuda.cudnn_sdp_enabled(),
             "phase": planned.phases[most].name,
             "memory": {
                 **asdict(needs[most]),
@@ -198,7 +209,11 @@ def _more_positions(model: ModelConfig, longest: int) -> str:
 
 
 def _needs(
-    job: Job, planned: Planned, sizes: ModelSizes, learned: Sequence[Collection[str]]
+    job: Job,
+    planned: Planned,
+    sizes: ModelSizes,
+    learned: Sequence[Collection[str]],
+    choice: AttentionChoice,
 ) -> list[MemoryNeed]:
     """Of each phase."""
     found = []
@@ -215,9 +230,17 @@ def _needs(
             optimizer_kind=config.optimizer.kind,
             num_microbatches=num_microbatches,
             num_tokens=int(num_tokens),
+            masked_length=_masked_length(config, info, choice),
         )
         found.append(need)
     return found
+
+
+def _masked_length(config: TrainConfig, info: DatasetInfo, choice: AttentionChoice) -> int:
+    """Return the tokens of a row that has a mask; 0 where none has, or none must have."""
+    if config.batching.kind != "packed" or choice.uses_varlen:
+        return 0
+    return config.batching.max_tokens or info.preprocess.get("max_tokens") or 0
 
 
 def _pieces(config: TrainConfig, num_ranks: int) -> tuple[int, float]:
@@ -301,11 +324,20 @@ def _judge_ending(job: Job, sizes: ModelSizes, device: DeviceFacts) -> tuple[End
     return need, list(warnings)
 
 
-def _attention(job: Job, planned: Planned, shell: VisionLanguageModel) -> list[AttentionFound]:
-    """Kernels by tower; rows of every phase are looked at."""
-    kinds = {phase.config.batching.kind for phase in planned.phases}
-    uses = uses_of(shell, kinds, job.workplace.dtype)
-    return [find_kernels(use, job.workplace.device, shell.attention_name) for use in uses]
+def _attention(
+    job: Job, planned: Planned, shell: VisionLanguageModel, choice: AttentionChoice
+) -> list[AttentionFound]:
+    """Return kernels by tower, for the rows of every phase."""
+    uses = uses_of(shell, planned.batching_kinds, job.workplace.dtype)
+    how = {"attention_name": shell.attention_name, "uses_varlen": choice.uses_varlen}
+    return [find_kernels(use, job.workplace.device, **how) for use in uses]
+
+
+def _choice_notes(attention: Sequence[AttentionFound], choice: AttentionChoice) -> list[str]:
+    """Say why packed rows and pictures are attended so, where there are any."""
+    if not any(found.use.has_mask or found.use.sizes_differ for found in attention):
+        return []
+    return [f"{choice.packed}: {choice.reason}"]
 
 
 def _name_of(found: AttentionFound) -> str:

@@ -41,6 +41,8 @@ class MemoryNeed:
     """Weights in the precision of computing: gathered ones, or those that autocast made."""
     activations_bytes: int
     """At least: what enters each layer of the language model, kept for the backward pass."""
+    mask_bytes: int
+    """What keeps the samples of packed rows apart; all layers share it."""
     offloads: bool
     """Whether weights, gradients and optimizer lie in the node's memory."""
 
@@ -70,7 +72,8 @@ class MemoryNeed:
     @property
     def expected_bytes(self) -> int:
         """The same with weights to compute with and activations: still a lower bound of these."""
-        return self.least_bytes + self.computing_bytes + self.activations_bytes
+        passing = self.computing_bytes + self.activations_bytes + self.mask_bytes
+        return self.least_bytes + passing
 
 
 def memory_need(
@@ -82,6 +85,7 @@ def memory_need(
     optimizer_kind: str,
     num_microbatches: int,
     num_tokens: int,
+    masked_length: int = 0,
 ) -> MemoryNeed:
     """What training needs of a rank.
 
@@ -93,6 +97,7 @@ def memory_need(
         optimizer_kind: As `OptimizerConfig` has it.
         num_microbatches: Of a step.
         num_tokens: Of a microbatch on one rank.
+        masked_length: Tokens of a row that has a dense mask; 0 where rows have none.
     """
     learning = [each for each in sizes.parameters if each.name in learned]
     accumulates = sharing.is_sharded and sharing.accumulates_whole and num_microbatches > 1
@@ -106,8 +111,15 @@ def memory_need(
         accumulated_bytes=sum(_FP32 * _num(each) for each in learning) if accumulates else 0,
         computing_bytes=_computing_bytes(sizes, sharing, compute_itemsize),
         activations_bytes=num_tokens * sizes.hidden_size * compute_itemsize * sizes.num_layers,
+        mask_bytes=_mask_bytes(num_tokens, masked_length, compute_itemsize),
         offloads=sharing.offloads,
     )
+
+
+def _mask_bytes(num_tokens: int, length: int, itemsize: int) -> int:
+    """Of full rows: a number for each pair of places."""
+    num_rows = max(1, num_tokens // length) if length else 0
+    return num_rows * length**2 * itemsize
 
 
 def optimizer_bytes(nums: Collection[int], kind: str) -> int:

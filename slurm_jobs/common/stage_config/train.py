@@ -41,6 +41,7 @@ MAY_CHANGE = (
     "sharding",
     "activation_checkpointing",
     "compile",
+    "attention",
     "precision",
     "scaler",
     "num_microbatches",
@@ -98,6 +99,11 @@ class TrainConfig:
     last bit."""
     compile: CompileConfig | None = None
     """`torch.compile` of each layer of a tower, with any strategy; null compiles nothing."""
+    attention: Literal["auto", "varlen", "dense"] = "auto"
+    """How packed samples are kept apart, and pictures of sizes of their own (Qwen's). `varlen`: a
+    kernel takes their borders; on a CPU a slow reference does. `dense`: packed rows have a mask of
+    row x row, and pictures of one size are one call. `auto`: `varlen` on GPUs of compute capability
+    8 and up (A100) in half precision, else `dense`."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """`auto`: bf16 on GPUs of compute capability 8 and up (A100), fp16 with a scaled loss on those
     of 7 (V100), fp32 on older ones and on CPUs. Weights and optimizer state are fp32 in any

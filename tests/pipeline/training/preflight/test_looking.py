@@ -26,6 +26,7 @@ NEED = MemoryNeed(
     accumulated_bytes=0,
     computing_bytes=0,
     activations_bytes=0,
+    mask_bytes=0,
     offloads=False,
 )
 NO_WEIGHTS = ModelSizes(parameters=(), buffer_bytes=0, hidden_size=1, num_layers=1)

@@ -131,6 +131,15 @@ def test_activations_are_at_least_what_enters_each_layer():
     )
 
 
+@pytest.mark.parametrize(
+    ("length", "num_bytes"), [(0, 0), (40, 2 * 40**2 * 2), (100, 100**2 * 2), (300, 300**2 * 2)]
+)
+def test_mask_of_packed_rows_is_a_number_for_each_pair_of_places(length, num_bytes):
+    found = need(masked_length=length)
+    assert found.mask_bytes == num_bytes
+    assert found.expected_bytes - need().expected_bytes == num_bytes
+
+
 def test_8_bit_state_packs_large_tensors_with_a_scale_for_each_block():
     assert optimizer_bytes([4095], "adamw_8bit") == 8 * 4095
     assert optimizer_bytes([4097], "adamw_8bit") == 2 * 4097 + 8 * 17 + 2048

@@ -26,6 +26,7 @@ NEED = MemoryNeed(
     accumulated_bytes=0,
     computing_bytes=3 * GB,
     activations_bytes=2 * GB,
+    mask_bytes=0,
     offloads=False,
 )
 

@@ -110,6 +110,20 @@ for name, changes in RECOMPUTED.items():
 COMPILED = {"backend": "eager"}
 """Layers are traced as for any backend; what comes of it is the same to the last bit."""
 training("fsdp2, compiled", compile=COMPILED, **AGAIN)
+PACKED_KIND = "qwen2_5_vl"
+"""Packed rows, and pictures and windows of sizes of their own."""
+PACKED: dict[str, dict[str, Any]] = {
+    "fsdp2": {},
+    "fsdp2, recomputed": AGAIN,
+    "fsdp2, compiled": {"compile": COMPILED},
+    "ddp": {"strategy": "ddp"},
+    "fsdp2, qlora": {"quantize": {}, "adapters": {"rank": 4, "alpha": 8.0}},
+}
+for attention in ("dense", "varlen"):
+    packed = {"kind": PACKED_KIND, "rows": "packed", "attention": attention}
+    single(f"packed, {attention}, single", **packed)
+    for name, changes in PACKED.items():
+        training(f"packed, {attention}, {name}", **packed, **changes)
 single("single, fp16", precision="fp16")
 single("single, bf16", precision="bf16")
 for strategy in ("fsdp2", "ddp"):

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.pipeline.training.strategies.cases import HF_KINDS, IN_STEP, OPTIONS, PARTS, RECOMPUTED
+from tests.pipeline.training.strategies.cases import (
+    HF_KINDS,
+    IN_STEP,
+    OPTIONS,
+    PACKED,
+    PARTS,
+    RECOMPUTED,
+)
 
 CLOSE = 1e-6
 SHARDED_ALIKE = (
@@ -180,3 +187,10 @@ def test_communication_that_nothing_is_computed_beside_is_in_the_profile(by_rank
         assert 0 < found["exposed_s"] <= found["communication_s"] < found["wall_s"]
         # fully_shard overlaps nothing on a CPU: nearly all of it is waited for.
         assert found["exposed_s"] > 0.5 * found["communication_s"]
+
+
+@pytest.mark.parametrize("name", ["single", *PACKED])
+def test_packed_rows_learn_the_same_with_borders_as_with_the_mask(found, name):
+    varlen, dense = (found[f"packed, {attention}, {name}"] for attention in ("varlen", "dense"))
+    assert varlen["losses"] == pytest.approx(dense["losses"], rel=1e-4)
+    assert varlen["norms"] == pytest.approx(dense["norms"], rel=1e-3)

@@ -36,8 +36,9 @@ TEXT = 2
 ROWS = {
     "mixed": ((0, 1), (2, 3)),
     "text on rank 1": ((0, 1), (TEXT, TEXT)),
+    "packed": ((0, 1), (2, 3)),
 }
-"""Which samples each of two ranks has in a step."""
+"""Which samples each of two ranks has in a step; `packed` in one row."""
 
 
 class Alone:
@@ -193,15 +194,20 @@ class Trainer:
         found, samples = self.kind(kind), self.kind(kind).samples()
         for step in range(config.num_steps):
             both = ROWS[rows][step % 2], ROWS[rows][1 - step % 2]
-            if rows != "mixed":
+            if rows == "text on rank 1":
                 both = ROWS[rows]
             mine = sum(both, ()) if self.ranks.num_ranks == 1 else both[self.ranks.rank]
             size = len(mine) // config.num_microbatches
+            in_row = 2 if rows == "packed" else 1
             if poison is not None:
                 poison(made, step)
             yield [
                 found.batch(
-                    made.spread.bare, [[samples[number]] for number in mine[at : at + size]]
+                    made.spread.bare,
+                    [
+                        [samples[number] for number in mine[first : first + in_row]]
+                        for first in range(at, at + size, in_row)
+                    ],
                 )
                 for at in range(0, len(mine), size)
             ]

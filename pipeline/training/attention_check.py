@@ -1,0 +1,190 @@
+"""The first batch of an attempt is computed with borders and with the dense mask, and compared.
+
+The kernel that takes borders is chosen where no CPU can test it. Samples that see each other, or a
+gradient that is wrong, would train without an error.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+from pipeline.data.batch import Batch
+from pipeline.models import VisionLanguageModel
+from pipeline.models.compiling import count_compiled
+from pipeline.training.batches import loss_of, to_device
+from pipeline.training.device import Workplace
+from pipeline.training.ranks import Ranks
+from pipeline.training.scaling import Scaling
+from pipeline.training.strategies import Spread, Strategy
+from pipeline.training.trial import leaving_no_trace
+from slurm_jobs.common.errors import StageConfigError
+
+log = logging.getLogger(__name__)
+
+_EPSILONS = {"outputs": 8, "gradients": 16}
+"""Rounding that passes through all layers once, and on the way back again. What is wrong differs by
+more: a model of two random layers by 10 % and 13 % where samples see each other, and by 0.1 % and
+0.7 % from rounding in bf16."""
+_LEAST_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Pass:
+    """What one way of attention gave on this rank; by name of the tower."""
+
+    outputs: dict[str, torch.Tensor]
+    """[.., width] of the last layer."""
+    gradients: dict[str, list[torch.Tensor]]
+    """On the host, as this rank has them: of the first layer that learns."""
+    loss: float
+
+
+def tolerance(dtype: torch.dtype, kind: str) -> float:
+    """Return the relative difference of `outputs` or `gradients` that rounding may explain."""
+    return max(_LEAST_TOLERANCE, _EPSILONS[kind] * torch.finfo(dtype).eps)
+
+
+def check_attention(
+    batches: Sequence[Batch],
+    *,
+    strategy: Strategy,
+    spread: Spread,
+    scaling: Scaling,
+    workplace: Workplace,
+    ranks: Ranks,
+) -> None:
+    """Compare both ways on a microbatch of the first step; a collective, where borders are used.
+
+    Compared are what the last layer of each tower gives, and the gradients of the first that
+    learns. Compiled layers have no backward pass here: the other way would be compiled for it
+    alone. Nothing is learned, and what is drawn at random is drawn again.
+
+    Raises:
+        StageConfigError: on all ranks: they differ by more than rounding.
+    """
+    if not spread.bare.uses_varlen:
+        return
+    batch = next((each for each in batches if each.is_packed), batches[0])
+    way = {"strategy": strategy, "spread": spread, "scaling": scaling, "workplace": workplace}
+    try:
+        spread.bare.uses_varlen = False
+        dense = _compute(batch, **way)
+    finally:
+        spread.bare.uses_varlen = True
+    varlen = _compute(batch, **way)
+    found = _differences(varlen, dense)
+    by_rank: list[dict[str, float]] = ranks.from_main(ranks.gather(found))
+    worst = {
+        what: max((each.get(what, 0.0), rank) for rank, each in enumerate(by_rank))
+        for what in dict.fromkeys(what for each in by_rank for what in each)
+    }
+    numbers = ", ".join(f"{what} by {100 * share:.2g} %" for what, (share, _) in worst.items())
+    most = {kind: tolerance(workplace.dtype, kind) for kind in _EPSILONS}
+    wrong = [rank for what, (share, rank) in worst.items() if share > most[what.split()[0]]]
+    if wrong:
+        message = (
+            f"varlen attention differs from the dense mask in the first batch (rank {wrong[0]}): "
+            f"{numbers}; rounding in {workplace.precision} explains "
+            f"{100 * most['outputs']:.2g} % of outputs and {100 * most['gradients']:.2g} % of "
+            f"gradients. The losses of rank {ranks.rank} are {varlen.loss:.6g} and "
+            f"{dense.loss:.6g}. Nothing was learned. Set `attention: dense` (torch "
+            f"{torch.__version__}, transformers {transformers.__version__})"
+        )
+        raise StageConfigError(message)
+    if ranks.rank == 0:
+        log.info("attention: varlen differs from the dense mask by rounding alone: %s", numbers)
+
+
+def _compute(
+    batch: Batch, *, strategy: Strategy, spread: Spread, scaling: Scaling, workplace: Workplace
+) -> _Pass:
+    learns = not count_compiled(spread.bare)
+    inputs = to_device(batch, workplace, spread.bare.layout)
+    with (
+        leaving_no_trace(workplace.device),
+        _last_outputs(spread.bare) as outputs,
+        strategy.microbatch(spread.model, is_last=True),
+    ):
+        with strategy.forward_context(), nullcontext() if learns else torch.no_grad():
+            loss = loss_of(spread.model, inputs)
+        if learns:
+            scaling.backward(loss)
+    # SYNC: once an attempt, as the numbers that are compared.
+    gradients = {
+        name: _gradients(layers) for name, layers in zip(_TOWERS, spread.bare.towers(), strict=True)
+    }
+    spread.optimizer.zero_grad()
+    return _Pass(outputs=outputs, gradients=gradients, loss=float(loss.detach()))
+
+
+_TOWERS = ("the vision tower", "the language model")
+
+
+def _gradients(layers: Sequence[nn.Module]) -> list[torch.Tensor]:
+    """Return those of the first layer that has any."""
+    for layer in layers:
+        found = [weight.grad for weight in layer.parameters() if weight.grad is not None]
+        if found:
+            return [(g.to_local() if isinstance(g, DTensor) else g).cpu() for g in found]
+    return []
+
+
+@contextmanager
+def _last_outputs(model: VisionLanguageModel) -> Iterator[dict[str, torch.Tensor]]:
+    """Yield what the last layers of the towers give, once they have run."""
+    outputs: dict[str, torch.Tensor] = {}
+
+    def hook_of(name: str) -> Callable[[nn.Module, Any, Any], None]:
+        def keep(_layer: nn.Module, _given: Any, output: Any) -> None:
+            outputs[name] = (output[0] if isinstance(output, tuple) else output).detach()
+
+        return keep
+
+    handles = [
+        layers[-1].register_forward_hook(hook_of(name))
+        for name, layers in zip(_TOWERS, model.towers(), strict=True)
+    ]
+    try:
+        yield outputs
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _differences(found: _Pass, expected: _Pass) -> dict[str, float]:
+    """Return relative differences by what differs.
+
+    Of outputs the mean over tokens, because a few are very long in some models. What is not finite
+    either way is left out: under fp16 it may overflow.
+    """
+    differences = {}
+    for name, output in expected.outputs.items():
+        norms = output.float().norm(dim=-1)
+        errors = (found.outputs[name].float() - output.float()).norm(dim=-1)
+        if norms.isfinite().all():
+            differences[f"outputs of {name}"] = _share(float((errors / norms).mean()))
+    for name, gradients in expected.gradients.items():
+        norm = _norm(gradients)
+        if math.isfinite(norm) and norm:
+            pairs = zip(found.gradients[name], gradients, strict=True)
+            differences[f"gradients of {name}"] = _share(_norm([a - b for a, b in pairs]) / norm)
+    return differences
+
+
+def _norm(tensors: Sequence[torch.Tensor]) -> float:
+    return math.hypot(*(float(tensor.float().norm()) for tensor in tensors))
+
+
+def _share(share: float) -> float:
+    """Return a number that compares, whatever is not finite."""
+    return math.inf if math.isnan(share) else share

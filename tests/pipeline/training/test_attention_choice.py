@@ -1,0 +1,102 @@
+"""One function says which attention a run uses, and why."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+
+from pipeline.training.attention_choice import (
+    AttentionFacts,
+    choose_attention,
+    lengths_are_fixed,
+)
+from slurm_jobs.common.errors import StageConfigError
+
+A100 = AttentionFacts(
+    device_type="cuda",
+    capability=(8, 0),
+    precision="bf16",
+    implementation="sdpa",
+    text_type="qwen2_5_vl_text",
+    takes_borders=True,
+    head_sizes=(80, 128),
+    dropout=0.0,
+    packs=True,
+    sizes_differ=True,
+    why_no_varlen="",
+)
+CPU = {"device_type": "cpu", "capability": None, "precision": "fp32"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "packed", "reason"),
+    [
+        ({}, "varlen", "compute capability 8.0, bf16"),
+        ({"capability": (9, 0), "precision": "fp16"}, "varlen", "compute capability 9.0, fp16"),
+        ({"packs": False}, "varlen", "compute capability 8.0, bf16"),
+        ({"sizes_differ": False}, "varlen", "compute capability 8.0, bf16"),
+        (
+            {"packs": False, "sizes_differ": False},
+            "dense",
+            "no row has several samples, and pictures are of one size",
+        ),
+        (
+            {"capability": (7, 0), "precision": "fp16"},
+            "dense",
+            "the GPU has compute capability 7.0, and the kernel needs 8.0 (A100)",
+        ),
+        (CPU, "dense", "a CPU has no kernel that takes borders"),
+        (
+            {"precision": "fp32"},
+            "dense",
+            "precision is fp32, and the kernel needs bf16 or fp16",
+        ),
+        ({"head_sizes": (80, 256)}, "dense", "heads have 256 numbers, and the kernel takes 192"),
+        ({"implementation": "eager"}, "dense", "model.attention is eager"),
+        (
+            {"takes_borders": False, "text_type": "gemma"},
+            "dense",
+            "language models of type gemma are not known to take borders",
+        ),
+        (
+            {"dropout": 0.1},
+            "dense",
+            "the model drops 0.1 of its scores, and varlen has no dropout",
+        ),
+        ({"why_no_varlen": "torch 2.9 has none"}, "dense", "torch 2.9 has none"),
+    ],
+)
+def test_borders_are_taken_where_the_kernel_runs(changes, packed, reason) -> None:
+    facts = dataclasses.replace(A100, **changes)
+    found = choose_attention("auto", facts)
+    assert (found.packed, found.reason) == (packed, reason)
+    assert choose_attention("dense", facts).packed == "dense"
+    if packed == "dense" and changes not in (CPU, {"packs": False, "sizes_differ": False}):
+        with pytest.raises(StageConfigError, match=r"^attention is varlen, but "):
+            choose_attention("varlen", facts)
+
+
+def test_cpu_takes_borders_where_the_config_says_so() -> None:
+    facts = dataclasses.replace(A100, **CPU)
+    assert choose_attention("varlen", facts).uses_varlen
+    with pytest.raises(StageConfigError, match="set `attention: auto` or `dense`"):
+        choose_attention("varlen", dataclasses.replace(facts, implementation="eager"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "kinds", "is_fixed"),
+    [
+        ({}, {"shuffled"}, True),
+        ({}, {"shuffled", "auto"}, False),
+        ({}, {"packed"}, False),
+        ({"num_tokens": 799}, {"shuffled"}, False),
+        ({"num_images": 9}, {"grouped"}, False),
+        ({"image_kind": "native"}, {"shuffled"}, False),
+    ],
+)
+def test_lengths_are_fixed_where_all_samples_fill_the_limit(changes, kinds, is_fixed) -> None:
+    values = {"image_kind": "fixed", "num_samples": 8, "num_images": 8, "num_tokens": 800}
+    info = SimpleNamespace(**(values | changes), preprocess={"max_tokens": 100})
+    assert lengths_are_fixed([info], kinds) == is_fixed
