@@ -26,6 +26,7 @@ from pipeline.stage_in.plan import SPARE_BYTES, CopyPlan, plan_copy
 from pipeline.stage_in.store import Lease, Store
 from slurm_jobs.common.dataset_names import INDEX_NAME, SHARDS_DIR
 from slurm_jobs.common.errors import StageError, StageStoppedError
+from slurm_jobs.common.heartbeat import beat
 from slurm_jobs.common.stage_config.staging import StagingConfig
 from slurm_jobs.common.stop import stop_requested
 
@@ -106,6 +107,7 @@ class Copier:
         try:
             while not self._is_planned and not self.plan():
                 self.check_stop()
+                self._beat()  # another job's copy may take an hour
                 self._closed.wait(_TURN_POLL_S)
             self._work()
         except OSError as error:
@@ -234,6 +236,7 @@ class Copier:
             return self._tasks.popleft() if self._tasks else None
 
     def _do(self, task: _Task) -> None:
+        self._beat()
         shard, target = task.shard, self._lease.folder / SHARDS_DIR / task.shard.name
         if task.is_here:
             if is_sound(target, xxh3=shard.xxh3, check_stop=self.check_stop):
@@ -244,6 +247,11 @@ class Copier:
         self._copy(self._source / SHARDS_DIR / shard.name, target, shard.xxh3)
         with self._lock:
             self.num_copied += 1
+
+    def _beat(self) -> None:
+        """Show progress where training waits for the copy; beside training it is none of its."""
+        if self._thread is None:
+            beat()
 
     def _copy(self, source: Path, target: Path, xxh3: str | None) -> None:
         copy_verified(source, target, xxh3=xxh3, pace=self._pace, check_stop=self.check_stop)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.timing.append import append_whole
+from slurm_jobs.common.heartbeat import doing
 from slurm_jobs.common.timings import spans_path
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,8 @@ class SpanLog:
             self.add(name, start_unix_s=start_unix_s, duration_s=duration_s, **notes)
 
         try:
-            yield notes
+            with doing(name):
+                yield notes
         except BaseException as error:
             notes["error"] = type(error).__name__
             try:

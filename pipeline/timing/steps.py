@@ -22,6 +22,7 @@ from pipeline.timing.append import append_whole
 from pipeline.timing.device_clock import DeviceClock, DeviceStep
 from pipeline.timing.flops import mfu
 from pipeline.timing.thread_times import core_wait_so_far_s
+from slurm_jobs.common.heartbeat import beat, begin_steps, end_step, end_steps
 from slurm_jobs.common.timings import (
     DEVICE_FIELDS,
     NOT_TRAINING,
@@ -139,6 +140,7 @@ class StepRecorder:
         self._parts_s = _NO_PARTS
         self._on_device = None if self._clock is None else DeviceStep(self._clock)
         self._core_wait_from_s = core_wait_so_far_s()
+        begin_steps()
         self._lap_ns = time.perf_counter_ns()
         self._start_ns = self._lap_ns - own_ns
 
@@ -159,6 +161,7 @@ class StepRecorder:
         now_ns = time.perf_counter_ns()
         self._laps_ns[phase] += now_ns - self._lap_ns
         self._lap_ns = now_ns
+        beat()
         if part is not None:
             self._parts_s = {**self._parts_s, part: self.seconds_so_far(STEP_PARTS[part])}
 
@@ -177,6 +180,7 @@ class StepRecorder:
     def end_step(self, counts: StepCounts, outcome: StepOutcome) -> None:
         """Close the step's record; write to the file if the last time is long ago."""
         values = self._values(counts, outcome)
+        end_step(values["step_s"])
         if self._on_device is None:
             self._pending.append(pack_step(values))
         else:
@@ -249,6 +253,7 @@ class StepRecorder:
 
     def close(self) -> None:
         """Write what waits, and close the file; waits for the device, which has the last steps."""
+        end_steps()
         with self._stream:
             if self._waiting:
                 self._waiting[-1][1].wait()

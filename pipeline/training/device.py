@@ -5,7 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import random
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,6 +17,7 @@ from pipeline.timing import read_process_memory
 from pipeline.training.accelerate_config import asked_precision
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.ranges import parse_ranges, ranges_text
 from slurm_jobs.common.stage_config.train import TrainConfig
 
 _GENERATORS_WORD = 4
@@ -62,6 +66,37 @@ def prepare_device(config: TrainConfig, context: TaskContext) -> Workplace:
     _set_determinism(on=config.deterministic or config.device == "cpu")
     precision = choose_precision(asked_precision(config), capability_of(device))
     return Workplace(device=device, precision=precision, num_compute_threads=num_threads)
+
+
+def describe_distance(device: torch.device) -> str:
+    """Return what is to be said of a rank whose cores are far from its GPU; empty if near."""
+    if device.type != "cuda":
+        return ""
+    properties = torch.cuda.get_device_properties(device)
+    names = ("pci_domain_id", "pci_bus_id", "pci_device_id")
+    domain, bus, number = (getattr(properties, name, -1) for name in names)
+    if min(domain, bus, number) < 0:  # a build of torch that does not say
+        return ""
+    near = cores_near(f"{domain:04x}:{bus:02x}:{number:02x}.0")
+    return far_text(os.sched_getaffinity(0), near)
+
+
+def cores_near(pci_address: str, devices: Path = Path("/sys/bus/pci/devices")) -> tuple[int, ...]:
+    """Return the cores of the NUMA node that a PCI device is at; none where Linux does not say."""
+    with suppress(OSError, ValueError):
+        return parse_ranges((devices / pci_address / "local_cpulist").read_text().strip())
+    return ()
+
+
+def far_text(cores: Collection[int], near: Collection[int]) -> str:
+    """Return the warning of a rank that has none of the cores near its GPU."""
+    if not near or {*cores} & {*near}:
+        return ""
+    return (
+        f"this rank runs on cores {ranges_text(sorted(cores))}, and its GPU is near cores "
+        f"{ranges_text(near)}: copies to it cross sockets. Set `distribution` in the stage's "
+        "resources.slurm, or the order of CUDA_VISIBLE_DEVICES in `setup:`"
+    )
 
 
 def seed_generators(seed: int, rank: int) -> None:

@@ -19,6 +19,7 @@ from pipeline.stopping import Answer, Pace, answer_stop, describe_shortage, meas
 from pipeline.training.ranks import Ranks
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.errors import StageConfigError, StageStoppedError
+from slurm_jobs.common.heartbeat import beat
 from slurm_jobs.common.stop import end_requested, stop_requested
 
 log = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ class Ending:
         """
         first_unix_s, num_total = time.time(), 0
         for index in itertools.count():
+            beat()
             mine = sum(len(batch) for batch in batches[index:])
             num_stops, num_ends, num_left = self._ranks.sums(
                 [float(stop_requested()), float(end_requested()), float(mine)]

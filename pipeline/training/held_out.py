@@ -34,6 +34,7 @@ from pipeline.training.held_out_log import HeldOutLog, Look
 from pipeline.training.job import Job
 from pipeline.training.spreading import SpreadModel
 from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.heartbeat import beat
 from slurm_jobs.common.manifests.rows import ManifestRow
 from slurm_jobs.common.stop import stop_requested
 
@@ -193,6 +194,7 @@ class HeldOut:
         size = self._job.config.evaluate.batch_size
         samples = sorted(self._share.samples, key=lambda sample: len(sample.input_ids))
         for start in range(0, len(samples), size):
+            beat()
             if stop_requested():
                 break
             batch = _collate(samples[start : start + size], self._facts, self._made.needs)
@@ -215,6 +217,7 @@ class HeldOut:
         )
         answers = []
         for batch in in_batches(self._share.prompts, config.evaluate.batch_size):
+            beat()
             if stop_requested():
                 break
             with self._made.strategy.forward_context():

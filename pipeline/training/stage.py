@@ -14,7 +14,7 @@ from pipeline.data.info import read_dataset_info
 from pipeline.models import DataFacts, load_tokenizer, read_facts
 from pipeline.timing import SpanLog
 from pipeline.timing.system_sampler import sample_system
-from pipeline.training.device import give_back_memory, prepare_device
+from pipeline.training.device import describe_distance, give_back_memory, prepare_device
 from pipeline.training.ending import Ending, TimeLimitError
 from pipeline.training.evaluate import (
     check_heldout,
@@ -38,6 +38,7 @@ from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.dataset_names import PROCESSOR_DIR
 from slurm_jobs.common.errors import StageStoppedError
 from slurm_jobs.common.files import plain_json
+from slurm_jobs.common.heartbeat import start_heartbeat
 from slurm_jobs.common.outputs import describe_outputs
 from slurm_jobs.common.stage_config.train import TrainConfig
 
@@ -53,7 +54,16 @@ def train(config: TrainConfig, context: TaskContext, spans: SpanLog) -> dict[str
     began_unix_s = time.time()
     check_packages(config.trackers)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    with contextlib.suppress(OSError):  # then nothing is supervised, and the work goes on
+        start_heartbeat(
+            context.task_dir,
+            context.rank,
+            stall_timeout_min=config.stall_timeout_min,
+            collective_timeout_min=config.collective_timeout_min,
+        )
     workplace = prepare_device(config, context)
+    if distance := describe_distance(workplace.device):
+        log.warning("%s", distance)
     with spans.span("process_group"):
         ranks = join_ranks(
             context,

@@ -152,9 +152,38 @@ def print_plan(plan: Plan, scheduler: str) -> None:
         packed = [_packed(_resources(job), room) for job in plan.jobs]
         rows = [[cells[0], lines] for cells, lines in zip(flow, packed, strict=True)]
         screen.print(table_of((_FLOW[0], _ASKED), rows))
+    for stage, settings in rank_settings(plan).items():
+        if len(settings) > 1:  # more than the number of threads, which every stage gets
+            shown = ", ".join(f"{name}={value}" for name, value in settings.items())
+            print(f"\nset for the ranks of {stage}: {shown}")
     total = sum(gpu_hours_asked(job) for job in plan.jobs)
     jobs = "1 job" if len(plan.jobs) == 1 else f"{len(plan.jobs)} jobs"
     print(f"\n{jobs}; GPU-hours asked for, up to the time limits: {total:.1f}")
+
+
+def rank_settings(plan: Plan) -> dict[str, dict[str, str]]:
+    """Return what is set for the ranks of each stage because its environment leaves it open.
+
+    That are variables, and srun's option `--distribution`.
+    """
+    import os
+
+    from slurm_jobs.common.resources import near_gpus
+    from slurm_jobs.schedulers.surrounding_job import default_variables
+
+    settings = {}
+    for job in plan.jobs:
+        asked = job.resources
+        options = near_gpus(asked) if asked.num_ranks > 1 else []
+        settings[job.stage] = default_variables(
+            {*os.environ, *plan.stage(job.stage).environment},
+            num_threads=asked.cpus_per_task,
+            num_ranks=asked.num_ranks,
+            num_gpus=asked.num_gpus,
+            flight_prefix="(the attempt's folder)/flight-",
+            interface="(that of the route to the first node)",
+        ) | dict(option.split("=", 1) for option in options)
+    return settings
 
 
 def _flow_rows(plan: Plan) -> list[list[str]]:
@@ -188,6 +217,7 @@ def plan_values(plan: Plan, scripts: Sequence[str], notes: Sequence[str]) -> dic
 
     from slurm_jobs.plan import gpu_hours_asked
 
+    settings = rank_settings(plan)
     return {
         "name": plan.name,
         "gpu_hours_asked": sum(gpu_hours_asked(job) for job in plan.jobs),
@@ -203,6 +233,7 @@ def plan_values(plan: Plan, scripts: Sequence[str], notes: Sequence[str]) -> dic
                 "after": {d.stage: d.kind for d in plan.stage(job.stage).after},
                 "resources": dataclasses.asdict(job.resources),
                 "gpu_hours_asked": gpu_hours_asked(job),
+                "rank_settings": settings[job.stage],
                 "fingerprint": plan.stage(job.stage).fingerprint,
                 "script": script,
             }

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
+import ipaddress
 import os
 import platform
 import re
+import socket
+import struct
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +20,8 @@ from slurm_jobs.common.packages import installed_packages
 _CPU_MODEL_KEYS = ("model name", "cpu", "Model", "Hardware")
 """Of /proc/cpuinfo on x86, POWER and ARM; the first that is there."""
 _RATE = re.compile(r"([\d.]+) Gb/sec")
+_SIOCGIFADDR = 0x8915
+"""Of Linux's netdevice(7)."""
 _LOCAL_NODE = "local"
 _CPUINFO_BYTES = 8192
 """Enough for the first core: the kernel makes the text of hundreds of them while it is read."""
@@ -147,3 +153,59 @@ def python_facts(folders: Sequence[str]) -> Mapping[str, Any]:
         "implementation": platform.python_implementation(),
         "packages": dict(installed_packages(folders)),
     }
+
+
+def interface_towards(addresses: Iterable[str]) -> str | None:
+    """Return the network interface of the route to the first address that has one.
+
+    A name that resolves to a loopback address is passed over: other hosts resolve it otherwise. An
+    address that is written as one (`127.0.0.1`) is the same everywhere.
+    """
+    for address in addresses:
+        own = _address_towards(address)
+        if own is None:
+            continue
+        is_loopback = ipaddress.ip_address(own).is_loopback
+        if is_loopback and not _is_loopback_literal(address):
+            continue
+        name = _interface_of(own)
+        if name is not None:
+            return name
+    return None
+
+
+def _address_towards(address: str) -> str | None:
+    """Return this host's address on the route to another; no packet is sent."""
+    with suppress(OSError):
+        family, kind, _, _, target = socket.getaddrinfo(address, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(target)
+            return str(probe.getsockname()[0]).partition("%")[0]
+    return None
+
+
+def _is_loopback_literal(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def _interface_of(own: str) -> str | None:
+    """Return the interface that has an address of this host."""
+    if ":" in own:
+        packed = ipaddress.ip_address(own).packed.hex()
+        with suppress(OSError):
+            lines = Path("/proc/net/if_inet6").read_text().splitlines()
+            return next((line.split()[5] for line in lines if line.startswith(packed)), None)
+        return None
+    if ipaddress.ip_address(own).is_loopback:
+        own = "127.0.0.1"  # the whole network 127.0.0.0/8 is one interface's
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            with suppress(OSError):  # it has no such address
+                answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
+                if socket.inet_ntoa(answer[20:24]) == own:
+                    return name
+    return None

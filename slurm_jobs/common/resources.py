@@ -81,3 +81,15 @@ class JobResources:
     def num_ranks(self) -> int:
         """Ranks over all nodes."""
         return self.nodes * self.tasks_per_node
+
+
+def near_gpus(resources: JobResources) -> list[str]:
+    """Return the options of srun that give the first ranks the cores of the first socket.
+
+    Rank n of a node uses its GPU n, and on most nodes the first GPUs are at the first socket.
+    Slurm's default deals ranks to sockets in turn. An option of the spec or the profile counts.
+    """
+    options = {key.replace("_", "-") for key in resources.slurm}
+    if not resources.num_gpus or options & {"distribution", "m"}:
+        return []
+    return ["--distribution=block:block"]

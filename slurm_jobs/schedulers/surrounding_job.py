@@ -6,7 +6,7 @@ keepers have told it (who it is, where its output goes) is not true of those.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 OWN_PREFIX = "SLURM_JOBS_"
 _OF_THE_USER = frozenset({"SLURM_JOBS_RUNS_DIR"})
@@ -35,15 +35,61 @@ _FAKE_CLOCK = "libfaketime"
 """A library that shifts the clock of a command. Jobs have the clock of their node. The library's
 shared memory is gone when they start, and each of their programs would fail at once."""
 _FAKE_CLOCK_PREFIXES = ("FAKETIME", "NO_FAKE_", "DONT_FAKE_")
-THREADS = "OMP_NUM_THREADS"
-"""Set for a rank to its cores, unless its environment has it."""
-_OWN_THREADS = "SLURM_JOBS_OMP_NUM_THREADS"
-"""Says that the number of threads was ours, and none of the user's."""
+_OLD_NAMES = {
+    "PYTORCH_ALLOC_CONF": ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"),
+    "TORCH_FR_BUFFER_SIZE": ("TORCH_NCCL_TRACE_BUFFER_SIZE",),
+    "TORCH_FR_DUMP_TEMP_FILE": ("TORCH_NCCL_DEBUG_INFO_TEMP_FILE",),
+}
+"""Names that torch 2.11 to 2.14 still read where the new one is not set."""
+_DEFAULTS = (
+    *("OMP_NUM_THREADS", "GLOO_SOCKET_IFNAME", "TORCH_NCCL_DUMP_ON_TIMEOUT"),
+    *_OLD_NAMES,
+)
+"""Set for a rank unless its environment has them, each with `SLURM_JOBS_` and its name beside it,
+which says that the value is ours, and none of the user's."""
 
 
-def thread_variables(num_threads: int) -> dict[str, str]:
-    """The number of threads of a rank whose environment has none."""
-    return {THREADS: str(num_threads), _OWN_THREADS: str(num_threads)}
+def default_variables(
+    taken: Collection[str],
+    *,
+    num_threads: int,
+    num_ranks: int,
+    num_gpus: int,
+    flight_prefix: str,
+    interface: str | None,
+) -> dict[str, str]:
+    """Return the variables of a rank that its environment leaves open.
+
+    Args:
+        taken: names that the environment has.
+        num_threads: cores of a rank.
+        num_ranks: of the stage; collectives need two.
+        num_gpus: of a node.
+        flight_prefix: begin of the path of torch's flight recorder; the rank's number follows.
+        interface: network interface towards the other ranks; None where it is not known.
+    """
+    wanted = {"OMP_NUM_THREADS": str(num_threads)}
+    if num_gpus:  # segments that grow leave less memory unusable between tensors of many sizes
+        wanted["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
+    if num_ranks > 1:
+        wanted |= {
+            "TORCH_FR_BUFFER_SIZE": "2000",
+            "TORCH_FR_DUMP_TEMP_FILE": flight_prefix,
+            "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        }
+        if interface is not None:  # else gloo binds to what the host's name resolves to
+            wanted["GLOO_SOCKET_IFNAME"] = interface
+    return {
+        name: value
+        for name, value in wanted.items()
+        if not {name, *_OLD_NAMES.get(name, ())} & {*taken}
+    }
+
+
+def marked_as_ours(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return default variables with those beside them that say so."""
+    marks = {f"{OWN_PREFIX}{name}": value for name, value in variables.items()}
+    return {**variables, **marks}
 
 
 def foreign_to_new_jobs(variables: Mapping[str, str]) -> frozenset[str]:
@@ -63,8 +109,11 @@ def foreign_to_new_jobs(variables: Mapping[str, str]) -> frozenset[str]:
         found |= {"LD_PRELOAD", *(n for n in variables if n.startswith(_FAKE_CLOCK_PREFIXES))}
     if in_stage:
         found |= _OF_A_RANK & variables.keys()
-    if in_stage and variables.get(THREADS) == variables.get(_OWN_THREADS, ""):
-        found.add(THREADS)
+        found |= {
+            name
+            for name in _DEFAULTS
+            if name in variables and variables[name] == variables.get(f"{OWN_PREFIX}{name}")
+        }
     return frozenset(found)
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
 import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +28,15 @@ from slurm_jobs.common.files import write_json_atomic, write_text_atomic
 from slurm_jobs.common.outputs import outputs_problem
 from slurm_jobs.common.stop import install_stop_handler, stop_requested
 from slurm_jobs.common.truncation import truncated_lines
-from slurm_jobs.task.late_exit import FAILED_PATIENCE_S, end_if_late, note_return, patience_s
+from slurm_jobs.task.late_exit import (
+    FAILED_PATIENCE_S,
+    end_if_late,
+    note_return,
+    patience_s,
+    read_returned,
+)
 from slurm_jobs.task.rank import asked_path, result_path, write_error
+from slurm_jobs.task.stacks import register_stacks
 
 BUILTIN_ENTRY_POINTS = {
     "preprocess": "pipeline.preprocess:run",
@@ -49,6 +58,8 @@ def call_stage(context_path: Path) -> int:
     task_dir = context_path.parent
     run = os.environ["SLURM_JOBS_ENTRY_POINT"]
     install_stop_handler()
+    with suppress(OSError):  # its stacks are worth less than its work
+        register_stacks(task_dir, context.rank)
     patience, code = FAILED_PATIENCE_S, 1
     try:
         result_patience = patience_s()
@@ -90,7 +101,26 @@ def run_stage(context_path: Path) -> int:
     try:
         return call_stage(context_path)
     finally:
+        _end_with_group(context_path.parent, rank)
         end_if_late(context_path.parent, rank)
+
+
+def _end_with_group(task_dir: Path, rank: int) -> None:
+    """End this process at once where its function failed and left a process group of torch's.
+
+    Python would finalise with communicators alive, whose other ranks are waiting for this one: that
+    may hang, and then the others fail first and are blamed. What failed is written down already.
+    """
+    returned = read_returned(task_dir, rank)
+    dist = sys.modules.get("torch.distributed")
+    if returned is None or returned["exit_code"] == 0 or dist is None:
+        return
+    if dist.is_available() and dist.is_initialized():
+        logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(returned["exit_code"])
 
 
 def _called(run: str, context: TaskContext) -> Any:

@@ -118,14 +118,25 @@ def main_address(order: JobOrder, environment: JobEnvironment) -> str:
         return order.main_addr
     if not environment.is_slurm or len(environment.node_names) == 1:
         return "127.0.0.1"
-    name = environment.node_names[0]
+    return _address_of(environment.node_names[0]) or socket.gethostname()
+
+
+def second_address(environment: JobEnvironment) -> str | None:
+    """Return where the first node reaches the second one; None if there is none."""
+    if not environment.is_slurm or len(environment.node_names) == 1:
+        return None
+    return _address_of(environment.node_names[1])
+
+
+def _address_of(name: str) -> str | None:
+    """Return a node's name, or the address that Slurm has for it if it does not resolve."""
     if _resolves(name):
         return name
     shown = output_of(["scontrol", "show", "node", "-o", name]) or ""
     for word in shown.split():
         if word.startswith("NodeAddr="):
             return word.partition("=")[2]
-    return socket.gethostname()
+    return None
 
 
 def _resolves(name: str) -> bool:

@@ -19,10 +19,11 @@ from types import FrameType
 from typing import Any
 
 from slurm_jobs.common.errors import STOPPED_EXIT_CODE
-from slurm_jobs.common.files import read_json
+from slurm_jobs.common.files import read_json, write_json_atomic
 from slurm_jobs.common.own_python import script_command
 from slurm_jobs.common.process import kill_session
 from slurm_jobs.common.records import Outcome
+from slurm_jobs.common.resources import near_gpus
 from slurm_jobs.common.rows_in_progress import rows_in_progress
 from slurm_jobs.common.stop import STOP_SIGNAL, noted_stop_time_s
 from slurm_jobs.run.orders import JobOrder
@@ -39,6 +40,8 @@ from slurm_jobs.task.rank import (
     result_path,
     started_path,
 )
+from slurm_jobs.task.stacks import REQUEST_SIGNAL
+from slurm_jobs.task.stall import DUMP_S, StallWatch, find_cause, stalled_path
 
 STOP_TIME_FACTOR = 1.5
 """So many times the measured time to stop before the limit the ranks are asked to."""
@@ -99,6 +102,8 @@ class Ranks:
         commands = [self._srun(task_dir)] if is_step else [self._keeper(task_dir)] * num_ranks
         self._processes = []
         self._has_killed = False
+        self._stalled_s: float | None = None
+        self._watch = StallWatch(task_dir, num_ranks)
         for rank, command in enumerate(commands):
             variables = self._variables(None if is_step else rank)
             self._processes.append(subprocess.Popen(command, env=variables))
@@ -109,6 +114,7 @@ class Ranks:
         if -signal.SIGKILL in codes:
             self._end_orphans()
         end = read_end(task_dir, num_ranks, codes, was_asked=self.stop_signalled)
+        end = self._explained(task_dir, end)
         if self.term_signalled and end.outcome == "completed" and self._order.shell is not None:
             # Its end came a moment before the signal reached its keeper, if not before the signal.
             end = RanksEnd(
@@ -136,6 +142,8 @@ class Ranks:
             if self._stop_is_due and self._all_started(task_dir):
                 self._stop_is_due = False
                 self._signal_all(STOP_SIGNAL)
+            if kill_at_s is None and not self.stop_signalled and self._is_stalled(task_dir):
+                kill_at_s = time.monotonic() + DUMP_S + KILL_WAIT_S
             if any(codes) and kill_at_s is None:
                 kill_at_s = time.monotonic() + KILL_WAIT_S
                 self._signal_all(signal.SIGTERM)
@@ -145,6 +153,42 @@ class Ranks:
                 self._has_killed = True
                 self._signal_all(signal.SIGKILL)
             time.sleep(POLL_S)
+
+    def _is_stalled(self, task_dir: Path) -> bool:
+        """Ask for stacks where nothing has gone on for long, and say whether that was too long.
+
+        Then the keepers have their ranks write them, and end them: the file says so.
+        """
+        alarm = self._watch.tick()
+        if alarm is None or not self._all_started(task_dir):
+            return False
+        if alarm == "end":
+            self._stalled_s = self._watch.idle_s
+            write_json_atomic(stalled_path(task_dir), {"idle_s": self._watch.idle_s})
+        self._signal_all(REQUEST_SIGNAL)
+        return alarm == "end"
+
+    def _explained(self, task_dir: Path, end: RanksEnd) -> RanksEnd:
+        """Name the rank that the others waited for, where the attempt ended because of that."""
+        is_stalled = self._stalled_s is not None
+        if end.outcome == "completed" or not (is_stalled or self._watch.has_dumped):
+            return end
+        cause = find_cause(task_dir, self._order.resources.num_ranks)
+        quiet = _duration(self._stalled_s or self._watch.idle_s)
+        if is_stalled:
+            limit = f"stall_timeout_min allows {_duration(self._watch.patience_s)} here"
+            return RanksEnd(
+                outcome="failed",
+                exit_code=1,
+                failed_rank=cause.rank if cause else None,
+                failed_node=cause.node if cause else None,
+                reason=f"no progress for {quiet} ({limit}): {cause.text if cause else end.reason}",
+            )
+        if cause is None or end.outcome != "failed":
+            return end
+        return replace(
+            end, reason=f"{end.reason}; no progress for {quiet} before that: {cause.text}"
+        )
 
     def _is_last_moment(self, task_dir: Path) -> bool:
         """Whether the time that is left is what the stage needs to stop, by its own measure.
@@ -185,6 +229,7 @@ class Ranks:
             f"--ntasks={asked.num_ranks}",
             f"--ntasks-per-node={asked.tasks_per_node}",
             f"--cpus-per-task={asked.cpus_per_task}",  # not inherited since Slurm 22.05
+            *near_gpus(asked),
             "--export=ALL",  # whatever the batch job was submitted with
             "--kill-on-bad-exit=1",
             "--unbuffered",
@@ -209,6 +254,10 @@ class Ranks:
         node_name = names[min(node_rank, len(names) - 1)]
         who = (str(rank), str(local_rank), str(node_rank), node_name)
         return {**kept, **dict(zip(RANK_VARIABLES, who, strict=True))}
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds < 100 else f"{seconds / 60:.3g} min"
 
 
 def read_end(

@@ -50,6 +50,8 @@ from slurm_jobs.task.late_exit import LateExit, late_text, read_returned
 from slurm_jobs.task.noting import end_noting, start_noting
 from slurm_jobs.task.nsight import find_rank, nsight_command, require_nsys
 from slurm_jobs.task.rank_command import rank_command, rank_environment
+from slurm_jobs.task.stacks import REQUEST_SIGNAL, request_stacks
+from slurm_jobs.task.stall import DUMP_S, stalled_path
 
 GROUP_PATIENCE_S = 10.0
 """For processes that a rank left behind, and that the kernel does not let go of at once."""
@@ -176,6 +178,8 @@ def _start(
     noting = start_noting(context) if context.local_rank == 0 else None
     under_nsys = command if order["nsight"] and not is_shell else None
     _forward_signals(process, asked, is_shell=is_shell, under_nsys=under_nsys)
+    if not is_shell:
+        _pass_on_requests(task_dir, context.rank, process.pid, under_nsys)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
     started = {"rank": context.rank, "pid": process.pid, "node": context.node_name}
     write_json_atomic(
@@ -316,3 +320,17 @@ def _forward_signals(
 
     for number in FORWARDED:
         signal.signal(number, forward)
+
+
+def _pass_on_requests(task_dir: Path, rank: int, pid: int, under_nsys: list[str] | None) -> None:
+    """Have the rank write its stacks on request, and end it where the supervisor says so."""
+
+    def request(_number: int, _frame: FrameType | None) -> None:
+        function = pid if under_nsys is None else find_rank(under_nsys, pid)
+        request_stacks(task_dir, rank, function or pid)
+        if stalled_path(task_dir).exists():
+            time.sleep(DUMP_S)
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+
+    signal.signal(REQUEST_SIGNAL, request)

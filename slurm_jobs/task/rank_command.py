@@ -13,9 +13,10 @@ from typing import Any
 
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.files import write_bytes_atomic
+from slurm_jobs.common.machine import interface_towards
 from slurm_jobs.common.own_python import script_command
 from slurm_jobs.common.references import output_dir_variable
-from slurm_jobs.schedulers.surrounding_job import THREADS, thread_variables
+from slurm_jobs.schedulers.surrounding_job import default_variables, marked_as_ours
 
 MAX_WORD_BYTES = 2**17
 """Of an argument, or of a variable with its name, the closing zero included: MAX_ARG_STRLEN of
@@ -68,8 +69,28 @@ def rank_environment(
         own[output_dir_variable(parent.stage)] = parent.output_dir
         if parent.origin:
             own[output_dir_variable(parent.origin)] = parent.output_dir
-    threads = {} if THREADS in os.environ else thread_variables(order["cpus_per_task"])
-    return {**os.environ, **threads, **{key: str(value) for key, value in own.items()}}
+    defaults = default_variables(
+        os.environ.keys(),
+        num_threads=order["cpus_per_task"],
+        num_ranks=context.num_ranks,
+        num_gpus=order.get("num_gpus", 0),
+        flight_prefix=str(context.task_dir / "flight-"),
+        interface=_interface(context, order),
+    )
+    shown = {key: str(value) for key, value in own.items()}
+    return {**os.environ, **marked_as_ours(defaults), **shown}
+
+
+def _interface(context: TaskContext, order: dict[str, Any]) -> str | None:
+    """Return the interface of the route to the other nodes.
+
+    The first node's own name may resolve to a loopback address there; the route to the second node
+    says more.
+    """
+    if context.num_ranks == 1:
+        return None
+    addresses = [context.main_addr, order.get("second_addr")]
+    return interface_towards([address for address in addresses if address])
 
 
 def _config_variable(context: TaskContext, rank_context: Path) -> dict[str, str]:

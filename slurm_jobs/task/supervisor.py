@@ -33,6 +33,7 @@ from slurm_jobs.task.environment import (
     main_address,
     read_environment,
     requeue,
+    second_address,
 )
 from slurm_jobs.task.fencing import own_intent, unseen_reason
 from slurm_jobs.task.launch import Ranks, RanksEnd
@@ -184,6 +185,8 @@ def _write_orders(task: SliceTask, record: AttemptRecord, task_dir: Path) -> Non
         "start_script": order.start_script,
         "cpus_per_task": order.resources.cpus_per_task,
         "nsight": order.nsight,
+        "num_gpus": order.resources.num_gpus,
+        "second_addr": second_address(task.environment),
     }
     write_json_atomic(task_dir / "order.json", launch)
 

@@ -175,3 +175,63 @@ def _hold_the_interpreter():
     import ctypes
 
     ctypes.PyDLL(None).sleep(10_000)
+
+
+def trains(config, context):
+    """Make steps with a collective each; on the first attempt one rank hangs where told to."""
+    import atexit
+    import threading
+    from concurrent.futures import ThreadPoolExecutor
+
+    from pipeline.data.prefetch import Prefetcher
+    from pipeline.training.ranks import join_ranks, new_host_group
+    from slurm_jobs.common import heartbeat
+
+    never = threading.Event()
+    hangs = config["hangs"] if context.rank == 1 and context.attempt == 1 else ""
+
+    def read_sample(number):
+        if number == 5 and hangs == "loader":
+            never.wait()
+        return number
+
+    class Loader(Prefetcher):
+        number = 0
+
+        def _submit_step(self):
+            self.number += 1
+            return [self._pool.submit(read_sample, self.number)]
+
+    def lone_collective():
+        import torch
+        import torch.distributed as dist
+
+        dist.all_reduce(torch.zeros(1), group=lonely)
+
+    ranks = join_ranks(context, device_type="cpu", timeout_min=config.get("collective_s", 600) / 60)
+    lonely = new_host_group(timeout_min=10)
+    heartbeat.start_heartbeat(
+        context.task_dir,
+        context.rank,
+        stall_timeout_min=config["stall_s"] / 60,
+        collective_timeout_min=config.get("collective_s", 600) / 60,
+    )
+    pool = ThreadPoolExecutor(1)
+    loader = Loader(pool, 1)
+    for number in range(10):
+        heartbeat.begin_steps()
+        next(loader)
+        if number == 5 and hangs == "collective":
+            lone_collective()
+        if number == 5 and hangs == "raise":
+            atexit.register(never.wait)
+            raise ValueError("a bad row")
+        ranks.barrier()
+        time.sleep(0.05)
+        heartbeat.end_step(0.05)
+        heartbeat.beat()
+    heartbeat.end_steps()
+    if hangs == "thread":
+        threading.Thread(target=never.wait, name="uploader").start()
+    pool.shutdown()
+    return {"rank": context.rank}

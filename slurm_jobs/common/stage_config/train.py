@@ -54,6 +54,7 @@ MAY_CHANGE = (
     "num_compute_threads",
     "deterministic",
     "collective_timeout_min",
+    "stall_timeout_min",
     "log_every_steps",
     "timing",
     "trackers",
@@ -160,6 +161,10 @@ class TrainConfig:
     collective_timeout_min: Positive = 10.0
     """How long a rank waits for the others before it fails; staging in, reading weights, packing
     and the export do not count."""
+    stall_timeout_min: Positive | None = 30.0
+    """How long no rank may make progress before the attempt is ended and the rank that is the cause
+    is named; at least ten times the median step. Outside of steps it is four times as long. Null
+    waits until the time limit."""
     seed: CountOrZero = 0
     """Of random weights and the order of samples."""
     log_every_steps: Count = 50

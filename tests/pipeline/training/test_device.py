@@ -1,9 +1,17 @@
 """Precision and threads."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
-from pipeline.training.device import choose_precision, read_device_memory, threads_per_rank
+from pipeline.training.device import (
+    choose_precision,
+    cores_near,
+    far_text,
+    read_device_memory,
+    threads_per_rank,
+)
 from slurm_jobs.common.errors import StageConfigError
 
 
@@ -48,3 +56,24 @@ def test_memory_of_a_gpu_is_one_query_a_step(monkeypatch):
     monkeypatch.setattr(torch._C, "_cuda_memoryStats", answer, raising=False)
     assert read_device_memory(torch.device("cuda", 1)) == (5e9, 2)
     assert queries == [1]
+
+
+@pytest.mark.parametrize(
+    ("cores", "cpulist", "words"),
+    [
+        (range(8), "0-15,32-47\n", ""),
+        (range(12, 20), "0-15\n", ""),
+        (range(16, 24), "0-15\n", "runs on cores 16-23, and its GPU is near cores 0-15: "),
+        (range(8), "\n", ""),
+        (range(8), None, ""),
+    ],
+)
+def test_a_rank_far_from_its_gpu_says_so(
+    tmp_path: Path, cores: range, cpulist: str | None, words: str
+) -> None:
+    if cpulist is not None:
+        folder = tmp_path / "0000:3b:00.0"
+        folder.mkdir()
+        (folder / "local_cpulist").write_text(cpulist)
+    text = far_text(cores, cores_near("0000:3b:00.0", tmp_path))
+    assert text == "" if not words else words in text

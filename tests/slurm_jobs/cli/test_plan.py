@@ -69,3 +69,56 @@ def test_a_plan_says_which_variables_of_the_shell_apply_and_which_do_not(
     (ignored,) = [line for line in lines if "jobs do not get" in line]
     assert "SBATCH_OUTPUT, SBATCH_PARTITION" in ignored
     assert "SLURM_MEM_PER_CPU" in ignored
+
+
+@pytest.mark.parametrize(
+    ("given", "in_spec", "missing"),
+    [
+        ({}, "", ()),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "x"}, "", ("PYTORCH_ALLOC_CONF",)),
+        ({"GLOO_SOCKET_IFNAME": "ib0"}, "", ("GLOO_SOCKET_IFNAME",)),
+        ({}, "environment: {TORCH_FR_BUFFER_SIZE: x}", ("TORCH_FR_BUFFER_SIZE",)),
+        ({}, "slurm: {distribution: cyclic}", ("--distribution",)),
+    ],
+)
+def test_a_plan_shows_what_is_set_for_ranks_and_leaves_out_what_the_user_has_set(
+    spec: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    given: dict[str, str],
+    in_spec: str,
+    missing: tuple[str, ...],
+) -> None:
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    stage = """
+  a:
+    shell: "true"
+    {environment}
+    resources: {{tasks_per_node: 2, cpus_per_task: 3, gpus_per_node: 2, {slurm}}}
+"""
+    of_slurm = in_spec.startswith("slurm")
+    spec.write_text(
+        SPEC.partition("  a:")[0].rstrip()
+        + stage.format(
+            environment="" if of_slurm else in_spec, slurm=in_spec if of_slurm else ""
+        ).replace(", }", "}")
+    )
+    assert run("plan", str(spec), "--no-scripts") == 0
+    (line,) = (
+        line
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("set for the ranks of a: ")
+    )
+    settings = {
+        "OMP_NUM_THREADS": "3",
+        "PYTORCH_ALLOC_CONF": "expandable_segments:True",
+        "TORCH_FR_BUFFER_SIZE": "2000",
+        "TORCH_FR_DUMP_TEMP_FILE": "(the attempt's folder)/flight-",
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "GLOO_SOCKET_IFNAME": "(that of the route to the first node)",
+        "--distribution": "block:block",
+    }
+    shown = [f"{name}={value}" for name, value in settings.items() if name not in missing]
+    assert line.partition(": ")[2] == ", ".join(shown)

@@ -1,6 +1,9 @@
 """What a machine does not say is left empty."""
 
 import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,8 +12,24 @@ from slurm_jobs.common.machine import (
     available_memory_bytes,
     cpu_facts,
     host_facts,
+    interface_towards,
     memory_bytes,
 )
+
+OUTSIDE = "198.51.100.1"
+"""An address of documentation (RFC 5737): only its route is asked for."""
+BINDS = """
+import os, socket
+from pathlib import Path
+import torch.distributed as dist
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+links = [Path(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
+sockets = {str(link.readlink()) for link in links if link.is_symlink()}
+for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]:
+    words = line.split()
+    if words[3] == "0A" and f"socket:[{words[9]}]" in sockets:  # it listens
+        print(socket.inet_ntoa(bytes.fromhex(words[1].partition(":")[0])[::-1]))
+"""
 
 
 @pytest.mark.parametrize(
@@ -47,3 +66,28 @@ def test_available_memory_is_what_the_kernel_says(tmp_path: Path) -> None:
     (tmp_path / "meminfo").write_text("MemTotal:  9 kB\nMemAvailable:     7 kB\nBuffers:  1 kB\n")
     assert available_memory_bytes(tmp_path / "meminfo") == 7 * 1024
     assert 0 < available_memory_bytes() <= (memory_bytes() or 0)
+
+
+def test_the_interface_is_that_of_the_route_and_a_name_for_this_host_alone_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert interface_towards(["127.0.0.1"]) == "lo"
+    assert interface_towards(["localhost", "no.such.host.invalid"]) is None
+    real = socket.getaddrinfo
+    resolved = {"first": "127.0.1.1", "second": OUTSIDE}  # as Debian's /etc/hosts has the first
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *a, **k: real(resolved[host], *a, **k))
+    assert interface_towards(["first"]) is None
+    assert interface_towards(["first", "second"]) == interface_towards(["second"])
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", OUTSIDE])
+def test_gloo_binds_to_the_interface(address: str) -> None:
+    interface = interface_towards([address])
+    if interface is None:
+        pytest.skip("this machine has no route to other hosts")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((address, 9))
+        own = probe.getsockname()[0]
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": interface}
+    output = subprocess.check_output([sys.executable, "-c", BINDS], env=environment, text=True)
+    assert output.split() == [own]

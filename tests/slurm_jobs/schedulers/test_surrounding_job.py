@@ -3,7 +3,11 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs.common.context import ParentStage
-from slurm_jobs.schedulers.surrounding_job import foreign_to_new_jobs, thread_variables
+from slurm_jobs.schedulers.surrounding_job import (
+    default_variables,
+    foreign_to_new_jobs,
+    marked_as_ours,
+)
 from slurm_jobs.task.environment import RANK_VARIABLES
 from slurm_jobs.task.rank_command import rank_environment
 from tests.contexts import make_context
@@ -24,11 +28,17 @@ def test_all_that_a_rank_is_told_and_nothing_else_is_kept_from_the_jobs_that_it_
     assert told.keys() - foreign_to_new_jobs(told) == OF_A_USER.keys()
 
 
-def test_a_number_of_threads_that_the_user_set_is_told_to_all_jobs() -> None:
-    own = {"SLURM_JOBS_STAGE": "s", **thread_variables(3)}
-    assert "OMP_NUM_THREADS" in foreign_to_new_jobs(own)
-    for given in ({**own, "OMP_NUM_THREADS": "4"}, {"OMP_NUM_THREADS": "3"}):
-        assert "OMP_NUM_THREADS" not in foreign_to_new_jobs(given)
+DEFAULTS = default_variables(
+    (), num_threads=3, num_ranks=2, num_gpus=1, flight_prefix="/r/flight-", interface="ib0"
+)
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_a_variable_that_the_user_set_is_told_to_all_jobs_and_a_default_to_none(name: str) -> None:
+    ours = {"SLURM_JOBS_STAGE": "s", **marked_as_ours(DEFAULTS)}
+    assert name in foreign_to_new_jobs(ours)
+    for given in ({**ours, name: "4"}, {name: DEFAULTS[name]}):
+        assert name not in foreign_to_new_jobs(given)
 
 
 def test_outside_of_a_stage_torchs_variables_are_the_users_own() -> None:

@@ -105,3 +105,55 @@ def test_a_rank_that_cannot_be_started_says_why(tmp_path: Path) -> None:
     )
     assert end.retryable
     assert read_json(tmp_path / "run" / "task" / "rank-00000.exit.json")["exit_code"] == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "num_ranks", "expected"),
+    [
+        ({}, 1, {"OMP_NUM_THREADS": "2", "PYTORCH_ALLOC_CONF": "expandable_segments:True"}),
+        (
+            {"OMP_NUM_THREADS": "7", "PYTORCH_CUDA_ALLOC_CONF": "backend:native"},
+            2,
+            {
+                "OMP_NUM_THREADS": "7",
+                "GLOO_SOCKET_IFNAME": "lo",
+                "TORCH_FR_BUFFER_SIZE": "2000",
+                "TORCH_FR_DUMP_TEMP_FILE": "{task_dir}/flight-",
+                "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+            },
+        ),
+        (
+            {
+                "GLOO_SOCKET_IFNAME": "ib0",
+                "PYTORCH_ALLOC_CONF": "x",
+                "TORCH_NCCL_TRACE_BUFFER_SIZE": "9",
+                "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/mine",
+                "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
+            },
+            2,
+            {
+                "OMP_NUM_THREADS": "2",
+                "GLOO_SOCKET_IFNAME": "ib0",
+                "PYTORCH_ALLOC_CONF": "x",
+                "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
+            },
+        ),
+    ],
+)
+def test_a_rank_gets_what_torch_needs_unless_the_environment_has_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: dict[str, str],
+    num_ranks: int,
+    expected: dict[str, str],
+) -> None:
+    names = (
+        *("OMP_NUM_THREADS", "PYTORCH_ALLOC_CONF", "GLOO_SOCKET_IFNAME", "TORCH_FR_BUFFER_SIZE"),
+        *("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DUMP_ON_TIMEOUT"),
+    )
+    monkeypatch.setattr("os.environ", given)
+    context = make_context("s", tmp_path, num_ranks=num_ranks, main_addr="127.0.0.1")
+    order = {"cpus_per_task": 2, "num_gpus": 1, "second_addr": None}
+    environment = rank_environment(context, order, tmp_path / "rank-00000.context.json")
+    found = {name: environment[name] for name in names if name in environment}
+    assert found == {n: v.format(task_dir=context.task_dir) for n, v in expected.items()}

@@ -1,0 +1,166 @@
+"""Heartbeat of a rank: a small file from which the supervisor sees that work goes on.
+
+A beat is a lap of a step, the begin or end of a span, or a piece of work inside one (a batch of an
+evaluation, a copied file). The file is rewritten in place at most every few seconds, without a
+flush: a file system that is slow must not slow the steps down. Content is compared, never times:
+the clocks of nodes differ.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+MAX_INTERVAL_S = 10.0
+"""Between two writes; shorter where the patience is short."""
+_INTERVALS_A_PATIENCE = 20
+_MIN_INTERVAL_S = 0.05
+_NUM_BYTES = 512
+"""Of the file: one write of so few bytes is seen whole."""
+_NUM_RECENT_STEPS = 64
+
+
+def heartbeat_path(task_dir: Path, rank: int) -> Path:
+    """Return the file that a rank's heartbeat is in."""
+    return task_dir / f"rank-{rank:05d}.heartbeat"
+
+
+def stacks_path(task_dir: Path, rank: int) -> Path:
+    """Return the file that the Python stacks of a rank are written to on request."""
+    return task_dir / f"rank-{rank:05d}.stacks.txt"
+
+
+class Heartbeat:
+    """Writer of one rank's heartbeat."""
+
+    def __init__(self, path: Path, *, stall_s: float, collective_s: float) -> None:
+        """Write the first beat.
+
+        Args:
+            path: file to write.
+            stall_s: patience that the config asks for.
+            collective_s: how long a collective waits before it fails.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        self._descriptor = os.open(path, flags, 0o600)
+        self._interval_s = max(
+            _MIN_INTERVAL_S, min(MAX_INTERVAL_S, stall_s / _INTERVALS_A_PATIENCE)
+        )
+        self._due_s = 0.0
+        self._num_beats = 0
+        self._steps_s: deque[float] = deque(maxlen=_NUM_RECENT_STEPS)
+        self._num_steps = 0
+        self._longest_step_s = 0.0
+        self._limits = {"stall_s": stall_s, "collective_s": collective_s}
+        self.doing = "start"
+        """Name of the innermost open span, or `steps`."""
+        self._write()
+
+    def beat(self) -> None:
+        """Show that work goes on; nearly free where a write is not due."""
+        if time.monotonic() >= self._due_s:
+            self._write()
+
+    def begin(self, doing: str) -> None:
+        """Write at once what begins now."""
+        self.doing = doing
+        self._write()
+
+    def step_done(self, duration_s: float) -> None:
+        """Count a step, of which the patience depends on."""
+        self._num_steps += 1
+        self._steps_s.append(duration_s)
+        self._longest_step_s = max(self._longest_step_s, duration_s)
+
+    def _write(self) -> None:
+        self._num_beats += 1
+        values: dict[str, Any] = {
+            "beats": self._num_beats,
+            "doing": self.doing,
+            "steps": self._num_steps,
+            "median_step_s": statistics.median(self._steps_s) if self._steps_s else 0.0,
+            "longest_step_s": self._longest_step_s,
+            **self._limits,
+        }
+        with suppress(OSError):  # a full disk must not end a training that can go on without
+            os.pwrite(self._descriptor, f"{json.dumps(values):<{_NUM_BYTES - 1}}\n".encode(), 0)
+        self._due_s = time.monotonic() + self._interval_s
+
+
+_current: Heartbeat | None = None
+
+
+def start_heartbeat(
+    task_dir: Path, rank: int, *, stall_timeout_min: float | None, collective_timeout_min: float
+) -> None:
+    """Begin this process's heartbeat; without a patience there is none, and no supervision.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    global _current  # noqa: PLW0603 - one process is one rank
+    _current = None
+    if stall_timeout_min is not None:
+        _current = Heartbeat(
+            heartbeat_path(task_dir, rank),
+            stall_s=stall_timeout_min * 60,
+            collective_s=collective_timeout_min * 60,
+        )
+
+
+def beat() -> None:
+    """Show that work goes on, if this process has a heartbeat."""
+    if _current is not None:
+        _current.beat()
+
+
+def begin_steps() -> None:
+    """Say that steps begin, to which the patience for steps applies."""
+    if _current is not None and _current.doing != "steps":
+        _current.begin("steps")
+
+
+def end_steps() -> None:
+    """Say that the last step of this attempt is made."""
+    if _current is not None:
+        _current.begin("after the steps")
+
+
+def end_step(duration_s: float) -> None:
+    """Count a step that has ended."""
+    if _current is not None:
+        _current.step_done(duration_s)
+
+
+@contextmanager
+def doing(name: str) -> Iterator[None]:
+    """Name what the block does; at its end the outer name is back."""
+    beating = _current
+    if beating is None:
+        yield
+        return
+    outer = beating.doing
+    beating.begin(name)
+    try:
+        yield
+    finally:
+        beating.begin(outer)
+
+
+def read_heartbeat(task_dir: Path, rank: int) -> dict[str, Any] | None:
+    """Return a rank's last beat; None where there is none that can be read."""
+    with suppress(OSError, ValueError):
+        values = json.loads(heartbeat_path(task_dir, rank).read_bytes())
+        if isinstance(values, dict):
+            return values
+    return None

@@ -1,0 +1,230 @@
+"""Python stacks of a rank, written on request while it runs, and what they say it is doing.
+
+The rank registers `faulthandler` on a signal, whose handler needs no interpreter lock: it answers
+also where the main thread hangs inside a C call. The keeper writes a line before it sends the
+signal, so that each request is a section of the file, and a rank that cannot answer is seen.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from slurm_jobs.common.heartbeat import stacks_path
+
+STACKS_SIGNAL = signal.SIGQUIT
+"""From the keeper to its rank. The JVM and Go use it for the same; SIGUSR1 belongs to NCCL's tools,
+and SIGUSR2 asks a rank to stop."""
+REQUEST_SIGNAL = signal.SIGUSR1
+"""From the supervisor, or a user's `scancel --signal=USR1`, to the keepers. srun forwards it."""
+_SECTION = "--- stacks of process "
+_MAIN_THREAD = "main thread "
+_THREAD = re.compile(r"(?:Current t|T)hread (0x[0-9a-f]+)")
+_FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)')
+_FOLDERS = re.compile(r".*(?:/site-packages|/lib/python3\.\d+|/code/[0-9a-f]+/(?:lib|user))/")
+_stream: IO[bytes] | None = None
+"""Open as long as the process lives: `faulthandler` writes to its descriptor."""
+
+PHASES: tuple[tuple[str, str], ...] = (
+    ("pipeline/training/checkpoint/", "a checkpoint"),
+    ("torch/distributed/checkpoint/", "a checkpoint"),
+    ("pipeline/training/held_out", "an evaluation"),
+    ("pipeline/training/evaluate", "an evaluation"),
+    ("pipeline/training/export", "the export"),
+    ("pipeline/training/trackers", "a tracker"),
+    ("pipeline/stage_in/", "staging"),
+    ("pipeline/training/staging", "staging"),
+    ("pipeline/training/preflight/", "the preflight"),
+    ("pipeline/data/", "the data loader"),
+    ("torch/utils/data/", "the data loader"),
+    ("pipeline/models/loading", "reading weights"),
+    ("pipeline/training/strategies/", "the strategy"),
+    ("torch/_inductor/", "a compilation"),
+    ("torch/_dynamo/", "a compilation"),
+)
+"""Parts of file names, with the phase of a rank that has such a frame; the innermost frame that
+matches decides."""
+_LOOP = "pipeline/training/loop.py"
+_LOOP_PHASES = {
+    "_accumulate": "the forward or backward pass",
+    "_clip": "the clipping of gradients",
+    "_update": "the optimizer",
+}
+"""By function of the loop."""
+_COLLECTIVES = (
+    "torch/distributed/distributed_c10d.py",
+    "torch/distributed/c10d_logger.py",
+    "torch/distributed/_functional_collectives.py",
+    "torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py",
+    "torch/distributed/rendezvous.py",
+    "pipeline/training/ranks.py",
+    "pipeline/training/meeting.py",
+)
+"""Files whose frames, near the innermost one, mean a wait for other ranks."""
+_NUM_INNERMOST = 4
+_WAITS = ("/threading.py", "/queue.py", "/concurrent/futures/", "/selectors.py")
+"""Files of Python in which a thread waits for another; the frame that called them says more."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Frame:
+    """One line of a stack."""
+
+    file: str
+    line: str
+    function: str
+
+    def __str__(self) -> str:
+        """Return the frame as a person reads it, without the folders that packages are in."""
+        return f"{self.function} ({_FOLDERS.sub('', self.file)}:{self.line})"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankStacks:
+    """The answer of a rank to the last request."""
+
+    was_asked: bool
+    """Its keeper got the request."""
+    state: str
+    """Of the process, from its keeper: `S (sleeping)`; empty if not known."""
+    main: tuple[Frame, ...]
+    """Innermost first; empty if the rank did not answer."""
+    others: tuple[tuple[Frame, ...], ...]
+
+    @property
+    def is_in_collective(self) -> bool:
+        """Whether the rank waits for other ranks, in its main thread or in a backward pass."""
+        return self.collective is not None
+
+    @property
+    def collective(self) -> tuple[Frame, Frame] | None:
+        """The call that waits for other ranks, and the line that it was called at."""
+        stacks = [self.main]
+        if self.main and self.main[0].function == "_engine_run_backward":
+            stacks += self.others  # hooks of a GPU's backward pass run in a thread of its own
+        for stack in stacks:
+            inside = [frame for frame in stack[:_NUM_INNERMOST] if _matches(frame, _COLLECTIVES)]
+            if inside:
+                callers = stack[stack.index(inside[-1]) + 1 :]
+                return inside[0], next(iter(callers), inside[-1])
+        return None
+
+    @property
+    def waits_for_device(self) -> bool:
+        """Whether the loop itself reads a value of the device.
+
+        A kernel may not end, or a collective of the device that other ranks have not joined.
+        """
+        return bool(self.main) and self.main[0].file.endswith(_LOOP)
+
+    @property
+    def phase(self) -> str:
+        """What the main thread is doing; empty if its frames do not say."""
+        if self.waits_for_device:
+            return "a wait for the device"
+        for frame in self.main:
+            for part, phase in PHASES:
+                if part in frame.file:
+                    return phase
+            if frame.file.endswith(_LOOP) and frame.function in _LOOP_PHASES:
+                return _LOOP_PHASES[frame.function]
+        return ""
+
+    @property
+    def innermost(self) -> Frame | None:
+        """The frame that says most: the innermost, but for waits of Python for another thread.
+
+        The main thread of a rank that waits for its loader's threads has nothing to show: then it
+        is that of the thread that works.
+        """
+        calling = _calling(self.main)
+        if calling != list(self.main) and self.phase == "the data loader":
+            in_pool = [stack for stack in self.others if _matches(stack[-1], _WAITS)]
+            working = [frames for frames in map(_calling, in_pool) if frames]
+            calling = working[0] if working else calling
+        return calling[0] if calling else None
+
+
+def _calling(stack: Sequence[Frame]) -> list[Frame]:
+    """Return the frames that are no part of how Python's threads wait and start."""
+    return [frame for frame in stack if not _matches(frame, _WAITS)]
+
+
+def _matches(frame: Frame, parts: Sequence[str]) -> bool:
+    return any(part in frame.file for part in parts)
+
+
+def register_stacks(task_dir: Path, rank: int) -> None:
+    """Let this process answer requests; call it in the main thread.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    global _stream  # noqa: PLW0603 - one process is one rank
+    stream = stacks_path(task_dir, rank).open("ab", buffering=0)
+    stream.write(f"{_MAIN_THREAD}0x{threading.main_thread().ident:016x}\n".encode())
+    faulthandler.register(STACKS_SIGNAL, stream, all_threads=True, chain=False)
+    _stream = stream
+
+
+def request_stacks(task_dir: Path, rank: int, pid: int) -> None:
+    """Have a rank's process write its stacks; does nothing if it has not registered."""
+    path = stacks_path(task_dir, rank)
+    with suppress(OSError):
+        if not path.exists():
+            return
+        now = time.strftime("%Y-%m-%d %H:%M:%S")
+        state = _process_state(pid)
+        with path.open("ab", buffering=0) as stream:
+            stream.write(f"\n{_SECTION}{pid} at {now}, state {state}\n".encode())
+        os.kill(pid, STACKS_SIGNAL)
+
+
+def _process_state(pid: int) -> str:
+    """Return the state of a process and, where the kernel shows it, the call that it waits in."""
+    state, call = "unknown", ""
+    with suppress(OSError, IndexError):
+        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+        state = next(line for line in lines if line.startswith("State:")).split(":", 1)[1].strip()
+    with suppress(OSError):
+        call = Path(f"/proc/{pid}/wchan").read_text(errors="replace").strip("0 \n")
+    return f"{state} in {call}" if call else state
+
+
+def read_stacks(task_dir: Path, rank: int) -> RankStacks:
+    """Return what a rank answered to the last request."""
+    text = ""
+    with suppress(OSError):
+        text = stacks_path(task_dir, rank).read_text(errors="replace")
+    return parse_stacks(text)
+
+
+def parse_stacks(text: str) -> RankStacks:
+    """Return the last section of a file of stacks."""
+    before, separator, section = text.rpartition(_SECTION)
+    if not separator:
+        return RankStacks(was_asked=False, state="", main=(), others=())
+    header, _, body = section.partition("\n")
+    main_thread = before.partition(_MAIN_THREAD)[2].partition("\n")[0]
+    stacks: dict[str, list[Frame]] = {}
+    frames: list[Frame] = []
+    for line in body.splitlines():
+        if (thread := _THREAD.match(line)) is not None:
+            frames = stacks.setdefault(thread[1], [])
+        elif (frame := _FRAME.match(line)) is not None:
+            frames.append(Frame(**frame.groupdict()))
+    return RankStacks(
+        was_asked=True,
+        state=header.partition(", state ")[2],
+        main=tuple(stacks.pop(main_thread, ())),
+        others=tuple(map(tuple, stacks.values())),
+    )

@@ -1,0 +1,216 @@
+"""The supervisor's watch over an attempt that may hang, and the rank that is the cause.
+
+A beat of any rank is progress: ranks that wait for each other are one. The patience is the
+config's, but at least ten times the median step and three times the longest one, which has the
+checkpoints and evaluations in it. Outside of steps (reading weights, staging, compilation, export)
+it is several times the config's. Only time in which this process itself ran counts, so that a
+suspended job, or a suspended node, is not late when it goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from slurm_jobs.common.files import read_json
+from slurm_jobs.common.heartbeat import read_heartbeat, stacks_path
+from slurm_jobs.common.ranges import ranges_text
+from slurm_jobs.task.late_exit import returned_path
+from slurm_jobs.task.stacks import Frame, RankStacks, read_stacks
+
+MEDIAN_FACTOR = 10.0
+LONGEST_FACTOR = 3.0
+OUTSIDE_FACTOR = 4.0
+"""Outside of steps, and in the first ones: nothing says yet how long they take."""
+NUM_FIRST_STEPS = 3
+"""Compilation, caches and the allocator make the first steps slow."""
+IN_STEPS = frozenset({"steps", "checkpoint", "evaluation"})
+"""What a heartbeat names while steps are made; all else is outside of them."""
+COLLECTIVE_SHARE = 0.8
+"""Of a collective's timeout: then the ranks write their stacks, before those that wait fail."""
+DUMP_S = 3.0
+"""From the request until a keeper ends its rank; the flight recorder is written meanwhile."""
+_LOOK_S = 5.0
+_FIRST_LOOK_S = 1.0
+_LOOKS_A_PATIENCE = 20
+_MIN_LOOK_S = 0.1
+_LONGEST_TICK_S = 1.0
+"""The supervisor looks many times a second; a longer pause was no time of the attempt's."""
+
+Alarm = Literal["dump", "end"]
+
+
+def stalled_path(task_dir: Path) -> Path:
+    """Return the file that says that the supervisor ends the attempt for want of progress."""
+    return task_dir / "stalled.json"
+
+
+def patience_s(beat: Mapping[str, Any]) -> float:
+    """Return how long an attempt may go without a beat after this one, seconds."""
+    stall_s = float(beat["stall_s"])
+    if beat["steps"] < NUM_FIRST_STEPS:
+        return OUTSIDE_FACTOR * stall_s
+    median_s, longest_s = float(beat["median_step_s"]), float(beat["longest_step_s"])
+    slow_s = max(MEDIAN_FACTOR * median_s, LONGEST_FACTOR * longest_s)
+    if beat["doing"] not in IN_STEPS:
+        return max(OUTSIDE_FACTOR * stall_s, slow_s)
+    return max(stall_s, slow_s)
+
+
+class StallWatch:
+    """State of the watch over one attempt."""
+
+    def __init__(self, task_dir: Path, num_ranks: int) -> None:
+        self._task_dir, self._num_ranks = task_dir, num_ranks
+        self._beats: dict[int, dict[str, Any]] = {}
+        self._tick_s = time.monotonic()
+        self._look_s = _FIRST_LOOK_S
+        self._since_look_s = 0.0
+        self.idle_s = 0.0
+        """Time without a beat."""
+        self.patience_s = 0.0
+        self._has_dumped = False
+
+    @property
+    def has_dumped(self) -> bool:
+        """Whether the stacks of ranks were asked for, and no rank has gone on since."""
+        return self._has_dumped
+
+    def tick(self) -> Alarm | None:
+        """Look if it is time to, and return what must be done; call it often."""
+        now_s = time.monotonic()
+        passed_s = min(now_s - self._tick_s, _LONGEST_TICK_S)
+        self._tick_s = now_s
+        self._since_look_s += passed_s
+        self.idle_s += passed_s
+        if self._since_look_s < self._look_s:
+            return None
+        self._since_look_s = 0.0
+        if self._has_progress() or not self._beats:
+            self.idle_s, self._has_dumped = 0.0, False
+            return None
+        beats = self._beats.values()
+        self.patience_s = max(map(patience_s, beats))
+        shortest_s = min(min(beat["stall_s"], beat["collective_s"]) for beat in beats)
+        self._look_s = max(_MIN_LOOK_S, min(_LOOK_S, shortest_s / _LOOKS_A_PATIENCE))
+        if self.idle_s > self.patience_s:
+            return "end" if self._is_running() else None
+        if self._num_ranks > 1 and not self._has_dumped and self.idle_s > self._dump_s():
+            self._has_dumped = True
+            return "dump"
+        return None
+
+    def _has_progress(self) -> bool:
+        """Look at rank 0 alone while it goes on, else at all."""
+        for rank in range(self._num_ranks):
+            beat = read_heartbeat(self._task_dir, rank)
+            if beat is not None and beat != self._beats.get(rank):
+                self._beats[rank] = beat
+                return True
+        return False
+
+    def _dump_s(self) -> float:
+        """Return after what time without a beat collectives are about to fail."""
+        collective_s = min(float(beat["collective_s"]) for beat in self._beats.values())
+        return COLLECTIVE_SHARE * collective_s
+
+    def _is_running(self) -> bool:
+        """Return whether a rank's function has not returned; `late_exit` watches the others."""
+        ranks = range(self._num_ranks)
+        return any(not returned_path(self._task_dir, rank).exists() for rank in ranks)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cause:
+    """The rank that an attempt waited for, and the sentence that says so."""
+
+    rank: int
+    node: str | None
+    text: str
+
+
+def find_cause(task_dir: Path, num_ranks: int) -> Cause | None:
+    """Return the rank that the others waited for, from the stacks of all of them.
+
+    A rank whose function has returned, or failed, counts if it wrote its stacks before; None if no
+    rank is left.
+    """
+    all_of_them = {rank: read_stacks(task_dir, rank) for rank in range(num_ranks)}
+    stacks = {
+        rank: found
+        for rank, found in all_of_them.items()
+        if found.main or not returned_path(task_dir, rank).exists()
+    }
+    if not stacks:
+        return None
+    rank, text = describe_cause(stacks)
+    node = None
+    started = task_dir / f"rank-{rank:05d}.started.json"
+    if started.exists():
+        node = str(read_json(started)["node"])
+    files = stacks_path(task_dir, 0).name.replace("00000", "*")
+    where = f"rank {rank} on {node}" if node else f"rank {rank}"
+    return Cause(rank=rank, node=node, text=f"{where} {text}. Stacks: {task_dir / files}")
+
+
+def describe_cause(stacks: Mapping[int, RankStacks]) -> tuple[int, str]:
+    """Return the rank that is the cause, and what is to be said of it and of the others.
+
+    It is one that did not answer, else one that is in no collective, else one that waits for its
+    device. Where all are alike, the smallest group in the same place is the odd one out.
+    """
+    kinds = {rank: _kind(found) for rank, found in stacks.items()}
+    least = min(kinds.values())
+    causes = [rank for rank, kind in kinds.items() if kind == least]
+    others = [rank for rank in stacks if rank not in causes]
+    if not others:
+        places: dict[tuple[Frame, ...], list[int]] = {}
+        for rank in causes:
+            places.setdefault(stacks[rank].main, []).append(rank)
+        causes = min(places.values(), key=lambda ranks: (len(ranks), ranks))
+        others = [rank for rank in stacks if rank not in causes]
+    text = _doing(stacks[causes[0]])
+    if len(causes) > 1:
+        text += f" (as {'are' if len(causes) > 2 else 'is'} {_ranks(causes[1:])})"
+    if others:
+        waiting = [rank for rank in others if kinds[rank] == _IN_COLLECTIVE]
+        if waiting == others:
+            text += f"; {_ranks(others)} {'wait' if len(others) > 1 else 'waits'} in a collective"
+            text += f", {_place(stacks[others[0]])}"
+        else:
+            text += f"; {_ranks(others)}: {_doing(stacks[others[0]])}"
+    return causes[0], text
+
+
+_SILENT, _ELSEWHERE, _AT_DEVICE, _IN_COLLECTIVE = range(4)
+
+
+def _kind(stacks: RankStacks) -> int:
+    if not stacks.main:
+        return _SILENT
+    if stacks.is_in_collective:
+        return _IN_COLLECTIVE
+    return _AT_DEVICE if stacks.waits_for_device else _ELSEWHERE
+
+
+def _doing(stacks: RankStacks) -> str:
+    if not stacks.was_asked:
+        return "did not get the request for its stacks: its node or its keeper is gone"
+    if not stacks.main:
+        return f"did not answer the request for its stacks: its process is in state {stacks.state}"
+    phase = "a collective" if stacks.is_in_collective else stacks.phase
+    return f"was in {phase}, {_place(stacks)}" if phase else f"was {_place(stacks)}"
+
+
+def _place(stacks: RankStacks) -> str:
+    frame = stacks.innermost
+    if (call := stacks.collective) is not None:
+        return f"{call[0].function} called at {call[1]}"
+    return f"at {frame}" if frame is not None else "at no line of Python"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {ranges_text(ranks)}"

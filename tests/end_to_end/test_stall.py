@@ -1,0 +1,100 @@
+"""A rank that hangs is named, and the attempt is tried again; the ranks are real, over gloo."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.driver import Driver
+
+SPEC = """
+name: stall
+cluster: {cluster}
+stages:
+  a:
+    run: "user_stages:trains"
+    retries: {retries}
+    setup: ["export SLURM_JOBS_EXIT_PATIENCE_S=0.5"]
+    resources: {{tasks_per_node: {num_ranks}, timeout_min: 10, signal_lead_s: 60}}
+    config: {config}
+"""
+
+
+def run(
+    driver: Driver, num_ranks: int = 2, retries: int = 0, **config: Any
+) -> tuple[Path, list[Any]]:
+    """Run the stage to its end; its folder, and the record of each attempt."""
+    cluster = "local" if driver.cluster is None else "auto"
+    text = SPEC.format(
+        cluster=cluster, num_ranks=num_ranks, retries=retries, config=json.dumps(config)
+    )
+    driver.write("spec.yaml", text)
+    run_dir = driver.submit("spec.yaml")
+    driver.wait(run_dir)
+    records = [json.loads(path.read_text()) for path in (run_dir / "completions/a").iterdir()]
+    return run_dir, sorted(records, key=lambda record: record["attempt"])
+
+
+def exit_of(run_dir: Path, rank: int) -> Any:
+    """The record of how a rank of the first attempt ended."""
+    path = run_dir / f"tasks/a/s00000.a0001/rank-{rank:05d}.exit.json"
+    return json.loads(path.read_text())
+
+
+def test_the_rank_that_hangs_in_its_loader_is_named_and_not_the_one_that_waits_for_it(
+    local: Driver,
+) -> None:
+    run_dir, (record,) = run(local, hangs="loader", stall_s=3)
+    assert (record["outcome"], record["failed_rank"], record["retryable"]) == ("failed", 1, True)
+    reason = record["reason"]
+    assert reason.startswith("no progress for ")
+    assert " was in the data loader, at read_sample (user_stages.py:" in reason
+    assert "; rank 0 waits in a collective, all_reduce called at trains (user_stages.py:" in reason
+    task_dir = run_dir / "tasks/a/s00000.a0001"
+    for rank in range(2):
+        assert "in trains" in (task_dir / f"rank-{rank:05d}.stacks.txt").read_text()
+        flight = pickle.loads((task_dir / f"gloo-flight-{rank}").read_bytes())
+        assert flight["entries"]
+
+
+@pytest.mark.slow
+def test_the_rank_in_a_collective_of_its_own_is_named_and_the_next_attempt_completes(
+    local: Driver,
+) -> None:
+    _, (first, second) = run(local, 3, retries=1, hangs="collective", stall_s=3)
+    assert (first["failed_rank"], second["outcome"]) == (1, "completed")
+    assert "was in a collective, all_reduce called at lone_collective (" in first["reason"]
+    assert "; ranks 0,2 wait in a collective, all_reduce called at trains" in first["reason"]
+
+
+@pytest.mark.slow
+def test_a_thread_that_keeps_a_process_with_a_group_is_named_and_the_result_counts(
+    local: Driver,
+) -> None:
+    run_dir, (record,) = run(local, hangs="thread", stall_s=60)
+    assert record["outcome"] == "completed"
+    note = exit_of(run_dir, 1)["note"]
+    assert "its function had returned, and its process was ended" in note
+    assert "thread `uploader`" in note
+
+
+@pytest.mark.slow
+def test_the_collectives_that_time_out_are_blamed_on_the_rank_that_did_not_come(
+    local: Driver,
+) -> None:
+    _, (record,) = run(local, hangs="loader", stall_s=60, collective_s=15)
+    assert record["outcome"] == "failed"
+    assert record["failed_rank"] == 0
+    assert "s before that: rank 1 on local0 was in the data loader, at " in record["reason"]
+
+
+@pytest.mark.slow
+def test_a_rank_that_fails_ends_at_once_and_is_the_one_that_is_blamed(local: Driver) -> None:
+    run_dir, (record,) = run(local, hangs="raise", stall_s=60)
+    assert record["failed_rank"] == 1
+    assert "ValueError: a bad row" in record["reason"]
+    assert exit_of(run_dir, 1)["note"] == ""  # no exit handler was waited for

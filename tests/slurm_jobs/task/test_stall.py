@@ -1,0 +1,295 @@
+"""How long an attempt may be quiet, and which rank is the cause when it is quiet for too long."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_jobs.common.heartbeat import (
+    Heartbeat,
+    heartbeat_path,
+    read_heartbeat,
+    stacks_path,
+)
+from slurm_jobs.task import stall
+from slurm_jobs.task.late_exit import note_return
+from slurm_jobs.task.stacks import RankStacks, parse_stacks, read_stacks, request_stacks
+from slurm_jobs.task.stall import StallWatch, describe_cause, patience_s
+
+SITE = "/venv/lib/python3.11/site-packages"
+CODE = "/runs/r/code/0a1b/lib"
+THREADING = '  File "/usr/lib/python3.11/threading.py", line 320 in wait'
+COLLECTIVE = (
+    f'  File "{SITE}/torch/distributed/distributed_c10d.py", line 3252 in all_reduce',
+    f'  File "{SITE}/torch/distributed/c10d_logger.py", line 83 in wrapper',
+    f'  File "{CODE}/pipeline/training/ranks.py", line 55 in sums',
+    f'  File "{CODE}/pipeline/training/loop.py", line 101 in run_steps',
+)
+LOADER = (
+    THREADING,
+    '  File "/usr/lib/python3.11/concurrent/futures/_base.py", line 451 in result',
+    f'  File "{CODE}/pipeline/data/prefetch.py", line 44 in __next__',
+    f'  File "{CODE}/pipeline/training/loop.py", line 95 in run_steps',
+)
+READER = (
+    f'  File "{CODE}/pipeline/data/shard_files.py", line 88 in pread',
+    '  File "/usr/lib/python3.11/concurrent/futures/thread.py", line 58 in run',
+    '  File "/usr/lib/python3.11/threading.py", line 1002 in _bootstrap',
+)
+IDLE = (
+    '  File "/usr/lib/python3.11/concurrent/futures/thread.py", line 81 in _worker',
+    '  File "/usr/lib/python3.11/threading.py", line 1002 in _bootstrap',
+)
+CHECKPOINT = (
+    f'  File "{SITE}/torch/distributed/checkpoint/filesystem.py", line 9 in write_data',
+    f'  File "{CODE}/pipeline/training/checkpoint/saving.py", line 31 in save',
+    f'  File "{CODE}/pipeline/training/loop.py", line 222 in _save',
+)
+DEVICE = (f'  File "{CODE}/pipeline/training/loop.py", line 108 in run_steps',)
+BACKWARD = (
+    f'  File "{SITE}/torch/autograd/graph.py", line 841 in _engine_run_backward',
+    f'  File "{CODE}/pipeline/training/loop.py", line 150 in _accumulate',
+)
+
+
+def stacks(main: tuple[str, ...], *others: tuple[str, ...]) -> RankStacks:
+    """The answer of a rank whose threads are there."""
+    parts = [f"Thread 0x00007f00000000{i:02x} (most recent call first):" for i in range(9)]
+    body = [
+        line
+        for heading, frames in zip(parts[1:], others, strict=False)
+        for line in (heading, *frames, "")
+    ]
+    lines = [
+        "main thread 0x00007f1e34863b80",
+        "",
+        "--- stacks of process 971 at 2026-11-26 19:38:10, state S (sleeping)",
+        *body,
+        "Current thread 0x00007f1e34863b80 (most recent call first):",
+        *main,
+    ]
+    return parse_stacks("\n".join(lines))
+
+
+FROZEN = parse_stacks(
+    "main thread 0x01\n\n--- stacks of process 9 at 2026-11-26 19:38:10, "
+    "state D (disk sleep) in nfs_wait_bit_killable\n"
+)
+GONE = parse_stacks("main thread 0x01\n")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "cause", "words"),
+    [
+        (
+            {0: stacks(COLLECTIVE), 1: stacks(LOADER, IDLE, READER), 2: stacks(COLLECTIVE)},
+            1,
+            (
+                "was in the data loader, at pread (pipeline/data/shard_files.py:88); ranks 0,2 "
+                "wait in a collective, all_reduce called at run_steps (pipeline/training/loop.py:"
+            ),
+        ),
+        (
+            {0: stacks(LOADER, IDLE), 1: stacks(COLLECTIVE)},
+            0,
+            "was in the data loader, at __next__ (pipeline/data/prefetch.py:44); rank 1 waits in",
+        ),
+        (
+            {0: stacks(CHECKPOINT), 1: stacks(COLLECTIVE)},
+            0,
+            "was in a checkpoint, at write_data (torch/distributed/checkpoint/filesystem.py:9);",
+        ),
+        ({0: stacks(COLLECTIVE), 1: FROZEN}, 1, "its process is in state D (disk sleep) in nfs_"),
+        ({0: stacks(LOADER), 1: GONE}, 1, "did not get the request for its stacks"),
+        ({0: stacks(DEVICE), 1: stacks(COLLECTIVE)}, 0, "was in a wait for the device, at run_st"),
+        ({0: stacks(DEVICE), 1: stacks(LOADER)}, 1, "; rank 0: was in a wait for the device"),
+        (
+            {0: stacks(BACKWARD, COLLECTIVE), 1: stacks(BACKWARD, IDLE)},
+            1,
+            "was in the forward or backward pass, at _engine_run_backward",
+        ),
+        (
+            {
+                0: stacks(COLLECTIVE),
+                1: stacks((*COLLECTIVE[:2], CHECKPOINT[1])),
+                2: stacks(COLLECTIVE),
+            },
+            1,
+            (
+                "was in a collective, all_reduce called at save (pipeline/training/checkpoint/"
+                "saving.py:31); ranks 0,2 wait in a collective, all_reduce called at run_steps"
+            ),
+        ),
+        (dict.fromkeys(range(3), stacks(CHECKPOINT)), 0, "filesystem.py:9) (as are ranks 1-2)"),
+        ({0: stacks(())}, 0, "did not answer the request"),
+    ],
+)
+def test_the_rank_that_is_in_no_collective_is_the_cause(
+    ranks: Mapping[int, RankStacks], cause: int, words: str
+) -> None:
+    rank, text = describe_cause(ranks)
+    assert rank == cause
+    assert words in text
+
+
+def beat_of(**values: Any) -> dict[str, Any]:
+    said = {"doing": "steps", "steps": 50, "median_step_s": 1.0, "longest_step_s": 2.0}
+    return {**said, "stall_s": 60.0, "collective_s": 600.0, **values}
+
+
+@pytest.mark.parametrize(
+    ("values", "seconds"),
+    [
+        ({}, 60),
+        ({"median_step_s": 20.0}, 200),
+        ({"longest_step_s": 100.0}, 300),
+        ({"steps": 2}, 240),
+        ({"doing": "export"}, 240),
+        ({"doing": "export", "longest_step_s": 100.0}, 300),
+        ({"doing": "evaluation"}, 60),
+        ({"doing": "checkpoint"}, 60),
+    ],
+)
+def test_the_patience_grows_with_the_steps_and_outside_of_them(
+    values: dict[str, Any], seconds: float
+) -> None:
+    assert patience_s(beat_of(**values)) == seconds
+
+
+class Clock:
+    """A clock that the test moves, in place of the one that the watch reads."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 100.0
+        monkeypatch.setattr(stall.time, "monotonic", lambda: self.now_s)
+
+    def run(self, watch: StallWatch, seconds: float) -> list[str]:
+        """Tick as often as the supervisor does; the alarms."""
+        alarms = []
+        for _ in range(int(seconds / 0.5)):
+            self.now_s += 0.5
+            alarms.append(watch.tick())
+        return [alarm for alarm in alarms if alarm]
+
+
+@pytest.fixture
+def beating(tmp_path: Path) -> Callable[..., None]:
+    """Writes a beat of a rank that has made so many steps."""
+    hearts: dict[int, Heartbeat] = {}
+
+    def beat(rank: int, num_steps: int = 0) -> None:
+        path = heartbeat_path(tmp_path, rank)
+        heart = hearts.setdefault(rank, Heartbeat(path, stall_s=60, collective_s=50))
+        for _ in range(num_steps):
+            heart.step_done(0.1)
+        heart.begin("steps")
+
+    return beat
+
+
+def test_a_beat_of_any_rank_is_progress_and_its_end_an_alarm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beating: Callable[..., None]
+) -> None:
+    clock = Clock(monkeypatch)
+    watch = StallWatch(tmp_path, 2)
+    assert clock.run(watch, 1000) == []  # no rank has begun: the scheduler starts them
+    for rank in (0, 1, 1, 1, 1):
+        beating(rank, num_steps=5)
+        assert clock.run(watch, 39) == []
+        assert not watch.has_dumped
+    assert clock.run(watch, 10) == ["dump"]  # before collectives time out
+    assert watch.has_dumped
+    beating(0)
+    assert clock.run(watch, 30) == []
+    assert not watch.has_dumped
+    assert clock.run(watch, 39)[:2] == ["dump", "end"]
+
+
+def test_a_job_that_was_suspended_is_not_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beating: Callable[..., None]
+) -> None:
+    clock = Clock(monkeypatch)
+    watch = StallWatch(tmp_path, 1)
+    beating(0, num_steps=5)
+    assert clock.run(watch, 30) == []
+    clock.now_s += 100_000
+    assert clock.run(watch, 20) == []
+
+
+def test_ranks_whose_function_has_returned_are_left_to_their_exit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beating: Callable[..., None]
+) -> None:
+    clock = Clock(monkeypatch)
+    watch = StallWatch(tmp_path, 1)
+    beating(0, num_steps=5)
+    note_return(tmp_path, 0, 0, 1.0)
+    assert clock.run(watch, 500) == []
+
+
+def test_a_heartbeat_is_written_seldom_and_read_as_it_was(tmp_path: Path) -> None:
+    heart = Heartbeat(heartbeat_path(tmp_path, 3), stall_s=1800, collective_s=600)
+    first = read_heartbeat(tmp_path, 3)
+    for _ in range(1000):
+        heart.beat()
+    assert read_heartbeat(tmp_path, 3) == first
+    heart.begin("a span with a name that is longer than the one before")
+    second = read_heartbeat(tmp_path, 3)
+    heart.begin("steps")
+    third = read_heartbeat(tmp_path, 3)
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    assert [b["beats"] for b in (first, second, third)] == [1, 2, 3]
+    assert third["doing"] == "steps"
+
+
+HANGS = """
+import sys, threading, time
+from pathlib import Path
+from slurm_jobs.task.stacks import register_stacks
+register_stacks(Path(sys.argv[1]), 4)
+print("ready", flush=True)
+def hangs_here():
+    if sys.argv[2] == "lock":
+        import ctypes
+        ctypes.PyDLL(None).sleep(600)  # keeps the interpreter lock, as a driver that hangs may
+    time.sleep(600)
+hangs_here()
+"""
+
+
+@pytest.mark.parametrize("how", ["sleep", "lock"])
+def test_a_process_writes_its_stacks_whatever_its_main_thread_is_in(
+    tmp_path: Path, how: str
+) -> None:
+    command = [sys.executable, "-c", HANGS, str(tmp_path), how]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        try:
+            for _ in range(2):  # the second answer counts
+                request_stacks(tmp_path, 4, process.pid)
+                end_s = time.monotonic() + 20
+                while not (answer := read_stacks(tmp_path, 4)).main and time.monotonic() < end_s:
+                    time.sleep(0.02)
+            assert process.poll() is None
+        finally:
+            process.kill()
+    assert "hangs_here" in [frame.function for frame in answer.main]
+    assert answer.state
+    assert stacks_path(tmp_path, 4).stat().st_mode & 0o077 in {0, 0o044}
+
+
+def test_a_process_that_has_not_registered_is_left_alone(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as process:
+        request_stacks(tmp_path, 0, process.pid)
+        assert not stacks_path(tmp_path, 0).exists()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == -signal.SIGTERM
