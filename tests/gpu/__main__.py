@@ -31,7 +31,7 @@ from typing import Any
 
 from tests.gpu import page, wheels
 from tests.gpu.suite import Case
-from tests.gpu.work import CaseResult, NotPossibleError, Work, read_result
+from tests.gpu.work import CaseResult, NotPossibleError, Work, missing_package, read_result
 
 ROOT = Path(__file__).parents[2]
 BUDGET_S = 570.0
@@ -202,14 +202,22 @@ def _run_case(asked: dict[str, Any]) -> None:
         getattr(importlib.import_module(module), function)(work)
     except NotPossibleError as error:
         end = {"not_possible": str(error)}
+    except ImportError as error:
+        traceback.print_exc()
+        missing = missing_package(error)
+        end = {"not_possible": f"the package {missing} is missing"} if missing else _error(error)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the other cases go on
         traceback.print_exc()
-        first = str(error).strip().splitlines() or [""]
-        end = {"error": f"{type(error).__name__}: {first[0][:300]}"}
+        end = _error(error)
     Path(asked["end"]).write_text(json.dumps({"ended": True, **end}))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # a hung CUDA or NCCL thread must not turn a result into a hang
+
+
+def _error(error: BaseException) -> dict[str, str]:
+    first = str(error).strip().splitlines() or [""]
+    return {"error": f"{type(error).__name__}: {first[0][:300]}"}
 
 
 def _write(path: Path, report: dict[str, Any]) -> None:

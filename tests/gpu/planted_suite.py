@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import time
@@ -34,6 +35,16 @@ def lacking(work: Work) -> None:
     work.need_package("no_such_package")
 
 
+def importing(_work: Work) -> None:
+    """Import a package that does not exist."""
+    importlib.import_module("no_such_package.inner")
+
+
+def importing_ours(_work: Work) -> None:
+    """Import a module that this project lacks."""
+    importlib.import_module("pipeline.no_such_module")
+
+
 def raising(_work: Work) -> None:
     """Raise."""
     message = "nothing works\nnot at all"
@@ -62,5 +73,16 @@ CASES = tuple(
         function=f"tests.gpu.planted_suite:{function.__name__}",
         limit_s=0.5 if function is hanging else 30.0,
     )
-    for function in (hanging, good, wrong, slow, lacking, raising, dying, silent)
+    for function in (
+        hanging,
+        good,
+        wrong,
+        slow,
+        lacking,
+        importing,
+        importing_ours,
+        raising,
+        dying,
+        silent,
+    )
 )

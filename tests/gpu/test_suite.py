@@ -36,6 +36,9 @@ def planted(tmp_path_factory):
         ("slow", "slower than expected", "speed: 1, goal 2", {}),
         ("lacking", "not possible here", "the package no_such_package is missing",
          {"before": "yes"}),
+        ("importing", "not possible here", "the package no_such_package is missing", {}),
+        ("importing_ours", "failed",
+         "ModuleNotFoundError: No module named 'pipeline.no_such_module'", {}),
         ("raising", "failed", "ValueError: nothing works", {}),
         ("dying", "failed", "its process ended with signal SIGKILL", {"reached": 1}),
         ("hanging", "failed", "still running after 3 s; see log.txt for where", {"reached": 1}),
@@ -53,7 +56,7 @@ def test_each_case_is_reported_with_its_status_and_what_it_wrote(
 def test_the_run_fails_if_a_case_does_and_prints_how_many_ended_how(planted):
     done, _, out = planted
     assert done.returncode == 1
-    assert "5 failed, 1 passed, 1 slower than expected, 1 not possible here in " in done.stdout
+    assert "6 failed, 1 passed, 1 slower than expected, 2 not possible here in " in done.stdout
     log = (out / "log.txt").read_text()
     assert "planted_suite.py" in log.split("== hanging")[1].split("== ")[0]  # where it hung
 
@@ -61,7 +64,7 @@ def test_the_run_fails_if_a_case_does_and_prints_how_many_ended_how(planted):
 def test_a_budget_that_is_used_up_leaves_cases_out_with_the_reason(tmp_path):
     done = run(tmp_path, "--suite", "tests.gpu.planted_suite", "--budget-s", "0")
     assert done.returncode == 0
-    assert "8 not possible here" in done.stdout
+    assert "10 not possible here" in done.stdout
     assert "not run: the 0 s of all cases were used up" in done.stdout
 
 

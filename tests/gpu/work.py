@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,6 +102,15 @@ class CaseResult:
     figures: dict[str, Any] = field(default_factory=dict)
     checks: list[dict[str, Any]] = field(default_factory=list)
     left_out: list[dict[str, str]] = field(default_factory=list)
+
+
+def missing_package(error: ImportError) -> str | None:
+    """Return the package of others that an import misses; None if the fault may be ours."""
+    required = re.search(r"requires the (\w+) library", str(error))  # as transformers says it
+    if required:
+        return required[1]
+    is_ours = (error.name or "").partition(".")[0] in {"", "pipeline", "slurm_jobs", "tests"}
+    return error.name if isinstance(error, ModuleNotFoundError) and not is_ours else None
 
 
 def read_result(name: str, record: Path, end: Mapping[str, Any], seconds: float) -> CaseResult:
