@@ -77,6 +77,7 @@ def _run_all(options: argparse.Namespace) -> int:
         options.budget_s = BUDGET_S if options.device == "cuda" else math.inf
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "log.txt").unlink(missing_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the case is ended, too
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="slurm-jobs-gpu-") as scratch:
         root = Path(scratch)
