@@ -31,7 +31,7 @@ _TEXT = {
     "max_position_embeddings": 32_768,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]},
 }
-_VISION = {
+VISION = {
     "depth": VISION_LAYERS,
     "hidden_size": 1280,
     "intermediate_size": 3420,
@@ -147,7 +147,7 @@ def _write_model(folder: Path, work: Work) -> None:
     if work.has_gpu and not work.is_short:
         tokenizer = make_processor("qwen2_5_vl").tokenizer
         text = {**config.text_config.to_dict(), **_TEXT, "pad_token_id": tokenizer.pad_token_id}
-        values = {**config.to_dict(), "text_config": text, "vision_config": _VISION}
+        values = {**config.to_dict(), "text_config": text, "vision_config": VISION}
         config = hf.Qwen2_5_VLConfig(**values)
     torch.manual_seed(0)
     with torch.device(work.device):
