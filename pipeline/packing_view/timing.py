@@ -34,6 +34,7 @@ from pipeline.models import (
 from pipeline.models.recompute import recompute_layers
 from pipeline.training.accelerate_config import asked_precision
 from pipeline.training.device import Workplace, choose_precision, threads_per_rank
+from pipeline.training.spreading import attention_of
 from pipeline.training.strategies.single import Single
 from pipeline.training.trial import time_step
 from slurm_jobs.common.dataset_names import PROCESSOR_DIR
@@ -176,6 +177,9 @@ def measure_plans(
     """
     same_as = share(plans)
     model = make_unloaded(bench.config.model, bench.facts, bench.workplace.device)
+    if bench.workplace.device.type == "cuda":  # or a reference would be timed
+        choice = attention_of(model, bench.config, bench.workplace, {"packed"})
+        model.uses_varlen = choice.uses_varlen
     if bench.config.activation_checkpointing:
         recompute_layers(model)
     with ExitStack() as stack:

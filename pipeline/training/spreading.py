@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -202,15 +202,20 @@ def _add_parts(model: VisionLanguageModel, config: TrainConfig, workplace: Workp
 
 
 def attention_of(
-    model: VisionLanguageModel, config: TrainConfig, workplace: Workplace
+    model: VisionLanguageModel,
+    config: TrainConfig,
+    workplace: Workplace,
+    batching_kinds: Collection[str] | None = None,
 ) -> AttentionChoice:
     """Return how packed samples, and pictures of sizes of their own, are attended.
+
+    `batching_kinds`: of all rows; None takes the config's.
 
     Raises:
         StageConfigError: not as the config says.
     """
     text = model.text_config
-    kinds = {phase.config.batching.kind for phase in phases_of(config)}
+    kinds = set(batching_kinds or (phase.config.batching.kind for phase in phases_of(config)))
     facts = AttentionFacts(
         device_type=workplace.device.type,
         capability=capability_of(workplace.device),

@@ -115,6 +115,7 @@ PACKED_KIND = "qwen2_5_vl"
 PACKED: dict[str, dict[str, Any]] = {
     "fsdp2": {},
     "fsdp2, recomputed": AGAIN,
+    "fsdp2, bf16": {"precision": "bf16"},
     "fsdp2, compiled": {"compile": COMPILED},
     "ddp": {"strategy": "ddp"},
     "fsdp2, qlora": {"quantize": {}, "adapters": {"rank": 4, "alpha": 8.0}},

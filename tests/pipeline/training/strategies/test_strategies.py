@@ -192,5 +192,6 @@ def test_communication_that_nothing_is_computed_beside_is_in_the_profile(by_rank
 @pytest.mark.parametrize("name", ["single", *PACKED])
 def test_packed_rows_learn_the_same_with_borders_as_with_the_mask(found, name):
     varlen, dense = (found[f"packed, {attention}, {name}"] for attention in ("varlen", "dense"))
-    assert varlen["losses"] == pytest.approx(dense["losses"], rel=1e-4)
-    assert varlen["norms"] == pytest.approx(dense["norms"], rel=1e-3)
+    rounding = 100 if name.endswith("bf16") else 1
+    assert varlen["losses"] == pytest.approx(dense["losses"], rel=1e-4 * rounding)
+    assert varlen["norms"] == pytest.approx(dense["norms"], rel=1e-3 * rounding)
