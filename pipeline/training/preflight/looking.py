@@ -237,10 +237,11 @@ def _needs(
 
 
 def _masked_length(config: TrainConfig, info: DatasetInfo, choice: AttentionChoice) -> int:
-    """Return the tokens of a row that has a mask; 0 where none has, or none must have."""
-    if config.batching.kind != "packed" or choice.uses_varlen:
+    """Return the tokens of a row that has a mask; 0 where none has, or its length is not known."""
+    batching = config.batching
+    if batching.kind != "packed" or batching.strategy == "none" or choice.uses_varlen:
         return 0
-    return config.batching.max_tokens or info.preprocess.get("max_tokens") or 0
+    return batching.max_tokens or info.preprocess.get("max_tokens") or 0
 
 
 def _pieces(config: TrainConfig, num_ranks: int) -> tuple[int, float]:

@@ -14,6 +14,12 @@ def test_it_tells_what_runs_and_what_it_takes(by_rank):
     assert (told["precision"], told["capability"]) == ("fp32", None)
     kernels = dict.fromkeys(("vision", "language", "language, packed"), "flash")
     assert told["attention"] == kernels
+    assert told["packed_attention"] == {
+        "packed": "dense",
+        "reason": "a CPU has no kernel that takes borders",
+    }
+    assert told["cudnn_attention"] in (True, False)
+    assert told["memory"]["mask_bytes"] > 0
     memory = told["memory"]
     assert memory["accumulated_bytes"] > memory["gradients_bytes"] > 0
     assert memory["expected_bytes"] > memory["least_bytes"] > memory["weights_bytes"] > 0
