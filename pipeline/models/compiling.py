@@ -16,6 +16,7 @@ from torch import nn
 from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 from torch.utils._triton import has_triton
 
+from pipeline.library_versions import compile_whole
 from pipeline.models.interface import VisionLanguageModel
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.compile import CompileConfig
@@ -114,9 +115,7 @@ def describe_compiling(model: VisionLanguageModel, config: CompileConfig) -> str
 def _compile(layer: Any, config: CompileConfig) -> None:
     forward = layer.forward
     assert not hasattr(forward, _MARK)
-    fast = torch.compile(
-        forward, backend=config.backend, dynamic=True, fullgraph=True, recompile_limit=MAX_VARIANTS
-    )
+    fast = compile_whole(forward, backend=config.backend, max_variants=MAX_VARIANTS)
 
     @functools.wraps(forward)
     def compiled(*args: Any, **kwargs: Any) -> Any:

@@ -22,6 +22,7 @@ from transformers import AutoModelForImageTextToText, GenerationConfig
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.utils import GENERATION_CONFIG_NAME
 
+from pipeline.library_versions import features_as_inputs
 from pipeline.models.facts import DataFacts
 from pipeline.models.families import Family
 from pipeline.models.generate import arrange_prompts, before, pad_left
@@ -77,9 +78,8 @@ class HuggingFaceVLM(VisionLanguageModel):
         """As `VisionLanguageModel`."""
         unused = torch.zeros((), device=input_ids.device)
         inputs: dict[str, Any] = {"input_ids": input_ids}
-        if vision:
-            inputs["mm_encoder_outputs"] = {"image": self.image_features(vision)}
-        elif self.training:
+        features = self.image_features(vision) if vision else None
+        if not vision and self.training:
             embed = self.hf.get_input_embeddings()
             smallest = self.layout.smallest(input_ids.device, embed.weight.dtype)
             found = self.image_features(smallest)
@@ -97,9 +97,10 @@ class HuggingFaceVLM(VisionLanguageModel):
         # backward pass; and without `packing`, or for a language model that is not known to take
         # masks, whether rows are packed.
         # tests/pipeline/models/test_grids.py counts it.
-        hidden = self.hf.model(
-            **inputs, **apart, position_ids=position_ids, use_cache=False
-        ).last_hidden_state
+        with features_as_inputs(self.hf.model, features) as images:
+            hidden = self.hf.model(
+                **inputs, **images, **apart, position_ids=position_ids, use_cache=False
+            ).last_hidden_state
         return hidden, unused
 
     def image_features(self, vision: VisionInputs) -> Any:

@@ -25,8 +25,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint._state_dict_stager import StateDictStager
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
 from pipeline.training.checkpoint import files
 from pipeline.training.checkpoint.errors import explain
@@ -75,7 +75,7 @@ class Saver:
         self._ranks = dataclasses.replace(checkpoints.ranks, host_group=group)
         self._keep_last = keep_last
         self._device = device
-        self._stager: DefaultStager | None = None
+        self._stager: StateDictStager | None = None
         self._thread: ThreadPoolExecutor | None = None
         self._under_way: Future[Upload] | None = None
 
@@ -87,7 +87,8 @@ class Saver:
         """
         self.finish()
         state = self._checkpoints.state.collect(self._ranks.rank)
-        return self._agree(_call(self._write, state, step, loss))
+        from_device = self._device.type == "cuda"
+        return self._agree(_call(self._write, state, step, loss, from_device=from_device))
 
     def begin(self, step: int, loss: float) -> None:
         """Copy the state after `step` steps and return; a thread does what `save` does.
@@ -97,8 +98,12 @@ class Saver:
         self.finish()
         if self._stager is None or self._thread is None:
             self._stager, self._thread = _make_stager(self._device), _make_thread(self._device)
-        # SYNC: on a GPU the host waits for the copies, so that no update can overtake them.
-        state = self._stager.stage(self._checkpoints.state.collect(self._ranks.rank))
+        is_gpu = self._device.type == "cuda"
+        collected = self._checkpoints.state.collect(self._ranks.rank)
+        state = self._stager.stage(collected, non_blocking=is_gpu)
+        if is_gpu:
+            # SYNC: the host waits for the copies, so that no update can overtake them.
+            torch.cuda.synchronize(self._device)
         self._under_way = self._thread.submit(self._write, state, step, loss)
 
     def has_ended_here(self) -> bool:
@@ -138,13 +143,15 @@ class Saver:
             raise StageError(told[0])
         return upload.result()
 
-    def _write(self, state: Mapping[str, Any], step: int, loss: float) -> Upload:
+    def _write(
+        self, state: Mapping[str, Any], step: int, loss: float, *, from_device: bool = False
+    ) -> Upload:
         """All of a save but its state; the same in the thread and out of it."""
         start_unix_s, start_s = time.time(), time.perf_counter()
         root, ranks = self._checkpoints.root, self._ranks
         temp_dir = files.temp_checkpoint_dir(root, step, self._checkpoints.attempt)
         with self._saving(files.checkpoint_dir(root, step), temp_dir):
-            writer = PartWriter(temp_dir, ranks.rank)
+            writer = PartWriter(temp_dir, ranks.rank, from_device=from_device)
             dcp.save(dict(state), storage_writer=writer, process_group=ranks.host_group)
             parts = ranks.gather(writer.parts)
             if ranks.rank == 0:
@@ -201,27 +208,23 @@ class Saver:
             raise StageError(message) from error
 
 
-def _call(function: Callable[..., Upload], *args: Any) -> Future[Upload]:
+def _call(function: Callable[..., Upload], *args: Any, **options: Any) -> Future[Upload]:
     """Call it here and now; its result or error as a thread would give it."""
     future: Future[Upload] = Future()
     try:
-        future.set_result(function(*args))
+        future.set_result(function(*args, **options))
     except Exception as error:  # noqa: BLE001 - it is raised where all ranks have agreed
         future.set_exception(error)
     return future
 
 
-def _make_stager(device: torch.device) -> DefaultStager:
-    """Copies to the host and returns when they are made; its memory is kept for the next time."""
-    is_gpu = device.type == "cuda"
-    return DefaultStager(
-        StagingOptions(
-            use_pinned_memory=is_gpu,
-            use_shared_memory=False,
-            use_async_staging=False,
-            use_non_blocking_copy=is_gpu,
-        )
-    )
+def _make_stager(device: torch.device) -> StateDictStager:
+    """Return what copies the state to the host, into memory that it keeps for the next time.
+
+    torch's public `DefaultStager` is this and a thread. In torch 2.11 it gives that memory up after
+    each copy, so that all of it is pinned anew, and fails at the second one.
+    """
+    return StateDictStager(pin_memory=device.type == "cuda", share_memory=False)
 
 
 def _make_thread(device: torch.device) -> ThreadPoolExecutor:

@@ -10,6 +10,8 @@ from typing import Any
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
+from pipeline.library_versions import param_groups_of
+
 
 def units_within(model: nn.Module) -> list[FSDPModule]:
     """The modules that `fully_shard` was applied to."""
@@ -18,11 +20,7 @@ def units_within(model: nn.Module) -> list[FSDPModule]:
 
 def groups_of(model: nn.Module) -> list[Any]:
     """Their groups, in the same order."""
-    return [
-        group
-        for unit in units_within(model)
-        for group in unit._get_fsdp_state()._fsdp_param_groups  # noqa: SLF001 - see above
-    ]
+    return [group for unit in units_within(model) for group in param_groups_of(unit)]
 
 
 def look_at_what_learns(model: nn.Module) -> None:

@@ -13,6 +13,7 @@ import xxhash
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from pipeline.library_versions import can_shard_whole_numbers
 from pipeline.models.quantized import PackedLinear, quantized_layers
 from pipeline.training.device import Workplace
 from pipeline.training.ranks import Ranks
@@ -37,6 +38,14 @@ def check_dtypes(config: TrainConfig, workplace: Workplace) -> None:
     )
     if problem is not None:
         raise StageConfigError(problem)
+    shards = config.strategy == "fsdp2" and config.quantize.storage == "uint8"
+    if shards and not can_shard_whole_numbers():
+        message = (
+            f"quantize is given with strategy fsdp2, and torch {torch.__version__} cannot shard "
+            "weights in 4 bits: install torch 2.12 to 2.14 in the stage's Python, or set "
+            "`strategy: ddp`"
+        )
+        raise StageConfigError(message)
 
 
 def hash_quantized(bare: nn.Module, ranks: Ranks) -> Mapping[str, str]:

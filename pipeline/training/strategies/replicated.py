@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from pipeline.library_versions import replicate
 from pipeline.models import VisionLanguageModel
 from pipeline.training.device import Workplace
 from pipeline.training.strategies.base import (
@@ -37,12 +38,7 @@ class Replicated:
     def spread(self, bare: VisionLanguageModel, make_optimizer: MakeOptimizer) -> Spread:
         """As `Strategy`."""
         bare.to(self._workplace.device).train()
-        wrapped = DistributedDataParallel(
-            bare,
-            forward_sync_buffers=False,  # they are constants
-            gradient_as_bucket_view=True,  # or gradients would be in memory twice
-        )
-        return Spread(model=wrapped, bare=bare, optimizer=make_optimizer(bare))
+        return Spread(model=replicate(bare), bare=bare, optimizer=make_optimizer(bare))
 
     def respread(self, spread: Spread, make_optimizer: MakeOptimizer) -> Spread:
         """As `Strategy`: wrapped anew, or what learns now would differ from rank to rank."""

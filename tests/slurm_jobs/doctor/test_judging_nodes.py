@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # tests are no package
 
 from made_facts import named, node, spec
 
-REQUIRES = ("pyyaml<7,>=6", 'torch<2.15,>=2.13; extra == "train"')
+REQUIRES = ("pyyaml<7,>=6", 'torch<2.15,>=2.11; extra == "train"')
 V100 = CardFacts(name="Tesla V100", capability="7.0")
 NOFILE = {"open_files": 1024, "locked_bytes": 65536, "shm_bytes": 10**10, "memory_bytes": None}
 

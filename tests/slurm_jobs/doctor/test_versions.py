@@ -8,20 +8,20 @@ import pytest
 
 from slurm_jobs.doctor.versions import bounds_of, meets, mismatches
 
-REQUIRES = ("numpy<3,>=2.0", 'torch<2.15,>=2.13; extra == "train"', "submitit (>=1.5.4,<1.6)")
+REQUIRES = ("numpy<3,>=2.0", 'torch<2.15,>=2.11; extra == "train"', "submitit (>=1.5.4,<1.6)")
 
 
 def test_bounds_are_those_of_the_base_install_or_of_one_extra() -> None:
     assert bounds_of(REQUIRES) == {"numpy": ">=2.0,<3", "submitit": ">=1.5.4,<1.6"}
-    assert bounds_of(REQUIRES, "train") == {"torch": ">=2.13,<2.15"}
+    assert bounds_of(REQUIRES, "train") == {"torch": ">=2.11,<2.15"}
 
 
 @pytest.mark.parametrize(
     ("version", "bounds", "met"),
     [
-        ("2.13.0+cu126", ">=2.13,<2.15", True),
-        ("2.15.0", ">=2.13,<2.15", False),
-        ("2.9.1", ">=2.13,<2.15", False),
+        ("2.13.0+cu126", ">=2.11,<2.15", True),
+        ("2.15.0", ">=2.11,<2.15", False),
+        ("2.9.1", ">=2.11,<2.15", False),
         ("3", ">=3.0.0", True),
         ("1.2", "~=1.2", None),
         ("unknown", ">=1", None),

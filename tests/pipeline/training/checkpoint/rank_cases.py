@@ -198,19 +198,19 @@ class Cases:
         made, order = build(), []
         GatedWriter.gate.clear()
         with self.saver("second", made) as saver, patched(saving, "PartWriter", GatedWriter):
-            write, stage = saver._write, saving.DefaultStager.stage
+            write, stage = saver._write, saving.StateDictStager.stage
 
-            def noted_write(*args):
-                upload = write(*args)
+            def noted_write(*args, **options):
+                upload = write(*args, **options)
                 order.append(f"wrote {upload.step}")
                 return upload
 
-            def noted_stage(*args):
+            def noted_stage(*args, **options):
                 order.append("copied")
-                return stage(*args)
+                return stage(*args, **options)
 
             saver._write = noted_write
-            with patched(saving.DefaultStager, "stage", noted_stage):
+            with patched(saving.StateDictStager, "stage", noted_stage):
                 saver.begin(1, 0.5)
                 threading.Timer(0.1, GatedWriter.gate.set).start()
                 saver.begin(2, 0.5)

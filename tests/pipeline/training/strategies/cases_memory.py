@@ -10,6 +10,7 @@ import torch
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
+from pipeline.library_versions import param_groups_of
 from pipeline.training.batches import loss_of, to_device
 from pipeline.training.learning import what_learns
 from pipeline.training.local_optimizer import LocalOptimizer
@@ -124,7 +125,7 @@ def _whole_gradients(model: torch.nn.Module) -> Iterator[torch.Tensor]:
     """Those that wait for the last microbatch, for which there is no public name."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
-            for group in module._get_fsdp_state()._fsdp_param_groups:
+            for group in param_groups_of(module):
                 for parameter in group.fsdp_params:
                     kept = parameter.unsharded_accumulated_grad
                     yield parameter._unsharded_param.grad if kept is None else kept
