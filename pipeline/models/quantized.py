@@ -117,11 +117,17 @@ def compute_in(model: nn.Module, dtype: torch.dtype) -> None:
 
 
 def dequantize_weights(
-    model: nn.Module, weights: Mapping[str, torch.Tensor]
+    model: nn.Module, weights: Mapping[str, torch.Tensor], device: torch.device
 ) -> dict[str, torch.Tensor]:
-    """The same weights with float32 matrices in the place of packed ones; all of them whole."""
+    """Return the same weights with float32 matrices instead of packed ones; all of them whole.
+
+    Each is unpacked on `device`, a GPU if there is one, and goes back to where `weights` are: on a
+    CPU 7 billion weights take minutes.
+    """
     layers = {f"{name}.weight": layer for name, layer in quantized_layers(model)}
     return {
-        name: layers[name].dequantize(value) if name in layers else value
+        name: layers[name].dequantize(value.to(device)).to(value.device)
+        if name in layers
+        else value
         for name, value in weights.items()
     }

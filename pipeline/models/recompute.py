@@ -11,6 +11,7 @@ family.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
@@ -29,17 +30,40 @@ def recompute_layers(model: VisionLanguageModel) -> None:
 
     In training alone: in eval mode, and without gradients, a layer is called as it was. The
     generators of random numbers begin the second time where they began the first, so that dropout
-    leaves out the same. Losses and gradients are the same bits.
+    leaves out the same; where a layer has no dropout, they are left alone, which saves the host two
+    copies of their state a layer. Losses and gradients are the same bits.
 
     Args:
-        model: Before it is spread; may be on "meta".
+        model: With its adapters, before it is spread; may be on "meta".
     """
     for layer in chain.from_iterable(model.towers()):
         _recompute(layer)
 
 
+def may_draw(layer: nn.Module) -> bool:
+    """Check whether a layer may draw random numbers in training.
+
+    It may if any of its modules has a number above 0 whose name says that something is dropped:
+    dropout of any kind, of attention weights, or of paths.
+    """
+    return any(
+        isinstance(value, (int, float)) and value > 0
+        for module in layer.modules()
+        for name, value in _numbers_of(module)
+        if "drop" in name
+    )
+
+
+def _numbers_of(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    """Attributes, those of a config that the module keeps, and the rate of a dropout module."""
+    yield from vars(module).items()
+    yield from vars(getattr(module, "config", None) or object).items()
+    if isinstance(module, nn.modules.dropout._DropoutNd):  # noqa: SLF001 - no public base
+        yield "dropout", module.p
+
+
 def _recompute(layer: Any) -> None:
-    forward = layer.forward
+    forward, draws = layer.forward, may_draw(layer)
     assert not hasattr(forward, _MARK)
 
     @functools.wraps(forward)
@@ -48,7 +72,7 @@ def _recompute(layer: Any) -> None:
             return forward(*args, **kwargs)
         # torch keeps the generators of the devices of these alone, not of keyword arguments.
         assert isinstance(args[0], torch.Tensor)
-        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+        return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=draws, **kwargs)
 
     setattr(recomputed, _MARK, True)
     layer.forward = recomputed

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.files import read_json
 from slurm_jobs.common.stage_config.model import ModelConfig
 
 _CANDIDATES = (
@@ -39,6 +41,31 @@ def check_weight_files(config: ModelConfig) -> None:
         if problem is not None:
             message = f"model {folder}: {problem}: copy or download the folder anew"
             raise StageConfigError(message)
+
+
+def fp16_warning(config: ModelConfig) -> str | None:
+    """Say that a model was trained in bf16, whose range fp16 does not have.
+
+    Asks the `config.json` of the folders that weights come from; a model of the hub is left alone.
+    """
+    folders = (config.path, config.vision.path, config.language.path)
+    values = ((folder, read_json(Path(folder) / "config.json")) for folder in folders if folder)
+    found = [folder for folder, said in values if said and _names_bf16(said)]
+    if not found:
+        return None
+    return (
+        f"precision is fp16, and {' and '.join(found)} was trained in bf16: sums within its layers "
+        "may leave the range of fp16 (65,504), and steps in which they do are skipped. If many "
+        "are, take a GPU of compute capability 8.0 or above (A100) with `precision: bf16`, or set "
+        "`precision: fp32`"
+    )
+
+
+def _names_bf16(values: Mapping[str, Any]) -> bool:
+    """Newer releases of transformers write `dtype`, and settings of towers may have their own."""
+    parts = (values, values.get("text_config"), values.get("vision_config"))
+    dtypes = (part.get(key) for part in parts if part for key in ("dtype", "torch_dtype"))
+    return "bfloat16" in dtypes
 
 
 def _problems(folder: Path) -> Iterator[str]:

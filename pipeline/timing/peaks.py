@@ -18,15 +18,16 @@ class Card:
     name: str
     """Pattern of the whole name that the driver gives."""
     flops_per_s: Mapping[str, float]
-    """By precision: `bf16`, `fp16` (tensor cores, fp32 sums) and `fp32` (no TF32)."""
+    """By precision: `bf16`, `fp16` (tensor cores, fp32 sums), `fp32` and `tf32` (its products by
+    tensor cores)."""
     source: str
 
 
 _GB = r"[ -]\d+GB"
 
 
-def _ampere_on(half: float, single: float) -> Mapping[str, float]:
-    return {"bf16": half, "fp16": half, "fp32": single}
+def _ampere_on(half: float, single: float, tf32: float) -> Mapping[str, float]:
+    return {"bf16": half, "fp16": half, "fp32": single, "tf32": tf32}
 
 
 CARDS = (
@@ -52,48 +53,68 @@ CARDS = (
     ),
     Card(
         name=r"(NVIDIA )?A100[- ](SXM4-)?(PCIE-)?(40GB|80GB)( PCIe)?",
-        flops_per_s=_ampere_on(312e12, 19.5e12),
+        flops_per_s=_ampere_on(312e12, 19.5e12, 156e12),
         source="NVIDIA A100 Tensor Core GPU data sheet, June 2021",
     ),
     Card(
+        name=r"NVIDIA A10",
+        flops_per_s=_ampere_on(125e12, 31.2e12, 62.5e12),
+        source="NVIDIA A10 Tensor Core GPU data sheet",
+    ),
+    Card(
         name=r"NVIDIA A30",
-        flops_per_s=_ampere_on(165e12, 10.3e12),
+        flops_per_s=_ampere_on(165e12, 10.3e12, 82e12),
         source="NVIDIA A30 Tensor Core GPU data sheet",
     ),
     Card(
         name=r"NVIDIA A40",
-        flops_per_s=_ampere_on(149.7e12, 37.4e12),
+        flops_per_s=_ampere_on(149.7e12, 37.4e12, 74.8e12),
         source="NVIDIA A40 data sheet",
     ),
     Card(
         name=r"NVIDIA L4",
-        flops_per_s=_ampere_on(121e12, 30.3e12),
+        flops_per_s=_ampere_on(121e12, 30.3e12, 60e12),
         source="NVIDIA L4 Tensor Core GPU data sheet",
     ),
     Card(
         name=r"NVIDIA L40S",
-        flops_per_s=_ampere_on(362e12, 91.6e12),
+        flops_per_s=_ampere_on(362e12, 91.6e12, 183e12),
         source="NVIDIA L40S data sheet",
     ),
     Card(
         name=r"NVIDIA H100 80GB HBM3",  # SXM5
-        flops_per_s=_ampere_on(989e12, 67e12),
+        flops_per_s=_ampere_on(989e12, 67e12, 494e12),
         source="NVIDIA H100 Tensor Core GPU data sheet (SXM)",
     ),
     Card(
         name=r"NVIDIA H100 PCIe",
-        flops_per_s=_ampere_on(756e12, 51e12),
+        flops_per_s=_ampere_on(756e12, 51e12, 378e12),
         source="NVIDIA H100 Tensor Core GPU data sheet (PCIe)",
     ),
     Card(
         name=r"NVIDIA H100 NVL",
-        flops_per_s=_ampere_on(835e12, 60e12),
+        flops_per_s=_ampere_on(835e12, 60e12, 417e12),
         source="NVIDIA H100 Tensor Core GPU data sheet (NVL)",
     ),
     Card(
         name=r"NVIDIA H200",
-        flops_per_s=_ampere_on(989e12, 67e12),
+        flops_per_s=_ampere_on(989e12, 67e12, 494e12),
         source="NVIDIA H200 Tensor Core GPU data sheet (SXM)",
+    ),
+    Card(
+        name=r"NVIDIA H200 NVL",
+        flops_per_s=_ampere_on(835e12, 60e12, 417e12),
+        source="NVIDIA H200 Tensor Core GPU data sheet (NVL)",
+    ),
+    Card(
+        name=r"(NVIDIA )?GH200 (120GB|480GB|144G HBM3e)",
+        flops_per_s=_ampere_on(989e12, 67e12, 494e12),
+        source="NVIDIA GH200 Grace Hopper Superchip data sheet",
+    ),
+    Card(
+        name=r"NVIDIA B200",
+        flops_per_s=_ampere_on(2250e12, 80e12, 1100e12),
+        source="NVIDIA Blackwell Architecture Technical Brief (HGX B200)",
     ),
 )
 """Of none of these is the name a part of another's: MIG slices and cards made for one customer,

@@ -64,6 +64,7 @@ def prepare_device(config: TrainConfig, context: TaskContext) -> Workplace:
     else:
         device = torch.device("cpu")
     _set_determinism(on=config.deterministic or config.device == "cpu")
+    _set_tf32(on=config.tf32)
     precision = choose_precision(asked_precision(config), capability_of(device))
     return Workplace(device=device, precision=precision, num_compute_threads=num_threads)
 
@@ -183,7 +184,13 @@ def _require_gpu(context: TaskContext) -> None:
 
 def capability_of(device: torch.device) -> tuple[int, int] | None:
     """Return the compute capability of a GPU; None of a CPU."""
-    return torch.cuda.get_devicecapability_of(device) if device.type == "cuda" else None
+    return torch.cuda.get_device_capability(device) if device.type == "cuda" else None
+
+
+def _set_tf32(*, on: bool) -> None:
+    """For products of matrices and for convolutions, in which PyTorch alone would use it."""
+    torch.backends.cuda.matmul.allow_tf32 = on
+    torch.backends.cudnn.allow_tf32 = on
 
 
 def _set_determinism(*, on: bool) -> None:

@@ -13,6 +13,7 @@ import torch
 
 from pipeline.models import DataFacts, VisionLanguageModel, load_model
 from pipeline.models.heads import load_heads
+from pipeline.models.residual import keep_residual_in_fp32
 from pipeline.preprocess.encode import EncodedPrompt, SampleEncoder
 from pipeline.preprocess.manifest import folder_of, read_manifest
 from pipeline.preprocess.rejects import SampleRejectedError
@@ -71,6 +72,9 @@ def evaluate(
         StageStoppedError, TimeLimitError: asked to stop, on all ranks; as `Ending.between`.
     """
     preprocess = facts.info.preprocess
+    half = next(model.parameters()).dtype == torch.float16
+    if half:
+        keep_residual_in_fp32(model, workplace.device)
     asker = Asker(
         model=model.to(workplace.device).eval(),
         levels=levels,
@@ -84,7 +88,9 @@ def evaluate(
     prompts, rejected = encode_prompts(asker.encoder, rows, own, levels)
     ranks.meet("evaluation", speaks=ranks.rank in (0, 1))  # nodes read at their own pace
     batches = ending.between(list(in_batches(prompts, config.batch_size)), "held-out samples")
-    shares = ranks.gather(([g for batch in batches for g in answer(asker, rows, batch)], rejected))
+    with torch.autocast(workplace.device.type, torch.float16, enabled=half):
+        generations = [g for batch in batches for g in answer(asker, rows, batch)]
+    shares = ranks.gather((generations, rejected))
     return _conclude(shares, len(rows), manifest, out_dir) if ranks.rank == 0 else {}
 
 

@@ -29,6 +29,7 @@ from slurm_jobs.common.processors.files import processor_files
 from slurm_jobs.common.stage_config.levels import LevelConfig
 
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
+_HOST = torch.device("cpu")
 _MOST_NAMES = 5
 """Of weights, of each kind of problem in a message."""
 _NOT_PROCESSOR = ("config.json", "generation_config.json")
@@ -89,7 +90,8 @@ def _write_model(
     into the weights that these were made of.
     """
     copy_processor(processor_dir, place)
-    whole = dequantize_weights(model, weights)
+    device = next((b.device for b in model.buffers() if b.device.type == "cuda"), _HOST)
+    whole = dequantize_weights(model, weights, device)
     merged = model.save_pretrained(place, merge_adapters(model, whole))
     return {**merged, **save_heads(place, levels, weights)}
 

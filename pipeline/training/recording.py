@@ -128,10 +128,13 @@ def describe_flops(workplace: Workplace, name: str) -> dict[str, Any]:
         name: Of its card; empty on a CPU.
     """
     card = find_card(name)
+    peaks = {} if card is None else card.flops_per_s
+    uses_tf32 = workplace.precision == "fp32" and torch.backends.cuda.matmul.allow_tf32
+    precision = "tf32" if uses_tf32 and "tf32" in peaks else workplace.precision
     return {
         "formula": FORMULA,
         "card": name or None,
-        "peak_flops_per_s": None if card is None else card.flops_per_s.get(workplace.precision),
+        "peak_flops_per_s": peaks.get(precision),
         "peak_source": None if card is None else card.source,
     }
 

@@ -19,6 +19,7 @@ from pipeline.models.layouts import NativePatches
 from pipeline.models.parts import set_trainable
 from pipeline.models.quantized import compute_in, quantize_model
 from pipeline.models.recompute import recompute_layers
+from pipeline.models.residual import keep_residual_in_fp32
 from pipeline.models.segments import takes_masks, why_no_varlen
 from pipeline.training.accelerate_config import read_accelerate_file
 from pipeline.training.attention_choice import (
@@ -177,6 +178,8 @@ def build_together(
 def _prepare_layers(model: VisionLanguageModel, config: TrainConfig, workplace: Workplace) -> None:
     """How layers compute; compiled is what is done to compute them again."""
     model.uses_varlen = attention_of(model, config, workplace).uses_varlen
+    if workplace.precision == "fp16":
+        keep_residual_in_fp32(model, workplace.device)
     if config.activation_checkpointing:
         recompute_layers(model)
     if config.compile is not None:

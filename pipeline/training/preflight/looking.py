@@ -17,7 +17,7 @@ from pipeline.data.info import DatasetInfo
 from pipeline.models import DataFacts, VisionLanguageModel
 from pipeline.models.compiling import check_can_compile, check_towers
 from pipeline.models.positions import longest_sample, positions_problem
-from pipeline.models.weight_files import check_weight_files
+from pipeline.models.weight_files import check_weight_files, fp16_warning
 from pipeline.training.attention_choice import AttentionChoice
 from pipeline.training.checkpoint.files import list_checkpoints
 from pipeline.training.evaluate import evaluation_dtype
@@ -44,6 +44,7 @@ from pipeline.training.preflight.memory_need import (
 from pipeline.training.preflight.memory_room import Verdict, judge_card, judge_node, remedies
 from pipeline.training.preflight.model_sizes import ModelSizes, read_sizes
 from pipeline.training.preflight.sharing import Sharing, gathered_units
+from pipeline.training.preflight.wheel import compile_warning
 from pipeline.training.spreading import attention_of, make_shell
 from pipeline.training.strategies.loading import check_can_be_shared
 from pipeline.training.strategies.quantized_effect import check_dtypes
@@ -115,6 +116,7 @@ def look(job: Job, planned: Planned, device: DeviceFacts) -> Findings:
     return Findings(
         warnings=(
             *warnings,
+            *_precision_warnings(job, device),
             *position_warnings,
             *_attention_warnings(attention, planned, device),
             *disk_warnings,
@@ -135,6 +137,16 @@ def look(job: Job, planned: Planned, device: DeviceFacts) -> Findings:
             **disk,
         },
     )
+
+
+def _precision_warnings(job: Job, device: DeviceFacts) -> list[str]:
+    """Of what may go wrong on older cards."""
+    is_fp16 = job.workplace.precision == "fp16"
+    found = (
+        fp16_warning(job.config.model) if is_fp16 else None,
+        compile_warning(device, job.config),
+    )
+    return [warning for warning in found if warning]
 
 
 def _make_shell(job: Job, planned: Planned) -> VisionLanguageModel:
@@ -231,6 +243,8 @@ def _needs(
             num_microbatches=num_microbatches,
             num_tokens=int(num_tokens),
             masked_length=_masked_length(config, info, choice),
+            residual_itemsize=4 if job.workplace.precision == "fp16" else None,
+            looks=config.evaluate.every_steps is not None,
         )
         found.append(need)
     return found

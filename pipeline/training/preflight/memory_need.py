@@ -45,6 +45,9 @@ class MemoryNeed:
     """What keeps the samples of packed rows apart; all layers share it."""
     offloads: bool
     """Whether weights, gradients and optimizer lie in the node's memory."""
+    gathered_bytes: int = 0
+    """All weights of a sharded model in the precision of computing, which a look at held-out
+    samples between two steps gathers; 0 without looks."""
 
     @property
     def state_bytes(self) -> int:
@@ -63,17 +66,27 @@ class MemoryNeed:
 
     @property
     def least_bytes(self) -> int:
-        """What must be on the device at one time."""
+        """What must be on the device at one time, in a step or in a look at held-out samples."""
+        return max(self._step_bytes, self._look_bytes)
+
+    @property
+    def expected_bytes(self) -> int:
+        """The same with weights to compute with and activations: still a lower bound of these."""
+        passing = self.computing_bytes + self.activations_bytes + self.mask_bytes
+        return max(self._step_bytes + passing, self._look_bytes)
+
+    @property
+    def _step_bytes(self) -> int:
         if self.offloads:
             return self.buffers_bytes + self.accumulated_bytes
         more_than_reduced = max(0, self.accumulated_bytes - self.gradients_bytes)
         return self.state_bytes + more_than_reduced
 
     @property
-    def expected_bytes(self) -> int:
-        """The same with weights to compute with and activations: still a lower bound of these."""
-        passing = self.computing_bytes + self.activations_bytes + self.mask_bytes
-        return self.least_bytes + passing
+    def _look_bytes(self) -> int:
+        """Between two steps there are no gradients."""
+        stays = 0 if self.offloads else self.weights_bytes + self.optimizer_bytes
+        return self.buffers_bytes + stays + self.gathered_bytes
 
 
 def memory_need(
@@ -86,6 +99,8 @@ def memory_need(
     num_microbatches: int,
     num_tokens: int,
     masked_length: int = 0,
+    residual_itemsize: int | None = None,
+    looks: bool = False,
 ) -> MemoryNeed:
     """What training needs of a rank.
 
@@ -98,6 +113,8 @@ def memory_need(
         num_microbatches: Of a step.
         num_tokens: Of a microbatch on one rank.
         masked_length: Tokens of a row that has a dense mask; 0 where rows have none.
+        residual_itemsize: Bytes of a number of what layers hand on; None: as they compute.
+        looks: Whether held-out samples are looked at while training goes on.
     """
     learning = [each for each in sizes.parameters if each.name in learned]
     accumulates = sharing.is_sharded and sharing.accumulates_whole and num_microbatches > 1
@@ -110,9 +127,15 @@ def memory_need(
         ),
         accumulated_bytes=sum(_FP32 * _num(each) for each in learning) if accumulates else 0,
         computing_bytes=_computing_bytes(sizes, sharing, compute_itemsize),
-        activations_bytes=num_tokens * sizes.hidden_size * compute_itemsize * sizes.num_layers,
+        activations_bytes=num_tokens
+        * sizes.hidden_size
+        * (residual_itemsize or compute_itemsize)
+        * sizes.num_layers,
         mask_bytes=_mask_bytes(num_tokens, masked_length, compute_itemsize),
         offloads=sharing.offloads,
+        gathered_bytes=sum(_gathered_bytes(each, compute_itemsize) for each in sizes.parameters)
+        if looks and sharing.is_sharded
+        else 0,
     )
 
 
@@ -165,6 +188,10 @@ def _share(each: TensorSizes, sharing: Sharing) -> int:
     return math.ceil(each.shape[0] / sharing.num_shards) * math.prod(each.shape[1:])
 
 
+def _gathered_bytes(each: TensorSizes, itemsize: int) -> int:
+    return _num(each) * (each.itemsize if each.is_packed else itemsize)
+
+
 def _computing_bytes(sizes: ModelSizes, sharing: Sharing, itemsize: int) -> int:
     """Beside the master copy."""
     if not sharing.is_sharded:
@@ -172,7 +199,7 @@ def _computing_bytes(sizes: ModelSizes, sharing: Sharing, itemsize: int) -> int:
         return sum(itemsize * _num(each) for each in cast) if itemsize < _FP32 else 0
     rest, by_unit = 0, dict[int, int]()
     for each in sizes.parameters:
-        num_bytes = _num(each) * (each.itemsize if each.is_packed else itemsize)
+        num_bytes = _gathered_bytes(each, itemsize)
         if each.unit is None:
             rest += num_bytes
         else:

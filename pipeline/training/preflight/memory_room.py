@@ -89,6 +89,8 @@ def _remedies(
     config: TrainConfig, need: MemoryNeed, num_ranks: int, optimizer_kind: str
 ) -> Iterator[str]:
     sharding, is_fsdp2 = config.sharding, config.strategy == "fsdp2"
+    if need.gathered_bytes:
+        yield "leave out the looks that gather all weights (`evaluate: {every_steps: null}`)"
     if need.accumulated_bytes > need.gradients_bytes and is_fsdp2:
         yield "set `sharding: {accumulate: sharded}`"
     if config.adapters is None:
@@ -113,6 +115,8 @@ def describe_need(need: MemoryNeed) -> str:
         "gradients": max(need.gradients_bytes, need.accumulated_bytes),
         "optimizer": need.optimizer_bytes,
     }
+    if need.gathered_bytes:
+        parts["all weights gathered for a look at held-out samples"] = need.gathered_bytes
     return ", ".join(f"{name} {_gb(num_bytes)}" for name, num_bytes in parts.items())
 
 

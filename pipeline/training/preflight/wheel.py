@@ -17,6 +17,8 @@ _ENTRY = re.compile(r"(sm|compute)_(\d+)([af]?)")
 _LEAST_OF_NEWER_BUILDS = (7, 5)
 """CUDA 12.8 and later have no code for older cards; PyTorch's builds for 12.6 still have."""
 _OLD_CARDS_INDEX = "https://download.pytorch.org/whl/cu126"
+_LEAST_OF_TRITON = (8, 0)
+"""https://github.com/triton-lang/triton, Compatibility; a V100 failed: jwohlwend/boltz#315."""
 _NF4_CAPABILITY = (6, 0)
 """The oldest that bitsandbytes has kernels of 4 bits for."""
 
@@ -33,6 +35,19 @@ def card_problem(facts: DeviceFacts, config: TrainConfig) -> str | None:
             "leave quantize out, or ask for a V100 or newer (resources.gpu)"
         )
     return None
+
+
+def compile_warning(facts: DeviceFacts, config: TrainConfig) -> str | None:
+    """Say that Triton may not work on this card."""
+    if config.compile is None or config.compile.backend != "inductor":
+        return None
+    if facts.capability is None or facts.capability >= _LEAST_OF_TRITON:
+        return None
+    return (
+        f"compile.backend is inductor, and {facts} is older than the cards that Triton supports "
+        "(compute capability 8.0): Triton 3.3 and later has failed on a V100. If the first step "
+        "fails or is slow, leave `compile` out"
+    )
 
 
 def code_problem(facts: DeviceFacts) -> str | None:

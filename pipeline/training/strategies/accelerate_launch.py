@@ -12,16 +12,16 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping
 
-import torch
 from accelerate import Accelerator
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.state import AcceleratorState, GradientState
 from accelerate.utils import DistributedDataParallelKwargs, FullyShardedDataParallelPlugin
 from accelerate.utils.launch import prepare_multi_gpu_env
-from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
+from torch.distributed.fsdp import CPUOffloadPolicy
 
 from pipeline.training.device import Workplace
 from pipeline.training.ranks import Ranks
+from pipeline.training.strategies.base import policy_of
 from slurm_jobs.common.accelerate_file import AccelerateFile
 from slurm_jobs.common.errors import StageConfigError
 
@@ -74,8 +74,7 @@ def _make_plugin(workplace: Workplace) -> FullyShardedDataParallelPlugin:
     By itself accelerate reduces gradients in the precision of computing, and casts the model's
     output to it: a summed loss above 65,504 would be infinite under fp16.
     """
-    policy = MixedPrecisionPolicy(param_dtype=workplace.dtype, reduce_dtype=torch.float32)
-    plugin = FullyShardedDataParallelPlugin(mixed_precision_policy=policy)
+    plugin = FullyShardedDataParallelPlugin(mixed_precision_policy=policy_of(workplace))
     if isinstance(plugin.cpu_offload, CPUOffloadPolicy):
         plugin.cpu_offload = CPUOffloadPolicy(pin_memory=workplace.device.type == "cuda")
     return plugin

@@ -24,6 +24,7 @@ from pipeline.training.strategies.base import (
     Spread,
     StrategyFacts,
     autocast,
+    autocast_sharded,
     read_facts,
 )
 from pipeline.training.strategies.fsdp_groups import look_at_what_learns, units_within
@@ -102,8 +103,8 @@ class Accelerated:
 
         On a GPU it casts within the forward pass, too, in the same way.
         """
-        is_sharded = self._accelerator.is_fsdp2
-        return contextlib.nullcontext() if is_sharded else autocast(self._workplace)
+        context = autocast_sharded if self._accelerator.is_fsdp2 else autocast
+        return context(self._workplace)
 
     def microbatch(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[None]:
         """As `Strategy`."""

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import torch
 from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor
 
 from pipeline.models import VisionLanguageModel
@@ -106,6 +107,24 @@ class Strategy(Protocol):
 
     def close(self, spread: Spread) -> None:
         """After the last step: give back what training alone needs."""
+
+
+def policy_of(workplace: Workplace) -> MixedPrecisionPolicy:
+    """Return what units of `fully_shard` gather and reduce their weights in.
+
+    Under fp16 autocast casts what products need, and units leave their inputs as they are: the
+    residual stream stays fp32 (see `pipeline.models.residual`).
+    """
+    return MixedPrecisionPolicy(
+        param_dtype=workplace.dtype,
+        reduce_dtype=torch.float32,
+        cast_forward_inputs=workplace.dtype != torch.float16,
+    )
+
+
+def autocast_sharded(workplace: Workplace) -> AbstractContextManager[None]:
+    """For a forward pass with weights that are cast when they are gathered."""
+    return autocast(workplace) if workplace.dtype == torch.float16 else contextlib.nullcontext()
 
 
 def autocast(workplace: Workplace) -> AbstractContextManager[None]:

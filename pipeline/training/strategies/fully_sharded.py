@@ -26,10 +26,12 @@ from pipeline.training.strategies.base import (
     MakeOptimizer,
     Spread,
     StrategyFacts,
+    autocast_sharded,
     count_parameters,
+    policy_of,
     read_facts,
 )
-from pipeline.training.strategies.fsdp_groups import look_at_what_learns, units_within
+from pipeline.training.strategies.fsdp_groups import groups_of, look_at_what_learns, units_within
 from pipeline.training.strategies.gathering import gathered
 from pipeline.training.strategies.loading import share_weights
 from pipeline.training.strategies.mesh import Place, make_mesh
@@ -54,9 +56,7 @@ class FullySharded:
         weights = {} if next(bare.parameters()).is_meta else dict(bare.state_dict())
         options = {
             "mesh": self._mesh,
-            "mp_policy": MixedPrecisionPolicy(
-                param_dtype=self._workplace.dtype, reduce_dtype=torch.float32
-            ),
+            "mp_policy": policy_of(self._workplace),
             "offload_policy": self._offload_policy(),
         }
         units = units_of(bare, self._sharding.unit_min_params)
@@ -82,7 +82,7 @@ class FullySharded:
 
     def forward_context(self) -> AbstractContextManager[None]:
         """As `Strategy`; weights are cast when they are gathered."""
-        return contextlib.nullcontext()
+        return autocast_sharded(self._workplace)
 
     def microbatch(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[None]:
         """As `Strategy`."""
@@ -138,7 +138,5 @@ def prefetch_in_order(root: nn.Module, units: Sequence[Any], num_ahead: int) -> 
 
 def policies_of(model: nn.Module) -> Iterator[MixedPrecisionPolicy]:
     """Those that units have, whatever they were given: there is no public way to ask."""
-    for module in model.modules():
-        if isinstance(module, FSDPModule):
-            for group in module._get_fsdp_state()._fsdp_param_groups:  # noqa: SLF001
-                yield group.mp_policy
+    for group in groups_of(model):
+        yield group.mp_policy

@@ -7,8 +7,10 @@ import threading
 from collections import deque
 
 import numpy as np
+import pytest
 import torch
 
+from pipeline.data import buffers
 from pipeline.data.buffers import BufferPool
 
 
@@ -59,6 +61,22 @@ def test_growing_batches_leave_no_small_buffers_behind() -> None:
 
 def test_nothing_may_be_asked_for() -> None:
     assert BufferPool(pin_memory=False).take(0).shape == (0,)
+
+
+def test_no_more_than_an_eighth_is_pinned_in_vain_and_all_is_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """CUDA is a stand-in that notes what is registered with it."""
+    pinned: dict[int, int] = {}
+    monkeypatch.setattr(buffers._pin_memory_utils, "pin_memory", pinned.__setitem__)
+    monkeypatch.setattr(buffers._pin_memory_utils, "unpin_memory", pinned.pop)
+    for num_bytes in (1_100_000, 17_000_000, 33_600_000, 68_000_000):
+        pool = BufferPool(pin_memory=True)
+        array = pool.take(num_bytes)
+        assert pinned.keys() == {address(array)}
+        assert num_bytes <= sum(pinned.values()) <= max(num_bytes * 9 / 8, num_bytes + (1 << 20))
+        del array, pool
+        assert not pinned
 
 
 def test_threads_that_take_and_drop_share_few_buffers() -> None:

@@ -17,6 +17,7 @@ from pipeline.data.sample_format import Sample
 from pipeline.models import Prompt, StoredImages, VisionLanguageModel, build_model, load_model
 from pipeline.models.generate import before
 from pipeline.models.hugging_face import HuggingFaceVLM, features_of
+from pipeline.models.residual import keep_residual_in_fp32
 from pipeline.training.batches import loss_of, to_device
 from pipeline.training.device import Workplace
 from pipeline.training.export import check_weights
@@ -268,6 +269,25 @@ def test_model_in_half_precision_answers_and_has_its_buffers_as_they_were(
         assert torch.equal(buffer, buffers[path])
     prompts = [prompt_of(kind, sample) for sample in kind.samples()]
     assert len(model.generate(prompts, max_new_tokens=2)) == len(prompts)
+
+
+def test_residual_sums_beyond_fp16_stay_finite_under_autocast(kind: Kind) -> None:
+    """As in the Qwen2 family, where layers add up to more than fp16 holds."""
+    hidden = {}
+    for keeps in (False, True):
+        model = kind.build().half()
+        if keeps:
+            keep_residual_in_fp32(model, CPU.device)
+        for layer in model.towers()[1]:
+            layer.mlp.register_forward_hook(lambda _module, _inputs, output: output + 60_000)
+        batch = kind.batch(model, [[sample] for sample in kind.samples()])
+        inputs = to_device(batch, CPU, model.layout)
+        with torch.autocast("cpu", torch.float16):
+            hidden[keeps], _ = model.hidden_states(
+                inputs.input_ids, inputs.vision, inputs.position_ids
+            )
+    assert torch.isfinite(hidden[True]).all()
+    assert not torch.isfinite(hidden[False]).any()
 
 
 def test_weights_saved_in_half_precision_are_trained_in_single(

@@ -6,12 +6,14 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint
 
-from pipeline.models import VisionLanguageModel, build_model
+from pipeline.models import VisionLanguageModel, build_model, recompute
 from pipeline.models.adapters import add_adapters
 from pipeline.models.quantized import quantize_model
 from pipeline.models.recompute import count_recomputed, recompute_layers
@@ -72,6 +74,29 @@ def test_losses_and_gradients_are_the_same_bits_and_names(kind: Kind) -> None:
     assert list(again.state_dict()) == list(plain.state_dict())
     assert [n for n, _ in again.named_modules()] == [n for n, _ in plain.named_modules()]
     assert read_work(again) == read_work(plain)
+
+
+def test_generators_are_kept_for_layers_with_dropout_alone(
+    make_kind: Callable[[str], Kind], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, kept = make_kind("smolvlm"), list[bool]()
+
+    def noted(*args: Any, **options: Any) -> Any:
+        kept.append(options["preserve_rng_state"])
+        return checkpoint(*args, **options)
+
+    monkeypatch.setattr(recompute, "checkpoint", noted)
+    for dropout in (0.0, 0.1):
+        model = adapted(kind, dropout=dropout)
+        recompute_layers(model)
+        passes(kind, model)
+        vision, language = (len(tower) for tower in model.towers())
+        assert kept == [False] * vision + [dropout > 0] * language
+        kept.clear()
+    attends = kind.build().towers()[1][0]
+    assert not recompute.may_draw(attends)
+    attends.self_attn.attention_dropout = 0.1
+    assert recompute.may_draw(attends)
 
 
 def test_dropout_leaves_out_the_same_the_second_time(make_kind: Callable[[str], Kind]) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from pipeline.models.weight_files import check_weight_files
+from pipeline.models.weight_files import check_weight_files, fp16_warning
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.model import LanguageConfig, ModelConfig
 
@@ -75,3 +75,24 @@ def test_a_damaged_index_is_told_with_the_folder(folder, text):
     (folder / "model.safetensors.index.json").write_text(text)
     with pytest.raises(StageConfigError, match="the index or a header of its weights is damaged"):
         check_weight_files(model_of(folder))
+
+
+@pytest.mark.parametrize(
+    ("values", "warns"),
+    [
+        ({"torch_dtype": "bfloat16"}, True),
+        ({"dtype": "bfloat16"}, True),
+        ({"text_config": {"dtype": "bfloat16"}}, True),
+        ({"dtype": "float32", "vision_config": {"torch_dtype": "float16"}}, False),
+        ({}, False),
+    ],
+)
+def test_a_model_that_was_trained_in_bf16_is_named_where_fp16_is_computed_in(
+    tmp_path, values, warns
+):
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    warning = fp16_warning(model_of(tmp_path))
+    assert (warning is not None) == warns
+    assert fp16_warning(ModelConfig()) is None
+    if warning:
+        assert f"precision is fp16, and {tmp_path} was trained in bf16" in warning

@@ -25,6 +25,12 @@ from pipeline.timing.peaks import CARDS, find_card, peak_flops_per_s
         ("NVIDIA H100 PCIe", "bf16", 756e12),
         ("NVIDIA H100 NVL", "bf16", 835e12),
         ("NVIDIA H200", "bf16", 989e12),
+        ("NVIDIA H200", "tf32", 494e12),
+        ("NVIDIA H200 NVL", "bf16", 835e12),
+        ("NVIDIA GH200 480GB", "bf16", 989e12),
+        ("NVIDIA B200", "bf16", 2250e12),
+        ("NVIDIA A10", "bf16", 125e12),
+        ("NVIDIA A100-SXM4-80GB", "tf32", 156e12),
     ],
 )
 def test_a_known_card_has_the_peak_of_its_data_sheet(name, precision, peak):
@@ -37,7 +43,8 @@ def test_a_known_card_has_the_peak_of_its_data_sheet(name, precision, peak):
         "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
         "NVIDIA A100-SXM-64GB",  # a card made for one site
         "NVIDIA L40",
-        "NVIDIA H200 NVL",
+        "NVIDIA A10G",
+        "NVIDIA GB200",
         "NVIDIA GeForce RTX 4090",
         "",
     ],
@@ -46,10 +53,18 @@ def test_an_unknown_card_has_none_though_its_name_holds_that_of_another(name):
     assert peak_flops_per_s(name, "bf16") is None
 
 
-def test_a_v100_has_no_bf16():
-    assert peak_flops_per_s("Tesla V100-SXM2-16GB", "bf16") is None
+@pytest.mark.parametrize("precision", ["bf16", "tf32"])
+def test_a_v100_has_neither_bf16_nor_tf32(precision):
+    assert peak_flops_per_s("Tesla V100-SXM2-16GB", precision) is None
+
+
+def test_tf32_is_half_as_fast_as_bf16_and_faster_than_fp32():
+    for card in CARDS:
+        if "tf32" in card.flops_per_s:
+            assert card.flops_per_s["tf32"] == pytest.approx(card.flops_per_s["bf16"] / 2, rel=0.03)
+            assert card.flops_per_s["tf32"] > card.flops_per_s["fp32"]
 
 
 def test_each_card_names_its_source():
-    assert all("data sheet" in card.source for card in CARDS)
+    assert all(card.source.startswith("NVIDIA ") for card in CARDS)
     assert find_card("NVIDIA A30").source.startswith("NVIDIA A30")

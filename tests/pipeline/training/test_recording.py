@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline.timing.device_clock import CudaClock
-from pipeline.training.device import Workplace
+from pipeline.training.device import Workplace, prepare_device
 from pipeline.training.recording import choose_clock, describe_flops
+from slurm_jobs.common.stage_config.train import TrainConfig
 from slurm_jobs.common.timings import DEVICE_FIELDS, read_spans, read_steps, spans_path, steps_path
+from tests.contexts import make_context
 from tests.pipeline.models.conftest import make_kind  # noqa: F401 - a fixture
 
 LORA = {"rank": 2, "alpha": 4.0}
@@ -119,6 +123,16 @@ def test_the_peak_of_a_known_card_comes_with_its_source():
     assert "data sheet" in a100["peak_source"]
     v100 = describe_flops(place("cuda", "fp32"), "Tesla V100-SXM2-16GB")
     assert v100["peak_flops_per_s"] == 15.7e12
+
+
+@pytest.mark.parametrize(("tf32", "peak"), [(False, 67e12), (True, 494e12)])
+def test_the_peak_in_fp32_is_that_of_tf32_where_it_is_on(monkeypatch, tf32, peak):
+    for setting in (torch.backends.cuda.matmul, torch.backends.cudnn):
+        monkeypatch.setattr(setting, "allow_tf32", not tf32)
+    prepare_device(TrainConfig(num_steps=1, device="cpu", tf32=tf32), make_context("train", Path()))
+    assert torch.backends.cudnn.allow_tf32 == tf32
+    found = describe_flops(place("cuda", "fp32"), "NVIDIA H100 80GB HBM3")
+    assert found["peak_flops_per_s"] == peak
 
 
 @pytest.mark.parametrize("name", ["", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"])

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.training import loop
+from pipeline.training import loop, spreading
 from pipeline.training.device import Workplace
 from pipeline.training.scaling import Scaling, _Scaler
+from slurm_jobs.common.errors import StageError
 from slurm_jobs.common.stage_config.sharding import ScalerConfig
 from slurm_jobs.common.timings import read_steps, steps_path
+from tests.pipeline.training.conftest import TINY_MODEL
 
 
 def scaling(precision="fp16", **config):
@@ -127,6 +129,43 @@ def test_a_loss_that_is_not_finite_is_skipped_and_counted_under_fp16(make_train_
     assert results["loss"]["num_skipped_steps"] == results["gradient"]["num_skipped_steps"] == 1
     assert np.isfinite(results["loss"]["final_loss"])
     assert runs["loss"].weights() == runs["gradient"].weights()
+
+
+INFLATED = {
+    "precision": "fp16",
+    "scaler": {"init_scale": 8.0, "max_skips": 2},
+    "model": {**TINY_MODEL, "language": {**TINY_MODEL["language"], "num_layers": 2}},
+}
+
+
+@pytest.mark.parametrize("strategy", ["single", "ddp", "fsdp2"])
+def test_residual_sums_beyond_fp16_skip_no_step(make_train_run, monkeypatch, strategy):
+    inflate_residual(monkeypatch, spreading.keep_residual_in_fp32)
+    result = make_train_run(**INFLATED, strategy=strategy).run_here()
+    assert result["num_skipped_steps"] == 0
+    assert np.isfinite(result["final_loss"])
+
+
+def test_the_same_sums_overflow_where_the_residual_is_fp16(make_train_run, monkeypatch):
+    inflate_residual(monkeypatch, cast_first_inputs_to_fp16)
+    with pytest.raises(StageError, match="the loss or the gradients of 2 steps in a row"):
+        make_train_run(**INFLATED, strategy="fsdp2").run_here()
+
+
+def inflate_residual(patch, prepare):
+    """Each layer of the language model adds 60,000, which fp16 holds once."""
+
+    def prepare_inflated(model, device):
+        prepare(model, device)
+        for layer in model.towers()[1]:
+            layer.mlp.register_forward_hook(lambda _module, _inputs, output: output + 60_000)
+
+    patch.setattr(spreading, "keep_residual_in_fp32", prepare_inflated)
+
+
+def cast_first_inputs_to_fp16(model, _device):
+    for tower in model.towers():
+        tower[0].register_forward_pre_hook(lambda _layer, args: (args[0].half(), *args[1:]))
 
 
 def poison_step(patch, step, *, loss):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from pipeline.models.adapters import merge_adapters
@@ -99,7 +100,7 @@ def test_what_is_counted_is_what_an_export_holds_and_an_evaluation_loads(
     held = {}
 
     def hold(model, weights, *rest):
-        whole = dequantize_weights(model, weights)
+        whole = dequantize_weights(model, weights, torch.device("cpu"))
         merged = merge_adapters(model, whole)
         pieces = [*weights.values(), *whole.values(), *merged.values()]
         held.update({t.untyped_storage().data_ptr(): t.numel() * t.itemsize for t in pieces})

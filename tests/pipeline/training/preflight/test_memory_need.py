@@ -75,6 +75,26 @@ def test_the_copy_that_is_written_beside_the_steps_is_a_checkpoint():
     assert need().saved_bytes == checkpoint_bytes(SIZES, ALL_FLOATS, "adamw")
 
 
+def test_looks_at_held_out_samples_gather_the_whole_model_where_it_is_sharded():
+    found, blind = need(IN_TWO, looks=True), need(IN_TWO)
+    num = 80 + 64 + 72 + 5
+    assert (blind.gathered_bytes, found.gathered_bytes) == (0, 2 * num + 160)
+    assert found.least_bytes == max(
+        blind.least_bytes, found.weights_bytes + found.optimizer_bytes + 12 + found.gathered_bytes
+    )
+    alone = need(IN_TWO, learned=("bias",), looks=True)
+    assert alone.least_bytes == alone.weights_bytes + alone.optimizer_bytes + 12 + 2 * num + 160
+    assert alone.least_bytes > need(IN_TWO, learned=("bias",)).least_bytes
+    assert alone.expected_bytes >= alone.least_bytes
+    assert need(looks=True) == need(), "a whole model gathers nothing"
+    offloaded = dataclasses.replace(IN_TWO, offloads=True)
+    assert need(offloaded, learned=("bias",), looks=True).least_bytes == 12 + 2 * num + 160
+
+
+def test_what_layers_hand_on_may_be_wider_than_what_they_compute_in():
+    assert need(residual_itemsize=4).activations_bytes == 2 * need().activations_bytes
+
+
 def test_what_is_frozen_has_neither_gradient_nor_state():
     found = need(learned=("bias",))
     assert (found.gradients_bytes, found.optimizer_bytes) == (20, 44)

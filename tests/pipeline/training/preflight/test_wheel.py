@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from torch.cuda import DEVICE_REQUIREMENT
 
-from pipeline.training.preflight.wheel import card_problem, runs_on
+from pipeline.training.preflight.wheel import card_problem, compile_warning, runs_on
 from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.stage_config.train import TrainConfig
 from tests.pipeline.training.preflight.cards import A100, CPU, CU130, H100, V100, card
@@ -74,3 +74,22 @@ def test_4_bits_are_refused_on_cards_older_than_their_kernels():
     assert "Tesla M40 (compute capability 5.2)" in card_problem(old, config)
     assert card_problem(old, PLAIN) is None
     assert card_problem(V100, config) is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "options", "warns"),
+    [
+        (V100, {"compile": {}}, True),
+        (V100, {"compile": {"backend": "eager"}}, False),
+        (V100, {}, False),
+        (A100, {"compile": {}}, False),
+        (CPU, {"compile": {}}, False),
+    ],
+)
+def test_kernels_of_triton_on_a_card_that_it_does_not_support_are_warned_of(facts, options, warns):
+    config = build_config(TrainConfig, {"num_steps": 1, **options})
+    warning = compile_warning(facts, config)
+    assert (warning is not None) == warns
+    if warning:
+        assert "Tesla V100" in warning
+        assert warning.endswith("leave `compile` out")
