@@ -126,9 +126,7 @@ def test_the_peak_of_a_known_card_comes_with_its_source():
 
 
 @pytest.mark.parametrize(("tf32", "peak"), [(False, 67e12), (True, 494e12)])
-def test_the_peak_in_fp32_is_that_of_tf32_where_it_is_on(monkeypatch, tf32, peak):
-    for setting in (torch.backends.cuda.matmul, torch.backends.cudnn):
-        monkeypatch.setattr(setting, "allow_tf32", not tf32)
+def test_the_peak_in_fp32_is_that_of_tf32_where_it_is_on(tf32, peak):
     prepare_device(TrainConfig(num_steps=1, device="cpu", tf32=tf32), make_context("train", Path()))
     assert torch.backends.cudnn.allow_tf32 == tf32
     found = describe_flops(place("cuda", "fp32"), "NVIDIA H100 80GB HBM3")
