@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+from pipeline.doctor.all_reduce import all_reduce
 from pipeline.doctor.exchange import Question, signal_was_sent
 from pipeline.doctor.meeting import meet
 from pipeline.doctor.surroundings import (
     cores,
     folder_facts,
+    gpu_numa_nodes,
     has_infiniband,
     limits,
     programs,
@@ -44,6 +46,9 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
 
 def _look(context: TaskContext, question: Question, patience_s: float) -> NodeFacts:
     met = _timed("the other nodes", lambda: meet(context))  # they have just been started together
+    reduced = None
+    if context.num_nodes > 1:
+        reduced = _timed("an all-reduce", lambda: all_reduce(context))
     python = python_facts(sys.path)
     gpus, found = _timed("GPUs", look_at_gpus)
     drivers = found.details.get("gpu", {}).get("drivers", ())
@@ -81,6 +86,8 @@ def _look(context: TaskContext, question: Question, patience_s: float) -> NodeFa
         file_s=met.file_s,
         signalled=signalled,
         signal_reason=signal_reason,
+        all_reduce=reduced,
+        gpu_numa_nodes=gpu_numa_nodes(),
     )
 
 

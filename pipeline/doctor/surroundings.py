@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from pipeline.probe.cores import cgroup_quota
@@ -147,3 +148,17 @@ def _ask_hub(url: str) -> tuple[float | None, str]:
         reason = getattr(error, "reason", error)
         return None, f"{url}: {reason}"
     return time.monotonic() - start_s, ""
+
+
+def gpu_numa_nodes(devices: Path = Path("/sys/bus/pci/devices")) -> tuple[int, ...]:
+    """Return the NUMA node of each of NVIDIA's GPUs, in the order of their PCI addresses.
+
+    -1 where the firmware does not say.
+    """
+    nodes = []
+    for device in sorted(devices.glob("*")):
+        with suppress(OSError, ValueError):
+            is_gpu = (device / "class").read_text().startswith(("0x0300", "0x0302"))
+            if is_gpu and (device / "vendor").read_text().strip() == "0x10de":
+                nodes.append(int((device / "numa_node").read_text()))
+    return tuple(nodes)

@@ -95,6 +95,17 @@ class ClockFacts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class AllReduceFacts:
+    """An all-reduce over gloo between the nodes."""
+
+    interface: str = ""
+    """That GLOO_SOCKET_IFNAME names; empty if it is not set."""
+    seconds: float | None = None
+    """Of one number; None if it failed."""
+    problem: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class NodeFacts:
     """One node."""
 
@@ -142,6 +153,10 @@ class NodeFacts:
     signalled: bool | None
     """Whether SIGUSR2 came; None where nobody sent it."""
     signal_reason: str = ""
+    all_reduce: AllReduceFacts | None = None
+    """None on a job of one node."""
+    gpu_numa_nodes: tuple[int, ...] = ()
+    """Of all GPUs of the node, in the order of their PCI addresses; -1: not known."""
 
 
 def node_from_json(values: Mapping[str, Any]) -> NodeFacts:
@@ -157,12 +172,15 @@ def node_from_json(values: Mapping[str, Any]) -> NodeFacts:
         name: None if known[name] is None else ClockFacts(**known[name])
         for name in ("login", "first")
     }
+    reduced = known.get("all_reduce")
     return NodeFacts(
         **{
             **known,
             **clocks,
+            "all_reduce": None if reduced is None else AllReduceFacts(**reduced),
             "torch": TorchFacts(**torch),
             "gpus": tuple(known["gpus"]),
+            "gpu_numa_nodes": tuple(known.get("gpu_numa_nodes", ())),
             "local": FolderFacts(**known["local"]),
             "shared": FolderFacts(**known["shared"]),
             "programs": {name: ProgramFacts(**p) for name, p in known["programs"].items()},

@@ -9,7 +9,7 @@ from slurm_jobs.common.doctor_records import NodeFacts
 from slurm_jobs.doctor.judging_clocks import clock_checks
 from slurm_jobs.doctor.judging_files import LOCAL_KINDS, MEMORY_KINDS, size_text
 from slurm_jobs.doctor.judging_torch import torch_checks
-from slurm_jobs.doctor.model import Check, SpecFacts
+from slurm_jobs.doctor.model import Check, SpecFacts, Standing
 from slurm_jobs.doctor.versions import bounds_of, meets, mismatches
 from slurm_jobs.report import words
 
@@ -44,6 +44,8 @@ def node_checks(
         _signal,
         _limits,
         _hub,
+        lambda node: _all_reduce(node, spec),
+        _numa,
         clock_checks,
     )
     found = [replace(c, where=node.node) for rule in rules for node in nodes for c in rule(node)]
@@ -237,3 +239,43 @@ def _hub(node: NodeFacts) -> Iterator[Check]:
             remedy="download models on the login node first; in the spec "
             'environment: {HF_HUB_OFFLINE: "1"}',
         )
+
+
+def _all_reduce(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
+    facts, name = node.all_reduce, "node-gloo"
+    if facts is None or node.torch.problem:
+        return
+    where = f" over {facts.interface}" if facts.interface else ""
+    if facts.seconds is not None:
+        told = f"an all-reduce over gloo works between the nodes{where}"
+        yield Check(name=name, standing="ok", told=told)
+        return
+    yield Check(
+        name=name,
+        standing="problem" if spec.trains else "warning",
+        told=f"an all-reduce over gloo failed between the nodes{where}: {facts.problem}",
+        remedy="environment: {GLOO_SOCKET_IFNAME: NAME}, an interface with which every node "
+        "reaches the others (`ip -br addr` on a node)",
+    )
+
+
+def _numa(node: NodeFacts) -> Iterator[Check]:
+    """Rank n uses GPU n, and the first ranks have the cores of the first socket."""
+    nodes = node.gpu_numa_nodes
+    if len({*nodes}) < 2:
+        return
+    order = ", ".join(map(str, nodes))
+    if -1 in nodes or list(nodes) == sorted(nodes):
+        told = f"the GPUs are at NUMA nodes {order}: ranks run near them"
+        standing: Standing = "ok"
+        if -1 in nodes:
+            told, standing = f"not all GPUs say at which NUMA node they are: {order}", "unknown"
+        yield Check(name="node-numa", standing=standing, told=told)
+        return
+    yield Check(
+        name="node-numa",
+        standing="warning",
+        told=f"the GPUs are at NUMA nodes {order}, not in ascending order: some ranks run far from "
+        "theirs",
+        remedy="CUDA_VISIBLE_DEVICES in `setup:` with the GPUs in order of their NUMA nodes",
+    )

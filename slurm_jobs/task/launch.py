@@ -159,6 +159,8 @@ class Ranks:
 
         Then the keepers have their ranks write them, and end them: the file says so.
         """
+        if not self._may_stall():
+            return False
         alarm = self._watch.tick()
         if alarm is None or not self._all_started(task_dir):
             return False
@@ -167,6 +169,14 @@ class Ranks:
             write_json_atomic(stalled_path(task_dir), {"idle_s": self._watch.idle_s})
         self._signal_all(REQUEST_SIGNAL)
         return alarm == "end"
+
+    def _may_stall(self) -> bool:
+        """Return whether the stage may have a heartbeat.
+
+        Not that of an array of thousands of tasks, which would look for one on a shared folder.
+        """
+        is_own_function = ":" in self._order.run and self._order.resources.num_ranks > 1
+        return self._order.run == "train" or is_own_function
 
     def _explained(self, task_dir: Path, end: RanksEnd) -> RanksEnd:
         """Name the rank that the others waited for, where the attempt ended because of that."""

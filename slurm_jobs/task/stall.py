@@ -105,12 +105,15 @@ class StallWatch:
 
     def _has_progress(self) -> bool:
         """Look at rank 0 alone while it goes on, else at all."""
+        has_progress = False
         for rank in range(self._num_ranks):
             beat = read_heartbeat(self._task_dir, rank)
             if beat is not None and beat != self._beats.get(rank):
                 self._beats[rank] = beat
-                return True
-        return False
+                has_progress = True
+            if rank == 0 and has_progress:
+                break
+        return has_progress
 
     def _dump_s(self) -> float:
         """Return after what time without a beat collectives are about to fail."""

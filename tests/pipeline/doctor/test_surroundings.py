@@ -9,6 +9,7 @@ from pathlib import Path
 from pipeline.doctor import surroundings
 from pipeline.doctor.surroundings import (
     folder_facts,
+    gpu_numa_nodes,
     has_infiniband,
     limits,
     programs,
@@ -65,3 +66,20 @@ def test_a_hub_that_refuses_was_reached_and_one_that_is_not_there_was_not(monkey
     gone, why = reach_hub({"HF_ENDPOINT": url})
     assert gone is None
     assert url in why
+
+
+def test_the_numa_nodes_are_those_of_nvidias_gpus_in_the_order_of_their_addresses(
+    tmp_path: Path,
+) -> None:
+    devices = {
+        "0000:c1:00.0": ("0x030200", "0x10de", "1"),
+        "0000:07:00.0": ("0x030200", "0x10de", "3"),
+        "0000:07:00.1": ("0x040300", "0x10de", "3"),  # its audio
+        "0000:02:00.0": ("0x030000", "0x1a03", "0"),  # the board's own graphics
+    }
+    for address, values in devices.items():
+        (tmp_path / address).mkdir()
+        for name, value in zip(("class", "vendor", "numa_node"), values, strict=True):
+            (tmp_path / address / name).write_text(f"{value}\n")
+    assert gpu_numa_nodes(tmp_path) == (3, 1)
+    assert gpu_numa_nodes(tmp_path / "none") == ()

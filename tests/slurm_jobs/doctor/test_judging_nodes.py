@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from slurm_jobs.common.doctor_records import (
+    AllReduceFacts,
     CardFacts,
     ClockFacts,
     FolderFacts,
@@ -70,6 +71,11 @@ def test_what_is_the_same_on_all_nodes_is_said_once() -> None:
         ({"hub_s": None, "hub_problem": "no route"}, "model-hub", "warning"),
         ({"hub_s": None, "environment": {"HF_HUB_OFFLINE": "1"}}, "model-hub", "ok"),
         ({"rank": 1, "first_reason": "no route"}, "node-clocks", "problem"),
+        ({"all_reduce": AllReduceFacts(seconds=0.1)}, "node-gloo", "ok"),
+        ({"all_reduce": AllReduceFacts(problem="timed out")}, "node-gloo", "problem"),
+        ({"gpu_numa_nodes": (0, 0, 1, 1)}, "node-numa", "ok"),
+        ({"gpu_numa_nodes": (3, 1, 7, 5)}, "node-numa", "warning"),
+        ({"gpu_numa_nodes": (-1, 0)}, "node-numa", "unknown"),
     ],
 )
 def test_each_thing_that_a_training_needs_is_judged(

@@ -212,6 +212,18 @@ def test_a_beat_of_any_rank_is_progress_and_its_end_an_alarm(
     assert clock.run(watch, 39)[:2] == ["dump", "end"]
 
 
+def test_many_ranks_that_stop_together_are_late_after_one_patience(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beating: Callable[..., None]
+) -> None:
+    clock = Clock(monkeypatch)
+    watch = StallWatch(tmp_path, 40)
+    for number in (1, 2):
+        for rank in range(40):
+            beating(rank, num_steps=5 * number)
+        assert clock.run(watch, 10) == []
+    assert clock.run(watch, 61)[:2] == ["dump", "end"]
+
+
 def test_a_job_that_was_suspended_is_not_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beating: Callable[..., None]
 ) -> None:

@@ -1,0 +1,69 @@
+"""An all-reduce over gloo between the nodes of a job: what a training's first agreement needs.
+
+Each node runs it in a process of its own, which may hang: gloo binds to the address that the host's
+name resolves to, unless GLOO_SOCKET_IFNAME names an interface, and waits where the others cannot
+reach that address.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+
+from slurm_jobs.common.commands import ask_together
+from slurm_jobs.common.context import TaskContext
+from slurm_jobs.common.doctor_records import AllReduceFacts
+from slurm_jobs.common.process import dies_with_parent
+
+LIMIT_S = 90.0
+"""Importing torch from a slow file system takes most of it."""
+_GROUP_LIMIT_S = 45.0
+_MARK = "slurm-jobs doctor: "
+_MOST_BYTES = 200_000
+_CODE = """
+import datetime, json, sys, time
+address, rank, size, limit_s, mark = sys.argv[1:6]
+try:
+    import torch
+    import torch.distributed as dist
+
+    limit = datetime.timedelta(seconds=float(limit_s))
+    dist.init_process_group(
+        "gloo", init_method=address, rank=int(rank), world_size=int(size), timeout=limit
+    )
+    dist.all_reduce(torch.zeros(1))
+    value = torch.full((1,), float(rank))
+    start_s = time.monotonic()
+    dist.all_reduce(value)
+    seconds = time.monotonic() - start_s
+    if value.item() != sum(range(int(size))):
+        raise ValueError(f"the sum over ranks is {value.item()}")
+    print(mark + json.dumps(seconds), flush=True)
+    dist.barrier()
+except Exception as error:
+    sys.exit(f"{type(error).__name__}: {error}")
+"""
+
+
+def all_reduce(context: TaskContext, limit_s: float = LIMIT_S) -> AllReduceFacts:
+    """Reduce one number over the nodes of the job, or say why that was not possible."""
+    interface = os.environ.get("GLOO_SOCKET_IFNAME", "")
+    if context.num_nodes == 1:
+        return AllReduceFacts(interface=interface, problem="the job has one node")
+    host = f"[{context.main_addr}]" if ":" in context.main_addr else context.main_addr
+    words = [f"tcp://{host}:{context.main_port}", context.rank, context.num_ranks]
+    command = [sys.executable, "-c", _CODE, *map(str, words)]
+    command += [str(min(_GROUP_LIMIT_S, limit_s)), _MARK]
+    answer = ask_together(
+        {"gloo": command},
+        limit_s=limit_s,
+        max_bytes=_MOST_BYTES,
+        prepare=dies_with_parent(signal.SIGKILL),
+    )["gloo"]
+    lines = (line for line in answer.text.splitlines() if line.startswith(_MARK))
+    line = next(lines, "")
+    if not line:
+        return AllReduceFacts(interface=interface, problem=answer.problem or "it printed nothing")
+    return AllReduceFacts(interface=interface, seconds=json.loads(line.removeprefix(_MARK)))

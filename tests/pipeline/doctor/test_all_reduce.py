@@ -1,0 +1,44 @@
+"""An all-reduce between two nodes, here two processes of this machine each."""
+
+from __future__ import annotations
+
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipeline.doctor import all_reduce as module
+from pipeline.doctor.all_reduce import all_reduce
+from slurm_jobs.common.context import TaskContext
+from tests.contexts import make_context
+
+
+@pytest.fixture
+def contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[TaskContext]:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port = int(probe.getsockname()[1])
+    first = make_context("doctor", tmp_path, num_nodes=2, num_ranks=2, main_port=port)
+    return [first, replace(first, rank=1, node_rank=1)]
+
+
+def test_the_nodes_reduce_a_number_over_the_interface_that_a_training_would_use(
+    contexts: list[TaskContext],
+) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(all_reduce, contexts))
+    assert [facts.problem for facts in found] == ["", ""]
+    assert all(facts.interface == "lo" and facts.seconds is not None for facts in found)
+
+
+@pytest.mark.slow
+def test_a_node_that_does_not_come_is_a_problem_and_not_waited_for(
+    contexts: list[TaskContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_GROUP_LIMIT_S", 1.0)
+    facts = all_reduce(contexts[0])
+    assert facts.seconds is None
+    assert facts.problem
