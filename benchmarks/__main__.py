@@ -26,6 +26,7 @@ SCRIPTS = {
     "resume": "Resuming in the middle of an epoch",
     "checkpointing": "Checkpoints",
     "training": "Training",
+    "updates": "Updates of sharded parameters",
     "recording": "Recording steps",
     "report": "The report",
     "statistics": "Comparing runs",

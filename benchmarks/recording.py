@@ -122,8 +122,11 @@ def cost_us(folder: Path, *, num_steps: int, num_microbatches: int, device: bool
             recorder.lap("optimizer_s")
             recorder.lap("rank_wait_s")
             recorder.lap("optimizer_s")
-            reporter(step + 1, OUTCOME, counts, recorder.seconds_so_far("data_wait_s"))
-            recorder.end_step(counts, OUTCOME)
+            data_wait_s = recorder.seconds_so_far("data_wait_s")
+            recorder.lap("rank_wait_s")
+            recorder.end_step(counts)
+            recorder.add_outcome(OUTCOME)
+            reporter(step + 1, OUTCOME, counts, data_wait_s, time.monotonic())
         taken_s = time.thread_time() - start_s
     return 1e6 * taken_s / num_steps
 

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pipeline.timing.append import append_whole
@@ -88,13 +88,32 @@ def read_process_memory() -> tuple[float, int]:
     return float(peak * _BYTES_PER_RSS_UNIT), 0
 
 
+@dataclass(kw_only=True, slots=True)
+class _Closed:
+    """A step that has ended, whose record waits for what is known later."""
+
+    values: dict[str, float | int]
+    on_device: DeviceStep | None
+    outcome: StepOutcome | None
+
+    def is_known(self) -> bool:
+        """Whether its outcome and its device times are; does not wait."""
+        has_passed = self.on_device is None or self.on_device.has_passed()
+        return self.outcome is not None and has_passed
+
+    def pack(self, times: Mapping[str, float] = MappingProxyType({})) -> bytes:
+        assert self.outcome is not None
+        return pack_step({**self.values, **_fields(self.outcome), **times})
+
+
 class StepRecorder:
     """Splits a step's time into phases that add up.
 
     `start_step` before the loader is asked, `lap(phase)` after each piece of
     work, `end_step` last. A phase may have several laps; what no lap covers
     is `other_s`. With a device clock each lap leaves a mark in the device's
-    queue, and a step's record waits until the device has passed its last.
+    queue, and a step's record waits until the device has passed its last. A
+    step that ends without an outcome waits for `add_outcome`.
     """
 
     def __init__(
@@ -115,7 +134,7 @@ class StepRecorder:
         self._clock = device_clock
         self._synchronize = synchronize
         self._peak_flops_per_s = peak_flops_per_s
-        self._waiting: deque[tuple[dict[str, float | int], DeviceStep]] = deque()
+        self._waiting: deque[_Closed] = deque()
         self._pending: list[bytes] = []
         self._last_flush_ns = self._start_ns = self._lap_ns = time.perf_counter_ns()
         self._laps_ns = dict.fromkeys(STEP_PHASES, 0)
@@ -177,19 +196,21 @@ class StepRecorder:
         """What the open step's laps have given to a phase."""
         return self._laps_ns[phase] / 1e9
 
-    def end_step(self, counts: StepCounts, outcome: StepOutcome) -> None:
+    def end_step(self, counts: StepCounts, outcome: StepOutcome | None = None) -> None:
         """Close the step's record; write to the file if the last time is long ago."""
-        values = self._values(counts, outcome)
+        values = self._values(counts)
         end_step(values["step_s"])
-        if self._on_device is None:
-            self._pending.append(pack_step(values))
-        else:
-            self._waiting.append((values, self._on_device))
-            self._settle()
+        self._waiting.append(_Closed(values=values, on_device=self._on_device, outcome=outcome))
+        self._settle()
         is_late = self._lap_ns - self._last_flush_ns > FLUSH_INTERVAL_S * 1e9
         if is_late or self._written_at is not None:
             self.flush()
         self._own_ns = time.perf_counter_ns() - self._lap_ns
+
+    def add_outcome(self, outcome: StepOutcome) -> None:
+        """Give it to the step that ended last, without one."""
+        assert self._waiting[-1].outcome is None
+        self._waiting[-1].outcome = outcome
 
     def write_so_far(self, counts: StepCounts, outcome: StepOutcome) -> None:
         """Write what waits and the open step as it stands; the whole comes in its place later.
@@ -200,11 +221,11 @@ class StepRecorder:
         self._settle(all_of_them=True)
         self.flush()
         start = self._stream.tell()
-        append_whole(self._stream, pack_step(self._values(counts, outcome)))
+        append_whole(self._stream, pack_step({**self._values(counts), **_fields(outcome)}))
         self._written_at = start
 
-    def _values(self, counts: StepCounts, outcome: StepOutcome) -> dict[str, float | int]:
-        """The step up to this moment; what no lap covers goes to `other_s`."""
+    def _values(self, counts: StepCounts) -> dict[str, float | int]:
+        """The step up to this moment, without its outcome; what no lap covers is `other_s`."""
         self.lap("other_s")
         memory_peak_bytes, num_allocator_retries = self._read_memory()
         phases = {name: lap_ns / 1e9 for name, lap_ns in self._laps_ns.items()}
@@ -221,20 +242,21 @@ class StepRecorder:
             "core_wait_s": core_wait_so_far_s() - self._core_wait_from_s,
             **_NO_DEVICE_TIMES,
             "mfu": math.nan if share is None else share,
-            **_fields(outcome),
             "memory_peak_bytes": memory_peak_bytes,
             "num_allocator_retries": num_allocator_retries,
         }
 
     def _settle(self, *, all_of_them: bool = False) -> None:
-        """Pack the steps that the device is done with; or all, without times that are not known."""
-        while self._waiting and (all_of_them or self._waiting[0][1].has_passed()):
-            values, on_device = self._waiting.popleft()
-            times = on_device.read() if on_device.has_passed() else {}
-            self._pending.append(pack_step({**values, **times}))
+        """Pack the steps that are known; or all, without device times that are not."""
+        while self._waiting and (all_of_them or self._waiting[0].is_known()):
+            closed = self._waiting.popleft()
+            on_device = closed.on_device
+            has_times = on_device is not None and on_device.has_passed()
+            self._pending.append(closed.pack(on_device.read() if on_device and has_times else {}))
 
     def _pack_without_device(self) -> None:
-        self._pending += [pack_step(values) for values, _ in self._waiting]
+        """Pack what waits, but for a step whose outcome never came."""
+        self._pending += [closed.pack() for closed in self._waiting if closed.outcome is not None]
         self._waiting.clear()
 
     def flush(self) -> None:
@@ -255,8 +277,8 @@ class StepRecorder:
         """Write what waits, and close the file; waits for the device, which has the last steps."""
         end_steps()
         with self._stream:
-            if self._waiting:
-                self._waiting[-1][1].wait()
+            if self._waiting and (last := self._waiting[-1].on_device) is not None:
+                last.wait()
             self._settle()
             self.flush()
 

@@ -1,40 +1,43 @@
 """The training loop: one page, each host-device synchronisation marked SYNC.
 
-It waits for the device once a step. Models do so within the passes a few times a
-microbatch, as often with one layer as with sixty: marked in `pipeline.models`, where
-they are called, and counted by its tests.
+The host waits for the device once a step, for the step before: the device has a whole step queued
+meanwhile. Models wait within the passes a few times a microbatch, as often with one layer as with
+sixty: marked in `pipeline.models`, where they are called, and counted by its tests.
 
-The ranks agree before each update on its soundness and on stop and checkpoint
-requests, so that no rank enters a collective alone, and that no update from a
-loss or a gradient that is not finite reaches the weights. Under fp16 both may
-overflow: the ranks leave out that update together, and go on.
+No update from a loss or a gradient that is not finite reaches the weights: the device skips it on
+all ranks (`pipeline.training.verdict`). The host reads that one step later, before it queues the
+next update: under fp16 it counts the skip and goes on, otherwise the attempt fails. At a
+checkpoint, a stop, an evaluation and the last step it reads the verdict before anything else.
+
+The ranks agree on stop and checkpoint requests, so that no rank enters a collective alone.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import nn
-from torch.distributed.tensor import DTensor
 
 from pipeline.data.batch import Batch
 from pipeline.timing import StepCounts, StepOutcome, StepRecorder
 from pipeline.training.attention_check import check_attention
 from pipeline.training.batches import arrange, losses_of
-from pipeline.training.boundary import Boundary, Verdict
+from pipeline.training.boundary import Agreement, Boundary
 from pipeline.training.checkpoint import TimedSaver
 from pipeline.training.copy_ahead import CopyAhead
 from pipeline.training.device import Workplace
+from pipeline.training.local_updates import clip_gradients
 from pipeline.training.optimizer import set_learning_rate
 from pipeline.training.ranks import Ranks
 from pipeline.training.scaling import Scaling
 from pipeline.training.schedule import learning_rate_at
 from pipeline.training.strategies import Spread, Strategy
 from pipeline.training.strategies.effect import check_gradients
+from pipeline.training.verdict import QueuedVerdict, Verdict, judge
 from slurm_jobs.common.errors import StageError
 from slurm_jobs.common.stage_config.train import TrainConfig
 
@@ -42,6 +45,11 @@ log = logging.getLogger(__name__)
 
 Watch = Callable[[range], Iterable[int]]
 """Gives the steps back one by one, and so sees each one begin."""
+
+
+Report = Callable[[int, StepOutcome, StepCounts, float, float], None]
+"""Called once for each step: steps done, of all phases; the outcome; this rank's counts; how long
+it waited for data, seconds; when the step ended, by `time.monotonic`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,9 +77,7 @@ class LoopSetup:
     """Saves the state, and ends what it began; called by all ranks at once."""
     look: Callable[[int], object] | None = None
     """Looks at held-out samples after so many steps of all phases; called by all ranks at once."""
-    report: Callable[[int, StepOutcome, StepCounts, float], None]
-    """Told after each step: steps done, of all phases; what came of it; this rank's counts, and
-    how long it waited for data, seconds."""
+    report: Report
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,6 +90,20 @@ class LoopEnd:
     """None if no step was made."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Queued:
+    """A step that is queued on the device, and whose verdict the host has not read."""
+
+    step: int
+    batches: Sequence[Batch]
+    """Held until the device has copied them."""
+    counts: StepCounts
+    verdict: QueuedVerdict
+    learning_rate: float
+    data_wait_s: float
+    ended_s: float
+
+
 def run_steps(setup: LoopSetup, start_step: int, watch: Watch = iter) -> LoopEnd:
     """Make the steps from `start_step` on, until the last one or a request to stop.
 
@@ -92,6 +112,7 @@ def run_steps(setup: LoopSetup, start_step: int, watch: Watch = iter) -> LoopEnd
     """
     recorder, loss, waited = setup.recorder, None, _waited(setup.ranks)
     copies, first = CopyAhead(setup.workplace.device), setup.first_step
+    before: _Queued | None = None
     for number in watch(range(first + start_step, first + setup.num_steps)):
         step = number - first
         recorder.start_step(number)
@@ -104,24 +125,44 @@ def run_steps(setup: LoopSetup, start_step: int, watch: Watch = iter) -> LoopEnd
 
         share = _accumulate(setup, copies, batches, num_learned, is_first=step == start_step)
         norm = _clip(setup)
-        # SYNC: once a step the loop waits for the device, when gradients are queued and before the
-        # update: what is not finite must not be applied. The update is queued (see LocalOptimizer).
-        local_loss, grad_norm = torch.stack([share, norm]).tolist()
+        recorder.lap("optimizer_s")
+        verdict = judge(share, norm, setup.scaling.scale_on_device, setup.ranks)
+        recorder.lap(waited)  # for the slowest rank
+        if before is not None:
+            # SYNC: once a step the host waits for the device, for the verdict of the step before;
+            # this step is queued by now. Not after the update: none is queued behind a fault.
+            loss = _conclude(setup, before, loss)
+        learning_rate = _update(setup, step, verdict)
         recorder.lap("optimizer_s")
 
-        verdict = setup.boundary.agree(step + 1, local_loss, grad_norm)
-        loss = verdict.loss if math.isfinite(verdict.loss) else loss
-        recorder.lap(waited)  # for the slowest rank
-        if not verdict.is_finite:
-            raise _not_finite(setup, step, (verdict.loss, local_loss, grad_norm), batches)
-        learning_rate = (_skip if verdict.skip else _update)(setup, step, batches)
-        recorder.lap("optimizer_s")
-        outcome = _outcome(verdict, learning_rate, grad_norm)
-        _save(setup, verdict, step + 1, counts, outcome)
-        _look(setup, verdict, step + 1)
-        setup.report(number + 1, outcome, counts, recorder.seconds_so_far("data_wait_s"))
+        agreed = setup.boundary.agree(step + 1)
+        recorder.lap(waited)
+        before = _Queued(
+            step=step,
+            batches=batches,
+            counts=counts,
+            verdict=verdict,
+            learning_rate=learning_rate,
+            data_wait_s=recorder.seconds_so_far("data_wait_s"),
+            ended_s=time.monotonic(),
+        )
+        outcome = None
+        if agreed.save or agreed.stop or _is_look_due(setup, step + 1):
+            outcome = _read(setup, before)  # SYNC: what follows needs the weights anyway
+            loss = _finite_or(outcome.loss, loss)
+            if agreed.save:
+                recorder.write_so_far(counts, outcome)  # records never lag behind a checkpoint
+                saved_loss = outcome.loss if loss is None else loss
+                setup.saver.save(step + 1, saved_loss, must_end=agreed.must_end)
+                recorder.lap("checkpoint_s")
+            _look(setup, agreed, step + 1)
+            _report(setup, before, outcome, time.monotonic())
+            before = None
+        elif agreed.upload_ended:
+            setup.saver.finish()
+            recorder.lap("checkpoint_s")
         recorder.end_step(counts, outcome)
-        if verdict.stop:
+        if agreed.stop:
             return LoopEnd(num_steps_done=step + 1, stopped=True, final_loss=loss)
     return LoopEnd(num_steps_done=setup.num_steps, stopped=False, final_loss=loss)
 
@@ -202,38 +243,71 @@ def _weighted(losses: torch.Tensor, weights: Sequence[float]) -> torch.Tensor:
 def _clip(setup: LoopSetup) -> torch.Tensor:
     """Clip the gradients; their norm before that, of the whole model, on the device."""
     setup.scaling.unscale(setup.spread.optimizer)
-    max_norm = setup.config.optimizer.grad_clip_norm or math.inf
-    norm = nn.utils.clip_grad_norm_(setup.spread.bare.parameters(), max_norm)
-    whole = norm.full_tensor() if isinstance(norm, DTensor) else norm
-    return whole.to(setup.workplace.device)  # with cpu_offload it comes from the host
+    max_norm = setup.config.optimizer.grad_clip_norm
+    norm = clip_gradients(setup.spread.bare.parameters(), max_norm)
+    return norm.to(setup.workplace.device)  # with cpu_offload it comes from the host
 
 
-def _update(setup: LoopSetup, step: int, _batches: Sequence[Batch]) -> float:
-    """Step and reset; the learning rate."""
-    learning_rate = _learning_rate(setup, step)
+def _update(setup: LoopSetup, step: int, verdict: QueuedVerdict) -> float:
+    """Update unless the verdict is bad, and reset; return the learning rate."""
+    learning_rate = learning_rate_at(
+        step,
+        num_steps=setup.num_steps,
+        peak=setup.config.optimizer.learning_rate,
+        schedule=setup.config.schedule,
+    )
     set_learning_rate(setup.spread.optimizer, learning_rate)
-    setup.scaling.step(setup.spread.optimizer)
+    setup.scaling.step(setup.spread.optimizer, verdict)
     setup.spread.optimizer.zero_grad()
     return learning_rate
 
 
-def _skip(setup: LoopSetup, step: int, batches: Sequence[Batch]) -> float:
-    """Skip the update, because the loss or a gradient overflowed under fp16.
+def _conclude(setup: LoopSetup, queued: _Queued, loss: float | None) -> float | None:
+    """Record and report the step before; return its loss, or `loss` if that is not finite."""
+    outcome = _read(setup, queued)
+    setup.recorder.add_outcome(outcome)
+    _report(setup, queued, outcome, queued.ended_s)
+    setup.recorder.lap("other_s")
+    return _finite_or(outcome.loss, loss)
 
-    Returns the learning rate that the step had.
+
+def _finite_or(loss: float, other: float | None) -> float | None:
+    return loss if math.isfinite(loss) else other
+
+
+def _read(setup: LoopSetup, queued: _Queued) -> StepOutcome:
+    """Return the outcome of a step; SYNC: waits for its verdict.
+
+    Raises:
+        StageError: the loss or a gradient is not finite, or under fp16 too often in a row.
+    """
+    verdict = queued.verdict.read()
+    setup.recorder.lap("optimizer_s")
+    if not (verdict.is_finite or setup.scaling.is_on):
+        raise _not_finite(setup, queued, verdict)
+    setup.scaling.count(is_skipped=not verdict.is_finite)
+    if not verdict.is_finite:
+        _note_skip(setup, queued, verdict)
+    return StepOutcome(
+        loss=verdict.loss,
+        learning_rate=queued.learning_rate,
+        # Of a skipped step it is infinite on every rank, whichever has seen the overflow.
+        grad_norm=verdict.grad_norm if verdict.is_finite else math.inf,
+    )
+
+
+def _note_skip(setup: LoopSetup, queued: _Queued, verdict: Verdict) -> None:
+    """Log that the device skipped a step because the loss or a gradient overflowed under fp16.
 
     Raises:
         StageError: there have been too many in a row.
     """
-    scaling, scale = setup.scaling, setup.scaling.scale  # SYNC: the host reads the scale
-    scaling.skip()
-    setup.spread.optimizer.zero_grad()
-    num_skips = scaling.num_skips_in_a_row
+    num_skips = setup.scaling.num_skips_in_a_row
     if num_skips >= setup.config.scaler.max_skips:
         message = (
             f"the loss or the gradients of {num_skips} steps in a row overflowed under fp16, last "
-            f"in step {step}, with the loss scaled by {scale:g}; samples of this rank: "
-            f"{_keys(batches)}. Check these samples, lower optimizer.learning_rate or "
+            f"in step {queued.step}, with the loss scaled by {verdict.scale:g}; samples of this "
+            f"rank: {_keys(queued.batches)}. Check these samples, lower optimizer.learning_rate or "
             "scaler.init_scale, or set `precision: fp32`"
         )
         raise StageError(message)
@@ -241,69 +315,40 @@ def _skip(setup: LoopSetup, step: int, batches: Sequence[Batch]) -> float:
         log.warning(
             "step %d is skipped on all ranks: the loss or a gradient overflowed under fp16, with "
             "the loss scaled by %g (%d in a row)",
-            step, scale, num_skips,
+            queued.step, verdict.scale, num_skips,
         )  # fmt: skip
-    return _learning_rate(setup, step)
 
 
-def _outcome(verdict: Verdict, learning_rate: float, grad_norm: float) -> StepOutcome:
-    """Of a skipped step the norm is infinite on every rank, whichever has seen it."""
-    norm = math.inf if verdict.skip else grad_norm
-    return StepOutcome(loss=verdict.loss, learning_rate=learning_rate, grad_norm=norm)
-
-
-def _learning_rate(setup: LoopSetup, step: int) -> float:
-    return learning_rate_at(
-        step,
-        num_steps=setup.num_steps,
-        peak=setup.config.optimizer.learning_rate,
-        schedule=setup.config.schedule,
-    )
+def _report(setup: LoopSetup, queued: _Queued, outcome: StepOutcome, ended_s: float) -> None:
+    num_steps_done = setup.first_step + queued.step + 1
+    setup.report(num_steps_done, outcome, queued.counts, queued.data_wait_s, ended_s)
 
 
 def _keys(batches: Sequence[Batch]) -> str:
     return ", ".join(key for batch in batches for key in batch.keys)
 
 
-def _save(
-    setup: LoopSetup,
-    verdict: Verdict,
-    num_steps_done: int,
-    counts: StepCounts,
-    outcome: StepOutcome,
-) -> None:
-    """Save what the ranks agreed to save, or see what came of a save that went on beside steps."""
-    if verdict.save:
-        setup.recorder.write_so_far(counts, outcome)  # records never lag behind a checkpoint
-        setup.saver.save(num_steps_done, outcome.loss, must_end=verdict.must_end)
-    elif verdict.upload_ended:
-        setup.saver.finish()
-    else:
-        return
-    setup.recorder.lap("checkpoint_s")
-
-
-def _look(setup: LoopSetup, verdict: Verdict, num_steps_done: int) -> None:
-    """Look at held-out samples where that is due; at a stop the next attempt does it first."""
-    if setup.look is None or verdict.stop:
-        return
+def _is_look_due(setup: LoopSetup, num_steps_done: int) -> bool:
+    if setup.look is None:
+        return False
     number, ends_phase = setup.first_step + num_steps_done, num_steps_done == setup.num_steps
-    if setup.config.evaluate.is_look_due(number, ends_phase=ends_phase):
-        setup.look(number)
+    return setup.config.evaluate.is_look_due(number, ends_phase=ends_phase)
+
+
+def _look(setup: LoopSetup, agreed: Agreement, num_steps_done: int) -> None:
+    """Look at held-out samples where that is due; at a stop the next attempt does it first."""
+    if setup.look is not None and not agreed.stop and _is_look_due(setup, num_steps_done):
+        setup.look(setup.first_step + num_steps_done)
         setup.recorder.lap("evaluation_s")
 
 
-def _not_finite(
-    setup: LoopSetup, step: int, found: tuple[float, float, float], batches: Sequence[Batch]
-) -> StageError:
-    """`found` are the loss of all ranks, that of this one, and the gradient norm."""
-    loss, local_loss, grad_norm = found
+def _not_finite(setup: LoopSetup, queued: _Queued, verdict: Verdict) -> StageError:
     is_halved = setup.workplace.precision != "fp32"
     other = ", lower optimizer.learning_rate, or set `precision: fp32`"
     remedy = other if is_halved else ", or lower optimizer.learning_rate"
-    here = "finite" if math.isfinite(local_loss) else str(local_loss)
+    here = "finite" if math.isfinite(verdict.local_loss) else str(verdict.local_loss)
     return StageError(
-        f"the loss of step {step} is {loss} (this rank's share is {here}), its gradient norm "
-        f"{grad_norm}; samples of this rank: {_keys(batches)}. Nothing of this step was "
-        f"applied or saved: look at these samples{remedy}"
+        f"the loss of step {queued.step} is {verdict.loss} (this rank's share is {here}), its "
+        f"gradient norm {verdict.grad_norm}; samples of this rank: {_keys(queued.batches)}. "
+        f"Nothing of this step was applied or saved: look at these samples{remedy}"
     )

@@ -16,7 +16,7 @@ from pipeline.data.prefetch import Prefetcher
 from pipeline.data.reader import BatchReader
 from pipeline.data.reading_plan import ReadingPlan
 from pipeline.data.stream import ShardStream, StreamReader, expand_urls, own_shards
-from pipeline.timing import StepCounts, StepOutcome, StepRecorder
+from pipeline.timing import StepRecorder
 from pipeline.training.batches import make_counter
 from pipeline.training.batching import plan_reading, read_work_model, steps_to_make
 from pipeline.training.boundary import Boundary
@@ -33,7 +33,7 @@ from pipeline.training.fingerprint import fingerprint, lasting_config
 from pipeline.training.held_out import HeldOut
 from pipeline.training.job import Job
 from pipeline.training.less_memory import telling_what_takes_less
-from pipeline.training.loop import LoopEnd, LoopSetup, Watch, run_steps
+from pipeline.training.loop import LoopEnd, LoopSetup, Report, Watch, run_steps
 from pipeline.training.microbatches import settle_microbatches
 from pipeline.training.phases import Phase
 from pipeline.training.report import TrainingReporter
@@ -232,7 +232,7 @@ def make_loop_setup(
     peek: Callable[[], Sequence[Batch] | None],
     recorder: StepRecorder,
     saver: TimedSaver,
-    report: Callable[[int, StepOutcome, StepCounts, float], None],
+    report: Report,
     look: Callable[[int], object] | None = None,
 ) -> LoopSetup:
     """What the loop needs for the phase; the rest is told of its steps, as in `LoopSetup`."""
@@ -241,7 +241,6 @@ def make_loop_setup(
         planned.config.checkpoint,
         planned.num_steps,
         saver.has_ended_here,
-        may_overflow=made.scaling.is_on,
     )
     return LoopSetup(
         config=planned.config,

@@ -10,6 +10,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from pipeline.training.local_optimizer import LocalOptimizer
+from pipeline.training.local_updates import LocalAdamW
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.optimizer import OptimizerConfig
 
@@ -35,7 +36,7 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Opt
     groups = parameter_groups(model, config.weight_decay)
     options = {"lr": config.learning_rate, "betas": (config.beta1, config.beta2)}
     if config.kind == "adamw":
-        return torch.optim.AdamW(groups, fused=True, **options)  # type: ignore[arg-type]
+        return LocalAdamW(groups, fused=True, **options)  # type: ignore[arg-type]
     if config.is_paged and next(model.parameters()).device.type != "cuda":
         # bitsandbytes would go on without pages, and say so once.
         message = (

@@ -55,6 +55,11 @@ class Ranks:
         dist.all_reduce(tensor, group=self.host_group)
         return tensor.tolist()
 
+    def sum_on_device(self, tensor: torch.Tensor) -> None:
+        """Sum `tensor` over all ranks, in place, where it is; on a GPU this is queued, no SYNC."""
+        if self.num_ranks > 1:
+            dist.all_reduce(tensor)
+
     def barrier(self) -> None:
         """Wait for all ranks."""
         self.sums([0.0])

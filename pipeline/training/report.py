@@ -32,7 +32,7 @@ class Course:
 
 
 class TrainingReporter:
-    """Called after every step on every rank; rank 0 writes."""
+    """Called for every step on every rank, when its outcome is known; rank 0 writes."""
 
     def __init__(self, progress: Progress | None, trackers: Trackers, course: Course) -> None:
         """`progress` is None on all ranks but 0."""
@@ -56,7 +56,12 @@ class TrainingReporter:
         return since_s if self._done.num_steps else None
 
     def __call__(
-        self, num_steps_done: int, outcome: StepOutcome, counts: StepCounts, data_wait_s: float
+        self,
+        num_steps_done: int,
+        outcome: StepOutcome,
+        counts: StepCounts,
+        data_wait_s: float,
+        ended_s: float,
     ) -> None:
         """Take note of a step.
 
@@ -65,10 +70,11 @@ class TrainingReporter:
             outcome: What came of it.
             counts: Of this rank.
             data_wait_s: Of this rank.
+            ended_s: When it ended here, by `time.monotonic`: the outcome is known later.
         """
         before = self._done
         self._done = Done(
-            at_s=time.monotonic() - self._outside_s,
+            at_s=ended_s - self._outside_s,
             num_steps=before.num_steps + 1,
             num_tokens=before.num_tokens + counts.num_tokens,
             data_wait_s=before.data_wait_s + data_wait_s,

@@ -2,8 +2,7 @@
 
 torch's scaler decides on each rank for itself whether gradients overflowed, and where one rank
 alone sees it (under ddp: what is wrong after the reduction) scales and weights would part. So here
-it only multiplies and divides: whether a step is skipped is what the ranks agreed on, which the
-loop tells.
+it only multiplies and divides: whether a step is skipped is the verdict of all ranks.
 """
 
 from __future__ import annotations
@@ -14,6 +13,8 @@ from typing import Any
 import torch
 
 from pipeline.training.device import Workplace
+from pipeline.training.local_updates import LocalAdamW
+from pipeline.training.verdict import QueuedVerdict
 from slurm_jobs.common.stage_config.sharding import ScalerConfig
 
 
@@ -31,6 +32,25 @@ class _Scaler(torch.amp.GradScaler):
         if inv_scale.device.type != "cpu" and _lie_on_host(optimizer):
             inv_scale, found_inf = inv_scale.cpu(), found_inf.cpu()  # SYNC: offloaded ones alone
         return super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16)
+
+    def update_by(self, is_bad: torch.Tensor) -> None:
+        """As `update`, by what all ranks found instead of by what this one did; no SYNC."""
+        for state in self._per_optimizer_states.values():
+            state["found_inf_per_device"] = {is_bad.device: is_bad}
+        self.update()
+
+
+def _skips_on_device(optimizer: torch.optim.Optimizer, device: torch.device) -> bool:
+    """Whether an update can depend on a number of the device that computes.
+
+    torch's fused kernels take one (`found_inf`); those of bitsandbytes do not, and parameters that
+    are offloaded are updated on the host.
+    """
+    if not isinstance(optimizer, LocalAdamW):
+        return False
+    return all(
+        each.device == device for group in optimizer.param_groups for each in group["params"]
+    )
 
 
 def _lie_on_host(optimizer: torch.optim.Optimizer) -> bool:
@@ -62,20 +82,29 @@ class Scaling:
         """Divide the gradients, once a step, before they are clipped."""
         self._scaler.unscale_(optimizer)
 
-    def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Update; after many such steps the scale grows."""
-        optimizer.step()
-        self._scaler.update()
-        self.num_skips_in_a_row = 0
+    def step(self, optimizer: torch.optim.Optimizer, verdict: QueuedVerdict) -> None:
+        """Update where the verdict is good; else leave all as it is, and halve the scale.
 
-    def skip(self) -> None:
-        """Leave the update out, and halve the scale; SYNC: the host reads the scale."""
-        before = self._scaler.state_dict()
-        # With a value, `update` forgets what this rank alone found.
-        self._scaler.update(before["scale"] * before["backoff_factor"])
-        self._scaler.load_state_dict({**self._scaler.state_dict(), "_growth_tracker": 0})
-        self.num_skips_in_a_row += 1
-        self.num_skips += 1
+        No SYNC where the optimizer skips on the device. After many updates the scale grows.
+        """
+        if _skips_on_device(optimizer, verdict.is_bad.device):
+            optimizer.found_inf = verdict.is_bad  # type: ignore[attr-defined]
+            optimizer.step()
+            del optimizer.found_inf  # type: ignore[attr-defined]
+        elif verdict.read().is_finite:  # SYNC: before the update
+            optimizer.step()
+        if self.is_on:
+            self._scaler.update_by(verdict.is_bad)
+
+    def count(self, *, is_skipped: bool) -> None:
+        """Count a step whose verdict the host has read."""
+        self.num_skips_in_a_row = self.num_skips_in_a_row + 1 if is_skipped else 0
+        self.num_skips += is_skipped
+
+    @property
+    def scale_on_device(self) -> torch.Tensor | None:
+        """What the loss of this step was multiplied by; None if nothing is scaled."""
+        return self._scaler._get_scale_async() if self.is_on else None  # noqa: SLF001
 
     @property
     def scale(self) -> float:

@@ -13,7 +13,10 @@ from tests.gpu.models import open_tiny, train, train_config, train_in_process
 from tests.gpu.work import Work
 
 KIND = "qwen2_5_vl"
-_LOOP_FILES = ("pipeline/training/loop.py", "pipeline/training/boundary.py")
+_LOOP_FILES = tuple(
+    f"pipeline/training/{name}.py"
+    for name in ("loop", "boundary", "verdict", "scaling", "local_updates")
+)
 _MOST_A_STEP = 1
 """Synchronisations that the loop itself may have in a step."""
 

@@ -27,6 +27,7 @@ _READS = {"_local_scalar_dense", "nonzero", "masked_select", "masked_scatter_bac
 _INDEXED = {"index", "index_put", "index_put_", "_index_put_impl_"}
 _METHODS = {"tolist", "numpy", "cpu"}
 _MOVES = {"_to_copy", "copy_"}
+_MAKERS = {"tensor", "as_tensor", "asarray", "scalar_tensor"}
 
 HOST = torch.device("cpu")
 DEVICE = torch.device("cpu", 0)
@@ -40,6 +41,8 @@ class HostReads:
         self.by_place: Counter[str] = Counter()
         self.mixed: Counter[str] = Counter()
         """Operations on tensors of both: on a GPU they raise."""
+        self.copied: Counter[str] = Counter()
+        """Values of Python that are copied to the device: the host waits for that, too."""
         self._held: list[torch.UntypedStorage] = []  # kept, so that no address is used twice
         self._addresses: set[int] = set()
         self._modes = (_Methods(self), _Operations(self))
@@ -95,6 +98,8 @@ class _Methods(TorchFunctionMode):
             return DEVICE if self._reads.has(args[0]) else HOST
         if name in _METHODS and self._reads.has(args[0]):
             self._reads.count(name)
+        if name in _MAKERS and _is_device(kwargs.get("device")):
+            self._reads.copied[f"{_place()}: {name}"] += 1
         found = func(*args, **kwargs)
         moved = args[1:2] if name == "to" else ()
         if any(_is_device(value) for value in (*moved, kwargs.get("device"))):

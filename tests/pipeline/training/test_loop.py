@@ -10,9 +10,12 @@ from torch.distributed.tensor import DTensor
 
 from pipeline.timing import StepCounts, StepRecorder
 from pipeline.training import loop
-from pipeline.training.boundary import Verdict
+from pipeline.training.boundary import Agreement
 from pipeline.training.checkpoint.files import list_checkpoints
+from pipeline.training.device import Workplace
+from pipeline.training.scaling import Scaling
 from slurm_jobs.common.errors import StageConfigError, StageError
+from slurm_jobs.common.stage_config.sharding import ScalerConfig
 from slurm_jobs.common.timings import read_steps, steps_path
 from tests.pipeline.clock import stop_the_clock
 
@@ -27,6 +30,7 @@ COUNTS = StepCounts(
     num_image_tokens=4,
 )
 WAIT_S = 0.03
+CPU = Workplace(device=torch.device("cpu"), precision="fp32", num_compute_threads=1)
 
 
 @pytest.fixture
@@ -37,17 +41,13 @@ def setup(tmp_path, monkeypatch):
         clock.advance(WAIT_S)
         return values
 
-    def agree_after_a_wait(_num_steps_done, local_loss, _grad_norm):
+    def sum_after_a_wait(_tensor):
         clock.advance(WAIT_S)
-        return Verdict(
-            loss=local_loss,
-            is_finite=True,
-            skip=False,
-            save=False,
-            must_end=False,
-            stop=False,
-            upload_ended=False,
-        )
+
+    def agree_after_a_wait(num_steps_done):
+        clock.advance(WAIT_S)
+        is_last = num_steps_done == 2
+        return Agreement(save=is_last, must_end=is_last, stop=False, upload_ended=False)
 
     monkeypatch.setattr(loop, "_accumulate", lambda *_, is_first: torch.zeros(()))
     monkeypatch.setattr(loop, "_clip", lambda _: torch.zeros(()))
@@ -59,9 +59,13 @@ def setup(tmp_path, monkeypatch):
             num_steps=2,
             first_step=0,
             batches=iter([[batch], [batch]]),
-            workplace=SimpleNamespace(device=torch.device("cpu")),
+            workplace=CPU,
             count=lambda _batches: COUNTS,
-            ranks=SimpleNamespace(sums=sums_after_a_wait, num_ranks=2),
+            ranks=SimpleNamespace(
+                sums=sums_after_a_wait, sum_on_device=sum_after_a_wait, num_ranks=2
+            ),
+            scaling=Scaling(ScalerConfig(), CPU),
+            saver=SimpleNamespace(save=lambda *_, **__: None),
             boundary=SimpleNamespace(agree=agree_after_a_wait),
             recorder=recorder,
             look=None,
@@ -70,15 +74,15 @@ def setup(tmp_path, monkeypatch):
         )
 
 
-def test_both_waits_for_other_ranks_are_timed_apart_and_nothing_of_them_is_unexplained(
+def test_all_waits_for_other_ranks_are_timed_apart_and_nothing_of_them_is_unexplained(
     setup, tmp_path
 ):
     loop.run_steps(setup, 0)
     setup.recorder.flush()
     steps = read_steps(steps_path(tmp_path, 0)).steps
-    assert steps["rank_wait_s"] == pytest.approx([2 * WAIT_S] * 2)
+    assert steps["rank_wait_s"] == pytest.approx([3 * WAIT_S] * 2)
     assert steps["rank_wait_data_s"] == pytest.approx([WAIT_S] * 2)  # the first of them
-    assert steps["step_s"] == pytest.approx([2 * WAIT_S] * 2)
+    assert steps["step_s"] == pytest.approx([3 * WAIT_S] * 2)
     assert steps["other_s"].tolist() == [0, 0]
 
 
@@ -88,7 +92,7 @@ def test_a_rank_that_is_alone_waits_for_nobody_whatever_its_meetings_take(setup,
     setup.recorder.flush()
     steps = read_steps(steps_path(tmp_path, 0)).steps
     assert steps["rank_wait_s"].tolist() == steps["rank_wait_data_s"].tolist() == [0, 0]
-    assert steps["other_s"] == pytest.approx([2 * WAIT_S] * 2)
+    assert steps["other_s"] == pytest.approx([3 * WAIT_S] * 2)
 
 
 def test_counting_what_a_batch_has_to_teach_is_no_wait_for_other_ranks(
@@ -105,7 +109,7 @@ def test_counting_what_a_batch_has_to_teach_is_no_wait_for_other_ranks(
     setup.recorder.flush()
     steps = read_steps(steps_path(tmp_path, 0)).steps
     assert steps["other_s"] == pytest.approx([1.0] * 2)
-    assert steps["rank_wait_s"] == pytest.approx([2 * WAIT_S] * 2)
+    assert steps["rank_wait_s"] == pytest.approx([3 * WAIT_S] * 2)
 
 
 def test_loss_that_is_not_finite_names_step_and_samples(make_train_run):

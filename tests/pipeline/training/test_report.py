@@ -48,7 +48,7 @@ def make(tmp_path, told, **changes):
 def steps(reporter, clock, numbers, step_s=1.5, outcome=OUTCOME):
     for number in numbers:
         clock.now_s += step_s
-        reporter(number, outcome, COUNTS, 0.3)
+        reporter(number, outcome, COUNTS, 0.3, clock.now_s)
 
 
 def detail(tmp_path):
@@ -145,5 +145,15 @@ def test_counts_without_operations_still_have_rates(tmp_path, clock):
     counts = StepCounts(**{n: getattr(COUNTS, n) for n in COUNTS.__slots__ if n != "model_flops"})
     reporter = make(tmp_path, Told())
     clock.now_s += 3
-    reporter(1, OUTCOME, counts, 0.0)
+    reporter(1, OUTCOME, counts, 0.0, clock.now_s)
     assert detail(tmp_path).startswith("loss 0.5000, 27 tokens/s")
+
+
+def test_rates_are_by_when_steps_ended_not_by_when_their_outcome_was_known(tmp_path, clock):
+    reporter = make(tmp_path, Told())
+    clock.now_s += 3
+    ended_s = clock.now_s
+    clock.now_s += 100
+    reporter(1, OUTCOME, COUNTS, 0.0, ended_s)
+    assert detail(tmp_path).startswith("loss 0.5000, 27 tokens/s")
+    assert reporter.elapsed_s == 3

@@ -11,6 +11,7 @@ import torch
 from pipeline.training import loop, spreading
 from pipeline.training.device import Workplace
 from pipeline.training.scaling import Scaling, _Scaler
+from pipeline.training.verdict import judge
 from slurm_jobs.common.errors import StageError
 from slurm_jobs.common.stage_config.sharding import ScalerConfig
 from slurm_jobs.common.timings import read_steps, steps_path
@@ -22,18 +23,29 @@ def scaling(precision="fp16", **config):
     return Scaling(ScalerConfig(**{"init_scale": 8.0, **config}), cpu)
 
 
+class OtherRank:
+    """Adds a verdict of its own to this rank's."""
+
+    def __init__(self, *, is_bad):
+        self.numbers = torch.tensor([0.0, float(is_bad)], dtype=torch.float64)
+
+    def sum_on_device(self, tensor):
+        tensor.add_(self.numbers)
+
+
 def take_step(scaling, *, skip=False):
-    """The weight before its update, and its gradient as the optimizer meets it."""
+    """The gradient before and after it is unscaled, and the weight after its update."""
     weight = torch.nn.Parameter(torch.tensor([1.0]))
     optimizer = torch.optim.SGD([weight], lr=0.5)
-    scaling.backward((2 * weight).sum())
+    loss = (2 * weight).sum()
+    scaling.backward(loss)
     before = weight.grad.item()
     scaling.unscale(optimizer)
     after = weight.grad.item()
-    if skip:
-        scaling.skip()
-    else:
-        scaling.step(optimizer)
+    ranks = OtherRank(is_bad=skip)
+    verdict = judge(loss.detach(), weight.grad[0], scaling.scale_on_device, ranks)
+    scaling.step(optimizer, verdict)
+    scaling.count(is_skipped=not verdict.read().is_finite)
     return before, after, weight.item()
 
 

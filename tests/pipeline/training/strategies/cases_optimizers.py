@@ -7,9 +7,12 @@ from unittest.mock import patch
 
 import bitsandbytes as bnb
 import torch
+import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard, distribute_tensor
 
 from pipeline.training import optimizer
+from pipeline.training.local_updates import LocalAdamW, clip_gradients
 from slurm_jobs.common.stage_config.optimizer import OptimizerConfig
 from tests.pipeline.training.strategies.cases import case, single, training
 from tests.pipeline.training.strategies.trainer import Trainer
@@ -73,4 +76,31 @@ def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
             float((first - whole[rows].flatten()).abs().max()),
             float((second - whole[rows].square().flatten()).abs().max()),
         ),
+    }
+
+
+@case("local updates")
+def _(_alone: Trainer, _pair: Trainer) -> dict[str, Any]:
+    """The norm, and whether it and the weights are those of torch over DTensors, bit for bit."""
+    mesh = dist.init_device_mesh("cpu", (2,))
+
+    def make(update: type[torch.optim.AdamW]) -> tuple[list[torch.nn.Parameter], Any]:
+        torch.manual_seed(0)
+        whole = [torch.randn(shape) for shape in ((7, 5), (3,), (1, 4))]
+        sharded = [torch.nn.Parameter(distribute_tensor(w, mesh, [Shard(0)])) for w in whole]
+        torch.manual_seed(1)
+        for parameter in sharded:
+            parameter.grad = distribute_tensor(torch.randn(parameter.shape), mesh, [Shard(0)])
+        return sharded, update(sharded, lr=1e-2, fused=True)
+
+    (theirs, reference), (ours, optimizer) = make(torch.optim.AdamW), make(LocalAdamW)
+    expected: Any = torch.nn.utils.clip_grad_norm_(theirs, 0.5)
+    norm = clip_gradients(ours, 0.5)
+    reference.step()
+    optimizer.step()
+    pairs: Any = zip(ours, theirs, strict=True)
+    return {
+        "norm": float(norm),
+        "is_same_norm": torch.equal(norm, expected.full_tensor()),
+        "are_same_weights": all(torch.equal(a.to_local(), b.to_local()) for a, b in pairs),
     }

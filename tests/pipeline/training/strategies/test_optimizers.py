@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from tests.pipeline.training.strategies.cases_optimizers import STRATEGIES
 
@@ -35,3 +36,12 @@ def test_each_rank_takes_its_own_rows_of_a_whole_state(by_rank):
     cases = [found["8-bit, own part of the whole"] for found in by_rank]
     assert [case["num"] for case in cases] == [65 * 128, 64 * 128]
     assert max(case["error"] for case in cases) < 0.02
+
+
+def test_updates_of_local_tensors_are_those_of_dtensors_bit_for_bit_on_two_ranks(by_rank):
+    cases = [found["local updates"] for found in by_rank]
+    assert all(case["is_same_norm"] and case["are_same_weights"] for case in cases), cases
+    torch.manual_seed(1)
+    gradients = [torch.randn(shape) for shape in ((7, 5), (3,), (1, 4))]
+    whole = float(torch.nn.utils.get_total_norm(gradients))
+    assert [case["norm"] for case in cases] == pytest.approx([whole] * 2, rel=1e-6)
