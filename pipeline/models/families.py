@@ -92,8 +92,8 @@ def _native(_config: Any, facts: DataFacts) -> NativePatches:
 
 _HANDED_OUT = "its layers hand out what lies between them"
 _BY_PICTURE = (
-    "its layers attend picture by picture, in a loop over lengths that are values of a tensor, so "
-    "that each other set of pictures would be compiled for anew"
+    "its layers attend picture by picture, those of one size at once, so that each other number of "
+    "sizes would be compiled again"
 )
 
 _LLAVA_PROJECTOR = ("model.multi_modal_projector.",)
