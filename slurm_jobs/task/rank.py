@@ -289,6 +289,8 @@ def _prepare(*, is_shell: bool) -> Callable[[], None]:
         os.setpgid(0, 0)  # what the rank starts ends with it
         if is_shell:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
+        else:  # Slurm sends a step's signal to all of its processes, not to the keepers alone
+            signal.signal(REQUEST_SIGNAL, signal.SIG_IGN)
 
     return prepare
 
