@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline.data import BatchReader, open_dataset, opened_shard, shard_files
+from pipeline.data import BatchReader, buffers, open_dataset, opened_shard, shard_files
 from pipeline.data.augment import Augmentation
 from pipeline.data.gathered import ImageRule
 from pipeline.data.order import BatchLayout
@@ -322,6 +322,8 @@ def test_threads_use_the_gpu_that_they_pin_memory_for(
 
     monkeypatch.setattr(torch.cuda, "set_device", lambda gpu: note(str(gpu)))
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    monkeypatch.setattr(buffers._pin_memory_utils, "pin_memory", lambda *_: note("pin"))
+    monkeypatch.setattr(buffers._pin_memory_utils, "unpin_memory", lambda _: None)
     with reader(dataset_dir, gpu=torch.device("cuda", 3)) as steps:
         next(steps)
     threads = {thread for thread, _ in uses}
@@ -336,6 +338,7 @@ def test_threads_use_the_gpu_that_they_pin_memory_for(
 def test_without_a_gpu_nothing_is_pinned(
     dataset_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch.Tensor, "pin_memory", None)  # whoever calls it fails
+    monkeypatch.setattr(torch.Tensor, "pin_memory", None)  # a call fails
+    monkeypatch.setattr(buffers._pin_memory_utils, "pin_memory", None)
     with reader(dataset_dir) as steps:
         assert next(steps)
