@@ -72,7 +72,7 @@ def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
     rows = slice(0, 65) if pair.ranks.rank == 0 else slice(65, 129)
     return {
         "num": first.numel(),
-        "error": max(
+        "difference": max(
             float((first - whole[rows].flatten()).abs().max()),
             float((second - whole[rows].square().flatten()).abs().max()),
         ),
