@@ -154,8 +154,8 @@ def print_plan(plan: Plan, scheduler: str) -> None:
         screen.print(table_of((_FLOW[0], _ASKED), rows))
     for stage, settings in rank_settings(plan).items():
         if len(settings) > 1:  # more than the number of threads, which every stage gets
-            shown = ", ".join(f"{name}={value}" for name, value in settings.items())
-            print(f"\nset for the ranks of {stage}: {shown}")
+            print(f"\nset for the ranks of {stage}:")
+            print("\n".join(f"  {name}={value}" for name, value in settings.items()))
     total = sum(gpu_hours_asked(job) for job in plan.jobs)
     jobs = "1 job" if len(plan.jobs) == 1 else f"{len(plan.jobs)} jobs"
     print(f"\n{jobs}; GPU-hours asked for, up to the time limits: {total:.1f}")
