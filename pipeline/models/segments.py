@@ -68,7 +68,7 @@ def dense_mask(
     device = bounds.device
     places = torch.arange(num_rows * length, device=device, dtype=bounds.dtype)
     numbers = torch.searchsorted(bounds, places, right=True).view(num_rows, 1, length)
-    within = torch.arange(length, device=device)
+    within = torch.arange(length, device=device, dtype=bounds.dtype)
     distance = within[:, None] - within[None, :]
     hidden = (numbers[..., :, None] != numbers[..., None, :]) | (distance < 0)
     if window is not None:

@@ -20,6 +20,7 @@ from typing import Any
 import slurm_jobs
 from slurm_jobs.common.context import TaskContext, read_context
 from slurm_jobs.common.errors import (
+    STOPPED_EXIT_CODE,
     SlurmJobsError,
     StageConfigError,
     StageStoppedError,
@@ -113,7 +114,7 @@ def _end_with_group(task_dir: Path, rank: int) -> None:
     """
     returned = read_returned(task_dir, rank)
     dist = sys.modules.get("torch.distributed")
-    if returned is None or returned["exit_code"] == 0 or dist is None:
+    if returned is None or returned["exit_code"] in {0, STOPPED_EXIT_CODE} or dist is None:
         return
     if dist.is_available() and dist.is_initialized():
         logging.shutdown()

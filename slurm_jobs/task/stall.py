@@ -27,8 +27,9 @@ OUTSIDE_FACTOR = 4.0
 """Outside of steps, and in the first ones: nothing says yet how long they take."""
 NUM_FIRST_STEPS = 3
 """Compilation, caches and the allocator make the first steps slow."""
-IN_STEPS = frozenset({"steps", "checkpoint", "evaluation"})
-"""What a heartbeat names while steps are made; all else is outside of them."""
+IN_STEPS = frozenset({"steps"})
+"""What a heartbeat names while steps are made; all else is outside of them. So are checkpoints and
+evaluations: the writing of a large file, and the reading of weights, say nothing meanwhile."""
 COLLECTIVE_SHARE = 0.8
 """Of a collective's timeout: then the ranks write their stacks, before those that wait fail."""
 DUMP_S = 3.0

@@ -153,8 +153,8 @@ def beat_of(**values: Any) -> dict[str, Any]:
         ({"steps": 2}, 240),
         ({"doing": "export"}, 240),
         ({"doing": "export", "longest_step_s": 100.0}, 300),
-        ({"doing": "evaluation"}, 60),
-        ({"doing": "checkpoint"}, 60),
+        ({"doing": "evaluation"}, 240),
+        ({"doing": "checkpoint"}, 240),
     ],
 )
 def test_the_patience_grows_with_the_steps_and_outside_of_them(
