@@ -7,21 +7,15 @@ reach that address.
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import sys
 
-from slurm_jobs.common.commands import ask_together
+from pipeline.doctor.torch_facts import MARK, ask_python
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.doctor_records import AllReduceFacts
-from slurm_jobs.common.process import dies_with_parent
 
 LIMIT_S = 90.0
 """Importing torch from a slow file system takes most of it."""
 _GROUP_LIMIT_S = 45.0
-_MARK = "slurm-jobs doctor: "
-_MOST_BYTES = 200_000
 _CODE = """
 import datetime, json, sys, time
 address, rank, size, limit_s, mark = sys.argv[1:6]
@@ -53,17 +47,8 @@ def all_reduce(context: TaskContext, limit_s: float = LIMIT_S) -> AllReduceFacts
     if context.num_nodes == 1:
         return AllReduceFacts(interface=interface, problem="the job has one node")
     host = f"[{context.main_addr}]" if ":" in context.main_addr else context.main_addr
-    words = [f"tcp://{host}:{context.main_port}", context.rank, context.num_ranks]
-    command = [sys.executable, "-c", _CODE, *map(str, words)]
-    command += [str(min(_GROUP_LIMIT_S, limit_s)), _MARK]
-    answer = ask_together(
-        {"gloo": command},
-        limit_s=limit_s,
-        max_bytes=_MOST_BYTES,
-        prepare=dies_with_parent(signal.SIGKILL),
-    )["gloo"]
-    lines = (line for line in answer.text.splitlines() if line.startswith(_MARK))
-    line = next(lines, "")
-    if not line:
-        return AllReduceFacts(interface=interface, problem=answer.problem or "it printed nothing")
-    return AllReduceFacts(interface=interface, seconds=json.loads(line.removeprefix(_MARK)))
+    address = f"tcp://{host}:{context.main_port}"
+    group_limit_s = min(_GROUP_LIMIT_S, limit_s)
+    words = [address, context.rank, context.num_ranks, group_limit_s, MARK]
+    seconds, problem = ask_python(_CODE, [str(word) for word in words], limit_s=limit_s)
+    return AllReduceFacts(interface=interface, seconds=seconds, problem=problem)

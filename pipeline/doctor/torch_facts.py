@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -18,7 +18,8 @@ from slurm_jobs.common.process import dies_with_parent
 LIMIT_S = 90.0
 """From a slow file system thousands of files are read; the time limit of the job comes later."""
 _MOST_BYTES = 200_000
-_MARK = "slurm-jobs doctor: "
+MARK = "slurm-jobs doctor: "
+"""Begins the line of the answer: libraries print others."""
 _CODE = (
     "import sys; sys.path[:] = sys.argv[1:]; from pipeline.doctor.torch_facts import main; main()"
 )
@@ -26,24 +27,39 @@ _CODE = (
 
 def ask_torch(limit_s: float = LIMIT_S) -> TorchFacts:
     """Import PyTorch in this Python, in a process of its own, and say what it has."""
-    command = [sys.executable, "-c", _CODE, *sys.path]
-    answer = ask_together(
-        {"torch": command},
-        limit_s=limit_s,
-        max_bytes=_MOST_BYTES,
-        prepare=dies_with_parent(signal.SIGKILL),
-    )["torch"]
-    line = next((li for li in answer.text.splitlines() if li.startswith(_MARK)), "")
-    if not line:
-        return TorchFacts(problem=f"importing torch: {answer.problem or 'it said nothing'}")
-    values = json.loads(line.removeprefix(_MARK))
+    values, problem = ask_python(_CODE, sys.path, limit_s=limit_s)
+    if values is None:
+        return TorchFacts(problem=f"importing torch: {problem}")
     values["cards"] = tuple(CardFacts(**card) for card in values["cards"])
     return TorchFacts(**values)
 
 
+def ask_python(code: str, words: Sequence[str], *, limit_s: float) -> tuple[Any, str]:
+    """Run code in this Python, in a process of its own that may crash or hang.
+
+    Args:
+        code: Prints `MARK` and its answer as JSON.
+        words: Its `sys.argv[1:]`.
+        limit_s: After which the process is killed.
+
+    Returns:
+        The answer, or None and why there is none.
+    """
+    answer = ask_together(
+        {"python": [sys.executable, "-c", code, *words]},
+        limit_s=limit_s,
+        max_bytes=_MOST_BYTES,
+        prepare=dies_with_parent(signal.SIGKILL),
+    )["python"]
+    line = next((li for li in answer.text.splitlines() if li.startswith(MARK)), "")
+    if not line:
+        return None, answer.problem or "it printed nothing"
+    return json.loads(line.removeprefix(MARK)), ""
+
+
 def main() -> None:
-    """Print the facts, behind a mark: what libraries print is none of them."""
-    print(_MARK + json.dumps(asdict(_facts())), flush=True)
+    """Print the facts."""
+    print(MARK + json.dumps(asdict(_facts())), flush=True)
 
 
 def _facts() -> TorchFacts:

@@ -43,7 +43,7 @@ def _cast_first_input(_layer: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ..
 
 
 def _layer_norm(module: nn.LayerNorm, x: torch.Tensor) -> torch.Tensor:
-    """Compute as autocast has it on a GPU; on a CPU PyTorch refuses fp32 beside fp16 weights."""
+    """Compute as autocast does on a GPU; PyTorch on a CPU refuses fp32 input with fp16 weights."""
     if not torch.is_autocast_enabled(x.device.type):
         return functional.layer_norm(
             x, module.normalized_shape, module.weight, module.bias, module.eps

@@ -9,8 +9,8 @@ computes the formula of attention segment by segment: a reference for tests, not
 Pictures of Qwen's vision towers, and the windows in which Qwen2.5-VL cuts them, are segments, too.
 transformers loops over them, one call each; here segments of equal length are one call.
 
-transformers dispatches attention by a name in the config. `sdpa` is registered anew, for calls that
-bring the borders of samples, and `_PICTURES` for vision towers: these hand over the borders of
+transformers dispatches attention by a name in the config. `sdpa` is registered again, for calls
+that bring the borders of samples, and `_PICTURES` for vision towers: these hand over the borders of
 pictures only where the name contains `flash`.
 """
 
@@ -137,7 +137,7 @@ _TAKE_MASKS = (
 def takes_masks(text_config: Any) -> bool:
     """Check whether a language model is known to take masks and borders that are made here.
 
-    Others get none, and transformers makes the mask from positions that begin anew.
+    Others get none, and transformers makes the mask from positions that start again at 0.
     """
     return text_config.model_type in _TAKE_MASKS
 
@@ -317,7 +317,7 @@ def why_no_varlen() -> str:
 
 @functools.cache
 def _kernel() -> tuple[Callable[..., torch.Tensor], bool]:
-    """Return it, and whether it must be told that heads share keys."""
+    """Return the kernel, and whether it has an argument for shared keys."""
     from torch.nn.attention.varlen import varlen_attn
 
     return varlen_attn, "enable_gqa" in inspect.signature(varlen_attn).parameters

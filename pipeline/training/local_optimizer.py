@@ -19,6 +19,8 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
+from pipeline.training.local_updates import local_part
+
 BLOCK_SIZE = 256
 """Numbers of 8-bit state that share a scale."""
 _SHARED = ("lr", "weight_decay")
@@ -62,9 +64,9 @@ class LocalOptimizer(torch.optim.Optimizer):
             inner.update({key: group[key] for key in _SHARED})
             for parameter, local in zip(group["params"], found, strict=True):
                 # Or it would go on updating memory that the model has left.
-                assert _whole_or_shard(parameter).data_ptr() == local.data_ptr()
+                assert local_part(parameter).data_ptr() == local.data_ptr()
                 gradient = parameter.grad
-                local.grad = None if gradient is None else _whole_or_shard(gradient)
+                local.grad = None if gradient is None else local_part(gradient)
         self._inner.step()  # SYNC: bitsandbytes waits for the GPU after each parameter
         for _, _, found in self._groups():
             for local in found:
@@ -184,8 +186,4 @@ def _part_of(parameter: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
 
 def _local(parameter: torch.Tensor) -> nn.Parameter:
     """The same memory as a parameter of its own."""
-    return nn.Parameter(_whole_or_shard(parameter.detach()))
-
-
-def _whole_or_shard(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return nn.Parameter(local_part(parameter.detach()))

@@ -6,7 +6,7 @@ sixty: marked in `pipeline.models`, where they are called, and counted by its te
 
 No update from a loss or a gradient that is not finite reaches the weights: the device skips it on
 all ranks (`pipeline.training.verdict`). The host reads that one step later, before it queues the
-next update: under fp16 it counts the skip and goes on, otherwise the attempt fails. At a
+next update: under fp16 it counts the skip and continues, otherwise the attempt fails. At a
 checkpoint, a stop, an evaluation and the last step it reads the verdict before anything else.
 
 The ranks agree on stop and checkpoint requests, so that no rank enters a collective alone.

@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.tensor import DTensor
 
 from pipeline.training.local_optimizer import LocalOptimizer
-from pipeline.training.local_updates import LocalAdamW
+from pipeline.training.local_updates import LocalAdamW, local_part
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.optimizer import OptimizerConfig
 
@@ -60,7 +59,7 @@ def state_bytes(optimizer: torch.optim.Optimizer, config: OptimizerConfig, devic
     if config.is_paged:
         return 0
     parameters = (p for group in optimizer.param_groups for p in group["params"])
-    local = (p.to_local() if isinstance(p, DTensor) else p for p in parameters)
+    local = map(local_part, parameters)
     sizes = [p.numel() for p in local if p.device.type == device_type]
     if config.kind == "adamw":
         return 2 * _FP32_BYTES * sum(sizes)

@@ -1,4 +1,4 @@
-"""Heartbeat of a rank: a small file from which the supervisor sees that work goes on.
+"""Heartbeat of a rank: a small file that shows the supervisor that the rank makes progress.
 
 A beat is a lap of a step, the begin or end of a span, or a piece of work inside one (a batch of an
 evaluation, a copied file). The file is rewritten in place at most every few seconds, without a
@@ -67,7 +67,7 @@ class Heartbeat:
         self._write()
 
     def beat(self) -> None:
-        """Show that work goes on; nearly free where a write is not due."""
+        """Show progress; nearly free where a write is not due."""
         if time.monotonic() >= self._due_s:
             self._write()
 
@@ -119,7 +119,7 @@ def start_heartbeat(
 
 
 def beat() -> None:
-    """Show that work goes on, if this process has a heartbeat."""
+    """Show progress, if this process has a heartbeat."""
     if _current is not None:
         _current.beat()
 

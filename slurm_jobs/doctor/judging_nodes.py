@@ -9,7 +9,7 @@ from slurm_jobs.common.doctor_records import NodeFacts
 from slurm_jobs.doctor.judging_clocks import clock_checks
 from slurm_jobs.doctor.judging_files import LOCAL_KINDS, MEMORY_KINDS, size_text
 from slurm_jobs.doctor.judging_torch import torch_checks
-from slurm_jobs.doctor.model import Check, SpecFacts, Standing
+from slurm_jobs.doctor.model import Check, SpecFacts
 from slurm_jobs.doctor.versions import bounds_of, meets, mismatches
 from slurm_jobs.report import words
 
@@ -247,8 +247,8 @@ def _all_reduce(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
         return
     where = f" over {facts.interface}" if facts.interface else ""
     if facts.seconds is not None:
-        told = f"an all-reduce over gloo works between the nodes{where}"
-        yield Check(name=name, standing="ok", told=told)
+        text = f"an all-reduce over gloo works between the nodes{where}"
+        yield Check(name=name, standing="ok", told=text)
         return
     yield Check(
         name=name,
@@ -265,12 +265,13 @@ def _numa(node: NodeFacts) -> Iterator[Check]:
     if len({*nodes}) < 2:
         return
     order = ", ".join(map(str, nodes))
-    if -1 in nodes or list(nodes) == sorted(nodes):
-        told = f"the GPUs are at NUMA nodes {order}: ranks run near them"
-        standing: Standing = "ok"
-        if -1 in nodes:
-            told, standing = f"not all GPUs say at which NUMA node they are: {order}", "unknown"
-        yield Check(name="node-numa", standing=standing, told=told)
+    if -1 in nodes:
+        text = f"not all GPUs say at which NUMA node they are: {order}"
+        yield Check(name="node-numa", standing="unknown", told=text)
+        return
+    if list(nodes) == sorted(nodes):
+        text = f"the GPUs are at NUMA nodes {order}: ranks run near them"
+        yield Check(name="node-numa", standing="ok", told=text)
         return
     yield Check(
         name="node-numa",

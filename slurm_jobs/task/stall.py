@@ -1,10 +1,10 @@
 """The supervisor's watch over an attempt that may hang, and the rank that is the cause.
 
 A beat of any rank is progress: ranks that wait for each other are one. The patience is the
-config's, but at least ten times the median step and three times the longest one, which has the
-checkpoints and evaluations in it. Outside of steps (reading weights, staging, compilation, export)
-it is several times the config's. Only time in which this process itself ran counts, so that a
-suspended job, or a suspended node, is not late when it goes on.
+config's, but at least ten times the median step and three times the longest one. Outside of steps
+(reading weights, staging, compilation, checkpoints, evaluation, export) it is several times the
+config's: a large file that is written or read shows no progress meanwhile. Only time in which this
+process itself ran counts, so that a job or a node that was suspended is not late afterwards.
 """
 
 from __future__ import annotations
@@ -27,9 +27,6 @@ OUTSIDE_FACTOR = 4.0
 """Outside of steps, and in the first ones: nothing says yet how long they take."""
 NUM_FIRST_STEPS = 3
 """Compilation, caches and the allocator make the first steps slow."""
-IN_STEPS = frozenset({"steps"})
-"""What a heartbeat names while steps are made; all else is outside of them. So are checkpoints and
-evaluations: the writing of a large file, and the reading of weights, say nothing meanwhile."""
 COLLECTIVE_SHARE = 0.8
 """Of a collective's timeout: then the ranks write their stacks, before those that wait fail."""
 DUMP_S = 3.0
@@ -56,7 +53,7 @@ def patience_s(beat: Mapping[str, Any]) -> float:
         return OUTSIDE_FACTOR * stall_s
     median_s, longest_s = float(beat["median_step_s"]), float(beat["longest_step_s"])
     slow_s = max(MEDIAN_FACTOR * median_s, LONGEST_FACTOR * longest_s)
-    if beat["doing"] not in IN_STEPS:
+    if beat["doing"] != "steps":
         return max(OUTSIDE_FACTOR * stall_s, slow_s)
     return max(stall_s, slow_s)
 
@@ -105,7 +102,7 @@ class StallWatch:
         return None
 
     def _has_progress(self) -> bool:
-        """Look at rank 0 alone while it goes on, else at all."""
+        """Check rank 0 alone while it makes progress, else all ranks."""
         has_progress = False
         for rank in range(self._num_ranks):
             beat = read_heartbeat(self._task_dir, rank)
@@ -129,7 +126,7 @@ class StallWatch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cause:
-    """The rank that an attempt waited for, and the sentence that says so."""
+    """Rank that an attempt waited for, and the sentence for the reason."""
 
     rank: int
     node: str | None

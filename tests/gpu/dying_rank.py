@@ -5,21 +5,17 @@ Usage: python -m tests.gpu.dying_rank CONTEXT_JSON RESULT_JSON [STEP]
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
-from pathlib import Path
 from unittest import mock
 
 from pipeline.timing import StepRecorder
-from pipeline.training import run
-from slurm_jobs.common.context import read_context
+from tests.pipeline.training import rank_process
 
 
-def main() -> None:
+def main() -> int:
     """Train."""
-    context = read_context(Path(sys.argv[1]))
     last = int(sys.argv[3]) if len(sys.argv) > 3 else None
     start_step = StepRecorder.start_step
 
@@ -29,9 +25,8 @@ def main() -> None:
         start_step(self, step)
 
     with mock.patch.object(StepRecorder, "start_step", start_or_die):
-        result = run(context.config, context)
-    Path(sys.argv[2]).write_text(json.dumps(result))
+        return rank_process.main()
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -35,7 +35,7 @@ def resume(work: Work) -> None:
     assert resumed is not None
     first = int(resumed.result["resumed_from_step"])
     work.note(precision=alone.result["precision"], resumed_from_step=first)
-    work.check("it goes on from a checkpoint", 0 < first <= 5, first)
+    work.check("it resumes from a checkpoint", 0 < first <= 5, first)
     work.check("weights are bit-equal", resumed.weights == alone.weights)
     work.check("losses are bit-equal", resumed.losses == alone.losses[first:])
 

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -18,8 +17,10 @@ import numpy as np
 
 from slurm_jobs.common.context import TaskContext, context_to_json
 from slurm_jobs.common.timings import read_steps, steps_path
+from slurm_jobs.task.environment import free_port
 from tests.contexts import make_context
 from tests.gpu.work import NotPossibleError, Work
+from tests.pipeline.training.tiny_runs import tiny_config
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -69,21 +70,16 @@ def open_tiny(kind: str, folder: Path) -> Any:
 
 def train_config(kind: Any, work: Work, **changes: Any) -> dict[str, Any]:
     """Return the config of a short training on the case's device."""
-    return {
+    ours = {
         "device": work.device,
         "strategy": "single",
-        "dataset": str(kind.dataset_dir),
-        "model": {"type": "hugging_face", "path": str(kind.model_dir)},
         "num_steps": 4,
-        "global_batch_size": 4,
         "num_lanes": 1,
-        "optimizer": {"learning_rate": 3e-3},
         "schedule": {"kind": "constant", "warmup_share": 0.0},
-        "checkpoint": {"every_min": None},
         "deterministic": True,
         "collective_timeout_min": 0.5,
-        **changes,
     }
+    return tiny_config((kind.dataset_dir, kind.model_dir), **{**ours, **changes})
 
 
 def train(folder: Path, config: Mapping[str, Any], *, attempt: int = 1) -> Trained:
@@ -137,10 +133,3 @@ def _context(folder: Path, config: Mapping[str, Any], attempt: int) -> TaskConte
 def _trained(context: TaskContext, result: Mapping[str, Any] | None) -> Trained:
     steps = read_steps(steps_path(context.timing_dir, 0)).steps
     return Trained(context=context, steps=steps, result=result or {})
-
-
-def free_port() -> int:
-    """Return a port that was free a moment ago."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return int(held.getsockname()[1])

@@ -1,4 +1,4 @@
-"""Copies that run beside kernels must bring the bytes of their own batch."""
+"""Copies that run while kernels do must bring the bytes of their own batch."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from tests.contexts import make_context
 from tests.gpu.models import open_tiny, train, train_config
 from tests.gpu.parity import TOLERANCES
 from tests.gpu.work import Work
+from tests.pipeline.training.strategies.trainer import Alone
 
 _NUM_RANKS = 4
 
@@ -32,10 +33,10 @@ def one_rank(work: Work) -> None:
             work.close_to(name, found.losses[-1], reference.losses[-1], tolerance)
 
 
-class FakeRanks:
+class FakeRanks(Alone):
     """Rank 0 of several that answer nothing: each is taken to say what this one says."""
 
-    rank, num_ranks = 0, _NUM_RANKS
+    num_ranks = _NUM_RANKS
 
     def sums(self, values: list[float]) -> list[float]:
         """Return what equal ranks sum to."""
@@ -44,13 +45,6 @@ class FakeRanks:
     def gather(self, value: Any) -> list[Any]:
         """Return the value of each rank."""
         return [value] * self.num_ranks
-
-    def from_main(self, value: Any) -> Any:
-        """Return the value of rank 0."""
-        return value
-
-    def meet(self, _what: str, *, speaks: bool) -> None:
-        """Meet no one."""
 
 
 def rank_of_four(work: Work) -> None:

@@ -33,7 +33,7 @@ CASES: Sequence[Case] = (
     _case("train, kill, resume", "loop:resume", 75),
     _case("checkpoints, evaluation, export", "loop:checkpoint_modes", 60),
     _case("synchronisations", "loop:synchronisations", 40),
-    _case("copies beside kernels", "races:copies", 30),
+    _case("copies during kernels", "races:copies", 30),
     _case("fsdp2 on one rank", "sharded:one_rank", 45),
     _case("fsdp2 as rank 0 of 4", "sharded:rank_of_four", 45),
     _case("fp16", "halves:overflow", 30),

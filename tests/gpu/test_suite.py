@@ -97,7 +97,7 @@ def test_missing_packages_are_unpacked_from_wheels(tmp_path, monkeypatch):
 
 
 def test_a_case_of_the_suite_runs_on_a_cpu(tmp_path):
-    done = run(tmp_path, "--short", "--only", "facts", "copies beside kernels")
+    done = run(tmp_path, "--short", "--only", "facts", "copies during kernels")
     assert done.returncode == 0, (tmp_path / "log.txt").read_text()[-2000:]
     assert "2 passed" in done.stdout
 

@@ -62,7 +62,7 @@ class Work:
         self._write({"figures": figures})
 
     def check(self, name: str, passed: object, detail: object = "") -> None:
-        """Write down whether something holds; the case goes on, and fails at its end."""
+        """Write down whether something holds; the case continues, and fails at its end."""
         self._write({"check": name, "passed": bool(passed), "detail": str(detail)})
 
     def close_to(self, name: str, value: float, expected: float, tolerance: float) -> None:
@@ -83,7 +83,7 @@ class Work:
         self._write({"goal": name, "met": bool(is_met), "detail": f"{value:.4g}, goal {goal:g}"})
 
     def not_possible(self, what: str, reason: str) -> None:
-        """Write down a part of the case that cannot run here; the rest goes on."""
+        """Write down a part of the case that cannot run here; the rest continues."""
         self._write({"left_out": what, "reason": reason})
 
     def _write(self, entry: Mapping[str, Any]) -> None:

@@ -222,7 +222,7 @@ def _make_stager(device: torch.device) -> StateDictStager:
     """Return what copies the state to the host, into memory that it keeps for the next time.
 
     torch's public `DefaultStager` is this and a thread. In torch 2.11 it gives that memory up after
-    each copy, so that all of it is pinned anew, and fails at the second one.
+    each copy, so that all of it is pinned again, and fails at the second one.
     """
     return StateDictStager(pin_memory=device.type == "cuda", share_memory=False)
 

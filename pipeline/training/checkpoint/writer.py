@@ -13,7 +13,7 @@ from pipeline.training.checkpoint.files import hash_file
 from pipeline.training.checkpoint.info import FileFacts
 
 COPY_AHEAD_BYTES = 64 << 20
-"""Pinned memory that waits to be written, beside one tensor."""
+"""Pinned memory that waits to be written, besides one tensor."""
 
 
 class PartWriter(dcp.FileSystemWriter):
