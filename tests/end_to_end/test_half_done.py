@@ -24,19 +24,21 @@ REASON = "ended with exit code 0 after SIGTERM"
 
 
 def write(driver: Driver, shell: str, *, cluster: str = "local", slices: int = 1) -> None:
-    """A spec whose slices begin by telling so."""
-    begun = 'touch "$SLURM_JOBS_OUTPUT_DIR/on-$SLURM_JOBS_SLICE"; '
+    """Write a spec whose slices touch a file where the shell says BEGUN."""
+    begun = 'touch "$SLURM_JOBS_OUTPUT_DIR/on-$SLURM_JOBS_SLICE"'
     partition = "" if cluster == "local" else ", slurm: {partition: cpu}"
-    text = WORK.format(cluster=cluster, shell=begun + shell, slices=slices, partition=partition)
+    text = WORK.format(
+        cluster=cluster, shell=shell.replace("BEGUN", begun), slices=slices, partition=partition
+    )
     driver.write("spec.yaml", text)
 
 
 @pytest.mark.parametrize(
     "shell",
     [
-        "trap 'echo cleaning' TERM; sleep 1000 & wait; echo the end",
+        "trap 'echo cleaning' TERM; sleep 1000 & BEGUN; wait; echo the end",
         # The signal may come to the supervisor alone, and the command ends of its own accord.
-        "trap '' TERM; kill -TERM $(ps -o ppid= -p $PPID); exit 0",
+        "BEGUN; trap '' TERM; kill -TERM $(ps -o ppid= -p $PPID); exit 0",
     ],
     ids=["trapped", "ending"],
 )
@@ -57,7 +59,7 @@ def test_a_command_that_ends_with_0_after_sigterm_is_not_complete(
 
 @pytest.mark.cluster
 def test_no_slice_that_scancel_ended_is_complete(on_slurm: Driver) -> None:
-    write(on_slurm, "sleep 1000 && touch whole; echo the end", cluster="auto", slices=8)
+    write(on_slurm, "BEGUN; sleep 1000 && touch whole; echo the end", cluster="auto", slices=8)
     run_dir = on_slurm.submit("spec.yaml")
     begun = run_dir / "data/a"
     wait_for(lambda: len(list(begun.glob("on-*"))) >= 4, "slices at work")
