@@ -92,6 +92,13 @@ def stop(processes: Iterable[Process], *, grace_s: float) -> None:
         wait_gone(left, timeout_s=wait_s)
 
 
+def is_readable(descriptor: int, wait_s: float) -> bool:
+    """Wait until `descriptor` has data or has ended; select() takes only the first 1,024."""
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+    return bool(poller.poll(wait_s * 1000))
+
+
 def wait_gone(processes: Sequence[Process], *, timeout_s: float) -> None:
     """Return when all have ended, or after timeout_s. Children of ours are reaped."""
     deadline = time.monotonic() + timeout_s
@@ -101,10 +108,8 @@ def wait_gone(processes: Sequence[Process], *, timeout_s: float) -> None:
         except ProcessLookupError:
             continue
         try:
-            poller = select.poll()
-            poller.register(pidfd, select.POLLIN)
             if process.alive():
-                poller.poll(max(0.0, deadline - time.monotonic()) * 1000)
+                is_readable(pidfd, max(0.0, deadline - time.monotonic()))
         finally:
             os.close(pidfd)
         with contextlib.suppress(ChildProcessError):

@@ -77,6 +77,25 @@ def test_kernel_that_is_wrong_ends_the_attempt_before_anything_is_learned(
     assert "Nothing was learned. Set `attention: dense`" in str(raised.value)
 
 
+def with_gradients_that_overflow(right, given):
+    query, key, value, *how = given
+    value.register_hook(lambda gradient: gradient * torch.inf)
+    return right(query, key, value, *how)
+
+
+def test_gradients_that_the_scale_of_fp16_makes_overflow_are_not_compared(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    reference_that(monkeypatch, with_gradients_that_overflow)
+    with caplog.at_level(logging.INFO):
+        trainer.train(**PACKED, precision="fp16")
+    (message,) = [m for m in caplog.messages if "varlen differs from the dense mask by round" in m]
+    assert "outputs of the language model" in message
+    assert "gradients of the language model" not in message
+    with pytest.raises(StageConfigError, match="gradients of the language model by inf %"):
+        trainer.train(**PACKED, precision="bf16")
+
+
 def test_dense_attention_is_not_checked(
     trainer: Trainer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import pty
-import select
 import shutil
 import time
 from pathlib import Path
 
 from slurm_jobs.cli.completion_scripts import script
 from slurm_jobs.common.own_python import module_command
+from tests.cluster.processes import is_readable
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = tuple(module_command("slurm_jobs"))
@@ -75,7 +75,7 @@ def words_typed(shell: str, keys: str, folder: Path, home: Path) -> list[str]:
 
 
 def _read(terminal: int, wait_s: float = 0.05) -> str:
-    ready, _, _ = select.select([terminal], [], [], wait_s)
+    ready = is_readable(terminal, wait_s)
     try:
         return os.read(terminal, 65536).decode(errors="replace") if ready else ""
     except OSError:  # Linux's end of a pseudo-terminal

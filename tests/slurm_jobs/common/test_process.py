@@ -2,12 +2,12 @@
 
 import dataclasses
 import os
-import select
 import signal
 import subprocess
 import sys
 
 from slurm_jobs.common.process import dies_with_parent, note_process, process_lives
+from tests.cluster.processes import is_readable
 
 PARENT = """
 import signal, subprocess, sys, time
@@ -25,8 +25,7 @@ def test_a_child_is_killed_when_its_parent_is() -> None:
     assert int(parent.stdout.readline()) > 0
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    readable, _, _ = select.select([parent.stdout], [], [], 10)
-    assert readable
+    assert is_readable(parent.stdout.fileno(), 10.0)
     assert parent.stdout.read() == ""
 
 
