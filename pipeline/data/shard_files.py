@@ -28,6 +28,7 @@ import xxhash
 from pipeline.data.info import ShardInfo
 from pipeline.data.opened_shard import MappedShard, check_size, open_shared
 from slurm_jobs.common.errors import StageError
+from slurm_jobs.common.heartbeat import beat
 
 log = logging.getLogger(__name__)
 
@@ -159,6 +160,7 @@ class ShardFiles:
         return path
 
     def _count(self, place: int, num_bytes: int, duration_ns: int) -> None:
+        beat()  # training may wait for a step whose samples come slowly
         with self._lock:
             self._counts[place] += num_bytes
             self._counts[place + 1] += duration_ns

@@ -43,6 +43,7 @@ from pipeline.data.sample_format import (
 )
 from pipeline.timing.thread_times import ThreadClock, ThreadTimes, add_up
 from slurm_jobs.common.errors import StageConfigError, StageError
+from slurm_jobs.common.heartbeat import beat
 
 _STREAM_WORD = 3
 """Tells these seeds from those of the order and of augmentation."""
@@ -99,8 +100,14 @@ class ShardStream:
             workersplitter=None,
             seed=0,
         )
+        shards = shards.map(_noted)  # before the buffer, which takes many samples at once
         draw = random.Random(repr(self._words(number)))  # noqa: S311 - an order, no secret
         return iter(shards.shuffle(self.shuffle_buffer, initial=self.shuffle_buffer, rng=draw))
+
+
+def _noted(members: Mapping[str, Any]) -> Mapping[str, Any]:
+    beat()  # training may wait for a step whose samples come slowly
+    return members
 
 
 _Read: TypeAlias = tuple[list[tuple[int, Mapping[str, Any]]], ThreadTimes]

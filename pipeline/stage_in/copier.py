@@ -105,9 +105,11 @@ class Copier:
             StageStoppedError: asked to stop meanwhile.
         """
         try:
+            seen: object = None
             while not self._is_planned and not self.plan():
                 self.check_stop()
-                self._beat()  # another job's copy may take an hour
+                if seen != (seen := self._lease.progress()):
+                    self._beat()  # another process's copy may take an hour
                 self._closed.wait(_TURN_POLL_S)
             self._work()
         except OSError as error:
@@ -236,10 +238,9 @@ class Copier:
             return self._tasks.popleft() if self._tasks else None
 
     def _do(self, task: _Task) -> None:
-        self._beat()
         shard, target = task.shard, self._lease.folder / SHARDS_DIR / task.shard.name
         if task.is_here:
-            if is_sound(target, xxh3=shard.xxh3, check_stop=self.check_stop):
+            if self._is_sound(target, shard.xxh3):
                 return
             target.unlink(missing_ok=True)
         if shutil.disk_usage(target.parent).free < shard.num_bytes + SPARE_BYTES:
@@ -254,7 +255,19 @@ class Copier:
             beat()
 
     def _copy(self, source: Path, target: Path, xxh3: str | None) -> None:
-        copy_verified(source, target, xxh3=xxh3, pace=self._pace, check_stop=self.check_stop)
+        copy_verified(
+            source,
+            target,
+            xxh3=xxh3,
+            pace=self._pace,
+            check_stop=self.check_stop,
+            note_block=self._beat,
+        )
+
+    def _is_sound(self, target: Path, xxh3: str) -> bool:
+        found = is_sound(target, xxh3=xxh3, check_stop=self.check_stop, note_block=self._beat)
+        self._lease.note_progress()
+        return found
 
     def _give_up(self, error: OSError) -> None:
         """The local disk is at fault: what is whole is used, the rest is read where it is."""

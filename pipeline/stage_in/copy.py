@@ -34,7 +34,13 @@ class _WrongHashError(Exception):
 
 
 def copy_verified(
-    source: Path, target: Path, *, xxh3: str | None, pace: Pace, check_stop: Callable[[], None]
+    source: Path,
+    target: Path,
+    *,
+    xxh3: str | None,
+    pace: Pace,
+    check_stop: Callable[[], None],
+    note_block: Callable[[], None] = lambda: None,
 ) -> None:
     """Copy; `target` appears whole, or not at all.
 
@@ -44,6 +50,7 @@ def copy_verified(
         xxh3: what xxh3-64 of the content must be, in hexadecimal; None where it is not known.
         pace: how fast `source` may be read.
         check_stop: called before each block; may raise.
+        note_block: called after each block.
 
     Raises:
         StageError: the source cannot be read or does not match, twice.
@@ -51,7 +58,7 @@ def copy_verified(
     """
     for is_last in (False,) * (NUM_TRIES - 1) + (True,):
         try:
-            found = _copy_hashed(source, target, xxh3, pace, check_stop)
+            found = _copy_hashed(source, target, xxh3, pace, check_stop, note_block=note_block)
         except StageError as error:
             if is_last or isinstance(error.__cause__, FileNotFoundError):
                 raise
@@ -65,7 +72,13 @@ def copy_verified(
     raise StageError(message)
 
 
-def is_sound(path: Path, *, xxh3: str, check_stop: Callable[[], None]) -> bool:
+def is_sound(
+    path: Path,
+    *,
+    xxh3: str,
+    check_stop: Callable[[], None],
+    note_block: Callable[[], None] = lambda: None,
+) -> bool:
     """Whether a file on the local disk matches its checksum; False where it cannot be read."""
     digest, buffer = xxhash.xxh3_64(), memoryview(bytearray(Pace(path, None).block_bytes))
     try:
@@ -73,13 +86,20 @@ def is_sound(path: Path, *, xxh3: str, check_stop: Callable[[], None]) -> bool:
             while num_read := stream.readinto(buffer):
                 check_stop()
                 digest.update(buffer[:num_read])
+                note_block()
     except OSError:
         return False
     return digest.hexdigest() == xxh3
 
 
 def _copy_hashed(
-    source: Path, target: Path, expected: str | None, pace: Pace, check_stop: Callable[[], None]
+    source: Path,
+    target: Path,
+    expected: str | None,
+    pace: Pace,
+    check_stop: Callable[[], None],
+    *,
+    note_block: Callable[[], None],
 ) -> str:
     """The checksum that was found; the target appears only if it is as expected."""
     digest, buffer = xxhash.xxh3_64(), memoryview(bytearray(pace.block_bytes))
@@ -89,6 +109,7 @@ def _copy_hashed(
                 pace.wait(num_read, check_stop)
                 digest.update(buffer[:num_read])
                 writer.write(buffer[:num_read])
+                note_block()
         if expected not in (digest.hexdigest(), None):
             raise _WrongHashError
     return digest.hexdigest()

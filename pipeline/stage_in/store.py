@@ -144,6 +144,18 @@ class Lease:
         """Say how large the copy will be; counts until `end_copying`."""
         (self.folder / _COPYING_NAME).write_text(str(num_bytes))
 
+    def progress(self) -> tuple[int, int]:
+        """Return what changes while another process copies: bytes, and when it verified a shard."""
+        with suppress(OSError):
+            verified_ns = (self.folder / _COPYING_NAME).stat().st_mtime_ns
+            return _num_bytes(self.folder), verified_ns
+        return 0, 0
+
+    def note_progress(self) -> None:
+        """Show those who wait for this process's copy that it verified a shard."""
+        with suppress(OSError):
+            os.utime(self.folder / _COPYING_NAME)
+
     def present(self) -> dict[str, int]:
         """Sizes in bytes of the shards that are here, by name."""
         with os.scandir(self.folder / SHARDS_DIR) as entries:

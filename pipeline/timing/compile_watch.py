@@ -6,6 +6,7 @@ backward pass when it is first run.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from torch._dynamo.callback import CallbackArgs, CallbackTrigger, callback_handler
+
+from slurm_jobs.common.heartbeat import doing
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -37,14 +40,17 @@ class CompileWatch:
         self._num_expected = num_expected
         self._is_main = is_main
         self._began_ns = 0
+        self._compiling = contextlib.ExitStack()
         self._num_forward = 0
         self._total_ns = 0
 
     def _begin(self, _: CallbackArgs) -> None:
+        self._compiling.enter_context(doing("compilation"))  # a step's patience is too short for it
         self._began_ns = time.perf_counter_ns()
 
     def _end(self, args: CallbackArgs) -> None:
         spent_ns = time.perf_counter_ns() - self._began_ns
+        self._compiling.close()
         self._total_ns += spent_ns
         self._set_apart(spent_ns)
         is_forward = args.callback_trigger == CallbackTrigger.DYNAMO

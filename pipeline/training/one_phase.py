@@ -40,6 +40,7 @@ from pipeline.training.report import TrainingReporter
 from pipeline.training.sources import Source
 from pipeline.training.spreading import SpreadModel
 from pipeline.training.trial import Trial
+from slurm_jobs.common.heartbeat import steps_change
 from slurm_jobs.common.stage_config.train import TrainConfig
 
 log = logging.getLogger(__name__)
@@ -188,6 +189,7 @@ def train_phase(
             look=look,
         )
         _note_change(job, told.reporter.start_clock())
+        steps_change()
         with telling_what_takes_less(planned.phase.config, job.ranks, told.recorder):
             loop = run_steps(setup, resumed.step, told.watch)
     return PhaseEnd(planned=planned, resumed=resumed, loop=loop, num_skips=made.scaling.num_skips)

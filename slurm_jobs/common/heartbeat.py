@@ -1,9 +1,11 @@
 """Heartbeat of a rank: a small file that shows the supervisor that the rank makes progress.
 
-A beat is a lap of a step, the begin or end of a span, or a piece of work inside one (a batch of an
-evaluation, a copied file). The file is rewritten in place at most every few seconds, without a
-flush: a file system that is slow must not slow the steps down. Content is compared, never times:
-the clocks of nodes differ.
+A beat is a lap of a step, the begin or end of a span, or a piece of work inside one: a batch of an
+evaluation, a block of a file that training waits for, a sample that the loader has read. The
+loader reads a few steps ahead at most, so that its threads hide no main thread that hangs.
+
+The file is rewritten in place at most every few seconds, without a flush: a file system that is
+slow must not slow the steps down. Content is compared, never times: the clocks of nodes differ.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -38,7 +41,7 @@ def stacks_path(task_dir: Path, rank: int) -> Path:
 
 
 class Heartbeat:
-    """Writer of one rank's heartbeat."""
+    """Writer of one rank's heartbeat; may be used from several threads."""
 
     def __init__(self, path: Path, *, stall_s: float, collective_s: float) -> None:
         """Write the first beat.
@@ -53,6 +56,7 @@ class Heartbeat:
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         self._descriptor = os.open(path, flags, 0o600)
+        self._lock = threading.Lock()
         self._interval_s = max(
             _MIN_INTERVAL_S, min(MAX_INTERVAL_S, stall_s / _INTERVALS_A_PATIENCE)
         )
@@ -78,11 +82,20 @@ class Heartbeat:
 
     def step_done(self, duration_s: float) -> None:
         """Count a step, of which the patience depends on."""
-        self._num_steps += 1
-        self._steps_s.append(duration_s)
-        self._longest_step_s = max(self._longest_step_s, duration_s)
+        with self._lock:
+            self._num_steps += 1
+            self._steps_s.append(duration_s)
+            self._longest_step_s = max(self._longest_step_s, duration_s)
+
+    def steps_change(self) -> None:
+        """Count the next steps as first ones: they may compile again, as those of another phase."""
+        self._num_steps = 0
 
     def _write(self) -> None:
+        with self._lock:
+            self._write_locked()
+
+    def _write_locked(self) -> None:
         self._num_beats += 1
         values: dict[str, Any] = {
             "beats": self._num_beats,
@@ -128,6 +141,12 @@ def begin_steps() -> None:
     """Say that steps begin, to which the patience for steps applies."""
     if _current is not None and _current.doing != "steps":
         _current.begin("steps")
+
+
+def steps_change() -> None:
+    """Say that the next steps are of another kind, so that the first ones may be slow."""
+    if _current is not None:
+        _current.steps_change()
 
 
 def end_steps() -> None:

@@ -98,9 +98,11 @@ def _end_late(task_dir: Path, rank: int, code: int, patience: float, signals: in
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # then they stay pending, and can be seen
     start_s = time.monotonic()
     end_s = start_s + patience
+    poll = select.poll()  # select() fails with a descriptor above 1,023
+    poll.register(signals, select.POLLIN)
     is_asked = stop_requested()
     while not is_asked and (left_s := end_s - time.monotonic()) > 0:
-        came, _, _ = select.select([signals], [], [], min(_POLL_S, left_s))
+        came = poll.poll(1000 * min(_POLL_S, left_s))
         numbers = os.read(signals, 512) if came else b""
         is_asked = bool({*_SIGNALS} & {*numbers, *signal.sigpending()})
     if is_asked:

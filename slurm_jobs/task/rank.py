@@ -96,6 +96,9 @@ def asked_path(task_dir: Path, rank: int) -> Path:
 def keep_rank(task_dir: Path) -> int:
     """Run one rank to its end and write its exit record."""
     os.umask(PRIVATE_UMASK)
+    # Slurm sends a step's signal to all of its processes: to this one before it knows the rank, and
+    # to the one that notes the node's facts, which inherits this.
+    signal.signal(REQUEST_SIGNAL, signal.SIG_IGN)
     who = rank_variables()
     context = dataclasses.replace(read_context(task_dir / "context.json"), **who)  # type: ignore[arg-type]
     try:
@@ -289,8 +292,7 @@ def _prepare(*, is_shell: bool) -> Callable[[], None]:
         os.setpgid(0, 0)  # what the rank starts ends with it
         if is_shell:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
-        else:  # Slurm sends a step's signal to all of its processes, not to the keepers alone
-            signal.signal(REQUEST_SIGNAL, signal.SIG_IGN)
+            signal.signal(REQUEST_SIGNAL, signal.SIG_DFL)  # a function goes on ignoring it
 
     return prepare
 

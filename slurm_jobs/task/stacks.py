@@ -53,6 +53,8 @@ PHASES: tuple[tuple[str, str], ...] = (
 )
 """Parts of file names, with the phase of a rank that has such a frame; the innermost frame that
 matches decides."""
+_THREADED = frozenset({"the data loader", "staging"})
+"""Phases whose work is done by threads that the main thread waits for."""
 _LOOP = "pipeline/training/loop.py"
 _LOOP_PHASES = {
     "_accumulate": "the forward or backward pass",
@@ -131,27 +133,34 @@ class RankStacks:
         """What the main thread is doing; empty if its frames do not say."""
         if self.waits_for_device:
             return "a wait for the device"
-        for frame in self.main:
-            for part, phase in PHASES:
-                if part in frame.file:
-                    return phase
-            if frame.file.endswith(_LOOP) and frame.function in _LOOP_PHASES:
-                return _LOOP_PHASES[frame.function]
-        return ""
+        return _phase_of(self.main)
 
     @property
     def innermost(self) -> Frame | None:
         """The frame that says most: the innermost, but for waits of Python for another thread.
 
-        The main thread of a rank that waits for its loader's threads has nothing to show: then it
-        is that of the thread that works.
+        The main thread of a rank that waits for threads of its loader, or of staging, has nothing
+        to show: then it is that of the thread that works.
         """
         calling = _calling(self.main)
-        if calling != list(self.main) and self.phase == "the data loader":
+        if calling != list(self.main) and self.phase in _THREADED:
             in_pool = [stack for stack in self.others if _matches(stack[-1], _WAITS)]
             working = [frames for frames in map(_calling, in_pool) if frames]
-            calling = working[0] if working else calling
+            same = [frames for frames in working if _phase_of(frames) == self.phase]
+            unknown = [frames for frames in working if not _phase_of(frames)]
+            calling = next(iter(same + unknown), calling)
         return calling[0] if calling else None
+
+
+def _phase_of(stack: Sequence[Frame]) -> str:
+    """Return the phase that the innermost frame with one says."""
+    for frame in stack:
+        for part, phase in PHASES:
+            if part in frame.file:
+                return phase
+        if frame.file.endswith(_LOOP) and frame.function in _LOOP_PHASES:
+            return _LOOP_PHASES[frame.function]
+    return ""
 
 
 def _calling(stack: Sequence[Frame]) -> list[Frame]:

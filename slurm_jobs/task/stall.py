@@ -26,7 +26,7 @@ LONGEST_FACTOR = 3.0
 OUTSIDE_FACTOR = 4.0
 """Outside of steps, and in the first ones: nothing says yet how long they take."""
 NUM_FIRST_STEPS = 3
-"""Compilation, caches and the allocator make the first steps slow."""
+"""Compilation, caches and the allocator make the first steps of each phase slow."""
 COLLECTIVE_SHARE = 0.8
 """Of a collective's timeout: then the ranks write their stacks, before those that wait fail."""
 DUMP_S = 3.0
@@ -49,11 +49,9 @@ def stalled_path(task_dir: Path) -> Path:
 def patience_s(beat: Mapping[str, Any]) -> float:
     """Return how long an attempt may go without a beat after this one, seconds."""
     stall_s = float(beat["stall_s"])
-    if beat["steps"] < NUM_FIRST_STEPS:
-        return OUTSIDE_FACTOR * stall_s
     median_s, longest_s = float(beat["median_step_s"]), float(beat["longest_step_s"])
     slow_s = max(MEDIAN_FACTOR * median_s, LONGEST_FACTOR * longest_s)
-    if beat["doing"] != "steps":
+    if beat["doing"] != "steps" or beat["steps"] < NUM_FIRST_STEPS:
         return max(OUTSIDE_FACTOR * stall_s, slow_s)
     return max(stall_s, slow_s)
 

@@ -65,6 +65,12 @@ def test_what_a_function_returned_counts_whatever_keeps_its_process(
     assert processes_naming(str(run_dir / "tasks")) == []
 
 
+def test_a_process_with_many_open_files_is_ended_by_its_own_thread(local: Driver) -> None:
+    run_dir = submitted(local, 0.5, kept_by="thread", num_files=1100)
+    assert local.wait(run_dir)["status"] == "completed"
+    assert "thread `uploader`" in completion(run_dir)["reason"]
+
+
 def test_a_child_that_holds_the_output_open_keeps_nothing(local: Driver) -> None:
     run_dir = submitted(local, 100, kept_by="pipe")
     assert local.wait(run_dir, timeout_s=60)["status"] == "completed"

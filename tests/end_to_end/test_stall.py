@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.end_to_end.driver import Driver
+from slurm_jobs.run.paths import RunPaths
+from tests.end_to_end.driver import Driver, wait_for
 
 SPEC = """
 name: stall
@@ -98,3 +101,53 @@ def test_a_rank_that_fails_ends_at_once_and_is_the_one_that_is_blamed(local: Dri
     assert record["failed_rank"] == 1
     assert "ValueError: a bad row" in record["reason"]
     assert exit_of(run_dir, 1)["note"] == ""  # no exit handler was waited for
+
+
+NVIDIA_SMI = """#!/bin/sh
+echo $PPID > {folder}/noting
+while [ ! -e {folder}/answers ]; do sleep 0.05; done
+echo "0, NVIDIA H100 80GB HBM3, GPU-1, 81559, 580.65.06"
+"""
+WITH_A_GPU = """
+name: noted
+cluster: local
+stages:
+  a:
+    run: "user_stages:until_released"
+    setup: ["export PATH={folder}:$PATH"]
+    resources: {{timeout_min: 10, signal_lead_s: 60}}
+    config: {{fails: []}}
+"""
+
+
+def test_a_request_for_stacks_does_not_end_what_notes_the_facts_of_the_node(local: Driver) -> None:
+    folder = local.folder / "bin"
+    local.write("bin/nvidia-smi", NVIDIA_SMI.format(folder=folder)).chmod(0o700)
+    local.write("spec.yaml", WITH_A_GPU.format(folder=folder))
+    run_dir = local.submit("spec.yaml")
+    noting = wait_for(
+        lambda: (folder / "noting").exists() and (folder / "noting").read_text(), "it"
+    )
+    os.kill(int(noting), signal.SIGUSR1)  # as Slurm does to all processes of a step
+    (folder / "answers").touch()
+    facts = RunPaths(run_dir).node_facts("a", 0, 1, 0)
+
+    def gpus() -> Any:
+        return facts.exists() and json.loads(facts.read_text())["gpus"]
+
+    assert [gpu["uuid"] for gpu in wait_for(gpus, "the facts")] == ["GPU-1"]
+    (run_dir / "data/a/released").touch()
+    assert local.wait(run_dir)["status"] == "completed"
+
+
+TRAPS = """
+name: traps
+cluster: local
+stages:
+  a: {shell: "trap 'exit 0' USR1; kill -USR1 $$; exit 3"}
+"""
+
+
+def test_a_shell_command_gets_the_signal_of_requests_as_it_would_without_us(local: Driver) -> None:
+    local.write("spec.yaml", TRAPS)
+    assert local.wait(local.submit("spec.yaml"))["status"] == "completed"

@@ -142,6 +142,8 @@ def outlives(config, context):
         while True:
             time.sleep(0.05)
 
+    # Open for as long as the process lives.
+    outlives.files = [os.open(os.devnull, os.O_RDONLY) for _ in range(config.get("num_files", 0))]
     kept = config["kept_by"] if context.rank in config.get("ranks", [0]) else None
     if kept == "thread":
         threading.Thread(target=forever, name="uploader").start()

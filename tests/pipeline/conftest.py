@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from slurm_jobs.common import heartbeat
 from tests.pipeline.build import (
     run_consolidate,
     run_preprocess,
@@ -19,6 +21,21 @@ from tests.pipeline.build import (
 def _no_job_of_slurm_around_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests may themselves run in a job: when that began is nothing to the stages in them."""
     monkeypatch.delenv("SLURM_JOB_START_TIME", raising=False)
+
+
+@pytest.fixture
+def last_beat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], dict[str, Any]]]:
+    """Give this process a heartbeat that is written often; reads it."""
+    folder = tmp_path_factory.mktemp("task")
+    heartbeat.start_heartbeat(folder, 0, stall_timeout_min=0.001, collective_timeout_min=10)
+
+    def read() -> dict[str, Any]:
+        beat = heartbeat.read_heartbeat(folder, 0)
+        assert beat is not None
+        return beat
+
+    yield read
+    heartbeat.start_heartbeat(folder, 0, stall_timeout_min=None, collective_timeout_min=10)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,6 +58,17 @@ def test_whole_local_copy_is_all_that_is_read(shared: Path, local: Path, dataset
     assert counts.local_bytes == int(dataset.index.num_bytes.sum())
     assert counts.local_s > 0
     assert (counts.shared_bytes, counts.shared_s, counts.num_damaged_shards) == (0, 0, 0)
+
+
+def test_a_step_whose_samples_come_slowly_beats_with_each(
+    dataset_dir: Path, last_beat: Callable[[], dict[str, Any]]
+) -> None:
+    dataset = open_dataset(dataset_dir)
+    for number in range(3):
+        before = last_beat()["beats"]
+        time.sleep(0.06)  # a beat is written at most every 0.05 s
+        dataset.gather([number])
+        assert last_beat()["beats"] > before
 
 
 @pytest.mark.usefixtures("_network")

@@ -66,6 +66,15 @@ def test_each_pass_of_a_rank_has_each_of_its_samples_once(dataset_dir: Path) -> 
         assert set(seen.values()) == {1}
 
 
+def test_samples_that_fill_the_shuffle_buffer_beat_before_the_first_is_drawn(
+    dataset_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beats: list[int] = []
+    monkeypatch.setattr("pipeline.data.stream.beat", lambda: beats.append(1))
+    next(iter(stream(shards_of(dataset_dir))))
+    assert len(beats) == 8
+
+
 def test_a_sample_with_more_tokens_than_the_model_has_positions_is_named(
     dataset_dir: Path,
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from pipeline.timing.compile_watch import CompileWatch
 from pipeline.training.batches import loss_of, to_device
 from pipeline.training.device import Workplace
 from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.heartbeat import begin_steps
 from slurm_jobs.common.stage_config.compile import CompileConfig
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.test_recompute import passes
@@ -101,6 +103,24 @@ def test_a_warning_says_that_it_goes_on_and_on(caplog: pytest.LogCaptureFixture)
     with CompileWatch(lambda _: None, num_expected=1, is_main=True):
         train(make(BOTH), (12,))
     assert "layers have been compiled more than 1 times" in caplog.text
+
+
+def test_a_compilation_in_the_midst_of_steps_has_the_patience_of_one(
+    last_beat: Callable[[], dict[str, Any]],
+) -> None:
+    doing = []
+
+    def backend(graph: torch.fx.GraphModule, _: object) -> Callable[..., object]:
+        doing.append(last_beat()["doing"])
+        return graph.forward
+
+    begin_steps()
+    with CompileWatch(lambda _: None, num_expected=8, is_main=False):
+        double = torch.compile(lambda x: 2 * x, backend=backend)
+        double(torch.ones(3))
+        doing.append(last_beat()["doing"])
+        double(torch.ones(3, 3))
+    assert [*doing, last_beat()["doing"]] == ["compilation", "steps", "compilation", "steps"]
 
 
 def test_vision_layers_of_qwen_would_be_compiled_again_for_each_number_of_sizes(

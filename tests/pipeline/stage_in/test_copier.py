@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -133,6 +134,68 @@ def assert_equal_shards(staged: Staged, dataset_dir: Path) -> None:
     assert staged.folder is not None
     found = {path.name: path.read_bytes() for path in (staged.folder / "shards").iterdir()}
     assert found == {path.name: path.read_bytes() for path in (dataset_dir / "shards").iterdir()}
+
+
+def test_training_that_waits_for_its_copy_beats_within_a_shard(
+    dataset_dir: Path, tmp_path: Path, last_beat: Callable[[], dict[str, Any]]
+) -> None:
+    first = last_beat()["beats"]
+    config = replace(SLOW, mode="before", max_mb_per_s=shard_sizes(dataset_dir)[0] / 1e6 / 20)
+    info = read_dataset_info(dataset_dir)
+    store = Store(root=tmp_path / "node")
+    with store.locked(lambda: None):
+        lease = store.take(info.fingerprint)
+    slow = copier.Copier(dataset_dir, store, lease, info, config)
+
+    def copy() -> None:
+        with pytest.raises(StageStoppedError):
+            slow.run()
+
+    thread = threading.Thread(target=copy)
+    thread.start()
+    wait_for(lambda: last_beat()["beats"] > first + 1, "beats of the first shard")
+    assert slow.num_copied == 0
+    slow.close()
+    thread.join()
+    lease.release()
+
+
+def test_training_that_waits_for_the_copy_of_another_job_beats_while_that_goes_on(
+    dataset_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    last_beat: Callable[[], dict[str, Any]],
+) -> None:
+    monkeypatch.setattr(copier, "_TURN_POLL_S", 0.02)
+    store, info = Store(root=tmp_path / "node"), read_dataset_info(dataset_dir)
+    with store.locked(lambda: None):
+        theirs, ours = store.take(info.fingerprint), store.take(info.fingerprint)
+        assert theirs.begin_copying()
+    looks = []
+    look = ours.progress
+    monkeypatch.setattr(ours, "progress", lambda: looks.append(look()) or looks[-1])
+    waiting = copier.Copier(dataset_dir, store, ours, info, BEFORE)
+    thread = threading.Thread(target=waiting.run)
+    thread.start()
+
+    def passes() -> None:
+        """Wait until it has looked often enough for several beats to be due."""
+        num_looks = len(looks)
+        wait_for(lambda: len(looks) > num_looks + 10, "looks at the other's copy")
+
+    passes()
+    stands_still = last_beat()["beats"]
+    passes()
+    assert last_beat()["beats"] == stands_still
+    (theirs.folder / "shards/.shard-000000.tar.1.tmp").write_bytes(b"more of it")
+    wait_for(lambda: last_beat()["beats"] == stands_still + 1, "a beat for bytes that came")
+    passes()
+    theirs.note_progress()
+    wait_for(lambda: last_beat()["beats"] == stands_still + 2, "a beat for a verified shard")
+    theirs.release()
+    thread.join()
+    assert waiting.num_copied == info.num_shards
+    ours.release()
 
 
 def test_verifying_that_is_stopped_half_way_is_begun_anew(

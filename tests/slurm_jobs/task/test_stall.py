@@ -52,6 +52,20 @@ CHECKPOINT = (
     f'  File "{CODE}/pipeline/training/checkpoint/saving.py", line 31 in save',
     f'  File "{CODE}/pipeline/training/loop.py", line 222 in _save',
 )
+MEETING = (
+    f'  File "{CODE}/pipeline/training/meeting.py", line 61 in meet',
+    f'  File "{CODE}/pipeline/training/staging.py", line 48 in stage_together',
+)
+STAGING = (
+    THREADING,
+    f'  File "{CODE}/pipeline/stage_in/copier.py", line 231 in _work',
+    f'  File "{CODE}/pipeline/training/staging.py", line 45 in stage_together',
+)
+COPY = (
+    f'  File "{CODE}/pipeline/stage_in/copy.py", line 140 in _read_into',
+    f'  File "{CODE}/pipeline/stage_in/copier.py", line 241 in _work_on_tasks',
+    '  File "/usr/lib/python3.11/threading.py", line 1002 in _bootstrap',
+)
 DEVICE = (f'  File "{CODE}/pipeline/training/loop.py", line 108 in run_steps',)
 BACKWARD = (
     f'  File "{SITE}/torch/autograd/graph.py", line 841 in _engine_run_backward',
@@ -100,6 +114,16 @@ GONE = parse_stacks("main thread 0x01\n")
             {0: stacks(LOADER, IDLE), 1: stacks(COLLECTIVE)},
             0,
             "was in the data loader, at __next__ (pipeline/data/prefetch.py:44); rank 1 waits in",
+        ),
+        (
+            {0: stacks(LOADER, COPY, READER), 1: stacks(COLLECTIVE)},
+            0,
+            "was in the data loader, at pread (pipeline/data/shard_files.py:88); rank 1 waits in",
+        ),
+        (
+            {0: stacks(STAGING, COPY), 1: stacks(MEETING)},
+            0,
+            "was in staging, at _read_into (pipeline/stage_in/copy.py:140); rank 1 waits in a col",
         ),
         (
             {0: stacks(CHECKPOINT), 1: stacks(COLLECTIVE)},
@@ -151,6 +175,7 @@ def beat_of(**values: Any) -> dict[str, Any]:
         ({"median_step_s": 20.0}, 200),
         ({"longest_step_s": 100.0}, 300),
         ({"steps": 2}, 240),
+        ({"steps": 2, "longest_step_s": 100.0}, 300),
         ({"doing": "export"}, 240),
         ({"doing": "export", "longest_step_s": 100.0}, 300),
         ({"doing": "evaluation"}, 240),
@@ -210,6 +235,23 @@ def test_a_beat_of_any_rank_is_progress_and_its_end_an_alarm(
     assert clock.run(watch, 30) == []
     assert not watch.has_dumped
     assert clock.run(watch, 39)[:2] == ["dump", "end"]
+
+
+def test_the_first_steps_of_another_phase_may_take_as_long_as_the_first_of_all(
+    tmp_path: Path,
+) -> None:
+    heart = Heartbeat(heartbeat_path(tmp_path, 0), stall_s=60, collective_s=50)
+    patiences = []
+    for num_steps in (0, 5, 0, 2, 1):
+        if num_steps == 0:
+            heart.steps_change()
+        for _ in range(num_steps):
+            heart.step_done(0.1)
+        heart.begin("steps")
+        beat = read_heartbeat(tmp_path, 0)
+        assert beat is not None
+        patiences.append(patience_s(beat))
+    assert patiences == [240, 60, 240, 240, 60]
 
 
 def test_many_ranks_that_stop_together_are_late_after_one_patience(
