@@ -69,17 +69,16 @@ def prepare_device(config: TrainConfig, context: TaskContext) -> Workplace:
     return Workplace(device=device, precision=precision, num_compute_threads=num_threads)
 
 
-def describe_distance(device: torch.device) -> str:
-    """Return what is to be said of a rank whose cores are far from its GPU; empty if near."""
+def near_cores(device: torch.device) -> tuple[int, ...]:
+    """Return the cores of the NUMA node that a GPU is at; none of a CPU, or where nothing says."""
     if device.type != "cuda":
-        return ""
+        return ()
     properties = torch.cuda.get_device_properties(device)
     names = ("pci_domain_id", "pci_bus_id", "pci_device_id")
     domain, bus, number = (getattr(properties, name, -1) for name in names)
     if min(domain, bus, number) < 0:  # a build of torch that does not say
-        return ""
-    near = cores_near(f"{domain:04x}:{bus:02x}:{number:02x}.0")
-    return far_text(os.sched_getaffinity(0), near)
+        return ()
+    return cores_near(f"{domain:04x}:{bus:02x}:{number:02x}.0")
 
 
 def cores_near(pci_address: str, devices: Path = Path("/sys/bus/pci/devices")) -> tuple[int, ...]:
@@ -95,8 +94,7 @@ def far_text(cores: Collection[int], near: Collection[int]) -> str:
         return ""
     return (
         f"this rank runs on cores {ranges_text(sorted(cores))}, and its GPU is near cores "
-        f"{ranges_text(near)}: copies to it cross sockets. Set `distribution` in the stage's "
-        "resources.slurm, or the order of CUDA_VISIBLE_DEVICES in `setup:`"
+        f"{ranges_text(near)}: copies to it cross sockets. The report says what helps"
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,12 +20,13 @@ from pipeline.timing.compile_watch import CompileWatch
 from pipeline.timing.device_clock import CudaClock, DeviceClock
 from pipeline.timing.flops import FORMULA
 from pipeline.timing.peaks import find_card
-from pipeline.training.device import Workplace, read_device_memory
+from pipeline.training.device import Workplace, near_cores, read_device_memory
 from pipeline.training.job import Job
 from pipeline.training.one_phase import PlannedPhase, training_fingerprint, trainings_of
 from pipeline.training.report import Course, TrainingReporter
 from pipeline.training.trackers import Trackers
 from slurm_jobs.common.progress import Progress
+from slurm_jobs.common.ranges import ranges_text
 
 
 def make_recorder(
@@ -43,6 +45,8 @@ def make_recorder(
             "local_rank": context.local_rank,
             "node_name": context.node_name,
             "device": workplace.device.type,
+            "cores": ranges_text(sorted(os.sched_getaffinity(0))),
+            "cores_near_gpu": ranges_text(near_cores(workplace.device)),
             "strategy": job.config.strategy,
             "precision": workplace.precision,
             "attention": model.attention_name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -14,7 +15,7 @@ from pipeline.data.info import read_dataset_info
 from pipeline.models import DataFacts, load_tokenizer, read_facts
 from pipeline.timing import SpanLog
 from pipeline.timing.system_sampler import sample_system
-from pipeline.training.device import describe_distance, give_back_memory, prepare_device
+from pipeline.training.device import far_text, give_back_memory, near_cores, prepare_device
 from pipeline.training.ending import Ending, TimeLimitError
 from pipeline.training.evaluate import (
     check_heldout,
@@ -62,8 +63,8 @@ def train(config: TrainConfig, context: TaskContext, spans: SpanLog) -> dict[str
             collective_timeout_min=config.collective_timeout_min,
         )
     workplace = prepare_device(config, context)
-    if distance := describe_distance(workplace.device):
-        log.warning("%s", distance)
+    if far := far_text(os.sched_getaffinity(0), near_cores(workplace.device)):
+        log.warning("%s", far)
     with spans.span("process_group"):
         ranks = join_ranks(
             context,

@@ -17,7 +17,12 @@ from slurm_jobs.report.findings.load import fluctuating_gpu, full_network, gpu_u
 from slurm_jobs.report.findings.memory import accumulation, needless_checkpointing, small_batch
 from slurm_jobs.report.findings.probes import slow_node
 from slurm_jobs.report.findings.profiled import kernel_launches, pageable_copies, small_copies
-from slurm_jobs.report.findings.ranks import exposed_communication, meetings, straggler
+from slurm_jobs.report.findings.ranks import (
+    exposed_communication,
+    far_from_gpu,
+    meetings,
+    straggler,
+)
 from slurm_jobs.report.findings.stages import (
     array_imbalance,
     memory_request,
@@ -47,6 +52,7 @@ _TRAINING_RULES = (
     fluctuating_gpu,
     straggler,
     meetings,
+    far_from_gpu,
     slow_node,
     exposed_communication,
     kernel_launches,

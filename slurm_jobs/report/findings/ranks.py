@@ -1,9 +1,20 @@
-"""Rules about ranks that wait for each other: PURE. See `findings` for what a rule is."""
+"""Rules about ranks that wait for each other, or are far from their GPU: PURE.
+
+See `findings` for what a rule is.
+"""
 
 from __future__ import annotations
 
 from slurm_jobs.report import words
-from slurm_jobs.report.findings.base import abstain, ceiling, clear, rule, share_of, times_without
+from slurm_jobs.report.findings.base import (
+    ON_CPUS,
+    abstain,
+    ceiling,
+    clear,
+    rule,
+    share_of,
+    times_without,
+)
 from slurm_jobs.report.findings.foreign_load import foreign_load
 from slurm_jobs.report.findings.probes import probe_evidence
 from slurm_jobs.report.model.run import Check, Finding
@@ -20,6 +31,7 @@ _HIDDEN = (
     "Only waits between the passes are timed apart; collectives inside forward and backward, and "
     "on GPUs the host's wait for the device, hide more: what is found is a lower bound."
 )
+_MOST_NAMED = 4
 _LAST_IN_EACH = (
     "in both exchanges together, in each on the rank that came last and waited for nobody",
     "high: each exchange is timed by itself",
@@ -102,6 +114,57 @@ def meetings(numbers: TrainingNumbers) -> Finding | Check:
         "the passes weigh less, too",
         ceiling_times=times_without(share),
         confidence=confidence,
+    )
+
+
+_NEARER_CORES = (
+    "cores near the GPUs: a cpus_per_task with which the ranks of a whole node have all its cores "
+    "(`slurm: {exclusive: true}`); or, for a part of a node, `slurm: {gres-flags: "
+    "enforce-binding}`, where the site's gres.conf says which cores are near which GPU"
+)
+_OTHER_ORDER = (
+    "GPUs in the order of their sockets, as other ranks have the cores near these: without a "
+    "`distribution` of your own under `slurm:`, else by CUDA_VISIBLE_DEVICES in `setup:`"
+)
+
+
+@rule(
+    "a rank has none of the cores of its GPU's NUMA node",
+    "PyTorch, NUMA binding: typically 1 to 10 % of performance",
+)
+def far_from_gpu(numbers: TrainingNumbers) -> Finding | Check:
+    """Slurm's gres.conf(5): with enforce-binding only the cores named for a GPU come with it."""
+    rule_id = f"far-from-gpu:{numbers.stage}"
+    if numbers.device == "cpu":
+        return clear(rule_id, ON_CPUS)
+    far = numbers.far_ranks
+    if far is None:
+        reason = "no record says which cores are near the GPUs: an older version, or no NUMA node"
+        return abstain(rule_id, reason)
+    if not far:
+        return clear(rule_id, "each rank has cores near its GPU")
+    evidence = [
+        f"{_place(each.rank, each.node)} has cores {each.cores}, and its GPU is near cores "
+        f"{each.near_cores}"
+        for each in far[:_MOST_NAMED]
+    ]
+    if len(far) > _MOST_NAMED:
+        evidence.append(f"and {words.number_of('more rank', len(far) - _MOST_NAMED)}")
+    knobs = {_OTHER_ORDER if each.others_are_near else _NEARER_CORES: None for each in far}
+    who = (
+        "1 rank runs far from its GPU"
+        if len(far) == 1
+        else f"{len(far)} ranks run far from their GPUs"
+    )
+    return Finding(
+        rule_id=rule_id,
+        severity="medium",
+        title=f"{who} ({numbers.stage})",
+        text="What the host copies to such a GPU, and each launch, crosses to another NUMA node.",
+        evidence=tuple(evidence),
+        next_knob="; ".join(knobs),
+        ceiling="typically 1 to 10 % by PyTorch's documentation; not known for this training",
+        confidence="high that they are far; what it costs is not timed apart",
     )
 
 

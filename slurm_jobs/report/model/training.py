@@ -66,6 +66,20 @@ class Straggler:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FarRank:
+    """A rank that has no core near its GPU."""
+
+    rank: int
+    node: str
+    cores: str
+    """That it may use, as Slurm writes them: `0-15`."""
+    near_cores: str
+    """Of the NUMA node that its GPU is at."""
+    others_are_near: bool
+    """Whether other ranks have cores there."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Curves:
     """Downsampled series over the optimizer steps; all of the same length."""
 
@@ -219,6 +233,8 @@ class TrainingNumbers:
     """None where no rank of the newest profiled attempt told it."""
     profiled: Occupancy | None = None
     """What a device did in the steps that were profiled; None where none was."""
+    far_ranks: tuple[FarRank, ...] | None = None
+    """Of the newest attempt, those that run far from their GPU; None where no record says."""
     device: str = ""
     """`cuda`, `cpu`; empty where the records do not say."""
     num_loader_threads: int | None = None

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
+from slurm_jobs.common.ranges import parse_ranges, ranges_text
 from slurm_jobs.common.timings import STEP_PHASES
 from slurm_jobs.report.inputs.records import RankTiming
-from slurm_jobs.report.model.training import RankNumbers
+from slurm_jobs.report.model.training import FarRank, RankNumbers
 from slurm_jobs.report.model.values import TimeShare
 from slurm_jobs.report.numbers.steps import AttemptSteps
 
@@ -25,6 +27,9 @@ PHASE_KINDS = tuple(name.removesuffix("_s") for name in STEP_PHASES[:-1])
 _PRICE_PERCENTILE = 5.0
 """Of records that have both waits in one. Own choice: with 2 ranks one is last in both exchanges of
 half of the steps, with 16 in a sixteenth."""
+
+_MOST_CORES = 65_536
+"""A header that names more is damaged."""
 
 PHASE_NAMES = {"rank_wait": "waiting for other ranks"}
 """What a step phase is called where its kind does not say it."""
@@ -90,6 +95,37 @@ def _means_of(attempt: AttemptSteps) -> AttemptMeans:
 
 def _node(timing: RankTiming) -> str:
     return str(timing.steps.metadata.get("node_name", "")) if timing.steps is not None else ""
+
+
+def far_ranks(attempt: AttemptSteps) -> tuple[FarRank, ...] | None:
+    """Return the ranks without a core near their GPU; None where no record says what is near."""
+    cores = {timing.rank: _cores(timing, "cores") for timing in attempt.ranks}
+    near = {timing.rank: _cores(timing, "cores_near_gpu") for timing in attempt.ranks}
+    nodes = {timing.rank: _node(timing) for timing in attempt.ranks}
+    known = [rank for rank in nodes if cores[rank] and near[rank]]
+    if not known:
+        return None
+    return tuple(
+        FarRank(
+            rank=rank,
+            node=nodes[rank],
+            cores=ranges_text(cores[rank]),
+            near_cores=ranges_text(near[rank]),
+            others_are_near=any(
+                nodes[other] == nodes[rank] and {*cores[other]} & {*near[rank]} for other in nodes
+            ),
+        )
+        for rank in known
+        if not {*cores[rank]} & {*near[rank]}
+    )
+
+
+def _cores(timing: RankTiming, name: str) -> tuple[int, ...]:
+    """Return the cores that a rank's header names; none in records of older versions."""
+    said = timing.steps.metadata.get(name) if timing.steps is not None else None
+    with suppress(ValueError):
+        return parse_ranges(said, below=_MOST_CORES) if isinstance(said, str) and said else ()
+    return ()
 
 
 def rank_numbers(

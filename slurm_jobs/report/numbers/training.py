@@ -27,6 +27,7 @@ from slurm_jobs.report.numbers.pace import find_pace
 from slurm_jobs.report.numbers.ranks import (
     attempt_means,
     critical_shares,
+    far_ranks,
     mean_phases,
     meeting_price,
     rank_numbers,
@@ -140,6 +141,7 @@ def _numbers(
         has_device_times=has_device_times(attempts),
         device_timeline=device_timeline(attempts),
         device=_device(attempts),
+        far_ranks=far_ranks(attempts[-1]),
         num_microbatches=_usual_microbatches(attempts),
         **_done_and_lost(attempts),
         **_meetings(attempts),

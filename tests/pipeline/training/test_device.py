@@ -1,14 +1,17 @@
 """Precision and threads."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from pipeline.training import device
 from pipeline.training.device import (
     choose_precision,
     cores_near,
     far_text,
+    near_cores,
     read_device_memory,
     threads_per_rank,
 )
@@ -56,6 +59,23 @@ def test_memory_of_a_gpu_is_one_query_a_step(monkeypatch):
     monkeypatch.setattr(torch._C, "_cuda_memoryStats", answer, raising=False)
     assert read_device_memory(torch.device("cuda", 1)) == (5e9, 2)
     assert queries == [1]
+
+
+@pytest.mark.parametrize(
+    ("pci", "address"),
+    [((1, 0x3B, 0), "0001:3b:00.0"), ((0, 0xC1, 2), "0000:c1:02.0"), ((0, -1, 0), "")],
+)
+def test_the_cores_near_a_gpu_are_those_of_its_pci_address(
+    monkeypatch: pytest.MonkeyPatch, pci: tuple[int, int, int], address: str
+) -> None:
+    names = ("pci_domain_id", "pci_bus_id", "pci_device_id")
+    properties = SimpleNamespace(**dict(zip(names, pci, strict=True)))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    asked: list[str] = []
+    monkeypatch.setattr(device, "cores_near", lambda name: asked.append(name) or (4, 5))
+    assert near_cores(torch.device("cuda", 0)) == ((4, 5) if address else ())
+    assert asked == ([address] if address else [])
+    assert near_cores(torch.device("cpu")) == ()
 
 
 @pytest.mark.parametrize(

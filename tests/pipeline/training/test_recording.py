@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from pipeline.timing.device_clock import CudaClock
 from pipeline.training.device import Workplace, prepare_device
 from pipeline.training.recording import choose_clock, describe_flops
+from slurm_jobs.common.ranges import ranges_text
 from slurm_jobs.common.stage_config.train import TrainConfig
 from slurm_jobs.common.timings import DEVICE_FIELDS, read_spans, read_steps, spans_path, steps_path
 from tests.contexts import make_context
@@ -108,6 +110,8 @@ def test_on_a_cpu_there_is_a_formula_and_no_share_of_a_peak(make_train_run):
     run.run_here()
     file = file_of(run)
     assert file.metadata["timing"] == "sync"
+    assert file.metadata["cores"] == ranges_text(sorted(os.sched_getaffinity(0)))
+    assert file.metadata["cores_near_gpu"] == ""
     flops = file.metadata["flops"]
     assert "6 N + 12 L H Q T" in flops["formula"]
     assert (flops["card"], flops["peak_flops_per_s"], flops["peak_source"]) == (None, None, None)

@@ -190,7 +190,8 @@ class Fabricator:
         spans.append({"name": "evaluation", "start_unix_s": end + 0.5, "duration_s": 5.0})
         spans.append({"name": "export", "start_unix_s": end + 6.0, "duration_s": 2.5})
         for rank, steps in enumerate(ranks):
-            header = steps_header({"rank": rank, "node_name": f"gpu-{rank // 8 + 1:02d}"})
+            said = {"rank": rank, "node_name": f"gpu-{rank // 8 + 1:02d}"}
+            header = steps_header({**said, **self.scenario.header.get(rank, {})})
             steps_path(folder, rank).write_bytes(header + steps.tobytes())
             lines = "".join(json.dumps(span) + "\n" for span in spans)
             spans_path(folder, rank).write_text(lines)

@@ -43,6 +43,8 @@ class Scenario:
     rejects: Mapping[str, int] = field(
         default_factory=lambda: {"truncated_image": 7, "too_long": 4, "not_an_image": 2}
     )
+    header: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    """By rank, what the header of its step records says besides rank and node."""
     train_queue_s: float = 240.0
     cpu_share: float = 0.62
     used_mem_share: float = 0.80

@@ -90,6 +90,80 @@ def test_what_the_exchange_itself_takes_is_no_wait_for_a_slow_rank(report_of):
     assert outcome(report_of(**HEALTHY, alternating_forward_s=0.3), "meetings:train") == "clear"
 
 
+def on_cores(*pairs):
+    """Headers of ranks with these cores, and these cores near their GPUs."""
+    names = ("device", "cores", "cores_near_gpu")
+    return {rank: dict(zip(names, ("cuda", *pair), strict=True)) for rank, pair in enumerate(pairs)}
+
+
+@pytest.mark.parametrize(
+    ("header", "outcome_is"),
+    [
+        ({}, "abstained"),
+        (on_cores(("0-7", ""), ("8-15", "")), "abstained"),
+        (on_cores(("0-99999999999", "0-7"), ("x", "0-7")), "abstained"),
+        ({rank: {"device": "cpu", "cores": "0-1"} for rank in range(4)}, "clear"),
+        (
+            on_cores(("0-7", "0-31"), ("8-15", "0-31"), ("28-35", "32-63"), ("36-43", "32-63")),
+            "clear",
+        ),
+        (on_cores(("0-7", "0-31"), ("8-15", "32-63")), "found"),
+    ],
+)
+def test_a_rank_is_far_from_its_gpu_only_where_its_record_says_so(report_of, header, outcome_is):
+    assert outcome(report_of(**HEALTHY, header=header), "far-from-gpu:train") == outcome_is
+
+
+FEW_CORES = on_cores(*((f"{n}", "0-31" if n < 5 else "32-63") for n in range(11)))
+"""Eleven ranks of one core each, eight of them on the first of two nodes."""
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "header", "title", "evidence", "knob"),
+    [
+        (
+            2,
+            on_cores(("0-7", "32-63"), ("32-39", "0-31")),
+            "2 ranks run far from their GPUs (train)",
+            (
+                "rank 0 on gpu-01 has cores 0-7, and its GPU is near cores 32-63",
+                "rank 1 on gpu-01 has cores 32-39, and its GPU is near cores 0-31",
+            ),
+            "GPUs in the order of their sockets, as other ranks have the cores near these",
+        ),
+        (
+            2,
+            on_cores(("0-7", "0-31"), ("8-15", "32-63")),
+            "1 rank runs far from its GPU (train)",
+            ("rank 1 on gpu-01 has cores 8-15, and its GPU is near cores 32-63",),
+            "cores near the GPUs: a cpus_per_task with which",
+        ),
+        (
+            11,
+            FEW_CORES,
+            "6 ranks run far from their GPUs (train)",
+            (
+                *(
+                    f"rank {n} on gpu-0{n // 8 + 1} has cores {n}, and its GPU is near cores 32-63"
+                    for n in range(5, 9)
+                ),
+                "and 2 more ranks",
+            ),
+            "gres-flags: enforce-binding",
+        ),
+    ],
+)
+def test_ranks_far_from_their_gpus_are_named_with_the_remedy_that_fits(
+    report_of, *, num_ranks, header, title, evidence, knob
+):
+    report = report_of(**HEALTHY | {"num_ranks": num_ranks}, header=header)
+    finding = found(report)["far-from-gpu:train"]
+    assert (finding.title, finding.evidence) == (title, evidence)
+    assert knob in finding.next_knob
+    assert "; GPUs in" not in finding.next_knob
+    assert "PyTorch" in finding.source
+
+
 def test_a_ceiling_is_that_of_the_rank_that_waits_longest(report_of):
     """Removing all data wait leaves the rest of the slowest rank's step, and no rank less."""
     report = report_of(
