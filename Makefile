@@ -65,12 +65,13 @@ test-faults: venv  ## kill, preempt, switch off, ROUNDS times (1), on JOBS test 
 test-all: test test-slow test-faults  ## every test
 
 # Without `venv`: a machine with a GPU may have no network, and has its own torch.
-gpu:  ## show on a GPU what a CPU cannot (DEVICE=cpu: as far as it can); results in GPU_OUT (build/gpu)
-	@if test -x $(BIN)/python; then python=$(BIN)/python; else python=$(PYTHON); fi; \
-	$$python -m tests.gpu --device $(DEVICE) --out $(GPU_OUT) $(GPU_ARGS)
+GPU_PYTHON = $(if $(and $(filter file,$(origin PYTHON)),$(wildcard $(BIN)/python)),$(BIN)/python,$(PYTHON))
 
-gpu-wheels: venv  ## collect what a machine without a network may lack for `make gpu` in .gpu-wheels
-	@$(BIN)/python -m tests.gpu.wheels
+gpu:  ## show on a GPU what a CPU cannot (DEVICE=cpu: as far as it can); results in GPU_OUT (build/gpu)
+	@$(GPU_PYTHON) -m tests.gpu --device $(DEVICE) --out $(GPU_OUT) $(GPU_ARGS)
+
+gpu-wheels:  ## collect what a machine without a network may lack for `make gpu` in .gpu-wheels
+	@$(GPU_PYTHON) -m tests.gpu.wheels
 
 lint: venv  ## ruff, formatting, types, nothing newer than the oldest Python
 	@$(BIN)/ruff check .
