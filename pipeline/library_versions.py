@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_map_only
 
 _PACKED_SHARDS_FROM = (2, 12)
 """The first torch whose `fully_shard` takes parameters that are whole numbers."""
@@ -85,7 +86,9 @@ def features_as_inputs(model: Any, features: Any) -> Iterator[dict[str, Any]]:
     """Give the arguments by which a model of transformers takes image features already computed.
 
     transformers before 5.20 has none, and would leave the pictures out without an error: there the
-    model asks its own `get_image_features`, which returns these for as long as the block lasts.
+    model asks its own `get_image_features`, which returns these for as long as the block lasts, in
+    the dtype of the text next to them. SmolVLM of these releases does not convert them, and fails
+    under autocast: "Index put requires the source and destination dtypes match".
 
     Args:
         model: The part of the model that has `get_image_features`.
@@ -97,8 +100,15 @@ def features_as_inputs(model: Any, features: Any) -> Iterator[dict[str, Any]]:
     if _takes_features(type(model).forward):
         yield {"mm_encoder_outputs": {"image": features}}
         return
-    model.get_image_features = lambda *_args, **_kwargs: features
+    dtypes: list[torch.dtype] = []
+    hook = model.get_input_embeddings().register_forward_hook(
+        lambda _module, _inputs, embedded: dtypes.append(embedded.dtype)
+    )
+    model.get_image_features = lambda *_args, **_kwargs: tree_map_only(
+        torch.Tensor, lambda values: values.to(dtypes[-1]), features
+    )
     try:
         yield {"pixel_values": torch.empty(1)}
     finally:
+        hook.remove()
         del model.get_image_features

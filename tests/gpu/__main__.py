@@ -51,6 +51,12 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="run these cases alone")
     parser.add_argument("--short", action="store_true", help="do the least in each case")
     parser.add_argument("--budget-s", type=float, help=f"of all cases ({BUDGET_S:g} on a GPU)")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        metavar="FACTOR",
+        help=f"of the cases' time limits (1 on a GPU, {CPU_PATIENCE:g} on a CPU)",
+    )
     parser.add_argument("--wheels", type=Path, default=wheels.DEFAULT_FOLDER)
     parser.add_argument("--suite", default="tests.gpu.suite", help=argparse.SUPPRESS)
     parser.add_argument("--page", type=Path, help="write the table of --from into this page")
@@ -75,6 +81,8 @@ def _run_all(options: argparse.Namespace) -> int:
         cases = [case for case in cases if case.name in options.only]
     if options.budget_s is None:
         options.budget_s = BUDGET_S if options.device == "cuda" else math.inf
+    if options.patience is None:
+        options.patience = CPU_PATIENCE if options.device == "cpu" else 1.0
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "log.txt").unlink(missing_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the case is ended, too
@@ -86,7 +94,7 @@ def _run_all(options: argparse.Namespace) -> int:
         report: dict[str, Any] = {**_describe(options, root, unpacked), "cases": results}
         for number, case in enumerate(cases):
             left_s = options.budget_s - (time.monotonic() - began)
-            limit_s = case.limit_s * (CPU_PATIENCE if options.device == "cpu" else 1.0)
+            limit_s = case.limit_s * options.patience
             if left_s > 0:
                 result = _run_one(case, number, options, root, min(limit_s, left_s))
             else:
