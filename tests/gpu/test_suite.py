@@ -68,6 +68,11 @@ def test_a_budget_that_is_used_up_leaves_cases_out_with_the_reason(tmp_path):
     assert "not run: the 0 s of all cases were used up" in done.stdout
 
 
+def test_patience_multiplies_the_limits_of_cases(tmp_path):
+    words = ("--suite", "tests.gpu.planted_suite", "--only", "hanging", "--patience", "2")
+    assert "still running after 1 s; " in run(tmp_path, *words).stdout
+
+
 def test_an_unknown_case_is_refused_with_the_names(tmp_path):
     done = run(tmp_path, "--only", "nothing")
     assert done.returncode == 1
