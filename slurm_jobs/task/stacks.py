@@ -8,6 +8,7 @@ signal, so that each request is a section of the file, and a rank that cannot an
 from __future__ import annotations
 
 import faulthandler
+import linecache
 import os
 import re
 import signal
@@ -73,6 +74,13 @@ _COLLECTIVES = (
 )
 """Files whose frames, near the innermost one, mean a wait for other ranks."""
 _NUM_INNERMOST = 4
+_TORCH_WAITS = ("/torch/cuda/streams.py", "/torch/cuda/__init__.py")
+"""Files of torch in which a thread waits for an event of a GPU; the frame that called them says
+more."""
+_DEVICE_WAITS = (*_TORCH_WAITS, "pipeline/training/verdict.py")
+"""Files whose frames, near the innermost one, mean a wait for the device."""
+_DEVICE_READS = (".tolist(", ".item(", ".cpu(", "SYNC")
+"""In the innermost line of Python: it reads a value of the device, and waits for it there."""
 _WAITS = ("/threading.py", "/queue.py", "/concurrent/futures/", "/selectors.py")
 """Files of Python in which a thread waits for another; the frame that called them says more."""
 
@@ -84,6 +92,11 @@ class Frame:
     file: str
     line: str
     function: str
+
+    @property
+    def number(self) -> int:
+        """The line as a number; 0 where it is not known."""
+        return int(self.line) if self.line.isdecimal() else 0
 
     def __str__(self) -> str:
         """Return the frame as a person reads it, without the folders that packages are in."""
@@ -122,11 +135,18 @@ class RankStacks:
 
     @property
     def waits_for_device(self) -> bool:
-        """Whether the loop itself reads a value of the device.
+        """Whether the main thread waits for a value or an event of the device.
 
         A kernel may not end, or a collective of the device that other ranks have not joined.
         """
-        return bool(self.main) and self.main[0].file.endswith(_LOOP)
+        if not self.main:
+            return False
+        inner = self.main[:_NUM_INNERMOST]
+        if any(_matches(frame, _DEVICE_WAITS) for frame in inner):
+            return True
+        source = linecache.getline(self.main[0].file, self.main[0].number)
+        is_read = any(word in source for word in _DEVICE_READS)
+        return is_read or self.main[0].file.endswith(_LOOP)
 
     @property
     def phase(self) -> str:
@@ -164,8 +184,8 @@ def _phase_of(stack: Sequence[Frame]) -> str:
 
 
 def _calling(stack: Sequence[Frame]) -> list[Frame]:
-    """Return the frames that are no part of how Python's threads wait and start."""
-    return [frame for frame in stack if not _matches(frame, _WAITS)]
+    """Return the frames that say more than how Python waits for a thread, or torch for an event."""
+    return [frame for frame in stack if not _matches(frame, (*_WAITS, *_TORCH_WAITS))]
 
 
 def _matches(frame: Frame, parts: Sequence[str]) -> bool:

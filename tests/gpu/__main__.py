@@ -1,4 +1,4 @@
-"""`python -m tests.gpu`: run the cases one after the other, write their results, print a table.
+"""`python -m tests.gpu`: run the cases, write their results, print a table.
 
     python -m tests.gpu [--device cuda|cpu] [--out FOLDER] [--only NAME ...] [--short]
     python -m tests.gpu --page docs/gpu.md --from FOLDER/results.json
@@ -21,14 +21,17 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.schedulers.surrounding_job import default_variables
 from tests.gpu import page, wheels
 from tests.gpu.suite import Case
 from tests.gpu.work import CaseResult, NotPossibleError, Work, missing_package, read_result
@@ -36,8 +39,12 @@ from tests.gpu.work import CaseResult, NotPossibleError, Work, missing_package, 
 ROOT = Path(__file__).parents[2]
 BUDGET_S = 570.0
 """Of all cases together on a GPU; a lent machine may give ten minutes to a command."""
-CPU_PATIENCE = 6.0
-"""Factor of the cases' limits on a CPU, which also has no budget."""
+CPU_PATIENCE = 30.0
+"""Factor of the cases' limits on a CPU, which others may use at the same time; it has no budget."""
+LANES = 3
+"""Cases at the same time on a GPU, but for those that measure it: most of their time is the host's,
+for imports and launches."""
+_running: set[subprocess.Popen[bytes]] = set()
 _VERSIONS = ("torch", "transformers", "accelerate", "peft", *wheels.PACKAGES)
 _DUMP_S = 1.0
 """How long a case that is out of time gets to write where its threads are."""
@@ -57,6 +64,7 @@ def main() -> None:
         metavar="FACTOR",
         help=f"of the cases' time limits (1 on a GPU, {CPU_PATIENCE:g} on a CPU)",
     )
+    parser.add_argument("--lanes", type=int, help=f"cases at a time (cuda: {LANES}, cpu: 1)")
     parser.add_argument("--wheels", type=Path, default=wheels.DEFAULT_FOLDER)
     parser.add_argument("--suite", default="tests.gpu.suite", help=argparse.SUPPRESS)
     parser.add_argument("--page", type=Path, help="write the table of --from into this page")
@@ -83,16 +91,20 @@ def _run_all(options: argparse.Namespace) -> int:
         options.budget_s = BUDGET_S if options.device == "cuda" else math.inf
     if options.patience is None:
         options.patience = CPU_PATIENCE if options.device == "cpu" else 1.0
+    if options.lanes is None:
+        options.lanes = LANES if options.device == "cuda" else 1
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "log.txt").unlink(missing_ok=True)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the case is ended, too
-    began = time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the cases are ended, too
+    began, lock = time.monotonic(), threading.Lock()
     with tempfile.TemporaryDirectory(prefix="slurm-jobs-gpu-") as scratch:
         root = Path(scratch)
         unpacked = wheels.unpack(options.wheels, root / "packages")
-        results: list[CaseResult] = []
-        report: dict[str, Any] = {**_describe(options, root, unpacked), "cases": results}
-        for number, case in enumerate(cases):
+        results: dict[int, CaseResult] = {}
+        report = {**_describe(options, root, unpacked), "cases": []}
+
+        def run(number: int) -> None:
+            case = cases[number]
             left_s = options.budget_s - (time.monotonic() - began)
             limit_s = case.limit_s * options.patience
             if left_s > 0:
@@ -102,11 +114,35 @@ def _run_all(options: argparse.Namespace) -> int:
                 result = CaseResult(
                     name=case.name, status="not possible here", seconds=0.0, reason=reason
                 )
-            results.append(result)
-            print(page.line(result), flush=True)
-            _write(options.out / "results.json", report)
+            with lock:
+                results[number] = result
+                report["cases"] = [results[key] for key in sorted(results)]
+                report["seconds"] = round(time.monotonic() - began, 1)
+                print(page.line(result), flush=True)
+                _write(options.out / "results.json", report)
+
+        for numbers in _turns(cases):
+            with ThreadPoolExecutor(options.lanes) as lanes:
+                try:
+                    list(lanes.map(run, numbers))
+                except BaseException:
+                    lanes.shutdown(wait=False, cancel_futures=True)
+                    for process in [*_running]:
+                        _kill_group(process)
+                    raise
     print(f"\n{page.table(report)}\n\n{options.out / 'results.json'}; output of the cases: log.txt")
-    return int(any(result.status == "failed" for result in results))
+    return int(any(result.status == "failed" for result in report["cases"]))
+
+
+def _turns(cases: Sequence[Case]) -> list[list[int]]:
+    """Return the numbers of cases that may run at the same time, in the order of the suite."""
+    turns: list[list[int]] = []
+    for number, case in enumerate(cases):
+        if turns and not case.is_alone and not cases[number - 1].is_alone:
+            turns[-1].append(number)
+        else:
+            turns.append([number])
+    return turns
 
 
 def _describe(options: argparse.Namespace, root: Path, unpacked: Sequence[str]) -> dict[str, Any]:
@@ -156,15 +192,18 @@ def _run_one(
         "is_short": options.short,
     }
     packages = [str(root / "packages"), str(ROOT), os.environ.get("PYTHONPATH", "")]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, packages))}
-    began, log = time.monotonic(), options.out / "log.txt"
-    with log.open("ab") as stream:
-        stream.write(f"\n== {case.name}\n".encode())
-        stream.flush()
+    env = {
+        **os.environ,
+        **_rank_variables(options.device),
+        "PYTHONPATH": os.pathsep.join(filter(None, packages)),
+    }
+    began, log, own_log = time.monotonic(), options.out / "log.txt", folder / "log.txt"
+    with own_log.open("wb") as stream:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.gpu", "--case", json.dumps(asked)],
             env=env, cwd=ROOT, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
+        _running.add(process)
         try:
             code: int | None = process.wait(timeout=limit_s)
         except subprocess.TimeoutExpired:
@@ -172,6 +211,9 @@ def _run_one(
             _end(process)
         finally:
             _kill_group(process)
+            _running.discard(process)
+    with log.open("ab") as stream:
+        stream.write(f"\n== {case.name}\n".encode() + own_log.read_bytes())  # in one piece
     end: dict[str, Any] = json.loads(end_file.read_text()) if end_file.exists() else {}
     if code is None:
         end = {"error": f"still running after {limit_s:.0f} s; see {log.name} for where"}
@@ -179,6 +221,20 @@ def _run_one(
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         end = {"error": f"its process ended with {how}"}
     return read_result(case.name, record, end, time.monotonic() - began)
+
+
+def _rank_variables(device: str) -> dict[str, str]:
+    """Return what the supervisor sets for the only rank of a stage with a GPU."""
+    if device != "cuda":
+        return {}
+    return default_variables(
+        os.environ.keys(),
+        num_threads=len(os.sched_getaffinity(0)),
+        num_ranks=1,
+        num_gpus=1,
+        flight_prefix="",
+        interface=None,
+    )
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

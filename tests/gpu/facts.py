@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,6 +22,9 @@ HEADS = {
 }
 """Number of heads and their width; keys are repeated before the kernel."""
 LENGTHS = (127, 128, 1000, 4096)
+_FP32_ERROR = 1e-5
+"""Relative, of a product of matrices; TF32 has 10 bits, and an error of about 3e-4."""
+_TF32_CAPABILITY = (8, 0)
 _BACKENDS = {0: "math", 1: "flash", 2: "memory-efficient", 3: "cuDNN"}
 """torch._fused_sdp_choice, in the order of `SDPBackend`."""
 
@@ -31,8 +36,10 @@ def versions_and_device(work: Work) -> None:
     work.note(torch=torch.__version__, cuda=str(torch.version.cuda))
     product = torch.ones(64, 64, device=work.device) @ torch.ones(64, 64, device=work.device)
     work.check("a matrix product is right", bool((product == 64).all()))
+    _products(work)
     if not work.has_gpu:
         work.not_possible("card and NVML", "there is no GPU here")
+        work.not_possible("expandable segments", "PyTorch's allocator of GPUs has them")
         return
     name, capability = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
     arch = f"sm_{capability[0]}{capability[1]}"
@@ -48,19 +55,75 @@ def versions_and_device(work: Work) -> None:
     work.check("torch has code for the card", any(a.startswith(arch[:4]) for a in archs), archs)
     peak = peaks.peak_flops_per_s(name, "bf16")
     work.check("the card's peak is known", peak is not None, name)
-    _nvml(work)
     _matrix_rate(work, peak)
+    _expandable_segments(work)
+    _nvml(work)
+
+
+def _products(work: Work) -> None:
+    """Compare products and convolutions with those in fp64: exact without TF32, faster with it."""
+    from pipeline.training.device import _set_tf32
+
+    size = 2048 if work.has_gpu else 256
+    draw = torch.Generator().manual_seed(0)
+    left, right = (torch.randn(size, size, generator=draw).to(work.device) for _ in range(2))
+    pixels = torch.randn(64, 3, 56, 56, generator=draw).to(work.device)
+    weights = torch.randn(128, 3, 14, 14, generator=draw).to(work.device)
+    runs: dict[str, Callable[..., torch.Tensor]] = {
+        "product": lambda dtype: left.to(dtype) @ right.to(dtype),
+        "convolution": lambda dtype: functional.conv2d(
+            pixels.to(dtype), weights.to(dtype), stride=14
+        ),
+    }
+    seconds = {}
+    for is_on in (False, True) if work.has_gpu else (False,):
+        _set_tf32(on=is_on)
+        for name, run in runs.items():
+            exact, found = run(torch.float64), run(torch.float32)
+            error = float((found - exact).norm() / exact.norm())
+            work.note(**{f"{name}_error_tf32_{'on' if is_on else 'off'}": error})
+            if not is_on:
+                work.check(f"a {name} in fp32 is exact", error < _FP32_ERROR, error)
+        if work.has_gpu:
+            seconds[is_on] = _median_device_s(lambda: left @ right)
+    if seconds and torch.cuda.get_device_capability() >= _TF32_CAPABILITY:
+        work.at_least("product with TF32, times faster", seconds[False] / seconds[True], 3.0)
+    _set_tf32(on=False)
+
+
+def _expandable_segments(work: Work) -> None:
+    """Check what the runner sets for each case, as the supervisor does for each rank."""
+    kept = torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
+    snapshot: Any = torch.cuda.memory._snapshot()
+    work.note(alloc_conf=os.environ.get("PYTORCH_ALLOC_CONF", "not set"))
+    on = snapshot["allocator_settings"].get("expandable_segments")
+    work.check("expandable segments are on", on, snapshot["allocator_settings"])
+    segments = [each for each in snapshot["segments"] if each["total_size"] >= kept.numel()]
+    is_used = any(each.get("is_expandable") for each in segments)
+    work.check("a large tensor is in one", is_used, f"{len(segments)} segments")
 
 
 def _nvml(work: Work) -> None:
+    """Find the GPU by its UUID, and the cores near it by its PCI address."""
     import pynvml
 
-    uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
+    from pipeline.training.device import describe_distance
+
+    properties: Any = torch.cuda.get_device_properties(0)
+    uuid = f"GPU-{properties.uuid}"
     pynvml.nvmlInit()
     handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
     use = pynvml.nvmlDeviceGetUtilizationRates(handle)
     work.note(nvml_utilisation_percent=use.gpu)
     work.check("NVML finds torch's GPU by its UUID", pynvml.nvmlDeviceGetUUID(handle) == uuid, uuid)
+    bus_id = pynvml.nvmlDeviceGetPciInfo(handle).busId
+    shown = (bus_id if isinstance(bus_id, str) else bus_id.decode()).lower()
+    names = ("pci_domain_id", "pci_bus_id", "pci_device_id")
+    domain, bus, number = (getattr(properties, name, -1) for name in names)
+    address = f"{domain:08x}:{bus:02x}:{number:02x}.0"
+    work.check("torch has the PCI address of NVML", shown == address, f"{shown}, {address}")
+    distance = describe_distance(torch.device("cuda", 0))
+    work.note(pci_address=address, distance=distance or "near")
 
 
 def _matrix_rate(work: Work, peak: float | None) -> None:

@@ -1,15 +1,21 @@
-"""fp16: steps that overflow are skipped, the scale recovers, and weights stay finite."""
+"""fp16: steps that overflow are skipped, the scale recovers, weights stay finite, and answer."""
 
 from __future__ import annotations
 
+import json
 import math
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
 
 from slurm_jobs.common.errors import SlurmJobsError
-from tests.gpu.models import open_tiny, train, train_config
+from tests.gpu.models import held_out_rows, open_tiny, train, train_config
 from tests.gpu.work import Work
+from tests.pipeline.training.strategies.trainer import Alone
 
 
 def overflow(work: Work) -> None:
@@ -27,7 +33,68 @@ def overflow(work: Work) -> None:
     later = sum(not math.isfinite(norm) for norm in norms[resumes:])
     work.check("the scale grows until it overflows again", later > 0, f"{later} later skips")
     _check_finite(work, found.context.output_dir / "model", "after skips")
+    _answers(work, kind, found.context.output_dir / "model")
+    _resumed(work, kind, scaler)
     _inflated(work, kind)
+
+
+class _NoEnding:
+    """Stands in for the ending of a stage that nobody asks to stop."""
+
+    def between(self, batches: Sequence[Any], _unit: str) -> Iterator[Any]:
+        """Return all batches."""
+        return iter(batches)
+
+
+def _answers(work: Work, kind: Any, model_dir: Path) -> None:
+    """Answer with the weights in fp16 and in fp32; sums beyond fp16 would give `!` alone."""
+    from pipeline.training.device import Workplace
+    from pipeline.training.evaluate import evaluate, load_trained
+    from slurm_jobs.common.dataset_names import PROCESSOR_DIR
+    from slurm_jobs.common.stage_config.evaluate import EvaluateConfig
+
+    answers = {}
+    for dtype in (torch.float32, torch.float16):
+        out_dir = work.folder / str(dtype)
+        out_dir.mkdir()
+        evaluate(
+            EvaluateConfig(num_samples=4, max_new_tokens=8),
+            levels=(),
+            manifest=held_out_rows(kind),
+            facts=kind.facts,
+            model=load_trained(model_dir, kind.facts, dtype, trust_remote_code=False),
+            processor_dir=Path(kind.dataset_dir) / PROCESSOR_DIR,
+            out_dir=out_dir,
+            ranks=Alone(),  # type: ignore[arg-type]
+            workplace=Workplace(
+                device=torch.device(work.device), precision="fp16", num_compute_threads=2
+            ),
+            ending=_NoEnding(),  # type: ignore[arg-type]
+        )
+        lines = (out_dir / "generations.jsonl").read_text().splitlines()
+        answers[dtype] = [json.loads(line)["generated"] for line in lines]
+    half, whole = answers[torch.float16], answers[torch.float32]
+    work.note(fp16_answers=half, fp32_answers=whole)
+    work.check("fp16 answers are those of fp32", half == whole, f"{half}, {whole}")
+    work.check("no answer is `!` alone", not any(set(text) == {"!"} for text in half), half)
+
+
+def _resumed(work: Work, kind: Any, scaler: dict[str, Any]) -> None:
+    """Resume from a checkpoint between skips: scale, skips and weights are as without the cut."""
+    config = train_config(
+        kind, work, precision="fp16", num_steps=10, scaler=scaler,
+        checkpoint={"every_min": None, "every_steps": 3},
+    )  # fmt: skip
+    whole = train(work.folder / "whole", config)
+    name = "checkpoints/step-00000006"
+    cut = work.folder / "cut"
+    saved = whole.context.output_dir / name
+    shutil.copytree(saved, cut / saved.relative_to(work.folder / "whole"))
+    again = train(cut, config)
+    skips = [int(each.result["num_skipped_steps"]) for each in (whole, again)]
+    work.check("it resumed", again.result["resumed_from_step"] == 6, again.result)
+    work.check("as many skips as without the cut", skips[0] == skips[1] > 0, skips)
+    work.check("the same bits as without the cut", again.weights == whole.weights)
 
 
 def _inflated(work: Work, kind: object) -> None:

@@ -5,11 +5,17 @@ from __future__ import annotations
 import collections
 import traceback
 import warnings
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from tests.gpu.models import open_tiny, train, train_config, train_in_process
+from tests.gpu import saving
+from tests.gpu.models import (
+    held_out_rows,
+    open_tiny,
+    train,
+    train_config,
+    train_in_process,
+)
 from tests.gpu.work import Work
 
 KIND = "qwen2_5_vl"
@@ -17,8 +23,8 @@ _LOOP_FILES = tuple(
     f"pipeline/training/{name}.py"
     for name in ("loop", "boundary", "verdict", "scaling", "local_updates")
 )
-_MOST_A_STEP = 1
-"""Synchronisations that the loop itself may have in a step."""
+_STEADY_STEPS = (3, 4)
+"""Of six: the first ones load kernels, and the last one reads its own verdict."""
 
 
 def resume(work: Work) -> None:
@@ -43,9 +49,8 @@ def resume(work: Work) -> None:
 def checkpoint_modes(work: Work) -> None:
     """Save both ways, look at held-out rows, export; all must give the same weights."""
     kind = open_tiny(KIND, work.shared)
-    rows = Path(kind.dataset_dir).parents[1] / "source/rows.jsonl"
     evaluate = {
-        "manifest": str(rows),
+        "manifest": str(held_out_rows(kind)),
         "every_steps": 2,
         "num_loss_samples": 2,
         "num_answers": 1,
@@ -61,6 +66,7 @@ def checkpoint_modes(work: Work) -> None:
         work.check(f"{mode}: held-out rows were answered", found[mode].result["evaluation"])
     same = found["sync"].weights == found["async"].weights
     work.check("both modes export the same weights", same)
+    saving.modes(work)
 
 
 def synchronisations(work: Work) -> None:
@@ -83,22 +89,33 @@ def synchronisations(work: Work) -> None:
             counts[step_now[0], _place()] += 1
 
     kind = open_tiny(KIND, work.shared)
-    config = train_config(kind, work, num_steps=6, deterministic=False)
-    with warnings.catch_warnings(), mock.patch.object(StepRecorder, "start_step", start):
-        warnings.simplefilter("always")
-        warnings.showwarning = note
-        torch.cuda.set_sync_debug_mode("warn")
-        try:
-            train(work.folder, config)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-    steady = {key: number for key, number in counts.items() if key[0] in (3, 4)}
-    by_place: collections.Counter[str] = collections.Counter()
-    for (_, place), number in steady.items():
-        by_place[place] += number
-    work.note(in_two_steps=sum(steady.values()), by_place=dict(by_place))
-    in_loop = sum(n for place, n in by_place.items() if place.startswith(_LOOP_FILES))
-    work.check("the loop waits at most once a step", in_loop <= 2 * _MOST_A_STEP, in_loop / 2)
+    in_two_steps = {}
+    for batching in ({"kind": "shuffled"}, {"kind": "packed", "max_tokens": 512}):
+        counts.clear()
+        config = train_config(kind, work, num_steps=6, deterministic=False, batching=batching)
+        with warnings.catch_warnings(), mock.patch.object(StepRecorder, "start_step", start):
+            warnings.simplefilter("always")
+            warnings.showwarning = note
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                train(work.folder / batching["kind"], config)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+        by_place: collections.Counter[str] = collections.Counter()
+        for (step, place), number in counts.items():
+            if step in _STEADY_STEPS:
+                by_place[place] += number
+        name = batching["kind"]
+        in_two_steps[name] = by_place.total()
+        work.note(**{f"{name}_in_two_steps": by_place.total(), f"{name}_by_place": dict(by_place)})
+        in_loop = sum(n for place, n in by_place.items() if place.startswith(_LOOP_FILES))
+        # The wait for the verdict is one for an event, which this mode does not report.
+        work.check(f"{name}: the loop itself reads nothing", in_loop == 0, dict(by_place))
+    work.check(
+        "packing reads no more of the device",
+        in_two_steps["packed"] <= in_two_steps["shuffled"],
+        in_two_steps,
+    )
 
 
 def _place() -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import time
+from typing import Any
+from unittest import mock
 
 import torch
 
@@ -38,6 +40,49 @@ def predicted_and_measured(work: Work) -> None:
     reserved = torch.cuda.max_memory_reserved()
     work.note(measured_gb=peak / 1e9, reserved_gb=reserved / 1e9)
     work.close_to("peak of the steps", use["peak_bytes"], float(reserved), _TOLERANCE)
+
+
+def looks(work: Work) -> None:
+    """Look at held-out samples under fsdp2; the peak of a look against what preflight predicts."""
+    from pipeline.training.held_out import HeldOut
+    from pipeline.training.peak_memory import forget_peaks
+
+    data, device = prepare(work), torch.device(work.device)
+    peaks, look = [], HeldOut.look
+
+    def measured(self: HeldOut, step: int) -> Any:
+        forget_peaks(device)
+        found = look(self, step)
+        if work.has_gpu:
+            peaks.append(float(torch.cuda.max_memory_allocated(device)))
+        return found
+
+    evaluate = {
+        "manifest": str(data.rows),
+        "every_steps": 2,
+        "num_loss_samples": 4,
+        "num_answers": 1,
+        "max_new_tokens": 4,
+        "num_samples": 1,
+    }
+    config = speed_config(data, work, batching={"kind": "packed"}, strategy="fsdp2",
+                          num_microbatches=4 if work.has_gpu else 1, evaluate=evaluate)  # fmt: skip
+    with mock.patch.object(HeldOut, "look", measured):
+        found = train(work.folder / "looks", {**config, "num_steps": 2})
+    values = json.loads((found.context.output_dir / "preflight.json").read_text())["memory"]
+    predicted = sum(
+        values[f"{name}_bytes"] for name in ("weights", "optimizer", "buffers", "gathered")
+    )
+    work.note(predicted_gb=predicted / 1e9, gathered_gb=values["gathered_bytes"] / 1e9)
+    work.check("gathered weights are counted", values["gathered_bytes"] > 0)
+    work.check("held-out samples were looked at", found.result["held_out"]["num_looks"] == 1)
+    if not work.has_gpu:
+        work.not_possible("measured peak of a look", "a CPU's peak counts the whole process")
+        return
+    work.note(measured_gb=max(peaks) / 1e9)
+    # What is predicted is a lower bound; activations of a few samples are small beside weights.
+    work.check("the peak is no less than predicted", max(peaks) >= 0.99 * predicted, peaks)
+    work.close_to("peak of a look", max(peaks), predicted, 2 * _TOLERANCE)
 
 
 def forced_out_of_memory(work: Work) -> None:

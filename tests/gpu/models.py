@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import hashlib
 import json
 import os
@@ -58,14 +59,22 @@ def open_tiny(kind: str, folder: Path) -> Any:
     from tests.pipeline.models.tiny import write_dataset, write_tiny
 
     place = folder / kind
-    model_dir = place / "model"
+    place.mkdir(parents=True, exist_ok=True)
+    model_dir, said = place / "model", place / "dataset_dir"
     try:
-        if not model_dir.exists():
-            write_tiny(kind, model_dir)
-            (place / "dataset_dir").write_text(str(write_dataset(kind, place)))
+        with (place / "lock").open("w") as lock:  # cases may run at the same time
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not said.exists():
+                write_tiny(kind, model_dir)
+                said.write_text(str(write_dataset(kind, place)))
     except pytest.skip.Exception as error:
         raise NotPossibleError(str(error)) from error
-    return open_kind(kind, Path((place / "dataset_dir").read_text()), model_dir)
+    return open_kind(kind, Path(said.read_text()), model_dir)
+
+
+def held_out_rows(kind: Any) -> Path:
+    """Return the manifest that the data set of a kind was made of."""
+    return Path(kind.dataset_dir).parents[1] / "source/rows.jsonl"
 
 
 def train_config(kind: Any, work: Work, **changes: Any) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def table(report: Mapping[str, Any]) -> str:
             f"{text[:_MOST_TEXT]}".rstrip()
         )
     total = ", ".join(f"{number} {status}" for status, number in counts.items())
-    seconds = sum(result.seconds for result in results)
+    seconds = report.get("seconds", sum(result.seconds for result in results))
     return "\n".join([*lines, "", f"{total} in {seconds:.0f} s"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -68,6 +69,35 @@ def four_bits(work: Work) -> None:
     )
     for step, (loss, expected) in enumerate(zip(found.losses, reference.losses, strict=True)):
         work.close_to(f"loss of step {step}", loss, expected, 0.03)
+    _unpacked(work)
+
+
+def _unpacked(work: Work) -> None:
+    """Unpack layers of 4 bits, as the export does, on the device and on the CPU."""
+    from pipeline.models.quantized import dequantize_weights
+    from pipeline.models.quantized_linear import QuantizedLinear
+    from slurm_jobs.common.stage_config.quantize import QuantizeConfig
+
+    cpu, device = torch.device("cpu"), torch.device(work.device)
+    width, num = (2048, 4) if work.has_gpu else (96, 2)
+    torch.manual_seed(0)
+    for is_double in (True, False):
+        model = torch.nn.Sequential()
+        for _ in range(num):
+            plain = torch.nn.Linear(width, 2 * width, bias=False)
+            layer = QuantizedLinear(plain, QuantizeConfig(double=is_double))
+            layer.take(plain.weight.detach(), cpu)
+            model.append(layer)
+        weights = {name: value.detach() for name, value in model.named_parameters()}
+        expected = dequantize_weights(model, weights, cpu)
+        began = time.perf_counter()
+        found = dequantize_weights(model, weights, device)
+        seconds = time.perf_counter() - began
+        same = all(torch.equal(found[name], value) for name, value in expected.items())
+        name = "double" if is_double else "single"
+        work.check(f"{name} quantisation: the same bits on the device as on the CPU", same)
+        rate = num * 2 * width**2 / seconds
+        work.note(**{f"{name}_unpacked_seconds_for_7_billion": 7e9 / rate})
 
 
 def compute(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 import statistics
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +14,8 @@ import numpy as np
 from slurm_jobs.common.operator_table import trace_path
 from slurm_jobs.common.timings import DEVICE_PHASES
 from slurm_jobs.profiles.occupancy import occupancy
-from slurm_jobs.profiles.trace import read_trace
-from tests.gpu.models import open_tiny, train, train_config
+from slurm_jobs.profiles.trace import Trace, read_trace
+from tests.gpu.models import Trained, open_tiny, train, train_config
 from tests.gpu.speed_data import prepare, speed_config
 from tests.gpu.work import NotPossibleError, Work
 
@@ -19,6 +23,9 @@ _NUM_WARM = 3
 _PROFILED = (8, 10)
 MFU_GOAL = 0.5
 IDLE_GOAL = 0.03
+WAIT_GOAL = 0.01
+"""Of a step, for data and for other ranks, by the device's own times."""
+_ATTENTION = re.compile(r"flash|fmha|sdpa|attention", re.IGNORECASE)
 _ADDED_UP = 1.02
 """Device phases may be rounded: marks have a resolution of half a microsecond."""
 
@@ -39,11 +46,23 @@ def packed(work: Work) -> None:
     if work.has_gpu and not work.is_short:
         work.at_least("MFU", figures["mfu"], MFU_GOAL)
         work.at_most("idle share of the device", figures["idle_share"], IDLE_GOAL)
+        work.at_most("share that the device waits", figures["device_wait_share"], WAIT_GOAL)
+    _result_of_packed(work).write_text(json.dumps(figures))
 
 
 def packed_dense(work: Work) -> None:
     """Packed rows with a mask instead of varlen attention."""
-    _measure(work, batching={"kind": "packed"}, attention="dense")
+    figures = _measure(work, batching={"kind": "packed"}, attention="dense")
+    if work.has_gpu and _result_of_packed(work).exists():
+        varlen = json.loads(_result_of_packed(work).read_text())
+        times = varlen["tokens_per_s"] / figures["tokens_per_s"]
+        work.at_least("tokens a second of varlen, times those of a mask", times, 1.0)
+        work.at_most("peak GB of varlen, at most that of a mask",
+                     varlen["peak_gb"], figures["peak_gb"])  # fmt: skip
+
+
+def _result_of_packed(work: Work) -> Path:
+    return work.shared / "packed.json"
 
 
 def packed_compiled(work: Work) -> None:
@@ -87,15 +106,35 @@ def _measure(work: Work, **changes: Any) -> dict[str, float]:
     }
     if work.has_gpu:
         figures["mfu"] = statistics.median(float(s["mfu"]) for s in plain)
-        use = occupancy(read_trace(trace_path(found.context.timing_dir, 0)))
+        trace = read_trace(trace_path(found.context.timing_dir, 0))
+        use = occupancy(trace)
+        waits_s = _plain_sum(plain, "device_data_wait_s", "device_rank_wait_s")
         figures |= {
             "idle_share": use.idle_s / use.wall_s,
             "num_kernels_a_step": use.num_pieces / use.num_steps,
+            "device_wait_share": waits_s / _plain_sum(plain, "device_step_s"),
         }
+        _check_attention(work, found, trace)
     work.note(attention=found.result["attention"],
               num_microbatches=int(steps["num_microbatches"].max()), **figures)  # fmt: skip
     work.check("the losses are finite", bool(np.isfinite(found.steps["loss"]).all()))
     return figures
+
+
+def _plain_sum(steps: Sequence[Any], *names: str) -> float:
+    return float(np.nansum([step[name] for step in steps for name in names]))
+
+
+def _check_attention(work: Work, found: Trained, trace: Trace) -> None:
+    """Check that cuDNN, which plans anew for each length, computes no attention; name what does."""
+    preflight = json.loads((found.context.output_dir / "preflight.json").read_text())
+    is_on = preflight["cudnn_attention"]
+    work.check("cuDNN attention is off where lengths vary", is_on is False, is_on)
+    names = {name for name in trace.compute.names if _ATTENTION.search(name)}
+    work.note(attention_kernels=sorted(name[:80] for name in names),
+              attention_chosen=preflight["attention"])  # fmt: skip
+    cudnn = sorted(name for name in names if "cudnn" in name.lower())
+    work.check("no kernel of cuDNN's attention ran", not cudnn, cudnn)
 
 
 def _known(config: dict[str, Any]) -> dict[str, Any]:

@@ -52,12 +52,16 @@ class SpeedData:
 
     dataset_dir: Path
     model_dir: Path
+    rows: Path
+    """Manifest that the data set was made of."""
 
 
 def prepare(work: Work) -> SpeedData:
     """Make model and data set, once for all cases of a run."""
     root = work.shared / "speed"
-    data = SpeedData(dataset_dir=root / "set/output", model_dir=root / "model")
+    data = SpeedData(
+        dataset_dir=root / "set/output", model_dir=root / "model", rows=root / "source/rows.jsonl"
+    )
     if not (root / "made").exists():
         num_rows = 96 if work.has_gpu and not work.is_short else 16
         _write_dataset(root, num_rows, is_small=not work.has_gpu)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu import page, wheels
+from tests.gpu import page, planted_suite, wheels
 from tests.gpu.suite import CASES
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ def run(out: Path, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
     out = tmp_path_factory.mktemp("planted")
-    done = run(out, "--suite", "tests.gpu.planted_suite")
+    done = run(out, "--suite", "tests.gpu.planted_suite", "--lanes", "2")
     return done, json.loads((out / "results.json").read_text()), out
 
 
@@ -51,6 +51,12 @@ def test_each_case_is_reported_with_its_status_and_what_it_wrote(
     _, report, _ = planted
     (case,) = [case for case in report["cases"] if case["name"] == name]
     assert (case["status"], case["reason"], case["figures"]) == (status, reason, figures)
+
+
+def test_cases_that_run_at_the_same_time_are_listed_in_their_order(planted):
+    _, report, out = planted
+    assert [case["name"] for case in report["cases"]] == [case.name for case in planted_suite.CASES]
+    assert (out / "log.txt").read_text().count("\n== ") == len(planted_suite.CASES)
 
 
 def test_the_run_fails_if_a_case_does_and_prints_how_many_ended_how(planted):

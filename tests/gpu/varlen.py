@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import json
+import logging
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -76,12 +79,18 @@ def training(work: Work) -> None:
         "recomputed": {"activation_checkpointing": True},
         "adapters": {"adapters": {"rank": 4, "alpha": 8.0}},
         "fsdp2": {"strategy": "fsdp2"},
+        "adapters in 4 bits": {"adapters": {"rank": 4, "alpha": 8.0}, "quantize": {}},
         "compiled": {"compile": {} if work.has_gpu else {"backend": "aot_eager"}},
     }
     if work.is_short or not work.has_gpu:  # the tests of strategies have the others
         ways = {"plain": {}}
-    precisions = ("bf16", "fp16") if work.has_gpu else ("fp32",)
-    for precision, (name, changes) in itertools.product(precisions, ways.items()):
+    if importlib.util.find_spec("bitsandbytes") is None and ways.pop("adapters in 4 bits", None):
+        work.not_possible("adapters in 4 bits", "the package bitsandbytes is missing")
+    precision = "bf16" if work.has_gpu else "fp32"
+    cases = [(precision, name, changes) for name, changes in ways.items()]
+    if work.has_gpu:  # the ways do not depend on the precision
+        cases.append(("fp16", "plain", {}))
+    for precision, name, changes in cases:
         losses = {}
         for attention in ("varlen", "dense"):
             config = train_config(
@@ -89,14 +98,36 @@ def training(work: Work) -> None:
                 batching={"kind": "packed", "max_tokens": 512}, **changes,
             )  # fmt: skip
             folder = work.folder / f"{precision}-{name}-{attention}"
-            losses[attention] = train(folder, config).losses[-1]
+            with _said("pipeline.training.attention_check") as said:
+                losses[attention] = train(folder, config).losses[-1]
             if attention == "varlen":
+                rounding = [text for text in said if "by rounding alone" in text]
+                work.note(**{f"{precision}_{name}_difference": " ".join(rounding)})
+                work.check(f"{precision}, {name}: the first batch was compared", rounding, said)
                 (file,) = folder.rglob("preflight.json")
                 chosen = json.loads(file.read_text()).get("packed_attention")
                 work.check(
                     f"{precision}, {name}: varlen was chosen", "varlen" in str(chosen), chosen
                 )
         work.close_to(f"{precision}, {name}: last loss", losses["varlen"], losses["dense"], 0.02)
+
+
+@contextmanager
+def _said(logger: str) -> Iterator[list[str]]:
+    """Collect what a logger is given."""
+    texts: list[str] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            texts.append(record.getMessage())
+
+    handler, log = Keep(), logging.getLogger(logger)
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield texts
+    finally:
+        log.removeHandler(handler)
 
 
 def pictures(work: Work) -> None:

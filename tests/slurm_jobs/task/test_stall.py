@@ -66,7 +66,13 @@ COPY = (
     f'  File "{CODE}/pipeline/stage_in/copier.py", line 241 in _work_on_tasks',
     '  File "/usr/lib/python3.11/threading.py", line 1002 in _bootstrap',
 )
-DEVICE = (f'  File "{CODE}/pipeline/training/loop.py", line 108 in run_steps',)
+DEVICE = (
+    f'  File "{SITE}/torch/cuda/streams.py", line 252 in synchronize',
+    f'  File "{CODE}/pipeline/training/verdict.py", line 51 in read',
+    f'  File "{CODE}/pipeline/training/loop.py", line 310 in _read',
+    f'  File "{CODE}/pipeline/training/loop.py", line 130 in run_steps',
+)
+READING = (f'  File "{CODE}/pipeline/training/loop.py", line 108 in run_steps',)
 BACKWARD = (
     f'  File "{SITE}/torch/autograd/graph.py", line 841 in _engine_run_backward',
     f'  File "{CODE}/pipeline/training/loop.py", line 150 in _accumulate',
@@ -132,7 +138,12 @@ GONE = parse_stacks("main thread 0x01\n")
         ),
         ({0: stacks(COLLECTIVE), 1: FROZEN}, 1, "its process is in state D (disk sleep) in nfs_"),
         ({0: stacks(LOADER), 1: GONE}, 1, "did not get the request for its stacks"),
-        ({0: stacks(DEVICE), 1: stacks(COLLECTIVE)}, 0, "was in a wait for the device, at run_st"),
+        (
+            {0: stacks(DEVICE), 1: stacks(COLLECTIVE)},
+            0,
+            "was in a wait for the device, at read (pipeline/training/verdict.py:51); rank 1 waits",
+        ),
+        ({0: stacks(READING), 1: stacks(COLLECTIVE)}, 0, "was in a wait for the device, at run_st"),
         ({0: stacks(DEVICE), 1: stacks(LOADER)}, 1, "; rank 0: was in a wait for the device"),
         (
             {0: stacks(BACKWARD, COLLECTIVE), 1: stacks(BACKWARD, IDLE)},
@@ -161,6 +172,20 @@ def test_the_rank_that_is_in_no_collective_is_the_cause(
     rank, text = describe_cause(ranks)
     assert rank == cause
     assert words in text
+
+
+def test_a_rank_that_reads_a_value_of_the_device_is_not_blamed_for_one_that_sleeps(
+    tmp_path: Path,
+) -> None:
+    source = tmp_path / "layouts.py"
+    source.write_text("def arrange(sizes):\n    return sizes.tolist()\n")
+    reads = f'  File "{source}", line 2 in arrange'
+    sleeps = f'  File "{source}", line 1 in arrange'
+    step = f'  File "{CODE}/pipeline/training/loop.py", line 150 in _accumulate'
+    rank, text = describe_cause({0: stacks((reads, step)), 1: stacks((sleeps, step))})
+    assert rank == 1
+    assert "was in the forward or backward pass, at arrange" in text
+    assert "; rank 0: was in a wait for the device, at arrange" in text
 
 
 def beat_of(**values: Any) -> dict[str, Any]:

@@ -1,0 +1,75 @@
+"""Functions of a rank that hangs on its device or fails with a process group, for `hangs`.
+
+Usage: python -m tests.gpu.rank_functions CONTEXT_JSON
+
+with the variable SLURM_JOBS_ENTRY_POINT=tests.gpu.rank_functions:NAME.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from typing import Any, NoReturn
+from unittest import mock
+
+from slurm_jobs.common.context import TaskContext
+from slurm_jobs.task.call import run_stage
+
+SPIN_STEP = 5
+_SPIN_CYCLES = 10**13
+"""More than an hour of any GPU."""
+
+
+def spins(config: dict[str, Any], context: TaskContext) -> Any:
+    """Train until the device begins a kernel that does not end; a CPU stands in for it."""
+    import torch
+
+    from pipeline.timing import StepRecorder
+    from pipeline.training import run, verdict
+
+    is_gpu, step_now = config["device"] == "cuda", [-1]
+    start_step, read = StepRecorder.start_step, verdict.QueuedVerdict.read
+
+    def start_or_spin(self: StepRecorder, step: int) -> None:
+        step_now[0] = step
+        if step == SPIN_STEP and is_gpu:
+            torch.cuda._sleep(_SPIN_CYCLES)
+        start_step(self, step)
+
+    def read_or_wait(self: verdict.QueuedVerdict) -> verdict.Verdict:
+        if step_now[0] == SPIN_STEP and not is_gpu:
+            self._mark = _NeverPassed()  # type: ignore[assignment]
+        return read(self)
+
+    with (
+        mock.patch.object(StepRecorder, "start_step", start_or_spin),
+        mock.patch.object(verdict.QueuedVerdict, "read", read_or_wait),
+    ):
+        return run(config, context)
+
+
+class _NeverPassed:
+    """An event of a device that never comes to it."""
+
+    def synchronize(self) -> None:
+        """Wait."""
+        threading.Event().wait()
+
+
+def fails(config: dict[str, Any], context: TaskContext) -> NoReturn:
+    """Fail behind a collective of the device, with the process group alive."""
+    import torch
+
+    from pipeline.training.ranks import join_ranks
+
+    device = config["device"]
+    join_ranks(context, device_type=device, timeout_min=0.5)
+    total = torch.ones(1, device=device)
+    torch.distributed.all_reduce(total)
+    message = f"a bad row, after a sum of {total.item():g}"
+    raise ValueError(message)
+
+
+if __name__ == "__main__":
+    sys.exit(run_stage(Path(sys.argv[1])))
