@@ -71,7 +71,7 @@ CASES = tuple(
     Case(
         name=function.__name__,
         function=f"tests.gpu.planted_suite:{function.__name__}",
-        limit_s=0.1 if function is hanging else 30.0,
+        limit_s=0.4 if function is hanging else 30.0,
         is_alone=function is good,
     )
     for function in (

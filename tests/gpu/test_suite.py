@@ -41,7 +41,7 @@ def planted(tmp_path_factory):
          "ModuleNotFoundError: No module named 'pipeline.no_such_module'", {}),
         ("raising", "failed", "ValueError: nothing works", {}),
         ("dying", "failed", "its process ended with signal SIGKILL", {"reached": 1}),
-        ("hanging", "failed", "still running after 3 s; see log.txt for where", {"reached": 1}),
+        ("hanging", "failed", "still running after 12 s; see log.txt for where", {"reached": 1}),
         ("silent", "failed", "it wrote nothing", {}),
     ],
 )  # fmt: skip
