@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ _PATIENCE_MIN = 0.05
 _MOST_S = 60.0
 """From the first step to the alarm; a CPU that others use takes longer than a GPU."""
 _FAILED_S = 2.0
+_KILLED_S = 15.0
 _POLL_S = 0.1
 
 
@@ -61,7 +62,9 @@ def device_hang(work: Work) -> None:
         _check_flights(work, context.task_dir)
         killed = time.monotonic()
         process.kill()
-        process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=_KILLED_S)
+        work.check("a kill ends it", process.poll() is not None, f"within {_KILLED_S:g} s")
         work.note(killed_after_s=time.monotonic() - killed)
 
 
@@ -133,4 +136,5 @@ def _rank(function: str, context: TaskContext) -> Iterator[subprocess.Popen[byte
         yield process
     finally:
         process.kill()
-        process.wait()
+        with suppress(subprocess.TimeoutExpired):  # the driver may take its time
+            process.wait(timeout=_KILLED_S)
