@@ -107,7 +107,7 @@ def _nvml(work: Work) -> None:
     """Find the GPU by its UUID, and the cores near it by its PCI address."""
     import pynvml
 
-    from pipeline.training.device import describe_distance
+    from pipeline.training.device import far_text, near_cores
 
     properties: Any = torch.cuda.get_device_properties(0)
     uuid = f"GPU-{properties.uuid}"
@@ -122,8 +122,9 @@ def _nvml(work: Work) -> None:
     domain, bus, number = (getattr(properties, name, -1) for name in names)
     address = f"{domain:08x}:{bus:02x}:{number:02x}.0"
     work.check("torch has the PCI address of NVML", shown == address, f"{shown}, {address}")
-    distance = describe_distance(torch.device("cuda", 0))
-    work.note(pci_address=address, distance=distance or "near")
+    near = near_cores(torch.device("cuda", 0))
+    far = far_text(os.sched_getaffinity(0), near)
+    work.note(pci_address=address, num_cores_near=len(near), distance=far or "near")
 
 
 def _matrix_rate(work: Work, peak: float | None) -> None:
