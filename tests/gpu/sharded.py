@@ -6,8 +6,10 @@ from typing import Any
 
 import torch
 from torch import distributed
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 
+from benchmarks import updates
 from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.stage_config.train import TrainConfig
 from tests.contexts import make_context
@@ -31,6 +33,22 @@ def one_rank(work: Work) -> None:
             found = train(work.folder / f"{strategy}-{precision}", config)
             name, tolerance = f"{strategy} {precision}, last loss", TOLERANCES[precision][0]
             work.close_to(name, found.losses[-1], reference.losses[-1], tolerance)
+    _updates(work)
+
+
+def _updates(work: Work) -> None:
+    """Clip and update many small parameters over local tensors and DTensors: the same bits."""
+    backend = "nccl" if work.has_gpu else "gloo"
+    distributed.init_process_group(backend, rank=0, world_size=1, store=distributed.HashStore())
+    number = updates.NUM_PARAMETERS if work.has_gpu else 24
+    ways = updates.make_ways(init_device_mesh(work.device, (1,)), number)
+    for step in range(4):
+        for name, way in ways.items():
+            clip_ms, update_ms = way.step(step)
+            when = "first" if step == 0 else "last"
+            work.note(**{f"{name}_{when}_clip_ms": clip_ms, f"{name}_{when}_update_ms": update_ms})
+    work.check("updates over local tensors have the bits of torch's", updates.are_equal(ways))
+    distributed.destroy_process_group()
 
 
 class FakeRanks(Alone):
