@@ -270,7 +270,7 @@ def _numa(node: NodeFacts) -> Iterator[Check]:
         yield Check(name="node-numa", standing="unknown", told=text)
         return
     if list(nodes) == sorted(nodes):
-        text = f"the GPUs are at NUMA nodes {order}: ranks run near them"
+        text = f"the GPUs are at NUMA nodes {order}: ranks that fill the node run near theirs"
         yield Check(name="node-numa", standing="ok", told=text)
         return
     yield Check(

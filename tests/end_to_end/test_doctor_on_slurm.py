@@ -26,10 +26,12 @@ stages:
 """
 
 
-def _spec(driver: Driver, partition: str) -> str:
-    """Its Python has nothing installed, so that no PyTorch is loaded."""
-    base = os.path.realpath(sys.executable)
-    driver.write("spec.yaml", SPEC.replace("PARTITION", partition).replace("PYTHON", base))
+BARE_PYTHON = os.path.realpath(sys.executable)
+"""It has nothing installed, so that no PyTorch is loaded."""
+
+
+def _spec(driver: Driver, partition: str, python: str = BARE_PYTHON) -> str:
+    driver.write("spec.yaml", SPEC.replace("PARTITION", partition).replace("PYTHON", python))
     return "spec.yaml"
 
 
@@ -53,6 +55,24 @@ def test_two_nodes_are_looked_at_and_the_drill_is_requeued_by_slurm_itself(
     assert "SIGUSR2 came" in drill["told"]
     assert "by each of 2 ranks" in drill["told"]
     assert cluster.squeue() == []
+
+
+@pytest.mark.parametrize(
+    ("interface", "standing", "words"),
+    [
+        ("lo", "ok", "an all-reduce over gloo works between the nodes over lo"),
+        ("none0", "warning", "an all-reduce over gloo failed between the nodes over none0: "),
+    ],
+)
+def test_two_nodes_reduce_over_the_interface_that_the_spec_names(
+    on_slurm: Driver, interface: str, standing: str, words: str
+) -> None:
+    _spec(on_slurm, "cpu", python=sys.executable)  # it has PyTorch
+    named = ("--set", f"environment.GLOO_SOCKET_IFNAME={interface}")
+    check = _named(on_slurm.json("doctor", "spec.yaml", *named), "node-gloo")
+    assert check["standing"] == standing, check
+    assert check["told"].startswith(words)
+    assert ("GLOO_SOCKET_IFNAME" in check["remedy"]) == (standing != "ok")
 
 
 def test_preemption_without_grace_time_names_the_setting_that_loses_less(

@@ -7,12 +7,14 @@ import multiprocessing
 import os
 import random
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -21,18 +23,23 @@ from pipeline.stage_in import Staged, copier, stage_in
 from pipeline.stage_in.store import Store
 from slurm_jobs.common.errors import StageError, StageStoppedError
 from slurm_jobs.common.stage_config.staging import StagingConfig
+from slurm_jobs.task.stacks import read_stacks, request_stacks
+from slurm_jobs.task.stall import describe_cause
 from tests.pipeline.stage_in.conftest import BEFORE, BESIDE, shard_sizes
 
+T = TypeVar("T")
+ROOT = Path(__file__).resolve().parents[3]
 SLOW = replace(BESIDE, num_threads=1, max_mb_per_s=0.02)
 """A shard of the tests takes seconds."""
 
 
-def wait_for(condition: Callable[[], object], what: str) -> None:
+def wait_for(condition: Callable[[], T], what: str) -> T:
     """For what another process or thread does, which tells nobody."""
     deadline = time.monotonic() + 60
-    while not condition():
+    while not (found := condition()):
         assert time.monotonic() < deadline, what
         time.sleep(0.002)
+    return found
 
 
 def is_copying(root: Path) -> bool:
@@ -196,6 +203,57 @@ def test_training_that_waits_for_the_copy_of_another_job_beats_while_that_goes_o
     thread.join()
     assert waiting.num_copied == info.num_shards
     ours.release()
+
+
+STAGES_IN = """
+import sys
+from pathlib import Path
+from pipeline.stage_in import stage_in
+from slurm_jobs.common.stage_config.staging import StagingConfig
+from slurm_jobs.task.stacks import register_stacks
+task_dir, dataset_dir, node_dir = map(Path, sys.argv[1:])
+register_stacks(task_dir, 0)
+stage_in(dataset_dir, node_dir, StagingConfig(mode="before"))
+"""
+
+
+def test_a_copy_that_stands_still_is_named_by_the_line_that_reads_the_shared_file(
+    dataset_dir: Path, tmp_path: Path
+) -> None:
+    shared = shutil.copytree(dataset_dir, tmp_path / "shared")
+    shard = shared / "shards/shard-000001.tar"
+    shard.unlink()
+    os.mkfifo(shard)  # a read of it waits, as one of a file server that is gone
+    command = [sys.executable, "-c", STAGES_IN, str(tmp_path), str(shared), str(tmp_path / "node")]
+
+    def opened() -> int | None:
+        try:
+            return os.open(shard, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # nothing reads it yet
+                raise
+            return None
+
+    def cause(pid: int) -> str:
+        """The sentence, once the thread waits in its read and the whole answer is written."""
+        if not (stacks := read_stacks(tmp_path, 0)).main:
+            return ""
+        _, text = describe_cause({0: stacks})
+        if "_read_into (" in text:
+            return text
+        request_stacks(tmp_path, 0, pid)
+        return ""
+
+    with subprocess.Popen(command, cwd=ROOT) as process:
+        try:
+            writer = wait_for(opened, "the copy of the shard")
+            request_stacks(tmp_path, 0, process.pid)
+            text = wait_for(lambda: cause(process.pid), "its stacks")
+        finally:
+            process.kill()
+    os.close(writer)
+    assert text.startswith("was in staging, at _read_into (")
+    assert "pipeline/stage_in/copy.py:" in text
 
 
 def test_verifying_that_is_stopped_half_way_is_begun_anew(
