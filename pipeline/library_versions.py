@@ -18,7 +18,6 @@ import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._pytree import tree_map_only
 
 _PACKED_SHARDS_FROM = (2, 12)
 """The first torch whose `fully_shard` takes parameters that are whole numbers."""
@@ -104,9 +103,13 @@ def features_as_inputs(model: Any, features: Any) -> Iterator[dict[str, Any]]:
     hook = model.get_input_embeddings().register_forward_hook(
         lambda _module, _inputs, embedded: dtypes.append(embedded.dtype)
     )
-    model.get_image_features = lambda *_args, **_kwargs: tree_map_only(
-        torch.Tensor, lambda values: values.to(dtypes[-1]), features
-    )
+
+    def given(*_args: Any, **_kwargs: Any) -> Any:
+        if isinstance(features.pooler_output, torch.Tensor):  # other families' are lists
+            features.pooler_output = features.pooler_output.to(dtypes[-1])
+        return features
+
+    model.get_image_features = given
     try:
         yield {"pixel_values": torch.empty(1)}
     finally:

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from transformers.modeling_outputs import BaseModelOutput
 
 from pipeline import library_versions
 from pipeline.library_versions import can_shard_whole_numbers, features_as_inputs, param_groups_of
@@ -78,9 +79,10 @@ class New(Old):
 @pytest.mark.parametrize("model", [Old(), New()])
 def test_features_that_were_made_before_reach_models_of_old_and_new_releases(model):
     library_versions._takes_features.cache_clear()
-    before, ids = {"made before": (torch.ones(1, 3),)}, torch.zeros(1, dtype=torch.long)
+    ids = torch.zeros(1, dtype=torch.long)
+    before = SimpleNamespace(pooler_output=[torch.ones(1, 3)])
     with features_as_inputs(model, before) as inputs:
-        assert model(ids, **inputs) == before
+        assert model(ids, **inputs) is before
     with features_as_inputs(model, None) as inputs:
         assert model(ids, **inputs).shape == (1, 3)
     assert model.get_image_features(None) == "its own"
@@ -89,10 +91,11 @@ def test_features_that_were_made_before_reach_models_of_old_and_new_releases(mod
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_models_of_old_releases_get_features_in_the_dtype_of_their_text(dtype):
-    model = Old().to(dtype)
-    features = torch.ones(1, 3, dtype=torch.bfloat16, requires_grad=True)
-    with features_as_inputs(model, features) as inputs:
-        merged = model(torch.zeros(1, dtype=torch.long), **inputs)
+    model, weights = Old().to(dtype), torch.ones(1, 3, dtype=torch.bfloat16, requires_grad=True)
+    output = BaseModelOutput()
+    output.pooler_output = 2 * weights  # as SmolVLM adds it
+    with features_as_inputs(model, output) as inputs:
+        merged = model(torch.zeros(1, dtype=torch.long), **inputs).pooler_output
     assert merged.dtype == dtype
     merged.sum().backward()
-    assert features.grad is not None
+    assert weights.grad is not None
