@@ -154,6 +154,7 @@ def notes_of(resumption: Resumption) -> list[str]:
     connections = resumption.preparation.connections
     notes = [*map(short_note, resumption.spec_notes), *resumption.left_out]
     notes += dependency_notes(resumption.plan, connections)
+    notes += resumption.shell_notes
     notes += [_STARTS[start].format(name) for name, start in resumption.trainings.items()]
     if resumption.ours_renewed and resumption.plan.jobs:
         notes.append(

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 
 from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits
 from slurm_jobs.cluster.profile import ClusterProfile
 from slurm_jobs.common.errors import InputError, SchedulerError, SpecError
 from slurm_jobs.plan import Plan
 from slurm_jobs.schedulers.batch_script import chosen_options
-from slurm_jobs.schedulers.slurm_environment import SHELL_DEFAULTS, ignored_by_sbatch
+from slurm_jobs.schedulers.slurm_environment import (
+    SHELL_DEFAULTS,
+    kept_variables,
+    variables_applied,
+)
 from slurm_jobs.schedulers.surrounding_job import OWN_PREFIX, foreign_to_new_jobs
 from slurm_jobs.spec.loader import LoadedSpec
 from slurm_jobs.spec.validation import path_text, problem_at
@@ -37,26 +42,42 @@ def limits_if_near(profile: ClusterProfile) -> ClusterLimits:
     )
 
 
-def shell_notes(plan: Plan, profile: ClusterProfile) -> list[str]:
-    """Say which options the shell's variables give to the plan's jobs, and which have no effect."""
+def effective_variables(
+    plan: Plan, profile: ClusterProfile, recorded: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the SBATCH_... variables to record: those that give a job of the run an option.
+
+    Args:
+        plan: of this submission; a resume may run only some stages.
+        profile: of the run's cluster.
+        recorded: those of the run so far.
+    """
+    if profile.scheduler == "local":
+        return dict(recorded or {})
+    kept = kept_variables(recorded or {}, os.environ)
+    applied = variables_applied(kept, _options(plan))
+    return {**(recorded or {}), **{name: kept[name] for name, users in applied.items() if users}}
+
+
+def shell_notes(
+    plan: Plan, profile: ClusterProfile, recorded: Mapping[str, str] | None = None
+) -> list[str]:
+    """Say which options the shell's variables give to the plan's jobs, and which have no effect.
+
+    Args:
+        plan: of this submission.
+        profile: of the run's cluster.
+        recorded: variables of the run's submission, for a resume that knows them.
+    """
     if profile.scheduler == "local":
         return []
-    options = {job.stage: chosen_options(job.resources) for job in plan.jobs}
     notes = []
     ignored = {name for name in foreign_to_new_jobs(os.environ) if not name.startswith(OWN_PREFIX)}
-    for name in sorted(name for name in os.environ if name.startswith("SBATCH_")):
-        users = [
-            s
-            for s, given in options.items()
-            if not ignored_by_sbatch({name: os.environ[name]}, given)
-        ]
+    variables = {**(recorded or {}), **os.environ}
+    for name, users in variables_applied(variables, _options(plan)).items():
         if users:
-            option = SHELL_DEFAULTS[name]
-            notes.append(
-                f"{name}={os.environ[name]} of this shell applies to {', '.join(users)}: the spec "
-                f"has no `{option}` there"
-            )
-        else:
+            notes.append(_variable_note(name, ", ".join(users), recorded))
+        elif name in os.environ:
             ignored.add(name)
     if ignored:
         shown = sorted(ignored, key=lambda name: (not name.startswith("SBATCH_"), name))
@@ -66,6 +87,25 @@ def shell_notes(plan: Plan, profile: ClusterProfile) -> list[str]:
             "write options of sbatch under `slurm:`, other variables under `environment:`"
         )
     return notes
+
+
+def _options(plan: Plan) -> dict[str, frozenset[str]]:
+    return {job.stage: frozenset(chosen_options(job.resources)) for job in plan.jobs}
+
+
+def _variable_note(name: str, users: str, recorded: Mapping[str, str] | None) -> str:
+    option, before = SHELL_DEFAULTS[name], (recorded or {}).get(name)
+    value = os.environ.get(name)
+    if value is None:
+        return (
+            f"{name}={before} of the shell that submitted this run applies to {users}, as before; "
+            f"this shell does not set it. Set {name}, empty for none, or `--set` the option "
+            f"`{option}` under `slurm:` to change it"
+        )
+    note = f"{name}={value} of this shell applies to {users}: the spec has no `{option}` there"
+    if recorded is None or before == value:
+        return note
+    return f"{note}. The run was submitted {f'with {name}={before}' if before else 'without it'}"
 
 
 def refuse_unreachable(limits: ClusterLimits) -> None:

@@ -8,6 +8,7 @@ stage's work by that runs again, and so does what `--again` names.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,7 +20,12 @@ from slurm_jobs.dependencies import Slices
 from slurm_jobs.fingerprints import changed_fields, parents_of
 from slurm_jobs.operations.again import slices_named
 from slurm_jobs.operations.gpu_kinds import kinds_begun_on, kinds_kept
-from slurm_jobs.operations.limits import limits_of, refuse_impossible_resume
+from slurm_jobs.operations.limits import (
+    effective_variables,
+    limits_of,
+    refuse_impossible_resume,
+    shell_notes,
+)
 from slurm_jobs.operations.load import code_sources
 from slurm_jobs.operations.run_spec import GivenSpec, file_differs, keep_spec, spec_of
 from slurm_jobs.operations.submit import OnJob, run_context
@@ -32,9 +38,15 @@ from slurm_jobs.run.provenance import record_provenance
 from slurm_jobs.run.resume import clear_the_way, prepare_resume
 from slurm_jobs.run.snapshot import CodeSnapshot, renew_ours, take_snapshot, tree_fingerprint
 from slurm_jobs.run.sort_out import Preparation
-from slurm_jobs.run.store import last_plan_number, read_meta, read_plan_values
+from slurm_jobs.run.store import (
+    last_plan_number,
+    read_meta,
+    read_plan_values,
+    read_shell_variables,
+)
 from slurm_jobs.run.submission import RunContext, submit_plan, write_plan
 from slurm_jobs.run.turns import submitting
+from slurm_jobs.schedulers.slurm_environment import kept_variables, shell_defaults
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.overrides import sets_value
 from slurm_jobs.troubles import NO_TROUBLE, RAISED, adjusted
@@ -62,6 +74,8 @@ class Resumption:
     """What the spec, as it is set now, hardly means."""
     left_out: tuple[str, ...] = ()
     """In words, what was set earlier and has no stage any more in the file as it is now."""
+    shell_notes: tuple[str, ...] = ()
+    """SBATCH_... variables, of this shell and of the submission, that apply, and those ignored."""
     jobs: tuple[SubmittedJob, ...] = ()
 
 
@@ -130,8 +144,11 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
     given = spec_of(paths, request.overrides, update_spec=update, spec_file=file)
     spec, profile, spec_dir = given.spec, given.profile, Path(given.spec_dir)
     code = _code(paths, spec, spec_dir, request)
-    context = run_context(paths, spec, profile, spec_dir, code.snapshot)
+    recorded = read_shell_variables(paths)
+    context = run_context(paths, spec, profile, spec_dir, code.snapshot, shell_variables=recorded)
     limits = limits_of(profile)
+    kept = kept_variables(recorded or {}, os.environ)
+    limits = replace(limits, shell_defaults=shell_defaults(kept))
     planned = partial(make_plan, spec, profile, code_fingerprint=code.snapshot.user_fingerprint)
     stages = planned().stages
     again = slices_named(request.again, stages)
@@ -149,6 +166,7 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
     planned = partial(planned, done=done, limits=limits, resources=resources)
     plan = planned(kinds=kinds_begun_on(paths, planned(), context.num_again))
     refuse_impossible_resume(plan, limits)
+    context = replace(context, shell_variables=effective_variables(plan, profile, recorded))
     resumption = Resumption(
         paths=paths,
         plan=plan,
@@ -159,6 +177,7 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
         adjustments=(*_of_jobs(adjustments, plan), *kinds_kept(plan)),
         trainings=training_starts(paths, plan, context.num_again),
         spec_notes=given.notes,
+        shell_notes=tuple(shell_notes(plan, profile, recorded)),
         left_out=given.loaded.left_out if given.loaded is not None else (),
     )
     return resumption, context, given

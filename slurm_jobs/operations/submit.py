@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from slurm_jobs.cluster.profile import ClusterProfile
 from slurm_jobs.operations.limits import (
+    effective_variables,
     limits_of,
     refuse_impossible,
     refuse_unreachable,
@@ -66,6 +67,7 @@ def submit(loaded: LoadedSpec, *, on_job: OnJob = lambda _job: None) -> Submissi
         context = run_context(paths, loaded.spec, profile, spec_dir, snapshot)
         code = snapshot.user_fingerprint
         plan = make_plan(loaded.spec, profile, code_fingerprint=code, limits=limits)
+        context = replace(context, shell_variables=effective_variables(plan, profile))
         number = write_plan(context, plan)
         undo.pop_all()  # there is a run from here on, and soon its jobs
         record_provenance(context, number, loaded.overrides)
@@ -85,12 +87,14 @@ def run_context(
     profile: ClusterProfile,
     spec_dir: Path,
     snapshot: CodeSnapshot,
+    *,
+    shell_variables: Mapping[str, str] | None = None,
 ) -> RunContext:
-    """What all jobs of a run share."""
+    """What all jobs of a run share; `shell_variables` are those of its submission."""
     return RunContext(
         paths=paths,
         run_id=paths.run_dir.name,
-        scheduler=scheduler_for(profile, paths.run_dir),
+        scheduler=scheduler_for(profile, paths.run_dir, shell_variables),
         snapshot=snapshot,
         spec_dir=str(spec_dir),
         limit=spec.limit,

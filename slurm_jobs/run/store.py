@@ -62,6 +62,12 @@ def read_plan_values(paths: RunPaths) -> Any:
     return read_json(paths.plan(number))
 
 
+def read_shell_variables(paths: RunPaths) -> dict[str, str] | None:
+    """SBATCH_... variables that gave the run's jobs an option; None where no one recorded them."""
+    recorded: dict[str, str] | None = read_plan_values(paths).get("shell_variables")
+    return recorded
+
+
 def read_run(run_dir: Path, *, also: Sequence[str] = ()) -> RunRecords:
     """Everything that `status` needs, in a few directory listings.
 

@@ -49,6 +49,8 @@ class RunContext:
     main_addr: str | None
     num_again: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     """By stage and slice how often resumes were told to run it again, complete or not."""
+    shell_variables: Mapping[str, str] = field(default_factory=dict)
+    """SBATCH_... variables that give the run's jobs an option. A resume keeps them."""
 
 
 def write_plan(context: RunContext, plan: Plan) -> int:
@@ -60,6 +62,7 @@ def write_plan(context: RunContext, plan: Plan) -> int:
             "name": snapshot.folder.name,
             "user_fingerprint": snapshot.user_fingerprint,
         },
+        "shell_variables": dict(context.shell_variables),
         "stages": [
             {**_stage_values(stage), "num_again": context.num_again.get(stage.name, {})}
             for stage in plan.stages

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,13 @@ if TYPE_CHECKING:
     from slurm_jobs.cluster.profile import ClusterProfile
 
 
-def scheduler_named(name: str, run_dir: Path, *, max_cpus: int | None = None) -> Scheduler:
+def scheduler_named(
+    name: str,
+    run_dir: Path,
+    *,
+    max_cpus: int | None = None,
+    shell_variables: Mapping[str, str] | None = None,
+) -> Scheduler:
     """The scheduler of a run; only the one that is asked for is imported."""
     if name == "local":
         from slurm_jobs.schedulers.local import LocalScheduler
@@ -20,9 +27,16 @@ def scheduler_named(name: str, run_dir: Path, *, max_cpus: int | None = None) ->
     assert name == "slurm", name
     from slurm_jobs.schedulers.slurm import SlurmScheduler
 
-    return SlurmScheduler()
+    return SlurmScheduler(shell_variables)
 
 
-def scheduler_for(profile: ClusterProfile, run_dir: Path) -> Scheduler:
-    """The scheduler that a profile names."""
-    return scheduler_named(profile.scheduler, run_dir, max_cpus=profile.max_cpus)
+def scheduler_for(
+    profile: ClusterProfile, run_dir: Path, shell_variables: Mapping[str, str] | None = None
+) -> Scheduler:
+    """The scheduler that a profile names; `shell_variables` are those of the run's submission."""
+    return scheduler_named(
+        profile.scheduler,
+        run_dir,
+        max_cpus=profile.max_cpus,
+        shell_variables=shell_variables,
+    )

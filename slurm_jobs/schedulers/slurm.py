@@ -35,6 +35,10 @@ class SlurmScheduler:
 
     name = "slurm"
 
+    def __init__(self, shell_variables: Mapping[str, str] | None = None) -> None:
+        """`shell_variables`: SBATCH_... of the run's submission, used where none is set now."""
+        self._shell_variables = dict(shell_variables or {})
+
     def render(self, order: JobOrder, dependencies: JobDependencies) -> str:
         """The exact text of the batch script, made by submitit."""
         import submitit.slurm.slurm as submitit_slurm
@@ -69,7 +73,7 @@ class SlurmScheduler:
                 encoding="utf-8",
                 errors="replace",
                 check=False,
-                env=sbatch_environment(os.environ, options),
+                env=sbatch_environment({**self._shell_variables, **os.environ}, options),
             )
         except (FileNotFoundError, PermissionError) as error:
             message = f"sbatch could not be run for stage `{order.stage}`: {error}"

@@ -92,6 +92,34 @@ def shell_defaults(variables: Mapping[str, str]) -> dict[str, str]:
     return {o: variables[name] for name, o in SHELL_DEFAULTS.items() if variables.get(name)}
 
 
+def kept_variables(recorded: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the shell variables of a resume: those of its submission, unless set now.
+
+    A variable that is set and empty drops what was recorded.
+
+    Args:
+        recorded: those that applied to the run's jobs before.
+        variables: of this process.
+    """
+    return {n: v for n, v in {**recorded, **variables}.items() if n in SHELL_DEFAULTS and v}
+
+
+def variables_applied(
+    variables: Mapping[str, str], options: Mapping[str, Collection[str]]
+) -> dict[str, list[str]]:
+    """Return the stages whose jobs get the option of each SBATCH_... variable.
+
+    Args:
+        variables: of this process, or as they were at submission.
+        options: by stage the long names of the options that its batch script has.
+    """
+    return {
+        name: [s for s, given in options.items() if not ignored_by_sbatch({name: value}, given)]
+        for name, value in sorted(variables.items())
+        if name.startswith("SBATCH_")
+    }
+
+
 def ignored_by_sbatch(variables: Mapping[str, str], options: Collection[str]) -> frozenset[str]:
     """Return the SBATCH_... variables that jobs with these options do not get."""
     return frozenset(

@@ -61,6 +61,15 @@ stages:
     resources: {tasks_per_node: 2, mem_gb: 0.1, timeout_min: 5, slurm: {partition: cpu}}
 """
 
+WAITS = """\
+name: kept
+cluster: auto
+stages:
+  a:
+    shell: 'sleep 600'
+    resources: {timeout_min: 15}
+"""
+
 
 @pytest.fixture
 def hidden_partition(cluster: Cluster) -> Iterator[str]:
@@ -132,3 +141,27 @@ def test_a_job_that_is_submitted_in_an_allocation_is_as_its_spec_says(
     assert words_of(driver.wait(run_dir)) == {"a": "completed"}
     said = [(driver.folder / f"said-{rank}").read_text() for rank in range(2)]
     assert said == ["hello 0/2\n", "hello 1/2\n"]
+
+
+def test_a_resume_keeps_the_partition_of_the_shell_that_submitted(
+    driver: Driver, cluster: Cluster
+) -> None:
+    spec = driver.write("spec.yaml", WAITS)
+    run_dir = _run(driver, "submit", str(spec), env={"SBATCH_PARTITION": "gpu"})["run_dir"]
+
+    def resumed(*words: str, env: Mapping[str, str]) -> tuple[str, str]:
+        assert _run(driver, "cancel", run_dir, "--yes", env={})["cancelled"]
+        wait_until(lambda: cluster.squeue() == [], "an empty queue", timeout_s=60)
+        notes = _run(driver, "resume", run_dir, *words, env=env)["notes"]
+        (job,) = cluster.squeue()
+        return job["partition"], "\n".join(n for n in notes if "SBATCH_PARTITION" in n)
+
+    partition, note = resumed(env={})
+    assert partition == "gpu"
+    assert "SBATCH_PARTITION=gpu of the shell that submitted this run applies to a" in note
+    partition, note = resumed(env={"SBATCH_PARTITION": "cpu"})
+    assert partition == "cpu"
+    assert note.endswith("The run was submitted with SBATCH_PARTITION=gpu")
+    assert resumed("--set", "stages.a.resources.slurm.partition=gpu", env={}) == ("gpu", "")
+    assert _run(driver, "cancel", run_dir, "--yes", env={})["cancelled"]
+    wait_until(lambda: cluster.squeue() == [], "an empty queue", timeout_s=60)
