@@ -107,7 +107,7 @@ def calls_of_pictures(name: str, grids: Sequence[Any]) -> dict[str, int]:
 
 
 class CountOperators(TorchDispatchMode):
-    """Counts calls of the reference, which stands for the kernel that takes borders."""
+    """Counts calls of the reference, which replaces the kernel on a CPU."""
 
     def __init__(self) -> None:
         super().__init__()

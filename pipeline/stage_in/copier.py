@@ -250,7 +250,7 @@ class Copier:
             self.num_copied += 1
 
     def _beat(self) -> None:
-        """Show progress where training waits for the copy; beside training it is none of its."""
+        """Show progress if training waits: a background copy is not training's progress."""
         if self._thread is None:
             beat()
 

@@ -199,7 +199,8 @@ class StepRecorder:
     def end_step(self, counts: StepCounts, outcome: StepOutcome | None = None) -> None:
         """Close the step's record; write to the file if the last time is long ago."""
         values = self._values(counts)
-        end_step(values["step_s"])
+        # An evaluation has a patience of its own: it must not make a hang in later steps wait.
+        end_step(values["step_s"] - sum(values[name] for name in NOT_TRAINING))
         self._waiting.append(_Closed(values=values, on_device=self._on_device, outcome=outcome))
         self._settle()
         is_late = self._lap_ns - self._last_flush_ns > FLUSH_INTERVAL_S * 1e9

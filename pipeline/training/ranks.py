@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
-import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C import _distributed_c10d as c10d
 from torch.distributed.rendezvous import rendezvous
 
+from pipeline.training.flights import write_flights_on_request
 from pipeline.training.meeting import arrive, tell_node, wait_for_all
 from slurm_jobs.common.context import TaskContext
-from slurm_jobs.common.files import write_bytes_atomic
-from slurm_jobs.common.heartbeat import stacks_path
 
-FLIGHT_PREFIXES = {"_dump_nccl_trace": "flight-", "_dump_fr_trace": "gloo-flight-"}
-"""Files of torch's flight recorder, by its function; the rank's number follows, as `torchfrtrace`
-reads them. NCCL's watchdog writes to the first on a timeout, too."""
-_FLIGHT_POLL_S = 1.0
 _WORKERS_END_S = 0.25
 """gloo's worker threads let go of a collective's tensors, which takes the interpreter's lock, some
 time after the collective has returned. One that meets the end of the interpreter there aborts the
@@ -102,44 +93,6 @@ def join_ranks(context: TaskContext, *, device_type: str, timeout_min: float) ->
     default = dist.group.WORLD
     host = dist.new_group(backend="gloo", timeout=timeout) if device_type == "cuda" else default
     return Ranks(rank=context.rank, num_ranks=context.num_ranks, host_group=host, store=store)
-
-
-def write_flights_on_request(task_dir: Path, rank: int) -> None:
-    """Write what torch's flight recorder has, each time this rank's stacks are written.
-
-    A thread sees that the file of stacks grows; the handler that writes it cannot run Python.
-    """
-    stacks = stacks_path(task_dir, rank)
-    if not stacks.exists():  # this process is no rank of the supervisor's
-        return
-
-    def follow() -> None:
-        size = stacks.stat().st_size
-        while True:
-            time.sleep(_FLIGHT_POLL_S)
-            with suppress(OSError):
-                if stacks.stat().st_size != size:
-                    size = stacks.stat().st_size
-                    write_flights(task_dir, rank)
-
-    threading.Thread(target=follow, name="flight-recorder", daemon=True).start()
-
-
-def write_flights(task_dir: Path, rank: int) -> None:
-    """Write the last collectives of this rank, pickled, one file a recorder.
-
-    The stack of each is added second: to look up its lines takes seconds, and the process may be
-    ended meanwhile.
-
-    Raises:
-        OSError: a file cannot be written.
-    """
-    for has_stacks in (False, True):
-        for name, prefix in FLIGHT_PREFIXES.items():
-            dump = getattr(c10d, name, None)  # a build without CUDA has no NCCL
-            if dump is not None:
-                data = dump(includeStackTraces=has_stacks)
-                write_bytes_atomic(task_dir / f"{prefix}{rank}", data)
 
 
 def new_host_group(*, timeout_min: float) -> dist.ProcessGroup:

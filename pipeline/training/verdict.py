@@ -30,7 +30,7 @@ class Verdict:
 
 
 class QueuedVerdict:
-    """A verdict that the device has been asked for; the same on every rank."""
+    """Verdict that is queued on the device; the same on every rank."""
 
     def __init__(self, is_bad: torch.Tensor, numbers: torch.Tensor) -> None:
         """`is_bad` is a float32 scalar, 1 or 0; `numbers` are those of `judge`, on the device."""

@@ -164,7 +164,7 @@ def print_plan(plan: Plan, scheduler: str) -> None:
 def rank_settings(plan: Plan) -> dict[str, dict[str, str]]:
     """Return what is set for the ranks of each stage because its environment leaves it open.
 
-    That are variables, and srun's option `--distribution`.
+    These are environment variables and srun's `--distribution`.
     """
     import os
 

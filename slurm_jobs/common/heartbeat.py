@@ -81,7 +81,7 @@ class Heartbeat:
         self._write()
 
     def step_done(self, duration_s: float) -> None:
-        """Count a step, of which the patience depends on."""
+        """Count a step; the patience depends on its duration, without evaluations and similar."""
         with self._lock:
             self._num_steps += 1
             self._steps_s.append(duration_s)

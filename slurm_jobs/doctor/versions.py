@@ -1,6 +1,6 @@
 """Versions against bounds, in the form that our own metadata has them: PURE.
 
-`>=2.11,<2.15` and its like; the login node need not have `packaging`. What else PEP 440 knows
+`>=2.11,<2.15` and similar; the login node need not have `packaging`. What else PEP 440 knows
 (`~=`, `!=`, epochs) is no bound of ours, and cannot be told.
 """
 

@@ -45,8 +45,8 @@ _DEFAULTS = (
     *("OMP_NUM_THREADS", "GLOO_SOCKET_IFNAME", "TORCH_NCCL_DUMP_ON_TIMEOUT"),
     *_OLD_NAMES,
 )
-"""Set for a rank unless its environment has them, each with `SLURM_JOBS_` and its name beside it,
-which says that the value is ours, and none of the user's."""
+"""Set for a rank unless its environment has them, each next to a `SLURM_JOBS_` copy that
+marks it as ours, not the user's."""
 
 
 def default_variables(
@@ -87,7 +87,7 @@ def default_variables(
 
 
 def marked_as_ours(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return default variables with those beside them that say so."""
+    """Return default variables, each next to a `SLURM_JOBS_` copy that marks it as ours."""
     marks = {f"{OWN_PREFIX}{name}": value for name, value in variables.items()}
     return {**variables, **marks}
 

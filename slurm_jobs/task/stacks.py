@@ -81,6 +81,7 @@ _DEVICE_WAITS = (*_TORCH_WAITS, "pipeline/training/verdict.py")
 """Files whose frames, near the innermost one, mean a wait for the device."""
 _DEVICE_READS = (".tolist(", ".item(", ".cpu(", "SYNC")
 """In the innermost line of Python: it reads a value of the device, and waits for it there."""
+_POOL = "/concurrent/futures/thread.py"
 _WAITS = ("/threading.py", "/queue.py", "/concurrent/futures/", "/selectors.py")
 """Files of Python in which a thread waits for another; the frame that called them says more."""
 
@@ -125,7 +126,8 @@ class RankStacks:
         """The call that waits for other ranks, and the line that it was called at."""
         stacks = [self.main]
         if self.main and self.main[0].function == "_engine_run_backward":
-            stacks += self.others  # hooks of a GPU's backward pass run in a thread of its own
+            # Hooks of a GPU's backward pass run in a thread of torch, which Python did not start.
+            stacks += [stack for stack in self.others if not _is_python_thread(stack)]
         for stack in stacks:
             inside = [frame for frame in stack[:_NUM_INNERMOST] if _matches(frame, _COLLECTIVES)]
             if inside:
@@ -160,15 +162,17 @@ class RankStacks:
         """The frame that says most: the innermost, but for waits of Python for another thread.
 
         The main thread of a rank that waits for threads of its loader, or of staging, has nothing
-        to show: then it is that of the thread that works.
+        to show: then it is that of the thread that works. Its frames are in files of the phase, or
+        in files without one if it belongs to a pool.
         """
         calling = _calling(self.main)
         if calling != list(self.main) and self.phase in _THREADED:
-            in_pool = [stack for stack in self.others if _matches(stack[-1], _WAITS)]
-            working = [frames for frames in map(_calling, in_pool) if frames]
-            same = [frames for frames in working if _phase_of(frames) == self.phase]
-            unknown = [frames for frames in working if not _phase_of(frames)]
-            calling = next(iter(same + unknown), calling)
+            threads = [stack for stack in self.others if _is_python_thread(stack)]
+            working = [stack for stack in threads if _calling(stack)]
+            same = [stack for stack in working if _phase_of(stack) == self.phase]
+            unknown = [stack for stack in working if not _phase_of(stack) and _is_pooled(stack)]
+            first = min(same + unknown, key=lambda stack: _matches(stack[0], _WAITS), default=())
+            calling = _calling(first) or calling
         return calling[0] if calling else None
 
 
@@ -186,6 +190,14 @@ def _phase_of(stack: Sequence[Frame]) -> str:
 def _calling(stack: Sequence[Frame]) -> list[Frame]:
     """Return the frames that say more than how Python waits for a thread, or torch for an event."""
     return [frame for frame in stack if not _matches(frame, (*_WAITS, *_TORCH_WAITS))]
+
+
+def _is_python_thread(stack: Sequence[Frame]) -> bool:
+    return bool(stack) and _matches(stack[-1], _WAITS)
+
+
+def _is_pooled(stack: Sequence[Frame]) -> bool:
+    return any(_POOL in frame.file for frame in stack)
 
 
 def _matches(frame: Frame, parts: Sequence[str]) -> bool:

@@ -4,7 +4,8 @@ A beat of any rank is progress: ranks that wait for each other are one. The pati
 config's, but at least ten times the median step and three times the longest one. Outside of steps
 (reading weights, staging, compilation, checkpoints, evaluation, export) it is several times the
 config's: a large file that is written or read shows no progress meanwhile. Only time in which this
-process itself ran counts, so that a job or a node that was suspended is not late afterwards.
+process itself ran counts, so that a job or a node that was suspended is not late afterwards. The
+timeouts of collectives in the ranks do not know that: a long suspension may end the attempt.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Alarm = Literal["dump", "end"]
 
 
 def stalled_path(task_dir: Path) -> Path:
-    """Return the file that says that the supervisor ends the attempt for want of progress."""
+    """Return the file that says that an attempt without progress is being ended."""
     return task_dir / "stalled.json"
 
 

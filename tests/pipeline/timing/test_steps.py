@@ -330,3 +330,17 @@ def test_span_that_a_full_disk_cuts_short_spoils_no_other_and_hides_no_error(tmp
         pass
     assert [span["name"] for span in read_spans(path)[0]] == ["stage_in", "export"]
     assert "the span checkpoint is not written" in caplog.text
+
+
+def test_an_evaluation_within_a_step_does_not_make_the_patience_longer(tmp_path, clock, last_beat):
+    with StepRecorder(tmp_path, 0, {}) as recorder:
+        for step, evaluation_s in enumerate([0.0, 600.0, 0.0]):
+            recorder.start_step(step)
+            clock.advance(0.25)
+            recorder.lap("forward_s")
+            clock.advance(evaluation_s)
+            recorder.lap("evaluation_s")
+            recorder.end_step(COUNTS, OUTCOME)
+    beat = last_beat()
+    assert beat["steps"] == 3
+    assert (beat["median_step_s"], beat["longest_step_s"]) == pytest.approx((0.25, 0.25))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import signal
 import subprocess
 import sys
@@ -20,7 +21,17 @@ from slurm_jobs.common.heartbeat import (
 )
 from slurm_jobs.task import stall
 from slurm_jobs.task.late_exit import note_return
-from slurm_jobs.task.stacks import RankStacks, parse_stacks, read_stacks, request_stacks
+from slurm_jobs.task.stacks import (
+    _COLLECTIVES,
+    _DEVICE_WAITS,
+    _LOOP,
+    _LOOP_PHASES,
+    PHASES,
+    RankStacks,
+    parse_stacks,
+    read_stacks,
+    request_stacks,
+)
 from slurm_jobs.task.stall import StallWatch, describe_cause, patience_s
 
 SITE = "/venv/lib/python3.11/site-packages"
@@ -72,6 +83,23 @@ DEVICE = (
     f'  File "{CODE}/pipeline/training/loop.py", line 310 in _read',
     f'  File "{CODE}/pipeline/training/loop.py", line 130 in run_steps',
 )
+FLIGHTS = (
+    f'  File "{CODE}/pipeline/training/flights.py", line 38 in follow',
+    '  File "/usr/lib/python3.11/threading.py", line 982 in run',
+    '  File "/usr/lib/python3.11/threading.py", line 1002 in _bootstrap',
+)
+SAMPLER = (f'  File "{CODE}/pipeline/timing/system_sampler.py", line 60 in _run', *FLIGHTS[1:])
+UPLOAD = (
+    f'  File "{CODE}/pipeline/training/ranks.py", line 55 in sums',
+    f'  File "{CODE}/pipeline/training/checkpoint/saving.py", line 31 in _upload',
+    *FLIGHTS[1:],
+)
+PRODUCER = (
+    THREADING,
+    f'  File "{CODE}/pipeline/data/prefetch.py", line 70 in _produce',
+    *FLIGHTS[1:],
+)
+DECODER = ('  File "/home/ada/decoders.py", line 7 in decode', *READER[1:])
 READING = (f'  File "{CODE}/pipeline/training/loop.py", line 108 in run_steps',)
 BACKWARD = (
     f'  File "{SITE}/torch/autograd/graph.py", line 841 in _engine_run_backward',
@@ -122,6 +150,21 @@ GONE = parse_stacks("main thread 0x01\n")
             "was in the data loader, at __next__ (pipeline/data/prefetch.py:44); rank 1 waits in",
         ),
         (
+            {0: stacks(LOADER, IDLE, FLIGHTS, SAMPLER), 1: stacks(COLLECTIVE)},
+            0,
+            "was in the data loader, at __next__ (pipeline/data/prefetch.py:44); rank 1 waits in",
+        ),
+        (
+            {0: stacks(LOADER, FLIGHTS, PRODUCER, DECODER, READER), 1: stacks(COLLECTIVE)},
+            0,
+            "was in the data loader, at pread (pipeline/data/shard_files.py:88); rank 1 waits in",
+        ),
+        (
+            {0: stacks(LOADER, FLIGHTS, PRODUCER, DECODER), 1: stacks(COLLECTIVE)},
+            0,
+            "was in the data loader, at decode (/home/ada/decoders.py:7); rank 1 waits in",
+        ),
+        (
             {0: stacks(LOADER, COPY, READER), 1: stacks(COLLECTIVE)},
             0,
             "was in the data loader, at pread (pipeline/data/shard_files.py:88); rank 1 waits in",
@@ -147,6 +190,11 @@ GONE = parse_stacks("main thread 0x01\n")
         ({0: stacks(DEVICE), 1: stacks(LOADER)}, 1, "; rank 0: was in a wait for the device"),
         (
             {0: stacks(BACKWARD, COLLECTIVE), 1: stacks(BACKWARD, IDLE)},
+            1,
+            "was in the forward or backward pass, at _engine_run_backward",
+        ),
+        (
+            {0: stacks(COLLECTIVE), 1: stacks(BACKWARD, FLIGHTS, UPLOAD)},
             1,
             "was in the forward or backward pass, at _engine_run_backward",
         ),
@@ -186,6 +234,20 @@ def test_a_rank_that_reads_a_value_of_the_device_is_not_blamed_for_one_that_slee
     assert rank == 1
     assert "was in the forward or backward pass, at arrange" in text
     assert "; rank 0: was in a wait for the device, at arrange" in text
+
+
+def test_the_files_and_functions_that_name_a_phase_exist() -> None:
+    torch = importlib.util.find_spec("torch")
+    assert torch is not None
+    assert torch.origin is not None
+    roots = {"pipeline": Path(__file__).parents[3], "torch": Path(torch.origin).parents[1]}
+    named = [part for part, _ in PHASES]
+    named += [*_COLLECTIVES, *_DEVICE_WAITS, _LOOP]
+    parts = [part.lstrip("/") for part in named]
+    missing = [part for part in parts if not [*roots[part.split("/")[0]].glob(f"{part}*")]]
+    assert not missing
+    loop = (roots["pipeline"] / _LOOP).read_text()
+    assert not [name for name in _LOOP_PHASES if f"def {name}(" not in loop]
 
 
 def beat_of(**values: Any) -> dict[str, Any]:

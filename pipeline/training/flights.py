@@ -1,0 +1,60 @@
+"""Records of torch's flight recorder, written each time the rank's Python stacks are.
+
+A file of its own: frames in `ranks` mean a wait for other ranks (`slurm_jobs.task.stacks`), and
+the thread that looks for requests is never in one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from torch._C import _distributed_c10d as c10d
+
+from slurm_jobs.common.files import write_bytes_atomic
+from slurm_jobs.common.heartbeat import stacks_path
+
+FLIGHT_PREFIXES = {"_dump_nccl_trace": "flight-", "_dump_fr_trace": "gloo-flight-"}
+"""Files of torch's flight recorder, by its function; the rank's number follows, as `torchfrtrace`
+reads them. NCCL's watchdog writes to the first on a timeout, too."""
+_FLIGHT_POLL_S = 1.0
+
+
+def write_flights_on_request(task_dir: Path, rank: int) -> None:
+    """Write what torch's flight recorder has, each time this rank's stacks are written.
+
+    A thread sees that the file of stacks grows; the handler that writes it cannot run Python.
+    """
+    stacks = stacks_path(task_dir, rank)
+    if not stacks.exists():  # this process is no rank of the supervisor's
+        return
+
+    def follow() -> None:
+        size = stacks.stat().st_size
+        while True:
+            time.sleep(_FLIGHT_POLL_S)
+            with suppress(OSError):
+                if stacks.stat().st_size != size:
+                    size = stacks.stat().st_size
+                    write_flights(task_dir, rank)
+
+    threading.Thread(target=follow, name="flight-recorder", daemon=True).start()
+
+
+def write_flights(task_dir: Path, rank: int) -> None:
+    """Write the last collectives of this rank, pickled, one file a recorder.
+
+    The stack of each is added second: to look up its lines takes seconds, and the process may be
+    ended meanwhile.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    for has_stacks in (False, True):
+        for name, prefix in FLIGHT_PREFIXES.items():
+            dump = getattr(c10d, name, None)  # a build without CUDA has no NCCL
+            if dump is not None:
+                data = dump(includeStackTraces=has_stacks)
+                write_bytes_atomic(task_dir / f"{prefix}{rank}", data)
