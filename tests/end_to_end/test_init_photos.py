@@ -12,9 +12,12 @@ from PIL import Image
 
 from slurm_jobs import cli
 from slurm_jobs.common.errors import SpecError, StageConfigError
+from slurm_jobs.common.timings import read_steps, steps_path
 from slurm_jobs.operations.load import load
+from tests.end_to_end.driver import Driver
 from tests.pipeline.build import run_preprocess
 from tests.pipeline.kinds import write_kind
+from tests.pipeline.models.tiny import write_tiny
 
 NUM_PHOTOS = 10
 PROCESSOR = {
@@ -44,18 +47,27 @@ MODEL = {
 """What counts here of its `config.json`."""
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ten photos with captions, and a model folder with a small tokenizer."""
-    folder = tmp_path_factory.mktemp("photos")
+def write_photos(folder: Path) -> None:
+    """Ten photos with captions, in `photos/`."""
     (folder / "photos").mkdir()
     Image.radial_gradient("L").resize((4032, 3024)).convert("RGB").save(folder / "photo.jpg")
     for number in range(NUM_PHOTOS):
         shutil.copyfile(folder / "photo.jpg", folder / "photos" / f"{number}.jpg")
         (folder / "photos" / f"{number}.txt").write_text(f"A bright circle, number {number}.\n")
-    model = write_kind("qwen2_5_vl", folder / "Qwen2.5-VL-3B-Instruct")
+
+
+def use_processor_of_3b(model: Path) -> None:
     (model / "processor_config.json").unlink()
     (model / "preprocessor_config.json").write_text(json.dumps(PROCESSOR))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten photos with captions, and a model folder with a small tokenizer."""
+    folder = tmp_path_factory.mktemp("photos")
+    write_photos(folder)
+    model = write_kind("qwen2_5_vl", folder / "Qwen2.5-VL-3B-Instruct")
+    use_processor_of_3b(model)
     (model / "config.json").write_text(json.dumps(MODEL))
     return folder
 
@@ -120,3 +132,18 @@ def test_a_limit_that_is_too_low_fails_with_the_share_the_lengths_and_the_keys(
     allowed = preprocess_config(spec, override, "stages.preprocess.config.max_too_long_share=1")
     with pytest.raises(StageConfigError, match="none of 10 rows became a sample"):
         run_preprocess(tmp_path / "allowed", allowed)
+
+
+@pytest.mark.slow
+def test_a_model_learns_all_photos_and_is_exported_with_their_size(local: Driver) -> None:
+    write_photos(local.folder)
+    model = write_kind("qwen2_5_vl", local.folder / "tiny")
+    write_tiny("qwen2_5_vl", model)
+    use_processor_of_3b(model)
+    local.run("init", "--local", "--yes", "--data", "photos", "--model", "tiny")
+    run_dir = local.submit("configs/finetune.yaml", "--set", "stages.train.config.num_epochs=4")
+    assert local.wait(run_dir)["status"] == "completed"
+    steps = read_steps(steps_path(run_dir / "timing/train/s00000.a0001", 0)).steps
+    assert steps["num_samples"].sum() == 4 * NUM_PHOTOS
+    exported = json.loads((run_dir / "data/train/model/preprocessor_config.json").read_text())
+    assert exported["size"] == {"shortest_edge": 3136, "longest_edge": 1003520}
