@@ -8,10 +8,8 @@ Each function asks for the feature, not for the version, where that is possible.
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -73,45 +71,3 @@ def compile_whole(
         torch._dynamo.config.recompile_limit = max_variants  # noqa: SLF001 - no public way
     compiled: Callable[..., Any] = torch.compile(function, **options)
     return compiled
-
-
-@functools.cache
-def _takes_features(forward: Any) -> bool:
-    return "mm_encoder_outputs" in inspect.signature(forward).parameters
-
-
-@contextmanager
-def features_as_inputs(model: Any, features: Any) -> Iterator[dict[str, Any]]:
-    """Give the arguments by which a model of transformers takes image features already computed.
-
-    transformers before 5.20 has none, and would leave the pictures out without an error: there the
-    model asks its own `get_image_features`, which returns these for as long as the block lasts, in
-    the dtype of the text next to them. SmolVLM of these releases does not convert them, and fails
-    under autocast: "Index put requires the source and destination dtypes match".
-
-    Args:
-        model: The part of the model that has `get_image_features`.
-        features: What that returned; None without pictures.
-    """
-    if features is None:
-        yield {}
-        return
-    if _takes_features(type(model).forward):
-        yield {"mm_encoder_outputs": {"image": features}}
-        return
-    dtypes: list[torch.dtype] = []
-    hook = model.get_input_embeddings().register_forward_hook(
-        lambda _module, _inputs, embedded: dtypes.append(embedded.dtype)
-    )
-
-    def given(*_args: Any, **_kwargs: Any) -> Any:
-        if isinstance(features.pooler_output, torch.Tensor):  # other families' are lists
-            features.pooler_output = features.pooler_output.to(dtypes[-1])
-        return features
-
-    model.get_image_features = given
-    try:
-        yield {"pixel_values": torch.empty(1)}
-    finally:
-        hook.remove()
-        del model.get_image_features

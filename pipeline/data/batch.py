@@ -41,6 +41,9 @@ class Batch:
     segment_bounds: torch.Tensor
     """int32 [num_segments + 1]: where segments begin and end in the rows one after the other. A
     segment is a sample, or the padding of a row."""
+    image_places: torch.Tensor | None
+    """int64 [num_image_tokens]: where image tokens are in the rows one after the other; None
+    without an image."""
     learned: Learned
     """What it has to teach."""
     pixels: torch.Tensor
@@ -121,6 +124,7 @@ def assemble(
     gathered: Gathered,
     row_sizes: Sequence[int],
     *,
+    image_token_id: int,
     pad_token_id: int,
     epoch: int,
     buffers: BufferPool,
@@ -138,11 +142,13 @@ def assemble(
     tensor = _pinned if pin_memory else torch.from_numpy
     learned = find_learned(rows.labels, rows.segment_bounds, gathered.keys, needs.levels, tensor)
     num_tokens = sum(map(len, gathered.input_ids))
+    image_places = np.flatnonzero(rows.input_ids == image_token_id) if gathered.images else None
     return Batch(
         input_ids=tensor(rows.input_ids),
         labels=torch.from_numpy(rows.labels),  # for the host alone
         position_ids=tensor(make_positions(rows, gathered.image_sizes)),
         segment_bounds=tensor(rows.segment_bounds),
+        image_places=None if image_places is None else tensor(image_places),
         learned=learned,
         pixels=torch.from_numpy(join_images(gathered.images, buffers)),  # pinned, if `buffers` pins
         image_sizes=_sizes(gathered.image_sizes),

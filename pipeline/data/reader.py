@@ -80,6 +80,7 @@ class BatchReader(Prefetcher):
         return assemble(
             gathered,
             row_sizes,
+            image_token_id=self._dataset.info.image_token_id,
             pad_token_id=self._dataset.info.pad_token_id,
             epoch=epoch,
             buffers=self._buffers,

@@ -176,6 +176,7 @@ class StreamReader(Prefetcher):
                 [[sample] for sample in samples],
                 rule=self._rule,
                 needs=self._needs,
+                image_token_id=self._info.image_token_id,
                 pad_token_id=self._info.pad_token_id,
                 epoch=read[0][0],
                 buffers=self._buffers,

@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+
 from pipeline.data.info import DatasetInfo
 from pipeline.models.facts import DataFacts
 from pipeline.models.grids import (
@@ -48,6 +51,8 @@ class Family:
     """Why layers of the vision tower cannot be compiled; empty where they can."""
     follow_from_grids: FollowFromGrids | None = None
     """Where pictures have sizes of their own: what the vision tower is told beside them."""
+    encode_images: Callable[..., Any] | None = None
+    """Called instead of transformers' `get_image_features`, with the model and its arguments."""
 
 
 def _size(facts: DataFacts) -> tuple[int, int]:
@@ -90,6 +95,18 @@ def _native(_config: Any, facts: DataFacts) -> NativePatches:
     )
 
 
+def _encode_tiles(model: Any, pixel_values: torch.Tensor) -> BaseModelOutputWithPooling:
+    """Return features of tiles, of which none is padding: transformers would look for these.
+
+    Args:
+        model: Idefics3Model or SmolVLMModel.
+        pixel_values: [1, num_tiles, 3, height, width].
+    """
+    tiles = pixel_values[0].to(model.dtype)
+    hidden = model.vision_model(pixel_values=tiles, return_dict=True).last_hidden_state
+    return BaseModelOutputWithPooling(pooler_output=list(model.connector(hidden)))
+
+
 _HANDED_OUT = "its layers hand out what lies between them"
 _BY_PICTURE = (
     "its layers attend picture by picture, those of one size at once, so that each other number of "
@@ -114,8 +131,18 @@ FAMILIES: Mapping[str, Family] = {
         has_feature_layer=True,
         why_vision_not_compiled=_HANDED_OUT,
     ),
-    "idefics3": Family(image_kind="tiled", make_layout=_one_row, projector=("model.connector.",)),
-    "smolvlm": Family(image_kind="tiled", make_layout=_one_row, projector=("model.connector.",)),
+    "idefics3": Family(
+        image_kind="tiled",
+        make_layout=_one_row,
+        projector=("model.connector.",),
+        encode_images=_encode_tiles,
+    ),
+    "smolvlm": Family(
+        image_kind="tiled",
+        make_layout=_one_row,
+        projector=("model.connector.",),
+        encode_images=_encode_tiles,
+    ),
     "qwen2_vl": Family(
         image_kind="native",
         make_layout=_native,

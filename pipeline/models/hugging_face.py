@@ -22,7 +22,6 @@ from transformers import AutoModelForImageTextToText, GenerationConfig
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.utils import GENERATION_CONFIG_NAME
 
-from pipeline.library_versions import features_as_inputs
 from pipeline.models.facts import DataFacts
 from pipeline.models.families import Family
 from pipeline.models.generate import arrange_prompts, before, pad_left
@@ -32,6 +31,9 @@ from pipeline.models.interface import (
     Prompt,
     TowerSizes,
     VisionLanguageModel,
+    find_places,
+    put_features,
+    rows_and_columns,
     zero_of,
 )
 from pipeline.models.layouts import ImageLayout
@@ -63,6 +65,8 @@ class HuggingFaceVLM(VisionLanguageModel):
         self.layout: ImageLayout = family.make_layout(hf.config, facts)
         if family.follow_from_grids is not None and self.attention_name == "sdpa":
             attend_pictures_by_segment(self.vision_tower)
+        if hasattr(self.language_model, "_deepstack_process"):  # Qwen3-VL
+            _add_features_by_place(self.language_model)
         unused = {id(parameter) for parameter in _unused_parameters(hf, family)}
         self._unused = frozenset(n for n, p in self.named_parameters() if id(p) in unused)
         for name, parameter in self.named_parameters():
@@ -74,39 +78,43 @@ class HuggingFaceVLM(VisionLanguageModel):
         vision: VisionInputs,
         position_ids: torch.Tensor | None,
         packing: Packing | None = None,
+        image_places: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """As `VisionLanguageModel`."""
         unused = torch.zeros((), device=input_ids.device)
-        inputs: dict[str, Any] = {"input_ids": input_ids}
-        features = self.image_features(vision) if vision else None
-        if not vision and self.training:
-            embed = self.hf.get_input_embeddings()
+        embed = self.hf.get_input_embeddings()
+        embeddings = embed(input_ids)
+        images: dict[str, Any] = {}
+        if vision:
+            found = self.image_features(vision)
+            places = image_places
+            if places is None:
+                places = find_places(input_ids, self.facts.info.image_token_id)
+            embeddings = put_features(embeddings, torch.cat(list(found.pooler_output)), places)
+            images = _added_features(found, places)
+        elif self.training:
             smallest = self.layout.smallest(input_ids.device, embed.weight.dtype)
             found = self.image_features(smallest)
             unused = sum((zero_of(value) for value in features_of(found)), start=unused)
-            text = embed(input_ids)
             # What enters the layers has a gradient where pictures do: see `VisionLanguageModel`.
-            inputs = {"inputs_embeds": text + unused.to(text.dtype)}
+            embeddings = embeddings + unused.to(embeddings.dtype)
         apart = attention_arguments(
             packing,
             self.text_config,
             input_ids,
             uses_varlen=self.uses_varlen,
         )
-        # SYNC: transformers asks the device how many tokens are of images, there and in the
-        # backward pass; and without `packing`, or for a language model that is not known to take
-        # masks, whether rows are packed.
-        # tests/pipeline/models/test_grids.py counts it.
-        with features_as_inputs(self.hf.model, features) as images:
-            hidden = self.hf.model(
-                **inputs, **images, **apart, position_ids=position_ids, use_cache=False
-            ).last_hidden_state
+        # SYNC: without `packing`, or for a language model that is not known to take masks,
+        # transformers asks whether rows are packed. tests/pipeline/models/test_grids.py counts it.
+        hidden = self.language_model(
+            inputs_embeds=embeddings, **images, **apart, position_ids=position_ids, use_cache=False
+        ).last_hidden_state
         return hidden, unused
 
     def image_features(self, vision: VisionInputs) -> Any:
         """What the vision tower and the projector make of images, as transformers gives it.
 
-        SYNC: SmolVLM and Idefics3 ask the device which tiles are filled up; the others nothing.
+        SYNC: SmolVLM and Idefics3 ask the device whether patches have a mask; the others nothing.
         """
         call = tower_arguments(
             vision,
@@ -114,6 +122,8 @@ class HuggingFaceVLM(VisionLanguageModel):
             self.vision_tower,
             uses_varlen=self.uses_varlen,
         )
+        if self.family.encode_images is not None:
+            return self.family.encode_images(self.hf.model, **call)
         return self.hf.model.get_image_features(**call, return_dict=True)
 
     def output_head(self) -> nn.Module:
@@ -258,6 +268,29 @@ def _as_list(tokens: int | list[int] | None) -> list[int]:
     if tokens is None:
         return []
     return [tokens] if isinstance(tokens, int) else list(tokens)
+
+
+def _added_features(found: Any, places: torch.Tensor) -> dict[str, Any]:
+    """Return the arguments by which Qwen3-VL's language model adds features to its first layers."""
+    by_layer = getattr(found, "deepstack_features", None)
+    if by_layer is None:
+        return {}
+    features = [torch.cat(list(each)) for each in by_layer]
+    return {"visual_pos_masks": places, "deepstack_visual_embeds": features}
+
+
+def _add_features_by_place(language: Any) -> None:
+    """Have a language model take places for a mask: with a mask it reads the device, per layer."""
+    by_mask = language._deepstack_process  # noqa: SLF001 - no public way
+
+    def add(hidden: torch.Tensor, places: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+        if places.dtype == torch.bool:  # `generate` gives transformers' own mask
+            by_masked: torch.Tensor = by_mask(hidden, places, features)
+            return by_masked
+        indices = rows_and_columns(places, hidden)
+        return hidden.index_put(indices, hidden[indices] + features.to(hidden.dtype))
+
+    language._deepstack_process = add  # noqa: SLF001
 
 
 def features_of(found: Any) -> Iterator[torch.Tensor]:

@@ -82,6 +82,7 @@ class VisionLanguageModel(nn.Module, abc.ABC):
         packing: Packing | None = None,
         levels: torch.Tensor | None = None,
         classes: Mapping[int, ClassPlaces] | None = None,
+        image_places: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Summed cross-entropy over what is learned of each level, in nats.
 
@@ -100,12 +101,14 @@ class VisionLanguageModel(nn.Module, abc.ABC):
                 takes the borders from positions, and makes a mask from them.
             levels: int64 [num_supervised]: of each token; None if there is one level.
             classes: By level that is told by class, where its answers begin and which they are.
+            image_places: int64 [num_image_tokens]: places of image tokens in the rows, one after
+                the other. None: they are looked up, for which a GPU's host waits (SYNC).
 
         Returns:
             float32 [num_levels]. In training every parameter that can have a gradient has one, so
             that all ranks enter the same collectives whatever their batches hold.
         """
-        hidden, unused = self.hidden_states(input_ids, vision, position_ids, packing)
+        hidden, unused = self.hidden_states(input_ids, vision, position_ids, packing, image_places)
         hidden = hidden.flatten(0, 1)
         losses = unused + summed_cross_entropy(
             self.output_head(), hidden[supervised], targets, levels, self.num_levels
@@ -131,6 +134,7 @@ class VisionLanguageModel(nn.Module, abc.ABC):
         vision: VisionInputs,
         position_ids: torch.Tensor | None,
         packing: Packing | None = None,
+        image_places: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The language model's last hidden states, and a zero that depends on what was not used.
 
@@ -144,6 +148,7 @@ class VisionLanguageModel(nn.Module, abc.ABC):
             vision: As for `forward`.
             position_ids: As for `forward`.
             packing: As for `forward`.
+            image_places: As for `forward`.
 
         Returns:
             Float [num_rows, length, hidden_size], and a scalar.
@@ -224,6 +229,41 @@ class VisionLanguageModel(nn.Module, abc.ABC):
         Returns:
             One answer a prompt, without the end token.
         """
+
+
+def put_features(
+    embeddings: torch.Tensor, features: torch.Tensor, places: torch.Tensor
+) -> torch.Tensor:
+    """Replace the embeddings of image tokens by the features of images, in order; no SYNC.
+
+    `masked_scatter` would ask the device in its backward pass how many tokens these are.
+
+    Args:
+        embeddings: Float [num_rows, length, hidden].
+        features: Float [num_image_tokens, hidden].
+        places: int64 [num_image_tokens]: places in the rows, one after the other.
+
+    Raises:
+        ValueError: There are not as many features as image tokens.
+    """
+    if len(places) != len(features):
+        message = f"{len(places)} image tokens do not fit {len(features)} features of images"
+        raise ValueError(message)
+    # Not by a view of all rows: a layer that is compiled would be compiled once more for a view.
+    return embeddings.index_put(rows_and_columns(places, embeddings), features.to(embeddings.dtype))
+
+
+def rows_and_columns(
+    places: torch.Tensor, values: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the indices of places that count through the rows of `values`: [rows, length, ..]."""
+    length = values.shape[1]
+    return places // length, places % length
+
+
+def find_places(input_ids: torch.Tensor, image_token_id: int) -> torch.Tensor:
+    """Return the places of image tokens in the rows, one after the other; SYNC on a GPU."""
+    return (input_ids == image_token_id).flatten().nonzero().flatten()
 
 
 def zero_of(features: torch.Tensor) -> torch.Tensor:

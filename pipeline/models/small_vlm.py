@@ -31,6 +31,8 @@ from pipeline.models.interface import (
     Prompt,
     TowerSizes,
     VisionLanguageModel,
+    find_places,
+    put_features,
     zero_of,
 )
 from pipeline.models.layouts import ImageLayout, StackedImages
@@ -133,13 +135,17 @@ class SmallVLM(VisionLanguageModel):
         return int(self.config.vision["patch_size"])
 
     def embed(
-        self, input_ids: torch.Tensor, vision: VisionInputs
+        self,
+        input_ids: torch.Tensor,
+        vision: VisionInputs,
+        image_places: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Token embeddings with the image tokens replaced by projected patches, in order.
 
         Args:
             input_ids: int64 [batch, tokens].
             vision: `pixel_values` [num_images, 3, height, width], or empty.
+            image_places: As `VisionLanguageModel.forward`.
 
         Returns:
             Float [batch, tokens, hidden], and a zero that depends on what was not used.
@@ -147,9 +153,10 @@ class SmallVLM(VisionLanguageModel):
         text = self.language.model.embed_tokens(input_ids)
         unused = torch.zeros((), device=input_ids.device)
         if vision:
-            is_image = (input_ids == self.config.image_token_id).unsqueeze(-1)
-            patches = self._project(vision)
-            return text.masked_scatter(is_image, patches.to(text.dtype).flatten(0, 1)), unused
+            places = image_places
+            if places is None:
+                places = find_places(input_ids, self.config.image_token_id)
+            return put_features(text, self._project(vision).flatten(0, 1), places), unused
         if self.training:
             # A rank without an image must still enter the collectives of the
             # vision tower, and give its parameters a (zero) gradient.
@@ -170,11 +177,11 @@ class SmallVLM(VisionLanguageModel):
         vision: VisionInputs,
         position_ids: torch.Tensor | None,
         packing: Packing | None = None,
+        image_places: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """As `VisionLanguageModel`."""
-        embeds, unused = self.embed(input_ids, vision)
-        # SYNC: the backward pass of `embed` asks the device how many tokens are of images; and
-        # without `packing` transformers asks whether rows are packed.
+        embeds, unused = self.embed(input_ids, vision, image_places)
+        # SYNC: without `packing` transformers asks whether rows are packed.
         hidden = self.language.model(
             inputs_embeds=embeds,
             **attention_arguments(

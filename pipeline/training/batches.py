@@ -85,6 +85,8 @@ class ModelInputs:
     """int64 [num_supervised]."""
     vision: VisionInputs
     """Empty without an image."""
+    image_places: torch.Tensor | None
+    """int64 [num_image_tokens]; None without an image."""
     position_ids: torch.Tensor | None
     """None where the tokens of one sample a row are simply counted."""
     packing: Packing
@@ -106,6 +108,7 @@ class Copied:
     targets: torch.Tensor
     images: StoredImages | None
     """Their pixels are on the device, sizes on the host."""
+    image_places: torch.Tensor | None
     position_ids: torch.Tensor | None
     bounds: torch.Tensor | None
     """int32 [num_segments + 1]; None where no row has several samples."""
@@ -138,6 +141,7 @@ def copy_batch(batch: Batch, device: torch.device) -> Copied:
         supervised=move(learned.places),
         targets=move(learned.targets),
         images=images,
+        image_places=None if batch.image_places is None else move(batch.image_places),
         position_ids=None if counts_on else move(batch.position_ids),
         bounds=move(batch.segment_bounds) if batch.is_packed else None,
         longest=int(batch.segment_bounds.diff().max()),
@@ -157,6 +161,7 @@ def arrange(copied: Copied, workplace: Workplace, layout: ImageLayout) -> ModelI
         supervised=copied.supervised,
         targets=copied.targets,
         vision={} if images is None else layout.arrange(images, workplace.dtype),
+        image_places=copied.image_places,
         position_ids=copied.position_ids,
         packing=Packing(bounds=copied.bounds, longest=copied.longest, dtype=workplace.dtype),
         levels=copied.levels,
@@ -179,6 +184,7 @@ def losses_of(model: nn.Module, inputs: ModelInputs) -> torch.Tensor:
         supervised=inputs.supervised,
         targets=inputs.targets,
         vision=inputs.vision,
+        image_places=inputs.image_places,
         position_ids=inputs.position_ids,
         packing=inputs.packing,
         levels=inputs.levels,

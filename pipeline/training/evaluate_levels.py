@@ -141,12 +141,15 @@ def tell_classes(asker: Asker, level: int, prompts: Sequence[EncodedPrompt]) -> 
         [[sample] for sample in samples],
         rule=image_rule(asker.facts.info),
         needs=model.layout.needs,
+        image_token_id=asker.facts.info.image_token_id,
         pad_token_id=asker.facts.info.pad_token_id,
         epoch=0,
         buffers=BufferPool(pin_memory=False),
     )
     inputs = to_device(batch, asker.workplace, model.layout)
-    hidden, _ = model.hidden_states(inputs.input_ids, inputs.vision, inputs.position_ids)
+    hidden, _ = model.hidden_states(
+        inputs.input_ids, inputs.vision, inputs.position_ids, image_places=inputs.image_places
+    )
     rows = torch.arange(len(prompts), device=hidden.device)
     lasts = torch.tensor([len(prompt.input_ids) - 1 for prompt in prompts], device=hidden.device)
     logits = model.class_logits(level, hidden[rows, lasts])

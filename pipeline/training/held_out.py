@@ -146,6 +146,7 @@ def _collate(samples: Sequence[Sample], facts: DataFacts, needs: ModelNeeds) -> 
         [[sample] for sample in samples],
         rule=image_rule(facts.info),
         needs=needs,
+        image_token_id=facts.info.image_token_id,
         pad_token_id=facts.info.pad_token_id,
         epoch=0,
         buffers=BufferPool(pin_memory=False),

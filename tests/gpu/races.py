@@ -31,6 +31,7 @@ def copies(work: Work) -> None:
             [[samples[number % len(samples)]]],
             rule=kind.dataset.rule,
             needs=model.layout.needs,
+            image_token_id=kind.facts.info.image_token_id,
             pad_token_id=kind.facts.info.pad_token_id,
             epoch=0,
             buffers=pool,

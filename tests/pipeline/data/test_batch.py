@@ -19,6 +19,7 @@ from pipeline.data.sample_format import Sample
 from tests.pipeline.batches import images_of
 
 PAD = 0
+IMAGE = 2
 SHAPE = (4, 6, 3)
 RULE = ImageRule(size=(4, 6))
 
@@ -34,6 +35,7 @@ def make_batch(rows: list[list[Sample]], length: int | None = None) -> Batch:
         rows,
         rule=RULE,
         pad_token_id=PAD,
+        image_token_id=IMAGE,
         epoch=2,
         buffers=BufferPool(pin_memory=False),
         length=length,
@@ -73,6 +75,15 @@ def test_images_come_in_the_order_of_rows_and_samples() -> None:
     assert (images == images[:, :1, :1, :1]).all()
 
 
+def test_places_of_image_tokens_count_through_the_rows() -> None:
+    ids = np.array([5, IMAGE, IMAGE, 6], dtype=np.int32)
+    pictured = dataclasses.replace(make_sample(1, 4, 1), input_ids=ids)
+    batch = make_batch([[make_sample(2, 3), pictured], [pictured]], length=8)
+    assert batch.image_places is not None
+    assert batch.image_places.tolist() == [4, 5, 9, 10]
+    assert make_batch([[make_sample(2, 3)]]).image_places is None
+
+
 def test_images_of_sizes_of_their_own_are_joined_with_their_sizes() -> None:
     shapes = [(4, 2, 3), (2, 8, 3), (6, 6, 3)]
     images = tuple(np.full(shape, n, dtype=np.uint8) for n, shape in enumerate(shapes))
@@ -81,6 +92,7 @@ def test_images_of_sizes_of_their_own_are_joined_with_their_sizes() -> None:
         [[sample]],
         rule=ImageRule(size=None, multiple=2),
         pad_token_id=PAD,
+        image_token_id=IMAGE,
         epoch=0,
         buffers=BufferPool(pin_memory=False),
     )
@@ -109,6 +121,7 @@ def test_model_may_number_tokens_its_own_way_and_ask_for_original_sizes() -> Non
         rule=RULE,
         needs=ModelNeeds(make_positions=make_positions, original_sizes=True),
         pad_token_id=PAD,
+        image_token_id=IMAGE,
         epoch=0,
         buffers=BufferPool(pin_memory=False),
     )

@@ -47,6 +47,7 @@ class Kind:
             rows,
             rule=self.dataset.rule,
             needs=model.layout.needs,
+            image_token_id=self.facts.info.image_token_id,
             pad_token_id=self.facts.info.pad_token_id,
             epoch=0,
             buffers=BufferPool(pin_memory=False),

@@ -31,26 +31,10 @@ names_functions = pytest.mark.skipif(
 QWEN = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 PLACE = Workplace(device=DEVICE, precision="fp32", num_compute_threads=1)
 
-MERGED = 3
-"""Pictures among the text. Their tokens are counted, once to compare and once for a message that
-is not given; and `masked_scatter` must know in its backward pass how many there are."""
-DEEPSTACK = 5
-"""A layer to which Qwen3-VL adds features at the places of pictures, of a size that only the device
-knows: twice on the way, three times on the way back."""
-TILES = 3
-"""Which tiles are filled up, and whether patches have a mask; asked for the smallest image, too."""
-READS = {
-    "llava": (MERGED, 0),
-    "llava_siglip": (MERGED, 0),
-    "llava_next": (MERGED, 0),
-    "idefics3": (MERGED - 1 + TILES, TILES),  # its message is always the same
-    "smolvlm": (MERGED + TILES, TILES),
-    "qwen2_vl": (MERGED, 0),
-    "qwen2_5_vl": (MERGED, 0),
-    "qwen3_vl": (MERGED + 2 * DEEPSTACK, 0),  # two of the tiny model's layers
-}
-"""Of rows with pictures, packed or not, and without. transformers asks about packing in no family:
-it gets the mask, or the borders of samples."""
+READS = {"idefics3": 1, "smolvlm": 1}
+"""By family, of rows with pictures and without, packed or not: whether patches have a mask. The
+others read nothing. transformers asks about packing in no family: it gets the mask, or the borders
+of samples."""
 
 
 @pytest.fixture
@@ -99,28 +83,32 @@ def reads_of(model: HuggingFaceVLM, inputs: ModelInputs) -> HostReads:
 @names_functions
 def test_host_reads_so_many_values_of_the_device_in_a_pass(kind: Kind, recomputed) -> None:
     model = recomputed(kind)
-    with_pictures, without = READS[kind.name]
-    for number, how in (
-        (with_pictures, {"pictures": True}),
-        (with_pictures, {"pictures": True, "packed": False}),
-        (without, {"pictures": False}),
-    ):
+    for how in ({"pictures": True}, {"pictures": True, "packed": False}, {"pictures": False}):
         reads = reads_of(model, inputs_of(kind, model, **how))
-        assert reads.number == number, reads.by_place
+        assert reads.number == READS.get(kind.name, 0), reads.by_place
         # What stays on the host never meets what is on the device.
         assert not reads.mixed
 
 
 @names_functions
 @pytest.mark.parametrize("num_pictures", [0, 2])
-def test_host_reads_at_most_one_value_of_the_device_for_the_small_model(num_pictures: int) -> None:
+def test_host_reads_no_value_of_the_device_for_the_small_model(num_pictures: int) -> None:
     model = build_model(CONFIG, make_facts(), seed=0).train()
     ids = torch.full((2, 12), 5)
     ids[:, : 2 * num_pictures] = IMAGE
     places = torch.arange(6).repeat(2).expand(2, -1).contiguous()
     images = make_images(num_pictures) if num_pictures else {}
     bounds = torch.arange(0, 25, 6, dtype=torch.int32)
-    given = [ids, places, bounds, *images.values(), *model.parameters(), *model.buffers()]
+    image_places = (ids.flatten() == IMAGE).nonzero().flatten()
+    given = [
+        ids,
+        image_places,
+        places,
+        bounds,
+        *images.values(),
+        *model.parameters(),
+        *model.buffers(),
+    ]
     with HostReads(given) as reads:
         targets = ids[0, :3]
         losses = model(
@@ -130,9 +118,10 @@ def test_host_reads_at_most_one_value_of_the_device_for_the_small_model(num_pict
             vision=images,
             position_ids=places,
             packing=Packing(bounds=bounds, longest=6, dtype=torch.float32),
+            image_places=image_places if num_pictures else None,
         )
         reads.backward(losses.sum())
-    assert reads.number == bool(num_pictures), reads.by_place
+    assert reads.number == 0, reads.by_place
     assert not reads.mixed
 
 
@@ -152,7 +141,27 @@ def test_each_vision_layer_would_read_lengths_if_sizes_were_on_the_device(
     in_layers = sum(n for place, n in reads.by_place.items() if "_attend_pictures" in place)
     # In both passes.
     assert in_layers == 2 * model.sizes()[0].num_layers
-    assert reads.number > READS[name][0] + in_layers
+
+
+@names_functions
+def test_places_of_image_tokens_are_read_of_the_device_where_the_batch_has_none(
+    kind: Kind, recomputed
+) -> None:
+    # The control of the test that nothing is read.
+    model = recomputed(kind)
+    inputs = inputs_of(kind, model, pictures=True)
+    expected = reads_of(model, inputs).number + 1
+    reads = reads_of(model, dataclasses.replace(inputs, image_places=None))
+    assert reads.number == expected, reads.by_place
+
+
+def test_image_tokens_without_features_are_refused_on_the_host(kind: Kind) -> None:
+    model = kind.build()
+    inputs = inputs_of(kind, model, pictures=True)
+    fewer = dataclasses.replace(inputs, image_places=inputs.image_places[1:])
+    num = len(inputs.image_places)
+    with pytest.raises(ValueError, match=f"{num - 1} image tokens do not fit {num} features"):
+        loss_of(model, fewer)
 
 
 def model_and_pictures(kind: Kind) -> tuple[HuggingFaceVLM, VisionInputs]:

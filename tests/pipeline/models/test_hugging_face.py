@@ -86,11 +86,11 @@ def test_packed_and_unpacked_losses_and_gradients_agree(kind: Kind) -> None:
 def leaks() -> dict[str, Callable[[dict[str, Any], torch.Tensor], dict[str, Any]]]:
     """Ways to call a model with packed rows after which samples see each other."""
     return {
-        "a mask of ones": lambda call, ids: call | {"attention_mask": torch.ones_like(ids)},
-        "no mask, default cache": lambda call, _ids: (
+        "a mask of ones": lambda call, ones: call | {"attention_mask": ones},
+        "no mask, default cache": lambda call, _ones: (
             call | {"attention_mask": None, "use_cache": True}
         ),
-        "no mask, no positions": lambda call, _ids: (
+        "no mask, no positions": lambda call, _ones: (
             call | {"attention_mask": None, "position_ids": None}
         ),
     }
@@ -107,12 +107,13 @@ def test_samples_would_see_each_other_if_the_model_were_called_otherwise(
     rows, length = packed_rows(samples)
     batch = kind.batch(model, rows, length)
     sound = loss(model, batch).detach()
-    forward = model.hf.model.forward
+    forward = model.language_model.forward
 
     def leaking(**call: Any) -> Any:
-        return forward(**leaks()[leak](call, call["input_ids"]))
+        ones = torch.ones_like(batch.input_ids)
+        return forward(**leaks()[leak](call, ones))
 
-    monkeypatch.setattr(model.hf.model, "forward", leaking)
+    monkeypatch.setattr(model.language_model, "forward", leaking)
     assert abs(loss(model, batch).detach() - sound) > 1e-2
 
 

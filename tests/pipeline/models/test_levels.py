@@ -18,7 +18,7 @@ from pipeline.training.batches import losses_of, to_device
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.test_hugging_face import CPU
 from tests.pipeline.models.test_packed_rows import RULE, make_samples
-from tests.pipeline.models.test_small_vlm import CONFIG, PAD, make_facts
+from tests.pipeline.models.test_small_vlm import CONFIG, make_facts
 
 NAMES = ("organ", "finding", "report")
 NUM_CLASSES = 4
@@ -54,11 +54,11 @@ def setting(request, make_kind: Callable[[str], Kind]):
     """A model with heads, its samples, and a maker of batches."""
     if request.param == "small_vlm":
         model, samples = build_model(CONFIG, make_facts(), seed=3), make_samples()
-        rule, pad = RULE, PAD
+        rule, info = RULE, make_facts().info
     else:
         kind = make_kind(request.param)
         model, samples = kind.build(), kind.samples()
-        rule, pad = kind.dataset.rule, kind.facts.info.pad_token_id
+        rule, info = kind.dataset.rule, kind.facts.info
     model.add_heads(3, {0: NUM_CLASSES})
     draw = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -73,7 +73,15 @@ def setting(request, make_kind: Callable[[str], Kind]):
             levels=rules,
         )
         buffers = BufferPool(pin_memory=False)
-        return collate(rows, rule=rule, needs=needs, pad_token_id=pad, epoch=0, buffers=buffers)
+        return collate(
+            rows,
+            rule=rule,
+            needs=needs,
+            image_token_id=info.image_token_id,
+            pad_token_id=info.pad_token_id,
+            epoch=0,
+            buffers=buffers,
+        )
 
     return model, [chained(s, n) for n, s in enumerate(samples)], make_batch
 

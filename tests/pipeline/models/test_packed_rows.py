@@ -45,7 +45,8 @@ def make_samples(num_images: tuple[int, ...] = (1, 0, 2, 1, 1)) -> list[Sample]:
 
 def make_batch(rows: list[list[Sample]], length: int | None = None) -> Batch:
     pool = BufferPool(pin_memory=False)
-    return collate(rows, rule=RULE, pad_token_id=PAD, epoch=0, buffers=pool, length=length)
+    ids = {"image_token_id": IMAGE, "pad_token_id": PAD}
+    return collate(rows, rule=RULE, **ids, epoch=0, buffers=pool, length=length)
 
 
 def hidden_states(model: SmallVLM, batch: Batch) -> torch.Tensor:
