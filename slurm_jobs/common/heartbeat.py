@@ -15,6 +15,7 @@ import os
 import statistics
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -56,6 +57,7 @@ class Heartbeat:
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         self._descriptor = os.open(path, flags, 0o600)
+        weakref.finalize(self, os.close, self._descriptor)
         self._lock = threading.Lock()
         self._interval_s = max(
             _MIN_INTERVAL_S, min(MAX_INTERVAL_S, stall_s / _INTERVALS_A_PATIENCE)

@@ -297,8 +297,10 @@ def beating(tmp_path: Path) -> Callable[..., None]:
     hearts: dict[int, Heartbeat] = {}
 
     def beat(rank: int, num_steps: int = 0) -> None:
-        path = heartbeat_path(tmp_path, rank)
-        heart = hearts.setdefault(rank, Heartbeat(path, stall_s=60, collective_s=50))
+        if rank not in hearts:
+            path = heartbeat_path(tmp_path, rank)
+            hearts[rank] = Heartbeat(path, stall_s=60, collective_s=50)
+        heart = hearts[rank]
         for _ in range(num_steps):
             heart.step_done(0.1)
         heart.begin("steps")

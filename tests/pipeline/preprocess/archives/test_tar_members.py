@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import io
-import os
 import shutil
 import subprocess
 import tarfile
 import tempfile
+import weakref
 from pathlib import Path
 
 import pytest
@@ -35,10 +35,12 @@ NAMES = st.lists(st.text("ab.é- ", min_size=1, max_size=90), min_size=1, max_si
 
 
 def walk(data: bytes) -> TarWalk:
-    with tempfile.TemporaryFile() as file:
-        file.write(data)
-        file.flush()
-        return TarWalk(os.dup(file.fileno()), len(data))
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the walk
+    file.write(data)
+    file.flush()
+    found = TarWalk(file.fileno(), len(data))
+    weakref.finalize(found, file.close)
+    return found
 
 
 class Tar:
