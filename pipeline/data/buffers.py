@@ -77,6 +77,8 @@ def _allocate(num_bytes: int, *, pin_memory: bool) -> torch.Tensor:
         mapped.madvise(mmap.MADV_HUGEPAGE)
     buffer = torch.frombuffer(mapped, dtype=torch.uint8)  # keeps it mapped
     if pin_memory:
+        # A fork would have this process write to new pages, and the GPU read the old ones.
+        mapped.madvise(mmap.MADV_DONTFORK)
         _pin_memory_utils.pin_memory(buffer.data_ptr(), num_bytes)
         unpin = weakref.finalize(buffer, _pin_memory_utils.unpin_memory, buffer.data_ptr())
         unpin.atexit = False  # the CUDA context may be gone by then

@@ -104,7 +104,7 @@ def _encode_tiles(model: Any, pixel_values: torch.Tensor) -> BaseModelOutputWith
     """
     tiles = pixel_values[0].to(model.dtype)
     hidden = model.vision_model(pixel_values=tiles, return_dict=True).last_hidden_state
-    return BaseModelOutputWithPooling(pooler_output=list(model.connector(hidden)))
+    return BaseModelOutputWithPooling(pooler_output=model.connector(hidden))
 
 
 _HANDED_OUT = "its layers hand out what lies between them"

@@ -90,7 +90,7 @@ class HuggingFaceVLM(VisionLanguageModel):
             places = image_places
             if places is None:
                 places = find_places(input_ids, self.facts.info.image_token_id)
-            embeddings = put_features(embeddings, torch.cat(list(found.pooler_output)), places)
+            embeddings = put_features(embeddings, _joined(found.pooler_output), places)
             images = _added_features(found, places)
         elif self.training:
             smallest = self.layout.smallest(input_ids.device, embed.weight.dtype)
@@ -270,12 +270,22 @@ def _as_list(tokens: int | list[int] | None) -> list[int]:
     return [tokens] if isinstance(tokens, int) else list(tokens)
 
 
+def _joined(features: torch.Tensor | Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the features of all images: [num_image_tokens, hidden].
+
+    Families, and releases of transformers, give one tensor or a list of them.
+    """
+    if isinstance(features, torch.Tensor):
+        return features.flatten(0, -2)
+    return torch.cat(list(features))
+
+
 def _added_features(found: Any, places: torch.Tensor) -> dict[str, Any]:
     """Return the arguments by which Qwen3-VL's language model adds features to its first layers."""
     by_layer = getattr(found, "deepstack_features", None)
     if by_layer is None:
         return {}
-    features = [torch.cat(list(each)) for each in by_layer]
+    features = [_joined(each) for each in by_layer]
     return {"visual_pos_masks": places, "deepstack_visual_embeds": features}
 
 

@@ -32,9 +32,12 @@ from slurm_jobs.common.errors import StageConfigError
 log = logging.getLogger(__name__)
 
 _EPSILONS = {"outputs": 8, "gradients": 16}
-"""Rounding that passes through all layers once, and on the way back again. What is wrong differs by
-more: a model of two random layers by 10 % and 13 % where samples see each other, and by 0.1 % and
-0.7 % from rounding in bf16."""
+"""Rounding that passes through a few layers once, and on the way back again. What is wrong differs
+by more: a model of two random layers by 10 % and 13 % where samples see each other, and by 0.1 %
+and 0.7 % from rounding in bf16."""
+_NUM_FEW_LAYERS = 8
+"""More add rounding as a random walk does. Of 80 random layers in bf16, 5.7 % and 13 % of rounding
+were measured; where samples see each other, or half a gradient is lost, at least 47 %."""
 _LEAST_TOLERANCE = 1e-3
 _LEAST_NORM = torch.finfo(torch.float32).tiny
 
@@ -50,9 +53,13 @@ class _Pass:
     loss: float
 
 
-def tolerance(dtype: torch.dtype, kind: str) -> float:
-    """Return the relative difference of `outputs` or `gradients` that rounding may explain."""
-    return max(_LEAST_TOLERANCE, _EPSILONS[kind] * torch.finfo(dtype).eps)
+def tolerance(dtype: torch.dtype, kind: str, num_layers: int) -> float:
+    """Return the relative difference of `outputs` or `gradients` that rounding may explain.
+
+    `num_layers` are those of both towers.
+    """
+    growth = math.sqrt(max(1.0, num_layers / _NUM_FEW_LAYERS))
+    return max(_LEAST_TOLERANCE, growth * _EPSILONS[kind] * torch.finfo(dtype).eps)
 
 
 def check_attention(
@@ -90,7 +97,8 @@ def check_attention(
         for what in dict.fromkeys(what for each in by_rank for what in each)
     }
     numbers = ", ".join(f"{what} by {100 * share:.2g} %" for what, (share, _) in worst.items())
-    most = {kind: tolerance(workplace.dtype, kind) for kind in _EPSILONS}
+    num_layers = sum(tower.num_layers for tower in spread.bare.sizes())
+    most = {kind: tolerance(workplace.dtype, kind, num_layers) for kind in _EPSILONS}
     wrong = [rank for what, (share, rank) in worst.items() if share > most[what.split()[0]]]
     if wrong:
         message = (
