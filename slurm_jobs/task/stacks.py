@@ -151,6 +151,17 @@ class RankStacks:
         return is_read or self.main[0].file.endswith(_LOOP)
 
     @property
+    def is_in_passes(self) -> bool:
+        """Whether the main thread is in a forward or backward pass.
+
+        There models read values of the device, also in lines that do not show it: on a GPU the rank
+        may wait for a collective that other ranks have not joined.
+        """
+        return any(
+            frame.file.endswith(_LOOP) and frame.function == "_accumulate" for frame in self.main
+        )
+
+    @property
     def phase(self) -> str:
         """What the main thread is doing; empty if its frames do not say."""
         if self.waits_for_device:

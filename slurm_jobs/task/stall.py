@@ -159,8 +159,9 @@ def find_cause(task_dir: Path, num_ranks: int) -> Cause | None:
 def describe_cause(stacks: Mapping[int, RankStacks]) -> tuple[int, str]:
     """Return the rank that is the cause, and what is to be said of it and of the others.
 
-    It is one that did not answer, else one that is in no collective, else one that waits for its
-    device. Where all are alike, the smallest group in the same place is the odd one out.
+    It is one that did not answer, else one that is neither in a pass nor in a collective, else one
+    in a pass, else one that waits for its device. Where all are alike, the smallest group in the
+    same place is the odd one out.
     """
     kinds = {rank: _kind(found) for rank, found in stacks.items()}
     least = min(kinds.values())
@@ -185,7 +186,7 @@ def describe_cause(stacks: Mapping[int, RankStacks]) -> tuple[int, str]:
     return causes[0], text
 
 
-_SILENT, _ELSEWHERE, _AT_DEVICE, _IN_COLLECTIVE = range(4)
+_SILENT, _ELSEWHERE, _IN_PASSES, _AT_DEVICE, _IN_COLLECTIVE = range(5)
 
 
 def _kind(stacks: RankStacks) -> int:
@@ -193,7 +194,9 @@ def _kind(stacks: RankStacks) -> int:
         return _SILENT
     if stacks.is_in_collective:
         return _IN_COLLECTIVE
-    return _AT_DEVICE if stacks.waits_for_device else _ELSEWHERE
+    if stacks.waits_for_device:
+        return _AT_DEVICE
+    return _IN_PASSES if stacks.is_in_passes else _ELSEWHERE
 
 
 def _doing(stacks: RankStacks) -> str:

@@ -22,6 +22,7 @@ from slurm_jobs.task.stacks import request_stacks
 from slurm_jobs.task.stall import DUMP_S, StallWatch, find_cause
 from tests.contexts import make_context
 from tests.gpu.models import open_tiny, train_config
+from tests.gpu.rank_functions import LAST_STEP
 from tests.gpu.work import Work
 
 _PATIENCE_MIN = 0.05
@@ -36,7 +37,7 @@ def device_hang(work: Work) -> None:
     """Let a kernel run forever: the watch raises the alarm, and the reason names the place."""
     kind = open_tiny("qwen2_5_vl", work.shared)
     config = train_config(
-        kind, work, num_steps=50, strategy="fsdp2", stall_timeout_min=_PATIENCE_MIN
+        kind, work, num_steps=LAST_STEP + 1, strategy="fsdp2", stall_timeout_min=_PATIENCE_MIN
     )
     context = _context(work.folder / "hang", config)
     watch = StallWatch(context.task_dir, 1)

@@ -16,34 +16,40 @@ from unittest import mock
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.task.call import run_stage
 
-SPIN_STEP = 5
+LAST_STEP = 5
+"""The host reads its own verdict in it, and nothing of the device between that and the kernel."""
 _SPIN_CYCLES = 10**13
 """More than an hour of any GPU."""
 
 
 def spins(config: dict[str, Any], context: TaskContext) -> Any:
-    """Train until the device begins a kernel that does not end; a CPU stands in for it."""
+    """Train until a kernel of the device never ends; on a CPU until an event never comes."""
     import torch
 
     from pipeline.timing import StepRecorder
-    from pipeline.training import run, verdict
+    from pipeline.training import loop, run, verdict
 
     is_gpu, step_now = config["device"] == "cuda", [-1]
-    start_step, read = StepRecorder.start_step, verdict.QueuedVerdict.read
+    start_step, judge = StepRecorder.start_step, loop.judge
+    read = verdict.QueuedVerdict.read
 
-    def start_or_spin(self: StepRecorder, step: int) -> None:
+    def start(self: StepRecorder, step: int) -> None:
         step_now[0] = step
-        if step == SPIN_STEP and is_gpu:
-            torch.cuda._sleep(_SPIN_CYCLES)
         start_step(self, step)
 
+    def judge_or_spin(*args: Any) -> verdict.QueuedVerdict:
+        if step_now[0] == LAST_STEP and is_gpu:
+            torch.cuda._sleep(_SPIN_CYCLES)
+        return judge(*args)
+
     def read_or_wait(self: verdict.QueuedVerdict) -> verdict.Verdict:
-        if step_now[0] == SPIN_STEP and not is_gpu:
+        if step_now[0] == LAST_STEP and not is_gpu:
             self._mark = _NeverPassed()  # type: ignore[assignment]
         return read(self)
 
     with (
-        mock.patch.object(StepRecorder, "start_step", start_or_spin),
+        mock.patch.object(StepRecorder, "start_step", start),
+        mock.patch.object(loop, "judge", judge_or_spin),
         mock.patch.object(verdict.QueuedVerdict, "read", read_or_wait),
     ):
         return run(config, context)

@@ -186,6 +186,11 @@ GONE = parse_stacks("main thread 0x01\n")
             0,
             "was in a wait for the device, at read (pipeline/training/verdict.py:51); rank 1 waits",
         ),
+        (
+            {0: stacks(BACKWARD), 1: stacks(LOADER, IDLE, READER)},
+            1,
+            "was in the data loader, at pr",
+        ),
         ({0: stacks(READING), 1: stacks(COLLECTIVE)}, 0, "was in a wait for the device, at run_st"),
         ({0: stacks(DEVICE), 1: stacks(LOADER)}, 1, "; rank 0: was in a wait for the device"),
         (
