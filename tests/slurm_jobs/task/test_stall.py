@@ -399,14 +399,13 @@ def test_a_heartbeat_is_written_seldom_and_read_as_it_was(tmp_path: Path) -> Non
 
 
 HANGS = """
-import sys, threading, time
+import ctypes, sys, time
 from pathlib import Path
 from slurm_jobs.task.stacks import register_stacks
 register_stacks(Path(sys.argv[1]), 4)
 print("ready", flush=True)
 def hangs_here():
     if sys.argv[2] == "lock":
-        import ctypes
         ctypes.PyDLL(None).sleep(600)  # keeps the interpreter lock, as a driver that hangs may
     time.sleep(600)
 hangs_here()
