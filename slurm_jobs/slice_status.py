@@ -36,6 +36,8 @@ BEFORE_SUPERVISOR = (
 STOPPED_AND_LEFT = "asked to stop, it saved, and it was not requeued; `resume` goes on from there"
 CANCELLED_UNSEEN = "an array task that was cancelled while it waited looks like this"
 """squeue forgets one within minutes, and sacct of Slurm 22.05 never hears of it."""
+CANCELLED = "cancelled"
+"""Reason of a slice that `slurm-jobs cancel` took away."""
 CANCELLED_ELSEWHERE = "cancelled by scancel, an administrator or Slurm itself"
 
 
@@ -122,6 +124,8 @@ def slice_status(
     if completed is not None:
         state = task.state if task is not None else None
         done = replace(status, attempt=completed.attempt, ending=completed, state=state)
+        if task is not None and task.state == "TIMEOUT":
+            done = replace(done, reason=_time_limit_reason(task))
         return replace(done, status="completed", source="record")
     failed = _own_ending(index, intent, records, "failed")
     if task is not None:
@@ -166,7 +170,7 @@ def _from_scheduler(
         return replace(known, status="failed", ending=failed, reason=reason)
     is_ours = status.slice_index in intent.cancelled_slices
     if task.state == "CANCELLED" or is_ours:
-        reason = "cancelled" if is_ours else CANCELLED_ELSEWHERE
+        reason = CANCELLED if is_ours else CANCELLED_ELSEWHERE
         return replace(known, status="cancelled", reason=reason)
     if task.state == "COMPLETED":
         reason = f"{task.source} says COMPLETED, but there is no completion record"
@@ -263,7 +267,7 @@ def _own_attempt(index: int, intent: Intent, records: StageRecords) -> int:
 
 def _without_scheduler(status: SliceStatus, intent: Intent, answer: Answer) -> SliceStatus:
     if status.slice_index in intent.cancelled_slices:
-        return replace(status, status="cancelled", reason="cancelled")
+        return replace(status, status="cancelled", reason=CANCELLED)
     if intent.job_id is None:
         reason = "its submission was cut off; `resume` looks the job up and goes on"
         return replace(status, reason=reason)

@@ -69,6 +69,26 @@ def _header_of(template: str, special_tokens: str) -> str:
     return find_header(text, prompt)
 
 
+@functools.lru_cache(maxsize=16)
+def _glues_system(template: str, special_tokens: str, role: str) -> bool:
+    """Check whether a template prints a system message right after the words of this role.
+
+    Args:
+        template: text of the template.
+        special_tokens: as JSON.
+        role: of the message before.
+    """
+    words = {"user": "testquestion", "assistant": "testanswer", "system": "testrule"}
+    roles = ("user", "assistant", "system") if role == "assistant" else ("user", "system")
+    messages = [{"role": r, "content": [{"type": "text", "text": words[r]}]} for r in roles]
+    try:
+        text, _ = render(template, messages, json.loads(special_tokens))
+    except TemplateRefusedError:
+        return False  # it refuses the row as well
+    between = text.partition(words[role])[2].partition(words["system"])
+    return bool(between[1]) and not between[0].strip()
+
+
 def _check_printed(messages: ChatMessages, text: str) -> None:
     """Refuse a template that leaves out a text, such as a second system message.
 
@@ -156,6 +176,7 @@ class ChatTokenizer:
         return TokenSequence(input_ids=input_ids, supervised=nothing, of_image=nothing)
 
     def _check_texts(self, messages: ChatMessages) -> None:
+        self._check_system(messages)
         if not self.closes_each_text:
             return
         for message in messages:
@@ -163,6 +184,20 @@ class ChatTokenizer:
                 error = (
                     f"it ends the turn of the {message['role']} after each of its texts, and an "
                     "image stands between them; put images before or after the whole text"
+                )
+                raise TemplateRefusedError(error)
+
+    def _check_system(self, messages: ChatMessages) -> None:
+        """Refuse a later system message that the template would put into another turn's words."""
+        for number, message in enumerate(messages[1:], 2):
+            role = messages[number - 2]["role"]
+            if message["role"] != "system" or role == "system":
+                continue
+            special_tokens = json.dumps(self.tokenizer.special_tokens_map, default=str)
+            if _glues_system(self.tokenizer.chat_template, special_tokens, role):
+                error = (
+                    f"it prints the system message of turn {number} as words of the {role} before "
+                    "it; write it into the first system message"
                 )
                 raise TemplateRefusedError(error)
 

@@ -85,7 +85,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _not_taken(words: Sequence[str], verb: argparse.ArgumentParser) -> str:
     """`no option `--expotr`; did you mean `--export`?`; the usage above it has them all."""
-    options = [word.partition("=")[0] for word in words if word.startswith("-")]
+    options = list(dict.fromkeys(w.partition("=")[0] for w in words if w.startswith("-")))
     if not options:
         return f"`{' '.join(words)}` is more than it takes"
     known = _OPTION.findall(verb.format_usage())

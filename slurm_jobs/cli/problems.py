@@ -23,7 +23,7 @@ from slurm_jobs.common.truncation import truncated
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_completion
 from slurm_jobs.schedulers.states import NEVER, Wait
-from slurm_jobs.slice_status import STOPPED_AND_LEFT
+from slurm_jobs.slice_status import CANCELLED, STOPPED_AND_LEFT
 from slurm_jobs.task.launch import AFTER_SIGTERM, GONE
 
 if TYPE_CHECKING:
@@ -99,12 +99,13 @@ def problem_lines(run_dir: Path, status: RunStatus, *, with_logs: bool = False) 
         for part in stage.slices
         if part.status in {"failed", "unknown", "cancelled"}
     ]
-    lines += _shortened(run_dir, failed, where_all_are="--json has all", with_logs=with_logs)
+    ours = [(stage, part) for stage, part in failed if _is_cancelled_by_user(part)]
+    others = [(stage, part) for stage, part in failed if not _is_cancelled_by_user(part)]
+    lines += _shortened(run_dir, others, where_all_are="--json has all", with_logs=with_logs)
+    if ours:
+        lines.append(f"cancelled by `slurm-jobs cancel`: {_named_slices(ours)}")
     barred = [stage.stage.name for stage in status.stages if _is_barred_for_nothing(stage, status)]
-    lines += [
-        f"{name} stranded: what it comes after is complete by its records, failed for the scheduler"
-        for name in barred
-    ]
+    lines += [_barred_line(name, status) for name in barred]
     lines += _stuck_lines(status)
     notes = completed_notes(run_dir, status)
     for (name, index), note in list(notes.items())[:MAX_PROBLEMS_SHOWN]:
@@ -134,6 +135,24 @@ def completed_notes(run_dir: Path, status: RunStatus) -> dict[tuple[str, int], s
             if reason:
                 notes[name, ending.slice_index] = reason
     return notes
+
+
+def _is_cancelled_by_user(part: SliceStatus) -> bool:
+    return part.status == "cancelled" and part.reason == CANCELLED
+
+
+def _named_slices(parts: Sequence[tuple[StageStatus, SliceStatus]]) -> str:
+    """Return `a slices 0-3, b`."""
+    slices: dict[str, list[int]] = {}
+    is_array = {stage.stage.name: stage.stage.is_array for stage, _ in parts}
+    for stage, part in parts:
+        slices.setdefault(stage.stage.name, []).append(part.slice_index)
+    return ", ".join(
+        f"{name} slice{'s' if len(indices) > 1 else ''} {ranges_text(indices)}"
+        if is_array[name]
+        else name
+        for name, indices in slices.items()
+    )
 
 
 def _stuck_lines(status: RunStatus) -> list[str]:
@@ -213,6 +232,29 @@ def _is_barred_for_nothing(stage: StageStatus, status: RunStatus) -> bool:
     above = [status.stage(parent).status for parent in stage.stage.after]
     is_barred = any(p.status == "stranded" and p.reason == NEVER for p in stage.slices)
     return is_barred and set(above) == {"completed"}
+
+
+def _barred_line(name: str, status: RunStatus) -> str:
+    """Say why a job can never start although all that it comes after is complete."""
+    for parent in status.stage(name).stage.after:
+        for part in status.stage(parent).slices:
+            if part.state in {None, "COMPLETED"}:
+                continue
+            which = f"`{parent}`"
+            if status.stage(parent).stage.is_array:
+                which += f" slice {part.slice_index}"
+            key = f"stages.{status.stage(parent).stage.origin or parent}.resources.timeout_min"
+            why = ""
+            if part.state == "TIMEOUT":
+                why = f", as its process {part.reason} before it ended: raise {key}"
+                why = why.replace(" (resources.timeout_min)", "")
+            return (
+                f"{name} stranded: {which} is complete by its records, but the scheduler counts "
+                f"its job as {part.state}{why}"
+            )
+    return (
+        f"{name} stranded: what it comes after is complete by its records, failed for the scheduler"
+    )
 
 
 _REFUSED = "StageConfigError: "

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +19,8 @@ _OF_SPLIT = re.compile(r"(.+?)-\d{4,}-of-\d{4,}\b.*\.parquet")
 _PICTURES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"})
 
 
+_MAX_ENTRIES, _MAX_FOLDERS = 1000, 10
+"""Looked at for pictures, of a folder that may hold millions."""
 _LISTS = ("metadata.csv", "metadata.jsonl")
 """Manifests of Hugging Face's ImageFolder, next to the images."""
 
@@ -72,10 +76,12 @@ def _in_folder(folder: Path) -> TableFiles:
         listed = next((name for name in _LISTS if (folder / name).is_file()), None)
         if listed is not None:
             message += f"; {folder / listed} lists its images: name that file as the manifest"
-        elif any(path.suffix.lower() in _PICTURES for path in folder.iterdir()):
+        elif _holds_pictures(folder):
             message += (
                 "; it holds pictures: a manifest lists them with their texts, as CSV "
-                "(`image_path,text`) or JSON lines"
+                "(`image_path,text`) or JSON lines; `slurm-jobs init --data "
+                f"{shlex.quote(str(folder))}` writes one for pictures with a text each, or in a "
+                "folder for each class"
             )
         raise NoTableError(message)
     names = sorted({found[1] for path in files if (found := _OF_SPLIT.fullmatch(path.name))})
@@ -86,6 +92,14 @@ def _in_folder(folder: Path) -> TableFiles:
         )
         raise NoTableError(message)
     return TableFiles(kind="parquet", files=tuple(files))
+
+
+def _holds_pictures(folder: Path) -> bool:
+    """Check whether a folder has pictures, or one of its first folders has."""
+    entries = list(itertools.islice(folder.iterdir(), _MAX_ENTRIES))
+    inner = [path for path in entries if path.is_dir()][:_MAX_FOLDERS]
+    found = (p for path in inner for p in itertools.islice(path.iterdir(), _MAX_ENTRIES))
+    return any(path.suffix.lower() in _PICTURES for path in (*entries, *found))
 
 
 def _saved_files(folder: Path) -> tuple[Path, ...]:

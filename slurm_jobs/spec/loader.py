@@ -17,7 +17,7 @@ from slurm_jobs.cluster.profile import LOCAL, ClusterProfile
 from slurm_jobs.common.errors import PathExpansionError, Problem, SpecError
 from slurm_jobs.spec.checks.file_checks import file_problems, named_path_problems
 from slurm_jobs.spec.checks.idle_settings import idle_setting_notes
-from slurm_jobs.spec.checks.image_place_checks import missing_image_problems
+from slurm_jobs.spec.checks.image_place_checks import missing_image_problems, unusable_row_problems
 from slurm_jobs.spec.checks.image_size_checks import image_size_notes, image_size_problems
 from slurm_jobs.spec.checks.manifest_checks import manifest_notes
 from slurm_jobs.spec.checks.option_conflicts import (
@@ -138,6 +138,8 @@ def load_document(
     problems += _elsewhere(problems, file_problems(marked, document, files, profile))
     missing = missing_image_problems(views, configs, marked, document, files, is_fatal=True)
     problems += _elsewhere(problems, missing)
+    unusable = unusable_row_problems(views, configs, marked, document, files, is_fatal=True)
+    problems += _elsewhere(problems, unusable)
     problems += _elsewhere(problems, image_size_problems(configs, marked, document, files))
     problems = [*document.problems, *_beside_yaml(document, problems), *profile_problems]
     if spec is None or problems:
@@ -174,6 +176,7 @@ def _notes(
     notes = [
         *manifest_notes(marked, document, files),
         *missing_image_problems(views, configs, marked, document, files, is_fatal=False),
+        *unusable_row_problems(views, configs, marked, document, files, is_fatal=False),
         *image_size_notes(configs, marked, document, files),
         *idle_setting_notes(views, configs, document),
         *row_notes(views, configs, document, paths, files),

@@ -241,7 +241,7 @@ class _Reader:
         reason = trap(text)
         if reason is not None:
             clock = clock_remedy(key, text)
-            reason = f"is a number to base 60 in YAML 1.1; {clock}" if clock else reason
+            reason = f"is no number; {clock}" if clock else reason
             self.problem(place, f"`{shortened(text)}` {reason}")
             return text
         found = number(text)

@@ -312,7 +312,8 @@ def _late_reason(ends: Iterable[Mapping[str, Any]]) -> str:
     late = [end for end in ends if end.get("note")]
     if not late:
         return ""
-    more = f" ({len(late) - 1} more ranks, too)" if len(late) > 1 else ""
+    num_more = len(late) - 1
+    more = f" (and {num_more} more rank{'s' if num_more > 1 else ''})" if num_more else ""
     return f"rank {late[0]['rank']} on {late[0]['node']}: {late[0]['note']}{more}"
 
 

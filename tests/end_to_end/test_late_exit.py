@@ -133,3 +133,24 @@ def test_a_result_counts_also_where_its_keeper_is_killed(local: Driver) -> None:
     kill(json.loads(started.read_text())["keeper_pid"])
     assert local.wait(run_dir)["status"] == "completed"
     assert "its process and its keeper were killed" in completion(run_dir)["reason"]
+
+
+@pytest.mark.slow
+def test_a_time_limit_that_ends_a_stage_which_is_complete_is_named_and_resume_goes_on(
+    local: Driver,
+) -> None:
+    text = SPEC + "  b: {{shell: 'true', after: a}}\n"
+    values = {"cluster": "local", "variable": PATIENCE_VARIABLE, "patience": 1000, "num_ranks": 1}
+    limits = {"timeout_min": 0.1, "lead_s": 0}
+    local.write("spec.yaml", text.format(config='{"kept_by": "thread"}', **values, **limits))
+    run_dir = local.submit("spec.yaml")
+    status = local.wait(run_dir, timeout_s=60)
+    assert [stage_of(status, name)["status"] for name in "ab"] == ["completed", "stranded"]
+    lines = local.run("status", str(run_dir), check=None).stdout.splitlines()
+    assert (
+        "b stranded: `a` is complete by its records, but the scheduler counts its job as TIMEOUT, "
+        "as its process reached its time limit of 0.1 min before it ended: raise "
+        "stages.a.resources.timeout_min"
+    ) in lines
+    assert local.json("resume", str(run_dir))["jobs"][0]["stage"] == "b"
+    assert local.wait(run_dir)["status"] == "completed"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Literal
 
 from slurm_jobs.common.inline_images import is_inline_image
@@ -274,9 +274,40 @@ def unread_problem(key: str, value: Any, *, has_picture: bool) -> str:
     return ""
 
 
+def left_out_media(key: str, value: Any) -> str:
+    """Return what media a key holds that the user said to ignore; empty if none.
+
+    Ask only of rows without a picture: what is left of such a row asks about what it cannot see.
+    """
+    if says_nothing(value) or normal(key) in LOSS_KEYS or has_learning_word(key):
+        return ""
+    problem = unread_problem(key, value, has_picture=False)
+    return next((kind for kind in ("video", "audio", "a picture") if f" {kind}" in problem), "")
+
+
+def values_of_keys(value: Any, names: Collection[str]) -> Iterator[tuple[str, Any]]:
+    """Yield the keys of these names in a row, and their values, at any depth."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if key in names:
+                yield key, item
+            else:
+                yield from values_of_keys(item, names)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from values_of_keys(item, names)
+
+
 def is_metadata(key: str) -> bool:
     """Whether a key is known to say nothing that a sample could hold."""
     return normal(key) in _METADATA
+
+
+def names_media(key: str) -> bool:
+    """Whether a key's name says that it holds pictures, video or audio."""
+    name = normal(key)
+    says = _content_word(name)
+    return "video" in says or "audio" in says or _names_picture(name)
 
 
 def may_hold_content(key: str) -> bool:

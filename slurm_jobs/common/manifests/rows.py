@@ -92,6 +92,8 @@ class ManifestRow:
     """Keys that are neither read nor known to be metadata."""
     keys: tuple[str, ...] = ()
     """All keys of the row, if the config names some."""
+    left_out: tuple[str, ...] = ()
+    """Names of `columns.ignore` that the row has, in its turns too."""
     splits: tuple[tuple[str, str], ...] = ()
     """Columns that say in which split of the data set the row is, and their values."""
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from slurm_jobs.common.manifests.keys import may_hold_content
+from slurm_jobs.common.manifests.keys import may_hold_content, names_media
 from slurm_jobs.common.manifests.values import RowOptions
 
 
@@ -18,12 +18,28 @@ def looked_at(schema: pa.Schema, options: RowOptions) -> list[str]:
         may_be = may_hold_content(name) or any(map(_may_hold_content, kinds))
         if options.reads(name) or (options.looks_at(name) and may_be and len(kinds) == 1):
             names.append(name)
+        elif names_media(name) and not any(map(_holds_bytes, kinds)) and len(kinds) == 1:
+            names.append(name)  # ignored, and refused where the row has no picture
     return names
 
 
 def unread_names(names: Sequence[str], looked_at: Sequence[str], options: RowOptions) -> list[str]:
     """Columns whose values are not looked at, without those that the user said to ignore."""
     return [name for name in names if name not in looked_at and not options.ignores(name)]
+
+
+def _holds_bytes(kind: pa.DataType) -> bool:
+    """Check whether values of a type are bytes, or have some within: they cost time to read."""
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return _holds_bytes(kind.storage_type)
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
+        return _holds_bytes(kind.value_type)
+    if kind.num_fields:
+        return any(_holds_bytes(kind.field(index).type) for index in range(kind.num_fields))
+    is_view = getattr(types, "is_binary_view", lambda _kind: False)(kind)
+    is_bytes = types.is_binary(kind) or types.is_large_binary(kind)
+    return is_bytes or types.is_fixed_size_binary(kind) or is_view
 
 
 def _may_hold_content(kind: pa.DataType) -> bool:

@@ -27,6 +27,7 @@ from slurm_jobs.common.manifests.keys import (
     is_empty,
     is_metadata,
     kind_of,
+    left_out_media,
     lettered_choice,
     looks_like_picture,
     normal,
@@ -35,6 +36,7 @@ from slurm_jobs.common.manifests.keys import (
     says_number,
     shorten,
     unread_problem,
+    values_of_keys,
     yes_or_no,
 )
 from slurm_jobs.common.manifests.rows import (
@@ -196,7 +198,10 @@ def read_row(
     row = _read(origin, value, options, unread)
     if options.columns == KNOWN_COLUMNS:
         return row
-    return replace(row, keys=tuple(printable(str(key)) for key in value))
+    names = options.columns.ignore
+    left_out = dict.fromkeys(key for key, _ in values_of_keys(value, names)) if names else ()
+    keys = tuple(printable(str(key)) for key in value)
+    return replace(row, keys=keys, left_out=(*row.left_out, *left_out))
 
 
 def _read(
@@ -226,6 +231,7 @@ def _read(
         messages=name_images(messages),
         ignored=tuple(printable(key) for key in ignored),
         splits=row.splits(),
+        left_out=tuple(key for key, _ in row.left_out),
     )
 
 
@@ -238,6 +244,8 @@ class _Row:
         self._held: dict[Meaning, dict[str, Any]] = {}
         self._others: dict[str, Any] = {}
         self.ignored: list[str] = []
+        self.left_out: list[tuple[str, Any]] = []
+        """Keys of `columns.ignore`, and their values."""
         for key, item in value.items():
             if not isinstance(key, str):
                 continue
@@ -246,6 +254,8 @@ class _Row:
                 self._held.setdefault(meaning, {})[key] = item
             elif not options.ignores(key):
                 self._others[key] = item
+            elif key in options.columns.ignore:
+                self.left_out.append((key, item))
 
     def source(self, pictures: Sequence[Content]) -> str:
         """The row's own `id`, else its first image, else empty."""
@@ -380,9 +390,14 @@ class _Row:
             if says_nothing(self._value.get(column)) and not (
                 has_turns and option in ("text", "prompt")
             ):
+                remedy = (
+                    f"write its picture into `{column}`, or remove the row"
+                    if option == "image"
+                    else f"set `columns: {{ignore: [{key}]}}` to leave it out"
+                )
                 message = (
                     f"`{column}`, which `columns.{option}` names, is empty, but `{key}` is not; "
-                    f"set `columns: {{ignore: [{key}]}}` to leave it out"
+                    f"{remedy}"
                 )
                 raise BadRowError(message)
 
@@ -425,6 +440,7 @@ class _Row:
         wanted = {"conversations": ("from", "value"), "texts": ("user", "assistant")}
         messages: list[Message] = []
         for turn in turns_of(value):
+            self.left_out += values_of_keys(turn, self._options.columns.ignore)
             turn_messages, ignored = read_turns(
                 turn,
                 wanted=wanted.get(column, ("role", "content")),
@@ -531,6 +547,15 @@ class _Row:
         Raises:
             BadRowError: one holds content, so that the rest of the row means something else.
         """
+        for key, value in self.left_out if not has_picture else ():
+            media = left_out_media(key, value)
+            if media:
+                message = (
+                    f"`{key}`, which `columns.ignore` names, holds {media}, and the row has no "
+                    "picture that is read: its answer would be learned blind. Remove the row, or "
+                    "this key from it if the answer does not depend on it"
+                )
+                raise BadRowError(message)
         for key, value in self._others.items():
             if says_nothing(value):
                 continue
@@ -538,9 +563,11 @@ class _Row:
             problem = unread_problem(key, value, has_picture=has_picture)
             if problem:
                 remedy = f"`columns: {{ignore: [{key}]}}` to leave it out"
-                if "names a picture" in problem and not has_picture:
-                    remedy = f"`columns: {{image: {key}}}` to read it, or {remedy}"
                 message = f"{problem}; set {remedy}"
+                if not has_picture and left_out_media(key, value):
+                    is_image = "names a picture" in problem
+                    read = f"set `columns: {{image: {key}}}` to read it, or " if is_image else ""
+                    message = f"{problem}, and the row has no other picture; {read}remove the row"
                 raise BadRowError(message)
             if not is_metadata(key):
                 self.ignored.append(key)

@@ -102,7 +102,8 @@ class Columns:
 
     ignore: tuple[str, ...] = ()
     """Columns, or keys of turns, to leave out without a word: a row whose other keys hold content
-    that is not read (a video, a second picture, tools) is rejected without this."""
+    that is not read (a video, a second picture, tools) is rejected without this. A row that
+    has no picture of its own stays rejected if such a key holds a picture, video or audio."""
 
 
 KNOWN_COLUMNS = Columns()

@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import functools
+import math
 import posixpath
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from slurm_jobs.common.errors import Problem
 from slurm_jobs.common.image_places import lies_within, missing_hint, normal_forms, place_of
+from slurm_jobs.common.manifests.rows import ManifestRow, RowOrigin
 from slurm_jobs.common.manifests.values import RowOptions
 from slurm_jobs.common.row_sizes import spread
+from slurm_jobs.common.stage_config.consolidate import ConsolidateConfig
 from slurm_jobs.common.stage_config.preprocess import PreprocessConfig
 from slurm_jobs.common.truncation import truncated
-from slurm_jobs.spec.checks.manifest_checks import MANIFESTS, columns_of, row_problem
+from slurm_jobs.spec.checks.manifest_checks import MANIFESTS, columns_of, has_all_rows, row_problem
 from slurm_jobs.spec.files import Files
-from slurm_jobs.spec.graph import StageView
+from slurm_jobs.spec.graph import StageView, ancestors
 from slurm_jobs.spec.markers import MarkedString
 from slurm_jobs.spec.plain_text import printable, shortened
 from slurm_jobs.spec.validation import path_text, problem_at
+from slurm_jobs.spec.value_types import BUILTIN_STAGES
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 _KEY = "images_within"
 _MAX_IMAGES = 100
 """Images of one manifest whose files must exist."""
+_MAX_REASONS = 10
+DOWNLOADER = "recipes:models"
+"""What `init` writes as `run` of the stage that downloads a model, and nothing else."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,7 +99,7 @@ def missing_image_problems(
         config = configs.get(stage)
         loses_any = isinstance(config, PreprocessConfig) and config.max_reject_share == 1
         folder = images.root if lies_within(file, images.root) else posixpath.dirname(file)
-        may_come = bool(views[stage].parents) or not files.is_folder(folder)
+        may_come = may_be_made(views, stage) or not files.is_folder(folder)
         is_all = len(missing) == len(chosen)
         if is_fatal == (is_all and files.needs_images and not (loses_any or may_come)):
             hint = missing_hint(name, functools.partial(_exists, root=images.root, files=files))
@@ -102,6 +111,108 @@ def missing_image_problems(
             )
             problems.append(problem_at(document, images.path, message))
     return problems
+
+
+def unusable_row_problems(
+    views: Mapping[str, StageView],
+    configs: Mapping[str, Any],
+    marked: Sequence[MarkedString],
+    document: YamlDocument,
+    files: Files,
+    *,
+    is_fatal: bool,
+) -> list[Problem]:
+    """Return the manifests of which some first rows cannot be used: the errors, or the notes.
+
+    It is an error where all rows were read and `max_reject_share` does not allow so many: then the
+    stage fails for certain. A row whose image does not exist counts where no earlier stage can make
+    it. Manifests without a usable row are left to the other checks.
+    """
+    problems = []
+    for images in _named_images(marked, document, files):
+        config = configs.get(str(images.path[1]))
+        config = config if isinstance(config, PreprocessConfig) else None
+        rows = files.first_rows(
+            images.manifest, RowOptions(columns=columns_of(images.path, document))
+        )
+        is_whole = has_all_rows(images.manifest, rows, files)
+        limit = document.value.get("limit") if isinstance(document.value, Mapping) else None
+        if config is not None and isinstance(limit, int) and 0 < limit < len(rows):
+            rows, is_whole = rows[:limit], True
+        bad = [(row.origin, problem) for row in rows if (problem := row_problem(row))]
+        if len(bad) == len(rows):
+            continue
+        num_missing = 0
+        if is_whole and not may_be_made(views, str(images.path[1])):
+            num_missing = _num_rows_without_images(rows, images, files)
+        counts = Counter(problem for _, problem in bad)
+        reasons = _listed_reasons(counts, {problem: origin for origin, problem in reversed(bad)})
+        if num_missing:
+            reasons += f"{'; ' * bool(bad)}{num_missing:,} x an image does not exist"
+        num_bad, which = len(bad) + num_missing, "" if is_whole else "the first "
+        message = f"{num_bad:,} of {which}{len(rows):,} rows cannot be used: {reasons}"
+        share = None if config is None else _allowed_share(config, configs)
+        fails = share is not None and num_bad > math.ceil(Fraction(str(share)) * len(rows))
+        if not (bad or fails):
+            continue  # missing images alone are noted elsewhere
+        if share is not None and fails:
+            message += (
+                f". The stage {'fails' if is_whole else 'would fail with rows like these'}, "
+                f"because max_reject_share: {share:g} allows "
+                f"{math.ceil(Fraction(str(share)) * len(rows)):,}; fix or remove these rows, or "
+                "raise max_reject_share"
+            )
+        if is_fatal == (fails and is_whole and files.needs_images):
+            text = f"{path_text(images.path)}: {images.manifest}: {message}"
+            problems.append(problem_at(document, images.path, text))
+    return problems
+
+
+def _allowed_share(config: PreprocessConfig, configs: Mapping[str, Any]) -> float:
+    """Return the share of rows that may be lost; `consolidate` may allow more."""
+    shares = [c.max_reject_share for c in configs.values() if isinstance(c, ConsolidateConfig)]
+    return max([config.max_reject_share, *(share for share in shares if share is not None)])
+
+
+def _num_rows_without_images(
+    rows: Sequence[ManifestRow], images: _NamedImages, files: Files
+) -> int:
+    """Return how many usable rows name a missing image; 0 where there are too many to look for."""
+    if len(images.files) > _MAX_IMAGES:
+        return 0
+    placed = dict(images.files)
+
+    def is_gone(name: str, file: str) -> bool:
+        folder = images.root if lies_within(file, images.root) else posixpath.dirname(file)
+        return files.is_folder(folder) and _is_missing(name, file, images.root, files)
+
+    return sum(
+        any(
+            image.data is None and is_gone(image.value, placed[image.value]) for image in row.images
+        )
+        for row in rows
+        if not row_problem(row)
+    )
+
+
+def _listed_reasons(counts: Counter[str], first: Mapping[str, RowOrigin]) -> str:
+    """Return `2 x REASON (the first: m.jsonl:4); ...`, those of most rows first."""
+    shown = [
+        f"{number:,} x {problem} ({'the first: ' if number > 1 else ''}{first[problem]})"
+        for problem, number in counts.most_common(_MAX_REASONS)
+    ]
+    left = len(counts) - _MAX_REASONS
+    more = f"; {left} other reason{'s' if left > 1 else ''}" if left > 0 else ""
+    return "; ".join(shown) + more
+
+
+def may_be_made(views: Mapping[str, StageView], stage: str) -> bool:
+    """Check whether a stage before this one may make files that a manifest names.
+
+    Built-in stages write elsewhere, and the one that `init` writes only downloads models.
+    """
+    runs = {views[name].run for name in ancestors(views, stage)}
+    return not runs <= {*BUILTIN_STAGES, DOWNLOADER}
 
 
 def _share_text(num_missing: int, num_images: int) -> str:

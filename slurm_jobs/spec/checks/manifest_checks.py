@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import difflib
 import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -81,31 +82,58 @@ def manifest_problems(
 def manifest_notes(
     marked: Sequence[MarkedString], document: YamlDocument, files: Files
 ) -> list[Problem]:
-    """Rows among the first that cannot be used, and keys of them that are not read."""
+    """Keys of the first rows that are not read, and splits that are mixed in them."""
     notes = []
     for item in marked:
         if item.path[2:] not in MANIFESTS or not item.given:
             continue
-        rows = files.first_rows(item.resolved, RowOptions(columns=columns_of(item.path, document)))
-        bad = [(row.origin, problem) for row in rows if (problem := row_problem(row))]
+        options = RowOptions(columns=columns_of(item.path, document))
+        rows = files.first_rows(item.resolved, options)
         ignored = Counter(key for row in rows for key in row.ignored)
         place = f"{path_text(item.path)}: {item.resolved}"
-        if bad and len(bad) < len(rows):
-            message = (
-                f"{place}: {len(bad):,} of the first {len(rows):,} rows cannot be used; the first "
-                f"is {bad[0][0]}: {bad[0][1]}"
-            )
-            notes.append(problem_at(document, item.path, message))
+        unknown = _unknown_ignored(item.resolved, rows, files, options)
+        if unknown:
+            notes.append(problem_at(document, item.path, f"{place}: {unknown}"))
         if ignored:
             keys = _listed([f"`{key}`" for key, _ in ignored.most_common()])
             message = f"{place}: keys that are not read: {keys}"
             notes.append(problem_at(document, item.path, message))
-        folder, _, name = item.resolved.rpartition("/")
-        num_bytes = (files.sizes_in(folder or "/") or {}).get(name) or 0
-        is_whole = len(rows) < MAX_ROWS and num_bytes <= MAX_BYTES
+        is_whole = has_all_rows(item.resolved, rows, files)
         mixed = _mixed_splits(rows, is_evaluated="evaluate" in item.path, is_whole=is_whole)
         notes += [problem_at(document, item.path, f"{place}: {text}") for text in mixed]
     return notes
+
+
+def has_all_rows(manifest: str, rows: Sequence[ManifestRow], files: Files) -> bool:
+    """Check whether the first rows of a text manifest are all that it has."""
+    folder, _, name = manifest.rpartition("/")
+    num_bytes = (files.sizes_in(folder or "/") or {}).get(name) or 0
+    return len(rows) < MAX_ROWS and num_bytes <= MAX_BYTES
+
+
+def _unknown_ignored(
+    manifest: str, rows: Sequence[ManifestRow], files: Files, options: RowOptions
+) -> str:
+    """Say which names of `columns.ignore` no column and no row has; empty if all are known.
+
+    Turns of a table or CSV are not looked into, and may have any key.
+    """
+    table = files.table(manifest)
+    names = list(table.names) if table else list(dict.fromkeys(k for r in rows for k in r.keys))
+    is_json = table is None and not manifest.lower().endswith(".csv")
+    if not names or (not is_json and any(options.meaning(name) == "turns" for name in names)):
+        return ""
+    present = {*names, *(key for row in rows for key in row.left_out)}
+    unknown = [name for name in options.columns.ignore if name not in present]
+    if not unknown:
+        return ""
+    near = difflib.get_close_matches(unknown[0], names, n=1)
+    hint = f"; did you mean `{near[0]}`?" if near else f"; found: {_listed(names)}"
+    where = "column" if table else f"key of the first {len(rows):,} rows"
+    return (
+        f"`columns.ignore` names {_listed([f'`{name}`' for name in unknown])}, which no {where} "
+        f"has as its name{hint}"
+    )
 
 
 def _mixed_splits(

@@ -30,7 +30,8 @@ _TABLES = {
 }
 """By the unit that ends a key's name: the units that can be written beside the number."""
 
-_IN_THE_NAME = "its unit stands in the name"
+_UNITS = {"mb": "megabytes", "gb": "gigabytes", "s": "seconds", "min": "minutes"}
+"""By the unit that ends a key's name: what the number counts."""
 _WITH_UNIT = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?) ?([A-Za-z]+)")
 _DECIMAL_COMMA = re.compile(r"([+-]?[0-9]+),([0-9]+)")
 _NUM_DIGITS_OF_A_GROUP = 3
@@ -52,7 +53,7 @@ def value_remedy(key: str, kind: str, value: Any) -> str:
     converted = _in_unit(key.rpartition("_")[2], match[1], match[2].lower()) if match else None
     if converted is None or not _fits(converted, kind):
         return ""
-    return f"; {_IN_THE_NAME}: write {_shown(converted)}"
+    return f"; {_counts(key)}: write {_shown(converted)}"
 
 
 def decimal_comma(whole: str, part: str) -> str:
@@ -89,11 +90,15 @@ def clock_remedy(key: str, text: str) -> str:
         return _shown(converted)
 
     if len(parts) == 3:
-        return f"{_IN_THE_NAME}: write {told(3600, 60, 1)}"
+        return f"{_counts(key)}: write {told(3600, 60, 1)}"
     if len(parts) == 2:
         either = f"{told(3600, 60)} for hours and minutes, {told(60, 1)} for minutes and seconds"
-        return f"{_IN_THE_NAME}: write {either}"
+        return f"{_counts(key)}: write {either}"
     return ""
+
+
+def _counts(key: str) -> str:
+    return f"`{key}` counts {_UNITS[key.rpartition('_')[2]]}"
 
 
 def _shown(converted: float) -> str:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.preprocess.chat_tokenizer import ChatTokenizer
+from pipeline.preprocess.chat_tokenizer import ChatTokenizer, TemplateRefusedError
 from pipeline.preprocess.token_rules import mark_spans
 from pipeline.preprocess.tokenizer import load_chat_tokenizer
 from slurm_jobs.common.errors import StageConfigError
@@ -121,3 +121,41 @@ def test_tokenizer_that_gives_no_offsets_is_refused(tmp_path: Path) -> None:
     ByT5Tokenizer().save_pretrained(tmp_path)
     with pytest.raises(StageConfigError, match=r"ByT5Tokenizer does not tell .* `tokenizer\.json`"):
         load_chat_tokenizer(tmp_path, "<image>")
+
+
+UNMARKED_SYSTEM = (
+    "{% for m in messages %}{% if m['role'] == 'assistant' %}<|assistant|>{% generation %}"
+    "{% for c in m['content'] %}{{ c['text'] }}{% endfor %}<|end|>{% endgeneration %}"
+    "{% else %}{% if m['role'] == 'user' %}<|user|>{% endif %}{% for c in m['content'] %}"
+    "{% if c['type'] == 'image' %}<image>{% else %}{{ c['text'] }}{% endif %}{% endfor %}"
+    "{% endif %}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+"""As the demo's: a system message has neither a header nor an end."""
+
+
+@pytest.mark.parametrize(
+    ("template", "roles", "is_refused"),
+    [
+        (UNMARKED_SYSTEM, "system user system assistant", True),
+        (UNMARKED_SYSTEM, "system user assistant", False),
+        (UNMARKED_SYSTEM, "user assistant system user assistant", False),  # after `<|end|>`
+        (CHAT_TEMPLATE, "system user system assistant", False),
+    ],
+)
+def test_a_later_system_message_that_would_be_words_of_the_user_is_refused(
+    tmp_path: Path, template: str, roles: str, is_refused: bool
+) -> None:
+    folder = write_processor(tmp_path / "processor", template=template)
+    one = load_chat_tokenizer(folder, "<image>")
+    messages = [
+        {"role": role, "content": [{"type": "text", "text": f"words {number}"}]}
+        for number, role in enumerate(roles.split())
+    ]
+    if not is_refused:
+        one.encode_conversation(messages)
+        return
+    for encode in (one.encode_conversation, one.encode_prompt):
+        with pytest.raises(
+            TemplateRefusedError, match="system message of turn 3 as words of the u"
+        ):
+            encode(messages)

@@ -161,6 +161,7 @@ def test_data_elsewhere_are_named_by_their_whole_path(
     manifest = tmp_path / "data" / "m.csv"
     manifest.parent.mkdir()
     manifest.write_text("image_path,text\na.jpg,b\n")
+    (tmp_path / "data/a.jpg").touch()
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     init("--data", str(manifest), "--yes")

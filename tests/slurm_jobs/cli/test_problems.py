@@ -246,6 +246,39 @@ def test_a_resume_is_offered_where_what_is_complete_counts_as_failed_with_the_sc
     ]
 
 
+def test_a_time_limit_that_bars_what_comes_after_complete_work_is_named_with_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    reason = "reached its time limit of 5 min (resources.timeout_min)"
+    stages = (
+        stage("a", ["completed"], state="TIMEOUT", reason=reason),
+        _after("a", stage("b", ["stranded"], reason=NEVER)),
+    )
+    status = RunStatus(status="stranded", stages=stages, asked_unix_s=1.0)
+    assert problem_lines(tmp_path / "run", status) == [
+        (
+            "b stranded: `a` is complete by its records, but the scheduler counts its job as "
+            "TIMEOUT, as its process reached its time limit of 5 min before it ended: raise "
+            "stages.a.resources.timeout_min"
+        ),
+        f"next: {command_text('resume', 'run')}",
+    ]
+
+
+def test_what_the_user_cancelled_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ours = {"state": "CANCELLED", "reason": "cancelled"}
+    stages = (stage("a", ["cancelled"] * 3, **ours), stage("b", ["cancelled"], **ours))
+    status = RunStatus(status="cancelled", stages=stages, asked_unix_s=1.0)
+    assert problem_lines(tmp_path / "run", status) == [
+        "cancelled by `slurm-jobs cancel`: a slices 0-2, b",
+        f"next: {command_text('resume', 'run')}",
+    ]
+
+
 def test_no_resume_is_offered_for_what_is_not_needed(tmp_path: Path) -> None:
     stages = (
         stage("a", ["completed"]),

@@ -61,6 +61,9 @@ def test_a_table_whose_first_file_is_empty_may_have_rows(spec: Path) -> None:
 def test_damage_and_folders_that_are_no_table_are_told(spec: Path) -> None:
     (spec.parent / "m").mkdir()
     assert "m is a folder without `*.parquet` files" in problems(spec)[0]
+    (spec.parent / "m/cats").mkdir()
+    (spec.parent / "m/cats/1.JPG").touch()
+    assert "`slurm-jobs init --data m` writes one" in problems(spec)[0]
     file = write_parquet(spec.parent / "m" / "a.parquet", captions(3))
     file.write_bytes(file.read_bytes()[:-30])
     assert "m is damaged or cut short" in problems(spec)[0]

@@ -168,4 +168,4 @@ def test_the_document_given_is_not_changed() -> None:
 def test_a_time_that_is_set_is_told_in_the_unit_of_its_key() -> None:
     document = apply_overrides(read_yaml("a: {}", "f"), ["a.timeout_min=12:00:00"])
     (problem,) = document.problems
-    assert problem.message.endswith("its unit stands in the name: write 720")
+    assert problem.message.endswith("`timeout_min` counts minutes: write 720")

@@ -36,14 +36,14 @@ def resources(text: str) -> list[str]:
             "mem_gb: 4G",
             (
                 "f:1:9: mem_gb: expected a number, found the text `4G`; "
-                "its unit stands in the name: write 4"
+                "`mem_gb` counts gigabytes: write 4"
             ),
         ),
         (
             "timeout_min: 1.5 h",
             (
                 "f:1:14: timeout_min: expected a number, found the text `1.5 h`; "
-                "its unit stands in the name: write 90"
+                "`timeout_min` counts minutes: write 90"
             ),
         ),
         (
@@ -94,7 +94,9 @@ def test_a_unit_beside_the_number_is_converted_and_whole_numbers_are_written_who
     given: str, remedy: str
 ) -> None:
     (line,) = resources(given)
-    assert line.endswith(f"its unit stands in the name: {remedy}")
+    key = given.partition(":")[0]
+    unit = {"b": "gigabytes", "n": "minutes", "s": "seconds"}[key[-1]]
+    assert line.endswith(f"`{key}` counts {unit}: {remedy}")
 
 
 @pytest.mark.parametrize(

@@ -307,10 +307,9 @@ def test_places_are_those_of_keys_and_values() -> None:
 )
 def test_a_time_is_told_in_the_unit_of_its_key(text: str, remedy: str) -> None:
     (problem,) = read(text).problems
-    value = text.partition(" ")[2]
-    assert problem.message == (
-        f"`{value}` is a number to base 60 in YAML 1.1; its unit stands in the name: {remedy}"
-    )
+    key, _, value = text.partition(": ")
+    unit = "minutes" if key.endswith("_min") else "seconds"
+    assert problem.message == f"`{value}` is no number; `{key}` counts {unit}: {remedy}"
 
 
 @pytest.mark.parametrize("text", ["name: 1:30", "timeout_min: 12:30:45.5", "every_min: 1:2:3:4"])

@@ -222,9 +222,38 @@ def test_a_key_that_holds_content_which_is_not_read_rejects_the_row(
     assert problem in row.problem
     (key,) = others
     allowed = one(write(tmp_path, chat(**others)), columns=Columns(ignore=(key,)))
+    by_value = ("source", "url", "scan")  # tables do not open ignored columns of such names
+    if any(kind in problem for kind in ("video", "audio", "picture")) and not (
+        write is as_parquet and key in by_value
+    ):
+        assert "its answer would be learned blind" in allowed.problem
+        row = chat(**others, image="seen.png")
+        allowed = one(write(tmp_path, row), columns=Columns(ignore=(key,)))
     assert (allowed.problem, allowed.ignored) == ("", ())
     emptied = dict.fromkeys(others, None)
     assert one(as_lines(tmp_path, chat(**emptied))).problem == ""
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"video": "v.mp4", "question": "What?", "answer": "x"},
+        {"image": "p.png", "question": "What?", "answer": "x"},
+        {"messages": [{"role": "user", "content": "What?", "clip": "v.mp4"}, ANSWER]},
+        {
+            "messages": [
+                {"role": "user", "content": [{"type": "text", "text": "What?", "clip": "v.mp4"}]},
+                {"role": "assistant", "content": [{"type": "text", "text": "Two."}]},
+            ]
+        },
+    ],
+)
+@pytest.mark.parametrize("write", MAPPINGS)
+def test_media_cannot_be_ignored_into_a_blind_sample(
+    tmp_path: Path, write: Write, row: Row
+) -> None:
+    columns = Columns(ignore=("video", "image", "clip"))
+    assert "its answer would be learned blind" in one(write(tmp_path, row), columns=columns).problem
 
 
 @pytest.mark.parametrize(
@@ -509,7 +538,7 @@ def test_the_answer_that_columns_names_is_read_where_a_row_has_turns_too(
         (
             chat(image="p.png", photo=None),
             {"image": "photo"},
-            "`photo`, which `columns.image` names, is empty, but `image` is not; set `columns: {ig",
+            "`photo`, which `columns.image` names, is empty, but `image` is not; write its picture",
         ),
         (
             chat(image={"path": "p.png", "bytes": None}, photo=None),
@@ -525,7 +554,11 @@ def test_the_answer_that_columns_names_is_read_where_a_row_has_turns_too(
         (chat(tone=None, system="Be brief."), {"system": "tone"}, "but `system` is not"),
         (chat(image=None, photo=None), {"image": "photo"}, ""),
         (chat(image="p.png", photo="q.png"), {"image": "photo"}, ""),
-        (chat(image="p.png", photo=None), {"image": "photo", "ignore": ("image",)}, ""),
+        (
+            chat(image="p.png", photo=None),
+            {"image": "photo", "ignore": ("image",)},
+            "its answer would be learned blind",
+        ),
     ],
 )
 def test_a_column_that_columns_replaces_is_not_dropped_where_the_named_one_is_empty(
@@ -815,7 +848,7 @@ def test_a_value_that_is_no_picture_is_named(tmp_path: Path, image: Any, problem
         ({"images": [{"id": 1, "file_name": "p.png"}], "annotations": [{}]}, "COCO's annotations"),
         ({"image": "p.png", "captions": ["A dog."]}, "`columns: {text: NAME}`"),
         ({"url": "https://x.org/p", "text": "A dog."}, "`url` is a web address, which is not fet"),
-        (chat(photo="p.png"), "set `columns: {image: photo}` to read it, or `columns: {ignore: ["),
+        (chat(photo="p.png"), "set `columns: {image: photo}` to read it, or remove the row"),
     ],
 )
 def test_a_row_that_cannot_be_used_says_which_columns_would_help(

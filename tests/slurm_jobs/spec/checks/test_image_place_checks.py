@@ -171,3 +171,26 @@ def test_an_image_whose_name_is_written_in_another_normal_form_exists(
     (tmp_path / "caf\u00e9.jpg").touch()
     (tmp_path / "m.jsonl").write_text(json.dumps(messages("cafe\u0301.jpg")))
     assert check(SPEC.format(name="m.jsonl")) == []
+
+
+@pytest.mark.parametrize(("run", "is_error"), [("recipes:models", True), ("my_images:make", False)])
+def test_missing_images_after_a_stage_that_only_downloads_models_are_refused(
+    check: Check, tmp_path: Path, run: str, is_error: bool
+) -> None:
+    (tmp_path / "m.jsonl").write_text(json.dumps(messages("b.jpg")))
+    for module in ("recipes", "my_images"):
+        (tmp_path / f"{module}.py").write_text("def models(config, context): ...\nmake = models\n")
+    text = SPEC.format(name="m.jsonl").replace(
+        "  p:", f'  models: {{run: "{run}"}}\n  p:\n    after: models'
+    )
+    assert [("its image does not exist" in line) for line in check(text)] == [True] * is_error
+
+
+def test_rows_with_missing_images_count_among_those_that_cannot_be_used(
+    check: Check, tmp_path: Path
+) -> None:
+    (tmp_path / "a.jpg").touch()
+    names = ["a.jpg"] * 5 + ["b.jpg", "c.jpg"]
+    (tmp_path / "m.jsonl").write_text("\n".join(json.dumps(messages(name)) for name in names))
+    (line,) = check(SPEC.format(name="m.jsonl"))
+    assert "2 of 7 rows cannot be used: 2 x an image does not exist. The stage fails" in line

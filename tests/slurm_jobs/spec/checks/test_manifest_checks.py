@@ -311,8 +311,12 @@ def notes_of(tmp_path: Path, *rows: Any) -> list[str]:
 
 
 def test_rows_that_cannot_be_used_and_keys_that_are_not_read_are_noted(tmp_path: Path) -> None:
-    bad, ignored = notes_of(tmp_path, CHAT, {**CHAT, "video": "v.mp4"}, {**CHAT, "mood": "glad"})
-    assert "1 of the first 3 rows cannot be used; the first is m.jsonl:2: `video` holds" in bad
+    ignored, bad = sorted(
+        notes_of(tmp_path, CHAT, {**CHAT, "video": "v.mp4"}, {**CHAT, "mood": "glad"}),
+        key=lambda note: "cannot be used" in note,
+    )
+    assert "1 of 3 rows cannot be used: 1 x `video` holds" in bad
+    assert "(m.jsonl:2)" in bad
     assert ignored.endswith("keys that are not read: `mood`")
     assert notes_of(tmp_path, CHAT, {**CHAT, "source": "coco"}) == []
 
@@ -384,3 +388,50 @@ def test_images_that_no_job_can_read_are_a_problem_of_their_rows(
     assert "none of the first 2 rows can be used" in message
     assert problem in message
     assert found(check, tmp_path, "m.jsonl", f"{row}\n{ROW}\n") == []
+
+
+@pytest.mark.parametrize(
+    ("num_good", "setting", "is_error"),
+    [
+        (40, "", True),
+        (40, "      max_reject_share: 0.05\n", False),
+        (40, "  c: {run: consolidate, after: p, config: {max_reject_share: 0.05}}\n", False),
+        (1200, "", False),  # the rest of the manifest was not read
+        (1, "limit: 1\n", False),
+    ],
+)
+def test_rows_of_which_too_many_cannot_be_used_are_an_error_with_the_numbers(
+    check: Check, tmp_path: Path, num_good: int, setting: str, is_error: bool
+) -> None:
+    rows = [CHAT] * num_good + [{**CHAT, "video": "v.mp4"}] * 2
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    problems = check(SPEC.format(name="m.jsonl") + setting)
+    if not is_error:
+        assert problems == []
+        return
+    (line,) = problems
+    assert "2 of 42 rows cannot be used: 2 x `video` holds video, which is not read" in line
+    assert (
+        "(the first: m.jsonl:41). The stage fails, because max_reject_share: 0.01 allows 1" in line
+    )
+
+
+@pytest.mark.parametrize("name", ["m.parquet", "m.csv", "m.jsonl"])
+def test_a_name_to_ignore_that_no_column_has_is_noted(tmp_path: Path, name: str) -> None:
+    rows = [{"image": "a.png", "text": "a", "notes": "b"}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "m.parquet")
+    (tmp_path / "m.csv").write_text("image,text,notes\na.png,a,b\n")
+    (tmp_path / "m.jsonl").write_text(json.dumps(rows[0]))
+    for ignored, is_noted in (("notess", True), ("notes", False)):
+        columns = f"      columns: {{ignore: [{ignored}]}}\n"
+        (tmp_path / "spec.yaml").write_text(SPEC.format(name=name) + columns)
+        notes = "".join(note.message for note in load(tmp_path / "spec.yaml").notes)
+        assert ("names `notess`" in notes and "did you mean `notes`?" in notes) == is_noted
+
+
+def test_a_key_of_turns_may_be_ignored_without_a_note(tmp_path: Path) -> None:
+    turns = [{"role": "user", "content": "?", "mood": "sad"}, {"role": "assistant", "content": "!"}]
+    (tmp_path / "m.jsonl").write_text(json.dumps({"messages": turns}))
+    columns = "      columns: {ignore: [mood]}\n"
+    (tmp_path / "spec.yaml").write_text(SPEC.format(name="m.jsonl") + columns)
+    assert load(tmp_path / "spec.yaml").notes == ()
