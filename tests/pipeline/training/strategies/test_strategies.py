@@ -15,6 +15,7 @@ from tests.pipeline.training.strategies.cases import (
     PARTS,
     RECOMPUTED,
 )
+from tests.pipeline.training.strategies.conftest import needs_newer_torch
 
 CLOSE = 1e-6
 SHARDED_ALIKE = (
@@ -29,7 +30,7 @@ def relatively(values: list[float], rel: float = CLOSE) -> Any:
 
 def test_no_case_crashed(by_rank):
     crashes = [f"{name}:\n{case['crash']}" for case_of in by_rank for name, case in case_of.items()
-               if "crash" in case]  # fmt: skip
+               if "crash" in case and not needs_newer_torch(case)]  # fmt: skip
     assert crashes == []
 
 
