@@ -14,19 +14,29 @@ from pathlib import Path
 from torch._C import _distributed_c10d as c10d
 
 from slurm_jobs.common.files import write_bytes_atomic
-from slurm_jobs.common.heartbeat import stacks_path
+from slurm_jobs.common.heartbeat import is_quiet, stacks_path
 
 FLIGHT_PREFIXES = {"_dump_nccl_trace": "flight-", "_dump_fr_trace": "gloo-flight-"}
 """Files of torch's flight recorder, by its function; the rank's number follows, as `torchfrtrace`
 reads them. NCCL's watchdog writes to the first on a timeout, too."""
-_FLIGHT_POLL_S = 1.0
+_POLL_S = 5.0
+"""The file is on a shared folder."""
+_QUIET_POLL_S = 1.0
+_POLLS_A_TIMEOUT = 20
 
 
-def write_flights_on_request(task_dir: Path, rank: int) -> None:
+def write_flights_on_request(task_dir: Path, rank: int, *, timeout_s: float) -> None:
     """Write what torch's flight recorder has, each time this rank's stacks are written.
 
-    A thread sees that the file of stacks grows; the handler that writes it cannot run Python.
+    A thread sees that the file of stacks grows; the handler that writes it cannot run Python. It
+    looks more often where the rank makes no progress: the rank is ended soon after the request.
+
+    Args:
+        task_dir: folder of the attempt.
+        rank: of this process.
+        timeout_s: of collectives.
     """
+    poll_s = max(_QUIET_POLL_S, min(_POLL_S, timeout_s / _POLLS_A_TIMEOUT))
     stacks = stacks_path(task_dir, rank)
     if not stacks.exists():  # this process is no rank of the supervisor's
         return
@@ -34,7 +44,7 @@ def write_flights_on_request(task_dir: Path, rank: int) -> None:
     def follow() -> None:
         size = stacks.stat().st_size
         while True:
-            time.sleep(_FLIGHT_POLL_S)
+            time.sleep(_QUIET_POLL_S if is_quiet() else poll_s)
             with suppress(OSError):
                 if stacks.stat().st_size != size:
                     size = stacks.stat().st_size

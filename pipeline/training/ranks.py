@@ -89,7 +89,7 @@ def join_ranks(context: TaskContext, *, device_type: str, timeout_min: float) ->
         world_size=context.num_ranks,
         timeout=timeout,
     )
-    write_flights_on_request(context.task_dir, context.rank)
+    write_flights_on_request(context.task_dir, context.rank, timeout_s=timeout.total_seconds())
     default = dist.group.WORLD
     host = dist.new_group(backend="gloo", timeout=timeout) if device_type == "cuda" else default
     return Ranks(rank=context.rank, num_ranks=context.num_ranks, host_group=host, store=store)

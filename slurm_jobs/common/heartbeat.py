@@ -72,6 +72,11 @@ class Heartbeat:
         """Name of the innermost open span, or `steps`."""
         self._write()
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no beat has come since a write was due."""
+        return time.monotonic() > self._due_s
+
     def beat(self) -> None:
         """Show progress; nearly free where a write is not due."""
         if time.monotonic() >= self._due_s:
@@ -137,6 +142,11 @@ def beat() -> None:
     """Show progress, if this process has a heartbeat."""
     if _current is not None:
         _current.beat()
+
+
+def is_quiet() -> bool:
+    """Return whether this process has a heartbeat, and a beat is overdue."""
+    return _current is not None and _current.is_quiet
 
 
 def begin_steps() -> None:

@@ -11,8 +11,10 @@ import dataclasses
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -77,6 +79,8 @@ class Ranks:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._stop_is_due = False
         """STOP_SIGNAL has not been passed on yet."""
+        self._request_is_due = False
+        """A user's REQUEST_SIGNAL has not been passed on yet."""
         self._look_at_s = 0.0
         """When to look again at what the stage noted, monotonic."""
         self.stop_signalled = False
@@ -85,6 +89,8 @@ class Ranks:
         """SIGTERM came: cancelled, preempted, or out of time."""
         signal.signal(STOP_SIGNAL, self._pass_on)
         signal.signal(signal.SIGTERM, self._pass_on)
+        # `scancel --batch` sends it here, where a single rank is no step that would get it.
+        signal.signal(REQUEST_SIGNAL, self._note_request)
 
     def _pass_on(self, number: int, _frame: FrameType | None) -> None:
         """SIGTERM goes on at once; STOP_SIGNAL when every rank can take it, see `_wait`."""
@@ -95,6 +101,9 @@ class Ranks:
         else:
             self._stop_is_due = True
 
+    def _note_request(self, _number: int, _frame: FrameType | None) -> None:
+        self._request_is_due = True
+
     def run(self, task_dir: Path) -> RanksEnd:
         """Start the ranks, wait for all of them, and say how it ended."""
         num_ranks = self._order.resources.num_ranks
@@ -103,6 +112,8 @@ class Ranks:
         self._processes = []
         self._has_killed = False
         self._stalled_s: float | None = None
+        self._say_cause_at_s: float | None = None
+        """When the ranks that were asked for their stacks have answered, monotonic."""
         self._watch = StallWatch(task_dir, num_ranks)
         for rank, command in enumerate(commands):
             variables = self._variables(None if is_step else rank)
@@ -131,7 +142,7 @@ class Ranks:
     def _wait(self, task_dir: Path) -> None:
         """Wait for all; once one has failed the others get SIGTERM, then SIGKILL.
 
-        A STOP_SIGNAL that came before every rank's keeper can take it would end the keeper.
+        A signal that came before every rank's keeper can take it would end the keeper.
         After a SIGTERM from outside Slurm follows with SIGKILL when its own patience ends (a
         preempted job may have minutes to save); the local runner may be dead, so not here.
         """
@@ -142,7 +153,10 @@ class Ranks:
             if self._stop_is_due and self._all_started(task_dir):
                 self._stop_is_due = False
                 self._signal_all(STOP_SIGNAL)
-            if kill_at_s is None and not self.stop_signalled and self._is_stalled(task_dir):
+            if self._request_is_due and self._all_started(task_dir):
+                self._request_is_due = False
+                self._signal_all(REQUEST_SIGNAL)
+            if kill_at_s is None and self._is_stalled(task_dir):
                 kill_at_s = time.monotonic() + DUMP_S + KILL_WAIT_S
             if any(codes) and kill_at_s is None:
                 kill_at_s = time.monotonic() + KILL_WAIT_S
@@ -157,18 +171,36 @@ class Ranks:
     def _is_stalled(self, task_dir: Path) -> bool:
         """Ask for stacks where nothing has gone on for long, and say whether that was too long.
 
-        Then the keepers have their ranks write them, and end them: the file says so.
+        Then the keepers have their ranks write them, and end them: the file says so. After a
+        request to stop they only write them, and the log has the cause: Slurm ends the job.
         """
         if not self._may_stall():
             return False
-        alarm = self._watch.tick()
+        self._say_cause(task_dir)
+        alarm = self._watch.tick(may_end=not self.stop_signalled)
         if alarm is None or not self._all_started(task_dir):
             return False
         if alarm == "end":
             self._stalled_s = self._watch.idle_s
             write_json_atomic(stalled_path(task_dir), {"idle_s": self._watch.idle_s})
+        self._say_cause_at_s = time.monotonic() + DUMP_S if self.stop_signalled else None
         self._signal_all(REQUEST_SIGNAL)
         return alarm == "end"
+
+    def _say_cause(self, task_dir: Path) -> None:
+        """Print which rank the others wait for, once they have answered.
+
+        Slurm may kill this process together with the ranks, and no record would have it.
+        """
+        if self._say_cause_at_s is None or time.monotonic() < self._say_cause_at_s:
+            return
+        self._say_cause_at_s = None
+        cause = find_cause(task_dir, self._order.resources.num_ranks)
+        if cause is not None and self._watch.has_dumped:
+            quiet = _duration(self._watch.idle_s)
+            with suppress(OSError):  # the log may be on a full disk
+                text = f"slurm-jobs: no progress for {quiet} after the request to stop"
+                print(f"{text}: {cause.text}", file=sys.stderr, flush=True)
 
     def _may_stall(self) -> bool:
         """Return whether the stage may have a heartbeat.

@@ -34,6 +34,8 @@ DUMP_S = 3.0
 """From the request until a keeper ends its rank; the flight recorder is written meanwhile."""
 _LOOK_S = 5.0
 _FIRST_LOOK_S = 1.0
+"""Until a rank beats, at rank 0 alone but for each `_LOOKS_A_SURVEY`th: the folder is shared."""
+_LOOKS_A_SURVEY = 5
 _LOOKS_A_PATIENCE = 20
 _MIN_LOOK_S = 0.1
 _LONGEST_TICK_S = 1.0
@@ -66,6 +68,7 @@ class StallWatch:
         self._tick_s = time.monotonic()
         self._look_s = _FIRST_LOOK_S
         self._since_look_s = 0.0
+        self._num_looks = 0
         self.idle_s = 0.0
         """Time without a beat."""
         self.patience_s = 0.0
@@ -76,8 +79,11 @@ class StallWatch:
         """Whether the stacks of ranks were asked for, and no rank has gone on since."""
         return self._has_dumped
 
-    def tick(self) -> Alarm | None:
-        """Look if it is time to, and return what must be done; call it often."""
+    def tick(self, *, may_end: bool = True) -> Alarm | None:
+        """Look if it is time to, and return what must be done; call it often.
+
+        Where the attempt may not be ended, its ranks write their stacks once instead.
+        """
         now_s = time.monotonic()
         passed_s = min(now_s - self._tick_s, _LONGEST_TICK_S)
         self._tick_s = now_s
@@ -86,16 +92,19 @@ class StallWatch:
         if self._since_look_s < self._look_s:
             return None
         self._since_look_s = 0.0
-        if self._has_progress() or not self._beats:
+        has_progress, beats = self._has_progress(), self._beats.values()
+        if has_progress or not beats:
             self.idle_s, self._has_dumped = 0.0, False
+        if not beats:
             return None
-        beats = self._beats.values()
-        self.patience_s = max(map(patience_s, beats))
         shortest_s = min(min(beat["stall_s"], beat["collective_s"]) for beat in beats)
         self._look_s = max(_MIN_LOOK_S, min(_LOOK_S, shortest_s / _LOOKS_A_PATIENCE))
-        if self.idle_s > self.patience_s:
-            return "end" if self._is_running() else None
-        if self._num_ranks > 1 and not self._has_dumped and self.idle_s > self._dump_s():
+        self.patience_s = max(map(patience_s, beats))
+        is_late = self.idle_s > self.patience_s and self._is_running()
+        if is_late and may_end:
+            return "end"
+        are_due = self._num_ranks > 1 and self.idle_s > self._dump_s()
+        if (is_late or are_due) and not self._has_dumped:
             self._has_dumped = True
             return "dump"
         return None
@@ -103,7 +112,9 @@ class StallWatch:
     def _has_progress(self) -> bool:
         """Check rank 0 alone while it makes progress, else all ranks."""
         has_progress = False
-        for rank in range(self._num_ranks):
+        self._num_looks += 1
+        is_survey = bool(self._beats) or self._num_looks % _LOOKS_A_SURVEY == 0
+        for rank in range(self._num_ranks if is_survey else 1):
             beat = read_heartbeat(self._task_dir, rank)
             if beat is not None and beat != self._beats.get(rank):
                 self._beats[rank] = beat

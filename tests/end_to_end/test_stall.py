@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from slurm_jobs.common.stop import STOP_SIGNAL
 from slurm_jobs.run.paths import RunPaths
 from tests.end_to_end.driver import Driver, wait_for
 
@@ -76,6 +77,50 @@ def test_the_rank_in_a_collective_of_its_own_is_named_and_the_next_attempt_compl
 
 
 @pytest.mark.slow
+def test_a_rank_that_hangs_after_a_request_to_stop_is_named_and_not_ended(local: Driver) -> None:
+    text = SPEC.format(
+        cluster="local",
+        num_ranks=2,
+        retries=0,
+        config=json.dumps({"hangs": "loader", "stall_s": 3}),
+    )
+    local.write("spec.yaml", text)
+    run_dir = local.submit("spec.yaml")
+    task_dir = run_dir / "tasks/a/s00000.a0001"
+    started = [wait_for_rank(task_dir, rank) for rank in range(2)]
+    os.kill(parent_of(started[0]["keeper_pid"]), STOP_SIGNAL)
+    log = wait_for(lambda: said_after_stop(run_dir), "the cause")
+    assert "after the request to stop: rank 1 on local0 was in the data loader, at read_s" in log
+    assert not (task_dir / "stalled.json").exists()
+    for start in started:  # as Slurm does at the limit
+        os.kill(start["pid"], signal.SIGKILL)
+    local.wait(run_dir)
+    (completion,) = (run_dir / "completions/a").iterdir()
+    assert " before that: rank 1 on local0 was in" in json.loads(completion.read_text())["reason"]
+
+
+def wait_for_rank(task_dir: Path, rank: int) -> Any:
+    # Only then can it take a request.
+    path = task_dir / f"rank-{rank:05d}.started.json"
+    wait_for((task_dir / f"rank-{rank:05d}.stacks.txt").exists, "the rank")
+    return json.loads(path.read_text())
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def said_after_stop(run_dir: Path) -> str:
+    lines = [
+        line
+        for log in run_dir.glob("logs/**/*")
+        if log.is_file()
+        for line in log.read_text(errors="replace").splitlines()
+    ]
+    return next((line for line in lines if "after the request to stop" in line), "")
+
+
+@pytest.mark.slow
 def test_a_thread_that_keeps_a_process_with_a_group_is_named_and_the_result_counts(
     local: Driver,
 ) -> None:
@@ -137,6 +182,29 @@ def test_a_request_for_stacks_does_not_end_what_notes_the_facts_of_the_node(loca
         return facts.exists() and json.loads(facts.read_text())["gpus"]
 
     assert [gpu["uuid"] for gpu in wait_for(gpus, "the facts")] == ["GPU-1"]
+    (run_dir / "data/a/released").touch()
+    assert local.wait(run_dir)["status"] == "completed"
+
+
+RELEASED = """
+name: released
+cluster: local
+stages:
+  a:
+    run: "user_stages:until_released"
+    resources: {timeout_min: 10, signal_lead_s: 60}
+    config: {fails: []}
+"""
+
+
+def test_a_request_to_the_supervisor_has_its_rank_write_its_stacks_and_go_on(local: Driver) -> None:
+    local.write("spec.yaml", RELEASED)
+    run_dir = local.submit("spec.yaml")
+    task_dir = run_dir / "tasks/a/s00000.a0001"
+    start = wait_for_rank(task_dir, 0)
+    os.kill(parent_of(start["keeper_pid"]), signal.SIGUSR1)  # as `scancel --batch` does
+    stacks = task_dir / "rank-00000.stacks.txt"
+    wait_for(lambda: "in until_released" in stacks.read_text(), "the stacks")
     (run_dir / "data/a/released").touch()
     assert local.wait(run_dir)["status"] == "completed"
 

@@ -169,7 +169,8 @@ class TrainConfig:
     stall_timeout_min: Positive | None = 30.0
     """How long no rank may make progress before the attempt is ended and the rank that is the cause
     is named; at least ten times the median step. Outside of steps it is four times as long. Null
-    waits until the time limit."""
+    waits until the time limit. Less than 2 minutes is too short under Slurm: on a shared file
+    system progress may be seen a minute late."""
     seed: CountOrZero = 0
     """Of random weights and the order of samples."""
     log_every_steps: Count = 50

@@ -38,7 +38,7 @@ def _engine_run_backward():  # as torch's, which calls C++
     time.sleep(600)
 
 register_stacks(Path(sys.argv[1]), 0)
-write_flights_on_request(Path(sys.argv[1]), 0)
+write_flights_on_request(Path(sys.argv[1]), 0, timeout_s=20)
 exec(compile("_engine_run_backward()", "pipeline/training/loop.py", "exec"))
 """
 

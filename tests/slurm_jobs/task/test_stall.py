@@ -287,12 +287,12 @@ class Clock:
         self.now_s = 100.0
         monkeypatch.setattr(stall.time, "monotonic", lambda: self.now_s)
 
-    def run(self, watch: StallWatch, seconds: float) -> list[str]:
+    def run(self, watch: StallWatch, seconds: float, *, may_end: bool = True) -> list[str]:
         """Tick as often as the supervisor does; the alarms."""
         alarms = []
         for _ in range(int(seconds / 0.5)):
             self.now_s += 0.5
-            alarms.append(watch.tick())
+            alarms.append(watch.tick(may_end=may_end))
         return [alarm for alarm in alarms if alarm]
 
 
@@ -369,6 +369,31 @@ def test_a_job_that_was_suspended_is_not_late(
     assert clock.run(watch, 30) == []
     clock.now_s += 100_000
     assert clock.run(watch, 20) == []
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2])
+def test_an_attempt_that_may_not_be_ended_writes_its_stacks_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    beating: Callable[..., None],
+    num_ranks: int,
+) -> None:
+    clock = Clock(monkeypatch)
+    watch = StallWatch(tmp_path, num_ranks)
+    beating(0, num_steps=5)
+    assert clock.run(watch, 300, may_end=False) == ["dump"]
+    beating(0)
+    assert clock.run(watch, 300, may_end=False) == ["dump"]
+
+
+def test_all_ranks_are_looked_at_seldom_until_the_first_beats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, looks = Clock(monkeypatch), []
+    monkeypatch.setattr(stall, "read_heartbeat", lambda _folder, rank: looks.append(rank))
+    clock.run(StallWatch(tmp_path, 10), 300)
+    assert 250 < looks.count(0) < 350
+    assert 50 < looks.count(9) < 70
 
 
 def test_ranks_whose_function_has_returned_are_left_to_their_exit(
