@@ -19,10 +19,6 @@ from tests.gpu.models import (
 from tests.gpu.work import Work
 
 KIND = "qwen2_5_vl"
-_LOOP_FILES = tuple(
-    f"pipeline/training/{name}.py"
-    for name in ("loop", "boundary", "verdict", "scaling", "local_updates")
-)
 _STEADY_STEPS = (3, 4)
 """Of six: the first ones load kernels, and the last one reads its own verdict."""
 
@@ -89,7 +85,6 @@ def synchronisations(work: Work) -> None:
             counts[step_now[0], _place()] += 1
 
     kind = open_tiny(KIND, work.shared)
-    in_two_steps = {}
     for batching in ({"kind": "shuffled"}, {"kind": "packed", "max_tokens": 512}):
         counts.clear()
         config = train_config(kind, work, num_steps=6, deterministic=False, batching=batching)
@@ -106,16 +101,9 @@ def synchronisations(work: Work) -> None:
             if step in _STEADY_STEPS:
                 by_place[place] += number
         name = batching["kind"]
-        in_two_steps[name] = by_place.total()
-        work.note(**{f"{name}_in_two_steps": by_place.total(), f"{name}_by_place": dict(by_place)})
-        in_loop = sum(n for place, n in by_place.items() if place.startswith(_LOOP_FILES))
+        work.note(**{f"{name}_in_two_steps": by_place.total()})
         # The wait for the verdict is one for an event, which this mode does not report.
-        work.check(f"{name}: the loop itself reads nothing", in_loop == 0, dict(by_place))
-    work.check(
-        "packing reads no more of the device",
-        in_two_steps["packed"] <= in_two_steps["shuffled"],
-        in_two_steps,
-    )
+        work.check(f"{name}: loop and model read nothing", not by_place, dict(by_place))
 
 
 def _place() -> str:
