@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 from slurm_jobs.common.config_values import (
-    Bounds,
     NotNegative,
     Positive,
     ShareBelowOne,
@@ -22,7 +21,7 @@ class OptimizerConfig:
     """`adamw` is PyTorch's, fused, with 8 bytes of state a learned parameter. The others are
     bitsandbytes': `adamw_8bit` has 2 (arXiv:2110.02861; tensors of less than 4,096 numbers keep 8),
     `paged_*` lets the GPU's driver move the state to the host's memory where the GPU's is full."""
-    learning_rate: Annotated[float, Bounds(gt=0, le=1)] = 1e-4
+    learning_rate: Positive = 1e-4
     """The peak of the schedule."""
     weight_decay: NotNegative = 0.01
     """Applied to matrices; vectors (biases, norms) and embeddings of positions have none."""

@@ -171,4 +171,4 @@ def test_the_command_prints_the_shipped_schema(options: list[str]) -> None:
 def test_the_reference_says_bounds_that_are_excluded() -> None:
     page = (ROOT / "docs" / "spec.md").read_text(encoding="utf-8")
     assert "| `beta1` | number from 0, below 1 | `0.9` |" in page
-    assert "| `num_epochs` | number above 0 | - |" in page
+    assert "| `learning_rate` | number above 0 | `0.0001` |" in page

@@ -354,12 +354,6 @@ def test_what_a_phase_may_have_is_left_to_the_job(check: Check, second: str) -> 
     assert check(PHASES.replace("SECOND", second)) == []
 
 
-def test_a_learning_rate_without_its_minus_sign_is_refused(check: Check) -> None:
-    text = PHASES.replace("SECOND", "optimizer: {learning_rate: 2e5}")
-    (line,) = check(text)
-    assert "optimizer.learning_rate: must be less than or equal to 1, found `200000.0`" in line
-
-
 def test_microbatches_of_the_training_are_held_against_the_phases_that_take_them(
     check: Check,
 ) -> None:
