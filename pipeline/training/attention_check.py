@@ -56,7 +56,7 @@ class _Pass:
 def tolerance(dtype: torch.dtype, kind: str, num_layers: int) -> float:
     """Return the relative difference of `outputs` or `gradients` that rounding may explain.
 
-    `num_layers` are those of both towers.
+    `num_layers` are those of the tower.
     """
     growth = math.sqrt(max(1.0, num_layers / _NUM_FEW_LAYERS))
     return max(_LEAST_TOLERANCE, growth * _EPSILONS[kind] * torch.finfo(dtype).eps)
@@ -97,15 +97,18 @@ def check_attention(
         for what in dict.fromkeys(what for each in by_rank for what in each)
     }
     numbers = ", ".join(f"{what} by {100 * share:.2g} %" for what, (share, _) in worst.items())
-    num_layers = sum(tower.num_layers for tower in spread.bare.sizes())
-    most = {kind: tolerance(workplace.dtype, kind, num_layers) for kind in _EPSILONS}
-    wrong = [rank for what, (share, rank) in worst.items() if share > most[what.split()[0]]]
+    most = {
+        f"{kind} of {name}": tolerance(workplace.dtype, kind, tower.num_layers)
+        for kind in _EPSILONS
+        for name, tower in zip(_TOWERS, spread.bare.sizes(), strict=True)
+    }
+    wrong = {what: rank for what, (share, rank) in worst.items() if share > most[what]}
     if wrong:
+        explained = ", ".join(f"{what} by {100 * most[what]:.2g} %" for what in wrong)
         message = (
-            f"varlen attention differs from the dense mask in the first batch (rank {wrong[0]}): "
-            f"{numbers}; rounding in {workplace.precision} explains "
-            f"{100 * most['outputs']:.2g} % of outputs and {100 * most['gradients']:.2g} % of "
-            f"gradients. The losses of rank {ranks.rank} are {varlen.loss:.6g} and "
+            "varlen attention differs from the dense mask in the first batch "
+            f"(rank {min(wrong.values())}): {numbers}; rounding in {workplace.precision} explains "
+            f"{explained}. The losses of rank {ranks.rank} are {varlen.loss:.6g} and "
             f"{dense.loss:.6g}. Nothing was learned. Set `attention: dense` (torch "
             f"{torch.__version__}, transformers {transformers.__version__})"
         )

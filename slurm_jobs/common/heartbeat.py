@@ -57,8 +57,9 @@ class Heartbeat:
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         self._descriptor = os.open(path, flags, 0o600)
-        weakref.finalize(self, os.close, self._descriptor)
-        self._lock = threading.Lock()
+        close = weakref.finalize(self, os.close, self._descriptor)
+        close.atexit = False  # threads may beat until the end
+        self._lock = threading.RLock()  # garbage that is collected in a write may end a span
         self._interval_s = max(
             _MIN_INTERVAL_S, min(MAX_INTERVAL_S, stall_s / _INTERVALS_A_PATIENCE)
         )

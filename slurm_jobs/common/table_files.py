@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import re
@@ -98,8 +99,10 @@ def _holds_pictures(folder: Path) -> bool:
     """Check whether a folder has pictures, or one of its first folders has."""
     entries = list(itertools.islice(folder.iterdir(), _MAX_ENTRIES))
     inner = [path for path in entries if path.is_dir()][:_MAX_FOLDERS]
-    found = (p for path in inner for p in itertools.islice(path.iterdir(), _MAX_ENTRIES))
-    return any(path.suffix.lower() in _PICTURES for path in (*entries, *found))
+    for path in inner:
+        with contextlib.suppress(OSError):  # `lost+found`
+            entries += itertools.islice(path.iterdir(), _MAX_ENTRIES)
+    return any(path.suffix.lower() in _PICTURES for path in entries)
 
 
 def _saved_files(folder: Path) -> tuple[Path, ...]:

@@ -54,9 +54,11 @@ def effective_variables(
     """
     if profile.scheduler == "local":
         return dict(recorded or {})
-    kept = kept_variables(recorded or {}, os.environ)
+    # One that is set and empty here is dropped, for later resumes too.
+    before = {name: v for name, v in (recorded or {}).items() if os.environ.get(name, v)}
+    kept = kept_variables(before, os.environ)
     applied = variables_applied(kept, _options(plan))
-    return {**(recorded or {}), **{name: kept[name] for name, users in applied.items() if users}}
+    return {**before, **{name: kept[name] for name, users in applied.items() if users}}
 
 
 def shell_notes(

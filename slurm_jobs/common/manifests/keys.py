@@ -85,6 +85,11 @@ _PICTURE_WORDS = _words(
     """image images img imgs picture pictures photo photos pic pics screenshot screenshots
     frame frames pixel pixels thumbnail mask masks depth"""
 )
+_MEDIA_WORDS = _words(
+    """image images img imgs picture pictures photo photos screenshot screenshots
+    video videos clip clips audio audios"""
+)
+_PLACE_WORDS = _words("path paths file files filename url urls uri link links")
 _DESCRIBING_WORDS = _words(
     """id ids width height size sizes shape format mode hash md5 sha256 license licence source
     caption captions description alt title text count num number total index idx fps
@@ -281,6 +286,8 @@ def left_out_media(key: str, value: Any) -> str:
     """
     if says_nothing(value) or normal(key) in LOSS_KEYS or has_learning_word(key):
         return ""
+    if not (names_media(key) or looks_like_picture(value) or _looks_like_media(value)):
+        return ""  # `depth: easy`, `frame: Commerce_buy`
     problem = unread_problem(key, value, has_picture=False)
     return next((kind for kind in ("video", "audio", "a picture") if f" {kind}" in problem), "")
 
@@ -304,10 +311,12 @@ def is_metadata(key: str) -> bool:
 
 
 def names_media(key: str) -> bool:
-    """Whether a key's name says that it holds pictures, video or audio."""
+    """Check whether a key's name says for certain that it holds pictures, video or audio."""
     name = normal(key)
-    says = _content_word(name)
-    return "video" in says or "audio" in says or _names_picture(name)
+    words = [word for part in name.split("_") if (word := part.rstrip("0123456789"))]
+    while words and words[-1] in _PLACE_WORDS:
+        words.pop()
+    return name == "pixel_values" or (bool(words) and words[-1] in _MEDIA_WORDS)
 
 
 def may_hold_content(key: str) -> bool:

@@ -18,7 +18,7 @@ def looked_at(schema: pa.Schema, options: RowOptions) -> list[str]:
         may_be = may_hold_content(name) or any(map(_may_hold_content, kinds))
         if options.reads(name) or (options.looks_at(name) and may_be and len(kinds) == 1):
             names.append(name)
-        elif names_media(name) and not any(map(_holds_bytes, kinds)) and len(kinds) == 1:
+        elif names_media(name) and len(kinds) == 1 and _may_name_files(kinds[0]):
             names.append(name)  # ignored, and refused where the row has no picture
     return names
 
@@ -26,6 +26,11 @@ def looked_at(schema: pa.Schema, options: RowOptions) -> list[str]:
 def unread_names(names: Sequence[str], looked_at: Sequence[str], options: RowOptions) -> list[str]:
     """Columns whose values are not looked at, without those that the user said to ignore."""
     return [name for name in names if name not in looked_at and not options.ignores(name)]
+
+
+def _may_name_files(kind: pa.DataType) -> bool:
+    """Check whether values may be texts, and are no bytes or numbers, which cost time to read."""
+    return _may_hold_content(kind) and not _holds_bytes(kind)
 
 
 def _holds_bytes(kind: pa.DataType) -> bool:

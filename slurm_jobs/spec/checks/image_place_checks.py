@@ -124,18 +124,23 @@ def unusable_row_problems(
 ) -> list[Problem]:
     """Return the manifests of which some first rows cannot be used: the errors, or the notes.
 
-    It is an error where all rows were read and `max_reject_share` does not allow so many: then the
-    stage fails for certain. A row whose image does not exist counts where no earlier stage can make
-    it. Manifests without a usable row are left to the other checks.
+    It is an error where the stage fails for certain: all rows were read, no earlier stage can write
+    others, `max_reject_share` does not allow so many, and it counts for all rows together. A row
+    whose image does not exist counts, too. Manifests without a usable row are left to the other
+    checks.
     """
     problems = []
+    adds_up = any(isinstance(config, ConsolidateConfig) for config in configs.values())
     for images in _named_images(marked, document, files):
-        config = configs.get(str(images.path[1]))
+        stage = str(images.path[1])
+        config = configs.get(stage)
         config = config if isinstance(config, PreprocessConfig) else None
         rows = files.first_rows(
             images.manifest, RowOptions(columns=columns_of(images.path, document))
         )
-        is_whole = has_all_rows(images.manifest, rows, files)
+        # Of a table the first rows end after so many bytes, of which its size says nothing.
+        is_table = files.table(images.manifest) is not None
+        is_whole = not is_table and has_all_rows(images.manifest, rows, files)
         limit = document.value.get("limit") if isinstance(document.value, Mapping) else None
         if config is not None and isinstance(limit, int) and 0 < limit < len(rows):
             rows, is_whole = rows[:limit], True
@@ -143,8 +148,10 @@ def unusable_row_problems(
         if len(bad) == len(rows):
             continue
         num_missing = 0
-        if is_whole and not may_be_made(views, str(images.path[1])):
-            num_missing = _num_rows_without_images(rows, images, files)
+        is_final = is_whole and not may_be_made(views, stage)
+        if is_final:
+            max_images = None if config is None else config.max_images
+            num_missing = _num_rows_without_images(rows, images, files, max_images)
         counts = Counter(problem for _, problem in bad)
         reasons = _listed_reasons(counts, {problem: origin for origin, problem in reversed(bad)})
         if num_missing:
@@ -155,14 +162,15 @@ def unusable_row_problems(
         fails = share is not None and num_bad > math.ceil(Fraction(str(share)) * len(rows))
         if not (bad or fails):
             continue  # missing images alone are noted elsewhere
+        is_final &= adds_up or not views[stage].has_array  # a slice alone counts its own rows
         if share is not None and fails:
             message += (
-                f". The stage {'fails' if is_whole else 'would fail with rows like these'}, "
+                f". The stage {'fails' if is_final else 'would fail with rows like these'}, "
                 f"because max_reject_share: {share:g} allows "
                 f"{math.ceil(Fraction(str(share)) * len(rows)):,}; fix or remove these rows, or "
                 "raise max_reject_share"
             )
-        if is_fatal == (fails and is_whole and files.needs_images):
+        if is_fatal == (fails and is_final and files.needs_images):
             text = f"{path_text(images.path)}: {images.manifest}: {message}"
             problems.append(problem_at(document, images.path, text))
     return problems
@@ -175,9 +183,12 @@ def _allowed_share(config: PreprocessConfig, configs: Mapping[str, Any]) -> floa
 
 
 def _num_rows_without_images(
-    rows: Sequence[ManifestRow], images: _NamedImages, files: Files
+    rows: Sequence[ManifestRow], images: _NamedImages, files: Files, max_images: int | None
 ) -> int:
-    """Return how many usable rows name a missing image; 0 where there are too many to look for."""
+    """Return how many usable rows name a missing image; 0 where there are too many to look for.
+
+    Rows with more than `max_images` are left out as too long, and do not count.
+    """
     if len(images.files) > _MAX_IMAGES:
         return 0
     placed = dict(images.files)
@@ -191,7 +202,7 @@ def _num_rows_without_images(
             image.data is None and is_gone(image.value, placed[image.value]) for image in row.images
         )
         for row in rows
-        if not row_problem(row)
+        if not row_problem(row) and (max_images is None or len(row.images) <= max_images)
     )
 
 

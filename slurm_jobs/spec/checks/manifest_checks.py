@@ -105,10 +105,10 @@ def manifest_notes(
 
 
 def has_all_rows(manifest: str, rows: Sequence[ManifestRow], files: Files) -> bool:
-    """Check whether the first rows of a text manifest are all that it has."""
+    """Check whether the first rows of a manifest are all that it has; False where not known."""
     folder, _, name = manifest.rpartition("/")
-    num_bytes = (files.sizes_in(folder or "/") or {}).get(name) or 0
-    return len(rows) < MAX_ROWS and num_bytes <= MAX_BYTES
+    num_bytes = (files.sizes_in(folder or "/") or {}).get(name)
+    return len(rows) < MAX_ROWS and num_bytes is not None and num_bytes <= MAX_BYTES
 
 
 def _unknown_ignored(

@@ -256,6 +256,27 @@ def test_media_cannot_be_ignored_into_a_blind_sample(
     assert "its answer would be learned blind" in one(write(tmp_path, row), columns=columns).problem
 
 
+@pytest.mark.parametrize("write", MAPPINGS)
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"depth": "easy"},
+        {"frame": "Commerce_buy"},
+        {"speech_act": "inform"},
+        {"mask": "none"},
+        {"photo_credit": "A. Nyström"},
+    ],
+)
+def test_an_ignored_key_of_a_text_is_no_media_by_its_name_alone(
+    tmp_path: Path, write: Write, others: Row
+) -> None:
+    messages = [{"role": "user", "content": "What?"}, ANSWER]
+    row = one(
+        write(tmp_path, {"messages": messages, **others}), columns=Columns(ignore=tuple(others))
+    )
+    assert row.problem == ""
+
+
 @pytest.mark.parametrize(
     ("row", "problem"),
     [

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from slurm_jobs.operations.disk import SMALL_BYTES
+from slurm_jobs.operations.disk import MOST_SIZES, SMALL_BYTES
 from slurm_jobs.operations.load import load
 from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC, write_processor
 
@@ -414,6 +414,34 @@ def test_rows_of_which_too_many_cannot_be_used_are_an_error_with_the_numbers(
     assert (
         "(the first: m.jsonl:41). The stage fails, because max_reject_share: 0.01 allows 1" in line
     )
+
+
+@pytest.mark.parametrize(
+    "case", ["a folder of many files", "a table", "an array by itself", "an earlier stage"]
+)
+def test_unusable_rows_are_noted_where_the_stage_may_end_well_nevertheless(
+    check: Check, tmp_path: Path, case: str
+) -> None:
+    rows = [CHAT] * 40 + [{**CHAT, "video": "v.mp4"}] * 2
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = SPEC.format(name="m.jsonl")
+    if case == "a folder of many files":  # whose sizes are not asked for
+        for number in range(MOST_SIZES):
+            (tmp_path / f"{number}.txt").touch()
+    elif case == "a table":
+        rows = [{**CHAT, "video": None}] * 40 + [{**CHAT, "video": "v.mp4"}] * 2
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / "m.parquet")
+        text = SPEC.format(name="m.parquet")
+    elif case == "an array by itself":
+        text = text.replace("run: preprocess\n", "run: preprocess\n    array: {num_slices: 7}\n")
+    else:
+        text = text.replace("run: preprocess\n", "run: preprocess\n    after: clean\n")
+        text = text.replace("stages:\n", "stages:\n  clean: {shell: python clean.py}\n")
+    assert check(text) == []
+    (tmp_path / "spec.yaml").write_text(text)
+    notes = "".join(note.message for note in load(tmp_path / "spec.yaml").notes)
+    assert "2 of " in notes
+    assert "The stage would fail with rows like these" in notes
 
 
 @pytest.mark.parametrize("name", ["m.parquet", "m.csv", "m.jsonl"])
