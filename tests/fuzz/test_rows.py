@@ -19,9 +19,9 @@ from slurm_jobs.common.manifests.keys import (
     FILE_NAMES,
     LOSS_KEYS,
     UNLEARNED_KEYS,
-    is_empty,
     is_metadata,
     normal,
+    says_nothing,
 )
 from slurm_jobs.common.manifests.rows import ManifestRow
 from slurm_jobs.common.manifests.values import RowOptions
@@ -96,7 +96,9 @@ def require_accounted(row: ManifestRow, value: dict[str, Any]) -> None:
         return
     for key, item in value.items():
         printable = key.encode("utf-8", "replace").decode()
-        assert is_empty(item) or is_read(key) or is_metadata(key) or printable in row.ignored, key
+        assert says_nothing(item) or is_read(key) or is_metadata(key) or printable in row.ignored, (
+            key
+        )
     if not isinstance(value.get("messages"), list):
         return
     answers = [turn for turn in value["messages"] if turn["role"] in ("assistant", "gpt")]
