@@ -21,7 +21,7 @@ _PICTURES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif",
 
 
 _MAX_ENTRIES, _MAX_FOLDERS = 1000, 10
-"""Looked at for pictures, of a folder that may hold millions."""
+"""Bounds of the search for pictures: a folder may hold millions of files."""
 _LISTS = ("metadata.csv", "metadata.jsonl")
 """Manifests of Hugging Face's ImageFolder, next to the images."""
 

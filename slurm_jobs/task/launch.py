@@ -169,10 +169,10 @@ class Ranks:
             time.sleep(POLL_S)
 
     def _is_stalled(self, task_dir: Path) -> bool:
-        """Ask for stacks where nothing has gone on for long, and say whether that was too long.
+        """Ask for stacks where no rank made progress for long; return whether to end the ranks.
 
-        Then the keepers have their ranks write them, and end them: the file says so. After a
-        request to stop they only write them, and the log has the cause: Slurm ends the job.
+        By a file the keepers are asked to have stacks written, and to end their ranks. After a
+        request to stop they only write stacks, and the log has the cause: Slurm ends the job.
         """
         if not self._may_stall():
             return False

@@ -292,7 +292,7 @@ def _prepare(*, is_shell: bool) -> Callable[[], None]:
         os.setpgid(0, 0)  # what the rank starts ends with it
         if is_shell:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
-            signal.signal(REQUEST_SIGNAL, signal.SIG_DFL)  # a function goes on ignoring it
+            signal.signal(REQUEST_SIGNAL, signal.SIG_DFL)  # a function still ignores it
 
     return prepare
 

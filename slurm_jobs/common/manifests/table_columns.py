@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -30,35 +30,40 @@ def unread_names(names: Sequence[str], looked_at: Sequence[str], options: RowOpt
 
 def _may_name_files(kind: pa.DataType) -> bool:
     """Check whether values may be texts, and are no bytes or numbers, which cost time to read."""
-    return _may_hold_content(kind) and not _holds_bytes(kind)
-
-
-def _holds_bytes(kind: pa.DataType) -> bool:
-    """Check whether values of a type are bytes, or have some within: they cost time to read."""
-    types = pa.types
-    if isinstance(kind, pa.BaseExtensionType):
-        return _holds_bytes(kind.storage_type)
-    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
-        return _holds_bytes(kind.value_type)
-    if kind.num_fields:
-        return any(_holds_bytes(kind.field(index).type) for index in range(kind.num_fields))
-    is_view = getattr(types, "is_binary_view", lambda _kind: False)(kind)
-    is_bytes = types.is_binary(kind) or types.is_large_binary(kind)
-    return is_bytes or types.is_fixed_size_binary(kind) or is_view
+    return _may_hold_content(kind) and not any(map(_is_bytes, _leaf_types(kind)))
 
 
 def _may_hold_content(kind: pa.DataType) -> bool:
     """Check whether values of a type may be texts or bytes, or have such within.
 
-    Only numbers, booleans and times cannot: further types (dictionaries, views, maps) may.
+    Only numbers, booleans and times cannot: further types (views, maps) may.
     """
+    return not all(map(_is_number, _leaf_types(kind)))
+
+
+def _leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """Yield the types of the values within a type: of lists, structs, dictionaries, extensions."""
     types = pa.types
     if isinstance(kind, pa.BaseExtensionType):
-        return _may_hold_content(kind.storage_type)
-    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
-        return _may_hold_content(kind.value_type)
-    if kind.num_fields:
-        return any(_may_hold_content(kind.field(index).type) for index in range(kind.num_fields))
+        yield from _leaf_types(kind.storage_type)
+    elif types.is_dictionary(kind) or types.is_run_end_encoded(kind):
+        yield from _leaf_types(kind.value_type)
+    elif kind.num_fields:
+        for index in range(kind.num_fields):
+            yield from _leaf_types(kind.field(index).type)
+    else:
+        yield kind
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    types = pa.types
+    is_view = getattr(types, "is_binary_view", lambda _kind: False)(kind)
+    is_bytes = types.is_binary(kind) or types.is_large_binary(kind)
+    return bool(is_bytes or types.is_fixed_size_binary(kind) or is_view)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    types = pa.types
     is_number = types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind)
     is_number = is_number or types.is_decimal(kind) or types.is_null(kind)
-    return not (is_number or types.is_temporal(kind))
+    return bool(is_number or types.is_temporal(kind))

@@ -83,16 +83,16 @@ def clock_remedy(key: str, text: str) -> str:
     if unit not in {"s", "min"} or not all(re.fullmatch("[0-9]{1,6}", part) for part in parts):
         return ""
 
-    def told(*by_place: int) -> str:
+    def shown(*by_place: int) -> str:
         seconds = sum(int(part) * each for part, each in zip(parts, by_place, strict=True))
         converted = _in_unit(unit, str(seconds), "s")
         assert converted is not None
         return _shown(converted)
 
     if len(parts) == 3:
-        return f"{_counts(key)}: write {told(3600, 60, 1)}"
+        return f"{_counts(key)}: write {shown(3600, 60, 1)}"
     if len(parts) == 2:
-        either = f"{told(3600, 60)} for hours and minutes, {told(60, 1)} for minutes and seconds"
+        either = f"{shown(3600, 60)} for hours and minutes, {shown(60, 1)} for minutes and seconds"
         return f"{_counts(key)}: write {either}"
     return ""
 
