@@ -22,6 +22,7 @@ from transformers import AutoModelForImageTextToText, GenerationConfig
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.utils import GENERATION_CONFIG_NAME
 
+from pipeline.models.aligned import align_products
 from pipeline.models.facts import DataFacts
 from pipeline.models.families import Family
 from pipeline.models.generate import arrange_prompts, before, pad_left
@@ -65,6 +66,7 @@ class HuggingFaceVLM(VisionLanguageModel):
         self.layout: ImageLayout = family.make_layout(hf.config, facts)
         if family.follow_from_grids is not None and self.attention_name == "sdpa":
             attend_pictures_by_segment(self.vision_tower)
+        align_products(self.vision_tower)
         if hasattr(self.language_model, "_deepstack_process"):  # Qwen3-VL
             _add_features_by_place(self.language_model)
         unused = {id(parameter) for parameter in _unused_parameters(hf, family)}

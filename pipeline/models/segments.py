@@ -337,10 +337,12 @@ def _by_borders(
 
     `window`: how many tokens before and after itself a token sees, -1 for all of its segment.
     """
-    dtype, size = value.dtype, query.shape[-1]
+    device, size = query.device.type, query.shape[-1]
     scale = size**-0.5 if scale is None else scale
-    # Rotated queries and keys are fp32 where autocast leaves the residual so.
-    query, key = query.to(dtype), key.to(dtype)
+    # The kernel takes no fp32, and autocast does not cast for it: rotated queries and keys are fp32
+    # where the residual is, and 4-bit layers give fp32 for fp32.
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else value.dtype
+    query, key, value = (each.to(dtype) for each in (query, key, value))
     if not query.is_cuda:
         return reference_attention(query, key, value, bounds, scale, *window)
     attend, wants_sharing = _kernel()

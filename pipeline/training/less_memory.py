@@ -49,11 +49,28 @@ def telling_what_takes_less(
     try:
         yield
     except torch.OutOfMemoryError as error:
-        message = (
-            f"rank {ranks.rank} ran out of memory in step {recorder.step} ({error}); "
-            f"{_smaller_pieces(config)}; {less_memory(config)}"
-        )
-        raise StageConfigError(message) from error
+        where = f"in step {recorder.step}"
+        remedy = f"{_smaller_pieces(config)}; {less_memory(config)}"
+        raise _no_memory_left(ranks, where, error, remedy) from error
+
+
+@contextmanager
+def naming_the_remedy(ranks: Ranks, where: str, remedy: str) -> Iterator[None]:
+    """Around what needs the GPU's memory outside the steps.
+
+    Raises:
+        StageConfigError: this rank's GPU had no memory left; the same attempt would end the same.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise _no_memory_left(ranks, where, error, remedy) from error
+
+
+def _no_memory_left(
+    ranks: Ranks, where: str, error: torch.OutOfMemoryError, remedy: str
+) -> StageConfigError:
+    return StageConfigError(f"rank {ranks.rank} ran out of memory {where} ({error}); {remedy}")
 
 
 def _smaller_pieces(config: TrainConfig) -> str:

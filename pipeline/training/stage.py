@@ -27,6 +27,7 @@ from pipeline.training.export import export_model
 from pipeline.training.fit import Trained, fit
 from pipeline.training.held_out_log import lowest
 from pipeline.training.job import Job, versions
+from pipeline.training.less_memory import less_memory, naming_the_remedy
 from pipeline.training.one_phase import PhaseEnd
 from pipeline.training.phases import Phase, phases_of
 from pipeline.training.preflight import preflight
@@ -148,7 +149,11 @@ def _run_staged(
 
 def _export(job: Job, ending: Ending, made: SpreadModel, processor_dir: Path) -> Path:
     ending.check("exports")
-    with job.spans.span("export"):
+    remedy = less_memory(job.config)
+    with (
+        job.spans.span("export"),
+        naming_the_remedy(job.ranks, "while the model was exported", remedy),
+    ):
         return export_model(
             made.spread.bare,
             job.context.output_dir,
@@ -192,7 +197,11 @@ def _evaluate(
     if manifest is None:
         return {}
     ending.check("evaluations")
-    with job.spans.span("evaluation"):
+    remedy = "lower evaluate.batch_size, evaluate.max_new_tokens or both"
+    with (
+        job.spans.span("evaluation"),
+        naming_the_remedy(job.ranks, "while held-out rows were answered", remedy),
+    ):
         summary = evaluate(
             job.config.evaluate,
             levels=job.config.levels,

@@ -68,9 +68,7 @@ def _answers(work: Work, kind: Any, model_dir: Path) -> None:
             processor_dir=Path(kind.dataset_dir) / PROCESSOR_DIR,
             out_dir=out_dir,
             ranks=Alone(),  # type: ignore[arg-type]
-            workplace=Workplace(
-                device=torch.device(work.device), precision="fp16", num_compute_threads=2
-            ),
+            workplace=Workplace(device=work.torch_device, precision="fp16", num_compute_threads=2),
             ending=_NoEnding(),  # type: ignore[arg-type]
         )
         lines = (out_dir / "generations.jsonl").read_text().splitlines()

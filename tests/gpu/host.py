@@ -28,7 +28,7 @@ _OPTIONS = {"lr": 1e-2, "betas": (0.9, 0.95), "weight_decay": 0.1, "fused": True
 
 def buffers(work: Work) -> None:
     """Take buffers as loader threads do; they are pinned, no larger than needed, and reused."""
-    device = torch.device(work.device, 0) if work.has_gpu else torch.device(work.device)
+    device = work.torch_device
     pool = BufferPool(pin_memory=work.has_gpu)
 
     def rounds() -> None:

@@ -12,7 +12,7 @@ import torch
 
 from slurm_jobs.common.errors import SlurmJobsError
 from tests.gpu.models import open_tiny, train, train_config
-from tests.gpu.speed_data import prepare, speed_config
+from tests.gpu.speed_data import prepare, speed_config, train_without_saving
 from tests.gpu.work import Work
 
 _TOLERANCE = 0.10
@@ -22,7 +22,7 @@ def predicted_and_measured(work: Work) -> None:
     """Search for microbatches, train with them, and compare the peak with the prediction."""
     data = prepare(work)
     config = speed_config(data, work, batching={"kind": "packed"}, num_microbatches="auto")
-    found = train(work.folder / "auto", {**config, "num_steps": 3})
+    found = train_without_saving(work.folder / "auto", {**config, "num_steps": 3})
     (choices,) = found.context.output_dir.rglob("microbatches.json")
     (choice,) = json.loads(choices.read_text()).values()
     use = choice["use"]
@@ -47,7 +47,7 @@ def looks(work: Work) -> None:
     from pipeline.training.held_out import HeldOut
     from pipeline.training.peak_memory import forget_peaks
 
-    data, device = prepare(work), torch.device(work.device)
+    data, device = prepare(work), work.torch_device
     peaks, look = [], HeldOut.look
 
     def measured(self: HeldOut, step: int) -> Any:
@@ -68,7 +68,7 @@ def looks(work: Work) -> None:
     config = speed_config(data, work, batching={"kind": "packed"}, strategy="fsdp2",
                           num_microbatches=4 if work.has_gpu else 1, evaluate=evaluate)  # fmt: skip
     with mock.patch.object(HeldOut, "look", measured):
-        found = train(work.folder / "looks", {**config, "num_steps": 2})
+        found = train_without_saving(work.folder / "looks", {**config, "num_steps": 2})
     values = json.loads((found.context.output_dir / "preflight.json").read_text())["memory"]
     predicted = sum(
         values[f"{name}_bytes"] for name in ("weights", "optimizer", "buffers", "gathered")

@@ -78,7 +78,7 @@ def _unpacked(work: Work) -> None:
     from pipeline.models.quantized_linear import QuantizedLinear
     from slurm_jobs.common.stage_config.quantize import QuantizeConfig
 
-    cpu, device = torch.device("cpu"), torch.device(work.device)
+    cpu, device = torch.device("cpu"), work.torch_device
     width, num = (2048, 4) if work.has_gpu else (96, 2)
     torch.manual_seed(0)
     for is_double in (True, False):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import distributed
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
@@ -91,9 +90,7 @@ def rank_of_four(work: Work) -> None:
             sharding={"unit_min_params": 0, **sharding},
         )  # fmt: skip
         config = build_config(TrainConfig, values)
-        workplace = Workplace(
-            device=torch.device(work.device), precision=precision, num_compute_threads=2
-        )
+        workplace = Workplace(device=work.torch_device, precision=precision, num_compute_threads=2)
         made = build_and_spread(
             config,
             phases_of(config),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from slurm_jobs.common.timings import DEVICE_PHASES
 from slurm_jobs.profiles.occupancy import occupancy
 from slurm_jobs.profiles.trace import Trace, read_trace
 from tests.gpu.models import Trained, open_tiny, train, train_config
-from tests.gpu.speed_data import prepare, speed_config
+from tests.gpu.speed_data import prepare, speed_config, train_without_saving
 from tests.gpu.work import NotPossibleError, Work
 
 _NUM_WARM = 3
@@ -26,6 +27,7 @@ IDLE_GOAL = 0.03
 WAIT_GOAL = 0.01
 """Of a step, for data and for other ranks, by the device's own times."""
 _ATTENTION = re.compile(r"flash|fmha|sdpa|attention", re.IGNORECASE)
+_NUM_KERNELS = 40
 _ADDED_UP = 1.02
 """Device phases may be rounded: marks have a resolution of half a microsecond."""
 
@@ -94,7 +96,7 @@ def _measure(work: Work, **changes: Any) -> dict[str, float]:
     config = speed_config(data, work, **changes)
     if work.has_gpu:
         config["profile"] = {"steps": list(_PROFILED)}
-    found = train(work.folder / "run", _known(config))
+    found = train_without_saving(work.folder / "run", _known(config))
     steps = found.steps[_NUM_WARM:] if work.has_gpu else found.steps[1:]
     plain = [step for step in steps if not _PROFILED[0] - 1 <= step["step"] <= _PROFILED[1]]
     figures = {
@@ -105,6 +107,9 @@ def _measure(work: Work, **changes: Any) -> dict[str, float]:
         "data_wait_share": float(steps["data_wait_s"].sum() / steps["step_s"].sum()),
     }
     if work.has_gpu:
+        for name in DEVICE_PHASES:
+            seconds = [float(step[f"device_{name}"]) for step in plain]
+            work.note(**{f"device_{name}": statistics.median(seconds)})
         figures["mfu"] = statistics.median(float(s["mfu"]) for s in plain)
         trace = read_trace(trace_path(found.context.timing_dir, 0))
         use = occupancy(trace)
@@ -115,6 +120,7 @@ def _measure(work: Work, **changes: Any) -> dict[str, float]:
             "device_wait_share": waits_s / _plain_sum(plain, "device_step_s"),
         }
         _check_attention(work, found, trace)
+        work.note(longest_kernels=_longest_kernels(trace))
     work.note(attention=found.result["attention"],
               num_microbatches=int(steps["num_microbatches"].max()), **figures)  # fmt: skip
     work.check("the losses are finite", bool(np.isfinite(found.steps["loss"]).all()))
@@ -135,6 +141,19 @@ def _check_attention(work: Work, found: Trained, trace: Trace) -> None:
               attention_chosen=preflight["attention"])  # fmt: skip
     cudnn = sorted(name for name in names if "cudnn" in name.lower())
     work.check("no kernel of cuDNN's attention ran", not cudnn, cudnn)
+
+
+def _longest_kernels(trace: Trace) -> list[str]:
+    """Return the kernels that take most of the profiled steps, with their share and number."""
+    pieces, seconds, numbers = trace.compute, Counter[str](), Counter[str]()
+    for name, length in zip(pieces.names, pieces.ends_s - pieces.starts_s, strict=True):
+        seconds[name] += float(length)
+        numbers[name] += 1
+    all_s = sum(seconds.values())
+    return [
+        f"{length / all_s:.1%}, {numbers[name]} times: {name[:120]}"
+        for name, length in seconds.most_common(_NUM_KERNELS)
+    ]
 
 
 def _known(config: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,10 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import torch
 
 Status = Literal["passed", "failed", "slower than expected", "not possible here"]
 
@@ -35,6 +38,13 @@ class Work:
     def has_gpu(self) -> bool:
         """Whether the case runs on a GPU."""
         return self.device == "cuda"
+
+    @property
+    def torch_device(self) -> torch.device:
+        """Device of tensors, as the only rank of a training has it: a GPU with its number."""
+        import torch
+
+        return torch.device("cuda", 0) if self.has_gpu else torch.device("cpu")
 
     def need_gpu(self, why: str) -> None:
         """Stop here on a CPU.

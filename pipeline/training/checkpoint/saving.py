@@ -87,8 +87,7 @@ class Saver:
         """
         self.finish()
         state = self._checkpoints.state.collect(self._ranks.rank)
-        from_device = self._device.type == "cuda"
-        return self._agree(_call(self._write, state, step, loss, from_device=from_device))
+        return self._agree(_call(self._write, state, step, loss))
 
     def begin(self, step: int, loss: float) -> None:
         """Copy the state after `step` steps and return; a thread does what `save` does.
@@ -143,15 +142,13 @@ class Saver:
             raise StageError(told[0])
         return upload.result()
 
-    def _write(
-        self, state: Mapping[str, Any], step: int, loss: float, *, from_device: bool = False
-    ) -> Upload:
+    def _write(self, state: Mapping[str, Any], step: int, loss: float) -> Upload:
         """All of a save but its state; the same in the thread and out of it."""
         start_unix_s, start_s = time.time(), time.perf_counter()
         root, ranks = self._checkpoints.root, self._ranks
         temp_dir = files.temp_checkpoint_dir(root, step, self._checkpoints.attempt)
         with self._saving(files.checkpoint_dir(root, step), temp_dir):
-            writer = PartWriter(temp_dir, ranks.rank, from_device=from_device)
+            writer = PartWriter(temp_dir, ranks.rank)
             dcp.save(dict(state), storage_writer=writer, process_group=ranks.host_group)
             parts = ranks.gather(writer.parts)
             if ranks.rank == 0:
@@ -208,11 +205,11 @@ class Saver:
             raise StageError(message) from error
 
 
-def _call(function: Callable[..., Upload], *args: Any, **options: Any) -> Future[Upload]:
+def _call(function: Callable[..., Upload], *args: Any) -> Future[Upload]:
     """Call it here and now; its result or error as a thread would give it."""
     future: Future[Upload] = Future()
     try:
-        future.set_result(function(*args, **options))
+        future.set_result(function(*args))
     except Exception as error:  # noqa: BLE001 - it is raised where all ranks have agreed
         future.set_exception(error)
     return future

@@ -12,24 +12,19 @@ from torch.futures import Future
 from pipeline.training.checkpoint.files import hash_file
 from pipeline.training.checkpoint.info import FileFacts
 
-COPY_AHEAD_BYTES = 64 << 20
-"""Pinned memory that waits to be written, besides one tensor."""
-
 
 class PartWriter(dcp.FileSystemWriter):
     """Syncs what it wrote and reads it back for the checksum, on the rank that wrote it."""
 
-    def __init__(self, folder: Path, rank: int, *, from_device: bool = False) -> None:
-        """Begin a file; `from_device`: what is written is still in the memory of a GPU.
+    def __init__(self, folder: Path, rank: int) -> None:
+        """Begin a file.
 
-        It is then copied through pinned memory while what was copied before it is written. With a
-        state that is on the host, torch would wait for all that training has queued on the GPU.
+        Nothing is copied ahead of what is written. On an H200 that made a save of 1 GB no faster
+        (2.5 s instead of 2.3 s), pinned memory for the whole state, and with a state that is on
+        the host torch would wait for all that training has queued on the GPU.
         """
         super().__init__(
-            folder,
-            single_file_per_rank=True,
-            sync_files=True,
-            per_thread_copy_ahead=COPY_AHEAD_BYTES if from_device else 0,
+            folder, single_file_per_rank=True, sync_files=True, per_thread_copy_ahead=0
         )
         self._folder = folder
         self._own_rank = rank

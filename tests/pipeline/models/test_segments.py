@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from transformers import AutoModelForImageTextToText, MistralConfig, Qwen2Config
 
-from pipeline.models import VisionLanguageModel
+from pipeline.models import VisionLanguageModel, segments
 from pipeline.models.compiling import compile_layers
 from pipeline.models.grids import plain_arguments
 from pipeline.models.hugging_face import HuggingFaceVLM, features_of
@@ -311,3 +311,16 @@ def test_rows_of_one_sample_have_a_mask_only_if_layers_have_a_window(window, is_
     rows = dataclasses.replace(PACKING, bounds=None)
     mask = attention_arguments(rows, config, IDS, uses_varlen=False)["attention_mask"]
     assert (mask is not None and mask.shape == (0,) * 4) == is_ours
+
+
+def test_the_kernel_gets_what_autocast_computes_in() -> None:
+    """Layers of 4 bits give fp32 for fp32; the kernel on a GPU takes bf16 and fp16 alone."""
+    bounds = torch.tensor([0, 3, 5], dtype=torch.int32)
+    given = [torch.randn(5, 2, 8) for _ in range(3)]
+    borders = {"bounds": bounds, "longest": 3, "scale": None, "window": (-1, 0)}
+    assert segments._by_borders(*given, **borders).dtype == torch.float32
+    with torch.autocast("cpu", torch.bfloat16):
+        found = segments._by_borders(*given, **borders)
+    assert found.dtype == torch.bfloat16
+    expected = reference_attention(*given, bounds, 8**-0.5, -1, 0)
+    torch.testing.assert_close(found.float(), expected, rtol=0.03, atol=0.03)

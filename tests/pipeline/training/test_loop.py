@@ -180,6 +180,29 @@ def test_gradients_are_clipped_to_the_limit_and_the_norm_before_is_recorded(
     assert applied == pytest.approx(expected.tolist(), rel=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("place", "name", "changes", "words"),
+    [
+        (Single, "spread", {}, "while the model was built .*`strategy: fsdp2`"),
+        (stage, "export_model", {}, "while the model was exported .*`strategy: fsdp2`"),
+        (stage, "evaluate", {"evaluate": {"num_samples": 1}}, "answered .*evaluate.batch_size"),
+    ],
+)
+def test_memory_that_runs_out_outside_the_steps_is_told_with_place_and_remedy(
+    make_train_run, monkeypatch, place, name, changes, words
+):
+    def run_out(*_args, **_options):
+        message = "CUDA out of memory. Tried to allocate 2.00 GiB"
+        raise torch.OutOfMemoryError(message)
+
+    monkeypatch.setattr(place, name, run_out)
+    run = make_train_run(**changes)
+    if "evaluate" in changes:
+        run.config["evaluate"]["manifest"] = str(run.heldout)
+    with pytest.raises(StageConfigError, match=rf"rank 0 ran out of memory {words}"):
+        run.run_here(strategy="single")
+
+
 def test_a_gpu_that_runs_out_of_memory_is_told_with_step_and_remedy(make_train_run, monkeypatch):
     numbers = itertools.count()
     accumulate = loop._accumulate

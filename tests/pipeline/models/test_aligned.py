@@ -1,0 +1,65 @@
+"""Zeros that are appended for the kernels' sake change nothing."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from pipeline.models.aligned import align_products, gated_aligned
+
+
+class Gated(nn.Module):
+    """As the layers of vision towers are written in transformers."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(16, width)
+        self.up_proj = nn.Linear(16, width)
+        self.down_proj = nn.Linear(width, 16)
+        self.act_fn = nn.SiLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
+
+
+class WidthsOfProducts(torch.overrides.TorchFunctionMode):
+    """Collects the shapes of the weights that are multiplied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[int, ...]] = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is functional.linear:
+            self.found.append(tuple(args[1].shape))
+        return func(*args, **(kwargs or {}))
+
+
+def test_zeros_change_neither_values_nor_gradients() -> None:
+    torch.manual_seed(0)
+    plain = Gated(42).double()
+    aligned, x = copy.deepcopy(plain), torch.randn(5, 16, dtype=torch.float64)
+    expected = plain(x)
+    with WidthsOfProducts() as widths:
+        found = gated_aligned(aligned, x)
+    assert widths.found == [(48, 16), (48, 16), (16, 48)]
+    torch.testing.assert_close(found, expected)
+    for each in (expected, found):
+        each.square().sum().backward()
+    for (name, one), two in zip(plain.named_parameters(), aligned.parameters(), strict=True):
+        torch.testing.assert_close(two.grad, one.grad, msg=name)
+
+
+def test_layers_are_called_as_before_where_nothing_is_gained() -> None:
+    wide, odd = Gated(48), Gated(42)
+    tower = nn.ModuleList([wide, odd])
+    align_products(tower)
+    assert "forward" not in vars(wide)
+    assert "forward" in vars(odd)
+    with WidthsOfProducts() as widths:
+        odd(torch.randn(5, 16))  # a CPU has no such kernels
+    assert widths.found == [(42, 16), (42, 16), (16, 42)]
+    assert list(odd.state_dict()) == list(Gated(42).state_dict())
