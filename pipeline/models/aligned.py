@@ -28,15 +28,21 @@ def align_products(tower: nn.Module) -> None:
     for module in tower.modules():
         parts = [getattr(module, name, None) for name in _PARTS]
         if all(type(part) is nn.Linear for part in parts) and parts[0].out_features % _MULTIPLE:
-            module.forward = functools.partial(_forward, module, module.forward)
+            # One class for all layers: a function for each would be compiled for each.
+            module.__class__ = _aligned(type(module))
 
 
-def _forward(module: nn.Module, plain: Any, hidden: torch.Tensor) -> torch.Tensor:
-    is_plain = all(type(getattr(module, name)) is nn.Linear for name in _PARTS)
-    if not (hidden.is_cuda and is_plain):
-        found: torch.Tensor = plain(hidden)
+@functools.cache
+def _aligned(kind: type[nn.Module]) -> type[nn.Module]:
+    """Return the class of layers with the name that others know it by."""
+
+    def forward(self: nn.Module, hidden: torch.Tensor) -> torch.Tensor:
+        if hidden.is_cuda and all(type(getattr(self, name)) is nn.Linear for name in _PARTS):
+            return gated_aligned(self, hidden)
+        found: torch.Tensor = kind.forward(self, hidden)
         return found
-    return gated_aligned(module, hidden)
+
+    return type(kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__})
 
 
 def gated_aligned(module: Any, hidden: torch.Tensor) -> torch.Tensor:

@@ -109,8 +109,8 @@ def _encode_tiles(model: Any, pixel_values: torch.Tensor) -> BaseModelOutputWith
 
 _HANDED_OUT = "its layers hand out what lies between them"
 _BY_PICTURE = (
-    "its layers attend picture by picture, those of one size at once, so that each other number of "
-    "sizes would be compiled again"
+    "without varlen attention its layers attend picture by picture, those of one size at once, so "
+    "that each other number of sizes would be compiled again"
 )
 
 _LLAVA_PROJECTOR = ("model.multi_modal_projector.",)

@@ -22,7 +22,10 @@ from transformers.vision_utils import (
 )
 
 from pipeline.models.layouts.model import VisionInputs
-from pipeline.models.segments import PictureSegments, picture_segments
+from pipeline.models.segments import picture_segments
+
+_LONGEST = {"cu_seqlens": "max_seqlen", "cu_window_seqlens": "max_window_seqlen"}
+"""By the borders of segments, the patches of the longest one; transformers' names."""
 
 FollowFromGrids = Callable[[torch.Tensor, Any], Mapping[str, torch.Tensor]]
 """From int64 [num_images, 3] on the host and a vision tower to its arguments, on the host."""
@@ -81,14 +84,15 @@ def tower_arguments(
         return found
     move = functools.partial(_queue_copy, device=found["pixel_values"].device)
     followed = follow(found["image_grid_thw"], tower)
-    # Lengths are read, by `tolist`, and nothing is computed with them.
     borders = {name: value for name, value in followed.items() if name.startswith("cu_")}
-    segments: dict[int, PictureSegments] = {
-        len(bounds): picture_segments(bounds, move, uses_varlen=uses_varlen)
-        for bounds in borders.values()
-    }
     copied = {name: move(value) for name, value in followed.items() if name not in borders}
-    return {**found, **borders, **copied, "segments": segments}
+    if uses_varlen:
+        moved = {name: move(bounds.to(torch.int32)) for name, bounds in borders.items()}
+        longest = {_LONGEST[name]: int(bounds.diff().max()) for name, bounds in borders.items()}
+        return {**found, **copied, **moved, **longest, "uses_varlen": True}
+    # Lengths are read, by `tolist`, and nothing is computed with them.
+    segments = {len(bounds): picture_segments(bounds, move) for bounds in borders.values()}
+    return {**found, **copied, **borders, "segments": segments}
 
 
 def _queue_copy(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -62,7 +62,6 @@ class HuggingFaceVLM(VisionLanguageModel):
         self.hf = hf
         self.family = family
         self.facts = facts
-        self.why_vision_not_compiled = family.why_vision_not_compiled
         self.layout: ImageLayout = family.make_layout(hf.config, facts)
         if family.follow_from_grids is not None and self.attention_name == "sdpa":
             attend_pictures_by_segment(self.vision_tower)
@@ -131,6 +130,12 @@ class HuggingFaceVLM(VisionLanguageModel):
     def output_head(self) -> nn.Module:
         """As `VisionLanguageModel`."""
         return self.hf.get_output_embeddings()
+
+    @property
+    def why_vision_not_compiled(self) -> str:  # type: ignore[override]
+        """As `VisionLanguageModel`; varlen attention is one call whatever the sizes are."""
+        takes_borders = self.uses_varlen and self.family.follow_from_grids is not None
+        return "" if takes_borders else self.family.why_vision_not_compiled
 
     @property
     def vision_tower(self) -> nn.Module:

@@ -193,25 +193,16 @@ class PictureSegments:
     are."""
     inverse: torch.Tensor | None
     """int64 [num_patches] on the device: where each patch is in `order`."""
-    bounds: torch.Tensor | None
-    """int32 [num_segments + 1] on the device, for the kernel that takes borders; None: segments of
-    equal length are one call."""
-
-    @property
-    def longest(self) -> int:
-        """Patches of the longest segment."""
-        return max(length for _, length in self.runs)
 
 
 def picture_segments(
-    bounds: torch.Tensor, move: Callable[[torch.Tensor], torch.Tensor], *, uses_varlen: bool
+    bounds: torch.Tensor, move: Callable[[torch.Tensor], torch.Tensor]
 ) -> PictureSegments:
-    """Return how segments are attended.
+    """Return how segments are attended, those of equal length in one call.
 
     Args:
         bounds: int32 [num_segments + 1], on the host.
         move: Copies a tensor to the device.
-        uses_varlen: Whether the kernel takes the borders.
     """
     lengths = np.diff(bounds.numpy())
     distinct, firsts, counts = np.unique(lengths, return_index=True, return_counts=True)
@@ -219,7 +210,7 @@ def picture_segments(
     if np.count_nonzero(np.diff(lengths)) < len(distinct):  # equal lengths follow each other
         by_place = np.argsort(firsts)
         distinct, counts = distinct[by_place], counts[by_place]
-    elif not uses_varlen:
+    else:
         order = np.argsort(np.repeat(lengths, lengths), kind="stable")
         inverse = np.empty_like(order)
         inverse[order] = np.arange(len(order))
@@ -227,7 +218,6 @@ def picture_segments(
         runs=tuple(zip(counts.tolist(), distinct.tolist(), strict=True)),
         order=None if order is None else move(torch.from_numpy(order)),
         inverse=None if inverse is None else move(torch.from_numpy(inverse)),
-        bounds=move(bounds.to(torch.int32)) if uses_varlen else None,
     )
 
 
@@ -265,7 +255,9 @@ def _attend_pictures(
     _mask: torch.Tensor | None = None,
     *,
     cu_seq_lens_q: torch.Tensor,
+    max_length_q: int | None = None,
     scaling: float,
+    uses_varlen: bool = False,
     segments: Mapping[int, PictureSegments] | None = None,
     **_options: Any,
 ) -> tuple[torch.Tensor, None]:
@@ -274,15 +266,15 @@ def _attend_pictures(
     `segments` are by the number of borders: windows are parts of pictures, so that two divisions of
     the same patches with as many borders are the same.
     """
+    q, k, v = (each[0].transpose(0, 1) for each in (query, key, value))
+    if uses_varlen:
+        assert max_length_q is not None
+        borders = {"bounds": cu_seq_lens_q, "longest": max_length_q}
+        return _by_borders(q, k, v, **borders, scale=scaling, window=(-1, -1))[None], None
     if segments is None:  # generation, which transformers does alone
-        bounds = cu_seq_lens_q.cpu()
-        here = picture_segments(bounds, lambda t: t.to(query.device), uses_varlen=False)
+        here = picture_segments(cu_seq_lens_q.cpu(), lambda tensor: tensor.to(query.device))
     else:
         here = segments[len(cu_seq_lens_q)]
-    q, k, v = (each[0].transpose(0, 1) for each in (query, key, value))
-    if here.bounds is not None:
-        borders = {"bounds": here.bounds, "longest": here.longest}
-        return _by_borders(q, k, v, **borders, scale=scaling, window=(-1, -1))[None], None
     if here.order is not None:
         q, k, v = (_Reorder.apply(each, here.order, here.inverse) for each in (q, k, v))
     found, start = [], 0

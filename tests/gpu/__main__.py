@@ -41,7 +41,7 @@ BUDGET_S = 570.0
 """Of all cases together on a GPU; a lent machine may give ten minutes to a command."""
 CPU_PATIENCE = 30.0
 """Factor of the cases' limits on a CPU, which others may use at the same time; it has no budget."""
-LANES = 3
+LANES = 5
 """Cases at the same time on a GPU, but for those that measure it: most of their time is the host's,
 for imports and launches."""
 _running: set[subprocess.Popen[bytes]] = set()

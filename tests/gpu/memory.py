@@ -12,7 +12,7 @@ import torch
 
 from slurm_jobs.common.errors import SlurmJobsError
 from tests.gpu.models import open_tiny, train, train_config
-from tests.gpu.speed_data import prepare, speed_config, train_without_saving
+from tests.gpu.speed_data import keep_microbatches, prepare, speed_config, train_without_saving
 from tests.gpu.work import Work
 
 _TOLERANCE = 0.10
@@ -25,6 +25,7 @@ def predicted_and_measured(work: Work) -> None:
     found = train_without_saving(work.folder / "auto", {**config, "num_steps": 3})
     (choices,) = found.context.output_dir.rglob("microbatches.json")
     (choice,) = json.loads(choices.read_text()).values()
+    keep_microbatches(work, config["batching"], choice["num_microbatches"])
     use = choice["use"]
     peak = float(found.steps["memory_peak_bytes"].max())
     work.note(

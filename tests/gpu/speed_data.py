@@ -84,10 +84,10 @@ def speed_config(data: SpeedData, work: Work, **changes: Any) -> dict[str, Any]:
         "strategy": "single",
         "dataset": str(data.dataset_dir),
         "model": {"type": "hugging_face", "path": str(data.model_dir)},
-        "num_steps": 12 if work.has_gpu else 4,
+        "num_steps": 9 if work.has_gpu else 4,
         "global_batch_size": 32 if work.has_gpu else 8,
         "num_lanes": 1,
-        "num_microbatches": 1 if not work.has_gpu else "auto",
+        "num_microbatches": _found_microbatches(work, batching) if work.has_gpu else 1,
         "memory_share": 0.85,
         "batching": batching,
         "schedule": {"kind": "constant", "warmup_share": 0.0},
@@ -95,6 +95,20 @@ def speed_config(data: SpeedData, work: Work, **changes: Any) -> dict[str, Any]:
         "num_loader_threads": 8 if work.has_gpu else 1,
         **changes,
     }
+
+
+def keep_microbatches(work: Work, batching: dict[str, Any], number: int) -> None:
+    """Keep what `auto` found: searching for it again in each case would take 10 s each."""
+    _microbatches_file(work, batching).write_text(str(number))
+
+
+def _found_microbatches(work: Work, batching: dict[str, Any]) -> int | str:
+    file = _microbatches_file(work, batching)
+    return int(file.read_text()) if file.exists() else "auto"
+
+
+def _microbatches_file(work: Work, batching: dict[str, Any]) -> Path:
+    return work.shared / ("microbatches-packed" if batching["kind"] == "packed" else "microbatches")
 
 
 def train_without_saving(folder: Path, config: dict[str, Any]) -> Trained:

@@ -153,6 +153,7 @@ def _make_shell(job: Job, planned: Planned) -> VisionLanguageModel:
     """The model without weights, which can be compiled and shared as the config says."""
     config = job.config
     shell = make_shell(config, planned.facts, job.workplace)
+    shell.uses_varlen = attention_of(shell, config, job.workplace).uses_varlen
     if config.compile is not None:
         check_towers(shell, config.compile)
     if config.strategy == "fsdp2" and job.ranks.num_ranks > 1:

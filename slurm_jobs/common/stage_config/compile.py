@@ -15,8 +15,9 @@ class CompileConfig:
     make none, and tell which part of compiling fails: `eager` traces layers alone, `aot_eager`
     derives their backward pass, too."""
     towers: tuple[Literal["vision", "language"], ...] = ("language",)
-    """Whose layers. Those of a vision tower compile in the `small_vlm`, SmolVLM and Idefics3 alone:
-    Qwen's attend image by image, and LLaVA's hand out what lies between them."""
+    """Whose layers. Those of a vision tower compile in the `small_vlm`, SmolVLM and Idefics3, and
+    in Qwen's models where attention is `varlen`: else these attend image by image. LLaVA's hand
+    out what lies between them."""
 
     def __post_init__(self) -> None:
         """Refuse to compile nothing, or something twice."""

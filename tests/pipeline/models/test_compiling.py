@@ -124,7 +124,7 @@ def test_a_compilation_in_the_midst_of_steps_has_the_patience_of_one(
     assert [*doing, last_beat()["doing"]] == ["compilation", "steps", "compilation", "steps"]
 
 
-def test_vision_layers_of_qwen_would_be_compiled_again_for_each_number_of_sizes(
+def test_without_borders_vision_layers_of_qwen_would_be_compiled_for_each_number_of_sizes(
     make_kind: Callable[[str], Kind],
 ) -> None:
     """Which is why towers of these families are refused: see below."""
@@ -141,6 +141,32 @@ def test_vision_layers_of_qwen_would_be_compiled_again_for_each_number_of_sizes(
         numbers.append(len(told))
     assert all(numbers[:3])
     assert not numbers[3]
+
+
+@pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
+def test_vision_layers_of_qwen_are_compiled_once_where_attention_takes_borders(
+    make_kind: Callable[[str], Kind], name: str
+) -> None:
+    kind = make_kind(name)
+    plain, model = kind.build().train(), kind.build().train()
+    samples = [sample for sample in kind.samples() if sample.images]
+    plain.uses_varlen = model.uses_varlen = True
+    compile_layers(model, BOTH, CPU)
+    numbers = []
+    for chosen in ((0, 1), (2, 0), (2, 1, 0), (1, 1)):
+        rows = [[samples[number]] for number in chosen]
+        told: list[int] = []
+        losses = []
+        for each in (plain, model):
+            each.zero_grad()
+            with CompileWatch(told.append, num_expected=99, is_main=False):
+                batch = to_device(kind.batch(each, rows), PLACE, each.layout)
+                losses.append(loss_of(each, batch))
+                losses[-1].backward()
+        assert losses[0] == losses[1]
+        numbers.append(len(told))
+    assert numbers[0]
+    assert not sum(numbers[1:]), numbers
 
 
 @pytest.mark.skipif(torch_version() >= (2, 14), reason="torch 2.14 compiles these layers")
@@ -179,7 +205,10 @@ def test_the_log_says_which_layers_are_compiled_and_why_others_are_not(
         "eager compiles 2 layers of the vision tower and 2 layers of the language model"
     )
     told = describe_compiling(make_kind("qwen2_5_vl").build(), language)
-    assert "the vision tower is not compiled: its layers attend picture by picture" in told
+    assert (
+        "the vision tower is not compiled: without varlen attention its layers attend picture by"
+        in told
+    )
 
 
 def test_an_environment_that_switches_compiling_off_is_refused() -> None:

@@ -149,7 +149,7 @@ def test_attention_is_called_once_for_each_length_and_layer(
 )
 def test_segments_of_one_length_come_together_and_go_back(lengths, runs, is_moved) -> None:
     bounds = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32)
-    found = picture_segments(bounds, lambda tensor: tensor, uses_varlen=False)
+    found = picture_segments(bounds, lambda tensor: tensor)
     assert (found.runs, found.order is not None) == (runs, is_moved)
     if found.order is not None:
         places = torch.arange(int(bounds[-1]))

@@ -9,11 +9,12 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from pipeline.timing import StepCounts, StepRecorder
-from pipeline.training import loop
+from pipeline.training import loop, stage
 from pipeline.training.boundary import Agreement
 from pipeline.training.checkpoint.files import list_checkpoints
 from pipeline.training.device import Workplace
 from pipeline.training.scaling import Scaling
+from pipeline.training.strategies.single import Single
 from slurm_jobs.common.errors import StageConfigError, StageError
 from slurm_jobs.common.stage_config.sharding import ScalerConfig
 from slurm_jobs.common.timings import read_steps, steps_path
@@ -181,24 +182,24 @@ def test_gradients_are_clipped_to_the_limit_and_the_norm_before_is_recorded(
 
 
 @pytest.mark.parametrize(
-    ("place", "name", "changes", "words"),
+    ("place", "name", "words"),
     [
-        (Single, "spread", {}, "while the model was built .*`strategy: fsdp2`"),
-        (stage, "export_model", {}, "while the model was exported .*`strategy: fsdp2`"),
-        (stage, "evaluate", {"evaluate": {"num_samples": 1}}, "answered .*evaluate.batch_size"),
+        (Single, "spread", "while the model was built .*`strategy: fsdp2`"),
+        (stage, "export_model", "while the model was exported .*`strategy: fsdp2`"),
+        (stage, "evaluate", "while held-out rows were answered .*evaluate.batch_size"),
     ],
 )
 def test_memory_that_runs_out_outside_the_steps_is_told_with_place_and_remedy(
-    make_train_run, monkeypatch, place, name, changes, words
+    make_train_run, monkeypatch, place, name, words
 ):
     def run_out(*_args, **_options):
         message = "CUDA out of memory. Tried to allocate 2.00 GiB"
         raise torch.OutOfMemoryError(message)
 
     monkeypatch.setattr(place, name, run_out)
-    run = make_train_run(**changes)
-    if "evaluate" in changes:
-        run.config["evaluate"]["manifest"] = str(run.heldout)
+    run = make_train_run()
+    manifest = run.demo_data / "render/heldout.jsonl"
+    run.config["evaluate"] = {"manifest": str(manifest)}
     with pytest.raises(StageConfigError, match=rf"rank 0 ran out of memory {words}"):
         run.run_here(strategy="single")
 
