@@ -68,13 +68,20 @@ def main() -> None:
     parser.add_argument("--wheels", type=Path, default=wheels.DEFAULT_FOLDER)
     parser.add_argument("--suite", default="tests.gpu.suite", help=argparse.SUPPRESS)
     parser.add_argument("--page", type=Path, help="write the table of --from into this page")
-    parser.add_argument("--from", dest="source", type=Path, help="results.json of a run")
+    parser.add_argument(
+        "--from",
+        dest="sources",
+        type=Path,
+        nargs="+",
+        help="results.json of a run, or of several: of each case the last one counts",
+    )
     parser.add_argument("--case", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.case is not None:
         _run_case(options.case)
     elif options.page is not None:
-        page.write(options.page, json.loads(options.source.read_text()))
+        reports = [json.loads(source.read_text()) for source in options.sources]
+        page.write(options.page, page.merged(reports))
     else:
         sys.exit(_run_all(options))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from tests.gpu.work import CaseResult
 
 BEGIN, END = "<!-- results -->", "<!-- end of results -->"
 _MOST_TEXT = 100
+_MOST_LETTERS = 60
+"""Of a figure in the table."""
 
 
 def line(result: CaseResult) -> str:
@@ -37,15 +40,23 @@ def table(report: Mapping[str, Any]) -> str:
 
 
 def write(page: Path, report: Mapping[str, Any]) -> None:
-    """Write the results into a page, in the place of the last ones."""
+    """Write the results into a page, in the place of the last ones, and beside it as JSON."""
     text = page.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     page.write_text(f"{before}{BEGIN}\n{markdown(report)}\n{END}{after}", encoding="utf-8")
+    beside = page.with_name(f"{page.stem}-results.json")
+    beside.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+def merged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the newest result of each case; `reports` are of one machine, the oldest first."""
+    cases = {case["name"]: case for report in reports for case in report["cases"]}
+    return {**reports[-1], "cases": list(cases.values())}
 
 
 def markdown(report: Mapping[str, Any]) -> str:
-    """Return the machine, the versions, and a table of the cases of a `results.json`."""
+    """Return the machine, the versions, and tables of the cases of a `results.json`."""
     device = report["gpu"] or f"CPU ({report['machine']})"
     versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
     rows = [
@@ -57,11 +68,36 @@ def markdown(report: Mapping[str, Any]) -> str:
         [
             f"{report['date']}, {device}. Python {report['python']}, {versions}.",
             "",
+            *_speed_table(report["cases"]),
             "| case | status | seconds | figures or reason |",
             "| --- | --- | ---: | --- |",
             *rows,
         ]
     )
+
+
+_SPEEDS = (
+    ("tokens_per_s", "tokens/s", "{:,.0f}"),
+    ("mfu", "MFU", "{:.1%}"),
+    ("idle_share", "device idle", "{:.1%}"),
+    ("padding_share", "padding", "{:.1%}"),
+    ("peak_gb", "peak GB", "{:.1f}"),
+)
+
+
+def _speed_table(cases: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a table of the cases that were timed on a GPU; nothing if there are none."""
+    timed = [case for case in cases if case["figures"].keys() >= {name for name, *_ in _SPEEDS}]
+    if not timed:
+        return []
+    rows = [
+        [case["name"].removeprefix("speed: "), *(form.format(case["figures"][name])
+         for name, _, form in _SPEEDS)]
+        for case in timed
+    ]  # fmt: skip
+    titles = ["rows", *(title for _, title, _ in _SPEEDS)]
+    lines = [titles, ["---", *["---:"] * len(_SPEEDS)], *rows]
+    return [*(f"| {' | '.join(line)} |" for line in lines), ""]
 
 
 def _text(reason: str, left_out: Sequence[Mapping[str, str]], figures: Mapping[str, Any]) -> str:
@@ -70,8 +106,14 @@ def _text(reason: str, left_out: Sequence[Mapping[str, str]], figures: Mapping[s
 
 
 def _summary(figures: Mapping[str, Any]) -> str:
-    """Return the figures that are numbers or words; lists stay in the JSON file."""
-    short = {name: value for name, value in figures.items() if isinstance(value, (int, float, str))}
+    """Return the figures that are numbers or words; the rest stays in the JSON file."""
+    short = {
+        name: value
+        for name, value in figures.items()
+        if isinstance(value, (int, float, str))
+        and len(str(value)) <= _MOST_LETTERS
+        and not name.startswith("device_")
+    }
     return ", ".join(
         f"{name.replace('_', ' ')} {value:.4g}" if isinstance(value, float) else
         f"{name.replace('_', ' ')} {value}"

@@ -98,6 +98,30 @@ def test_the_page_gets_the_table_in_the_place_of_the_last_one(planted, tmp_path)
     assert "without the other half: it is not here; speed 12.5 |" in found
 
 
+def test_of_several_runs_the_last_result_of_each_case_is_shown(tmp_path):
+    speeds = {
+        "tokens_per_s": 44_905.6,
+        "mfu": 0.3126,
+        "idle_share": 0.0165,
+        "padding_share": 0.0248,
+        "peak_gb": 94.94,
+        "device_forward_s": 0.2,
+    }
+    about = {"date": "2026-11-27", "gpu": "NVIDIA H200", "python": "3.12.3", "versions": {}}
+    common = {"seconds": 1.0, "reason": "", "left_out": [], "figures": {}}
+    first = {**about, "cases": [{"name": "a", "status": "failed", **common},
+                                {"name": "b", "status": "passed", **common}]}  # fmt: skip
+    last = {**about, "cases": [{"name": "a", "status": "passed", **common},
+                               {"name": "speed: packed", "status": "passed", **common,
+                                "figures": speeds}]}  # fmt: skip
+    text = page.markdown(page.merged([first, last]))
+    assert "| packed | 44,906 | 31.3% | 1.6% | 2.5% | 94.9 |" in text
+    assert "| a | passed |" in text
+    assert "| b | passed |" in text
+    assert "failed" not in text
+    assert "device forward" not in text
+
+
 def test_missing_packages_are_unpacked_from_wheels(tmp_path, monkeypatch):
     monkeypatch.setattr(wheels, "PACKAGES", ("json", "carried_package"))
     for name in ("json", "carried_package"):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     import torch
 
+_ROOT = Path(__file__).parents[2]
 Status = Literal["passed", "failed", "slower than expected", "not possible here"]
 
 
@@ -98,7 +99,8 @@ class Work:
 
     def _write(self, entry: Mapping[str, Any]) -> None:
         with self.record.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(entry, default=str) + "\n")
+            # Paths of the project, without those of the machine.
+            stream.write(json.dumps(entry, default=str).replace(f"{_ROOT}/", "") + "\n")
 
 
 @dataclass(kw_only=True)
