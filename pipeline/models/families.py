@@ -96,15 +96,21 @@ def _native(_config: Any, facts: DataFacts) -> NativePatches:
 
 
 def _encode_tiles(model: Any, pixel_values: torch.Tensor) -> BaseModelOutputWithPooling:
-    """Return features of tiles, of which none is padding: transformers would look for these.
+    """Return features of tiles, of which none is padding, without asking the device for any.
+
+    transformers looks for tiles and for patches that are padding: a read of the device each.
 
     Args:
         model: Idefics3Model or SmolVLMModel.
         pixel_values: [1, num_tiles, 3, height, width].
     """
-    tiles = pixel_values[0].to(model.dtype)
-    hidden = model.vision_model(pixel_values=tiles, return_dict=True).last_hidden_state
-    return BaseModelOutputWithPooling(pooler_output=model.connector(hidden))
+    tiles, tower = pixel_values[0].to(model.dtype), model.vision_model
+    num_tiles, _, height, width = tiles.shape
+    grid = (num_tiles, height // tower.patch_size, width // tower.patch_size)
+    seen = torch.ones(grid, dtype=torch.bool, device=tiles.device)
+    hidden = tower.embeddings(pixel_values=tiles, patch_attention_mask=seen)
+    hidden = tower.encoder(inputs_embeds=hidden, attention_mask=None).last_hidden_state
+    return BaseModelOutputWithPooling(pooler_output=model.connector(tower.post_layernorm(hidden)))
 
 
 _HANDED_OUT = "its layers hand out what lies between them"

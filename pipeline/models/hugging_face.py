@@ -113,10 +113,7 @@ class HuggingFaceVLM(VisionLanguageModel):
         return hidden, unused
 
     def image_features(self, vision: VisionInputs) -> Any:
-        """What the vision tower and the projector make of images, as transformers gives it.
-
-        SYNC: SmolVLM and Idefics3 ask the device whether patches have a mask; the others nothing.
-        """
+        """What the vision tower and the projector make of images, as transformers gives it."""
         call = tower_arguments(
             vision,
             self.family.follow_from_grids,

@@ -102,7 +102,7 @@ def test_of_several_runs_the_last_result_of_each_case_is_shown(tmp_path):
     speeds = {
         "tokens_per_s": 44_905.6,
         "mfu": 0.3126,
-        "idle_share": 0.0165,
+        "idle_share": 0.0161,
         "padding_share": 0.0248,
         "peak_gb": 94.94,
         "device_forward_s": 0.2,
