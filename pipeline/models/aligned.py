@@ -1,4 +1,4 @@
-"""Matrix products whose width is no multiple of 8 are computed with zeros appended.
+"""Zeros for matrix products whose width is no multiple of 8.
 
 Rows of bf16 that do not begin at a multiple of 16 bytes get kernels of cuBLAS that are several
 times slower (docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication). The
@@ -15,15 +15,19 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from pipeline.models.segments import computing_dtype
+
 _MULTIPLE = 8
-"""Numbers of two bytes in 16 bytes."""
+"""16 bytes hold 8 numbers of 2 bytes."""
+_NUM_BYTES = 2
 _PARTS = ("gate_proj", "up_proj", "down_proj")
 
 
 def align_products(tower: nn.Module) -> None:
-    """Have gated layers of a width that is no multiple of 8 append zeros on a GPU.
+    """Append zeros in gated layers of a width that is no multiple of 8, on a GPU in bf16 or fp16.
 
-    Parameters stay what they are. Layers with adapters or in 4 bits compute as before.
+    Parameters stay what they are. Layers with adapters or in 4 bits compute as before. The padded
+    weights are kept for the backward pass. The modules can be copied, but not pickled.
     """
     for module in tower.modules():
         parts = [getattr(module, name, None) for name in _PARTS]
@@ -34,15 +38,21 @@ def align_products(tower: nn.Module) -> None:
 
 @functools.cache
 def _aligned(kind: type[nn.Module]) -> type[nn.Module]:
-    """Return the class of layers with the name that others know it by."""
+    """Return a subclass that appends zeros, under the same name."""
 
     def forward(self: nn.Module, hidden: torch.Tensor) -> torch.Tensor:
-        if hidden.is_cuda and all(type(getattr(self, name)) is nn.Linear for name in _PARTS):
+        if _gains(self, hidden):
             return gated_aligned(self, hidden)
-        found: torch.Tensor = kind.forward(self, hidden)
-        return found
+        output: torch.Tensor = kind.forward(self, hidden)
+        return output
 
     return type(kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__})
+
+
+def _gains(module: nn.Module, hidden: torch.Tensor) -> bool:
+    is_short = computing_dtype(hidden).itemsize == _NUM_BYTES
+    is_plain = all(type(getattr(module, name)) is nn.Linear for name in _PARTS)
+    return hidden.is_cuda and is_short and is_plain
 
 
 def gated_aligned(module: Any, hidden: torch.Tensor) -> torch.Tensor:

@@ -7,6 +7,7 @@ wrong one trains without an error.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -96,21 +97,40 @@ def _native(_config: Any, facts: DataFacts) -> NativePatches:
 
 
 def _encode_tiles(model: Any, pixel_values: torch.Tensor) -> BaseModelOutputWithPooling:
-    """Return features of tiles, of which none is padding, without asking the device for any.
-
-    transformers looks for tiles and for patches that are padding: a read of the device each.
+    """Return the features of tiles, of which none is padding: transformers would look for these.
 
     Args:
         model: Idefics3Model or SmolVLMModel.
         pixel_values: [1, num_tiles, 3, height, width].
     """
-    tiles, tower = pixel_values[0].to(model.dtype), model.vision_model
-    num_tiles, _, height, width = tiles.shape
+    tiles = pixel_values[0].to(model.dtype)
+    hidden = model.vision_model(pixel_values=tiles, return_dict=True).last_hidden_state
+    return BaseModelOutputWithPooling(pooler_output=model.connector(hidden))
+
+
+def encode_whole_tiles(tower: Any) -> None:
+    """Have the vision tower of SmolVLM or Idefics3 use no mask of patches if it is given none.
+
+    transformers makes one of ones, and reads back from the device whether all are.
+    """
+    tower.forward = functools.partial(_encode, tower, tower.forward)
+
+
+def _encode(
+    tower: Any,
+    plain: Callable[..., Any],
+    pixel_values: torch.Tensor,
+    patch_attention_mask: torch.Tensor | None = None,
+    **options: Any,
+) -> Any:
+    if patch_attention_mask is not None:
+        return plain(pixel_values, patch_attention_mask=patch_attention_mask, **options)
+    num_tiles, _, height, width = pixel_values.shape
     grid = (num_tiles, height // tower.patch_size, width // tower.patch_size)
-    seen = torch.ones(grid, dtype=torch.bool, device=tiles.device)
-    hidden = tower.embeddings(pixel_values=tiles, patch_attention_mask=seen)
+    whole = torch.ones(grid, dtype=torch.bool, device=pixel_values.device)
+    hidden = tower.embeddings(pixel_values=pixel_values, patch_attention_mask=whole)
     hidden = tower.encoder(inputs_embeds=hidden, attention_mask=None).last_hidden_state
-    return BaseModelOutputWithPooling(pooler_output=model.connector(tower.post_layernorm(hidden)))
+    return BaseModelOutputWithPooling(last_hidden_state=tower.post_layernorm(hidden))
 
 
 _HANDED_OUT = "its layers hand out what lies between them"

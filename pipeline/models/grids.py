@@ -25,7 +25,7 @@ from pipeline.models.layouts.model import VisionInputs
 from pipeline.models.segments import picture_segments
 
 _LONGEST = {"cu_seqlens": "max_seqlen", "cu_window_seqlens": "max_window_seqlen"}
-"""By the borders of segments, the patches of the longest one; transformers' names."""
+"""transformers' name of the length of the longest segment, by the name of its borders."""
 
 FollowFromGrids = Callable[[torch.Tensor, Any], Mapping[str, torch.Tensor]]
 """From int64 [num_images, 3] on the host and a vision tower to its arguments, on the host."""

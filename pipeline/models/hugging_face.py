@@ -24,7 +24,7 @@ from transformers.utils import GENERATION_CONFIG_NAME
 
 from pipeline.models.aligned import align_products
 from pipeline.models.facts import DataFacts
-from pipeline.models.families import Family
+from pipeline.models.families import Family, encode_whole_tiles
 from pipeline.models.generate import arrange_prompts, before, pad_left
 from pipeline.models.grids import plain_arguments, tower_arguments
 from pipeline.models.interface import (
@@ -66,6 +66,8 @@ class HuggingFaceVLM(VisionLanguageModel):
         if family.follow_from_grids is not None and self.attention_name == "sdpa":
             attend_pictures_by_segment(self.vision_tower)
         align_products(self.vision_tower)
+        if family.encode_images is not None:
+            encode_whole_tiles(self.vision_tower)
         if hasattr(self.language_model, "_deepstack_process"):  # Qwen3-VL
             _add_features_by_place(self.language_model)
         unused = {id(parameter) for parameter in _unused_parameters(hf, family)}
@@ -130,7 +132,10 @@ class HuggingFaceVLM(VisionLanguageModel):
 
     @property
     def why_vision_not_compiled(self) -> str:  # type: ignore[override]
-        """As `VisionLanguageModel`; varlen attention is one call whatever the sizes are."""
+        """Why layers of the vision tower cannot be compiled; empty where they can.
+
+        Varlen attention is one call whatever the sizes of pictures are.
+        """
         takes_borders = self.uses_varlen and self.family.follow_from_grids is not None
         return "" if takes_borders else self.family.why_vision_not_compiled
 

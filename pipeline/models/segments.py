@@ -315,6 +315,14 @@ def _kernel() -> tuple[Callable[..., torch.Tensor], bool]:
     return varlen_attn, "enable_gqa" in inspect.signature(varlen_attn).parameters
 
 
+def computing_dtype(tensor: torch.Tensor) -> torch.dtype:
+    """Return the dtype of products with a tensor: that of autocast where it is on, or its own."""
+    device = tensor.device.type
+    if tensor.is_meta or not torch.is_autocast_enabled(device):
+        return tensor.dtype
+    return torch.get_autocast_dtype(device)
+
+
 def _by_borders(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -329,12 +337,11 @@ def _by_borders(
 
     `window`: how many tokens before and after itself a token sees, -1 for all of its segment.
     """
-    device, size = query.device.type, query.shape[-1]
+    size = query.shape[-1]
     scale = size**-0.5 if scale is None else scale
     # The kernel takes no fp32, and autocast does not cast for it: rotated queries and keys are fp32
-    # where the residual is, and 4-bit layers give fp32 for fp32.
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else value.dtype
-    query, key, value = (each.to(dtype) for each in (query, key, value))
+    # where the residual is, and 4-bit layers return fp32 for fp32.
+    query, key, value = (each.to(computing_dtype(value)) for each in (query, key, value))
     if not query.is_cuda:
         return reference_attention(query, key, value, bounds, scale, *window)
     attend, wants_sharing = _kernel()

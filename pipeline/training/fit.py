@@ -21,7 +21,7 @@ from pipeline.training.checkpoint import conclude
 from pipeline.training.held_out import HeldOut, HeldOutShare, encode_share
 from pipeline.training.held_out_log import HELD_OUT_NAME, HeldOutLog, Look, read_looks
 from pipeline.training.job import Job
-from pipeline.training.less_memory import less_memory, naming_the_remedy
+from pipeline.training.less_memory import naming_the_remedy, smaller_state
 from pipeline.training.one_phase import (
     PhaseEnd,
     PlannedPhase,
@@ -119,7 +119,7 @@ def fit(
 
 
 def _build(job: Job, phases: Sequence[Phase], facts: DataFacts) -> SpreadModel:
-    remedy = less_memory(job.config)
+    remedy = smaller_state(job.config)
     with (
         job.spans.span("model_build"),
         naming_the_remedy(job.ranks, "while the model was built", remedy),

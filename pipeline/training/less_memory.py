@@ -23,6 +23,12 @@ def less_memory(config: TrainConfig) -> str:
     ways.append("preprocess with a lower max_tokens or max_images")
     if not config.activation_checkpointing:
         ways.append("set `activation_checkpointing: true`")
+    return "; ".join([*ways, smaller_state(config)])
+
+
+def smaller_state(config: TrainConfig) -> str:
+    """What makes weights and optimizer take less, as far as this config does not have it."""
+    ways = []
     if config.strategy in {"ddp", "single"}:
         ways.append("set `strategy: fsdp2`")
     if config.adapters is None:
@@ -56,7 +62,7 @@ def telling_what_takes_less(
 
 @contextmanager
 def naming_the_remedy(ranks: Ranks, where: str, remedy: str) -> Iterator[None]:
-    """Around what needs the GPU's memory outside the steps.
+    """Turn running out of GPU memory outside the steps into an error that names the remedy.
 
     Raises:
         StageConfigError: this rank's GPU had no memory left; the same attempt would end the same.

@@ -27,7 +27,7 @@ from pipeline.training.export import export_model
 from pipeline.training.fit import Trained, fit
 from pipeline.training.held_out_log import lowest
 from pipeline.training.job import Job, versions
-from pipeline.training.less_memory import less_memory, naming_the_remedy
+from pipeline.training.less_memory import naming_the_remedy
 from pipeline.training.one_phase import PhaseEnd
 from pipeline.training.phases import Phase, phases_of
 from pipeline.training.preflight import preflight
@@ -149,7 +149,7 @@ def _run_staged(
 
 def _export(job: Job, ending: Ending, made: SpreadModel, processor_dir: Path) -> Path:
     ending.check("exports")
-    remedy = less_memory(job.config)
+    remedy = "resume on devices with more memory: the steps are made, and a checkpoint has them"
     with (
         job.spans.span("export"),
         naming_the_remedy(job.ranks, "while the model was exported", remedy),
@@ -197,7 +197,7 @@ def _evaluate(
     if manifest is None:
         return {}
     ending.check("evaluations")
-    remedy = "lower evaluate.batch_size, evaluate.max_new_tokens or both"
+    remedy = "lower evaluate.batch_size or evaluate.max_new_tokens, or leave out evaluate.manifest"
     with (
         job.spans.span("evaluation"),
         naming_the_remedy(job.ranks, "while held-out rows were answered", remedy),

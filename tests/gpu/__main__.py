@@ -117,7 +117,7 @@ def _run_all(options: argparse.Namespace) -> int:
             if left_s > 0:
                 result = _run_one(case, number, options, root, min(limit_s, left_s))
             else:
-                reason = f"not run: the {options.budget_s:g} s of all cases were used up"
+                reason = f"{page.NOT_RUN}the {options.budget_s:g} s of all cases were used up"
                 result = CaseResult(
                     name=case.name, status="not possible here", seconds=0.0, reason=reason
                 )
@@ -233,7 +233,7 @@ def _run_one(
 def _rank_variables(device: str, num_lanes: int) -> dict[str, str]:
     """Return what the supervisor sets for the only rank of a stage with a GPU.
 
-    Lanes share the cores: threads of three cases on each core slow sums on the CPU tenfold.
+    Lanes share the cores: threads of several cases on each core slow sums on the CPU tenfold.
     """
     if device != "cuda":
         return {}

@@ -9,6 +9,8 @@ from typing import Any
 
 from tests.gpu.work import CaseResult
 
+NOT_RUN = "not run: "
+"""How the reason of a case begins for which no time was left."""
 BEGIN, END = "<!-- results -->", "<!-- end of results -->"
 _MOST_TEXT = 100
 _MOST_LETTERS = 60
@@ -40,19 +42,31 @@ def table(report: Mapping[str, Any]) -> str:
 
 
 def write(page: Path, report: Mapping[str, Any]) -> None:
-    """Write the results into a page, in the place of the last ones, and beside it as JSON."""
+    """Write the results into a page, instead of the last ones, and next to it as JSON."""
     text = page.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     page.write_text(f"{before}{BEGIN}\n{markdown(report)}\n{END}{after}", encoding="utf-8")
-    beside = page.with_name(f"{page.stem}-results.json")
-    beside.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    json_path = page.with_name(f"{page.stem}-results.json")
+    json_path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 def merged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the newest result of each case; `reports` are of one machine, the oldest first."""
-    cases = {case["name"]: case for report in reports for case in report["cases"]}
-    return {**reports[-1], "cases": list(cases.values())}
+    """Return the newest result of each case that ran; the oldest report comes first.
+
+    Raises:
+        ValueError: the reports are of several machines or versions.
+    """
+    for name in ("gpu", "machine", "versions"):
+        if any(report.get(name) != reports[0].get(name) for report in reports):
+            message = f"{name} differs: {[report.get(name) for report in reports]}"
+            raise ValueError(message)
+    cases: dict[str, Mapping[str, Any]] = {}
+    for case in (case for report in reports for case in report["cases"]):
+        if case["name"] not in cases or not case["reason"].startswith(NOT_RUN):
+            cases[case["name"]] = case
+    whole = {name: value for name, value in reports[-1].items() if name != "seconds"}
+    return {**whole, "cases": list(cases.values())}
 
 
 def markdown(report: Mapping[str, Any]) -> str:

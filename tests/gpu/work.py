@@ -42,7 +42,7 @@ class Work:
 
     @property
     def torch_device(self) -> torch.device:
-        """Device of tensors, as the only rank of a training has it: a GPU with its number."""
+        """The device that a training with one rank uses: a GPU with its number."""
         import torch
 
         return torch.device("cuda", 0) if self.has_gpu else torch.device("cpu")

@@ -16,8 +16,8 @@ class CompileConfig:
     derives their backward pass, too."""
     towers: tuple[Literal["vision", "language"], ...] = ("language",)
     """Whose layers. Those of a vision tower compile in the `small_vlm`, SmolVLM and Idefics3, and
-    in Qwen's models where attention is `varlen`: else these attend image by image. LLaVA's hand
-    out what lies between them."""
+    in Qwen's models where attention is `varlen`: with `dense`, Qwen's layers attend image by image.
+    LLaVA's layers hand out what lies between them."""
 
     def __post_init__(self) -> None:
         """Refuse to compile nothing, or something twice."""

@@ -1,14 +1,16 @@
-"""Zeros that are appended for the kernels' sake change nothing."""
+"""Zeros that are appended for faster kernels change no result."""
 
 from __future__ import annotations
 
 import copy
 
+import pytest
 import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounter
 from torch.nn import functional
 
+from pipeline.models import aligned
 from pipeline.models.aligned import align_products, gated_aligned
 
 
@@ -42,16 +44,16 @@ class WidthsOfProducts(torch.overrides.TorchFunctionMode):
 def test_zeros_change_neither_values_nor_gradients() -> None:
     torch.manual_seed(0)
     plain = Gated(42).double()
-    aligned, x = copy.deepcopy(plain), torch.randn(5, 16, dtype=torch.float64)
+    padded, x = copy.deepcopy(plain), torch.randn(5, 16, dtype=torch.float64)
     expected = plain(x)
     with WidthsOfProducts() as widths:
-        found = gated_aligned(aligned, x)
+        output = gated_aligned(padded, x)
     assert widths.found == [(48, 16), (48, 16), (16, 48)]
-    torch.testing.assert_close(found, expected)
-    for each in (expected, found):
+    torch.testing.assert_close(output, expected)
+    for each in (expected, output):
         each.square().sum().backward()
-    for (name, one), two in zip(plain.named_parameters(), aligned.parameters(), strict=True):
-        torch.testing.assert_close(two.grad, one.grad, msg=name)
+    for (name, was), now in zip(plain.named_parameters(), padded.parameters(), strict=True):
+        torch.testing.assert_close(now.grad, was.grad, msg=name)
 
 
 def test_layers_are_called_as_before_where_nothing_is_gained() -> None:
@@ -66,7 +68,9 @@ def test_layers_are_called_as_before_where_nothing_is_gained() -> None:
     assert list(odd.state_dict()) == list(Gated(42).state_dict())
 
 
-def test_all_layers_are_compiled_as_one() -> None:
+@pytest.mark.parametrize("gains", [False, True])
+def test_all_layers_are_compiled_as_one(monkeypatch, gains: bool) -> None:
+    monkeypatch.setattr(aligned, "_gains", lambda *_: gains)
     tower = nn.ModuleList([Gated(42) for _ in range(3)])
     align_products(tower)
     torch._dynamo.reset()
@@ -74,3 +78,11 @@ def test_all_layers_are_compiled_as_one() -> None:
     for layer in tower:
         torch.compile(layer, backend=counts, fullgraph=True)(torch.randn(5, 16))
     assert counts.frame_count == 1
+
+
+def test_copies_of_aligned_layers_have_weights_of_their_own() -> None:
+    tower = nn.ModuleList([Gated(42)])
+    align_products(tower)
+    again = copy.deepcopy(tower)
+    assert again[0].gate_proj.weight is not tower[0].gate_proj.weight
+    assert type(again[0]) is type(tower[0])

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+import transformers
 from torch.distributed.utils import _to_kwargs
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
@@ -76,7 +77,10 @@ def reads_of(model: HuggingFaceVLM, inputs: ModelInputs) -> HostReads:
 
 
 @names_functions
-def test_host_reads_so_many_values_of_the_device_in_a_pass(kind: Kind, recomputed) -> None:
+def test_host_reads_no_value_of_the_device_in_a_pass(kind: Kind, recomputed) -> None:
+    version = tuple(map(int, transformers.__version__.split(".")[:2]))
+    if kind.name in {"idefics3", "smolvlm"} and version < (5, 23):
+        pytest.skip("transformers before 5.23 reads back the places of patches in these families")
     model = recomputed(kind)
     for how in ({"pictures": True}, {"pictures": True, "packed": False}, {"pictures": False}):
         reads = reads_of(model, inputs_of(kind, model, **how))

@@ -324,3 +324,11 @@ def test_the_kernel_gets_what_autocast_computes_in() -> None:
     assert found.dtype == torch.bfloat16
     expected = reference_attention(*given, bounds, 8**-0.5, -1, 0)
     torch.testing.assert_close(found.float(), expected, rtol=0.03, atol=0.03)
+
+
+def test_attention_by_borders_is_counted_without_weights() -> None:
+    """`python -m benchmarks.attention` does so."""
+    given = [torch.empty(5, 2, 8, device="meta") for _ in range(3)]
+    bounds = torch.empty(3, dtype=torch.int32, device="meta")
+    borders = {"bounds": bounds, "longest": 3, "scale": None, "window": (-1, 0)}
+    assert segments._by_borders(*given, **borders).shape == (5, 2, 8)
