@@ -115,7 +115,7 @@ class HuggingFaceVLM(VisionLanguageModel):
         return hidden, unused
 
     def image_features(self, vision: VisionInputs) -> Any:
-        """What the vision tower and the projector make of images, as transformers gives it."""
+        """Return the output of the vision tower and the projector, as transformers does."""
         call = tower_arguments(
             vision,
             self.family.follow_from_grids,

@@ -27,7 +27,7 @@ def less_memory(config: TrainConfig) -> str:
 
 
 def smaller_state(config: TrainConfig) -> str:
-    """What makes weights and optimizer take less, as far as this config does not have it."""
+    """Return the ways to smaller weights and optimizer state that this config does not use."""
     ways = []
     if config.strategy in {"ddp", "single"}:
         ways.append("set `strategy: fsdp2`")
