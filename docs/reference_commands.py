@@ -19,12 +19,12 @@ What each verb takes, as its own `--help` says it. How the verbs are used, with 
 Of all verbs: `--help` prints this, and a word that is no option of the verb is refused with the \
 nearest one. Exit codes are [here](commands.md#exit-codes).
 """
-_HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
+_LINK = re.compile(r"\[`(\w+)`\]\((\S+?)\)")
 
 
 def page() -> str:
     """All verbs, in the order of `slurm-jobs --help`."""
-    more = told_at()
+    more = linked_pages()
     return INTRO + "".join(section(verb, more.get(verb, "")) for verb in VERBS)
 
 
@@ -35,7 +35,7 @@ def section(verb: str, more: str) -> str:
     words = VERBS[verb]
     lines = [f"\n## {verb}\n", f"{words[0].upper()}{words[1:]}."]
     if more:
-        lines[-1] += f" More: [{verb}](commands.md#{more})."
+        lines[-1] += f" More: [{verb}]({more})."
     lines += ["", "```text", usage(verb, actions), "```", ""]
     rows = [(f"`{shown(action)}`", action.help or default(action)) for action in actions]
     return "\n".join(lines) + "\n" + source_docs.table(("takes", "meaning"), rows)
@@ -77,11 +77,10 @@ def default(action: argparse.Action) -> str:
     return f"default: `{action.default}`" if action.default else ""
 
 
-def told_at() -> dict[str, str]:
-    """The anchor in docs/commands.md of each verb that has a heading there."""
+def linked_pages() -> dict[str, str]:
+    """Return the page that docs/commands.md links for each verb."""
     text = (Path(__file__).parent / "commands.md").read_text(encoding="utf-8")
-    found = {}
-    for title in _HEADING.findall(text):
-        anchor = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
-        found.update({word: anchor for word in title.split(", ") if word in VERBS})
-    return found
+    pages = dict(_LINK.findall(text))
+    return {
+        verb: f"commands.md{page}" if page.startswith("#") else page for verb, page in pages.items()
+    }
