@@ -103,11 +103,11 @@ def secret_notes(loaded: LoadedSpec) -> list[str]:
 
 def module_notes(loaded: LoadedSpec) -> list[str]:
     """What must be so of modules of the user's stages that the run's snapshot will not hold."""
+    from slurm_jobs.common.errors import did_you_mean
     from slurm_jobs.operations.disk import disk_files
     from slurm_jobs.operations.load import own_functions
     from slurm_jobs.run.snapshot import top_module
     from slurm_jobs.spec.entry_points import modules_of_spec
-    from slurm_jobs.spec.validation import did_you_mean
 
     named = {top_module(run) for run in own_functions(loaded.spec)}
     beside = modules_of_spec(loaded.document.value, loaded.spec_dir, disk_files())

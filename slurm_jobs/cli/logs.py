@@ -237,10 +237,10 @@ def _chosen_slices(stage: StageStatus, options: argparse.Namespace) -> list[Slic
 
 def _run_and_stage(run: str | None, stage: str | None) -> tuple[Path, str | None]:
     """`logs train` means that stage of the newest run, unless a run folder is called so."""
+    from slurm_jobs.common.errors import did_you_mean
     from slurm_jobs.run.find import find_run
     from slurm_jobs.run.model import stages_called
     from slurm_jobs.run.paths import RunPaths
-    from slurm_jobs.spec.validation import did_you_mean
 
     if run is None or stage is not None or RunPaths(Path(run)).run_json.is_file():
         return find_run(run), stage

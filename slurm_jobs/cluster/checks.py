@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from slurm_jobs.cluster.limits import ClusterLimits, NodeKind, Partition
 from slurm_jobs.cluster.placement import Placement, place, submit_limit
+from slurm_jobs.common.errors import did_you_mean
 from slurm_jobs.common.resources import JobResources
 from slurm_jobs.plan import Plan, PlannedJob
-from slurm_jobs.spec.validation import did_you_mean
 
 Path = tuple[str, ...]
 

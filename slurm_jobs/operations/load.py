@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from slurm_jobs.cluster.profile import ClusterProfile
+from slurm_jobs.common.stage_config.tune import TUNE_RUN
 from slurm_jobs.doctor.model import DRILL_RUN, NODE_RUN
 from slurm_jobs.operations.disk import disk_files
 from slurm_jobs.run.snapshot import user_sources
 from slurm_jobs.spec.loader import LoadedSpec, load_spec
 from slurm_jobs.spec.model import RunSpec
-from slurm_jobs.tuning.model import TUNE_RUN
 
 _OURS = frozenset({TUNE_RUN, NODE_RUN, DRILL_RUN})
 """In every snapshot."""

@@ -12,14 +12,13 @@ from typing import Any
 
 from slurm_jobs.cluster.checks import limit_problems
 from slurm_jobs.cluster.profile import ClusterProfile
-from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.errors import InputError, did_you_mean
 from slurm_jobs.common.resources import gpus_of_options
 from slurm_jobs.operations.limits import limits_of
 from slurm_jobs.plan import make_plan
 from slurm_jobs.probes.node_names import num_named
 from slurm_jobs.spec.loader import LoadedSpec
 from slurm_jobs.spec.model import Resources, RunSpec, Stage
-from slurm_jobs.spec.validation import did_you_mean
 from slurm_jobs.spec.yaml_values import YamlDocument
 
 _NAME_CHARS = 40

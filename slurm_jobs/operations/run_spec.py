@@ -13,6 +13,7 @@ from slurm_jobs.common.errors import InputError, Problem, SpecError
 from slurm_jobs.common.files import read_json, write_json_atomic, write_text_atomic
 from slurm_jobs.common.hidden import hidden_setting
 from slurm_jobs.common.path_expansion import expand_path
+from slurm_jobs.common.stage_config.tune import TUNE_RUN
 from slurm_jobs.operations.load import load, profile_of
 from slurm_jobs.run.create import write_resolved_spec
 from slurm_jobs.run.paths import RunPaths
@@ -23,7 +24,6 @@ from slurm_jobs.spec.matrices.matrix_changes import with_changed_matrices
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.overrides import apply_overrides, source_of, steps_of
 from slurm_jobs.spec.yaml_values import YamlDocument
-from slurm_jobs.tuning.model import TUNE_RUN
 
 FIXED = ("name", "cluster", "runs_dir")
 """Keys that a run keeps for good."""

@@ -12,11 +12,12 @@ from slurm_jobs.common.errors import InputError
 from slurm_jobs.common.files import read_json
 from slurm_jobs.common.references import REFERENCE, referenced_stage, substitute_references
 from slurm_jobs.common.stage_config.phases import OWN
+from slurm_jobs.common.stage_config.tune import RESULT_NAME, TUNE_RUN, TuneConfig
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.spec.loader import LoadedSpec
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.overrides import steps_of
-from slurm_jobs.tuning.model import RESULT_NAME, START_UP_MIN, TUNE_RUN, TuneConfig
+from slurm_jobs.tuning.model import START_UP_MIN
 
 _NAME_END = "-tune"
 _MOST_NAME = 40

@@ -18,6 +18,7 @@ from slurm_jobs.common.errors import SpecError
 from slurm_jobs.common.files import read_json, write_text_atomic
 from slurm_jobs.common.hidden import hidden_values
 from slurm_jobs.common.path_expansion import literal_path
+from slurm_jobs.common.stage_config.tune import SPEC_NAME
 from slurm_jobs.operations.disk import disk_files
 from slurm_jobs.operations.tune import TuneRun, place_of
 from slurm_jobs.spec.editing import EditError, edit_text
@@ -29,7 +30,6 @@ from slurm_jobs.spec.overrides import sets_value
 from slurm_jobs.spec.stage_configs import config_class
 from slurm_jobs.spec.value_types import BUILTIN_STAGES
 from slurm_jobs.spec.yaml_values import read_yaml
-from slurm_jobs.tuning.model import SPEC_NAME
 
 _ALIKE = "the text means what it meant, with the changes"
 

@@ -16,6 +16,7 @@ from slurm_jobs.report.model.run import DataNumbers, Finding, RunReport, StageNu
 from slurm_jobs.report.model.training import TrainingNumbers
 from slurm_jobs.report.model.values import shown
 from slurm_jobs.report.terminal_parts import Pairs, Tiles, shares_of
+from slurm_jobs.report.words_requests import no_finding, rates, why_stranded
 from slurm_jobs.report.words_statistics import statistics_lines
 
 _SHOWN_FAILURES = 3
@@ -44,7 +45,7 @@ def render(report: RunReport) -> RenderableType:
     parts.append(_heading("Findings"))
     parts.extend(_finding(number, f) for number, f in enumerate(report.findings, 1))
     if not report.findings:
-        parts.append(_indented(words.no_finding(report.checks)))
+        parts.append(_indented(no_finding(report.checks)))
     parts.append(_heading("From submit to end"))
     parts.append(shares_of(report.timeline))
     parts.extend(_cost(report))
@@ -106,7 +107,7 @@ def _finding(number: int, finding: Finding) -> RenderableType:
 
 def _stages(stages: Sequence[StageNumbers]) -> RenderableType:
     failures = [line for stage in stages for line in _failures(stage)]
-    lines = [*words.why_stranded(stages), *failures]
+    lines = [*why_stranded(stages), *failures]
     return Group(_StageTable(stages), *map(_indented, lines))
 
 
@@ -177,7 +178,7 @@ def _training(numbers: TrainingNumbers) -> RenderableType:
     if ratio is not None:
         pairs.append(("own work, slowest rank over mean", f"{ratio:.3f}"))
     by_ranks = [
-        Text(f"  on {words.number_of('rank', some.num_ranks)}: {words.rates(some)}")
+        Text(f"  on {words.number_of('rank', some.num_ranks)}: {rates(some)}")
         for some in numbers.rates_by_ranks
     ]
     return Group(Pairs(pairs), *by_ranks, *_budget(numbers))

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
 
 from slurm_jobs.report.model.values import Quantity
-
-if TYPE_CHECKING:
-    from slurm_jobs.report.model.run import Check, StageNumbers
-    from slurm_jobs.report.model.training import RankCountRates
 
 NOT_KNOWN = "n/a"
 """Stands where a quantity has no value; the reason stands beside it or in the notes."""
@@ -31,16 +26,6 @@ def attempt_name(stage: str, slice_index: int, attempt: int, job_id: str | None)
     """`train, slice 0, attempt 1, job 12`; attempt 0 has no record."""
     which = f"attempt {attempt}" if attempt else "no attempt record"
     return f"{stage}, slice {slice_index}, {which}, job {job_id}"
-
-
-def why_stranded(stages: Iterable[StageNumbers]) -> list[str]:
-    """`alarm, last stranded: not needed: ...`: why stages can never start, a line for each why."""
-    names: dict[str, list[str]] = {}
-    for stage in stages:
-        if stage.status == "stranded" and stage.status_reason:
-            name = stage_name(stage.name, is_former=stage.is_former)
-            names.setdefault(stage.status_reason, []).append(name)
-    return [f"{', '.join(stranded)} stranded: {reason}" for reason, stranded in names.items()]
 
 
 def seconds(value: float) -> str:
@@ -106,24 +91,6 @@ def number_of(thing: str, value: int) -> str:
     return f"{value:,} {thing}" + ("" if value == 1 else "s")
 
 
-_EXCHANGE_UNSEEN = (
-    "What the exchange between ranks costs would show in a profile of some steps; "
-    "`slurm-jobs tune` takes one."
-)
-
-
-def no_finding(checks: Sequence[Check]) -> str:
-    """What stands in the place of findings: rules that could not judge have found nothing, too."""
-    num = sum(check.outcome == "abstained" for check in checks)
-    could_not = f"{num} of {number_of('rule', len(checks))} could not judge" if num else ""
-    said = "No rule found anything to change" + (f"; {could_not}." if num else ".")
-    is_exchange_unseen = any(
-        check.outcome == "abstained" and check.rule_id.startswith("exposed-communication:")
-        for check in checks
-    )
-    return f"{said} {_EXCHANGE_UNSEEN}" if is_exchange_unseen else said
-
-
 def shortened(text: str, most: int) -> str:
     """A name within `most` characters: `captions-...-5b9e`, by its two ends."""
     if len(text) <= most:
@@ -139,12 +106,6 @@ def ranks(counts: Sequence[int]) -> str:
     if len(counts) > _MOST_RANK_COUNTS:
         return f"{min(counts):,} to {max(counts):,} ranks"
     return ", then ".join(f"{count:,}" for count in counts) + " ranks"
-
-
-def rates(given: RankCountRates) -> str:
-    """`5,900 tokens/s, 2.91 steps/s over 88 steps`, of one number of ranks."""
-    shown = f"{quantity(given.tokens_per_s)}, {quantity(given.steps_per_s)}"
-    return f"{shown} over {number_of('step', given.num_steps)}"
 
 
 def last_steps(num_steps: int) -> str:

@@ -1,9 +1,17 @@
-"""What to ask of Slurm the next time, as the rules have it: PURE."""
+"""Sentences about findings, stranded stages and the next request to Slurm. PURE."""
 
 from __future__ import annotations
 
-from slurm_jobs.report.model.run import RunReport
+from collections.abc import Iterable, Sequence
 
+from slurm_jobs.report import words
+from slurm_jobs.report.model.run import Check, RunReport, StageNumbers
+from slurm_jobs.report.model.training import RankCountRates
+
+_EXCHANGE_UNSEEN = (
+    "What the exchange between ranks costs would show in a profile of some steps; "
+    "`slurm-jobs tune` takes one."
+)
 _RULES = {"memory-request": "memory", "time-request": "time"}
 
 
@@ -22,3 +30,31 @@ def next_request(report: RunReport, stage: str) -> str:
         return "not judged"
     told = said or ["as asked"]
     return "; ".join([*told, *(f"{what} not judged" for what in unknown)])
+
+
+def why_stranded(stages: Iterable[StageNumbers]) -> list[str]:
+    """`alarm, last stranded: not needed: ...`: why stages can never start, a line for each why."""
+    names: dict[str, list[str]] = {}
+    for stage in stages:
+        if stage.status == "stranded" and stage.status_reason:
+            name = words.stage_name(stage.name, is_former=stage.is_former)
+            names.setdefault(stage.status_reason, []).append(name)
+    return [f"{', '.join(stranded)} stranded: {reason}" for reason, stranded in names.items()]
+
+
+def no_finding(checks: Sequence[Check]) -> str:
+    """What stands in the place of findings: rules that could not judge have found nothing, too."""
+    num = sum(check.outcome == "abstained" for check in checks)
+    could_not = f"{num} of {words.number_of('rule', len(checks))} could not judge" if num else ""
+    said = "No rule found anything to change" + (f"; {could_not}." if num else ".")
+    is_exchange_unseen = any(
+        check.outcome == "abstained" and check.rule_id.startswith("exposed-communication:")
+        for check in checks
+    )
+    return f"{said} {_EXCHANGE_UNSEEN}" if is_exchange_unseen else said
+
+
+def rates(given: RankCountRates) -> str:
+    """`5,900 tokens/s, 2.91 steps/s over 88 steps`, of one number of ranks."""
+    shown = f"{words.quantity(given.tokens_per_s)}, {words.quantity(given.steps_per_s)}"
+    return f"{shown} over {words.number_of('step', given.num_steps)}"

@@ -186,7 +186,7 @@ def _no_single(text: str, path: Path, matches: Sequence[Path], runs_dir: Path) -
             "set SLURM_JOBS_RUNS_DIR"
         )
     if not matches:
-        from slurm_jobs.spec.validation import did_you_mean  # slow, and rarely needed
+        from slurm_jobs.common.errors import did_you_mean  # slow, and rarely needed
 
         near = did_you_mean(text, {_STAMP.sub("", run.name) for run in _runs(runs_dir)})
         return (

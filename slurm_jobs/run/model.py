@@ -73,7 +73,7 @@ def stages_named(name: str, origins: Mapping[str, str], *, where: str = "") -> l
     """
     found = stages_called(name, origins)
     if not found:
-        from slurm_jobs.spec.validation import did_you_mean  # slow, and rarely needed
+        from slurm_jobs.common.errors import did_you_mean  # slow, and rarely needed
 
         near = did_you_mean(name, [*origins, *filter(None, origins.values())])
         message = f"{where}no stage `{name}`{near} (stages: {', '.join(origins)})"

@@ -8,10 +8,10 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from slurm_jobs.cluster.profile import ClusterProfile
-from slurm_jobs.common.errors import Problem
+from slurm_jobs.common.errors import Problem, did_you_mean
 from slurm_jobs.spec.files import Files
 from slurm_jobs.spec.graph import StageView
-from slurm_jobs.spec.validation import did_you_mean, problem_at
+from slurm_jobs.spec.validation import problem_at
 from slurm_jobs.spec.yaml_values import YamlDocument
 
 

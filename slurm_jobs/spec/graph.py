@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slurm_jobs.common.errors import Problem
+from slurm_jobs.common.errors import Problem, did_you_mean
 from slurm_jobs.common.references import REFERENCE, referenced_stage
 from slurm_jobs.spec.model import MAX_STAGES
-from slurm_jobs.spec.validation import did_you_mean, problem_at
+from slurm_jobs.spec.validation import problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 

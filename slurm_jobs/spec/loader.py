@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from slurm_jobs.cluster.profile import LOCAL, ClusterProfile
-from slurm_jobs.common.errors import PathExpansionError, Problem, SpecError
+from slurm_jobs.common.errors import PathExpansionError, Problem, SpecError, did_you_mean
 from slurm_jobs.spec.checks.file_checks import file_problems, named_path_problems
 from slurm_jobs.spec.checks.idle_settings import idle_setting_notes
 from slurm_jobs.spec.checks.image_place_checks import missing_image_problems, unusable_row_problems
@@ -39,7 +39,7 @@ from slurm_jobs.spec.model import Resources, RunSpec
 from slurm_jobs.spec.override_order import expand_with, marked_earlier
 from slurm_jobs.spec.stage_configs import config_class
 from slurm_jobs.spec.stage_references import reference_problems
-from slurm_jobs.spec.validation import did_you_mean, problem_at, readable_fields, validate_values
+from slurm_jobs.spec.validation import problem_at, readable_fields, validate_values
 from slurm_jobs.spec.value_types import BUILTIN_STAGES
 from slurm_jobs.spec.yaml_values import Path, YamlDocument, read_yaml
 

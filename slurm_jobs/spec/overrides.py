@@ -7,10 +7,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from slurm_jobs.common.errors import Problem
+from slurm_jobs.common.errors import Problem, did_you_mean
 from slurm_jobs.spec.matrices.matrix_names import origin_of
 from slurm_jobs.spec.plain_text import printable
-from slurm_jobs.spec.validation import did_you_mean
 from slurm_jobs.spec.yaml_values import Path, Place, YamlDocument, read_yaml
 
 

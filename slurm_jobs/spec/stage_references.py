@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from slurm_jobs.common.errors import Problem
+from slurm_jobs.common.errors import Problem, did_you_mean
 from slurm_jobs.common.references import (
     REFERENCE,
     UNESCAPED_REFERENCE,
@@ -21,7 +21,7 @@ from slurm_jobs.common.references import (
 from slurm_jobs.spec.graph import StageView, Views, ancestors
 from slurm_jobs.spec.markers import references
 from slurm_jobs.spec.matrices.matrix_names import axis_variable, is_member, origin_of
-from slurm_jobs.spec.validation import did_you_mean, path_text, problem_at
+from slurm_jobs.spec.validation import path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 _AXIS_OF = "matrix."

@@ -7,7 +7,6 @@ what is wrong, what was found, what is allowed, did you mean.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import json
 import re
@@ -19,7 +18,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from slurm_jobs.common.config_values import problems_in
-from slurm_jobs.common.errors import Problem
+from slurm_jobs.common.errors import Problem, did_you_mean
 from slurm_jobs.spec.model_keys import known_keys, refusal
 from slurm_jobs.spec.plain_text import describe, printable, shortened
 from slurm_jobs.spec.remedies.foreign_keys import Hint, foreign_key, places_elsewhere
@@ -47,12 +46,6 @@ _MEANT = {"gpu": "cuda"}
 """Words that are nearer by their letters to one that means another thing (`cpu`)."""
 _UNKNOWN = {"extra_forbidden", "unexpected_keyword_argument"}
 _MISSING = {"missing", "missing_argument", "missing_keyword_only_argument"}
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean `x`?` for the nearest known word, or nothing."""
-    near = difflib.get_close_matches(word[:100], sorted(known), n=1, cutoff=0.6)
-    return f"; did you mean `{near[0]}`?" if near else ""
 
 
 def validate_values(

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from slurm_jobs.common.config_values import PathMarker
+from slurm_jobs.common.errors import did_you_mean
 from slurm_jobs.spec.markers import NodePathMarker, ProgramMarker
 from slurm_jobs.spec.remedies.sbatch_options import (
     OWN_SLURM_KEYS,
@@ -15,7 +16,6 @@ from slurm_jobs.spec.remedies.sbatch_options import (
     near_option,
     own_key,
 )
-from slurm_jobs.spec.validation import did_you_mean
 
 BUILTIN_STAGES = ("preprocess", "consolidate", "train", "report", "probe")
 

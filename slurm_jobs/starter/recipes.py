@@ -6,9 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.errors import InputError, did_you_mean
 from slurm_jobs.shipped import shipped_path
-from slurm_jobs.spec.validation import did_you_mean
 from slurm_jobs.spec.yaml_values import read_yaml
 
 ALL = "all"

@@ -11,7 +11,8 @@ from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.files import plain_json
 from slurm_jobs.common.stage_config.phases import as_training
 from slurm_jobs.common.stage_config.train import TrainConfig
-from slurm_jobs.tuning.model import Ask, Change, TuneConfig
+from slurm_jobs.common.stage_config.tune import TuneConfig
+from slurm_jobs.tuning.model import Ask, Change
 
 WARMUP_STEPS = 5
 """Left out of every trial, as the report and `compare` do."""

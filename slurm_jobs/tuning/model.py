@@ -7,17 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from slurm_jobs.common.config_values import Positive, check_bounds
 from slurm_jobs.common.records import known_fields
 
-TUNE_RUN = "slurm_jobs.tuning.stage:run"
-"""`run:` of the stage that tunes."""
-RESULT_NAME = "tuning.json"
-SPEC_NAME = "tuned.yaml"
-"""Both in the stage's output folder."""
-
-SAID = "said"
-"""Among what the stage returns: its sentence, which the report shows."""
 START_UP_MIN = 15
 """Of the time limit, for what the budget does not count: the start, and staging the data in."""
 
@@ -26,24 +17,6 @@ Purpose = Literal["probe", "data", "knob", "closing"]
 `closing`: before and after."""
 Arm = Literal["A", "B"]
 Outcome = Literal["kept", "rejected", "failed", "undecided"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TuneConfig:
-    """Config of the stage that tunes; the verb writes it."""
-
-    train: dict[str, Any]
-    """The resolved config of the training, as its own stage would get it."""
-    budget_min: Positive
-    """Minutes for all trials together."""
-    phase: int | None = None
-    """Which of the training's phases is tried, from 0; None where it has none."""
-    cpus_per_task: int = 1
-    """Cores of each rank."""
-
-    def __post_init__(self) -> None:
-        """Refuse numbers out of bounds."""
-        check_bounds(self)
 
 
 def budget_settings(stage: str, budget_min: float) -> tuple[str, str]:

@@ -20,6 +20,7 @@ from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.errors import StageConfigError, StageError
 from slurm_jobs.common.files import read_json, write_json_atomic
 from slurm_jobs.common.progress import Progress
+from slurm_jobs.common.stage_config.tune import RESULT_NAME, SAID, TuneConfig
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.task.environment import free_port
 from slurm_jobs.tuning.configs import base_config, measure_config
@@ -27,7 +28,7 @@ from slurm_jobs.tuning.course import follow
 from slurm_jobs.tuning.crew import dismiss, follow_lead, lead, trial_timing_dir
 from slurm_jobs.tuning.journal import add_trial, next_number, read_trials
 from slurm_jobs.tuning.knobs import Hardware
-from slurm_jobs.tuning.model import RESULT_NAME, SAID, Ask, Trial, TuneConfig, budget_settings
+from slurm_jobs.tuning.model import Ask, Trial, budget_settings
 from slurm_jobs.tuning.reading import read_trial
 from slurm_jobs.tuning.result import result_of
 from slurm_jobs.tuning.standing import Course, Facts

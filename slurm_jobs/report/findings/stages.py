@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from slurm_jobs.common.stage_config.tune import TUNE_RUN
 from slurm_jobs.report import words
 from slurm_jobs.report.findings.base import SHORT_RUN_S, abstain, clear, rule
 from slurm_jobs.report.model.run import Check, Finding, StageNumbers
 from slurm_jobs.report.model.values import TimeShare
-from slurm_jobs.tuning.model import TUNE_RUN
 
 JOBSTATS = "Princeton jobstats: memory note below 70 %, suggestion 1.2 x used, runs < 300 s ignored"
 _USED_ENOUGH = 0.70

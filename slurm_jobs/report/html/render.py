@@ -14,7 +14,7 @@ from slurm_jobs.report.html.provenance import provenance_section
 from slurm_jobs.report.html.timeline import timeline_section
 from slurm_jobs.report.html.training import step_section, training_section
 from slurm_jobs.report.model.run import EvaluationNumbers, Finding, RunReport, StageNumbers
-from slurm_jobs.report.words_requests import next_request
+from slurm_jobs.report.words_requests import next_request, no_finding, why_stranded
 
 _MAX_FAILURES = 20
 _PROGRESS_COLUMNS = (
@@ -89,7 +89,7 @@ def _header(report: RunReport) -> Html:
 
 def _findings_section(report: RunReport) -> Html:
     cards = [_finding_card(number, f) for number, f in enumerate(report.findings, 1)]
-    nothing = el("p", prose(words.no_finding(report.checks)))
+    nothing = el("p", prose(no_finding(report.checks)))
     return el("section", el("h2", "Findings"), cards or nothing, id="findings")
 
 
@@ -130,7 +130,7 @@ def _stages_section(report: RunReport) -> Html:
         for stage in report.stages
         if stage.task_time and stage.task_time.num > 1
     ]
-    stranded = words.why_stranded(report.stages)
+    stranded = why_stranded(report.stages)
     note = (
         "Waits are medians over jobs: submit to eligible, eligible to start. A stage ran for as "
         "long as one of its attempts did, or more at once. Hours are allocated, not busy. CPUs and "

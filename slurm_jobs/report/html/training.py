@@ -12,6 +12,7 @@ from slurm_jobs.report.model.training import Curves, RankNumbers, Straggler, Tra
 from slurm_jobs.report.model.values import TimeShare
 from slurm_jobs.report.numbers.ranks import phase_name
 from slurm_jobs.report.words_load import least_busy, load_table
+from slurm_jobs.report.words_requests import rates
 
 _MAX_NODES = 16
 _MAX_RANKS = 16
@@ -98,7 +99,7 @@ def _facts(numbers: TrainingNumbers) -> list[tuple[str, str]]:
         ("samples", words.with_reason(numbers.samples_per_s)),
         ("real tokens", words.with_reason(numbers.tokens_per_s)),
         *(
-            (f"on {words.number_of('rank', some.num_ranks)}", words.rates(some))
+            (f"on {words.number_of('rank', some.num_ranks)}", rates(some))
             for some in numbers.rates_by_ranks
         ),
         ("step, median", words.with_reason(numbers.step_median_s)),

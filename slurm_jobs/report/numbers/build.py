@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from slurm_jobs.common.stage_config.report import ReportConfig
+from slurm_jobs.common.stage_config.tune import TUNE_RUN
 from slurm_jobs.report import words
 from slurm_jobs.report.findings.find import find
 from slurm_jobs.report.inputs.records import ReportInputs
@@ -31,7 +32,6 @@ from slurm_jobs.report.numbers.timeline import begin_note, run_span, timeline
 from slurm_jobs.report.numbers.training import training_numbers
 from slurm_jobs.report.numbers.tunings import tuning_notes, tuning_sentences
 from slurm_jobs.report.verdict import make_tiles, make_verdict
-from slurm_jobs.tuning.model import TUNE_RUN
 
 
 def build_report(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from slurm_jobs.common.stage_config.tune import SAID, TUNE_RUN
 from slurm_jobs.report.inputs.records import ReportInputs
 from slurm_jobs.report.numbers.results import SliceResults
-from slurm_jobs.tuning.model import SAID, TUNE_RUN
 
 
 def tuning_sentences(inputs: ReportInputs, results: Mapping[str, SliceResults]) -> dict[str, str]:

@@ -12,12 +12,12 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from slurm_jobs.common.errors import Problem
+from slurm_jobs.common.errors import Problem, did_you_mean
 from slurm_jobs.common.model_kinds import MODEL_CONFIG, SMALL_VLM
 from slurm_jobs.spec.files import Files
 from slurm_jobs.spec.graph import stage_views
 from slurm_jobs.spec.markers import MarkedString
-from slurm_jobs.spec.validation import did_you_mean, path_text, problem_at
+from slurm_jobs.spec.validation import path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 _LANGUAGE, _HEAD = "language", "lm_head"

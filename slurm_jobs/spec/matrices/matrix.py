@@ -16,13 +16,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slurm_jobs.common.errors import Problem
+from slurm_jobs.common.errors import Problem, did_you_mean
 from slurm_jobs.spec.matrices.matrix_forms import wrong_axes, wrong_form
 from slurm_jobs.spec.matrices.matrix_names import Combination, combination_names, value_text
 from slurm_jobs.spec.matrices.matrix_places import StagePlaces, kinds_by_parent
 from slurm_jobs.spec.plain_text import shortened
 from slurm_jobs.spec.remedies.flow_text import flow_text
-from slurm_jobs.spec.validation import did_you_mean, path_text, problem_at
+from slurm_jobs.spec.validation import path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 AXIS_REFERENCE = re.compile(r"\$\{matrix\.([A-Za-z0-9_]+)\}")

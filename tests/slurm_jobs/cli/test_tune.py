@@ -9,9 +9,9 @@ from slurm_jobs.cli.arguments import command_text
 from slurm_jobs.cli.tune import _copy, _is_final, _more_lines, _spec_lines
 from slurm_jobs.common.errors import InputError
 from slurm_jobs.common.files import write_json_atomic
+from slurm_jobs.common.stage_config.tune import TUNE_RUN
 from slurm_jobs.operations.tune import read_tune_run
 from slurm_jobs.operations.tuned_spec import TunedSpec
-from slurm_jobs.tuning.model import TUNE_RUN
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 
 SPEC = """\

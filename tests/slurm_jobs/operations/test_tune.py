@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.stage_config.tune import TUNE_RUN
 from slurm_jobs.operations.load import load
 from slurm_jobs.operations.run_spec import spec_of
 from slurm_jobs.operations.tune import Wanted, longest_phase, read_tune_run, tuning_spec
@@ -17,7 +18,7 @@ from slurm_jobs.operations.tuned_spec import write_tuned_spec
 from slurm_jobs.run.create import create_run
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.spec.loader import LoadedSpec
-from slurm_jobs.tuning.model import TUNE_RUN, budget_settings
+from slurm_jobs.tuning.model import budget_settings
 
 SPEC = """\
 name: shapes   # a name

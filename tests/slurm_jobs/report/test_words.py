@@ -5,6 +5,7 @@ import pytest
 from slurm_jobs.report import words
 from slurm_jobs.report.model.run import Check
 from slurm_jobs.report.model.values import known, missing
+from slurm_jobs.report.words_requests import no_finding
 
 
 @pytest.mark.parametrize(
@@ -79,17 +80,17 @@ def test_where_nothing_is_found_the_rules_that_could_not_judge_are_counted():
     def checks(*outcomes):
         return [Check(rule_id="padding:train", outcome=o, reason="") for o in outcomes]
 
-    assert words.no_finding(checks("clear")) == "No rule found anything to change."
-    assert words.no_finding(checks("abstained", "clear", "abstained")) == (
+    assert no_finding(checks("clear")) == "No rule found anything to change."
+    assert no_finding(checks("abstained", "clear", "abstained")) == (
         "No rule found anything to change; 2 of 3 rules could not judge."
     )
 
 
 def test_where_nothing_is_found_an_exchange_that_nobody_saw_is_told_with_what_would_show_it():
     unseen = Check(rule_id="exposed-communication:train", outcome="abstained", reason="")
-    assert words.no_finding([unseen]).endswith("`slurm-jobs tune` takes one.")
+    assert no_finding([unseen]).endswith("`slurm-jobs tune` takes one.")
     seen = Check(rule_id="exposed-communication:train", outcome="clear", reason="")
-    assert words.no_finding([seen]) == "No rule found anything to change."
+    assert no_finding([seen]) == "No rule found anything to change."
 
 
 def test_a_moment_that_no_calendar_has_is_told_in_seconds():

@@ -2,9 +2,10 @@ from collections.abc import Callable
 
 import pytest
 
+from slurm_jobs.common.errors import did_you_mean
 from slurm_jobs.common.stage_config.optimizer import OptimizerConfig
 from slurm_jobs.spec.model import Resources
-from slurm_jobs.spec.validation import did_you_mean, path_text, validate_values
+from slurm_jobs.spec.validation import path_text, validate_values
 from slurm_jobs.spec.yaml_values import read_yaml
 
 Check = Callable[..., list[str]]

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from slurm_jobs.common.stage_config.tune import TuneConfig
 from slurm_jobs.tuning.configs import base_config
 from slurm_jobs.tuning.course import follow
 from slurm_jobs.tuning.knobs import Hardware
-from slurm_jobs.tuning.model import Ask, Cause, Trial, TuneConfig
+from slurm_jobs.tuning.model import Ask, Cause, Trial
 from slurm_jobs.tuning.standing import Course, Facts
 
 DATA_WAIT = Cause(rule="data-wait", title="40 % waits", ceiling="at most 1.67 times", times=1.67)
