@@ -23,9 +23,8 @@ from slurm_jobs.common.stop import STOP_SIGNAL
 from slurm_jobs.operations.cancel import cancel
 from slurm_jobs.operations.submit import submit
 from slurm_jobs.reconcile import RunStatus
-from slurm_jobs.run.find import is_run
 from slurm_jobs.run.observe import status_of
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run.paths import RunPaths, is_run
 from slurm_jobs.run.store import read_attempt, read_completion, read_meta
 from slurm_jobs.run.waiting import in_doubt, looks_until_over
 from slurm_jobs.schedulers.slurm_questions import ask

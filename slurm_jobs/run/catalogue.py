@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_jobs.reconcile import RunStatus, reconcile
-from slurm_jobs.run.find import age_key
 from slurm_jobs.run.model import RunMeta, RunRecords
 from slurm_jobs.run.observe import answers
+from slurm_jobs.run.paths import age_key
 from slurm_jobs.run.store import read_run
 from slurm_jobs.schedulers.protocol import Answer
 

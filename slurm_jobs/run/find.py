@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import glob
 import os
-import re
 import stat
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,11 +13,7 @@ from slurm_jobs.common.dataset_names import INFO_NAME
 from slurm_jobs.common.errors import FileError, InputError, PathExpansionError
 from slurm_jobs.common.path_expansion import expand_path, expand_typed
 from slurm_jobs.common.truncation import truncated
-from slurm_jobs.run.paths import RunPaths
-
-_STAMP = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")
-"""What `run.create` puts after the spec's name."""
-
+from slurm_jobs.run.paths import RUN_STAMP, RunPaths, age_key, is_run
 
 _MAX_NAME_BYTES, _MAX_PATH_BYTES = 255, 4096
 """NAME_MAX and PATH_MAX of Linux."""
@@ -75,7 +70,7 @@ def find_run(text: str | None) -> Path:
         text = path.name
     matches = sorted(run for run in _runs(runs_dir) if text and run.name.startswith(text))
     # Those of `shapes-tune` begin with `shapes`, too, and are not meant by it.
-    matches = [run for run in matches if _STAMP.sub("", run.name) == text] or matches
+    matches = [run for run in matches if RUN_STAMP.sub("", run.name) == text] or matches
     if len(matches) == 1:
         return matches[0]
     held = _by_age(path) if text and path.is_dir() else []
@@ -159,7 +154,7 @@ def _refuse_away(path: Path, runs_dir: Path) -> None:
     A name as `run.create` gives it was a run once. Without its `run.json`, and with no other run
     around, the file system is away; with others around, the run was removed or its name is wrong.
     """
-    is_path, was_run = len(path.parts) > 1, _STAMP.search(path.name) is not None
+    is_path, was_run = len(path.parts) > 1, RUN_STAMP.search(path.name) is not None
     links = [path.absolute()]
     if path.name and (not is_path or path.parent.resolve() == runs_dir.resolve()):
         links += sorted(runs_dir.glob(f"{glob.escape(path.name)}*"))
@@ -188,7 +183,7 @@ def _no_single(text: str, path: Path, matches: Sequence[Path], runs_dir: Path) -
     if not matches:
         from slurm_jobs.common.errors import did_you_mean  # slow, and rarely needed
 
-        near = did_you_mean(text, {_STAMP.sub("", run.name) for run in _runs(runs_dir)})
+        near = did_you_mean(text, {RUN_STAMP.sub("", run.name) for run in _runs(runs_dir)})
         return (
             f"no run `{text}`: it is no run folder, and in {runs_dir} none begins so"
             f"{near or ';'} `slurm-jobs runs` lists them; SLURM_JOBS_RUNS_DIR names another folder"
@@ -222,41 +217,16 @@ def _runs(runs_dir: Path) -> list[Path]:
     return [folder for folder in folders if is_run(folder)]
 
 
-def is_run(folder: Path) -> bool:
-    """Whether a folder is a run, as far as this user may look."""
-    try:
-        return stat.S_ISREG(RunPaths(folder).run_json.stat().st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except PermissionError:  # somebody else's, in a folder that many share
-        return False
-
-
 def _by_age(runs_dir: Path) -> list[Path]:
     """Return the runs in a folder, the newest last."""
     return sorted(_runs(runs_dir), key=age_key)
-
-
-def age_key(run_dir: Path) -> tuple[float, str, str]:
-    """Return what orders runs by age, the newest last.
-
-    The time of `run.json`, which is written once and, on a network file system, dated by one
-    clock. The time in a run's name comes from the machine that submitted it, and two machines'
-    clocks differ; it orders runs of the same file time, as a copy may have.
-
-    Raises:
-        OSError: the folder has no `run.json`, or hides it.
-    """
-    stamp = _STAMP.search(run_dir.name)
-    written_s = RunPaths(run_dir).run_json.stat().st_mtime
-    return written_s, stamp.group() if stamp else "", run_dir.name
 
 
 def _newest(runs_dir: Path, name: str | None = None) -> Path:
     """The newest run, or the newest whose spec is called `name`."""
     runs = _by_age(runs_dir)
     if name is not None:
-        runs = [path for path in runs if _STAMP.sub("", path.name) == name]
+        runs = [path for path in runs if RUN_STAMP.sub("", path.name) == name]
     if not runs:
         refuse_missing_place(runs_dir)
         which = f"run of `{name}`" if name is not None else "run"

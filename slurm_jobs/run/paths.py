@@ -26,10 +26,15 @@ RUN/
 
 from __future__ import annotations
 
+import re
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_jobs.common.records import CompletionName, attempt_label, completion_name
+
+RUN_STAMP = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")
+"""End of a run's id, after the spec's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,3 +197,28 @@ class RunPaths:
     def report_json(self) -> Path:
         """Everything that the report says, as JSON."""
         return self.report_dir / "report.json"
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder is a run, as far as this user may look."""
+    try:
+        return stat.S_ISREG(RunPaths(folder).run_json.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except PermissionError:  # somebody else's, in a folder that many share
+        return False
+
+
+def age_key(run_dir: Path) -> tuple[float, str, str]:
+    """Return what orders runs by age, the newest last.
+
+    The time of `run.json`, which is written once and, on a network file system, dated by one
+    clock. The time in a run's name comes from the machine that submitted it, and two machines'
+    clocks differ; it orders runs of the same file time, as a copy may have.
+
+    Raises:
+        OSError: the folder has no `run.json`, or hides it.
+    """
+    stamp = RUN_STAMP.search(run_dir.name)
+    written_s = RunPaths(run_dir).run_json.stat().st_mtime
+    return written_s, stamp.group() if stamp else "", run_dir.name

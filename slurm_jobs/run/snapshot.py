@@ -28,8 +28,8 @@ from slurm_jobs.common.files import (
     write_json_atomic,
     write_text_atomic,
 )
-from slurm_jobs.run.find import is_run
 from slurm_jobs.run.orders import ORDER_FORMAT
+from slurm_jobs.run.paths import is_run
 from slurm_jobs.run.start_script import START_SCRIPT
 from slurm_jobs.shipped import shipped_path
 
