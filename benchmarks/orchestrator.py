@@ -26,6 +26,8 @@ ARRAY_SIZE = 1_000
 STATUS_SIZE = 10_000
 SIMULATED = (1_000, 10_000, 100_000)
 COMMAND = tuple(module_command("slurm_jobs"))
+TAB = ("_ARGCOMPLETE=1", "COMP_LINE=slurm-jobs logs m", "COMP_POINT=17")
+"""The environment in which a shell asks for what can follow."""
 DEMO = Path(__file__).parents[1] / "configs" / "demo.yaml"
 FOLDER = Path("/var/tmp", f"slurm-jobs-bench-{os.getpid()}")  # noqa: S108 - sockets want short paths
 
@@ -153,7 +155,7 @@ def start_up_rows(repeats: int) -> list[Row]:
         {
             "help": lambda: _run(*COMMAND, "--help"),
             "check": lambda: _run(*COMMAND, "check", str(DEMO)),
-            "tab": lambda: _run(*COMMAND, "__complete", "bash", "slurm-jobs logs m"),
+            "tab": lambda: _run("env", *TAB, "bash", "-c", 'exec "$@" 8>&1', "-", *COMMAND),
             "status": lambda: _run(*COMMAND, "status", "/nowhere"),
             "python": lambda: _run(sys.executable, "-c", "pass"),
             "submitit": lambda: _run(sys.executable, "-c", "import submitit"),

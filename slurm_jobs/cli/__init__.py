@@ -41,11 +41,8 @@ VERBS = {
     "probe": "measure what the nodes of a spec's training can do",
     "doctor": "find what would waste an hour on a site, and say what to do about it",
     "schema": "print the JSON Schema of specs, for editors",
-    "completion": "print what lets bash, zsh or fish complete verbs, runs and stages",
+    "completion": "print what lets bash, zsh or fish complete verbs, options, runs and specs",
 }
-
-COMPLETE = "__complete"
-"""What the scripts of `completion` call at each TAB; no verb that a user types."""
 
 INTERRUPTED_EXIT_CODE = 130
 
@@ -101,13 +98,6 @@ def _near(word: str, known: Iterable[str]) -> str:
     return f"; did you mean `{near[0]}`?" if near else ""
 
 
-def verb_parser(verb: str) -> argparse.ArgumentParser:
-    """The parser of one verb, with its arguments."""
-    parser = build_parser([verb]).verb
-    assert parser is not None
-    return parser
-
-
 def build_parser(verbs: Sequence[str]) -> _Parser:
     """The parser; only the verbs in `verbs` bring their own arguments."""
     parser = _Parser(
@@ -139,10 +129,10 @@ def _add_examples(command: argparse.ArgumentParser, verb: str) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse, run the verb, and end the process with its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words[:1] == [COMPLETE]:
-        from slurm_jobs.cli.complete import answer
+    if "_ARGCOMPLETE" in os.environ:  # a TAB in a shell that has read the script of `completion`
+        from slurm_jobs.cli.completion import complete
 
-        return answer(words[1:])
+        return complete()
     try:
         code = _run(words)
     except KeyboardInterrupt:

@@ -1,24 +1,31 @@
-"""`slurm-jobs completion SHELL`: print what makes a shell complete verbs, options, runs and stages.
+"""`slurm-jobs completion SHELL`: the script of argcomplete, and the answers to it at each TAB.
 
-What is printed is a thin script that calls `slurm-jobs __complete` at each TAB; `complete.py`
-answers. Why neither of the kept libraries: argcomplete runs the whole program up to its parser,
-whose verbs load what they need (0.3 s and more here), evaluates in the user's shell what it prints,
-and knows nothing of runs; shtab writes the options down once, which then are those of yesterday's
-version, and cannot look at runs and specs at all. Here options come from the parser of the one
-verb that is typed, at each TAB, so they cannot drift; nothing heavy is loaded; and the shell takes
-the answer as plain lines, which it quotes itself and never evaluates.
+argcomplete asks the parser of the verb on the line, so options cannot become outdated, and a few
+lines of Python find runs and spec files. A TAB costs 0.11 s of CPU on a slow core where
+`python -c pass` costs 0.015 s. shtab costs nothing at a TAB. But its script lists the options once,
+needs all verbs loaded to print it (0.21 s at each start of a shell), and can find runs only with
+code of our own for each shell. The script runs the `slurm-jobs` that is on the line: where there is
+none, a TAB completes nothing and prints nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
-import sys
+import os
+import signal
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from slurm_jobs.common.own_python import module_command
+from slurm_jobs.cli.arguments import path_of, path_text
 
 SHELLS = ("bash", "zsh", "fish")
+MAX_WAIT_S = 2
+"""A file system that hangs must not hang the terminal."""
+MAX_RUNS = 50
+_MAX_ENTRIES = 5000
+"""Of a folder: more would take too long to read."""
 
 _LINES = """\
 the line that a shell reads at its start:
@@ -26,29 +33,86 @@ the line that a shell reads at its start:
   ~/.zshrc                     source <(slurm-jobs completion zsh)
   ~/.config/fish/config.fish   slurm-jobs completion fish | source
 """
+_ZSH_START = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit -i }\n"
+"""The script of argcomplete needs it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the verb takes."""
+    """Add SHELL."""
     parser.epilog = _LINES
     parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the script."""
-    from slurm_jobs.cli.completion_scripts import script
+    from argcomplete.shell_integration import shellcode
 
-    print(script(options.shell, _command()), end="")
+    script = shellcode(
+        ["slurm-jobs"], shell=options.shell, complete_arguments=["-o", "nosort"]
+    )  # nosort: the newest runs come first
+    print((_ZSH_START if options.shell == "zsh" else "") + script, end="")
     return 0
 
 
-def _command() -> list[str]:
-    """How the shell calls this very program, whatever PATH and folder are then.
+def complete() -> None:
+    """Write what can be at the cursor to the file descriptor of argcomplete, and end the process.
 
-    A bare `python -m` would load modules from the folder that the user is in at the TAB.
+    The environment has the line that is typed: `COMP_LINE`, up to `COMP_POINT`.
     """
-    called = Path(sys.argv[0])
-    if called.name != "slurm-jobs":
-        return module_command("slurm_jobs")
-    found = called if called.exists() else Path(shutil.which("slurm-jobs") or called)
-    return [str(found.absolute())]
+    from argcomplete.finders import ExclusiveCompletionFinder
+
+    from slurm_jobs.cli import VERBS, build_parser
+
+    signal.alarm(MAX_WAIT_S)
+    words = os.environ["COMP_LINE"].split()
+    verb = next((word for word in words if word in VERBS), None)
+    parser = build_parser([verb] if verb else [])
+    values: Any = complete_value  # argcomplete calls any function, but its hint names a class
+    finder = ExclusiveCompletionFinder()
+    finder(parser, always_complete_options=False, default_completer=values)
+
+
+def complete_value(prefix: str, action: argparse.Action, **_: object) -> Iterator[str]:
+    """Yield values of an argument without choices: runs and paths, nothing for other text."""
+    metavar = str(action.metavar)
+    if "RUN" in metavar or metavar in ("A", "B"):
+        others, comma, last = prefix.rpartition(",")  # `compare` takes several
+        yield from (f"{others}{comma}{name}" for name in run_names(last))
+    if "RUN" in metavar or "SPEC" in metavar or metavar in ("A", "B"):
+        yield from path_names(prefix, (".yaml", ".yml"))
+    elif action.type in (path_of, path_text):
+        yield from path_names(prefix, ("",))
+
+
+def run_names(prefix: str) -> list[str]:
+    """Return the ids of the newest runs that begin with `prefix`, the newest first."""
+    from slurm_jobs.run.find import default_runs_dir
+
+    folder = default_runs_dir()
+    names = [name for name, is_dir in _entries(folder) if is_dir and name.startswith(prefix)]
+    names.sort(key=lambda name: name.split("-")[-3:], reverse=True)  # NAME-20261121-080611-5b9e
+    return [name for name in names[:MAX_RUNS] if (folder / name / "run.json").is_file()]
+
+
+def path_names(prefix: str, suffixes: tuple[str, ...]) -> list[str]:
+    """Return the files with one of `suffixes`, and the folders, whose paths begin with `prefix`."""
+    above, slash, start = prefix.rpartition("/")
+    return [
+        f"{above}{slash}{name}{'/' if is_dir else ''}"
+        for name, is_dir in sorted(_entries(Path(above + slash).expanduser()))
+        if name.startswith(start) and (is_dir or name.endswith(suffixes))
+    ]
+
+
+def _entries(folder: Path) -> Iterator[tuple[str, bool]]:
+    """Yield the names in a folder, each with whether it is a folder.
+
+    Hidden names, names that read as options, and names that could control a terminal are left out.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            for entry in islice(entries, _MAX_ENTRIES):
+                if entry.name.isprintable() and entry.name[0] not in "-.":
+                    yield entry.name, entry.is_dir()
+    except OSError:
+        return

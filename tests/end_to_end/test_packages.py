@@ -146,4 +146,4 @@ def test_the_wheel_checks_plans_and_runs_on(version: str, wheel: Path, tmp_path:
     assert "use: completed (1/1)" in said("run", "tiny.yaml")
     assert "completed" in said("status")
     assert said("logs", "use") == "0\n1\n"
-    assert "tiny.yaml" in said("__complete", "bash", "slurm-jobs check t")
+    assert "_ARGCOMPLETE" in said("completion", "bash")

@@ -8,7 +8,6 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_jobs.cli.complete_line import quoted, words_of
 from slurm_jobs.cli.output import page_console, table_of
 from slurm_jobs.report.html.markup import el
 from slurm_jobs.samples.visible import visible
@@ -92,20 +91,3 @@ def test_no_cell_of_a_table_steers_the_terminal_or_is_markup(first: str, second:
 @given(EVIL)
 def test_visible_text_is_printable(text: str) -> None:
     assert not CONTROLS.search(visible(text))
-
-
-@examples(300)
-@given(
-    st.text(max_size=30).filter(lambda text: "\x00" not in text), st.sampled_from(["", "'", '"'])
-)
-def test_a_quoted_word_is_read_back_as_one_word(text: str, quote: str) -> None:
-    if not text:
-        return
-    (word,) = words_of(f"{quote}{quoted(text, quote)}{quote}")
-    assert word.text == text
-
-
-@examples(200)
-@given(st.text(max_size=60))
-def test_any_line_has_words(line: str) -> None:
-    assert words_of(line)

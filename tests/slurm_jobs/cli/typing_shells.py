@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import pty
+import shlex
 import shutil
+import subprocess
 import time
 from pathlib import Path
 
-from slurm_jobs.cli.completion_scripts import script
 from slurm_jobs.common.own_python import module_command
 from tests.cluster.processes import is_readable
 
@@ -22,11 +23,12 @@ _COMMANDS = {
     "zsh": ["zsh", "-f", "-i"],
     "fish": ["fish", "--no-config", "-i"],
 }
-_WRITES_WORDS = {  # in place of the program: what the shell makes of the line, word for word
-    "bash": "slurm-jobs() { printf '%s\\0' \"$@\" > words.new; mv words.new words; }",
-    "zsh": "slurm-jobs() { printf '%s\\0' \"$@\" > words.new; mv words.new words; }",
-    "fish": "function slurm-jobs; printf '%s\\0' $argv > words.new; mv words.new words; end",
-}
+_WRITES_WORDS = f"""#!/bin/sh
+[ -z "$_ARGCOMPLETE" ] || exec {shlex.join(PROGRAM)} "$@"
+printf '%s\\0' "$@" > words.new
+mv words.new words
+"""
+"""`slurm-jobs` of a test: it completes, and writes its words instead of running them."""
 
 
 def is_there(shell: str) -> bool:
@@ -37,11 +39,18 @@ def words_typed(shell: str, keys: str, folder: Path, home: Path) -> list[str]:
     """The words that `slurm-jobs` is called with once `keys` and Return are typed in `folder`."""
     home.mkdir(exist_ok=True)
     setup = home / f"setup.{shell}"
-    setup.write_text(script(shell, PROGRAM) + _WRITES_WORDS[shell] + "\n")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with setup.open("wb") as script:
+        command = [*PROGRAM, "completion", shell]
+        subprocess.run(command, env=environment, stdout=script, check=True)
+    program = home / "slurm-jobs"
+    program.write_text(_WRITES_WORDS)
+    program.chmod(0o755)
     written = folder / "words"
     written.unlink(missing_ok=True)
     environment = {
-        **{k: v for k, v in os.environ.items() if k in ("PATH", "LANG")},
+        **{k: v for k, v in os.environ.items() if k in ("LANG", "LD_LIBRARY_PATH")},
+        "PATH": f"{home}:{os.environ['PATH']}",
         "HOME": str(home),
         "TERM": "xterm",
         "PYTHONPATH": str(ROOT),
