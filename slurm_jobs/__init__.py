@@ -1,7 +1,6 @@
-"""From one YAML file to dependent Slurm jobs: plan, submit, watch, resume, report.
+"""Login node side of slurm-jobs: turn one YAML file into Slurm jobs; plan, submit, resume, report.
 
-The login node's side of slurm-jobs. It never imports torch or `pipeline`:
-stages are entry points by name, resolved on the compute node.
+It never imports torch or `pipeline`: stages are entry points by name, resolved on the compute node.
 """
 
 __version__ = "0.1.0"

@@ -1,7 +1,7 @@
-"""`python -m slurm_jobs` is the command `slurm-jobs`.
+"""Entry point of the command `slurm-jobs` and of `python -m slurm_jobs`.
 
-It loads nothing before it can be interrupted: a Ctrl-C while the rest is being loaded, seconds on a
-slow home file system, ends with exit code 130 and one line, as it does later.
+It imports nothing before Ctrl-C is handled: an interrupt while the rest loads, which takes seconds
+on a slow home file system, also ends with exit code 130 and one line.
 """
 
 import sys
@@ -24,7 +24,7 @@ def main() -> None:
 
 
 def _ignore_more() -> None:
-    """An impatient second Ctrl-C would have Python show where it was as it ends."""
+    """Ignore a second Ctrl-C, for which Python would print a traceback while it exits."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""What the verbs do, as functions and one class, for notebooks and scripts.
+"""Python API of the commands: functions and one class, for notebooks and scripts.
 
     from slurm_jobs.api import Run, plan, submit
 
@@ -39,7 +39,7 @@ PathText = str | os.PathLike[str]
 
 
 def plan(spec: PathText, *, overrides: Sequence[str] = (), limit: int | None = None) -> Plan:
-    """The jobs that a spec means; nothing is submitted.
+    """Return the jobs of a spec without submitting anything.
 
     Raises:
         SpecError: with every problem of the spec.
@@ -62,13 +62,13 @@ def submit(spec: PathText, *, overrides: Sequence[str] = (), limit: int | None =
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run, by its folder."""
+    """One run and its folder."""
 
     run_dir: Path
 
     @classmethod
     def find(cls, text: str | None = None) -> Run:
-        """The run that a folder, the start of an id or a spec's file names; the newest for None.
+        """Return the run of a folder, the start of an id, or a spec file; the newest for None.
 
         Raises:
             InputError: there is no such run.
@@ -76,11 +76,11 @@ class Run:
         return cls(find_run(text))
 
     def status(self) -> RunStatus:
-        """How it is doing, from its records and one question to the scheduler."""
+        """Return the status of the run, from its records and one query of the scheduler."""
         return status_of(self.run_dir, fresh=False)
 
     def wait(self) -> RunStatus:
-        """Look until nothing runs and nothing waits that could start, and say how it ended.
+        """Wait until nothing runs and nothing waiting can start; return the final status.
 
         Raises:
             OSError: the run's files cannot be read, for a minute (2 s on this machine).
@@ -91,7 +91,7 @@ class Run:
         return last
 
     def resume(self, request: ResumeRequest | None = None) -> Resumption:
-        """Submit what is missing, and nothing else; see `ResumeRequest`.
+        """Submit the missing work and nothing else; see `ResumeRequest`.
 
         Raises:
             RunFailedError: another command is submitting for this run.
@@ -100,7 +100,7 @@ class Run:
         return resume(self.run_dir, request or ResumeRequest())
 
     def cancel(self, stage: str | None = None) -> list[str]:
-        """Cancel what has not ended, of one stage or of all; the ids that were cancelled.
+        """Cancel all unfinished work of one stage or of all stages; return the cancelled ids.
 
         Raises:
             SchedulerError: the scheduler could not be asked.
@@ -108,7 +108,7 @@ class Run:
         return _cancel.cancel(self.run_dir, stage=stage)
 
     def report(self) -> Path:
-        """Make the report anew from the records, and return its page.
+        """Write the report again from the records, and return the path of its page.
 
         Raises:
             OSError: the page cannot be written, or the run is another user's.

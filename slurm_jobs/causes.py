@@ -1,4 +1,4 @@
-"""Why what comes after something can never start, named by where it began. PURE."""
+"""Reasons why work can never start, named by the stage that caused it. PURE."""
 
 from __future__ import annotations
 
@@ -18,26 +18,25 @@ _WENT_WRONG: frozenset[Status] = frozenset({"failed", "cancelled", "stranded"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AwaitedJobs:
-    """Which jobs of the stages above a slice's newest job can have waited for.
+    """Jobs of the parent stages that a slice's newest job can have waited for.
 
-    A command hands in each stage after those that it comes after. So what was handed in before
-    the slice's job before this one belongs to an earlier command, and what is complete of it is
-    waited for no more.
+    A command submits each stage after its parents. So whatever was submitted before the slice's
+    previous job belongs to an earlier command, and its completed part is not waited for any more.
     """
 
     numbers: Mapping[str, Mapping[int, int]]
     """Number of the newest intent, by stage and slice."""
     earlier: Mapping[int, int]
-    """Number of the intent before the newest, by slice of the stage that waits."""
+    """Number of the intent before the newest, by slice of the waiting stage."""
 
     def of_parent(self, parent: StageStatus, since: int) -> list[SliceStatus]:
-        """The parent's slices whose newest job was handed in after the intent `since`."""
+        """Return the parent's slices whose newest job was submitted after the intent `since`."""
         numbers = self.numbers[parent.stage.name]
         return [part for part in parent.slices if numbers.get(part.slice_index, 0) > since]
 
 
 def stage_cause(after: Mapping[str, str], parents: Mapping[str, StageStatus]) -> str | None:
-    """Why a stage can never start, named by the stage where it began.
+    """Return why a stage can never start, named by the stage that caused it.
 
     A parent that can never start is taken away, by which `afterany` and `afternotok` are met,
     unless the scheduler leaves it in the queue.
@@ -78,15 +77,15 @@ def with_causes(
     *,
     is_silent: bool,
 ) -> tuple[SliceStatus, ...]:
-    """The slices, those stranded that wait for what never comes, or were taken away for that.
+    """Mark slices as stranded that wait for something impossible, or were removed for that reason.
 
     Args:
         slices: of a stage.
         after: kind of dependency by parent.
         parents: all stages before this one.
         cause: of the whole stage.
-        jobs: which jobs of the parents count for what was taken away.
-        is_silent: nobody says what lives.
+        jobs: which jobs of the parents count for removed jobs.
+        is_silent: no source reports which jobs are alive.
     """
     lost: dict[int, str | None] = {}  # the same for all slices of a job
 
@@ -111,9 +110,10 @@ def with_causes(
 
 
 def _is_taken_away(part: SliceStatus, *, is_silent: bool) -> bool:
-    """Whether a job may have ended because it could never start (`--kill-on-invalid-dep=yes`).
+    """Check whether a job may have ended because it could never start.
 
-    Without accounts Slurm forgets it after some minutes.
+    Slurm removes such jobs with `--kill-on-invalid-dep=yes`; without accounting it forgets them
+    after some minutes.
     """
     is_forgotten = part.status == "unknown" and part.job_id is not None and not is_silent
     return not part.attempt and (part.reason == CANCELLED_ELSEWHERE or is_forgotten)
@@ -122,7 +122,7 @@ def _is_taken_away(part: SliceStatus, *, is_silent: bool) -> bool:
 def _element_cause(
     part: SliceStatus, after: Mapping[str, str], parents: Mapping[str, StageStatus]
 ) -> str | None:
-    """Why this slice alone can never start: the like of it in another stage (`aftercorr`)."""
+    """Return why this slice alone can never start: its element in a parent stage (`aftercorr`)."""
     for parent, kind in after.items():
         if kind != "aftercorr":
             continue
@@ -151,11 +151,11 @@ def _stuck_cause(parent: str, slices: Iterable[SliceStatus]) -> str | None:
 def _lost_cause(
     after: Mapping[str, str], parents: Mapping[str, StageStatus], jobs: AwaitedJobs, since: int
 ) -> str | None:
-    """Why Slurm ended jobs that never started, where neither stage nor element says it.
+    """Return why Slurm ended jobs that never started, if neither stage nor element explains it.
 
-    Where arrays do not stand side by side, `aftercorr` waits for all of the other stage. And the
-    scheduler may have lost a node after the last record was written. A job of a parent's that no
-    such job waited for explains nothing: then somebody has ended it.
+    Where array elements do not correspond, `aftercorr` waits for all of the other stage. And the
+    scheduler may have lost a node after the last record was written. A parent's job that no such
+    job waited for explains nothing: then a person ended the job.
     """
     for parent, kind in after.items():
         if kind not in {"afterok", "aftercorr"}:

@@ -1,8 +1,8 @@
-"""What a stage's slices wait for, and which of them a parent's new work concerns. PURE.
+"""Dependencies between the slices of stages, and the slices that new work affects. PURE.
 
-`aftercorr` is Slurm's word for element after element of two arrays. It holds where both stages
-have the same number of slices; anywhere else every slice waits for all of the parent
-(`afterok`), which is always right and sometimes later, and a note says so.
+`aftercorr` is Slurm's word for a dependency between equal elements of two arrays. It works where
+both stages have the same number of slices. Otherwise every slice waits for all of the parent
+(`afterok`), which is always right and sometimes later; a note reports it.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ Slices = frozenset[int]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dependency:
-    """A stage comes after another."""
+    """Dependency of a stage on another stage."""
 
     stage: str
     kind: DependencyKind
-    """As it will be: `afterok` where the spec's `aftercorr` cannot be had."""
+    """The kind that is submitted: `afterok` where the spec's `aftercorr` is impossible."""
     instead: str = ""
-    """Why it is not what the spec says; empty if it is."""
+    """Reason why it differs from the spec; empty if it does not."""
 
 
 def stage_dependencies(name: str, spec: RunSpec) -> tuple[Dependency, ...]:
-    """What a stage comes after."""
+    """Return the dependencies of a stage."""
     return tuple(
         _dependency(name, parent, kind, spec) for parent, kind in spec.stages[name].after.items()
     )
@@ -54,12 +54,12 @@ def _note(name: str, parent: str, why: str) -> str:
 
 
 def not_side_by_side(name: str, parent: str) -> str:
-    """The note on arrays whose jobs are cut or packed differently."""
+    """Return the note on arrays whose jobs are cut or packed differently."""
     return _note(name, parent, "their jobs do not hold the same slices in the same elements")
 
 
 def barred_slices(after: Mapping[str, str], again: Mapping[str, Slices], num_slices: int) -> Slices:
-    """Slices of a stage that must run because what they come after runs again.
+    """Return the slices of a stage that must run because their parents run again.
 
     Args:
         after: kind of dependency by parent.
@@ -79,7 +79,7 @@ def corresponds(
     other: Sequence[int],
     other_slices_per_task: int | None,
 ) -> bool:
-    """Whether each element of an array finds, under its number, what it waits for in the other.
+    """Check whether each element of an array has its dependency under the same index in the other.
 
     Args:
         own: slices of the array that waits, ascending.

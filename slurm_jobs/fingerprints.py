@@ -1,7 +1,7 @@
-"""What decides a stage's output, hashed key by key. PURE.
+"""Hashes of everything that determines a stage's output, key by key. PURE.
 
-While all are equal, what is done is reusable. Kept by key so that a resume can
-say because of which field a stage runs again.
+While all are equal, completed work is reusable. They are kept by key so that a resume can name the
+field because of which a stage runs again.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any
 from slurm_jobs.spec.model import RunSpec, Stage
 
 _ADDED_LATER = frozenset({"config.images_within", "config.evaluate.images_within"})
-"""Keys that runs of an older version do not have: left out (None), they decide nothing."""
+"""Keys that runs of an older version do not have: if missing (None), they are ignored."""
 
 PARENT = "after."
-"""Keys that stand for a parent's fingerprint begin so."""
+"""Prefix of the keys that hold a parent's fingerprint."""
 
 
 def deciding_fields(
     stage: Stage, spec: RunSpec, parents: Mapping[str, str], code_fingerprint: str
 ) -> Mapping[str, str]:
-    """Hashes of all values that decide a stage's output, by key.
+    """Return hashes of all values that determine a stage's output, by key.
 
     Where all are equal, finished work is reusable.
     """
@@ -44,7 +44,7 @@ def deciding_fields(
 
 
 def _by_key(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested mappings as one: `{"config.a.b": 1}`; an empty one keeps its own key."""
+    """Flatten nested mappings: `{"config.a.b": 1}`; an empty one keeps its key."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         name = f"{prefix}.{key}"
@@ -53,17 +53,17 @@ def _by_key(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def hash_of(values: Any) -> str:
-    """Equal for equal JSON values, whatever their order."""
+    """Return a hash that is equal for equal JSON values, regardless of the order of keys."""
     text = json.dumps(values, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:16]
 
 
 def changed_fields(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Keys of a stage's own values that differ between two of its `fields`."""
+    """Return the keys of the stage itself (not of its parents) that differ between two `fields`."""
     keys = sorted({*before, *now})
     return [k for k in keys if not k.startswith(PARENT) and before.get(k) != now.get(k)]
 
 
 def parents_of(fields: Mapping[str, str]) -> set[str]:
-    """The stages that a stage with these `fields` comes after."""
+    """Return the parents of a stage with these `fields`."""
     return {key.removeprefix(PARENT) for key in fields if key.startswith(PARENT)}

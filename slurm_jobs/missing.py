@@ -1,4 +1,4 @@
-"""Which slices of which stages are to be submitted, and why. PURE."""
+"""Slices of stages that must be submitted, and the reasons. PURE."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Missing:
-    """What is to be submitted of one stage."""
+    """Slices to submit of one stage."""
 
     stage: PlannedStage
     slices: tuple[int, ...]
@@ -25,7 +25,7 @@ class Missing:
 
 
 def missing_parts(stages: list[PlannedStage], spec: RunSpec, done: Done) -> list[Missing]:
-    """What is neither complete nor under way, with what comes after it, in the order of stages."""
+    """Return the slices that are neither complete nor active, and their dependents, by stage."""
     parts: list[Missing] = []
     again: dict[str, Slices] = {}
     needless: set[str] = set()
@@ -39,7 +39,7 @@ def missing_parts(stages: list[PlannedStage], spec: RunSpec, done: Done) -> list
             continue
         if _never_needed(stage, done, again, num_slices) or needless & _needed_by(stage):
             needless.add(stage.name)
-            if barred:  # what is above it concerns what comes after it
+            if barred:
                 again[stage.name] = barred
             continue
         again[stage.name] = frozenset(missing)
@@ -60,14 +60,14 @@ def missing_parts(stages: list[PlannedStage], spec: RunSpec, done: Done) -> list
 
 
 def _needed_by(stage: PlannedStage) -> set[str]:
-    """What has to be complete before the stage can start."""
+    """Return the stages that must be complete before the stage can start."""
     return {d.stage for d in stage.after if d.kind in {"afterok", "aftercorr"}}
 
 
 def _never_needed(
     stage: PlannedStage, done: Done, runs_again: Collection[str], num_slices: Mapping[str, int]
 ) -> bool:
-    """`afternotok` of a stage that is complete and stays so."""
+    """Check for `afternotok` of a stage that is complete and stays so."""
     for dependency in stage.after:
         if dependency.kind != "afternotok" or dependency.stage in runs_again:
             continue

@@ -1,4 +1,4 @@
-"""A stage's slices -> the job arrays that the site's limits allow. PURE."""
+"""Division of a stage's slices into job arrays within the limits of the site. PURE."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Piece:
-    """The slices of one job array, or of one job without an array."""
+    """Slices of one job array, or of one job without an array."""
 
     slices: tuple[int, ...]
     gpu_kept: str
-    """Type of GPU that all of them keep to; empty for any."""
+    """Type of GPU that all of them are bound to; empty for any."""
     slices_per_task: int | None
-    """See `slurm_jobs.run.elements`."""
+    """Slices of each array task; see `slurm_jobs.run.elements`."""
     max_running: int | None
     after_previous: bool = False
-    """Wait for the piece before: together they would exceed `max_running`."""
+    """Wait for the previous piece: together they would exceed `max_running`."""
 
 
 def by_kind(slices: Sequence[int], kinds: Mapping[int, str]) -> dict[str, tuple[int, ...]]:
-    """The slices (ascending) by the type of GPU that each keeps to; empty for any."""
+    """Group the slices (ascending) by the type of GPU that each is bound to; empty for any."""
     found: dict[str, tuple[int, ...]] = {}
     for kind in dict.fromkeys(kinds.get(i, "") for i in slices):
         found[kind] = tuple(i for i in slices if kinds.get(i, "") == kind)
@@ -35,7 +35,7 @@ def cut_slices(
     max_running: int | None,
     max_array_size: int | None,
 ) -> tuple[Piece, ...]:
-    """Arrays that cover the slices, each of one kind and within `max_array_size`.
+    """Return arrays that cover the slices, each of one GPU type and within `max_array_size`.
 
     Args:
         kinds: the slices (ascending) by the type of GPU that they keep to, as from `by_kind`.
@@ -64,10 +64,9 @@ def cut_slices(
 def _cut(
     slices: tuple[int, ...], slices_per_task: int, size: int | None
 ) -> list[tuple[tuple[int, ...], int | None]]:
-    """Slices and slices a task of each array.
+    """Return the slices of each array, and its slices per task.
 
-    Slices that can be the numbers of array elements are; the others are
-    counted from 0 in arrays of their own.
+    Slices whose numbers fit are array indices; the others are counted from 0 in separate arrays.
     """
     cut: list[tuple[tuple[int, ...], int | None]] = []
     rest = slices
@@ -82,9 +81,9 @@ def _cut(
 
 
 def share_out(max_running: int | None, num_pieces: int) -> list[int | None]:
-    """A throttle divided among arrays that run side by side; None where it is too small for that.
+    """Divide a throttle among arrays that run at the same time; None where it is too small.
 
-    Slurm throttles each array for itself.
+    Slurm throttles each array separately.
     """
     if max_running is None or max_running < num_pieces:
         return [None] * num_pieces
@@ -95,7 +94,7 @@ def share_out(max_running: int | None, num_pieces: int) -> list[int | None]:
 def pack_for(
     num_missing: Mapping[str, Sequence[int]], given: Mapping[str, int], room: int | None
 ) -> Mapping[str, int]:
-    """Slices a task by stage, so that all tasks together fit into `room`.
+    """Return slices per task by stage, so that all tasks together fit into `room`.
 
     Args:
         num_missing: slices to submit by stage, of each kind that must stay apart; 1 for a stage
@@ -126,7 +125,7 @@ def _at_least(packed: Mapping[str, int], least: int) -> dict[str, int]:
 
 
 def num_tasks(num_missing: Mapping[str, Sequence[int]], packed: Mapping[str, int]) -> int:
-    """Array elements and jobs over all stages."""
+    """Return the number of array elements and jobs over all stages."""
     return sum(
         -(-number // packed[stage]) for stage, numbers in num_missing.items() for number in numbers
     )

@@ -1,7 +1,7 @@
-"""(spec, profile, what is complete, what is active) -> the jobs that are needed. PURE.
+"""Planning: (spec, profile, complete slices, active slices) -> the jobs that are needed. PURE.
 
-A submit plans with nothing complete; a resume is the same function with more
-done, hence a smaller plan.
+A submit plans with nothing complete. A resume is the same function with more work done, hence a
+smaller plan.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from slurm_jobs.spec.value_types import SlurmValue
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedStage:
-    """A stage as the jobs see it, whether or not it runs in this plan."""
+    """Stage as the jobs see it, including stages that do not run in this plan."""
 
     name: str
     origin: str
-    """Its name in the file, where it is one combination of a matrix; else empty."""
+    """Name in the file, for a combination of a matrix; otherwise empty."""
     run: str
     """Built-in name, entry point, or `shell`."""
     shell: str | None
     fingerprint: str
-    """Of everything that decides what the stage makes; resources are not part of it."""
+    """Hash of everything that determines the stage's output; resources are not part of it."""
     fields: Mapping[str, str]
-    """A hash of each value that decides it, by key (`config.url`); values may be secrets."""
+    """Hash of each value in the fingerprint, by key (`config.url`); values may be secrets."""
     num_slices: int
     is_array: bool
     slices_per_task: int
-    """As the spec says."""
+    """Number in the spec; a plan may pack more."""
     retries: int
     after: tuple[Dependency, ...]
     config: Mapping[str, Any]
@@ -52,43 +52,43 @@ class PlannedStage:
     node_local_dir: str
     resources: JobResources
     nsight: bool = False
-    """Whether its ranks run under nsys."""
+    """True if its ranks run under nsys."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedJob:
-    """One job to submit."""
+    """Job to submit."""
 
     stage: str
     slices: tuple[int, ...]
     """Ascending; (0,) for a stage without an array."""
     slices_per_task: int | None = None
-    """Of an array whose elements work through several slices; see `slurm_jobs.run.elements`."""
+    """Set for an array whose elements process several slices; see `slurm_jobs.run.elements`."""
     resources: JobResources
     max_running: int | None
     after_active: bool = False
-    """Wait for what still runs of the same stage: together they would exceed `max_running`."""
+    """Wait for active jobs of the same stage: together they would exceed `max_running`."""
     after_previous: bool = False
-    """Wait for the job of the same stage before this one, for the same reason."""
+    """Wait for the previous job of the same stage, for the same reason."""
     why: str
-    """One line for `plan` and `resume`: why it runs."""
+    """Reason in one line, for `plan` and `resume`."""
 
     @property
     def num_tasks(self) -> int:
-        """Array elements; 1 without an array."""
+        """Number of array elements; 1 without an array."""
         return len(array_indices(self.slices, self.slices_per_task))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """The stages in order, and the jobs that are to be submitted, in order."""
+    """Stages in order, and the jobs to submit, in order."""
 
     name: str
     stages: tuple[PlannedStage, ...]
     jobs: tuple[PlannedJob, ...]
 
     def stage(self, name: str) -> PlannedStage:
-        """The stage of that name.
+        """Return the stage of that name.
 
         Raises:
             KeyError: there is none.
@@ -101,14 +101,14 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Done:
-    """What need not be submitted."""
+    """Work that need not be submitted."""
 
     completed: Mapping[str, Slices] = field(default_factory=dict)
-    """Slices whose output and completion record exist, by stage."""
+    """Slices with output and completion record, by stage."""
     active: Mapping[str, Slices] = field(default_factory=dict)
     """Slices that are queued or running and may stay so, by stage."""
     why_not: Mapping[str, str] = field(default_factory=dict)
-    """Why finished work of a stage does not count, by stage."""
+    """Reason why finished work of a stage does not count, by stage."""
 
 
 def make_plan(
@@ -121,10 +121,10 @@ def make_plan(
     resources: Mapping[str, JobResources] | None = None,
     kinds: Mapping[str, Mapping[int, str]] | None = None,
 ) -> Plan:
-    """The jobs that turn `spec` into results, given what is done already and what is allowed.
+    """Return the jobs that complete `spec`, given the finished work and the limits.
 
-    `resources` stand in for those of the spec, by stage. `kinds` are the types of GPU that slices
-    keep to, by stage and slice: jobs of one stage whose slices keep to different ones are several.
+    `resources` replace those of the spec, by stage. `kinds` are the types of GPU that slices are
+    bound to, by stage and slice: slices of one stage with different types get separate jobs.
     """
     done = done or Done()
     order = stage_order({name: tuple(stage.after) for name, stage in spec.stages.items()})
@@ -180,7 +180,7 @@ def _planned_stage(
 
 
 def options_of(stage: Stage, profile: ClusterProfile) -> dict[str, SlurmValue]:
-    """Return the stage's options of sbatch, with those of the profile that hold for it."""
+    """Return the stage's sbatch options together with those of the profile that apply to it."""
     asked = stage.resources
     own = {**profile.slurm, **asked.slurm}
     asks_for_gpus = asked.gpus_per_node or gpus_of_options(own, asked.tasks_per_node)
@@ -188,7 +188,7 @@ def options_of(stage: Stage, profile: ClusterProfile) -> dict[str, SlurmValue]:
 
 
 def _environment(stage: Stage, spec: RunSpec, profile: ClusterProfile) -> Mapping[str, str]:
-    """What is nearer to the stage counts."""
+    """Return the stage's environment; the stage overrides the spec, the spec the profile."""
     own = {**stage.environment, **matrix_variables(stage.matrix)}
     return {**profile.environment, **spec.environment, **own}
 
@@ -196,7 +196,7 @@ def _environment(stage: Stage, spec: RunSpec, profile: ClusterProfile) -> Mappin
 def _jobs(
     parts: list[Missing], limits: ClusterLimits, kinds: Mapping[str, Mapping[int, str]]
 ) -> tuple[PlannedJob, ...]:
-    """The parts as jobs: packed where the site allows few at once, cut where arrays are short."""
+    """Return the jobs: packed where the site allows few at once, cut where arrays are limited."""
     alike = {p.stage.name: by_kind(p.slices, kinds.get(p.stage.name, {})) for p in parts}
     packed = pack_for(
         {name: [len(slices) for slices in found.values()] for name, found in alike.items()},
@@ -243,6 +243,6 @@ def _jobs_of(
 
 
 def gpu_hours_asked(job: PlannedJob) -> float:
-    """GPU-hours that a job may use until its time limit, over all its array tasks."""
+    """Return the GPU-hours that a job may use until its time limit, over all its array tasks."""
     gpus = job.resources.nodes * job.resources.num_gpus
     return gpus * job.num_tasks * job.resources.timeout_min / 60

@@ -1,8 +1,7 @@
-"""(stages, ledger, records, what the scheduler says) -> status, each with its source. PURE.
+"""Reconciliation: (stages, ledger, records, scheduler's answer) -> status with source. PURE.
 
-What proves that work is done is its completion record. The scheduler's word
-explains a failure; it never proves a success. Unknown is never success, and
-never failure.
+Only a completion record proves that work is done. The scheduler's word explains a failure; it never
+proves a success. Unknown is never success, and never failure.
 """
 
 from __future__ import annotations
@@ -52,24 +51,24 @@ DECIDING_FIRST: tuple[Status, ...] = (
     "cancelled",
     "stranded",
 )
-"""Which status of its stages a run has: the first of these that one of them has."""
+"""Precedence: a run has the first of these statuses that one of its stages has."""
 
 
 ASKED_SOURCES = frozenset({"squeue", "sacct", "local"})
-"""Sources of a status whose word has an age; the others are files of the run."""
+"""Sources whose answer has an age; the others are files of the run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageStatus:
-    """One stage."""
+    """Status of one stage."""
 
     stage: StageSummary
     status: Status
     slices: tuple[SliceStatus, ...]
     reason: str = ""
     is_stuck: bool = False
-    """Whether the scheduler leaves jobs in the queue that no wait will start (held, over a limit,
-    or those of earlier versions), so that what comes `afterany` of them does not start either."""
+    """True if the queue holds jobs that no wait will start (held, over a limit, or of earlier
+    versions). Jobs `afterany` of them do not start either."""
 
     @property
     def counts(self) -> Mapping[Status, int]:
@@ -78,33 +77,33 @@ class StageStatus:
 
     @property
     def is_not_needed(self) -> bool:
-        """Whether it can never start because what it is there for did not happen."""
+        """True if it can never start because the event that it handles did not happen."""
         return self.reason.startswith(NOT_NEEDED)
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Where the status comes from: the sources of the slices that have it."""
+        """Sources of the slices that have the stage's status."""
         found = {s.source for s in self.slices if s.status == self.status}
         return tuple(sorted(found or {s.source for s in self.slices}))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunStatus:
-    """A run."""
+    """Status of a run."""
 
     status: Status
     stages: tuple[StageStatus, ...]
     problems: tuple[str, ...] = ()
-    """Sources that could not be asked."""
+    """Sources that could not be queried."""
     notes: tuple[str, ...] = ()
-    """What this cluster can never say."""
+    """Information that this cluster can never give."""
     asked_unix_s: float | None = None
-    """When the scheduler was asked; None if there was nothing to ask."""
+    """Time of the scheduler query; None if nothing had to be queried."""
     knows_the_living: bool = True
-    """Whether what is not said to live has certainly ended."""
+    """True if every job that is not reported alive has certainly ended."""
 
     def stage(self, name: str) -> StageStatus:
-        """The stage of that name.
+        """Return the stage of that name.
 
         Raises:
             KeyError: there is none.
@@ -115,12 +114,12 @@ class RunStatus:
         raise KeyError(name)
 
     def asked_for(self, sources: Iterable[str]) -> float | None:
-        """When the oldest of these sources was asked; None where they are files, read just now."""
+        """Return the time of the oldest query of these sources; None for files of the run."""
         return self.asked_unix_s if ASKED_SOURCES.intersection(sources) else None
 
 
 def reconcile(run: RunRecords, answer: Answer) -> RunStatus:
-    """Status of every slice, stage and the run."""
+    """Return the status of every slice, of each stage and of the run."""
     stages: dict[str, StageStatus] = {}
     ages: dict[str, Ages] = {}
     numbers: dict[str, Mapping[int, int]] = {}
@@ -163,13 +162,13 @@ def reconcile(run: RunRecords, answer: Answer) -> RunStatus:
 def _earlier_numbers(
     intents: Iterable[Intent], stage: str, newest: Mapping[int, Intent]
 ) -> dict[int, int]:
-    """By slice of a stage the number of the intent before its newest."""
+    """Return the number of the intent before the newest, by slice of a stage."""
     older = (i for i in intents if i.stage == stage)
     return {n: i.number for i in older for n in i.slices if newest[n] is not i}
 
 
 def _to_run_again(part: SliceStatus, *, is_submitting: bool) -> SliceStatus:
-    """What is complete and older than what it comes after is as good as never submitted."""
+    """Treat a slice that is complete but older than its parents as never submitted."""
     if part.status != "completed":
         return part
     status: Status = "waiting" if is_submitting else "stranded"
@@ -195,9 +194,9 @@ def _stage_status(
     order: tuple[Status, ...] = ("running", "failed", "unknown", "cancelled", "stranded", "waiting")
     status: Status = next((word for word in order if counts[word]), "completed")
     if is_silent and counts["unknown"]:
-        status = "unknown"  # what may still run is not over because something else has failed
+        status = "unknown"  # work that may still run is not over because something else failed
     elif counts["waiting"] and status not in {"running", "waiting"}:
-        # Some will start, whatever became of the others.
+        # Some will start, regardless of the others.
         has_begun = status != "stranded" and (counts["completed"] or counts["failed"])
         status = "running" if has_begun else "waiting"
     why = cause or next((s.reason for s in slices if s.status == "stranded"), "")
@@ -209,9 +208,9 @@ def _stage_status(
 
 
 def _run_status(stages: tuple[StageStatus, ...], *, is_silent: bool) -> Status:
-    """Going while anything runs, or waits that can start; then the worst that happened.
+    """Return "running" or "waiting" while anything runs or can start, otherwise the worst status.
 
-    Where nobody says what lives, what is unknown may go on.
+    Where no source reports which jobs are alive, unknown ones may still be running.
     """
     words = {s.status for s in stages if not s.is_not_needed}
     if is_silent and "unknown" in words:

@@ -1,6 +1,6 @@
-"""Where the files that ship beside the code are: templates and starter configs.
+"""Location of the files that ship with the code: templates and starter configs.
 
-In a checkout they lie next to the package; in an installed wheel, inside it.
+In a checkout they are next to the package; in an installed wheel, inside it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ _PACKAGE_DIR = Path(__file__).resolve().parent
 
 
 def shipped_path(*parts: str) -> Path:
-    """The shipped file or folder of that name: `shipped_path("templates", "report", "page.html")`.
+    """Return a shipped file or folder: `shipped_path("templates", "report", "page.html")`.
 
     Raises:
         FileNotFoundError: neither the checkout nor the installed package has it.

@@ -1,8 +1,7 @@
-"""(intent, records, what the scheduler says) -> the status of one slice, with its source. PURE.
+"""Status of one slice: (intent, records, scheduler's answer) -> status with source. PURE.
 
-What proves that work is done is its completion record. The scheduler's word
-explains a failure; it never proves a success. Unknown is never success, and
-never failure.
+Only a completion record proves that work is done. The scheduler's word explains a failure; it never
+proves a success. Unknown is never success, and never failure.
 """
 
 from __future__ import annotations
@@ -33,43 +32,43 @@ BEFORE_SUPERVISOR = (
     "its supervisor never started, so a line of `setup:` has ended the job (`exit 0`, `exec`); "
     "`logs --supervisor` shows what it printed"
 )
-STOPPED_AND_LEFT = "asked to stop, it saved, and it was not requeued; `resume` goes on from there"
+STOPPED_AND_LEFT = "stopped after saving, and was not requeued; `resume` continues from there"
 CANCELLED_UNSEEN = "an array task that was cancelled while it waited looks like this"
-"""squeue forgets one within minutes, and sacct of Slurm 22.05 never hears of it."""
+"""squeue forgets such a task within minutes, and sacct of Slurm 22.05 never has it."""
 CANCELLED = "cancelled"
-"""Reason of a slice that `slurm-jobs cancel` took away."""
+"""Reason of a slice that `slurm-jobs cancel` cancelled."""
 CANCELLED_ELSEWHERE = "cancelled by scancel, an administrator or Slurm itself"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SliceStatus:
-    """One slice of a stage; a stage without an array has one."""
+    """Status of one slice of a stage; a stage without an array has one slice."""
 
     slice_index: int
     status: Status
     source: str
-    """Where the status comes from: `record`, `squeue`, `sacct`, `local`, `ledger`."""
+    """`record`, `squeue`, `sacct`, `local` or `ledger`."""
     reason: str = ""
     state: str | None = None
-    """Slurm's own word, where Slurm was asked and knew."""
+    """Slurm's own word, if Slurm was queried and knew the job."""
     job_id: str | None = None
     attempt: int = 0
-    """The newest; 0 before the first."""
+    """Newest attempt; 0 before the first."""
     ending: CompletionName | None = None
-    """Of a completed slice, or of the failure that `reason` should tell of: names its record."""
+    """Record of the completion, or of the failure that `reason` describes."""
     start_unix_s: float | None = None
-    """Of a pending task: expected; of a running one: when it started."""
+    """Start time: expected for a pending task, actual for a running one."""
     wait: Wait = ""
-    """Of a pending task that waiting does not cure: why not."""
+    """Reason of a pending task that will not start without intervention."""
 
     @property
     def may_live(self) -> bool:
-        """Whether a job may be at this slice, or still come to it."""
+        """True if a job may be working on this slice, or may still reach it."""
         return self.job_id is not None and (self.state is None or self.state in LIVING_STATES)
 
 
 def completed_slices(records: StageRecords, newest: Mapping[int, Intent]) -> frozenset[int]:
-    """Slices whose newest intent has a completed attempt."""
+    """Return the slices whose newest intent has a completed attempt."""
     return frozenset(
         index for index in newest if _own_ending(index, newest[index], records, "completed")
     )
@@ -78,7 +77,7 @@ def completed_slices(records: StageRecords, newest: Mapping[int, Intent]) -> fro
 def _own_ending(
     index: int, intent: Intent, records: StageRecords, outcome: Outcome
 ) -> CompletionName | None:
-    """The newest end of this kind among the attempts of this intent's own job."""
+    """Return the newest end of this kind among the attempts of this intent's job."""
     own = (
         ending
         for ending in records.endings.get(index, {}).values()
@@ -143,7 +142,7 @@ def slice_status(
 
 
 def _stopped_and_left(status: SliceStatus, intent: Intent, records: StageRecords) -> SliceStatus:
-    """The same where a failure is a stop after which nobody started the task again."""
+    """Adjust a status whose failure is a graceful stop after which the task was not requeued."""
     stopped = _own_ending(status.slice_index, intent, records, "stopped")
     if status.status != "failed" or stopped is None or stopped.attempt != status.attempt:
         return status
@@ -201,7 +200,7 @@ def _time_limit_reason(task: TaskAccounting) -> str:
 
 
 def _pending(known: SliceStatus, task: TaskAccounting) -> SliceStatus:
-    """The status of a task in the queue; accounting's word on why is as old as its submission."""
+    """Return the status of a task in the queue; accounting's reason is as old as its submission."""
     if task.reason == NO_RUNNER:
         return replace(known, status="stranded", reason=RUNNER_STARTS_ANEW)
     if task.reason == NEVER:
@@ -221,24 +220,24 @@ def _pending(known: SliceStatus, task: TaskAccounting) -> SliceStatus:
 
 
 def _ran_out_of_memory(task: TaskAccounting) -> bool:
-    """Whether the local scheduler ended a task for its memory; only it says how much that was."""
+    """Check whether the local scheduler ended a task for its memory; only it reports how much."""
     return task.source == "local" and task.state == "OUT_OF_MEMORY" and bool(task.reason)
 
 
 def _runner_ended(task: TaskAccounting) -> bool:
-    """Whether the local scheduler was killed with it: no node has failed, whatever its state."""
+    """Check whether the local scheduler was killed with the task; then no node has failed."""
     return task.source == "local" and task.state == "NODE_FAIL" and bool(task.reason)
 
 
 def _was_not_started(task: TaskAccounting) -> bool:
-    """Whether the local scheduler could not start it; Slurm has no such state, nor its reason."""
+    """Check whether the local scheduler could not start it; Slurm has no such state or reason."""
     return task.source == "local" and task.state == "FAILED" and bool(task.reason)
 
 
 def _in_its_turn(
     status: SliceStatus, intent: Intent, records: StageRecords, failed: CompletionName | None
 ) -> SliceStatus:
-    """The same where one array task works through several slices, one at a time."""
+    """Adjust a status where one array task processes several slices, one at a time."""
     beside = intent.slices_beside(status.slice_index) if intent.slices_per_task else ()
     others = [i for i in beside if i != status.slice_index]
     if status.status == "failed" and not status.attempt:
@@ -254,13 +253,13 @@ def _in_its_turn(
 
 
 def _is_open(index: int, intent: Intent, records: StageRecords) -> bool:
-    """Whether the newest attempt of this intent's has not ended."""
+    """Check whether the newest attempt of this intent has not ended."""
     attempt = _own_attempt(index, intent, records)
     return attempt > 0 and attempt not in records.endings.get(index, {})
 
 
 def _own_attempt(index: int, intent: Intent, records: StageRecords) -> int:
-    """The newest attempt that belongs to this intent; 0 before the first."""
+    """Return the newest attempt of this intent; 0 before the first."""
     base = intent.base_attempts.get(index, 0)
     return max((a for a in records.attempts.get(index, ()) if a > base), default=0)
 
@@ -269,14 +268,14 @@ def _without_scheduler(status: SliceStatus, intent: Intent, answer: Answer) -> S
     if status.slice_index in intent.cancelled_slices:
         return replace(status, status="cancelled", reason=CANCELLED)
     if intent.job_id is None:
-        reason = "its submission was cut off; `resume` looks the job up and goes on"
+        reason = "its submission was cut off; `resume` looks for the job and continues"
         return replace(status, reason=reason)
     silent = ", ".join(problem.partition(":")[0] for problem in answer.problems)
     lags = answer.lagging.get(status.job_id or "")
     if lags is not None:
         reason = f"squeue knows it no longer, and sacct lags behind: it still says {lags}"
     elif silent:
-        reason = f"nobody knows it, and {silent} could not be asked"
+        reason = f"no source knows it, and {silent} could not be asked"
     else:
         reason = "the scheduler does not know it"
     if status.attempt:

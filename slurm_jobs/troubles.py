@@ -1,4 +1,7 @@
-"""What failed slices met (memory, time, nodes), and what the next job asks for instead. PURE."""
+"""Causes of failed slices (memory, time, nodes), and the resources that the next job requests.
+
+PURE.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +15,21 @@ from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.spec.model import OnResume
 
 OUT_OF_MEMORY, OUT_OF_TIME = "OUT_OF_MEMORY", "TIMEOUT"
-"""Slurm's words."""
+"""Job states of Slurm."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trouble:
-    """What the failed slices of a stage met."""
+    """Causes of the failed slices of a stage."""
 
     out_of_memory: bool = False
     out_of_time: bool = False
     mem_gb: float | None = None
-    """The most that a slice had which ran out of memory, where that is known."""
+    """Largest memory of a slice that exhausted it, if known."""
     timeout_min: float | None = None
-    """The same of time, for one slice."""
+    """Longest time limit of a slice that reached it, for one slice."""
     nodes: tuple[str, ...] = ()
-    """That a slice failed on, as Slurm writes them (`n[1-2]` is one)."""
+    """Nodes on which a slice failed, as Slurm writes them (`n[1-2]` is one)."""
 
 
 NO_TROUBLE = Trouble()
@@ -34,17 +37,17 @@ NO_TROUBLE = Trouble()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Had:
-    """What a failed slice had, as its own records and its job's order say."""
+    """Resources and node of a failed slice, from its records and its job's request."""
 
     node: str = ""
-    """That it failed on; empty where no record says so."""
+    """Node on which it failed; empty if no record names it."""
     mem_gb: float | None = None
     timeout_min: float | None = None
-    """For this slice alone, where its array task worked through several."""
+    """Limit for this slice alone, if its array task processed several."""
 
 
 def trouble_of(stage: StageStatus, answer: Answer, had: Mapping[int, Had]) -> Trouble:
-    """What the failed slices met; `had` by slice."""
+    """Return the causes of the failed slices; `had` by slice."""
     failed = [part for part in stage.slices if part.status == "failed"]
     nodes: dict[str, None] = {}
     for part in failed:
@@ -79,7 +82,7 @@ def adjusted(
     *,
     by_hand: Collection[str] = (),
 ) -> tuple[JobResources, list[str]]:
-    """What the next job of a stage asks for, and in words what was changed.
+    """Return the resources that the next job of a stage requests, and the changes in words.
 
     Raised is what the failed slices had, so that a resume which was cut off does not raise twice.
 
@@ -113,7 +116,7 @@ def adjusted(
 def _without(
     slurm: Mapping[str, Any], last: Mapping[str, Any], nodes: Collection[str] | None
 ) -> tuple[dict[str, Any], list[str]]:
-    """Options of sbatch that leave out `nodes` besides those left out before, and the new ones."""
+    """Add `nodes` to the nodes that sbatch excludes; return the options and the new nodes."""
     if nodes is None:
         return dict(slurm), []
     given = str(slurm.get("exclude", "")), str(last.get("slurm", {}).get("exclude", ""))
@@ -124,7 +127,7 @@ def _without(
 
 
 def split_nodes(text: str) -> list[str]:
-    """Node lists of Slurm's, taken apart at the commas outside of brackets: `a[1,3],b`."""
+    """Split Slurm's node lists at the commas outside of brackets: `a[1,3],b`."""
     names, depth, name = [], 0, ""
     for character in text:
         depth += (character == "[") - (character == "]")

@@ -1,1 +1,1 @@
-"""What would waste an hour on a site: facts of the login node and of nodes, judged, in words."""
+"""Checks of a site: facts about the login node and the nodes, judged and described."""

@@ -1,4 +1,4 @@
-"""Clocks of nodes, and how late their files appear to each other: PURE."""
+"""Clocks of nodes, and the delay until their files are visible to each other. PURE."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from slurm_jobs.doctor.model import Check, Standing
 from slurm_jobs.report import words
 
 _WARNING_S, _PROBLEM_S = 5.0, 120.0
-"""Records of five seconds' difference are told apart; munge refuses what is 300 s old."""
+"""Five seconds are enough to order records; munge refuses credentials that are 300 s old."""
 _UNSURE_S = 5.0
 _LATE_S = 5.0
-_REMEDY = "tell the site's support: `chronyc tracking` on the node shows whether it is kept in time"
+_REMEDY = "report it to the site's support: `chronyc tracking` on the node shows whether it syncs"
 
 
 def clock_checks(node: NodeFacts) -> Iterator[Check]:
-    """Against the login node, and against the job's first node."""
+    """Compare a node's clock with the login node's, and with that of the job's first node."""
     if node.login is not None:
         yield _clock("clock", node.login, "the login node's")
     else:
@@ -40,7 +40,7 @@ def _clock(name: str, clock: ClockFacts, whose: str) -> Check:
     middle, half = (clock.least_s + clock.most_s) / 2, (clock.most_s - clock.least_s) / 2
     surely = max(0.0, abs(middle) - half)
     if surely <= _WARNING_S and half > _UNSURE_S:
-        told = f"within {words.seconds(abs(middle) + half)} of {whose}; no closer could be told"
+        told = f"within {words.seconds(abs(middle) + half)} of {whose}; a closer bound is not known"
         return Check(name=name, standing="unknown", told=told)
     if surely <= _WARNING_S:
         most = abs(middle) + half
@@ -53,7 +53,7 @@ def _clock(name: str, clock: ClockFacts, whose: str) -> Check:
 
 
 def _bound(seconds: float) -> str:
-    """A round number above it, so that nodes that are alike say the same."""
+    """Return a round number above it, so that similar nodes get the same text."""
     bounds = {0.001: "1 ms", 0.01: "10 ms", 0.1: "0.1 s", 1.0: "1 s"}
     return next((text for most, text in bounds.items() if seconds <= most), words.seconds(seconds))
 
@@ -69,7 +69,7 @@ def _files(node: NodeFacts) -> Check:
         )
     if node.file_s > _LATE_S:
         told = f"a file of the first node was seen only after {words.seconds(node.file_s)}"
-        remedy = "nothing need be done: slurm-jobs looks again for a minute"
+        remedy = "no action needed: slurm-jobs checks again for a minute"
         return Check(name=name, standing="warning", told=told, remedy=remedy)
     told = f"a file of the first node is seen within {_bound(node.file_s)}"
     return Check(name=name, standing="ok", told=told)

@@ -1,4 +1,4 @@
-"""Whether a job that was told to stop saved, came back and went on: PURE."""
+"""Result of the drill: a job is stopped, must save, be requeued and continue. PURE."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _NAME = "drill"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrillFacts:
-    """What a drill left."""
+    """Records of a drill."""
 
     status: str
-    """Of its run: `completed`, `failed`, `waiting`..."""
+    """Status of its run: `completed`, `failed`, `waiting`..."""
     reason: str
-    """Why, where it failed or waits."""
+    """Reason, if it failed or waits."""
     log: str
-    """What the supervisor said."""
+    """Log of the supervisor."""
     counters: Sequence[Mapping[str, Any]]
-    """What each rank kept; empty of one that never wrote."""
+    """Counter of each rank; empty for one that never wrote it."""
     logs_command: str
     gave_up: str = ""
-    """Why the waiting ended before the run did."""
+    """Reason why the command stopped waiting before the run ended."""
 
 
 def drill_check(facts: DrillFacts) -> Check:
-    """One sentence on the whole, with how long each part took, or where it failed."""
+    """Return one sentence on the whole drill: how long each part took, or where it failed."""
     counters = [c for c in facts.counters if "started" in c]
     nodes = ", ".join(dict.fromkeys(str(c["started"]["node"]) for c in counters))
     if not counters:
@@ -38,7 +38,7 @@ def drill_check(facts: DrillFacts) -> Check:
     if any("asked_unix_s" not in c for c in counters):
         return _not_told(facts, nodes)
     if any("saved_unix_s" not in c for c in counters):
-        told = f"told to stop, and killed before a few bytes were saved ({facts.reason})"
+        told = f"asked to stop, and killed before a few bytes were saved ({facts.reason})"
         remedy = "a longer signal_lead_s; or runs_dir on a faster file system"
         return Check(name=_NAME, standing="problem", told=told, remedy=remedy, where=nodes)
     if any("returned" not in c for c in counters):
@@ -58,7 +58,7 @@ def _worked(counters: Sequence[Mapping[str, Any]], nodes: str) -> Check:
     told = (
         f"requeue with checkpoint works: {first['by']} came {words.seconds(told_s)} after the "
         f"start, {first['count'] - 1} counts were saved{ranks} in {words.seconds(save_s)}, the job "
-        f"started again {words.seconds(max(0.0, away_s))} later on {back}, and went on from them"
+        f"started again {words.seconds(max(0.0, away_s))} later on {back}, and continued from them"
     )
     return Check(name=_NAME, standing="ok", told=told, where=nodes)
 
@@ -74,7 +74,7 @@ def _not_begun(facts: DrillFacts) -> Check:
 
 def _not_told(facts: DrillFacts, nodes: str) -> Check:
     told = (
-        "the job was not told to stop before its time limit"
+        "the job was not asked to stop before its time limit"
         f"{f' ({facts.reason})' if facts.reason else ''}: a training would lose what it did since "
         "its last checkpoint"
     )
@@ -83,12 +83,12 @@ def _not_told(facts: DrillFacts, nodes: str) -> Check:
 
 
 def _not_back(facts: DrillFacts, counters: Sequence[Mapping[str, Any]], nodes: str) -> Check:
-    """Saved, and then not requeued, or requeued and never started."""
+    """Return the check of a drill that saved, but was not requeued or never started again."""
     by_term = any(c.get("by") == "SIGTERM" for c in counters)
     refused = [line for line in facts.log.splitlines() if "not requeued" in line]
     if refused:
         why = refused[-1].partition("slurm-jobs: ")[2]
-        told = f"it was told to stop, and saved; but {why}"
+        told = f"it was asked to stop, and saved; but {why}"
     elif by_term:
         told = "only SIGTERM came, at the time limit itself: it saved, and is not requeued then"
     elif facts.gave_up:
@@ -96,7 +96,7 @@ def _not_back(facts: DrillFacts, counters: Sequence[Mapping[str, Any]], nodes: s
         remedy = "wait longer: --wait MINUTES"
         return Check(name=_NAME, standing="unknown", told=told, remedy=remedy, where=nodes)
     else:
-        told = f"it was told to stop, and saved; then the job {facts.status}: {facts.reason}"
+        told = f"it was asked to stop, and saved; then the job {facts.status}: {facts.reason}"
     remedy = f"type `slurm-jobs resume` after each time limit; see `{facts.logs_command}`"
     return Check(name=_NAME, standing="problem", told=told, remedy=remedy, where=nodes)
 

@@ -1,4 +1,4 @@
-"""What file systems of the login node mean for runs: PURE."""
+"""Judgement of the login node's file systems for runs. PURE."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slurm_jobs.report import words
 LOCAL_KINDS = frozenset(
     {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "overlay", "tmpfs", "ramfs", "bcachefs"}
 )
-"""Of one machine alone, mostly; an administrator may have exported one under another name."""
+"""Kinds that belong to one machine; an administrator may still have exported one."""
 SHARED_KINDS = frozenset(
     {"nfs", "nfs3", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "afs", "panfs"}
     | {"fuse.glusterfs", "fuse.cvmfs", "fuse.sshfs", "9p", "virtiofs", "wekafs", "pvfs2"}
@@ -20,20 +20,20 @@ MEMORY_KINDS = frozenset({"tmpfs", "ramfs"})
 _LITTLE_BYTES, _LITTLE_SHARE = 20e9, 0.03
 _LITTLE_FILES = 100_000
 _SLOW_WRITE_S = 0.1
-"""A run makes some ten small files an array task, each made durable."""
+"""A run writes about ten small files per array task, each with fsync."""
 _FULL_SHARE = 0.9
 _NUMBER = re.compile(r"(\d+)\*?")
 
 
 def folder_checks(look: FolderLook) -> Iterator[Check]:
-    """Room, quota, and whether it does what a run's records need."""
+    """Check free space and inodes, and whether the folder supports what a run's records need."""
     name, facts = look.purpose, look.folder
     if look.late:
         yield Check(
             name=name,
             standing="problem",
             told=f"{facts.path}: {look.late}",
-            remedy="its file server hangs or is gone: tell the site's support",
+            remedy="its file server hangs or is gone: report it to the site's support",
         )
         return
     if facts.problem:
@@ -52,7 +52,7 @@ def folder_checks(look: FolderLook) -> Iterator[Check]:
 def _room(look: FolderLook) -> Check:
     facts, name = look.folder, f"{look.purpose}-room"
     if facts.free_bytes is None or not facts.total_bytes:
-        return Check(name=name, standing="unknown", told=f"{facts.path} does not tell its size")
+        return Check(name=name, standing="unknown", told=f"{facts.path} does not report its size")
     free, share = facts.free_bytes, facts.free_bytes / facts.total_bytes
     told = f"{size_text(free)} free of {size_text(facts.total_bytes)} in {facts.path}"
     if look.free_files is not None and look.free_files < _LITTLE_FILES:
@@ -68,7 +68,7 @@ def _room(look: FolderLook) -> Check:
 
 
 def quota_checks(looks: Sequence[FolderLook]) -> list[Check]:
-    """Of folders that answered; those of which nothing is told for the same reason are one."""
+    """Return the quota of folders that answered; equal reasons for unknown ones are merged."""
     checks, untold = [], dict[str, list[str]]()
     for look in looks:
         if look.late or look.folder.problem:
@@ -77,11 +77,11 @@ def quota_checks(looks: Sequence[FolderLook]) -> list[Check]:
         if row is not None:
             checks.append(_quota(look, *row))
         else:
-            why = look.quota.problem or "none is told"
+            why = look.quota.problem or "none is reported"
             untold.setdefault(why, []).append(look.purpose)
     for why, purposes in untold.items():
-        told = f"of {' and '.join(purposes)} it could not be told: {why}"
-        remedy = "the site's own command may tell it (mmlsquota, beegfs-ctl, myquota)"
+        told = f"unknown for {' and '.join(purposes)}: {why}"
+        remedy = "the site's own command may show it (mmlsquota, beegfs-ctl, myquota)"
         checks.append(Check(name="quota", standing="unknown", told=told, remedy=remedy))
     return checks
 
@@ -101,9 +101,9 @@ def _quota(look: FolderLook, used_kb: int, limit_kb: int) -> Check:
 
 
 def quota_row(text: str, source: str) -> tuple[int, int] | None:
-    """Used and allowed KiB (0: no limit) of a file system, as `quota -w` and `lfs quota` tell them.
+    """Return used and allowed KiB (0: no limit) from the output of `quota -w` or `lfs quota`.
 
-    Both print the file system, then used, soft and hard limit; `*` marks what is over.
+    Both print the file system, then used, soft and hard limit; `*` marks exceeded limits.
     """
     for line in text.splitlines():
         fields = line.split()
@@ -117,12 +117,15 @@ def quota_row(text: str, source: str) -> tuple[int, int] | None:
 
 
 def _is_lustre(line: str, source: str) -> bool:
-    """`lfs quota` names the mount point, and its source has a colon and a slash (`mgs@tcp:/fs`)."""
+    """Check for the line of `lfs quota`, which names the mount point.
+
+    Its source has a colon and a slash (`mgs@tcp:/fs`).
+    """
     return "@" in source and ":/" in source and line.lstrip().startswith("/")
 
 
 def _records(look: FolderLook) -> Iterator[Check]:
-    """The ledger of a run is made by hard links, and every record is made durable."""
+    """Check hard links, with which the ledger is made, and the time of a durable write."""
     path = look.folder.path
     if look.links is None:
         yield Check(name="hard-links", standing="unknown", told=look.link_problem)
@@ -149,7 +152,7 @@ def _records(look: FolderLook) -> Iterator[Check]:
 
 
 def shared_check(look: FolderLook, seen_by: Sequence[str]) -> Check:
-    """Whether nodes see a folder: those that did, else what its kind of file system suggests."""
+    """Check whether nodes see a folder: by a job on them, otherwise by its kind of file system."""
     facts = look.folder
     if seen_by:
         told = f"{facts.path} ({facts.kind}) is the same on {', '.join(seen_by)}"
@@ -163,7 +166,7 @@ def shared_check(look: FolderLook, seen_by: Sequence[str]) -> Check:
 
 
 def size_text(num_bytes: float) -> str:
-    """`1.2 TB`, of 10^12."""
+    """Format bytes as `1.2 TB`, of 10^12."""
     for size, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
         if num_bytes >= size:
             return f"{num_bytes / size:.3g} {name}"

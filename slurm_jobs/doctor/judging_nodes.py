@@ -1,4 +1,4 @@
-"""What nodes are like, for a training there: PURE. Equal words of several nodes become one."""
+"""Judgement of nodes for a training. PURE. Equal results of several nodes are merged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slurm_jobs.doctor.versions import bounds_of, meets, mismatches
 from slurm_jobs.report import words
 
 _FEW_FILES = 4096
-"""Open files of a rank: shards, workers' pipes, sockets to every other rank."""
+"""Open files of a rank: shards, pipes to workers, sockets to every other rank."""
 _LITTLE_LOCKED = 1 << 30
 _LITTLE_SHM = 2 << 30
 _LITTLE_LOCAL = 20e9
@@ -27,7 +27,7 @@ def node_checks(
     requires: Sequence[str] | None,
     requires_python: str,
 ) -> list[Check]:
-    """All that is judged of the nodes.
+    """Return all checks of the nodes.
 
     Args:
         nodes: what was found on each.
@@ -53,7 +53,7 @@ def node_checks(
 
 
 def merged(checks: Sequence[Check]) -> list[Check]:
-    """Checks that say the same of several machines, as one."""
+    """Merge equal checks of several machines."""
     where: dict[Check, list[str]] = {}
     for check in checks:
         where.setdefault(replace(check, where=""), []).append(check.where)
@@ -82,7 +82,7 @@ def _python(
         yield Check(name=name, standing="ok", told=told)
         return
     if not spec.trains and len(wrong) == len(bounds):
-        told = f"{python} starts; it has none of the packages of a training, and none is asked for"
+        told = f"{python} starts; it has none of the packages of a training, and none is requested"
         yield Check(name=name, standing="ok", told=told)
         return
     is_bad = spec.trains and any(one.fault == "missing" for one in wrong)
@@ -119,7 +119,7 @@ def _local(node: NodeFacts) -> Iterator[Check]:
 
 
 def _base(path: str) -> str:
-    """The folder that the user named: ours in it carries the user's and the node's names."""
+    """Return the folder that the user named; ours in it has the user's and the node's names."""
     return path.partition("/slurm-jobs-")[0] or path
 
 
@@ -139,7 +139,7 @@ def _shared(node: NodeFacts) -> Iterator[Check]:
     told = "runs_dir is writable, and the same as on the login node"
     late = f"files were seen both ways in {words.seconds(took_s)}"
     if took_s > _SLOW_FILE_S:
-        remedy = "nothing need be done: slurm-jobs looks again for a minute; `status` lags as much"
+        remedy = "no action needed: slurm-jobs checks again for a minute; `status` lags as much"
         yield Check(
             name="node-runs_dir", standing="warning", told=f"{told}, but {late}", remedy=remedy
         )
@@ -161,7 +161,7 @@ def _programs(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
     for name, why in lacks.items():
         facts = node.programs.get(name)
         if facts is None:
-            yield Check(name=name, standing="unknown", told="it was not looked for on the node")
+            yield Check(name=name, standing="unknown", told="it was not checked on the node")
         elif not facts.path:
             told = f"{name} is not on the node's PATH: {why}"
             yield Check(name=name, standing="problem", told=told, remedy=remedies[name])
@@ -190,7 +190,7 @@ def _signal(node: NodeFacts) -> Iterator[Check]:
 
 
 def _limits(node: NodeFacts) -> Iterator[Check]:
-    """Of the process; None is no limit."""
+    """Check the limits of the process; None is no limit."""
     found: Mapping[str, int | None] = node.limits
     low = []
     files, locked, shm = found["open_files"], found["locked_bytes"], found["shm_bytes"]
@@ -199,7 +199,7 @@ def _limits(node: NodeFacts) -> Iterator[Check]:
     if node.has_infiniband and locked is not None and locked < _LITTLE_LOCKED:
         low.append(
             (f"{size_text(locked)} of locked memory", "ulimit -S -l $(ulimit -H -l)")
-        )  # registered with the card
+        )  # pinned for the GPU
     if shm is not None and shm < _LITTLE_SHM:
         low.append((f"{size_text(shm)} in /dev/shm", ""))
     memory = found["memory_bytes"]
@@ -229,7 +229,7 @@ def _hub(node: NodeFacts) -> Iterator[Check]:
             told += "; HF_HUB_OFFLINE is set all the same"
         yield Check(name=name, standing="ok", told=told)
     elif offline:
-        told = "not reached from the node, and HF_HUB_OFFLINE says so to libraries"
+        told = "not reached from the node, and HF_HUB_OFFLINE is set for libraries"
         yield Check(name=name, standing="ok", told=told)
     else:
         yield Check(
@@ -260,7 +260,10 @@ def _all_reduce(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
 
 
 def _numa(node: NodeFacts) -> Iterator[Check]:
-    """Rank n uses GPU n, and the first ranks have the cores of the first socket."""
+    """Check that ranks and GPUs fit the NUMA nodes.
+
+    Rank n uses GPU n, and the first ranks get the cores of the first socket.
+    """
     nodes = node.gpu_numa_nodes
     if len({*nodes}) < 2:
         return

@@ -1,7 +1,7 @@
-"""What becomes of a job that is preempted, by partition: PURE. See "Preemption" in slurm.conf(5).
+"""Preemption of jobs, by partition. PURE. See "Preemption" in slurm.conf(5).
 
-A preempted job gets SIGTERM at once where it has grace time, and our jobs save then; without
-grace time SIGKILL comes first, and what was done since the last checkpoint is done again.
+With grace time a preempted job gets SIGTERM immediately, and our jobs save then. Without grace time
+SIGKILL comes first, and the work since the last checkpoint is repeated.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _NAME = "preemption"
 def preemption_checks(
     settings: Mapping[str, str], asked: Asked, spec: SpecFacts
 ) -> Iterator[Check]:
-    """One word on all partitions that are meant and alike."""
+    """Yield one check for all partitions of the spec that behave the same."""
     kind = settings.get("PreemptType")
     if kind is None:
-        yield Check(name=_NAME, standing="unknown", told="Slurm does not tell PreemptType")
+        yield Check(name=_NAME, standing="unknown", told="Slurm does not report PreemptType")
         return
     if kind.endswith("/none"):
         yield Check(name=_NAME, standing="ok", told="off: no job is ended for another's sake")
@@ -29,7 +29,7 @@ def preemption_checks(
         yield Check(
             name=_NAME,
             standing="unknown",
-            told="by QOS: how, and with what grace time, stands in the QOS of each job",
+            told="by QOS: the QOS of each job sets how, and with what grace time",
             remedy="`sacctmgr show qos format=name,preempt,preemptmode,gracetime`; then "
             "`slurm-jobs doctor --drill`",
         )
@@ -52,7 +52,7 @@ def preemption_checks(
 
 
 def _partitions(text: str) -> dict[str, Mapping[str, str]]:
-    """Settings of each partition, by name."""
+    """Return the settings of each partition, by name."""
     found: dict[str, Mapping[str, str]] = {}
     for line in text.splitlines():
         values = dict(word.partition("=")[::2] for word in line.split())
@@ -64,7 +64,7 @@ def _partitions(text: str) -> dict[str, Mapping[str, str]]:
 def _meant(
     found: Mapping[str, Mapping[str, str]], spec: SpecFacts
 ) -> Mapping[str, Mapping[str, str]]:
-    """Those that jobs of the spec go to; all where that cannot be told."""
+    """Return the partitions of the spec's jobs; all if they are unknown."""
     wanted = {p for names in spec.partitions for p in names.split(",")}
     if not wanted:
         wanted = {name for name, values in found.items() if values.get("Default") == "YES"}
@@ -72,7 +72,7 @@ def _meant(
 
 
 def _is_below(values: Mapping[str, str], everything: Mapping[str, Mapping[str, str]]) -> bool:
-    """Whether another partition goes before this one, whose jobs alone are preempted then."""
+    """Check whether another partition has priority over this one; otherwise no job is preempted."""
     tiers = [int(v.get("PriorityTier", "1") or 1) for v in everything.values()]
     return int(values.get("PriorityTier", "1") or 1) < max(tiers)
 
@@ -83,12 +83,12 @@ def _check(mode: str, grace_s: int | None, names: list[str], spec: SpecFacts) ->
     if "OFF" in modes:
         return Check(name=_NAME, standing="ok", told=f"jobs in {where} are not preempted")
     if "SUSPEND" in modes and "REQUEUE" not in modes and "CANCEL" not in modes:
-        told = f"jobs in {where} may be suspended, and go on later: their clock stands meanwhile"
+        told = f"jobs in {where} may be suspended, and continue later: their clock stops meanwhile"
         return Check(name=_NAME, standing="ok", told=told)
     fate = "requeued" if "REQUEUE" in modes else "cancelled"
     told = f"jobs in {where} may be preempted ({mode}: {fate})"
     if grace_s is None:
-        return Check(name=_NAME, standing="unknown", told=f"{told}; GraceTime is not told")
+        return Check(name=_NAME, standing="unknown", told=f"{told}; GraceTime is not reported")
     again = "" if fate == "requeued" else "; then type `slurm-jobs resume`"
     if grace_s == 0:
         lost = _lost(spec)

@@ -1,4 +1,4 @@
-"""File-system rates, as the newest probes of the nodes measured them: PURE."""
+"""Read rates of file systems, from the newest probes of the nodes. PURE."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from slurm_jobs.probes.texts import number_text
 from slurm_jobs.report import words
 
 _SLOW_READ = {"local": 200e6, "shared": 50e6}
-"""Bytes a second. Own choice: under it a node of GPUs waits for images, see docs/report.md."""
+"""Bytes per second. Own choice: below it a GPU node waits for images, see docs/report.md."""
 _OLD_S = 30 * 86_400.0
 
 
 def probe_checks(
     probes: Sequence[NodeProbe], problems: Sequence[str], now_unix_s: float, command: str
 ) -> Iterator[Check]:
-    """One check a file system, of the node where it reads slowest."""
+    """Yield one check per file system, for the node with the slowest read."""
     name = "file-rates"
     if not probes:
         why = f" ({problems[0]})" if problems else ""
-        told = f"not measured: no probe of a node is kept beside the runs{why}"
+        told = f"not measured: no probe of a node is stored next to the runs{why}"
         yield Check(name=name, standing="unknown", told=told, remedy=command)
         return
     for place, label in (("local", "node-local"), ("shared", "shared")):

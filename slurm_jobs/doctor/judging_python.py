@@ -1,4 +1,4 @@
-"""The login node's Python against what we need: PURE."""
+"""Python of the login node compared with our requirements. PURE."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from slurm_jobs.report import words
 
 _SLOW_OPEN_S = 0.002
 _FILES_OF_TORCH = 3000
-"""Modules and libraries that `import torch, transformers` opens, about."""
+"""Approximate number of files that `import torch, transformers` opens."""
 
 
 def python_checks(look: PythonLook) -> Iterator[Check]:
-    """Versions, and how fast modules are read."""
+    """Check versions, and how fast modules are read."""
     yield from _own(look)
     yield _reading(look)
 
@@ -36,7 +36,7 @@ def _own(look: PythonLook) -> Iterator[Check]:
             name="python",
             standing="problem",
             told=f"{python} is outside {look.requires_python}",
-            remedy="make the environment anew with a newer Python",
+            remedy="create the environment again with a newer Python",
         )
     wrong = mismatches(look.packages, bounds)
     if wrong:
@@ -53,9 +53,9 @@ def _own(look: PythonLook) -> Iterator[Check]:
 
 
 def stage_python_checks(look: PythonLook, started: Collection[str]) -> Iterator[Check]:
-    """The Pythons that stages name.
+    """Check the Python interpreters that stages name.
 
-    `started`: those that have run on a node, so that it does not matter if they are not here.
+    `started`: those that ran on a node, so that it does not matter if they are missing here.
     """
     for path, is_here in look.stage_pythons.items():
         if is_here or path in started:
@@ -66,7 +66,7 @@ def stage_python_checks(look: PythonLook, started: Collection[str]) -> Iterator[
             name="stage-python",
             standing="unknown",
             told=f"{path} is not on this machine; it may be on the nodes alone",
-            remedy="the job on nodes tells; if it fails, correct the stage's `python:`",
+            remedy="the job on nodes shows it; if it fails, correct the stage's `python:`",
         )
 
 

@@ -1,7 +1,7 @@
-"""What Slurm's settings mean for our jobs: PURE.
+"""Slurm's settings and their consequences for our jobs. PURE.
 
-The settings are told in sacct(1), scontrol(1), slurm.conf(5); beside each judgement stands what
-our own jobs ask for, because that is what counts.
+sacct(1), scontrol(1) and slurm.conf(5) describe the settings. Each judgement also considers the
+options of our own jobs, which override defaults.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from slurm_jobs.schedulers.slurm_output import split_rows
 
 NEEDED = ("sbatch", "squeue", "sacct", "scontrol", "sinfo", "scancel", "srun")
 _OLDEST = (20, 11)
-"""Older ones were never tried; the commands' output that we read is of 22.05 and later."""
+"""Older versions were never tested; the parsed output is of 22.05 and later."""
 _DEFAULT_CRED_EXPIRE_S = 120
-"""AuthInfo's `cred_expire`, until which a requeued job waits; seen on a real cluster."""
+"""Default `cred_expire` of AuthInfo, for which a requeued job waits; seen on a real cluster."""
 _LONG_WAIT_S = 300
 _CLOCK_WARNING_S, _CLOCK_PROBLEM_S = 5.0, 120.0
-"""Records of five seconds' difference are told apart; munge refuses what is 300 s old."""
+"""Five seconds are enough to order records; munge refuses credentials that are 300 s old."""
 _UPDATED = re.compile(r"Configuration data as of (\d+)")
 _LIMITING = frozenset({"associations", "limits", "safe", "qos", "all"})
 
 
 def slurm_checks(facts: SlurmFacts, spec: SpecFacts) -> list[Check]:
-    """All that is judged by Slurm's own word; of what it did not say, the reason."""
+    """Return all checks that rest on Slurm's answers; for a missing answer, the reason."""
     config = facts.answers["config"]
     settings = parse_config(config.text)
     checks = [*_commands(facts), _version(facts.answers["version"])]
     if not settings:
         why = config.problem or "it printed no settings"
-        told = f"the controller did not tell its settings ({why})"
-        remedy = "wait until `scontrol ping` says UP, or tell the site's support"
+        told = f"the controller did not report its settings ({why})"
+        remedy = "wait until `scontrol ping` says UP, or report it to the site's support"
         checks.append(Check(name="controller", standing="problem", told=told, remedy=remedy))
         return checks
     checks += [
@@ -54,7 +54,7 @@ def slurm_checks(facts: SlurmFacts, spec: SpecFacts) -> list[Check]:
 
 
 def is_unreachable(facts: SlurmFacts) -> bool:
-    """Whether the controller could not be asked at all."""
+    """Check whether the controller did not answer."""
     return not parse_config(facts.answers["config"].text)
 
 
@@ -95,7 +95,7 @@ def _queue(asked: Asked) -> Check:
             name="squeue",
             standing="problem",
             told=f"squeue did not answer: {problem}",
-            remedy="without it nothing is submitted or resumed; tell the site's support",
+            remedy="without it nothing is submitted or resumed; report it to the site's support",
         )
     return Check(name="squeue", standing="ok", told=f"squeue answers; your jobs there: {number}")
 
@@ -108,16 +108,16 @@ def _accounts(facts: SlurmFacts, settings: Mapping[str, str]) -> Iterator[Check]
             name="accounting",
             standing="warning",
             told="off: Slurm forgets a job that has ended after some minutes (MinJobAge "
-            f"{settings.get('MinJobAge', 'not told')})",
-            remedy="nothing need be done: the run's records prove what is done. Why a job was "
-            "killed, and its memory, only `slurm-jobs status` within that time can tell",
+            f"{settings.get('MinJobAge', 'unknown')})",
+            remedy="no action needed: the run's records prove what is done. Why a job was "
+            "killed, and its memory, only `slurm-jobs status` within that time can show",
         )
     elif asked.problem:
         yield Check(
             name="accounting",
             standing="warning",
             told=f"on ({kind}), and sacct does not answer: {asked.problem}",
-            remedy="reports lack Slurm's own numbers until it does; runs go on without it",
+            remedy="reports lack Slurm's own numbers until it does; runs continue without it",
         )
     else:
         yield Check(name="accounting", standing="ok", told=f"on ({kind}), and sacct answers")
@@ -153,7 +153,7 @@ def _requeue(settings: Mapping[str, str], spec: SpecFacts) -> Check:
             remedy="take `no-requeue` out of `slurm:`, or type `slurm-jobs resume` each time",
         )
     if given is None:
-        return Check(name=name, standing="unknown", told="Slurm does not tell JobRequeue")
+        return Check(name=name, standing="unknown", told="Slurm does not report JobRequeue")
     told = "jobs may be requeued (JobRequeue=1)"
     if given == "0":
         told = "JobRequeue=0 is the default of jobs that do not ask; ours ask (`--requeue`)"
@@ -175,7 +175,7 @@ def _requeue_wait(settings: Mapping[str, str]) -> Check:
 def _arrays(settings: Mapping[str, str], spec: SpecFacts) -> Check:
     name, given = "arrays", settings.get("MaxArraySize", "")
     if not given.isdecimal():
-        return Check(name=name, standing="unknown", told="Slurm does not tell MaxArraySize")
+        return Check(name=name, standing="unknown", told="Slurm does not report MaxArraySize")
     most = int(given)
     if most == 0:
         return Check(
@@ -191,12 +191,15 @@ def _arrays(settings: Mapping[str, str], spec: SpecFacts) -> Check:
 
 
 def _stop_signal(settings: Mapping[str, str], spec: SpecFacts) -> Check:
-    """Slurm sends `--signal` up to a minute early (sbatch(1)), and KILL KillWait after TERM."""
+    """Check the time to save. Slurm sends `--signal` up to a minute early (sbatch(1)).
+
+    After TERM it sends KILL when KillWait has passed.
+    """
     name, wait = "stop-signal", settings.get("KillWait", "").partition(" ")[0]
     if not wait.isdecimal():
-        return Check(name=name, standing="unknown", told="Slurm does not tell KillWait")
+        return Check(name=name, standing="unknown", told="Slurm does not report KillWait")
     told = (
-        f"{spec.stage} is told to save {spec.lead_s} s before its time limit (Slurm may be a "
+        f"{spec.stage} is asked to save {spec.lead_s} s before its time limit (Slurm may be a "
         f"minute early); at the limit SIGTERM, {wait} s later SIGKILL (KillWait)"
     )
     if spec.lead_s < 30:
@@ -219,7 +222,7 @@ def _dependencies(settings: Mapping[str, str]) -> Check:
 
 
 def _controller_clock(facts: SlurmFacts) -> Check:
-    """Its own time stands above the settings, in whole seconds."""
+    """Compare the clock that `scontrol` prints above the settings, in whole seconds."""
     match = _UPDATED.search(facts.answers["config"].text)
     name = "controller-clock"
     if match is None:
@@ -236,12 +239,12 @@ def _controller_clock(facts: SlurmFacts) -> Check:
         name=name,
         standing="problem" if surely > _CLOCK_PROBLEM_S else "warning",
         told=told,
-        remedy="tell the site's support: `timedatectl` shows whether a clock is kept in time",
+        remedy="report it to the site's support: `timedatectl` shows whether a clock syncs",
     )
 
 
 def _partition_states(asked: Asked, spec: SpecFacts) -> Iterator[Check]:
-    """Of `sinfo -o '%R|%a|%D|%T|%P'`: partitions that are meant, and whether nodes are up."""
+    """Check the spec's partitions in the answer of `sinfo`, and whether nodes are up."""
     name = "partitions"
     if asked.problem:
         yield Check(name=name, standing="unknown", told=f"sinfo: {asked.problem}")
@@ -268,7 +271,7 @@ def _partition_states(asked: Asked, spec: SpecFacts) -> Iterator[Check]:
 
 
 def _nodes_by_partition(text: str) -> tuple[dict[str, int], dict[str, int]]:
-    """Nodes that are up, and those that are not, by partition."""
+    """Return the nodes that are up, and those that are not, by partition."""
     up: dict[str, int] = {}
     down: dict[str, int] = {}
     for line in text.splitlines():

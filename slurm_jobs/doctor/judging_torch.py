@@ -1,4 +1,4 @@
-"""PyTorch against a node's cards and driver, and what steers NCCL: PURE."""
+"""PyTorch compared with a node's GPUs and driver, and the environment variables of NCCL. PURE."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slurm_jobs.doctor.model import Check, SpecFacts, Standing
 from slurm_jobs.report import words
 
 _LEAST_DRIVER = {11: 450, 12: 525, 13: 580}
-"""By CUDA's major version: NVIDIA, "CUDA Compatibility", Minor Version Compatibility."""
+"""Minimum driver by CUDA's major version (NVIDIA, "CUDA Compatibility", minor versions)."""
 _SLOW_IMPORT_S = 60.0
 _DEBUGGING = frozenset({"NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"})
 _SLOWING = {
@@ -22,7 +22,7 @@ _SLOWING = {
 
 
 def torch_checks(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
-    """The build, the cards, the driver, NCCL."""
+    """Check the build, the GPUs, the driver and NCCL."""
     torch = node.torch
     if torch.problem:
         if spec.trains or spec.gpus_per_node:
@@ -40,7 +40,7 @@ def torch_checks(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
         yield from _driver(node)
         yield from _nccl(node)
     else:
-        told = f"torch {torch.version}; no GPU is asked for, so no card was compared"
+        told = f"torch {torch.version}; no GPU is requested, so none was compared"
         yield Check(name="torch", standing="ok", told=told)
 
 
@@ -50,7 +50,7 @@ def _import(node: NodeFacts) -> Iterator[Check]:
         yield Check(
             name="torch-import",
             standing="warning",
-            told=f"importing torch took {words.seconds(import_s)} on one node by itself",
+            told=f"importing torch took {words.seconds(import_s)} on one node alone",
             remedy="put the environment on a faster file system, or pack it into one image",
         )
 
@@ -73,7 +73,7 @@ def _cards(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
     names = Counter(f"{c.name} (compute capability {c.capability})" for c in torch.cards)
     each = ", ".join(f"{number} x {name}" for name, number in names.items())
     if len(torch.cards) < spec.gpus_per_node:
-        told = f"{len(torch.cards)} GPUs are seen, and {spec.gpus_per_node} were asked for: {each}"
+        told = f"{len(torch.cards)} GPUs are visible, {spec.gpus_per_node} were requested: {each}"
         yield Check(name="torch", standing="problem", told=told, remedy="nvidia-smi -L")
         return
     yield Check(name="torch", standing="ok", told=f"torch {torch.version} has code for {each}")
@@ -86,7 +86,7 @@ def _driver(node: NodeFacts) -> Iterator[Check]:
     name, major = "cuda-driver", re.match(r"(\d+)", node.driver)
     least = _LEAST_DRIVER.get(int(cuda.partition(".")[0]))
     if major is None or least is None:
-        told = f"driver `{node.driver or 'not told'}` with a build for CUDA {cuda}"
+        told = f"driver `{node.driver or 'unknown'}` with a build for CUDA {cuda}"
         yield Check(name=name, standing="unknown", told=told)
     elif int(major[1]) < least:
         yield Check(
@@ -113,7 +113,7 @@ def _nccl(node: NodeFacts) -> Iterator[Check]:
     told = f"NCCL {version}; set: {_listed(own)}"
     slowing = [f"{k}: {_SLOWING[k]}" for k in own if k in _SLOWING and own[k] not in {"", "0"}]
     if slowing:
-        remedy = "take it out of `environment:` and `setup:` unless the site says so"
+        remedy = "remove it from `environment:` and `setup:` unless the site recommends it"
         yield Check(
             name=name, standing="warning", told=f"{told} ({'; '.join(slowing)})", remedy=remedy
         )

@@ -1,4 +1,4 @@
-"""What a look at a site finds, as plain values: PURE."""
+"""Facts and checks of a site as plain values. PURE."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Literal
 from slurm_jobs.common.doctor_records import FolderFacts
 
 NODE_RUN = "pipeline.doctor.stage:run"
-"""`run:` of the stage that looks at nodes."""
+"""`run:` of the stage that inspects nodes."""
 DRILL_RUN = "pipeline.doctor.drill:run"
-"""`run:` of the stage that is told to stop, and comes back."""
+"""`run:` of the stage that is stopped and must continue."""
 NODE_STAGE, DRILL_STAGE = "doctor", "drill"
 
 Standing = Literal["problem", "warning", "unknown", "ok"]
@@ -20,93 +20,93 @@ WORST_FIRST: tuple[Standing, ...] = ("problem", "warning", "unknown", "ok")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """One thing, how it stands, and what to do."""
+    """Result of one check, and what to do."""
 
     name: str
-    """Of the thing, for programs and for the eye: `requeue`."""
+    """Short name for programs and people: `requeue`."""
     standing: Standing
     told: str
-    """What was found, in a sentence; of what could not be told, the reason."""
+    """Finding in a sentence; for unknown facts, the reason."""
     remedy: str = ""
-    """A command to type or a line to write, or what else to do; empty where nothing need be."""
+    """Command to type, line to write, or other advice; empty if nothing need be done."""
     where: str = "login node"
-    """Which machines were looked at."""
+    """Machines that were checked."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpecFacts:
-    """What of a spec the checks depend on."""
+    """Facts of a spec that the checks depend on."""
 
     stage: str
-    """Whose nodes are meant."""
+    """Name of the stage whose nodes are checked."""
     is_slurm: bool
     trains: bool
-    """Whether a stage of it is `run: train`."""
+    """True if a stage has `run: train`."""
     gpus_per_node: int
     partitions: tuple[str, ...]
-    """That its stages name; empty for the default one."""
+    """Partitions that its stages name; empty for the default one."""
     lead_s: int
-    """How long before the time limit the stage is told to stop."""
+    """Seconds before the time limit at which the stage gets the signal to stop."""
     checkpoint_min: float | None
     """Minutes between checkpoints of the training; None without that trigger, or training."""
     may_requeue: bool
     num_slices: int
-    """Of its longest array."""
+    """Size of its longest array."""
     pythons: tuple[str, ...]
-    """That its stages name."""
+    """Python interpreters that its stages name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """The answer of a program."""
+    """Answer of a program."""
 
     text: str = ""
     problem: str = ""
-    """Why there is none; empty if there is."""
+    """Reason for a missing answer; empty if there is one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlurmFacts:
-    """What Slurm's commands say on the login node."""
+    """Answers of Slurm's commands on the login node."""
 
     missing: tuple[str, ...]
-    """Commands that PATH leads to none of."""
+    """Commands that are not in PATH."""
     answers: Mapping[str, Asked]
     """By `version`, `config`, `partitions`, `nodes`, `queue`, `accounts`, `association`."""
     asked_unix_s: tuple[float, float]
-    """When the settings were asked for, and when they had come."""
+    """Time of the query of the settings, and of its answer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FolderLook:
-    """A folder as it was tried out on the login node."""
+    """Results of a test of a folder on the login node."""
 
     purpose: str
     """`runs_dir`, `home`."""
     folder: FolderFacts
     free_files: int | None = None
     links: bool | None = None
-    """Whether a hard link is refused where the name exists, and made where it does not."""
+    """True if hard links work and are refused where the name exists."""
     link_problem: str = ""
     write_s: float | None = None
-    """To write a small file and make it durable; the median of some."""
+    """Median time to write a small file durably."""
     quota: Asked = field(default_factory=Asked)
     late: str = ""
-    """Why nothing was found out: it did not answer."""
+    """Reason for missing results: the file system did not answer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PythonLook:
-    """The login node's Python."""
+    """Python of the login node."""
 
     version: str
     executable: str
     packages: Mapping[str, str]
     requires: tuple[str, ...] | None
-    """Of our own distribution, as its metadata says; None where it is not installed."""
+    """Requirements of our distribution from its metadata; None if it is not installed."""
     requires_python: str = ""
     open_s: float | None = None
-    """To open and read a module's file; the mean of some."""
+    """Mean time to open and read a module's file."""
     num_opened: int = 0
     stage_pythons: Mapping[str, bool] = field(default_factory=dict)
-    """Whether a Python that the spec names can be started here."""
+    """True for each Python of the spec that can be started here."""

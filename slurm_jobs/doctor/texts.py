@@ -1,4 +1,4 @@
-"""Checks in words, for a terminal: PURE."""
+"""Checks as text for a terminal. PURE."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _HEADS: dict[Standing, str] = {
 _COUNTED: dict[Standing, tuple[str, str]] = {
     "problem": ("problem", "problems"),
     "warning": ("warning", "warnings"),
-    "unknown": ("could not be told", "could not be told"),
+    "unknown": ("unknown", "unknown"),
     "ok": ("ok", "ok"),
 }
 LOGIN = "login node"
 _COPIED = ("slurm-jobs ", "sinfo ", "srun ", "du ", "/", "stages.", "setup: ")
-"""How remedies begin that are one line to be copied, which is not broken in two."""
+"""Prefixes of remedies that are one line to copy, which must not be wrapped."""
 _HEAD = 11
 """Columns before the name of a check."""
 _ALWAYS = frozenset({"drill"})
-"""Who asks for it waits for what it says."""
+"""Checks that are always printed, because the user requested them with an option."""
 
 
 def sorted_checks(checks: Sequence[Check]) -> list[Check]:
-    """Worst first; of equals, in the order in which they were looked at."""
+    """Sort the checks, worst first; equal ones stay in order."""
     return sorted(checks, key=lambda check: WORST_FIRST.index(check.standing))
 
 
 def check_lines(check: Check, width: int) -> list[str]:
-    """`PROBLEM  torch (v1, v2): ...`, and below it what to do."""
+    """Return `PROBLEM  torch (v1, v2): ...`, with the remedy on the next lines."""
     where = "" if check.where == LOGIN else f" ({check.where})"
     first = f"{_HEADS[check.standing]:<{_HEAD}}{check.name}{where}: {check.told}"
     lines = _wrapped(first, width)
@@ -46,9 +46,9 @@ def check_lines(check: Check, width: int) -> list[str]:
 
 
 def lines_of(checks: Sequence[Check], width: int, *, in_words: bool = False) -> list[str]:
-    """Worst first, each with what to do; what is well by its names; how many of each.
+    """Return checks with remedies, worst first, then the names of passed ones, then the counts.
 
-    `in_words`: say what was found of what is well, too.
+    `in_words`: print the findings of passed checks, too.
     """
     listed = sorted_checks(checks)
     told = [c for c in listed if in_words or c.standing != "ok" or c.name in _ALWAYS]
@@ -60,7 +60,7 @@ def lines_of(checks: Sequence[Check], width: int, *, in_words: bool = False) -> 
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Commands and paths are not broken: they are copied."""
+    """Wrap a text; commands and paths are kept whole, because they are copied."""
     return textwrap.wrap(
         text,
         width=width,
@@ -71,7 +71,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def summary(checks: Sequence[Check]) -> str:
-    """`1 problem, 2 warnings, 1 could not be told, 20 ok`."""
+    """Return `1 problem, 2 warnings, 1 unknown, 20 ok`."""
     counts = Counter(check.standing for check in checks)
     parts = [
         f"{counts[standing]} {_COUNTED[standing][counts[standing] != 1]}"

@@ -1,7 +1,7 @@
-"""Versions against bounds, in the form that our own metadata has them: PURE.
+"""Versions and bounds, in the form of our own metadata. PURE.
 
-`>=2.11,<2.15` and similar; the login node need not have `packaging`. What else PEP 440 knows
-(`~=`, `!=`, epochs) is no bound of ours, and cannot be told.
+`>=2.11,<2.15` and similar; the login node may lack `packaging`. Other forms of PEP 440 (`~=`, `!=`,
+epochs) do not occur in our bounds, and give None.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Fault = Literal["missing", "outside", "unknown"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mismatch:
-    """A package that is not as it should be."""
+    """Package with a wrong version."""
 
     name: str
     fault: Fault
     found: str
-    """Its version; empty of one that is missing."""
+    """Installed version; empty if it is missing."""
     bounds: str
 
     def __str__(self) -> str:
@@ -40,12 +40,12 @@ class Mismatch:
 
     @property
     def requirement(self) -> str:
-        """For pip, quoted for a shell."""
+        """Requirement for pip, quoted for a shell."""
         return f"'{self.name}{self.bounds}'"
 
 
 def bounds_of(requires: Sequence[str], extra: str = "") -> dict[str, str]:
-    """Bounds by package: of the base install, or of one extra alone."""
+    """Return bounds by package: of the base install, or of one extra without it."""
     found = {}
     for text in requires:
         match = _REQUIREMENT.fullmatch(text)
@@ -58,15 +58,15 @@ def bounds_of(requires: Sequence[str], extra: str = "") -> dict[str, str]:
 
 
 def _tidy(bounds: str) -> str:
-    """Lower bounds first: metadata sorts them the other way."""
+    """Sort lower bounds first: metadata sorts them the other way."""
     clauses = [clause.strip() for clause in bounds.split(",") if clause.strip()]
     return ",".join(sorted(clauses, key=lambda clause: clause[0], reverse=True))
 
 
 def meets(version: str, bounds: str) -> bool | None:
-    """Whether a version is within bounds; None where that cannot be told.
+    """Check whether a version is within bounds; None if that is unknown.
 
-    What stands behind the numbers (`+cu126`, `rc1`) does not count.
+    Suffixes of the numbers (`+cu126`, `rc1`) do not count.
     """
     own = _RELEASE.match(version)
     clauses = [clause for clause in bounds.split(",") if clause]
@@ -94,7 +94,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def mismatches(packages: Mapping[str, str], bounds: Mapping[str, str]) -> list[Mismatch]:
-    """Packages that are missing, or outside their bounds."""
+    """Return packages that are missing, or outside their bounds."""
     found = []
     for name, wanted in bounds.items():
         version = packages.get(name)

@@ -1,1 +1,1 @@
-"""Probes of nodes as the login node sees them: read back, compared with each other, told."""
+"""Probes of nodes on the login node: reading, comparing, printing."""

@@ -1,8 +1,9 @@
-"""Which nodes are slow among their like, by what probes measured of them. PURE.
+"""Comparison of nodes by their probes: which ones are slow among similar nodes. PURE.
 
-Compared are nodes of the same hardware (CPU, GPUs) whose jobs were given as many cores; of each
-the newest probe. A measure is compared only with those that were made the same way: a read from
-memory is none from a disk, and another version of PyTorch multiplies otherwise.
+Nodes are similar if they have the same hardware (CPU, GPUs) and their jobs had the same number of
+cores; the newest probe of each counts. A measure is compared only with those made the same way: a
+read from memory does not compare with one from a disk, and another version of PyTorch multiplies
+differently.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ from dataclasses import dataclass
 from slurm_jobs.common.probe_records import MEASURES, Measure, NodeProbe
 
 SLOW_SHARE = 0.80
-"""Of the lower quartile of the others; under it a node is slow. Own choice."""
+"""A node below this share of the others' lower quartile is slow. Own choice."""
 QUARTILE = 4
-"""Of the others, from the slowest on, one in so many may be slow itself. So a node must lie under
-three of four others, and under both where there are two: against the median one fast node of three
-made the two usual ones slow, and two fast ones of five the other three."""
+"""One in this many of the others, from the slowest on, may be slow itself. So a node must be below
+three of four others, and below both of two. Against the median, one fast node of three made the two
+usual ones slow, and two fast ones of five the other three."""
 OLD_DAYS = 30.0
-"""Between two probes; more is told, because drivers and disks change. Own choice."""
+"""Age difference of two probes from which on it is reported: drivers and disks change. Own choice.
+"""
 _DAY_S = 86400.0
 MIN_OTHERS = 2
-"""With one other node nobody can say which of the two is the odd one. Own choice."""
+"""With one other node it is unclear which of the two is slow. Own choice."""
 JUDGED = frozenset(
     {
         "cores_usable",
@@ -38,7 +40,7 @@ JUDGED = frozenset(
         "nccl_bytes_per_s",
     }
 )
-"""Of a node's own; the shared file system is everybody's. Of each, more is better."""
+"""Measures of the node itself (the shared file system is not), for which more is better."""
 _DAEMONS_CORES, _DAEMONS_SHARE = 0.5, 0.05
 _MADE_BY = {
     "cores": ("python",),
@@ -47,44 +49,44 @@ _MADE_BY = {
 }
 """Details, by group, that must be equal for two numbers to be compared."""
 _BEST = {"local_read_bytes_per_s": "fastest_read_bytes_per_s"}
-"""Details that have the best repeat of a measure. What a node reached once it can reach: it is slow
-only where its best is, too, since others may have had the disk meanwhile."""
+"""Details that have the best repeat of a measure. A node can reach again what it reached once: it
+is slow only if its best is slow, too, since other jobs may have used the disk meanwhile."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlowMeasure:
-    """One measure in which a node is slow among its like."""
+    """Measure in which a node is slow among similar nodes."""
 
     name: str
-    """Of `MEASURES`."""
+    """Key in `MEASURES`."""
     value: float
     median: float
-    """Of the others."""
+    """Median of the other nodes."""
     num_others: int
     partner: str = ""
-    """Node that the talk was with, for measures of the network."""
+    """Other node of a network measurement."""
     days_apart: float = 0.0
-    """Between this probe and that of the other that lies furthest from it in time."""
+    """Difference in time to the most distant probe of the others."""
 
     @property
     def share(self) -> float:
-        """Of the median of the others."""
+        """Share of the others' median."""
         return self.value / self.median
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """One node beside its like."""
+    """Comparison of one node with similar nodes."""
 
     probe: NodeProbe
     num_compared: int
-    """Other nodes that at least one measure was compared with."""
+    """Number of other nodes that at least one measure was compared with."""
     slow: tuple[SlowMeasure, ...]
     """The slowest first."""
 
 
 def compare(probe: NodeProbe, probes: Sequence[NodeProbe]) -> Comparison:
-    """A node among `probes`, the newest of each node, of which its own is left out."""
+    """Compare a node with `probes`, the newest of each node, without its own."""
     others = [p for p in probes if p.node != probe.node and _hardware(p) == _hardware(probe)]
     slow, most = [], 0
     for measure in MEASURES:
@@ -103,7 +105,7 @@ def compare(probe: NodeProbe, probes: Sequence[NodeProbe]) -> Comparison:
 
 
 def _slow(probe: NodeProbe, measure: Measure, beside: Sequence[NodeProbe]) -> list[SlowMeasure]:
-    """The measure as a list of one, if it is slow."""
+    """Return the measure in a list if it is slow."""
     value, others = probe.numbers[measure.name], sorted(p.numbers[measure.name] for p in beside)
     if _reached(probe, measure) >= SLOW_SHARE * others[len(others) // QUARTILE]:
         return []
@@ -123,7 +125,7 @@ def _slow(probe: NodeProbe, measure: Measure, beside: Sequence[NodeProbe]) -> li
 
 
 def _reached(probe: NodeProbe, measure: Measure) -> float:
-    """The best repeat where it is told, else the measure itself."""
+    """Return the best repeat if it is recorded, otherwise the measure itself."""
     value = probe.numbers[measure.name]
     key = _BEST.get(measure.name)
     found = (probe.details.get(measure.group) or {}).get(key) if key else None
@@ -140,7 +142,7 @@ def _made_by(probe: NodeProbe, measure: Measure) -> Hashable:
 
 
 def others_busy(probe: NodeProbe) -> float | None:
-    """Cores that others kept busy when the node was measured, if that is worth telling.
+    """Return the cores that other processes kept busy during the probe, if that is notable.
 
     Half a core and 5 % of the node are the daemons of any node. Own choice.
     """

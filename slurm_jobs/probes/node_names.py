@@ -1,4 +1,4 @@
-"""How many nodes a Slurm host list names. PURE."""
+"""Number of nodes in a Slurm host list. PURE."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _ITEM = re.compile(r"[A-Za-z0-9._-]+(\[[0-9,-]+\][A-Za-z0-9._-]*)*")
 
 
 def num_named(text: str) -> int:
-    """`gpu[01-04,7],fat1` is 6.
+    """Return the number of names: 6 for `gpu[01-04,7],fat1`.
 
     Raises:
         ValueError: it is no host list.

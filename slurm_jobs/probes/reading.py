@@ -1,4 +1,4 @@
-"""Reads what probes kept of nodes; a file that cannot be read becomes a problem."""
+"""Reader of the probe records of nodes; an unreadable file becomes a problem."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from slurm_jobs.common.probe_records import NodeProbe
 from slurm_jobs.spec.plain_text import printable
 
 _AHEAD_S = 86_400.0
-"""A record that is later than now by more is of a clock that was wrong. Own choice."""
+"""A record further in the future comes from a wrong clock. Own choice."""
 _UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError)
 
 
 def newest_probes(runs_dir: Path, problems: list[str]) -> tuple[NodeProbe, ...]:
-    """The newest probe of each node that anybody ever probed from a run in `runs_dir`, by node.
+    """Return the newest probe of each node from all runs and users in `runs_dir`, by node.
 
-    One that was ended early counts where there is no whole one.
+    An interrupted probe counts where there is no complete one.
     """
     everybodys = filter(is_folder_of_probes, _listed(runs_dir, problems))
     by_node = _files_by_node(everybodys, problems)
@@ -26,9 +26,9 @@ def newest_probes(runs_dir: Path, problems: list[str]) -> tuple[NodeProbe, ...]:
 
 
 def probes_of_run(runs_dir: Path, run_id: str, problems: list[str]) -> tuple[NodeProbe, ...]:
-    """The newest probe that a run made of each of its nodes, by node; a whole one, if any is.
+    """Return the newest probe that a run made of each node, by node; a complete one, if any.
 
-    Its jobs are its owner's: what others name after the run is none of its.
+    Only files of the run's owner count, because others can create files with the run's name.
     """
     own = folder_of_probes(runs_dir, (runs_dir / run_id).stat().st_uid)
     found = []
@@ -38,7 +38,7 @@ def probes_of_run(runs_dir: Path, run_id: str, problems: list[str]) -> tuple[Nod
 
 
 def _files_by_node(own_dirs: Iterable[Path], problems: list[str]) -> Mapping[str, list[Path]]:
-    """The records in folders of users, newest first."""
+    """Return the records in the users' folders, newest first."""
     by_node: dict[str, list[Path]] = {}
     for own_dir in own_dirs:
         for folder in _listed(own_dir, problems):
@@ -51,7 +51,7 @@ def _files_by_node(own_dirs: Iterable[Path], problems: list[str]) -> Mapping[str
 
 
 def _is_of_a_node(folder: Path) -> bool:
-    """What else lies there (a file, a link, what is hidden) holds no records."""
+    """Skip everything else in the folder: files, links, hidden folders."""
     return not folder.name.startswith(".") and not folder.is_symlink() and folder.is_dir()
 
 
@@ -66,7 +66,7 @@ def _listed(folder: Path, problems: list[str]) -> list[Path]:
 
 
 def _newest(files: Iterable[Path], problems: list[str]) -> list[NodeProbe]:
-    """The first that can be read and is whole, as a list of one; else the first that can be."""
+    """Return the first readable and complete probe in a list, otherwise the first readable one."""
     partial: list[NodeProbe] = []
     for path in files:
         if path.suffix != ".json" or path.name.startswith("."):  # being written

@@ -1,4 +1,4 @@
-"""What probes measured, in words: the same in the terminal and on the page. PURE."""
+"""Probe measurements as text, for the terminal and the page. PURE."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slurm_jobs.report import words
 
 BY_NAME = {measure.name: measure for measure in MEASURES}
 NOTHING = "-"
-"""Where nothing was measured; the reason stands beside the tables."""
+"""Shown where nothing was measured; the reason is printed next to the tables."""
 COMPUTE_COLUMNS = (
     *("node", "GPUs", "cores usable", "one core", "matmul", "host to GPU: pinned, pageable"),
     *("network: bandwidth, latency", "fastest link"),
@@ -30,7 +30,7 @@ _UNITS: dict[Unit, tuple[tuple[float, str], ...]] = {
 
 
 def value_text(unit: Unit, value: float) -> str:
-    """`12.3 TFLOP/s`, `1.20 GB/s` (of 10^9), `340 us`, `15.8 cores`."""
+    """Format a value: `12.3 TFLOP/s`, `1.20 GB/s` (of 10^9), `340 us`, `15.8 cores`."""
     if unit == "s":
         return words.seconds(value)
     size, name = next((pair for pair in _UNITS[unit] if value >= pair[0]), _UNITS[unit][-1])
@@ -38,13 +38,13 @@ def value_text(unit: Unit, value: float) -> str:
 
 
 def number_text(probe: NodeProbe, name: str) -> str:
-    """One number of a probe by its name; `-` where there is none."""
+    """Format one number of a probe by its name; `-` if it is missing."""
     value = probe.numbers.get(name)
     return NOTHING if value is None else value_text(BY_NAME[name].unit, value)
 
 
 def slow_text(slow: SlowMeasure) -> str:
-    """`node-local read 0.41 GB/s, 35 % of the median of 3 others (1.17 GB/s)`."""
+    """Format `node-local read 0.41 GB/s, 35 % of the median of 3 others (1.17 GB/s)`."""
     measure = BY_NAME[slow.name]
     beside = f", measured with {slow.partner}" if slow.partner else ""
     if slow.days_apart > OLD_DAYS:
@@ -56,7 +56,7 @@ def slow_text(slow: SlowMeasure) -> str:
 
 
 def compute_row(probe: NodeProbe) -> tuple[str, ...]:
-    """One node under `COMPUTE_COLUMNS`."""
+    """Return the row of one node under `COMPUTE_COLUMNS`."""
     return (
         probe.node,
         _cards(probe),
@@ -70,7 +70,7 @@ def compute_row(probe: NodeProbe) -> tuple[str, ...]:
 
 
 def file_row(probe: NodeProbe) -> tuple[str, ...]:
-    """One node under `FILE_COLUMNS`."""
+    """Return the row of one node under `FILE_COLUMNS`."""
     cells = [probe.node]
     for place in ("local", "shared"):
         cells += [_files(probe, place), _both(probe, f"{place}_create_s", f"{place}_open_s")]
@@ -78,7 +78,7 @@ def file_row(probe: NodeProbe) -> tuple[str, ...]:
 
 
 def measure_rows(probes: Sequence[NodeProbe]) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows of a table with a column a node: every measure that one of them has."""
+    """Return heads and rows of a table with one column per node: every measure that a node has."""
     rows = []
     for measure in MEASURES:
         if any(measure.name in probe.numbers for probe in probes):
@@ -89,7 +89,7 @@ def measure_rows(probes: Sequence[NodeProbe]) -> tuple[list[str], list[list[str]
 
 
 def cards(probes: Iterable[NodeProbe]) -> list[str]:
-    """`4 x NVIDIA A100-SXM4-40GB: n1, n2`; nodes without a card have no line."""
+    """Return lines such as `4 x NVIDIA A100-SXM4-40GB: n1, n2`; nodes without a GPU have none."""
     nodes: dict[str, list[str]] = {}
     for probe in probes:
         nodes.setdefault(_cards(probe), []).append(probe.node)
@@ -97,7 +97,7 @@ def cards(probes: Iterable[NodeProbe]) -> list[str]:
 
 
 def warm_reads(probes: Iterable[NodeProbe]) -> list[str]:
-    """Whose reads are, or may be, from memory."""
+    """Return notes on reads that are, or may be, from memory."""
     nodes: dict[str, list[str]] = {}
     for probe in probes:
         for place, told in (("local", "node-local"), ("shared", "shared")):
@@ -112,7 +112,7 @@ def _cards(probe: NodeProbe) -> str:
 
 
 def _read_note(probe: NodeProbe, place: str) -> str:
-    """`reads from memory`, `reads may be from memory`, or nothing."""
+    """Return `reads from memory`, `reads may be from memory`, or an empty string."""
     is_cold = (probe.details.get(place) or {}).get("reads_are_cold")
     if is_cold or f"{place}_read_bytes_per_s" not in probe.numbers:
         return ""
@@ -126,7 +126,7 @@ def _cores(probe: NodeProbe) -> str:
 
 
 def _matmul(probe: NodeProbe) -> str:
-    """Every precision, the fastest first."""
+    """Format the rate of every precision, the fastest first."""
     names = [n for n in BY_NAME if n.startswith("matmul_") and n in probe.numbers]
     names.sort(key=lambda name: -probe.numbers[name])
     told = [f"{number_text(probe, name)} {name.split('_')[1]}" for name in names]
@@ -140,7 +140,7 @@ def _files(probe: NodeProbe, place: str) -> str:
 
 
 def _network(probe: NodeProbe) -> str:
-    """NCCL's where there is one: it is what a training on GPUs uses."""
+    """Format the NCCL measurement if there is one: training on GPUs uses it."""
     group = "nccl" if "nccl_bytes_per_s" in probe.numbers else "network"
     return _both(probe, f"{group}_bytes_per_s", f"{group}_latency_s")
 
@@ -151,7 +151,7 @@ def _both(probe: NodeProbe, *names: str) -> str:
 
 
 def reasons(probes: Iterable[NodeProbe]) -> list[str]:
-    """What could not be measured and why, each reason once with its measures and nodes."""
+    """Return the reasons for missing measures, each once with its measures and nodes."""
     groups: dict[str, dict[str, None]] = {}
     nodes: dict[str, dict[str, None]] = {}
     for probe in probes:
@@ -165,13 +165,13 @@ def reasons(probes: Iterable[NodeProbe]) -> list[str]:
 
 
 def topology(probes: Sequence[NodeProbe]) -> list[str]:
-    """The links between the GPUs of each node that has several."""
+    """Return the links between the GPUs of each node that has several."""
     told = {probe.node: (probe.details.get("gpu") or {}).get("links_told") for probe in probes}
     return [f"links between the GPUs of {node}: {text}" for node, text in told.items() if text]
 
 
 def busy(probes: Iterable[NodeProbe]) -> list[str]:
-    """Nodes on which others worked when they were measured."""
+    """Return notes on nodes that other jobs used during the probe."""
     return [
         f"others kept {words.significant(num_busy)} of {probe.num_cores} cores of {probe.node} "
         "busy when it was measured: its numbers may be better without them"

@@ -1,4 +1,4 @@
-"""Which trace of a run is meant, and what to do where it is not there."""
+"""Choice of a run's trace, and the advice where there is none."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from slurm_jobs.spec.matrices.matrix_names import origin_of
 
 _FILES = "*/rank-*.trace.json.gz"
 _USUAL_STEPS = (20, 40)
-"""After the warm-up of most trainings, and short enough to be written in a minute."""
+"""Recorded steps: after the warm-up of most trainings, and few enough to be written in a minute."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundTrace:
-    """A trace that a rank recorded in an attempt."""
+    """Trace that a rank recorded in an attempt."""
 
     path: Path
     stage: str
@@ -30,17 +30,17 @@ class FoundTrace:
 
     @property
     def attempt(self) -> str:
-        """As its folder is called: `s00000.a0002`."""
+        """Name of its folder: `s00000.a0002`."""
         return self.path.parent.name
 
     @property
     def title(self) -> str:
-        """`train, s00000.a0002, rank 0`."""
+        """Text such as `train, s00000.a0002, rank 0`."""
         return f"{self.stage}, {self.attempt}, rank {self.rank}"
 
 
 def find_trace(run_dir: Path, stage: str | None, rank: int | None) -> FoundTrace:
-    """The trace of the newest attempt that recorded one; of its first rank, where none is named.
+    """Return the trace of the newest attempt that has one; of its first rank if none is named.
 
     Raises:
         InputError: there is none, or the stage must be named, or is no stage of the run.
@@ -74,7 +74,7 @@ def _traces(paths: RunPaths) -> list[FoundTrace]:
 
 
 def _no_rank(paths: RunPaths, traces: Sequence[FoundTrace], rank: int | None) -> str:
-    """What to say where a stage has traces, but none of this rank."""
+    """Return the message for a stage that has traces, but none of this rank."""
     name, there = traces[0].stage, sorted({trace.rank for trace in traces})
     message = (
         f"stage {name} of {paths.run_dir.name} has no profile of rank {rank}; it has those of "
@@ -90,7 +90,7 @@ def _no_rank(paths: RunPaths, traces: Sequence[FoundTrace], rank: int | None) ->
 def _no_trace(
     paths: RunPaths, traces: Sequence[FoundTrace], name: str | None, rank: int | None
 ) -> str:
-    """What to say where the stage that is named, or all of the run, has none."""
+    """Return the message for a stage or run without traces."""
     of_what = f"stage {name} of {paths.run_dir.name}" if name else f"run {paths.run_dir.name}"
     others = ", ".join(dict.fromkeys(trace.stage for trace in traces))
     message = f"{of_what} has no profile{f'; stage {others} has' if others else ''}"
@@ -113,7 +113,7 @@ def _num_ranks(stage: Mapping[str, Any]) -> int:
 
 
 def _to_record(paths: RunPaths, name: str, stage: Mapping[str, Any], ranks: Sequence[int]) -> str:
-    """The command that would have these ranks recorded."""
+    """Return the command that records these ranks."""
     config = stage.get("config") or {}
     profile = config.get("profile") or {}
     asked = profile.get("ranks") or [0]
@@ -128,7 +128,7 @@ def _to_record(paths: RunPaths, name: str, stage: Mapping[str, Any], ranks: Sequ
     first, last = profile.get("steps") or _usual(config.get("num_steps"))
     told = "" if list(ranks) == [0] else f", ranks: {sorted(ranks)}"
     key = f"stages.{origin_of(name, stage.get('matrix')) or name}.config.profile"
-    origin = read_json(paths.spec_origin)  # what the run was told on its command line counts, too
+    origin = read_json(paths.spec_origin)  # overrides from the command line of the run count, too
     given = origin.get("overrides")
     overrides = given if isinstance(given, list) and all(isinstance(o, str) for o in given) else []
     overrides = [*overrides, f"{key}={{steps: [{first}, {last}]{told}}}"]
@@ -140,13 +140,13 @@ def _to_record(paths: RunPaths, name: str, stage: Mapping[str, Any], ranks: Sequ
 
 
 def _usual(num_steps: int | None) -> tuple[int, int]:
-    """Steps that are mostly recorded; the later half of a training that is shorter."""
+    """Return the steps that are usually recorded; the later half of a shorter training."""
     if num_steps is None or num_steps > _USUAL_STEPS[1]:
         return _USUAL_STEPS
     return num_steps // 2, max(num_steps - 1, 0)
 
 
 def _trainings(paths: RunPaths) -> Mapping[str, Mapping[str, Any]]:
-    """The run's stages that train, as its spec was understood."""
+    """Return the run's training stages from its resolved spec."""
     stages = read_json(paths.resolved_spec)["stages"]
     return {name: stage for name, stage in stages.items() if stage.get("run") == "train"}

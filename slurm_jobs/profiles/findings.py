@@ -1,4 +1,7 @@
-"""What a profile says should be changed: PURE. Shares are of recorded steps, which are slower."""
+"""Recommendations from a profile. PURE.
+
+Shares are of recorded steps, which are slower than others.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,12 @@ _SMALL_SHARE, _SMALL_A_STEP = 0.80, 50
 LAUNCHES = "idle for 20 % of the profiled steps or more, and half of the kernels under 10 us"
 PAGEABLE = "copies that are not pinned take 1 % of the profiled steps or more"
 SMALL_COPIES = "50 copies a profiled step or more, of which 80 % take under 20 us"
-"""The thresholds in words; all three are own choices."""
+"""The thresholds in words; all three are our choice."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProfileFinding:
-    """Something worth changing."""
+    """Recommendation from a profile."""
 
     title: str
     evidence: str
@@ -31,11 +34,11 @@ class ProfileFinding:
     next_knob: str
     ceiling: str
     share: float
-    """Of the recorded steps, that it could gain at most."""
+    """Upper bound of the gain, as a share of the recorded steps."""
 
 
 def find(found: Occupancy, *, has_device: bool) -> tuple[ProfileFinding, ...]:
-    """Strongest first, by what each can gain."""
+    """Return the findings by the share that each can gain, largest first."""
     if found.wall_s <= 0:
         return ()
     judges = (communication, *(ON_DEVICES.values() if has_device else ()))
@@ -44,25 +47,25 @@ def find(found: Occupancy, *, has_device: bool) -> tuple[ProfileFinding, ...]:
 
 
 def overlap_text(found: Occupancy) -> str:
-    """Whether communication is hidden, and what hiding the rest could gain."""
+    """Say whether communication is hidden, and what hiding the rest could gain."""
     if found.communication_s <= 0:
         return "No collective was recorded."
     hidden = found.overlap_s / found.communication_s
     share = found.exposed_s / found.wall_s
     gain = words.speed_without(share)
     return (
-        f"{words.percent(hidden)} of the communication runs beside computation; the rest is "
+        f"{words.percent(hidden)} of the communication overlaps with computation; the rest is "
         f"{words.percent(share)} of the steps, so that hiding all of it gives {gain}."
     )
 
 
 def communication(found: Occupancy) -> ProfileFinding | None:
-    """Collectives with nothing computed beside them."""
+    """Find collectives without concurrent computation."""
     share = found.exposed_s / found.wall_s
     if share < EXPOSED_SHARE:
         return None
     return ProfileFinding(
-        title=f"{words.percent(share)} of the steps is communication with nothing beside it",
+        title=f"{words.percent(share)} of the steps is communication without computation",
         evidence=_a_step(found, found.exposed_s, "exposed communication"),
         rule="10 % of the step or more (PyTorch's profiler)",
         next_knob="sharding: replicate across nodes, keep gathered weights "
@@ -74,12 +77,12 @@ def communication(found: Occupancy) -> ProfileFinding | None:
 
 
 def launches(found: Occupancy) -> ProfileFinding | None:
-    """A device that waits for the host's next launch between kernels shorter than one."""
+    """Find a device that waits for the host between kernels shorter than a launch."""
     idle, short = found.idle_s / found.wall_s, found.num_short / max(1, found.num_pieces)
     if idle < _IDLE_SHARE or short < _SHORT_SHARE:
         return None
     return ProfileFinding(
-        title=f"the device stands idle {words.percent(idle)} of the time between short kernels",
+        title=f"the device is idle {words.percent(idle)} of the time between short kernels",
         evidence=f"{found.num_pieces:,} kernels, {words.percent(short)} of them shorter than "
         f"a launch takes; {found.num_gaps:,} gaps, the longest "
         f"{words.seconds(found.longest_gap_s)}",
@@ -91,7 +94,7 @@ def launches(found: Occupancy) -> ProfileFinding | None:
 
 
 def pageable(found: Occupancy) -> ProfileFinding | None:
-    """Copies that the driver makes through a buffer of its own, while the host waits."""
+    """Find copies for which the driver uses a staging buffer while the host waits."""
     share = found.pageable_s / found.wall_s
     if share < _PAGEABLE_SHARE:
         return None
@@ -107,7 +110,7 @@ def pageable(found: Occupancy) -> ProfileFinding | None:
 
 
 def small_copies(found: Occupancy) -> ProfileFinding | None:
-    """Many copies of which each costs more to start than to make."""
+    """Find many copies that take longer to start than to transfer."""
     share = found.num_small_copies / max(1, found.num_copies)
     a_step = found.num_copies / found.num_steps
     if share < _SMALL_SHARE or a_step < _SMALL_A_STEP:
@@ -130,7 +133,7 @@ ON_DEVICES: Mapping[str, Callable[[Occupancy], ProfileFinding | None]] = {
     "pageable-copies": pageable,
     "small-copies": small_copies,
 }
-"""Rules on what a device did, by name."""
+"""Rules on the activity of a device, by name."""
 
 
 def _a_step(found: Occupancy, seconds: float, what: str) -> str:

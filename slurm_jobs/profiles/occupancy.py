@@ -1,7 +1,7 @@
-"""What computed, communicated, copied and stood idle, from intervals: PURE.
+"""Time of computation, communication, copies and idleness, from intervals. PURE.
 
-On a GPU all of it is the device's own timeline. On a CPU operators and collectives share the cores,
-so that `idle` is the time in which Python, the loader or nobody worked.
+On a GPU all of it is from the device's timeline. On a CPU operators and collectives share the
+cores, so that `idle` is the time of Python, of the loader, and of real idleness.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import numpy as np
 from slurm_jobs.profiles.trace import Pieces, Trace
 
 SHORT_KERNEL_S = 10e-6
-"""A launch takes the host about that long: shorter kernels cannot hide it. Own choice."""
+"""Approximate time of a launch: shorter kernels cannot hide it. Own choice."""
 SMALL_COPY_S = 20e-6
-"""What a copy of some kilobytes takes; own choice."""
+"""Time of copying some kilobytes. Own choice."""
 _PAGEABLE = "Pageable"
-"""In the name that Kineto gives a copy from or to memory that is not pinned."""
+"""Part of the name that Kineto gives a copy from or to memory that is not pinned."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Occupancy:
-    """Of the recorded steps together; seconds, unless said otherwise."""
+    """Sums over the recorded steps, in seconds unless stated otherwise."""
 
     num_steps: int
     wall_s: float
@@ -31,33 +31,33 @@ class Occupancy:
     compute_s: float
     """At least one piece of computation was under way."""
     communication_s: float
-    """At least one collective was."""
+    """At least one collective was under way."""
     overlap_s: float
-    """Both were."""
+    """Both were under way."""
     copies_s: float
     """A copy was under way."""
     idle_s: float
-    """None of these was."""
+    """None of these was under way."""
     num_gaps: int
-    """Stretches of `idle_s`."""
+    """Number of intervals in `idle_s`."""
     longest_gap_s: float
     num_pieces: int
-    """Kernels, or operators on a CPU."""
+    """Number of kernels, or of operators on a CPU."""
     num_short: int
-    """Of `num_pieces`, those shorter than `SHORT_KERNEL_S`."""
+    """Number of pieces shorter than `SHORT_KERNEL_S`."""
     num_copies: int
     num_small_copies: int
     pageable_s: float
-    """Of `copies_s`, from or to memory that is not pinned."""
+    """Part of the copies from or to memory that is not pinned."""
 
     @property
     def exposed_s(self) -> float:
-        """Communication beside which nothing was computed."""
+        """Time of communication without concurrent computation."""
         return self.communication_s - self.overlap_s
 
 
 def occupancy(trace: Trace, steps: Sequence[tuple[int, float, float]] = ()) -> Occupancy:
-    """Of all recorded steps, or of some of them.
+    """Return the occupancy of all recorded steps, or of some of them.
 
     Raises:
         ValueError: no step was recorded.
@@ -103,13 +103,13 @@ def _named(pieces: Pieces, word: str) -> Pieces:
 
 
 def _within(pieces: Pieces, begin: float, end: float) -> np.ndarray:
-    """Those that begin in it, [num, 2]."""
+    """Return the pieces that begin in the interval, [num, 2]."""
     chosen = (pieces.starts_s >= begin) & (pieces.starts_s < end)
     return np.stack([pieces.starts_s[chosen], pieces.ends_s[chosen]], axis=1)
 
 
 def _merged(pieces: Pieces, begin: float, end: float) -> np.ndarray:
-    """Disjoint intervals that cover the same, within the bounds: [num, 2], rising."""
+    """Return disjoint intervals that cover the same time, within the bounds: [num, 2]."""
     starts, ends = np.clip(pieces.starts_s, begin, end), np.clip(pieces.ends_s, begin, end)
     return _disjoint(np.stack([starts, ends], axis=1)[ends > starts])
 

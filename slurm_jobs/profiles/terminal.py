@@ -1,4 +1,4 @@
-"""A profile on one screen of the terminal, 80 columns wide. rich honours NO_COLOR."""
+"""Profile on one screen of the terminal, 80 columns wide. rich honours NO_COLOR."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from slurm_jobs.profiles.trace import Trace
 from slurm_jobs.report import words
 
 _CELLS = 24
-"""What 80 columns have left beside the longest name and the numbers."""
+"""Width left in 80 columns by the longest name and the numbers."""
 _OPERATOR_CHARS = 36
-"""Likewise; names of kernels are longer, and differ at both ends."""
+"""Width left for names of operators; names of kernels are longer, and differ at both ends."""
 _MOST_STEPS = 8
 _COLOURS = {"computing": "blue", "exposed communication": "yellow", "copying alone": "magenta"}
 
@@ -25,7 +25,7 @@ _COLOURS = {"computing": "blue", "exposed communication": "yellow", "copying alo
 def render(
     title: str, trace: Trace, table: OperatorTable | None, *, num_operators: int
 ) -> RenderableType:
-    """Occupancy, steps, findings and operators of one rank's profile."""
+    """Render occupancy, steps, findings and operators of one rank's profile."""
     found = occupancy(trace)
     parts: list[RenderableType] = [
         Text(title, style="bold"),
@@ -43,7 +43,7 @@ def render(
 
 
 def shares(found: Occupancy) -> dict[str, float]:
-    """Seconds that add up to the recorded time: each moment counts once."""
+    """Return seconds that add up to the recorded time: each moment counts once."""
     alone = found.wall_s - found.idle_s - found.compute_s - found.exposed_s
     return {
         "computing": found.compute_s - found.overlap_s,
@@ -130,5 +130,5 @@ def _operators(found: OperatorTable, most: int) -> RenderableType:
     more = len(found.operators) - most
     left = [Text(f"  ... and {more} more (--operators N, or --json)")] if more > 0 else []
     if any(len(op.name) > _OPERATOR_CHARS for op in found.operators[:most]):
-        left.append(Text("  names are shortened; --json has the whole ones"))
+        left.append(Text("  names are shortened; --json has the full names"))
     return Group(table, told, *left)

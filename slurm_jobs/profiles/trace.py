@@ -1,8 +1,8 @@
-"""Reads a Chrome trace of PyTorch's profiler as arrays: one piece of work a row.
+"""Reader of Chrome traces of PyTorch's profiler: arrays with one row per piece of work.
 
-Kinds and names are those of Kineto: `kernel`, `gpu_memcpy` and `gpu_memset` on a device, `cpu_op`
-on the host; `gloo:...` and NCCL's kernels are collectives; `step 20` is the range that our recorder
-draws around an optimizer step, which a device shows where it came to it (`gpu_user_annotation`).
+Kinds and names are those of Kineto. `kernel`, `gpu_memcpy` and `gpu_memset` are on a device,
+`cpu_op` is on the host; `gloo:...` and NCCL's kernels are collectives. `step 20` is the range that
+our recorder draws around an optimizer step; the device shows it as `gpu_user_annotation`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _ON_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 _COPIES = frozenset({"gpu_memcpy", "gpu_memset"})
 _HOST_WORK = "cpu_op"
 _NO_COMPUTATION = ("gloo:", "c10d::", "FSDP::", "autograd::", "DistributedDataParallel")
-"""Beginnings of operators that are collectives, or go around others."""
+"""Prefixes of operators that are collectives, or that contain others."""
 _US = 1e-6
 _DAMAGE = (
     *(EOFError, gzip.BadGzipFile, zlib.error),
     *(ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError),
 )
-"""What a damaged file, or values of other types than Kineto's, end in."""
+"""Errors raised by a damaged file, or by values of other types than Kineto's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,17 +49,17 @@ class Pieces:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trace:
-    """What one rank did in the recorded steps."""
+    """Work of one rank in the recorded steps."""
 
     has_device: bool
-    """Whether kernels were recorded: then work is what the device did, else what the host did."""
+    """True if kernels were recorded: then the work is the device's, otherwise the host's."""
     compute: Pieces
-    """Kernels that are no collectives; on a CPU operators of ATen and of other libraries."""
+    """Kernels that are not collectives; on a CPU, operators of ATen and of other libraries."""
     communication: Pieces
     copies: Pieces
     """Between host and device, and on the device."""
     steps: tuple[tuple[int, float, float], ...]
-    """Number, start and end of each recorded step: on the device where it shows them, else on the
+    """Number, start and end of each recorded step: on the device if it shows them, otherwise on the
     host."""
 
 
@@ -107,7 +107,7 @@ def _pieces(events: list[dict[str, Any]], is_meant: Any) -> Pieces:
 
 
 def _times(event: dict[str, Any]) -> tuple[float, float]:
-    """Start and end.
+    """Return start and end.
 
     Raises:
         TypeError: they are no numbers.
@@ -126,7 +126,7 @@ def _times(event: dict[str, Any]) -> tuple[float, float]:
 
 
 def _is_collective(event: dict[str, Any], *, has_device: bool) -> bool:
-    """As `pipeline.timing.overlap` tells them."""
+    """Check for a collective in the same way as `pipeline.timing.overlap`."""
     name = str(event.get("name", ""))
     if has_device:
         return event.get("cat") == "kernel" and name.startswith("nccl")

@@ -1,4 +1,4 @@
-"""Samples of a data set as a person reads them: in the terminal and as a page.
+"""Samples of a data set for people: in the terminal and as a page.
 
 `pipeline.samples` reads, decodes and audits them, in the Python of the stage.
 """

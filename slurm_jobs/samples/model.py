@@ -1,4 +1,4 @@
-"""What `pipeline.samples` answered, as values: PURE."""
+"""Values of the answer of `pipeline.samples`. PURE."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 IGNORED_LABEL = -100
-"""Of a token that is not learned."""
+"""Label of a token that is not learned."""
 
 Size = tuple[int, int]
 """Width and height in pixels."""
@@ -16,7 +16,7 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Picture:
-    """A stored image as a page has it."""
+    """Stored image as a page has it."""
 
     uri: str | None
     problem: str | None
@@ -24,36 +24,36 @@ class Picture:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Image:
-    """One image of a row."""
+    """Image of a row."""
 
     original: Size
-    """Upright."""
+    """Size after applying the EXIF orientation."""
     stored: tuple[Size, ...]
-    """Of the arrays that it became."""
+    """Sizes of the arrays that were stored for it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenRun:
-    """Tokens side by side that are shown as one: a single one, or equal ones of an image."""
+    """Consecutive tokens that are shown as one: a single token, or equal tokens of an image."""
 
     first: int
-    """Position of the first, from 0."""
+    """Position of the first token, from 0."""
     token_id: int
     label: int
     text: str
-    """Of one of them."""
+    """Text of one of the tokens."""
     num: int
     is_image: bool
 
     @property
     def is_supervised(self) -> bool:
-        """Whether the model learns to say it."""
+        """True if the loss includes it."""
         return self.label != IGNORED_LABEL
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShownSample:
-    """One sample; what is not known of it, because it cannot be read, is empty."""
+    """One sample; fields of an unreadable sample are empty."""
 
     key: str
     shard: str
@@ -64,26 +64,26 @@ class ShownSample:
     images: tuple[Image, ...]
     runs: tuple[TokenRun, ...]
     pictures: tuple[Picture, ...]
-    """Of all stored images, in order; empty where none was asked for."""
+    """All stored images, in order; empty if none were requested."""
 
     @property
     def num_tokens(self) -> int:
-        """All of them, image tokens included."""
+        """Number of tokens, image tokens included."""
         return sum(run.num for run in self.runs)
 
     @property
     def num_supervised_tokens(self) -> int:
-        """Those with a label."""
+        """Number of tokens with a label."""
         return sum(run.num for run in self.runs if run.is_supervised)
 
     @property
     def num_image_tokens(self) -> int:
-        """Those that stand for images."""
+        """Number of tokens that represent images."""
         return sum(run.num for run in self.runs if run.is_image)
 
 
 def read_sample(values: Mapping[str, Any], image_token_id: int) -> ShownSample:
-    """A sample as `pipeline.samples` says it."""
+    """Convert a sample from the JSON of `pipeline.samples`."""
     ids, labels = values.get("input_ids", ()), values.get("labels", ())
     pieces = values.get("pieces", ())
     return ShownSample(
@@ -108,7 +108,7 @@ def _runs(
     ids: Sequence[int], labels: Sequence[int], pieces: Sequence[str], image_token_id: int
 ) -> Iterator[TokenRun]:
     def kind(position: int) -> tuple[int, int]:
-        """Equal for what is one run; a token that stands for no image is one by itself."""
+        """Return equal keys for tokens of one run; a token that represents no image is a run."""
         is_image = ids[position] == image_token_id
         return (-1, labels[position]) if is_image else (position, 0)
 

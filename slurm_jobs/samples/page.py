@@ -1,7 +1,7 @@
-"""Samples as one HTML file that opens offline: pictures, tokens, what is wrong: PURE.
+"""Samples as one HTML file that opens offline: pictures, tokens, problems. PURE.
 
-The style is the report's. All text of the data set is escaped by `report.markup`, after
-`visible` has taken out of it what no page should hold.
+The style is the report's. `visible` removes unprintable characters from all text of the data set,
+then `report.markup` escapes it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from slurm_jobs.samples.model import Image, ShownSample, TokenRun
 from slurm_jobs.samples.visible import image_text, visible
 
 MOST_FINDINGS = 200
-"""On the page; --json has more."""
+"""Limit on the page; --json has more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SamplesPage:
-    """What the page is made of."""
+    """Content of the page."""
 
     folder: str
     version: str
@@ -36,11 +36,11 @@ class SamplesPage:
 
 
 def render_samples(page: SamplesPage) -> str:
-    """The whole page."""
+    """Return the whole page."""
     legend = el(
         "p",
         el("span", "supervised tokens", class_="t s"),
-        " are what the model learns to say. Tokens are told apart by thin lines; rest the pointer "
+        " are what the model learns. Thin lines separate tokens; rest the pointer "
         "on one for its id and position.",
         class_="dim",
     )
@@ -61,7 +61,7 @@ def render_samples(page: SamplesPage) -> str:
 
 
 def problems_text(num: int) -> str:
-    """`no problems`, `1 problem`, `1,234 problems`."""
+    """Return `no problems`, `1 problem`, `1,234 problems`."""
     return f"{num:,} problem{'' if num == 1 else 's'}" if num else "no problems"
 
 
@@ -125,7 +125,7 @@ def _sample(sample: ShownSample) -> Html:
 
 
 def _pictures(sample: ShownSample) -> Html:
-    """Each image of the row with all that is stored of it."""
+    """Return each image of the row with all that is stored of it."""
     figures, start = [], 0
     for image in sample.images:
         end = start + len(image.stored)
@@ -164,7 +164,7 @@ def _token(run: TokenRun) -> Html:
 
 
 def _shown(text: str) -> Html:
-    """The text, its line breaks seen and kept; a token that only begins a character is a dot."""
+    """Return the text with visible line breaks; a token that only begins a character is a dot."""
     if not text:
         return el("span", "·", class_="c")
     lines = text.split("\n")

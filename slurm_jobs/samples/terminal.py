@@ -1,4 +1,4 @@
-"""Samples in a terminal: their text, with what is learned marked by colour, or between marks."""
+"""Samples in a terminal: their text, with supervised tokens in colour or between marks."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _INDENT = 2
 
 
 def print_samples(samples: Sequence[ShownSample], console: Console) -> None:
-    """Write the samples, each after an empty line.
+    """Print the samples, each after an empty line.
 
-    A terminal of colours shows what is learned in green. Without colours it stands between two
-    marks that come in none of the texts. Lines are broken only where somebody looks on.
+    A terminal with colours shows supervised tokens in green. Without colours they are between two
+    marks that occur in none of the texts. Lines are wrapped only on a terminal.
     """
     has_colours = console.color_system is not None and not console.no_color
     marks = None if has_colours else choose_marks(samples)
@@ -39,7 +39,7 @@ def print_samples(samples: Sequence[ShownSample], console: Console) -> None:
 
 
 def _print(console: Console, line: Text, *, indent: int = 0) -> None:
-    """A line; on a terminal it is broken at its width, and indented as a whole."""
+    """Print a line; on a terminal, wrap it to the width and indent it as a whole."""
     wrapped = [line]
     if console.is_terminal:
         wrapped = list(line.wrap(console, max(20, console.width - indent), tab_size=1))
@@ -51,7 +51,7 @@ def _print(console: Console, line: Text, *, indent: int = 0) -> None:
 
 
 def choose_marks(samples: Iterable[ShownSample]) -> tuple[str, str]:
-    """Two marks that no sample has in its text; the first ones, if all have."""
+    """Return two marks that no sample contains; the first ones, if all are used."""
     texts = ["".join(run.text for run in sample.runs) for sample in samples]
     for marks in _MARKS:
         if not any(mark in text for mark in marks for text in texts):
@@ -75,7 +75,7 @@ def _head(sample: ShownSample) -> list[Text]:
 
 
 def text_lines(runs: Sequence[TokenRun], marks: tuple[str, str] | None) -> list[Text]:
-    """The sample's text, a line for each of its own; `marks` stand in for colours."""
+    """Return the sample's text line by line; `marks` replace colours if given."""
     lines = [Text()]
     was_supervised = False
     for run in runs:
@@ -92,7 +92,7 @@ def text_lines(runs: Sequence[TokenRun], marks: tuple[str, str] | None) -> list[
 
 
 def _with_breaks(run: TokenRun) -> list[str]:
-    """The run's text in pieces that end where its lines do."""
+    """Return the run's text in pieces that end at its line breaks."""
     if run.is_image:
         return [f"({run.text} x {run.num})" if run.num > 1 else run.text]
     *whole, last = run.text.split("\n")

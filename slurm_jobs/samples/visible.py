@@ -1,7 +1,7 @@
-"""Text of strangers, as it may be shown: PURE.
+"""Untrusted text, made safe to display. PURE.
 
-What a data set says comes from its manifest. Nothing of it may move a terminal's cursor, set its
-title, turn the direction of writing or hide words: such characters are written as their codes.
+The text of a data set comes from its manifest. It must not move a terminal's cursor, set its title,
+change the direction of writing or hide words: such characters are written as their codes.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def visible(text: str) -> str:
-    r"""The text with every character that is not seen written as its code: `\x1b`, `\u202e`."""
+    r"""Replace every invisible character by its code: `\x1b`, `\u202e`."""
     return "".join(_shown(char) for char in text)
 
 
 def is_hidden(char: str) -> bool:
-    """Whether `visible` writes it as a code."""
+    """Check whether `visible` replaces it."""
     return unicodedata.category(char) in _HIDDEN_CATEGORIES
 
 
@@ -37,7 +37,7 @@ def _shown(char: str) -> str:
 
 
 def image_text(image: Image) -> str:
-    """`640x480 stored as 4 of 384x384, 384x288`: the sizes of an image."""
+    """Return the sizes of an image: `640x480 stored as 4 of 384x384, 384x288`."""
     counts: dict[str, int] = {}
     for width, height in image.stored:
         size = f"{width}x{height}"

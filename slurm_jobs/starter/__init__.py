@@ -1,1 +1,1 @@
-"""What `init` writes: a first spec and a cluster profile, out of what can be seen of both."""
+"""Files that `init` writes: a first spec and a cluster profile."""

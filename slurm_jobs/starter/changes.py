@@ -1,4 +1,4 @@
-"""What is changed in a starter's text, so that it fits data, model and cluster. PURE."""
+"""Changes to a starter's text that fit it to data, model and cluster. PURE."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Change = tuple[Path, Any]
 _TRAIN: Path = ("stages", "train")
 _BATCH = 32
 _PACK_TOKENS = 4096
-"""Of a row of packed samples, as the starter has it."""
+"""Length of a row of packed samples in the starter."""
 _STEPS = 20
-"""Of a training, at least: of fewer nothing can be learned, or read off the report."""
+"""Minimum steps of a training: fewer teach nothing and make no useful report."""
 _LOADER_CORES = 8
-"""Cores a GPU that training asks for at most, for the loader; `report` says whether they do."""
+"""Maximum cores per GPU that training requests for the loader; the report shows if they suffice."""
 DOWNLOAD = """\
   # Downloads the model from the Hugging Face hub, once. Without internet on the nodes put the
   # model into FOLDER/vlm and say `config: {source: FOLDER}`. The function is in recipes.py next
@@ -41,7 +41,7 @@ DOWNLOAD = """\
 
 
 def with_download(text: str) -> str:
-    """The starter's text with a stage before the others that downloads the model."""
+    """Add a stage at the front that downloads the model."""
     before, line, after = text.partition("stages:\n")
     assert line, "a starter has stages"
     after = after.replace("    run: preprocess\n", "    run: preprocess\n    after: models\n", 1)
@@ -49,7 +49,7 @@ def with_download(text: str) -> str:
 
 
 def with_lengths(text: str, lengths: Lengths) -> str:
-    """The starter's text with other limits of lengths, and the reason in a comment."""
+    """Set the length limits, and give the reason in a comment."""
     line = next(line for line in text.splitlines() if line.startswith("      max_tokens: "))
     new = line.replace(f"max_tokens: {DEFAULT_MAX_TOKENS}", f"max_tokens: {lengths.max_tokens}", 1)
     if lengths.image_pixels is not None:
@@ -59,7 +59,7 @@ def with_lengths(text: str, lengths: Lengths) -> str:
         new += f"; {lengths.reason}"
     if lengths.max_images != DEFAULT_MAX_IMAGES:
         key = f"      max_images: {lengths.max_images}"
-        new += f"\n{key:<39}# as many as a row that was looked at has"
+        new += f"\n{key:<39}# the largest number in a row that was read"
     text = text.replace(line, new, 1)
     packed = "batching: {kind: packed, max_tokens: "
     most = max(_PACK_TOKENS, lengths.max_tokens)
@@ -67,7 +67,7 @@ def with_lengths(text: str, lengths: Lengths) -> str:
 
 
 def own_changes(name: str, profile: str, data: Data, model: Model, place: Place) -> list[Change]:
-    """What the starter for a user's own data needs; `with_download` first where the hub has it."""
+    """Return the changes for a user's own data, after `with_download` for a model on the hub."""
     found: list[Change] = [(("name",), name), (("cluster",), profile)]
     folder = "${models.output_dir}/vlm" if model.is_on_hub else model.name
     slices = num_slices(data, place.limits)
@@ -82,7 +82,7 @@ def own_changes(name: str, profile: str, data: Data, model: Model, place: Place)
     ]
     if _lanes(place.gpu) != DEFAULT_NUM_LANES:
         found.append(((*_TRAIN, "config", "num_lanes"), _lanes(place.gpu)))
-    if _is_small(data):  # packed they would fill few rows, and no step of a batch
+    if _is_small(data):  # packed they would fill few rows, and not one batch
         found.append(((*_TRAIN, "config", "batching"), {"kind": "grouped"}))
         found.append(((*_TRAIN, "config", "num_epochs"), _epochs(data, place.gpu)))
     if data.image_root is not None:
@@ -93,7 +93,7 @@ def own_changes(name: str, profile: str, data: Data, model: Model, place: Place)
         found.append((("stages", "models", "config", "models", "vlm"), model.name))
     if model.is_small_vlm:
         found.append(((*_TRAIN, "config", "model", "type"), SMALL_VLM))
-    if max(1, (place.gpu or place.cpu).gpus) == 1:  # nothing to share the model out to
+    if max(1, (place.gpu or place.cpu).gpus) == 1:  # no sharding on one GPU
         found.append(((*_TRAIN, "config", "strategy"), "single"))
     if place.gpu is None:
         found.append(((*_TRAIN, "config", "device"), "cpu"))
@@ -103,25 +103,25 @@ def own_changes(name: str, profile: str, data: Data, model: Model, place: Place)
 
 
 def _batch(data: Data, room: Room | None) -> int:
-    """32 or a little more, 8 of few rows; the same number for each lane, and so for each GPU."""
+    """Return a batch of 32 or a little more, 8 for few rows; the same per lane, and so per GPU."""
     lanes = _lanes(room)
     return lanes * math.ceil((DEFAULT_NUM_LANES if _is_small(data) else _BATCH) / lanes)
 
 
 def _lanes(room: Room | None) -> int:
-    """The default where the GPUs of a node can share it out, else one for each."""
+    """Return the default if the GPUs of a node divide it, otherwise one lane for each."""
     gpus = max(1, room.gpus) if room is not None else 1
     return gpus if DEFAULT_NUM_LANES % gpus else DEFAULT_NUM_LANES
 
 
 def _epochs(data: Data, room: Room | None) -> int:
-    """Of few rows, as many as make some steps; more than a hundred teach nothing new."""
+    """Return enough epochs for some steps on few rows; more than a hundred teach nothing new."""
     steps = max(1, data.num_rows or 1) / _batch(data, room)
     return max(1, min(100, math.ceil(_STEPS / steps)))
 
 
 def _evaluate(data: Data, room: Room | None) -> dict[str, Any]:
-    """About five looks at the held-out rows, where the number of steps is known."""
+    """Evaluate the held-out rows about five times, if the number of steps is known."""
     steps = _epochs(data, room) * (data.num_rows or 0) // _batch(data, room)
     asked: dict[str, Any] = {"manifest": data.evaluation}
     if data.image_root is not None:
@@ -147,7 +147,7 @@ def _train_resources(model: Model, place: Place) -> dict[str, Any]:
 
 
 def fitting_changes(stages: Mapping[str, Any], place: Place) -> Iterator[Change]:
-    """What of a recipe's resources must be less, or of another type, on this cluster.
+    """Yield what must be less, or of another type, in a recipe's resources on this cluster.
 
     Args:
         stages: Of the recipe as its text has them.
@@ -168,12 +168,12 @@ def fitting_changes(stages: Mapping[str, Any], place: Place) -> Iterator[Change]
 
 
 def gpu_stages(stages: Mapping[str, Any]) -> list[str]:
-    """Those that ask for GPUs."""
+    """Return the stages that request GPUs."""
     return [n for n, stage in stages.items() if stage.get("resources", {}).get("gpus_per_node")]
 
 
 def _fitting(asked: Mapping[str, Any], room: Room) -> dict[str, Any]:
-    """The same with no number above what the room has."""
+    """Return the requests with no number above what the room has."""
     found: dict[str, Any] = {}
     ranks = asked.get("tasks_per_node", 1)
     if gpus := asked.get("gpus_per_node"):
@@ -192,11 +192,11 @@ def _fitting(asked: Mapping[str, Any], room: Room) -> dict[str, Any]:
 
 
 def _has_type(asked: str | Sequence[str] | None, place: Place) -> bool:
-    """Whether the chosen partition has all types that are asked for, as types or features."""
+    """Check whether the partition has all requested types, as types or features."""
     wanted = [asked] if isinstance(asked, str) else list(asked or [])
     partition = place.limits.partitions.get((place.gpu and place.gpu.partition) or "")
     kinds = partition.kinds if partition is not None else ()
-    many = len(wanted) > 1  # either of several is asked for by the nodes' features
+    many = len(wanted) > 1  # one of several types is requested by the nodes' features
     return all(
         any(w in kind.features or (not many and w in kind.gpus) for kind in kinds) for w in wanted
     )

@@ -1,4 +1,4 @@
-"""Which partition, how many GPUs, how much of each node, by what the cluster says. PURE.
+"""Choice of partition, GPUs and share of a node, from the cluster's limits. PURE.
 
 The first choice is meant to run, not to be the fastest: one node, all of its GPUs.
 """
@@ -13,16 +13,16 @@ from slurm_jobs.starter.model import Data, Model, Place, Room
 
 _MOST_SLICES = 400
 ROWS_A_SLICE = 2000
-"""A slice of so many pictures takes minutes: long beside a job's start, short beside its loss."""
+"""A slice of so many images takes minutes: long compared with a job's start, cheap to repeat."""
 TRAIN_MIN = 720
-"""First guess; `report` says how much of it was used."""
+"""First guess; the report shows how much of it was used."""
 _CARD_GB = {"t4": 16, "v100": 16, "p100": 16, "a10": 24, "l4": 24, "a30": 24, "a40": 48}
 _CARD_GB |= {"l40": 48, "l40s": 48, "a100": 40, "h100": 80, "h200": 141}
 """The smallest memory that NVIDIA sold a card of that name with, in GB; data sheets, 2025."""
 _LEAST_MB = 1024
-"""No node has less."""
+"""Lower bound: no node has less."""
 _PROCESS_GB = 3
-"""Of the host, for a process with CUDA; the recipes' own sums take as much."""
+"""Host memory of a process with CUDA; the sums in the recipes use the same value."""
 
 
 def choose_place(
@@ -33,7 +33,7 @@ def choose_place(
     account: str | None = None,
     partition: str | None = None,
 ) -> Place:
-    """Where jobs go on a cluster.
+    """Choose where jobs go on a cluster.
 
     Args:
         limits: What Slurm said.
@@ -63,7 +63,7 @@ def choose_place(
 
 
 def _is_open(partition: Partition, groups: Collection[str], accounts: Collection[str]) -> bool:
-    """Whether this user's jobs may start there, as far as the partition itself says."""
+    """Check whether this user's jobs may start in it, from the partition's own settings."""
     of_groups, of_accounts = partition.allow_groups, partition.allow_accounts
     return (
         partition.is_up
@@ -73,7 +73,7 @@ def _is_open(partition: Partition, groups: Collection[str], accounts: Collection
 
 
 def _gpu_rooms(partitions: Iterable[Partition], limits: ClusterLimits) -> Iterator[Room]:
-    """A room for each type of card in each partition: nodes that have as many as the largest."""
+    """Yield a room for each type of GPU in each partition: its nodes with the largest number."""
     for partition in partitions:
         types = dict.fromkeys(t for kind in partition.kinds for t, n in kind.gpus.items() if n)
         for gpu_type in types:
@@ -84,7 +84,7 @@ def _gpu_rooms(partitions: Iterable[Partition], limits: ClusterLimits) -> Iterat
 
 
 def _cpu_room(partitions: list[Partition], limits: ClusterLimits) -> Room:
-    """The default partition if it has nodes without GPUs, else the largest that has, else any."""
+    """Return the default partition if it has nodes without GPUs, or the largest that has."""
     without = [p for p in partitions if any(not k.gpus for k in p.kinds)]
     best = sorted(without or partitions, key=lambda p: (not p.is_default, -_num_nodes(p)))
     if not best:
@@ -105,7 +105,7 @@ def _room(
     gpu_type: str = "",
     gpus: int = 0,
 ) -> Room:
-    """Nodes of these kinds; what the least of them has, all have."""
+    """Return the room of nodes of these kinds: the minimum of each resource."""
     qos = limits.qos.get(partition.qos or "")
     times = [partition.max_time_min, qos.max_wall_min if qos else None]
     return Room(
@@ -120,21 +120,21 @@ def _room(
 
 
 def _known_gb(mem_mb: float) -> float:
-    """Memory as the site states it; 1 MB is what Slurm says of nodes that state none."""
+    """Convert the memory that the site states; Slurm reports 1 MB for nodes that state none."""
     return mem_mb / 1024 if mem_mb >= _LEAST_MB else math.inf
 
 
 def num_slices(data: Data, limits: ClusterLimits) -> int:
-    """Of the array that preprocesses: one for each 2,000 rows, as far as the site allows arrays."""
+    """Return the number of preprocessing slices: one per 2,000 rows, within the site's limit."""
     num_rows = 8 * ROWS_A_SLICE if data.num_rows is None else data.num_rows
     wanted = math.ceil(num_rows / ROWS_A_SLICE)
     return max(1, min(wanted, _MOST_SLICES, limits.max_array_size or _MOST_SLICES))
 
 
 def needs_4_bits(model: Model, room: Room | None) -> bool:
-    """Whether the weights in 16 bits, shared out, leave too little of a card for the rest.
+    """Check whether sharded weights in 16 bits leave too little memory of a GPU.
 
-    A third of the card is taken for them: gathered layers, activations and logits come beside.
+    They may take a third of it: gathered layers, activations and logits are added.
     """
     if room is None or model.weights_gb is None:
         return False
@@ -143,9 +143,9 @@ def needs_4_bits(model: Model, room: Room | None) -> bool:
 
 
 def train_mem_gb(model: Model, room: Room) -> int:
-    """Of the node: the export's weights in fp32 and once more merged, and its processes.
+    """Return the memory of a node: the export's weights in fp32, once more merged, and processes.
 
-    That is what the recipes' own comments add up. At most nine tenths of the node.
+    The recipes' comments add up the same. The maximum is nine tenths of the node.
     """
     weights_gb = 16.0 if model.weights_gb is None else 2 * model.weights_gb
     needed = 1.6 * weights_gb + _PROCESS_GB * max(1, room.gpus) + 2
@@ -153,5 +153,5 @@ def train_mem_gb(model: Model, room: Room) -> int:
 
 
 def minutes(wanted: float, room: Room) -> int:
-    """A time limit that the room allows."""
+    """Return a time limit that the room allows."""
     return math.floor(wanted if room.max_time_min is None else min(wanted, room.max_time_min))

@@ -1,4 +1,4 @@
-"""Looks at what a user calls their data: a manifest, or a folder of images."""
+"""Inspection of a user's data: a manifest, or a folder of images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slurm_jobs.starter.image_folder import IMAGE_SUFFIXES, has_images, refuse_u
 from slurm_jobs.starter.model import Data
 
 _HUGE_BYTES = 4 * 2**30
-"""A longer text is not read to count its rows: seconds a gigabyte on a busy file server."""
+"""A longer text is not read to count its rows: a busy file server takes seconds per gigabyte."""
 _PIECE_BYTES = 2**20
 
 
@@ -30,7 +30,7 @@ def expanded(path: Path) -> Path:
 
 
 def look_at(manifest: Path, *, as_named: str) -> Data:
-    """How many rows a manifest has, as far as that is quick.
+    """Count the rows of a manifest, if that is quick.
 
     Args:
         manifest: A file or a folder that is a table.
@@ -41,7 +41,7 @@ def look_at(manifest: Path, *, as_named: str) -> Data:
     """
     refuse_unwritable([manifest])
     if manifest.suffix.lower() in IMAGE_SUFFIXES and manifest.is_file():
-        message = f"{manifest} is an image: name the folder that it lies in, or a manifest"
+        message = f"{manifest} is an image: name its folder, or a manifest"
         raise InputError(message)
     try:
         table = find_table(manifest)
@@ -62,7 +62,7 @@ def _text_rows(manifest: Path, as_named: str) -> Data:
         return Data(manifest=as_named)
     with manifest.open("rb") as stream:
         start = stream.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")
-        if start.startswith(b"["):  # a list of JSON: its lines say nothing of its rows
+        if start.startswith(b"["):  # a JSON list: its lines are not rows
             return Data(manifest=as_named)
         stream.seek(0)
         num_lines, last = 0, b"\n"
@@ -75,7 +75,7 @@ def _text_rows(manifest: Path, as_named: str) -> Data:
 
 
 def _table_rows(table: TableFiles) -> int | None:
-    """Of Parquet, whose files say it; None of others, or where there is no pyarrow to ask."""
+    """Return the rows of Parquet from its metadata; None for other formats, or without pyarrow."""
     from slurm_jobs.operations.tables import has_pyarrow
 
     if table.kind != "parquet" or not has_pyarrow():
@@ -85,14 +85,14 @@ def _table_rows(table: TableFiles) -> int | None:
 
     try:
         return sum(int(pq.ParquetFile(file).metadata.num_rows) for file in table.files)
-    except (pa.ArrowException, OSError):  # damaged: `check` says which, and how
+    except (pa.ArrowException, OSError):  # damaged: `check` reports it
         return None
 
 
 def is_image_folder(folder: Path) -> bool:
     """Check whether a path is a folder that holds images and is no table.
 
-    A `metadata.parquet` beside images lists them, and makes no table of the folder.
+    A `metadata.parquet` next to images lists them, and makes no table of the folder.
     """
     if not folder.is_dir():
         return False

@@ -1,4 +1,4 @@
-"""Which images of a folder are held out, or show annotations, by the names of folders and files."""
+"""Held-out images and annotations in a folder, by the names of folders and files."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _PLAIN = (
     "jpeg jpg png files raw all unlabeled unlabelled"
 )
 PLAIN_NAMES = frozenset(_PLAIN.split())
-"""Names of folders that say nothing of what an image shows."""
+"""Folder names that say nothing about the content of an image."""
 _EXTRA = frozenset({"extra", "extras", "additional", "unlabeled", "unlabelled", "unsup"})
-"""Names of folders next to `train` that are no classes."""
+"""Folder names next to `train` that are not classes."""
 
 _DRAWN = re.compile(
     r"(?:(?:train|training|val|valid|validation|test|testing|images?|imgs?|png|jpg|semantic|instance"
@@ -37,7 +37,7 @@ _DRAWN_FILE = re.compile(
 """`a_mask.png` next to `a.jpg`."""
 _MOST_NAMED = 5
 _MANY = 0.05
-"""Share of the images from which on a split's name in their file names is noted."""
+"""Share of images from which on a split name in the file names is reported."""
 
 Parts = tuple[str, ...]
 
@@ -45,7 +45,7 @@ Parts = tuple[str, ...]
 def without_drawings(
     folder: Path, images: Sequence[Path], captioned: Collection[Path]
 ) -> tuple[list[Path], list[str]]:
-    """Return the images without masks, depth maps, thumbnails and the like, and what is said.
+    """Return the images without masks, depth maps, thumbnails and similar files, and notes.
 
     Args:
         folder: All of them are below it.
@@ -93,11 +93,11 @@ def _drawn_in(parts: Parts, siblings: dict[Parts, set[str]]) -> str:
 
 @dataclass(slots=True)
 class _Tree:
-    """Folders that hold images, as parts below the given one."""
+    """Folders that hold images, as path parts relative to the given one."""
 
     children: dict[Parts, set[str]] = field(default_factory=dict)
     direct: set[Parts] = field(default_factory=set)
-    """Folders with images of their own."""
+    """Folders that contain images directly."""
 
     def names_below(self, folder: Parts) -> set[str]:
         """Return the names of the subfolders."""
@@ -106,21 +106,21 @@ class _Tree:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Splits:
-    """Images by the split that they are in; under "" those of none."""
+    """Images by split; "" is for images of no split."""
 
     images: dict[str, list[Path]]
     folders: frozenset[Path]
-    """Those that stand for a split."""
+    """Folders that are a split."""
     notes: tuple[str, ...]
-    """Of names of splits that were not taken for one."""
+    """Messages about split names that were not used as one."""
 
 
 def split_images(folder: Path, images: Sequence[Path], *, has_texts: bool) -> Splits:
     """Sort images into splits, by folders of any level, else by the names of files.
 
     A class may be called `train` or `test`: folders of such names are splits next to each other,
-    alone, next to folders that say nothing (`images`), or where their subfolders are those of
-    their neighbours. A held-out folder wins over `train` above it.
+    without siblings, next to folders that say nothing (`images`), or where their subfolders are
+    those of their neighbours. A held-out folder wins over `train` above it.
 
     Args:
         folder: All images are below it.

@@ -1,7 +1,7 @@
-"""A folder of images to rows of an image and its words: captions next to images, or classes.
+"""Converter of a folder of images into rows of image and text: captions in files, or classes.
 
-Everything in the folder is either taken or counted and named: images that cannot be opened,
-captions without an image, label files of other tasks, and the splits that are not trained on.
+Everything in the folder is either used or counted and named: images that cannot be opened, captions
+without an image, label files of other tasks, and the splits that are not trained on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OTHERS = (
     ".psd .dds .sgi .rgb .rgba .bw .pcx .tga .icb .vda .vst"
 )
 IMAGE_SUFFIXES = frozenset(f"{_JPEG} {_JPEG_2000} {_OTHERS}".split())
-"""Of the formats that `preprocess` opens; a test compares them with its list."""
+"""Suffixes of formats that `preprocess` opens; a test compares them with its list."""
 
 _RAW = ".raw .cr2 .cr3 .crw .nef .nrw .arw .sr2 .srf .dng .orf .rw2 .raf .pef .srw .x3f"
 _UNOPENED: Mapping[str, str] = {
@@ -40,7 +40,7 @@ _UNOPENED: Mapping[str, str] = {
     ".zip .tar .gz .tgz .7z .rar .bz2 .xz .zst": "unpack, or list members in a manifest",
 }
 _REMEDIES = {suffix: remedy for words, remedy in _UNOPENED.items() for suffix in words.split()}
-"""Files that hold pictures and cannot be opened as one, and what to do about them."""
+"""Image files that cannot be opened, and the advice for each."""
 
 _TRAIN, _VALIDATION, _TEST = "train", "validation", "test"
 _METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
@@ -68,13 +68,13 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImageFolder:
-    """What a folder of images holds for a training."""
+    """Training data found in a folder of images."""
 
     train: Rows
     evaluation: Rows | None
     """None where there is no split for it."""
     notes: tuple[str, ...]
-    """What was chosen and what was left out, for people."""
+    """Messages about choices and files that were left out."""
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class _Listing:
     """Sidecars and lists: JSON, XML, CSV."""
     unopened: list[Path] = field(default_factory=list)
     unknown: list[Path] = field(default_factory=list)
-    """Of suffixes that say nothing of words or images, or without one."""
+    """Files without a suffix, or with one that means neither text nor image."""
 
 
 def has_images(folder: Path) -> bool:
@@ -164,7 +164,7 @@ def read_image_folder(folder: Path) -> ImageFolder:
 
 
 def refuse_unwritable(files: Iterable[Path]) -> None:
-    """Refuse names that are no UTF-8, which a manifest is in.
+    """Refuse names that are not UTF-8, because a manifest is UTF-8.
 
     Raises:
         InputError: there is such a name.
@@ -212,7 +212,7 @@ def _list(folder: Path) -> _Listing:
 def _choose(
     folder: Path, splits: Mapping[str, list[Path]]
 ) -> tuple[dict[str, list[Path]], list[str]]:
-    """Return the images to train on and to evaluate, and what is said of the splits."""
+    """Return the images to train on and to evaluate, and notes on the splits."""
     if set(splits) == {""}:
         return {"train": splits[""]}, []
     if _TRAIN not in splits and "" in splits:
@@ -239,7 +239,7 @@ def _choose(
 
 
 def _match(images: Sequence[Path], captions: Sequence[Path]) -> dict[Path, list[Path]]:
-    """Return the caption files of each image, and those of none under the caption itself."""
+    """Return the caption files of each image; those without an image have their own path as key."""
     by_stem: dict[Path, list[Path]] = {}
     for image in images:
         for name in {image.with_suffix(""), image}:
@@ -252,7 +252,7 @@ def _match(images: Sequence[Path], captions: Sequence[Path]) -> dict[Path, list[
 
 
 def _labels(folder: Path, texts: dict[Path, str]) -> list[str]:
-    """Take labels of another task out of the texts, and return what is said of them.
+    """Take labels of another task out of the texts, and return notes on them.
 
     Raises:
         InputError: most texts are labels, also where they are in a folder of their own.
@@ -291,7 +291,7 @@ def _words_of(
     texts: Mapping[Path, str],
     splits: Collection[Path],
 ) -> tuple[dict[Path, str], list[str]]:
-    """Return the words of each image, and what is said of them."""
+    """Return the words of each image, and notes."""
     if any(image in captions for image in images):
         words = {image: _caption(image, captions.get(image, ()), texts) for image in images}
         return words, _about_shared(images, captions)
@@ -395,7 +395,7 @@ def _no_words(folder: Path, listing: _Listing, notes: Sequence[str]) -> InputErr
         return InputError(f"{folder} has no image that can be opened{details}")
     message = (
         f"{folder} has {_number(len(listing.images), 'image')} and no words for them: put a text "
-        "file beside each (cat.txt beside cat.jpg), sort them into folders named after what they "
+        "file next to each (cat.txt next to cat.jpg), sort them into folders named after what they "
         f"show, or name a manifest (docs/data.md says what one looks like){details}"
     )
     return InputError(message)

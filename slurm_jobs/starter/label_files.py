@@ -1,4 +1,4 @@
-"""Text files that hold labels of another task (boxes, keypoints) instead of words. PURE."""
+"""Detection of text files with labels of another task (boxes, keypoints). PURE."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _BETWEEN = re.compile(r"[\s,;|]+")
 _HEADER = re.compile(r"\s*(?:imagesource|gsd)\s*:", re.IGNORECASE)
-"""First lines of DOTA."""
+"""First lines of a DOTA file."""
 _FEWEST = 4
-"""Numbers of a box."""
+"""Number of values of a box."""
 
 
 def label_kind(text: str) -> str:
-    """Return what labels a text holds, for a message; empty if it may be words.
+    """Return the kind of labels in a text, for a message; empty if it may be a caption.
 
     YOLO, KITTI, DOTA and ICDAR are known by their numbers: most lines have at least four, which
     are at least half of what the line says, or begin it.
@@ -49,7 +49,7 @@ def _is_box(row: list[str], *, is_grid: bool) -> bool:
 
     Args:
         row: What a line says.
-        is_grid: Whether all lines say as many things. Whole numbers alone in one line are words,
+        is_grid: True if all lines have as many fields. Whole numbers alone in one line are words,
             as in a picture of `1 2 3 4 5`.
     """
     are_numbers = [_NUMBER.fullmatch(value) is not None for value in row]

@@ -13,44 +13,44 @@ from slurm_jobs.common.row_sizes import RowSize, image_tokens
 from slurm_jobs.common.stage_config.preprocess import DEFAULT_MAX_IMAGES, DEFAULT_MAX_TOKENS
 
 _LARGE: tuple[Size, ...] = ((4032, 3024), (3024, 4032), (4000, 4000), (1600, 500), (500, 1600))
-"""Shapes for which the tokens of an image are counted where no image could be read."""
+"""Sizes for which the tokens of an image are counted if no image could be read."""
 _BYTES_A_TOKEN = 2
-"""Of text, on the safe side: tokenizers of English take three to four."""
+"""Bytes of text per token, on the safe side: tokenizers of English take three to four."""
 _TURN_TOKENS = 64
 """Room for the chat template, the system message and the prompt."""
 _TEXT_TOKENS = 768
-"""Room that texts get at least, so that rows which were not looked at fit, too."""
+"""Minimum room for texts, so that rows that were not read fit, too."""
 _FEWEST_TOKENS = 256
-"""Of an image: Qwen's own lower limit for legible pictures, 256 * 28 * 28 pixels."""
+"""Minimum for an image: Qwen's lower limit for legible pictures, 256 * 28 * 28 pixels."""
 _STEP = 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lengths:
-    """The limits that a spec is written with."""
+    """Limits that a spec is written with."""
 
     max_tokens: int = DEFAULT_MAX_TOKENS
     image_pixels: int | None = None
-    """`image_pixels.max`; None leaves the processor's own limit."""
+    """`image_pixels.max`; None keeps the processor's limit."""
     max_images: int = DEFAULT_MAX_IMAGES
     reason: str = ""
-    """Why a limit is not the default, for a comment."""
+    """Reason why a limit is not the default, for a comment."""
     notes: tuple[str, ...] = ()
-    """What was seen and chosen, for people."""
+    """Messages about the rows and the choice."""
 
 
 def choose_lengths(rows: Sequence[RowSize], rules: ImageRules | None) -> Lengths:
     """Return the limits with which the rows fit.
 
     Args:
-        rows: Those that were looked at; empty where no image could be.
+        rows: Rows that were read; empty if no image could be read.
         rules: Of the model's processor; None where it is not known.
     """
     lengths = _token_lengths(rows, rules)
     most = max((len(row.images) for row in rows), default=0)
     if most <= DEFAULT_MAX_IMAGES:
         return lengths
-    note = f"max_images is {most}, as many as a row that was looked at has"
+    note = f"max_images is {most}, the largest number in a row that was read"
     return replace(lengths, max_images=most, notes=(*lengths.notes, note))
 
 
@@ -88,7 +88,7 @@ def row_length(row: RowSize, rules: ImageRules) -> int:
 
 
 def _reduced(rows: Sequence[RowSize], rules: NativeImages, text: int) -> Lengths:
-    """The limits where images can be made smaller; `max_tokens` grows only where they must not."""
+    """Return the limits if images can be reduced; `max_tokens` grows only if they must not be."""
     num_images = max(1, *(len(row.images) for row in rows))
     room = DEFAULT_MAX_TOKENS - max(text, _TEXT_TOKENS)
     tokens = max(room // num_images, _FEWEST_TOKENS)
@@ -120,7 +120,7 @@ def _about(rows: Sequence[RowSize], lengths: Sequence[int]) -> str:
     over = sum(length > DEFAULT_MAX_TOKENS for length in lengths)
     lost = f"; {over / len(rows):.0%} exceed {DEFAULT_MAX_TOKENS:,}" if over else ""
     return (
-        f"lengths: {len(rows):,} rows looked at, images of {width} x {height} in the median; with "
+        f"lengths: {len(rows):,} rows read, images of {width} x {height} in the median; with "
         f"the model's processor about {median(lengths):,.0f} tokens, at most {max(lengths):,}{lost}"
     )
 

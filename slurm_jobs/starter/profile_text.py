@@ -1,4 +1,4 @@
-"""The text of a cluster profile, with what was seen of the cluster beside it. PURE."""
+"""Text of a cluster profile, with comments on what was found. PURE."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slurm_jobs.starter.model import Place
 
 
 def profile_text(place: Place, *, date: str, python: str) -> str:
-    """A profile, commented.
+    """Return a profile with comments.
 
     Args:
         place: Where jobs go.
@@ -33,17 +33,17 @@ def profile_text(place: Place, *, date: str, python: str) -> str:
         "# Each node's own fast disk, where shards are staged. `slurm-jobs probe` measures it.",
         f"node_local_dir: {flow_text(place.node_local_dir)}",
         "",
-        "# What an hour costs; then reports tell money, too.",
+        "# What an hour costs; then reports show costs, too.",
         "# price: {gpu_hour: 1.80, currency: EUR}",
     ]
     return "\n".join([*lines, *shared]) + "\n"
 
 
 def profile_options(text: str) -> dict[str, set[str]]:
-    """Of the options of `init` that are for the profile, what a profile has them as."""
+    """Return which options of `init` for the profile the profile contains, and their values."""
     try:
         values = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError):  # a date that is none, too
+    except (yaml.YAMLError, ValueError, RecursionError):  # a date that is invalid, too
         values = None
     found = values if isinstance(values, dict) else {}
     slurm, of_gpus = (found.get(key) for key in ("slurm", "gpu_slurm"))

@@ -1,4 +1,4 @@
-"""The recipes that ship with slurm-jobs: their names, and the files that each needs."""
+"""Recipes that ship with slurm-jobs: their names, and the files that each needs."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _HELPERS = {
     "recipes:models": ("recipes.py",),
     "shapes_demo": ("shapes_demo.py",),
 }
-"""Files of the modules that recipes' stages are in, or of a single function that needs fewer."""
+"""Files of the modules that recipes import, or of a single function that needs fewer."""
 
 
 def recipe_names() -> list[str]:
-    """Of all recipes, the demo first."""
+    """Return the names of all recipes, the demo first."""
     names = sorted(path.stem for path in shipped_path("configs").glob("*.yaml"))
     return sorted(names, key=lambda name: name != "demo")
 
 
 def recipe_text(name: str) -> str:
-    """The spec of a recipe, as it ships.
+    """Return the spec of a recipe, as it ships.
 
     Raises:
         InputError: there is none of that name.
@@ -44,13 +44,13 @@ def recipe_text(name: str) -> str:
 
 
 def stages_of(text: str) -> dict[str, Any]:
-    """The stages as the text has them, without defaults."""
+    """Return the stages in the text, without defaults."""
     stages: dict[str, Any] = read_yaml(text, "").value["stages"]
     return stages
 
 
 def helper_files(text: str) -> dict[str, Path]:
-    """Modules that the stages of a spec run, by the name that they have beside it."""
+    """Return the modules that the stages of a spec run, by the file name next to the spec."""
     runs = [str(stage.get("run", "")) for stage in stages_of(text).values()]
     modules = [run if run in _HELPERS else run.partition(":")[0] for run in runs if ":" in run]
     names = {file for module in modules for file in _HELPERS.get(module, ())}
@@ -58,7 +58,7 @@ def helper_files(text: str) -> dict[str, Path]:
 
 
 def everything() -> dict[str, Path]:
-    """All that ships: profiles, modules and files of accelerate, by their place in the folder."""
+    """Return everything that ships (profiles, modules, accelerate configs) by relative path."""
     sources = [
         (shipped_path("configs"), ""),
         (shipped_path("templates", "accelerate"), "accelerate/"),
@@ -72,5 +72,5 @@ def everything() -> dict[str, Path]:
 
 
 def on_cluster(text: str, profile: str) -> str:
-    """The spec with another profile."""
+    """Return the spec with another profile."""
     return _CLUSTER.sub(lambda _line: f"cluster: {profile}", text, count=1)

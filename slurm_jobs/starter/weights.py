@@ -1,4 +1,4 @@
-"""Looks at the model that is to be fine-tuned: a folder, or a name on the hub."""
+"""Inspection of the model to fine-tune: a folder, or a name on the hub."""
 
 from __future__ import annotations
 
@@ -64,15 +64,15 @@ _HUB_RULES: tuple[tuple[str, ImageRules], ...] = (
         FixedImages(height=336, width=336, shortest_edge=336, image_token="", num_image_tokens=576),
     ),
 )
-"""What published models make of images, by their names on the hub: their processors' own limits."""
+"""Image limits of published models by their names on the hub, from their processors."""
 _ON_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _BILLIONS = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)[bB](?![A-Za-z0-9])")
 DEFAULT_MODEL = "Qwen/Qwen2.5-VL-3B-Instruct"
-"""Of a size that a single card of 16 GB holds with LoRA, and of a family that the tests train."""
+"""A single GPU of 16 GB holds it with LoRA, and the tests train its family."""
 
 
 def look_at(name: str, *, as_named: str) -> Model:
-    """What kind of name it is, and how large the weights are.
+    """Return what kind of name it is, and the size of the weights.
 
     Args:
         name: As the user gave it.
@@ -114,12 +114,12 @@ def image_rules(name: str) -> ImageRules | None:
         return next(found, None)
     try:
         return read_processor(folder).images
-    except (StageConfigError, OSError):  # `check` says what is wrong with it
+    except (StageConfigError, OSError):  # `check` reports what is wrong with it
         return None
 
 
 def _model_type(config: Path) -> str:
-    """As the file says; empty where it says nothing."""
+    """Return the type in the file; empty if it has none."""
     try:
         values = json.loads(config.read_bytes())
     except (OSError, ValueError, RecursionError):

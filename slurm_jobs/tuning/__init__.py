@@ -1,4 +1,4 @@
-"""Tries what the report's findings name, one knob at a time, and keeps what is surely faster.
+"""Tuning: try the knobs named by the report's findings one by one, and keep sure improvements.
 
-`knobs` and `course` decide (PURE), `stage` acts on the compute node, `terminal` shows.
+`knobs` and `course` decide (PURE), `stage` runs on the compute node, `terminal` prints.
 """

@@ -1,4 +1,4 @@
-"""What the budget left no room for: how much was left, what is needed, and what would do. PURE."""
+"""Comparisons for which the budget was too small: what was left, and what would suffice. PURE."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from slurm_jobs.tuning.model import Trial
 from slurm_jobs.tuning.pairs import MAX_REPEATS, MIN_REPEATS, Pairs
 
 MARGIN = 1.25
-"""Of time, where a budget is advised: trials may come to take longer, as those on nodes that others
-use did (1.5 times in a tuning beside other work). Own choice."""
+"""Factor on recommended budgets: trials may become slower, as on shared nodes (1.5 times in a
+tuning next to other work). Own choice."""
 
 
 def needed_s(pairs: Pairs, trial_s: float) -> float:
-    """What a comparison still takes, with before and after."""
+    """Return the time that a comparison still needs, including the closing trials."""
     return (pairs.num_missing + CLOSING_TRIALS) * trial_s
 
 
 def open_trials(tried: Sequence[Pairs]) -> int:
-    """Trials that come first with a larger budget: of comparisons which ended without a word.
+    """Count the trials of undecided comparisons, which a larger budget runs first.
 
-    They are counted as made anew, because with a larger budget trials may be longer.
+    All their trials count again, because with a larger budget trials may be longer.
     """
     return sum(
         2 * min(MAX_REPEATS, _repeats_to_tell(pairs)) for pairs in tried if not pairs.is_over
@@ -31,15 +31,15 @@ def open_trials(tried: Sequence[Pairs]) -> int:
 
 
 def _repeats_to_tell(pairs: Pairs) -> int:
-    """Of each arm, those that were made among them."""
+    """Return the repeats of each arm that are needed, including finished ones."""
     made = max(MIN_REPEATS, min(len(pairs.first), len(pairs.second)))
     return made + (pairs.verdict.more_runs or 0 if pairs.verdict is not None else 0)
 
 
 def left_for_knobs_s(budget_s: float, trials: Sequence[Trial]) -> float:
-    """What was left when the last knob was left out: before and after are measured later.
+    """Return the budget at the time when the last knob was skipped, before the closing trials.
 
-    Those of an earlier pass, before a resume with more, were spent by then.
+    Trials of an earlier pass, before a resume with more budget, were spent by then.
     """
     others = [index for index, trial in enumerate(trials) if trial.purpose != "closing"]
     spent_s = sum(trial.wall_s for trial in trials[: max(others, default=-1) + 1])
@@ -47,7 +47,7 @@ def left_for_knobs_s(budget_s: float, trials: Sequence[Trial]) -> float:
 
 
 def why_no_room(left_s: float, needs_s: float) -> str:
-    """`102 s of the budget were left, and one more comparison ... takes about 150 s`."""
+    """Return `102 s of the budget were left, and one more comparison ... takes about 150 s`."""
     return (
         f"{words.seconds(left_s)} of the budget were left, and one more comparison with before "
         f"and after takes about {words.seconds(needs_s)}"
@@ -57,7 +57,7 @@ def why_no_room(left_s: float, needs_s: float) -> str:
 def more_budget_min(
     probe: Trial, trials: Sequence[Trial], needs_s: float, trial_s: float, budget_s: float
 ) -> int:
-    """Minutes, whole ones, that bear one more comparison beside all that was spent.
+    """Return whole minutes that suffice for one more comparison in addition to all finished trials.
 
     With a larger budget trials may be longer; as many of them as are needed are counted so, and a
     quarter on top.

@@ -1,4 +1,4 @@
-"""From a training's config to that of one trial: PURE."""
+"""Config of one trial, from the config of a training. PURE."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from slurm_jobs.common.stage_config.tune import TuneConfig
 from slurm_jobs.tuning.model import Ask, Change
 
 WARMUP_STEPS = 5
-"""Left out of every trial, as the report and `compare` do."""
+"""Excluded from every trial, as in the report and `compare`."""
 READ_EVERY_S = 0.25
-"""Trials are short: the report's rules on the load of nodes want ten readings."""
+"""Trials are short, and the report's rules on node load need ten readings."""
 _PROFILED_STEPS = 4
 
 
 def base_config(tune: TuneConfig) -> dict[str, Any]:
-    """The training, or the phase of it, that is tried; all its keys, as JSON values."""
+    """Return the training, or its phase to tune: all its keys, as JSON values."""
     train = build_config(TrainConfig, tune.train)
     one = train if tune.phase is None else as_training(train, tune.phase)
     values: dict[str, Any] = plain_json(asdict(one))
@@ -30,7 +30,7 @@ def base_config(tune: TuneConfig) -> dict[str, Any]:
 
 
 def with_changes(train: Mapping[str, Any], changes: Sequence[Change]) -> dict[str, Any]:
-    """A copy with `changes` in it; those of a key that came later count."""
+    """Return a copy with `changes`; the last one of a key counts."""
     changed = copy.deepcopy(dict(train))
     for change in changes:
         *parents, last = change.key.split(".")
@@ -42,7 +42,7 @@ def with_changes(train: Mapping[str, Any], changes: Sequence[Change]) -> dict[st
 
 
 def problem_with(train: Mapping[str, Any], changes: Sequence[Change]) -> str:
-    """Why the training cannot be changed so; empty if it can."""
+    """Return why the training cannot be changed in this way; empty if it can."""
     try:
         build_config(TrainConfig, with_changes(train, changes))
     except ValueError as error:
@@ -51,10 +51,10 @@ def problem_with(train: Mapping[str, Any], changes: Sequence[Change]) -> str:
 
 
 def measure_config(train: Mapping[str, Any], ask: Ask, *, num_ranks: int) -> dict[str, Any]:
-    """What `pipeline.training.measuring` is told: steps alone, none of them saved.
+    """Return the config of `pipeline.training.measuring`: steps without checkpoints.
 
-    Staging is done before the first step, so that steps are those of a copy that is there. The
-    probe profiles some steps where ranks talk to each other.
+    Staging precedes the first step, so that steps read the staged copy. The probe profiles some
+    steps if ranks communicate.
     """
     changed = with_changes(train, ask.changes)
     staging, sampler = changed["staging"], changed["sampler"]

@@ -1,8 +1,8 @@
-"""What a tuning does next, and what it has found, from the trials that were made: PURE.
+"""Course of a tuning: the next trial and the results, from the finished trials. PURE.
 
-A baseline with its data path and without, then the knobs that findings name, strongest first, each
-against what was kept so far; at last before and after. Nothing is remembered but the trials: a
-tuning that was killed goes on where they end.
+First a baseline with and without its data path, then the knobs that findings name, strongest first,
+each compared with the best so far; finally before and after. The trials are the only state: a
+killed tuning continues after the last one.
 """
 
 from __future__ import annotations
@@ -38,24 +38,25 @@ from slurm_jobs.tuning.standing import Course, Facts, NotTried, Tried
 from slurm_jobs.tuning.told import TOO_SHORT
 
 KEPT_STEPS = 8
-"""Of the control without a data path: few enough for memory, and more than are ever ahead."""
+"""Steps of the control without data path: few enough for memory, more than the loader reads ahead.
+"""
 BUDGET = "the budget was over"
 _TIMES_AHEAD = 3
-"""Measured steps for each that is read ahead: what the loader gives, and not what it holds, is
-then most of a trial. Own choice."""
+"""Measured steps per step that is read ahead, so that a trial mostly measures the loader's rate,
+not its buffer. Own choice."""
 _DATA, _CLOSING = "data", "closing"
 _MOST_PROBES = 2
 _COLD = 3.0
-"""A first start on a node, with nothing in its memory, may take so many times the next one's."""
+"""A first start on a node, with cold caches, may take so many times the next one's."""
 _STAGING_S = 1e6
 _AT_MOST = 3.0
 _LEEWAY_S = 120.0
-"""A trial that takes so many times what the others took, and this on top, is ended. Own choices."""
+"""A trial is ended after so many times the others' time plus this. Own choices."""
 
 
 @dataclass(slots=True)
 class _State:
-    """The course while it is followed."""
+    """State of `follow`."""
 
     facts: Facts
     trials: Sequence[Trial]
@@ -79,21 +80,21 @@ class _State:
         return pairs_of(self.trials, comparison, self.facts.nodes, self.length.num_steps)
 
     def is_too_short_for(self, change: Change) -> bool:
-        """Whether the trials hardly empty what the loader may read ahead with the change."""
+        """Check whether trials are too short to empty the loader's buffer with the change."""
         num_measured = self.length.num_steps - WARMUP_STEPS
         return change.key == PREFETCH and num_measured < _TIMES_AHEAD * change.value
 
     def affords(self, pairs: Pairs) -> bool:
-        """Before and after are kept back; but a first comparison that was begun is ended.
+        """Check the budget, with the closing trials reserved; a first comparison may always finish.
 
-        Trials may come to take longer than the first ones, and half of a comparison tells nothing.
+        Trials may become slower than the first ones, and half of a comparison is useless.
         """
         is_half = pairs.is_begun and min(len(pairs.first), len(pairs.second)) < MIN_REPEATS
         kept_back = 0 if is_half and not self.kept else CLOSING_TRIALS
         return afford(pairs, self.left_s, self.trial_s, kept_back=kept_back)
 
     def num_ahead(self, changes: Changes) -> int:
-        """Steps that the loader may be ahead with these changes."""
+        """Return how many steps the loader may read ahead with these changes."""
         return _num_ahead(with_changes(self.facts.train, changes))
 
     def ask(self, purpose: Purpose, comparison: str, pairs: Pairs, arms: tuple[Any, Any]) -> Ask:
@@ -112,7 +113,7 @@ class _State:
 
 
 def follow(facts: Facts, trials: Sequence[Trial]) -> Course:
-    """The course after `trials`, all of the same training and code, in their order."""
+    """Return the course after `trials`, all of the same training and code, in order."""
     probes = [t for t in trials if t.purpose == "probe" and t.nodes == facts.nodes]
     probe = min((t for t in probes if not t.failure), key=lambda t: t.wall_s, default=None)
     if probe is None:
@@ -165,12 +166,15 @@ def _probe(facts: Facts) -> Ask:
         changes=(),
         num_steps=PROBE_STEPS,
         num_dropped_steps=_num_ahead(facts.train),
-        limit_s=_STAGING_S,  # it also has the data staged in, however long that takes
+        limit_s=_STAGING_S,  # it also stages the data, however long that takes
     )
 
 
 def _affords_control(state: _State, control: Pairs) -> bool:
-    """The repeats of everything; more of them where a knob, and before and after, remain."""
+    """Check the budget for the repeats of everything.
+
+    After the minimum, one knob and the closing trials must remain affordable.
+    """
     is_whole = min(len(control.first), len(control.second)) >= MIN_REPEATS
     kept_back = 2 * CLOSING_TRIALS if is_whole else 0
     return afford(control, state.left_s, state.trial_s, kept_back=kept_back)
@@ -186,14 +190,14 @@ def _too_small(facts: Facts, probe: Trial, least_s: float, advised_min: int) -> 
 
 
 def _causes(trial: Trial, probe: Trial) -> tuple[Cause, ...]:
-    """Of a trial; what only a profile tells, of the probe."""
+    """Return the causes of a trial; those that need a profile come from the probe."""
     known = {cause.rule for cause in trial.causes}
     profiled = [c for c in probe.causes if c.rule == "exposed-communication"]
     return (*trial.causes, *(c for c in profiled if c.rule not in known))
 
 
 def _knobs(state: _State) -> Iterator[Ask]:
-    """Go through the knobs; yields the trial that is missing, if there is one."""
+    """Process the knobs; yield the trial that is missing, if there is one."""
     while (proposal := _next(state)) is not None:
         change = proposal.change
         assert change is not None
@@ -223,7 +227,7 @@ def _knobs(state: _State) -> Iterator[Ask]:
 
 
 def _next(state: _State) -> Proposal | None:
-    """The first proposal that was not seen yet; those that are only named are noted."""
+    """Return the first new proposal; note those that cannot be tried."""
     train = with_changes(state.facts.train, state.kept)
     for proposal in propose(state.causes, train, state.facts.hardware):
         if proposal.change is None:
@@ -260,7 +264,7 @@ def _tried(proposal: Proposal, pairs: Pairs) -> Tried:
 
 
 def _outcome(pairs: Pairs, verdict: Verdict | None) -> tuple[Outcome, str]:
-    """Only what is surely faster is kept."""
+    """Keep only what is surely faster."""
     if pairs.second_failure:
         return "failed", pairs.second_failure
     if pairs.is_broken:

@@ -1,8 +1,8 @@
-"""Trials on all ranks of the job: rank 0 says which, every rank runs its part as a fresh process.
+"""Trials on all ranks of a job: rank 0 chooses, every rank runs its part as a new process.
 
-Nothing of one trial is left in the next one. The ranks speak by small files in the attempt's
-folder. A rank whose part fails ends those of the others, which would wait for it for minutes; a
-rank that dies itself ends the job, as with every stage. A part does not outlive its rank.
+No state of a trial reaches the next one. The ranks communicate by small files in the attempt's
+folder. A rank whose part fails ends those of the others, which would otherwise wait for minutes; a
+rank that dies ends the job, as in every stage. A part ends with its rank.
 """
 
 from __future__ import annotations
@@ -31,20 +31,19 @@ from slurm_jobs.task.rank import error_path
 TRIALS_DIR = "trials"
 _POLL_S = 0.1
 _OTHERS_PATIENCE_S = 5.0
-"""How long the other ranks' parts may take to end by themselves once one has failed: they may say
-more than it did."""
+"""Grace time of the other ranks' parts after one has failed: their messages may say more."""
 _ERROR_CHARACTERS = 300
 
 
 def trial_timing_dir(context: TaskContext, number: int) -> Path:
-    """Holds the timing folder of a trial as a stage's holds that of an attempt."""
+    """Return the trial's counterpart of an attempt folder, which holds its timing folder."""
     return context.timing_dir / TRIALS_DIR / f"{number:04d}"
 
 
 def lead(
     context: TaskContext, number: int, config: Mapping[str, Any], *, port: int, limit_s: float
 ) -> str:
-    """Have all ranks run a trial, and wait until all have ended; why it failed, or nothing.
+    """Run a trial on all ranks, and wait until all have ended; return why it failed, or nothing.
 
     Args:
         context: of rank 0.
@@ -68,13 +67,13 @@ def lead(
 
 
 def dismiss(context: TaskContext) -> None:
-    """Tell the other ranks that there are no more trials."""
+    """Signal the other ranks that there are no more trials."""
     make_private_dir(context.task_dir / TRIALS_DIR)
     write_json_atomic(_over_path(context), {})
 
 
 def follow_lead(context: TaskContext) -> None:
-    """On ranks other than 0: run this rank's part of each trial, until there are no more.
+    """Run this rank's part of each trial until there are no more; for ranks other than 0.
 
     Raises:
         StageStoppedError: this rank was asked to stop.
@@ -90,7 +89,7 @@ def follow_lead(context: TaskContext) -> None:
 
 
 def _run_part(context: TaskContext, number: int, order: Mapping[str, Any]) -> None:
-    """Run this rank's process of a trial to its end, and say how that was."""
+    """Run this rank's process of a trial, and record its result."""
     folder = _folder(context, number)
     part = _part_context(context, number, order)
     for needed in (part.timing_dir, part.task_dir, part.output_dir):
@@ -126,7 +125,7 @@ def _run_part(context: TaskContext, number: int, order: Mapping[str, Any]) -> No
 
 
 def _wait(process: subprocess.Popen[bytes], folder: Path, limit_s: float) -> str:
-    """Until it ends, or must be ended; then why. Empty where it has ended by itself."""
+    """Wait until it ends, or must be ended; return the reason, empty if it ended normally."""
     began_s, failed_s = time.monotonic(), None
     while process.poll() is None:
         _pause()
@@ -147,13 +146,13 @@ def _pause() -> None:
         StageStoppedError: this rank was asked to stop.
     """
     if stop_requested():
-        message = "asked to stop: all trials that had ended are written down"
+        message = "asked to stop: all finished trials are recorded"
         raise StageStoppedError(message)
     time.sleep(_POLL_S)
 
 
 def _part_context(context: TaskContext, number: int, order: Mapping[str, Any]) -> TaskContext:
-    """Folders of its own; the output folder is that of all trials, where choices are kept."""
+    """Return a context with separate folders, and the output folder shared by all trials."""
     return dataclasses.replace(
         context,
         config=order["config"],
@@ -167,7 +166,7 @@ def _part_context(context: TaskContext, number: int, order: Mapping[str, Any]) -
 
 
 def _why(part: TaskContext, code: int) -> str:
-    """What the process said, or how it ended."""
+    """Return the error of the process, or its exit status."""
     error = _read(error_path(part.task_dir, part.rank))
     if error is not None:
         text = f"{error['type']}: {' '.join(str(error['message']).split())}"
@@ -185,7 +184,7 @@ def _ends(folder: Path) -> list[Any]:
 
 
 def _read(path: Path) -> Any:
-    """None where it is not there."""
+    """Return None for a missing file."""
     with suppress(FileNotFoundError, DamagedFileError):
         return read_json(path)
     return None
@@ -204,5 +203,5 @@ def _over_path(context: TaskContext) -> Path:
 
 
 def _start_script() -> Path:
-    """Of the run's snapshot, whose `lib` holds this very package."""
+    """Return the start script of the run's snapshot, whose `lib` holds this package."""
     return Path(slurm_jobs.__file__).resolve().parent.parent.parent / "start.py"

@@ -1,4 +1,4 @@
-"""The trials of a tuning, one file each, written once: no kill loses what was measured."""
+"""Trials of a tuning, one file each, written once, so that a kill loses no measurement."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from slurm_jobs.common.files import create_once, dump_json, make_private_dir, re
 from slurm_jobs.tuning.model import Trial, trial_from_json, trial_to_json
 
 JOURNAL_DIR = "trials"
-"""In the stage's output folder."""
+"""Name in the stage's output folder."""
 
 
 def read_trials(output_dir: Path) -> list[Trial]:
-    """All that were made, whatever the training and the code, by number.
+    """Return all finished trials by number, regardless of training and code.
 
-    A file that cannot be read is left out: its trial is made again.
+    A file that cannot be read is skipped: its trial runs again.
     """
     found = []
     for path in sorted((output_dir / JOURNAL_DIR).glob("[0-9]*.json")):
@@ -27,14 +27,14 @@ def read_trials(output_dir: Path) -> list[Trial]:
 
 
 def next_number(output_dir: Path) -> int:
-    """From 1; also files that cannot be read have one."""
+    """Return the next number, from 1; unreadable files count."""
     names = [p.stem for p in (output_dir / JOURNAL_DIR).glob("[0-9]*.json")]
     numbers = [int(name) for name in names if name.isdecimal()]
     return max(numbers, default=0) + 1
 
 
 def add_trial(output_dir: Path, trial: Trial) -> None:
-    """Write a trial down; it is on the disk when this returns."""
+    """Write a trial durably."""
     folder = output_dir / JOURNAL_DIR
     make_private_dir(folder)
     is_new = create_once(

@@ -1,7 +1,7 @@
-"""Which knobs a finding of the report names, and what each is turned to: PURE.
+"""Knobs for each finding of the report, and their new values. PURE.
 
-A knob changes how a training runs, never what it learns: its key is one of `MAY_CHANGE`. What would
-change that, or needs another allocation, is named and left alone.
+A knob changes how a training runs, never what it learns: its key is one of `MAY_CHANGE`. Knobs that
+would change that, or need another allocation, are named and not tried.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ NO_KNOB = "no knob known"
 PREFETCH = "num_prefetch_batches"
 
 _MOST_THREADS_A_CORE = 4
-"""Threads that wait for storage need no core of their own; beyond it they queue up. Own choice."""
+"""Threads that wait for storage need no core; beyond this they queue up. Own choice."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hardware:
-    """What the allocation has."""
+    """Hardware of the allocation."""
 
     device: str
     """`cuda` or `cpu`."""
@@ -34,23 +34,23 @@ class Hardware:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proposal:
-    """A change to try, or why it is not tried."""
+    """Change to try, or the reason why it is not tried."""
 
     cause: Cause
     change: Change | None
     name: str
-    """Of the knob: `num_loader_threads: 4`, `cpus_per_task`."""
+    """Name of the knob: `num_loader_threads: 4`, `cpus_per_task`."""
     why_not: str = ""
     """Empty where there is a change."""
 
 
 _Values = Mapping[str, Any]
 _Knob = Callable[[_Values, Hardware], Change | tuple[str, str] | None]
-"""What to try, or name and reason of what is not tried, or None where it does not apply."""
+"""Returns a change, or name and reason of what is not tried, or None if it does not apply."""
 
 
 def propose(causes: Sequence[Cause], train: _Values, hardware: Hardware) -> list[Proposal]:
-    """What the findings name, strongest first; of findings alike, in the order of the table.
+    """Return the proposals of the findings, strongest first; equal ones in the order of the table.
 
     Args:
         causes: in any order.
@@ -73,7 +73,7 @@ def propose(causes: Sequence[Cause], train: _Values, hardware: Hardware) -> list
 
 
 def by_strength(causes: Sequence[Cause]) -> list[Cause]:
-    """The highest ceiling first; those without one last, in the order that they have."""
+    """Sort by ceiling, highest first; causes without one come last, in their order."""
     return sorted(causes, key=lambda cause: -(cause.times or 0.0))
 
 
@@ -93,7 +93,7 @@ def _loader_threads(train: _Values, hardware: Hardware) -> Change | tuple[str, s
 
 
 def _prefetch(train: _Values, _hardware: Hardware) -> Change:
-    """What is read ahead before a trial's measured steps is dropped, and looks like no speed."""
+    """Propose prefetching: a trial drops what was read ahead before its measured steps."""
     return Change(key=PREFETCH, value=2 * int(train[PREFETCH]))
 
 
@@ -103,7 +103,7 @@ def _staging(train: _Values, _hardware: Hardware) -> Change | None:
 
 
 def _compute_threads(train: _Values, hardware: Hardware) -> Change | None:
-    """On a CPU the model and the loader share the cores."""
+    """Leave cores to the loader: on a CPU the model shares them."""
     given = train["num_compute_threads"] or hardware.cpus_per_task
     if hardware.device != "cpu" or given < 2:
         return None
@@ -196,7 +196,7 @@ KNOBS: Mapping[str, tuple[_Knob, ...]] = {
     "small-batch": (_batch_size,),
     "activation-checkpointing": (_keep_activations,),
 }
-"""By rule of the report without its stage, or rule and cause where it tells some apart.
-`checkpoint` and `evaluation` are never found here: trials save and evaluate nothing."""
+"""Knobs by rule of the report without its stage, or by rule and cause where it distinguishes some.
+`checkpoint` and `evaluation` never occur: trials do not save or evaluate."""
 NOT_MEASURED = ("checkpoint", "evaluate")
-"""Keys of which trials can say nothing."""
+"""Keys that trials cannot measure."""

@@ -1,4 +1,4 @@
-"""How long a trial is, and how many the budget holds: PURE."""
+"""Length of trials, and their number within the budget. PURE."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from slurm_jobs.tuning.pairs import MIN_REPEATS
 
 PROBE_STEPS = WARMUP_STEPS + MIN_STEPS
 CLOSING_TRIALS = 2 * MIN_REPEATS
-"""Kept back until the end: before and after."""
+"""Trials reserved for the end: before and after."""
 LEAST_TRIALS = 3 * CLOSING_TRIALS
 """After the probe: the control, one knob, before and after."""
 _FAIR_TRIALS = 4 * CLOSING_TRIALS
 """After the probe: the control, two knobs, before and after. Own choice: with fewer knobs, longer
-trials tell more of less."""
+trials are more precise."""
 _WANTED_TRIALS = 6 * CLOSING_TRIALS
-"""Where steps and starts are so short that it is free to choose: four knobs. Own choice."""
+"""For short steps and starts, which leave a choice: four knobs. Own choice."""
 _LONGEST_S = 60.0
-"""Of the measured steps of a trial, unless its start takes longer. Own choice."""
+"""Measured steps of a trial, unless its start takes longer. Own choice."""
 _MOST_STEPS = 2000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Length:
-    """Of one trial."""
+    """Length of one trial."""
 
     num_steps: int
     """Warm-up included."""
     trial_s: float
-    """That it takes, start included, as far as the probe tells."""
+    """Expected time, including the start, from the probe."""
 
 
 def least_budget_s(probe: Trial) -> float:
-    """Of the smallest tuning of this training."""
+    """Return the budget of the smallest tuning of this training."""
     return probe.wall_s + LEAST_TRIALS * (_start_s(probe) + PROBE_STEPS * probe.step_s)
 
 
 def length_of(probe: Trial, budget_s: float) -> Length:
-    """So many steps that the start is at most half of a trial, while the budget holds two knobs.
+    """Return the number of steps with which the start is at most half of a trial, if affordable.
 
-    Where starts are short they are more, up to a minute of them, while it holds four; they are
-    never fewer than can be judged.
+    The budget must hold two knobs. With short starts there are more steps, up to a minute of
+    them, if it holds four knobs. There are always enough to be judged.
 
     Args:
         probe: made before anything else.
@@ -65,11 +65,11 @@ def length_of(probe: Trial, budget_s: float) -> Length:
 
 
 def trial_seconds(trials: Sequence[Trial], length: Length) -> float:
-    """What the next trial will take: the mean of those that were made, or what was expected."""
+    """Return the expected time of the next trial: the mean of finished ones, or the estimate."""
     walls = [t.wall_s for t in trials if t.purpose != "probe" and not t.failure]
     return sum(walls) / len(walls) if walls else length.trial_s
 
 
 def _start_s(probe: Trial) -> float:
-    """Of a trial's time, what is no step."""
+    """Return the time of a trial outside its steps."""
     return max(0.0, probe.wall_s - probe.num_steps * probe.step_s)

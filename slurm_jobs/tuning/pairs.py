@@ -1,6 +1,7 @@
-"""One comparison of a tuning: interleaved trials of two arms, until they tell: PURE.
+"""Comparison in a tuning: interleaved trials of two arms until the result is clear. PURE.
 
-The unit is the run, as in `compare`: each trial is a run of its own, started anew, and one number.
+The unit is the run, as in `compare`: each trial is a separate run, started from scratch, and gives
+one number.
 """
 
 from __future__ import annotations
@@ -13,54 +14,54 @@ from slurm_jobs.comparison.verdict import MIN_RUNS, Verdict, judge
 from slurm_jobs.tuning.model import Arm, Trial
 
 MIN_REPEATS = 3
-"""Of each arm, before anything is said. Own choice: with 2 the interval is four times as wide."""
+"""Minimum of each arm. Own choice: with 2 the interval is four times as wide."""
 MAX_REPEATS = 8
-"""Of each arm. Own choice: what 8 do not tell is too small to be worth the budget."""
+"""Maximum of each arm. Own choice: a smaller difference is not worth the budget."""
 MAX_FAILURES = 2
-"""Of trials of the first arm, which has run before: then something else is wrong."""
+"""Failed trials of the first arm, which ran before: then something else is wrong."""
 _ORDER: tuple[Arm, ...] = ("A", "B", "B", "A")
-"""Again and again: whatever drifts evenly weighs on both arms alike."""
+"""Repeated, so that steady drift affects both arms equally."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pairs:
-    """The trials of one comparison that count."""
+    """Valid trials of one comparison."""
 
     first: tuple[Trial, ...]
-    """Those of arm A that did not fail; so `second`."""
+    """Trials of arm A that did not fail; `second` those of B."""
     second: tuple[Trial, ...]
     failures: tuple[Trial, ...]
 
     @property
     def next_arm(self) -> Arm:
-        """Whose turn it is."""
+        """Return the arm of the next trial."""
         return _ORDER[(len(self.first) + len(self.second)) % len(_ORDER)]
 
     @property
     def is_begun(self) -> bool:
-        """Whether any trial was made."""
+        """True if any trial was run."""
         return bool(self.first or self.second or self.failures)
 
     @property
     def verdict(self) -> Verdict | None:
-        """Of the second arm against the first; None with too few trials of either."""
+        """Verdict on the second arm against the first; None with too few trials of either."""
         first, second = (tuple(t.speed for t in arm) for arm in (self.first, self.second))
         is_told = min(len(first), len(second)) >= MIN_RUNS and min(*first, *second) > 0
         return _judged(first, second) if is_told else None
 
     @property
     def second_failure(self) -> str:
-        """Why the second arm cannot run; empty if it can."""
+        """Reason why the second arm cannot run; empty if it can."""
         return next((t.failure for t in self.failures if t.arm == "B"), "")
 
     @property
     def is_broken(self) -> bool:
-        """Whether the first arm, which ran before, no longer does."""
+        """True if the first arm, which ran before, fails now."""
         return sum(t.arm == "A" for t in self.failures) >= MAX_FAILURES
 
     @property
     def is_over(self) -> bool:
-        """Whether another trial would change nothing."""
+        """True if another trial would change nothing."""
         least, most = sorted((len(self.first), len(self.second)))
         if self.second_failure or self.is_broken or least >= MAX_REPEATS:
             return True
@@ -71,19 +72,19 @@ class Pairs:
 
     @property
     def num_missing(self) -> int:
-        """Trials until something can be said, of both arms; one more pair where it could not."""
+        """Trials until a verdict is possible, of both arms; one more pair after an unclear one."""
         made = len(self.first) + len(self.second)
         return max(2 * MIN_REPEATS - made, 2 - made % 2)
 
 
 @functools.lru_cache
 def _judged(first: tuple[float, ...], second: tuple[float, ...]) -> Verdict:
-    """Of each comparison once: the course is followed anew after every trial."""
+    """Cache the verdict: the course is recomputed after every trial."""
     return judge(first, second)
 
 
 def may_tell(verdict: Verdict, num_repeats: int) -> bool:
-    """Whether it is worth going on: not where twice as many repeats as are allowed would not tell.
+    """Check whether more trials are worthwhile: twice the maximum of repeats could give a verdict.
 
     Twice, because the spread of three repeats is itself uncertain by such a factor. Own choice.
     """
@@ -93,10 +94,10 @@ def may_tell(verdict: Verdict, num_repeats: int) -> bool:
 def pairs_of(
     trials: Sequence[Trial], comparison: str, nodes: tuple[str, ...], num_steps: int
 ) -> Pairs:
-    """The trials of a comparison, all of them of the same length and on the same nodes.
+    """Return the trials of a comparison, all of the same length and on the same nodes.
 
-    An attempt on other nodes, or with another budget and so another length, begins a comparison
-    anew that the one before it did not end.
+    An attempt on other nodes, or with another budget and so another length, restarts a comparison
+    that the previous attempt did not finish.
 
     Args:
         trials: of the whole tuning, in their order.
@@ -112,7 +113,7 @@ def pairs_of(
 
 
 def _likeness(trial: Trial) -> tuple[tuple[str, ...], int]:
-    """What trials must have in common to be set against each other."""
+    """Return what must be equal for trials to be compared."""
     return trial.nodes, trial.num_steps
 
 
@@ -126,7 +127,7 @@ def _sorted(trials: Sequence[Trial]) -> Pairs:
 
 
 def afford(pairs: Pairs, left_s: float, trial_s: float, *, kept_back: int) -> bool:
-    """Whether the budget bears what this comparison still needs, and what comes after it.
+    """Check whether the budget suffices for the rest of this comparison, and for what follows.
 
     Args:
         pairs: so far.

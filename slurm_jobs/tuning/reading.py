@@ -1,4 +1,4 @@
-"""What the step records of one trial say: its speed, and what the report's rules find in it."""
+"""Results of one trial from its step records: its speed, and the findings of the report's rules."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from slurm_jobs.tuning.knobs import by_strength
 from slurm_jobs.tuning.model import Cause
 
 _NO_REMEDY = ("queue-wait", "around-the-steps")
-"""Rules on what surrounds a whole run: they say nothing of a trial."""
+"""Rules on the time around a whole run, which do not apply to a trial."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """What a trial measured."""
+    """Measurements of a trial."""
 
     tokens_per_s: float
     samples_per_s: float
@@ -34,13 +34,13 @@ class Reading:
     data_wait_share: float
     memory_peak_bytes: float
     stage_in_s: float
-    """Of rank 0, before the first step."""
+    """Staging time of rank 0, before the first step."""
     causes: tuple[Cause, ...]
     """Strongest first."""
 
 
 def read_trial(folder: Path, stage: str, train: Mapping[str, Any]) -> Reading:
-    """Read the trial's records by the report's readers, and judge them by its rules.
+    """Read the trial's records with the report's readers, and apply its rules.
 
     Args:
         folder: holds the trial's timing folder as a stage's holds that of an attempt.
@@ -77,7 +77,7 @@ def read_trial(folder: Path, stage: str, train: Mapping[str, Any]) -> Reading:
 
 
 def _inputs(folder: Path, stage: str, train: Mapping[str, Any], problems: list[str]) -> StageInputs:
-    """As if the trial were the only attempt at a training."""
+    """Build the report's inputs as if the trial were the only attempt at a training."""
     return StageInputs(
         name=stage,
         run=TRAIN_RUN,

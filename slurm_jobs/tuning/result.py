@@ -1,4 +1,4 @@
-"""A course that is over, as JSON: what was predicted, what came, what was left alone. PURE."""
+"""Result of a finished course as JSON: predictions, measurements, and what was not tried. PURE."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FORMAT_NAME = "slurm-jobs-tuning-1"
 def result_of(
     facts: Facts, course: Course, trials: Sequence[Trial], *, stage: str
 ) -> dict[str, Any]:
-    """What `tuning.json` holds.
+    """Return the content of `tuning.json`.
 
     Args:
         facts: of the tuning.
@@ -56,10 +56,10 @@ def result_of(
 
 
 def _is_no_gain(course: Course) -> bool:
-    """Whether all that was kept is not surely faster than what was there: nothing is changed then.
+    """Check whether the kept changes together are not surely faster; then nothing is changed.
 
-    Of several knobs that do nothing one is kept in every fifth tuning, and hardly ever twice. What
-    fails when it is measured anew would fail in the training, too.
+    Of several knobs without effect one is kept in every fifth tuning, and two very rarely. A change
+    that fails in the closing trials would fail in the training, too.
     """
     closing = course.closing
     if closing is None:
@@ -69,9 +69,9 @@ def _is_no_gain(course: Course) -> bool:
 
 
 def verdict_of_closing(pairs: Pairs) -> Verdict | None:
-    """Of before and after; None where it would praise a change on fewer repeats than that takes.
+    """Return the verdict on before and after; None if it is positive, but on too few repeats.
 
-    What speaks against a change is told with fewer, too.
+    A negative verdict is reported with fewer repeats, too.
     """
     verdict = pairs.verdict
     is_whole = min(len(pairs.first), len(pairs.second)) >= MIN_REPEATS
@@ -79,7 +79,7 @@ def verdict_of_closing(pairs: Pairs) -> Verdict | None:
 
 
 def arm_values(trials: Sequence[Trial]) -> dict[str, float]:
-    """Means over the trials of an arm; the most for memory."""
+    """Return means over the trials of an arm, and the maximum of memory."""
 
     def mean(name: str) -> float:
         return sum(float(getattr(trial, name)) for trial in trials) / len(trials)
@@ -90,7 +90,7 @@ def arm_values(trials: Sequence[Trial]) -> dict[str, float]:
 
 
 def _last(course: Course) -> list[Change]:
-    """One change a key: the last of them holds."""
+    """Return one change per key: the last one counts."""
     return list({change.key: change for change in course.kept}.values())
 
 
@@ -102,7 +102,7 @@ def _was(facts: Facts, change: Change) -> Any:
 
 
 def _data(course: Course) -> dict[str, Any]:
-    """The price of data: by the report's ceiling, and by taking the data path out."""
+    """Return the cost of data: the report's ceiling, and the control without data path."""
     assert course.control is not None
     found = next((cause for cause in course.causes if cause.rule == "data-wait"), None)
     return {
@@ -142,7 +142,7 @@ def _closing(pairs: Pairs) -> dict[str, Any]:
 
 
 def _verdict(verdict: Verdict | None) -> dict[str, Any]:
-    """The second arm over the first."""
+    """Return the ratio of the second arm to the first."""
     if verdict is None:
         return {"word": None, "ratio": None, "low": None, "high": None}
     return {

@@ -1,7 +1,7 @@
-"""The stage that `slurm-jobs tune` puts in the place of a training: trials in one allocation.
+"""Stage that `slurm-jobs tune` runs instead of a training: trials in one allocation.
 
-Rank 0 asks the course what comes next, has all ranks run it, and writes down what came. The stage's
-Python needs numpy beside what the training needs: the records are read by the report's own readers.
+Rank 0 gets the next trial from the course, runs it on all ranks, and records the result. The
+stage's Python needs numpy in addition to the training's packages: the report's readers use it.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from slurm_jobs.tuning.told import headline
 
 
 def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any] | None:
-    """Tune, or go on where an earlier attempt was; called once on every rank.
+    """Tune, or continue after an earlier attempt; called once on every rank.
 
     Raises:
         StageConfigError: the training cannot be tried, or the budget is too small for it.
-        StageStoppedError: asked to stop; the next attempt goes on after the last trial.
+        StageStoppedError: asked to stop; the next attempt continues after the last trial.
     """
     if context.rank != 0:
         follow_lead(context)
@@ -53,7 +53,7 @@ def _lead(tune: TuneConfig, context: TaskContext) -> dict[str, Any]:
     basis = _basis(facts, context)
     trials = [t for t in read_trials(context.output_dir) if t.basis == basis]
     if trials:
-        print(f"goes on after {len(trials)} trials of earlier attempts", flush=True)
+        print(f"continues after {len(trials)} trials of earlier attempts", flush=True)
     progress = Progress(context.task_dir, "s", round(facts.budget_s))
     count = 0
     while (ask := (course := follow(facts, trials)).ask) is not None:
@@ -88,7 +88,7 @@ def _facts(tune: TuneConfig, context: TaskContext) -> Facts:
 
 
 def _basis(facts: Facts, context: TaskContext) -> str:
-    """Equal where trials may stand beside each other: the same training, ranks and code."""
+    """Return a hash that is equal for comparable trials: the same training, ranks and code."""
     code = Path(slurm_jobs.__file__).resolve().parent.parent.parent.name
     hardware = [facts.hardware.num_ranks, facts.hardware.cpus_per_task]
     values = [facts.train, hardware, code, context.num_again]
@@ -97,7 +97,7 @@ def _basis(facts: Facts, context: TaskContext) -> str:
 
 
 def _make(ask: Ask, count: int, basis: str, facts: Facts, context: TaskContext) -> Trial:
-    """Make a trial; it has failed where its processes did, or left no records to go by."""
+    """Run a trial; it fails if its processes fail, or leave no usable records."""
     began_s = time.monotonic()
     config = measure_config(facts.train, ask, num_ranks=context.num_ranks)
     failure = lead(context, count, config, port=free_port(), limit_s=ask.limit_s)
@@ -130,7 +130,7 @@ def _make(ask: Ask, count: int, basis: str, facts: Facts, context: TaskContext) 
 
 
 def _more_budget(course: Course, context: TaskContext) -> str:
-    """How this very run goes on with the budget that it needs."""
+    """Return the advice how this run continues with the budget that it needs."""
     if course.advised_budget_min is None:
         return ""
     settings = budget_settings(context.stage, course.advised_budget_min)
@@ -139,7 +139,7 @@ def _more_budget(course: Course, context: TaskContext) -> str:
 
 
 def _named(ask: Ask) -> str:
-    """`knob: num_loader_threads: 4`."""
+    """Return `knob: num_loader_threads: 4`."""
     what = "data kept in memory" if ask.num_kept_steps else ""
     if ask.changes:
         what = ask.changes[-1].text if ask.purpose == "knob" else "after"
@@ -154,7 +154,7 @@ def _line(trial: Trial) -> str:
 
 
 def _summary(result: Mapping[str, Any], course: Course) -> dict[str, Any]:
-    """The few numbers that a list of runs shows."""
+    """Return the few numbers that a list of runs shows."""
     closing = result["closing"] or {}
     return {
         "num_trials": result["num_trials"],

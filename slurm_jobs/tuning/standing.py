@@ -1,4 +1,4 @@
-"""How a tuning stands, as plain values: what is given, what was tried and what was not. PURE."""
+"""Progress of a tuning as plain values: facts, tried changes, and skipped ones. PURE."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from slurm_jobs.tuning.pairs import Pairs
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """What does not change while a tuning runs."""
+    """Facts that are constant during a tuning."""
 
     train: Mapping[str, Any]
-    """The config as it was given, all its keys."""
+    """Original config, all its keys."""
     hardware: Hardware
     nodes: tuple[str, ...]
     budget_s: float
@@ -24,7 +24,7 @@ class Facts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tried:
-    """What came of one change."""
+    """Result of one change."""
 
     proposal: Proposal
     pairs: Pairs
@@ -34,34 +34,34 @@ class Tried:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NotTried:
-    """A knob that a finding names and that was left alone."""
+    """Knob that a finding names and that was not tried."""
 
     name: str
     finding: str
     why: str
     needs_s: float | None = None
-    """Of the budget, to compare it, before and after included; None where not the budget is why."""
+    """Budget to compare it, including closing trials; None if the budget is not the reason."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Course:
-    """How a tuning stands."""
+    """Progress of a tuning."""
 
     ask: Ask | None = None
-    """The next trial; None: it is over."""
+    """Next trial; None: it is over."""
     problem: str = ""
-    """Why it cannot go on at all."""
+    """Reason why it cannot continue."""
     advised_budget_min: int | None = None
-    """Where the budget is what is wrong; with a margin."""
+    """Set if the budget is too small; with a margin."""
     probe: Trial | None = None
     control: Pairs | None = None
-    """First arm: with its data; second: without."""
+    """First arm: with its data; second arm: without."""
     causes: tuple[Cause, ...] = ()
-    """Of the training as it was given."""
+    """Causes of the original training."""
     tried: tuple[Tried, ...] = ()
     not_tried: tuple[NotTried, ...] = ()
     kept: Changes = ()
     closing: Pairs | None = None
-    """First arm: before; second: after. None where nothing was kept."""
+    """First arm: before; second arm: after. None if nothing was kept."""
     more_budget_min: int | None = None
-    """With which one more knob could be compared; None where the budget left none out."""
+    """Budget for one more knob; None if the budget did not exclude any."""

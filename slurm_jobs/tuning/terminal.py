@@ -35,7 +35,7 @@ _STYLES = {
 
 
 def render(result: Values) -> RenderableType:
-    """The whole result as one renderable; `result` is what `tuning.json` holds."""
+    """Render the content of `tuning.json`."""
     parts: list[RenderableType] = [Text(headline(result), style="bold")]
     parts.append(Text(_course_text(result), style="dim"))
     if note := disturbed(result):
@@ -100,7 +100,7 @@ def _tried(result: Values) -> list[RenderableType]:
 
 
 def _is_above(one: Values) -> bool:
-    """Whether it came out above what its finding's ceiling is worth."""
+    """Check whether the gain exceeds the ceiling of its finding."""
     ratio, times = one["ratio"], one["predicted_times"]
     return ratio is not None and times is not None and ratio > times
 
@@ -112,7 +112,7 @@ def _interval(one: Values) -> str:
 
 
 def _kind(one: Values, result: Values) -> str:
-    """Its outcome in the end: what was kept is taken back where before and after prove no gain."""
+    """Return the final outcome: kept changes are reverted if before and after show no gain."""
     is_back = one["outcome"] == "kept" and result.get("is_taken_back")
     return _TAKEN_BACK if is_back else str(one["outcome"])
 
@@ -130,7 +130,7 @@ def _not_tried(result: Values) -> list[RenderableType]:
     measured = ", ".join(result["not_measured"])
     table.add_row(
         Text(measured),
-        Text("trials save and evaluate nothing: the report of a whole run tells what they cost"),
+        Text("trials save and evaluate nothing: the report of a whole run shows their cost"),
     )
     return [table]
 
@@ -147,7 +147,7 @@ def _before_and_after(result: Values) -> list[RenderableType]:
         _columns({"before": closing["before"], "after": closing["after"]})
     ]
     if closing["ratio"] is not None:
-        parts.append(Text(f"  after, beside before: {came(closing)}; {closing['word']}"))
+        parts.append(Text(f"  after, against before: {came(closing)}; {closing['word']}"))
     back = "  (taken back: the new spec does not have it)" if result.get("is_taken_back") else ""
     changes = _grid()
     for one in result["kept"]:

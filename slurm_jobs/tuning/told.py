@@ -1,4 +1,4 @@
-"""What may be said of a tuning, in one sentence: PURE."""
+"""Result of a tuning in one sentence. PURE."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from slurm_jobs.common.student import CONFIDENCE
 
 Values = Mapping[str, Any]
 TOO_SHORT = "trials have too few steps for it: give a larger --budget"
-"""Why a change was not tried that needs longer trials than the budget gives."""
+"""Reason why a change was not tried that needs longer trials than the budget allows."""
 LOADING_TAKES_CORES = (
     "Steps hardly wait for data, and are faster without it all the same: what loads it takes cores "
-    "from what computes. More cores a task (cpus_per_task) would tell; no setting of the loader "
+    "from what computes. More cores a task (cpus_per_task) would help; no setting of the loader "
     "does."
 )
-"""Where the control and the report seem to contradict each other."""
+"""Explanation if the control and the report seem to contradict each other."""
 _INTERVAL = f"{CONFIDENCE:.0%} interval".replace("%", " %")
 
 
 def headline(result: Values) -> str:
-    """The sentence above all; only before and after side by side let it speak of speed.
+    """Return the headline; only the comparison of before and after may state a speed.
 
     Args:
         result: what `tuning.json` holds.
@@ -30,7 +30,7 @@ def headline(result: Values) -> str:
     if not kept:
         return f"Nothing is kept: {_none(result)}."
     names = ", ".join(f"{one['key']}: {value_text(one['value'])}" for one in kept)
-    if closing is not None and closing.get("failure"):  # earlier versions do not tell it
+    if closing is not None and closing.get("failure"):  # earlier versions do not record it
         return (
             f"Nothing is changed: with {names} the training failed when before and after were "
             f"measured: {closing['failure']}."
@@ -50,18 +50,18 @@ def headline(result: Values) -> str:
 
 
 def disturbed(result: Values) -> str:
-    """That others held the cores while the baseline was measured; empty where they did not."""
+    """Return a note that other jobs used the cores during the baseline; empty if they did not."""
     found = [one for one in result.get("findings", ()) if one["rule"] == "foreign-load"]
     if not found:
         return ""
     return (
         f"{found[0]['title']}: what follows has that in it, intervals are wider for it, and "
-        "budgets that are advised longer. Tune again when nobody else computes there."
+        "budgets that are advised longer. Tune again when no other jobs run there."
     )
 
 
 def is_unseen_price(data: Values) -> bool:
-    """Whether data costs time that no step waits for.
+    """Check whether data costs time although no step waits for it.
 
     Args:
         data: of the result, which `tuning.json` holds.
@@ -79,7 +79,7 @@ def _none(result: Values) -> str:
 
 
 def why_nothing_tried(result: Values) -> str:
-    """The budget did not reach what findings name, or not with trials enough, or they name none."""
+    """Return why nothing was tried: too small a budget for the findings, or no findings."""
     if names := _no_room_for(result):
         return f"the budget left no room for {', '.join(names)}"
     if short := [_shown(one["name"]) for one in result["not_tried"] if one["why"] == TOO_SHORT]:
@@ -88,21 +88,21 @@ def why_nothing_tried(result: Values) -> str:
 
 
 def _no_room_for(result: Values) -> list[str]:
-    """Changes that findings name and that the budget did not reach."""
+    """Return changes that findings name and that the budget excluded."""
     return [_shown(one["name"]) for one in result["not_tried"] if one.get("needs_s") is not None]
 
 
 def _shown(name: str) -> str:
-    """A change by its name, as a spec has it."""
+    """Return a change as a spec writes it."""
     key, _, value = name.partition(": ")
     return f"{key}: {value_text(json.loads(value))}"
 
 
 def came(values: Values) -> str:
-    """`1.32 times (95 % interval 1.25 to 1.40)`."""
+    """Return `1.32 times (95 % interval 1.25 to 1.40)`."""
     return f"{values['ratio']:.3g} times ({_INTERVAL} {values['low']:.3g} to {values['high']:.3g})"
 
 
 def value_text(value: Any) -> str:
-    """As a spec has it."""
+    """Format a value as a spec writes it."""
     return json.dumps(value) if not isinstance(value, str) else value

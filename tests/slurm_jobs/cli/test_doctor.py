@@ -37,7 +37,7 @@ def test_the_worst_comes_first_and_what_is_well_is_named_at_the_end() -> None:
     assert heads[:4] == ["PROBLEM", "warning", "not known", "ok"]
     assert lines[0].startswith("PROBLEM    torch (v1, v2): torch 2.15 has no code")
     assert "ok         requeue" in lines
-    assert lines[-1] == "1 problem, 1 warning, 1 could not be told, 1 ok"
+    assert lines[-1] == "1 problem, 1 warning, 1 unknown, 1 ok"
     assert max(map(len, lines)) <= 80
 
 

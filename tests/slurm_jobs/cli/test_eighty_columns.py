@@ -102,7 +102,7 @@ def test_profile_has_a_line_an_operator_and_whole_words(tmp_path, capsys) -> Non
     assert out.count(" a step\n") == 5  # shares, each on its line
     (line,) = [line for line in out.splitlines() if "1,234,567" in line]
     assert line.startswith(" void cutlass::Ker...")
-    assert "--json has the whole ones" in out
+    assert "--json has the full names" in out
 
 
 @pytest.mark.parametrize("num_nodes", [1, 2, 5])

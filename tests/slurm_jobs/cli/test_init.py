@@ -126,7 +126,7 @@ def test_photos_that_a_manifest_names_get_limits_in_which_every_row_fits(
     said = capsys.readouterr().out
     spec = yaml.safe_load((tmp_path / "specs/mine.yaml").read_text())
     config = spec["stages"]["preprocess"]["config"]
-    assert "lengths: 12 rows looked at, images of 4032 x 3024 in the median" in said
+    assert "lengths: 12 rows read, images of 4032 x 3024 in the median" in said
     assert f"at most {15_552 * num_images + 64 + 12:,}" in said
     assert "mine.yaml: no problems found" in said
     assert "longer by their images" not in said
@@ -329,7 +329,7 @@ def test_an_image_is_no_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[s
     images(tmp_path / "pics")
     image = next(path for path in (tmp_path / "pics").rglob("*") if path.suffix in {".png", ".jpg"})
     init("--data", str(image), "--yes", code=2)
-    assert "is an image: name the folder that it lies in" in capsys.readouterr().err
+    assert "is an image: name its folder" in capsys.readouterr().err
 
 
 def test_ctrl_d_ends_the_questions_and_writes_nothing(

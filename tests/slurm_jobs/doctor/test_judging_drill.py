@@ -37,10 +37,10 @@ def test_a_drill_that_came_back_says_how_long_each_part_took() -> None:
     [
         (({},), {"status": "failed", "reason": "no Python"}, "problem", "before it counted"),
         (({},), {"gave_up": "Resources; cancelled"}, "unknown", "did not start"),
-        ((STARTED,), {"status": "failed"}, "problem", "was not told to stop"),
+        ((STARTED,), {"status": "failed"}, "problem", "was not asked to stop"),
         ((ASKED,), {"status": "failed"}, "problem", "killed before"),
         ((SAVED,), {"status": "failed"}, "problem", "then the job failed"),
-        ((SAVED, STARTED), {"status": "failed"}, "problem", "was not told to stop"),
+        ((SAVED, STARTED), {"status": "failed"}, "problem", "was not asked to stop"),
         ((SAVED,), {"gave_up": "BeginTime; cancelled"}, "unknown", "had not started again"),
         (
             (SAVED,),

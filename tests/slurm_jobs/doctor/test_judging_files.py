@@ -86,7 +86,7 @@ def test_quotas_that_nobody_tells_are_unknown_and_said_once() -> None:
     untold = Asked(problem="there is no `quota` here")
     (check,) = quota_checks([look(quota=untold), look(purpose="home", quota=untold)])
     assert check.standing == "unknown"
-    assert "of runs_dir and home" in check.told
+    assert "unknown for runs_dir and home" in check.told
 
 
 def test_a_local_file_system_is_shared_only_if_nodes_saw_it() -> None:

@@ -218,7 +218,7 @@ def test_an_sbatch_that_answers_nonsense_is_said_and_the_intent_kept(
     (part,) = status_of(paths.run_dir).stage("a").slices
     assert (part.status, part.reason) == (
         "unknown",
-        "its submission was cut off; `resume` looks the job up and goes on",
+        "its submission was cut off; `resume` looks for the job and continues",
     )
 
 

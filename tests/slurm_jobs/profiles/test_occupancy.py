@@ -67,7 +67,7 @@ def test_prefetch_that_overlapped_and_gains_nothing_can_be_read_off(tmp_path):
     ]
     found = occupancy(read_trace(write_trace(tmp_path / "t.gz", *events)))
     assert overlap_text(found) == (
-        "100 % of the communication runs beside computation; the rest is 0 % of the steps, so "
+        "100 % of the communication overlaps with computation; the rest is 0 % of the steps, so "
         "that hiding all of it gives at most 1.00 times the speed."
     )
     assert find(found, has_device=True) == ()
@@ -76,10 +76,13 @@ def test_prefetch_that_overlapped_and_gains_nothing_can_be_read_off(tmp_path):
 @pytest.mark.parametrize(
     ("events", "title"),
     [
-        ([event("kernel", "ncclX", 0, 400)], "40 % of the steps is communication with nothing"),
+        (
+            [event("kernel", "ncclX", 0, 400)],
+            "40 % of the steps is communication without computation",
+        ),
         (
             [event("kernel", "k", at, at + 4) for at in range(0, 1000, 20)],
-            "the device stands idle 80 % of the time between short kernels",
+            "the device is idle 80 % of the time between short kernels",
         ),
         (
             [event("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", 0, 100)],

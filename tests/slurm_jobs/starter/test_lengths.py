@@ -54,7 +54,7 @@ def test_what_fits_already_is_left_alone_and_what_does_not_is_said() -> None:
     mixed = choose_lengths(rows(PHOTO, (640, 480), (640, 480), (640, 480)), rules)
     assert (mixed.max_tokens, mixed.image_pixels) == (2048, 1280 * 28 * 28)
     about, said = mixed.notes
-    assert "4 rows looked at, images of 640 x 480 in the median" in about
+    assert "4 rows read, images of 640 x 480 in the median" in about
     assert "at most 15,636; 25% exceed 2,048" in about
     assert said == (
         "image_pixels.max is 1003520: 1,280 tokens an image at most, so that samples fit in "

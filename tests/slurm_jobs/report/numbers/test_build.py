@@ -240,7 +240,7 @@ def test_a_task_that_was_stopped_and_waits_for_its_requeue_is_waiting(inputs):
     assert stage(report, "train").status == "waiting"
     ended = rebuilt(with_row(inputs, "14", state="PREEMPTED"), "train", **first)
     assert stage(ended, "train").status == "failed"
-    assert "`resume` goes on from there" in stage(ended, "train").status_reason
+    assert "`resume` continues from there" in stage(ended, "train").status_reason
 
 
 def test_the_report_says_what_status_says_and_no_other_word(inputs):
