@@ -40,6 +40,7 @@ def _stored_runs(folder: Path) -> None:
     texts: dict[str, str] = {}
     for name in stored_runs.NAMES:
         texts |= stored_runs.outputs(name, folder / name)
+    texts |= stored_runs.outputs_of_two(folder / "two")
     _write_all(stored_runs.OUTPUTS, texts)
 
 

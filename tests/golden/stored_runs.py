@@ -5,7 +5,7 @@
 - `finished` and `unfinished`: one local run of commit a858649, of the demo made small. One slice of
   `preprocess` failed and was resumed; then the training was killed after step 40 of 120. That is
   `unfinished`; `finished` is the same run after another resume. To keep them small, `code/*/lib`,
-  images and (in `finished`) data are left out. As `lib` is missing, `made_by.json` names an
+  images and (in `finished`) checkpoints are left out. As `lib` is missing, `made_by.json` names an
   order format that no version writes, so that a resume uses the current code.
 - `starved-on-slurm`, `older-on-slurm`, `running-on-slurm`: records of a Slurm run that never took
   place. `older-on-slurm` has step records with the fields of the first version alone.
@@ -31,6 +31,21 @@ ARCHIVE = GOLDEN / "stored_runs.tar.xz"
 OUTPUTS = GOLDEN / "stored_runs"
 NAMES = ("finished", "unfinished", "starved-on-slurm", "older-on-slurm", "running-on-slurm")
 _VERBS = ("status", "report")
+_MORE = {
+    "finished": {
+        "epochs": ("report", "--epochs", "3"),
+        "logs": ("logs",),
+        "logs-of-train": ("logs", "train", "--tail", "3"),
+        "logs-with-pattern": ("logs", "--grep", "loss [0-9.]+,"),
+        "nothing-to-resume": ("resume", "--dry-run"),
+        "changed": ("resume", "--dry-run", "--set", "stages.train.config.num_steps=150"),
+        "verified": ("verify",),
+        "again": ("resume", "--dry-run", "--again", "preprocess:1"),
+    },
+    "unfinished": {"resume": ("resume", "--dry-run", "--json"), "cancel": ("cancel", "--yes")},
+    "starved-on-slurm": {"epochs": ("report", "--epochs", "3"), "profile": ("profile",)},
+}
+"""More command lines by run and file: the verb, and the words after the run."""
 _SQUEUE_HEADER = "JOBID|ARRAY_JOB_ID|STATE|REASON|SUBMIT_TIME|START_TIME|NODELIST|NAME|COMMAND"
 _OF_THIS_LOOK = frozenset({"asked_unix_s", "age_s", "made_unix_s"})
 """Keys of JSON outputs whose values depend on when the command runs."""
@@ -96,7 +111,19 @@ def outputs(name: str, folder: Path) -> dict[str, str]:
         shown = run(folder, verb, str(run_dir))
         texts[f"{name}.{verb}.json"] = _plain_json(as_json)
         texts[f"{name}.{verb}.txt"] = _as_text(shown)
+    for file, words in _MORE.get(name, {}).items():
+        texts[f"{name}.{file}.txt"] = _as_text(run(folder, words[0], str(run_dir), *words[1:]))
     return texts
+
+
+def outputs_of_two(folder: Path) -> dict[str, str]:
+    """Return what the verbs that compare runs print, by file name.
+
+    Call inside `fixed_surroundings`.
+    """
+    folder.mkdir()
+    runs = [str(unpack(name, folder / name)) for name in ("starved-on-slurm", "older-on-slurm")]
+    return {f"{verb}.txt": _as_text(run(folder, verb, *runs)) for verb in ("compare", "scaling")}
 
 
 def _answer(program: str, text: str) -> None:

@@ -66,6 +66,11 @@ def test_status_and_report_of_a_stored_run_are_the_same(name: str, folder: Path)
         require_equal(text, stored_runs.OUTPUTS / file)
 
 
+def test_comparisons_of_two_stored_runs_are_the_same(folder: Path) -> None:
+    for file, text in stored_runs.outputs_of_two(folder / "two").items():
+        require_equal(text, stored_runs.OUTPUTS / file)
+
+
 @same_python
 def test_the_help_of_every_verb_is_the_same(folder: Path) -> None:
     texts = dict(words.help_texts(words.verbs(folder), folder / "help"))
