@@ -54,7 +54,7 @@ test-slow: venv  ## the slow tests without the faults: on JOBS processes, then t
 	@failed=0; \
 	$(BIN)/python -m pytest -m "slow and not faults and not alone" -n $(JOBS) --dist loadscope \
 	  --no-loadscope-reorder $(PYTEST_ARGS) || test $$? -eq 5 || failed=1; \
-	SLURM_JOBS_CAUSES_PAGE=docs/report.md $(BIN)/python -m pytest -m "slow and alone" $(PYTEST_ARGS) \
+	SLURM_JOBS_CAUSES_PAGE=docs/report-causes.md $(BIN)/python -m pytest -m "slow and alone" $(PYTEST_ARGS) \
 	  || test $$? -eq 5 || failed=1; \
 	exit $$failed  # 5: none of the tests that were asked for is of this part
 

@@ -10,7 +10,7 @@ from slurm_jobs.probes.texts import number_text
 from slurm_jobs.report import words
 
 _SLOW_READ = {"local": 200e6, "shared": 50e6}
-"""Bytes per second. Own choice: below it a GPU node waits for images, see docs/report.md."""
+"""Bytes per second. Own choice: below it a GPU node waits for images, see docs/report-rules.md."""
 _OLD_S = 30 * 86_400.0
 
 

@@ -1,4 +1,4 @@
-"""What reports found of planted causes, and the table of docs/report.md that tells it."""
+"""What reports found of planted causes, and the table of docs/report-causes.md."""
 
 from __future__ import annotations
 
