@@ -10,7 +10,7 @@ INTRO = """\
 # The Python API
 
 `slurm_jobs.api` does what the verbs do, for notebooks and scripts; [an example that is \
-run](own-stages.md#from-a-notebook).
+run](notebook.md).
 """
 VALUES = {
     "ResumeRequest": "slurm_jobs.operations.resume",
