@@ -1,4 +1,4 @@
-"""Text -> the value that it means, or why it means none; text fit to be printed. PURE."""
+"""Text -> the value that it means, or why it has none; text that is safe to print. PURE."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ _TRAPS: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def printable(text: str) -> str:
-    """`text` on one line and without characters that could steer a terminal or hide."""
+    """Return `text` on one line, with codes for invisible characters and terminal controls."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def shortened(text: str) -> str:
-    """At most 60 characters of `text`."""
+    """Return at most 60 characters of `text`."""
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def describe(value: Any) -> str:
-    """A value as an error shows it, with its kind where that is what went wrong."""
+    """Return a value for a message, with its kind."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -68,12 +68,12 @@ def describe(value: Any) -> str:
 
 
 def trap(text: str) -> str | None:
-    """Why plain text is refused that readers of YAML 1.1 and 1.2 take differently."""
+    """Return why plain text is refused that YAML 1.1 and 1.2 read differently."""
     return next((reason for pattern, reason in _TRAPS if pattern.fullmatch(text)), None)
 
 
 def number(text: str) -> int | float | None:
-    """The number that plain text means; one too large for a float is infinite."""
+    """Return the number that plain text means; a number too large for a float is infinite."""
     if _INT.fullmatch(text):
         return int(text) if len(text) <= MAX_DIGITS else math.inf
     if _FLOAT.fullmatch(text):

@@ -1,7 +1,7 @@
-"""Plain values -> a validated model, with every complaint at its line and column. PURE.
+"""Plain values -> a validated model, with every problem at its line and column. PURE.
 
-Pydantic finds what is wrong; this module says it in the project's words:
-what is wrong, what was found, what is allowed, did you mean.
+Pydantic finds what is wrong. This module says it in the project's words: what is wrong, the value,
+what is allowed, and the nearest valid word.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -26,24 +26,19 @@ from slurm_jobs.spec.remedies.list_remedies import list_remedy
 from slurm_jobs.spec.remedies.mapping_forms import mapping_remedy
 from slurm_jobs.spec.remedies.sbatch_options import option_hint
 from slurm_jobs.spec.remedies.value_remedies import split_number, value_remedy
-from slurm_jobs.spec.value_paths import known_part, named_first, named_in
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 _EXPECTED = {
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
+    **dict.fromkeys(("int_type", "int_from_float"), "a whole number"),
     "float_type": "a number",
     "bool_type": "true or false",
     "string_type": "text",
-    "list_type": "a list",
-    "tuple_type": "a list",
-    "dict_type": "keys and values",
-    "model_type": "keys and values",
-    "dataclass_type": "keys and values",
+    **dict.fromkeys(("list_type", "tuple_type"), "a list"),
+    **dict.fromkeys(("dict_type", "model_type", "dataclass_type"), "keys and values"),
     "model_attributes_type": "keys and values",
 }
 _MEANT = {"gpu": "cuda"}
-"""Words that are nearer by their letters to one that means another thing (`cpu`)."""
+"""Words that look more like a word of another meaning (`cpu`)."""
 _UNKNOWN = {"extra_forbidden", "unexpected_keyword_argument"}
 _MISSING = {"missing", "missing_argument", "missing_keyword_only_argument"}
 
@@ -51,74 +46,79 @@ _MISSING = {"missing", "missing_argument", "missing_keyword_only_argument"}
 def validate_values(
     target: Any, document: YamlDocument, values: Any, prefix: Path
 ) -> tuple[Any, list[Problem]]:
-    """Validate `values`, which stand at `prefix` in `document`, against the type `target`.
+    """Validate `values`, which are at `prefix` in `document`, against the type `target`.
 
     Returns:
         The validated object (None if there are problems) and the problems.
     """
-    adapter = _adapter(target)
     try:
-        # JSON mode: strict about numbers and text, and yet takes a list for a tuple.
-        return adapter.validate_json(json.dumps(values), strict=True), []
+        # JSON mode: strict about numbers and text, but takes a list for a tuple.
+        return _adapter(target).validate_json(json.dumps(values), strict=True), []
     except ValidationError as error:
-        problems = [
-            problem
-            for entry in _of_meant_branches(values, error.errors(include_url=False))
-            for problem in _problems(target, document, values, prefix, entry)
-        ]
+        entries = _of_meant_branches(values, error.errors(include_url=False))
+    problems = []
+    for entry in entries:
+        if entry["type"] == "value_error" and entry["loc"][-1:] != ("[key]",):
+            path = (*prefix, *_known_part(values, entry["loc"]))
+            problems += [
+                _own_check_problem(document, path, message, entry["input"])
+                for message in problems_in(entry["ctx"]["error"])
+            ]
+        else:
+            problems.append(_problem(target, document, values, prefix, entry))
     return None, _merge(problems)
 
 
 @functools.cache
 def _adapter(target: Any) -> TypeAdapter[Any]:
-    """Made once for a type: a matrix of 500 is 500 times the same one, 60 ms each."""
+    """Return the adapter of a type, made once: it takes 60 ms, and a matrix needs it 500 times."""
     return TypeAdapter(target)
 
 
 def readable_fields(
     target: Any, document: YamlDocument, values: Mapping[str, Any], prefix: Path
 ) -> tuple[Any, frozenset[str], list[Problem]]:
-    """What is right of a config that has problems; every field of `target` has a default.
+    """Return what is valid of a config that has problems; every field of `target` has a default.
 
     Returns:
-        A namespace with the fields that are right by themselves, and the defaults of the others;
-        the names of the fields whose values are wrong; and what the config's own check of its
-        fields says, which pydantic leaves out where one of them is wrong.
+        A namespace with the fields that are valid alone, and the defaults of the others; the names
+        of the fields with invalid values; and the problems of the config's own check of its fields,
+        which pydantic skips if a field is invalid.
     """
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     unreadable = set()
     hints = typing.get_type_hints(target, include_extras=True)
     for field in dataclasses.fields(target):
-        found[field.name] = field.default
+        fields[field.name] = field.default
         if field.name not in values:
             continue
         adapter: TypeAdapter[Any] = TypeAdapter(hints[field.name])
         try:
             text = json.dumps(values[field.name])
-            found[field.name] = adapter.validate_json(text, strict=True)
+            fields[field.name] = adapter.validate_json(text, strict=True)
         except ValidationError:
             unreadable.add(field.name)
     problems = []
     try:
-        target(**found)
+        target(**fields)
     except ValueError as error:
-        said = problems_in(error)
+        messages = problems_in(error)
         follows = re.compile("|".join([rf"\b{key}\b" for key in unreadable]) or "(?!)")
         problems = [
             _own_check_problem(document, prefix, message, values)
-            for message in said
+            for message in messages
             if not follows.search(message)
         ]
-        unreadable |= {str(step) for m in said for step in named_first(m, values)[:1]}
-    return types.SimpleNamespace(**found), frozenset(unreadable), problems
+        unreadable |= {str(step) for m in messages for step in _named_first(m, values)[:1]}
+    return types.SimpleNamespace(**fields), frozenset(unreadable), problems
 
 
 def problem_at(
     document: YamlDocument, path: Path, message: str, *, at_key: bool = False
 ) -> Problem:
-    """A problem at the nearest place that the file knows for `path`.
+    """Return a problem at the nearest place that the file knows for `path`.
 
-    What is not there itself is told at the key of what lacks it.
+    A missing value has the place of the key that lacks it.
     """
     file, line, column = document.file, 1, 1
     for length in range(len(path), -1, -1):
@@ -133,60 +133,51 @@ def problem_at(
 
 
 def path_text(path: Path) -> str:
-    """A path as a user writes it: `stages.train.setup[0]`."""
+    """Return a path as a user writes it: `stages.train.setup[0]`."""
     text = ""
     for step in path:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
     return text
 
 
-def _of_meant_branches(values: Any, entries: Iterable[Any]) -> list[Any]:
-    """Without what another branch of a union wants, where one was meant and has mistakes within."""
-    found = list(entries)
-    deep = [(entry["loc"], len(entry["loc"])) for entry in found]
+def _of_meant_branches(values: Any, entries: Sequence[Any]) -> list[Any]:
+    """Leave out what other branches of a union want, if one branch has mistakes further below."""
+    locations = [entry["loc"] for entry in entries]
 
     def is_meant(location: tuple[str | int, ...]) -> bool:
         outer, depth = location[:-1], len(location)
-        is_branch = len(known_part(values, location)) < depth
-        others = (o for o, length in deep if length > depth and o[: depth - 1] == outer)
-        return not is_branch or not any(others)
+        is_branch = len(_known_part(values, location)) < depth
+        return not is_branch or not any(
+            len(other) > depth and other[: depth - 1] == outer for other in locations
+        )
 
-    return [e for e in found if e["type"] not in _EXPECTED or is_meant(e["loc"])]
-
-
-def _problems(
-    target: Any, document: YamlDocument, values: Any, prefix: Path, entry: Any
-) -> list[Problem]:
-    """Of one entry of pydantic's: several where a config's own check says several."""
-    if entry["type"] != "value_error" or entry["loc"][-1:] == ("[key]",):
-        return [_problem(target, document, values, prefix, entry)]
-    path, error = (*prefix, *known_part(values, entry["loc"])), entry["ctx"]["error"]
-    said = problems_in(error)
-    return [_own_check_problem(document, path, message, entry["input"]) for message in said]
+    return [e for e in entries if e["type"] not in _EXPECTED or is_meant(e["loc"])]
 
 
 def _problem(target: Any, document: YamlDocument, values: Any, prefix: Path, entry: Any) -> Problem:
-    location = known_part(values, entry["loc"])
+    location = _known_part(values, entry["loc"])
     path = (*prefix, *location)
     kind = entry["type"]
     name = path_text(path) or "the file"
+    at_key = True
     if kind in _UNKNOWN:
         message = _unknown_key(target, values, prefix, location, entry["input"])
-        return problem_at(document, path, message, at_key=True)
-    if kind in _MISSING:
-        key = str(entry["loc"][-1])
-        return problem_at(document, path, f"key `{key}` is missing in {name}", at_key=True)
-    if kind == "value_error":
+    elif kind in _MISSING:
+        message = f"key `{entry['loc'][-1]}` is missing in {name}"
+    elif kind == "value_error":
         message = f"{path_text(path[:-1]) or 'the file'}: {entry['ctx']['error']}"
-        return problem_at(document, path, message, at_key=True)
-    message = _value_message(target, name, location, entry)
-    at_key = isinstance(entry["input"], (dict, list)) or entry["input"] is None
+    else:
+        message = f"{name}: {_wrong_value(target, name, location, entry)}"
+        at_key = isinstance(entry["input"], (dict, list)) or entry["input"] is None
     return problem_at(document, path, message, at_key=at_key)
 
 
 def _unknown_key(target: Any, values: Any, prefix: Path, location: Path, value: Any) -> str:
     key = str(location[-1])
     holder = location[:-1]
+    siblings = values
+    for part in holder:
+        siblings = siblings.get(part) if isinstance(siblings, dict) else None
     known = known_keys(target, holder)
     foreign = foreign_key(target, values, location)
     meant = _foreign_hint(foreign, prefix) if foreign is not None else ""
@@ -196,7 +187,7 @@ def _unknown_key(target: Any, values: Any, prefix: Path, location: Path, value: 
     is_below = all(place[: len(holder)] == holder for place in places)
     is_above = all(place[:-1] == holder[: len(place) - 1] for place in places)
     hints = (
-        split_number(key, value, _value_at(values, holder)),
+        split_number(key, value, siblings),
         option_hint(key, known, value),
         meant if foreign is not None and foreign.is_near else "",
         elsewhere if is_below else "",
@@ -207,12 +198,6 @@ def _unknown_key(target: Any, values: Any, prefix: Path, location: Path, value: 
     )
     hint = next(filter(None, hints), "")
     return f"unknown key `{shortened(key)}`{hint} (allowed: {', '.join(known)})"
-
-
-def _value_at(values: Any, path: Path) -> Any:
-    for part in path:
-        values = values.get(part) if isinstance(values, dict) else None
-    return values
 
 
 def _foreign_hint(hint: Hint, prefix: Path) -> str:
@@ -227,56 +212,83 @@ def _foreign_hint(hint: Hint, prefix: Path) -> str:
     return f"; here it is `{place}`: write `{hint.example}`{note}"
 
 
-def _value_message(target: Any, name: str, location: Path, entry: Any) -> str:
-    kind, found = entry["type"], describe(entry["input"])
+def _wrong_value(target: Any, name: str, location: Path, entry: Any) -> str:
+    """Return what is wrong with a value, and what to write instead if that is known."""
+    kind, value = entry["type"], entry["input"]
     if kind == "literal_error":
         allowed = entry["ctx"]["expected"].replace("'", "`")
-        word, words = str(entry["input"]), re.findall(r"`([^`]+)`", allowed)
+        word, words = str(value), re.findall(r"`([^`]+)`", allowed)
         meant = _MEANT.get(word, "")
         near = did_you_mean(meant if meant in words else word, words)
-        return f"{name}: found {found}; allowed: {allowed}{near}"
-    if kind in _EXPECTED:
-        remedy = _remedy(target, name, location, entry)
-        if kind == "string_type" and entry["input"] is None:
-            remedy = "; YAML takes an empty value, `null` and `~` without quotes for nothing"
-        return f"{name}: expected {_EXPECTED[kind]}, found {found}{remedy}"
+        return f"found {describe(value)}; allowed: {allowed}{near}"
     if kind in {"string_too_short", "too_short"}:
-        return f"{name}: must not be empty"
-    return f"{name}: {entry['msg'].replace('Input should be', 'must be')}, found {found}"
-
-
-def _remedy(target: Any, name: str, location: Path, entry: Any) -> str:
-    """What to write instead of a value of the wrong kind, where that can be told."""
-    kind, value = entry["type"], entry["input"]
-    if _EXPECTED[kind] == "keys and values":
-        return mapping_remedy(target, location, value)
-    if _EXPECTED[kind] == "a list":
-        found = list_remedy(name, value, functools.partial(refusal, target, location))
-        return found or mapping_remedy(target, location, value)
-    return value_remedy(name, kind, value)
+        return "must not be empty"
+    if kind not in _EXPECTED:
+        return f"{entry['msg'].replace('Input should be', 'must be')}, found {describe(value)}"
+    expected, remedy = _EXPECTED[kind], ""
+    if kind == "string_type" and value is None:
+        remedy = "; YAML takes an empty value, `null` and `~` without quotes for nothing"
+    elif expected == "a list":
+        remedy = list_remedy(name, value, functools.partial(refusal, target, location))
+    elif expected != "keys and values":
+        remedy = value_remedy(name, kind, value)
+    if expected in {"a list", "keys and values"}:
+        remedy = remedy or mapping_remedy(target, location, value)
+    return f"expected {expected}, found {describe(value)}{remedy}"
 
 
 def _own_check_problem(document: YamlDocument, path: Path, error: str, values: Any) -> Problem:
-    """What a value's own check says, at the key that it names first, if it names one.
+    """Return what a value's own check says, at the first key that it names.
 
-    Of several keys that it names, the one that was set on the command line is the cause.
+    Of several keys, the one that was set on the command line is the cause.
     """
-    every = named_in(error, values)
-    said = (n for n in every if was_set(document, path, (*path, *n)))
-    named = next(said, named_first(error, values))
+    first = _named_first(error, values)
+    # A message about `phases.1` means the keys of that phase before others.
+    holders = [first[:length] for length in range(len(first), -1, -1)]
+    every = (_named(word, values, holders) for word in re.findall(r"\w[\w.]*\w", error))
+    named = next((n for n in every if n and was_set(document, path, (*path, *n))), first)
     at_key = isinstance(values, dict) and not named
     message = f"{path_text(path) or 'the file'}: {error}"
     return problem_at(document, (*path, *named), message, at_key=at_key)
 
 
 def was_set(document: YamlDocument, path: Path, place: Path) -> bool:
-    """Whether `place`, below `path`, was set on the command line, and not all of `path`."""
+    """Check whether `place`, below `path`, was set on the command line, but not all of `path`."""
     lengths = range(len(path) + 1, len(place) + 1)
     return any(place[:length] in document.sources for length in lengths)
 
 
+def _known_part(values: Any, location: Iterable[str | int]) -> Path:
+    """Return the part of pydantic's location that exists in the values: unions add branches."""
+    path: list[str | int] = []
+    for step in location:
+        if isinstance(values, dict) and step in values:
+            values = values[step]
+        elif isinstance(values, list) and isinstance(step, int) and step < len(values):
+            values = values[step]  # the same words, another type for mypy
+        else:
+            continue
+        path.append(step)
+    return tuple(path)
+
+
+def _named_first(error: str, values: Any) -> Path:
+    """Return the key that a config's own check names in its first word (`num_steps is 0: ...`)."""
+    return _named(error.partition(" ")[0], values)
+
+
+def _named(word: str, values: Any, holders: Sequence[Path] = ((),)) -> Path:
+    """Return where `batching.kind` is in `values`: below `batching`, or directly.
+
+    `phases.1.learn` is in the second item of a list. The first of the `holders` that has it counts.
+    """
+    steps: Path = tuple(int(s) if s.isdecimal() else s for s in word.split("."))
+    paths = ((*holder, *part) for part in (steps, steps[-1:]) for holder in holders)
+    return next((path for path in paths if _known_part(values, path) == path), ())
+
+
 def _merge(problems: list[Problem]) -> list[Problem]:
-    """One problem a place: branches of a union that all failed are one complaint."""
+    """Merge the problems of one place: all branches of a union failed there."""
     merged: dict[tuple[str, int, int, str], Problem] = {}
     for problem in problems:
         start, _, rest = problem.message.partition(": expected ")

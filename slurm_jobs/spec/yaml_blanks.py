@@ -1,7 +1,7 @@
-"""Blanks of a spec that are no space: tabs where YAML takes them, and what only looks like one.
+"""Blanks of a spec that are not spaces: tabs where YAML allows them, and characters like a space.
 
-PyYAML refuses every tab outside of quotes. YAML 1.2 forbids them in the indentation of block
-structure alone: after a value, before a comment, and anywhere in JSON they are blanks. PURE.
+PyYAML refuses every tab outside of quotes. YAML 1.2 forbids them only in the indentation of block
+structure: after a value, before a comment, and anywhere in JSON they are blanks. PURE.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 ODD = "\u00a0\u1680\u180e\u2000-\u200f\u202a-\u202f\u205f-\u2064\u3000\ufeff"
-"""Spaces that are no U+0020, characters without width, and marks of direction."""
+"""Spaces other than U+0020, characters without width, and marks of direction."""
 _ODD_ENDS = re.compile(f"^[{ODD}]+|[{ODD}]+$")
 _WIDE_COLON = "\uff1a"
 _ODD_ANYWHERE = re.compile(f"[{ODD}]")
@@ -75,7 +75,7 @@ class SpecLoader(yaml.SafeLoader):
 def odd_blanks(text: str) -> Iterator[tuple[int, int, str]]:
     """Yield line, column and message of odd blanks that have become part of a key or value.
 
-    In quotes, in block text and between words they are meant; at the ends of a plain text, in a
+    In quotes, in block text and between words they are intended. At the ends of a plain text, in a
     key without quotes, or where YAML wants a space after a colon, they never are.
     """
     if not _ODD_ANYWHERE.search(text):
@@ -116,7 +116,7 @@ def _in_plain(
 
 
 def odd_blank_before(error: yaml.MarkedYAMLError, text: str) -> tuple[yaml.Mark, str] | None:
-    """Return the odd blank for which the parser gave up, on its line or on the one before."""
+    """Return the odd blank at which the parser stopped, on its line or on the one before."""
     marks = [mark for mark in (error.context_mark, error.problem_mark) if mark is not None]
     if not marks or not (_WIDE_COLON in text or _ODD_ANYWHERE.search(text)):
         return None

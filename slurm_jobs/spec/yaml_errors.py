@@ -1,4 +1,4 @@
-"""What the YAML parser complains about -> what to write instead, and where. PURE."""
+"""An error of the YAML parser -> its place, and what to write instead. PURE."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import yaml
 from slurm_jobs.spec.yaml_blanks import SpecLoader, odd_blank_before
 
 _KEY_BEFORE = re.compile(r"\S.*:\s")
-"""A key with its value, on the line of a second colon."""
+"""A key and its value, before a second colon on the line."""
 
 _WRITE_QUOTED = "put quotes around the text"
 _TAB_AFTER_DASH = re.compile(r"[ ]*(?:-[ ]+)*-[ ]*\t")
@@ -34,78 +34,43 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
     ("parsing a flow mapping", "put a comma between values, and close { with }"),
     ("parsing a flow sequence", "put a comma between values, and close [ with ]"),
 )
-"""Part of the parser's words, and the remedy; the first that fits."""
+"""Part of the parser's message, and the remedy. The first match counts."""
 
 _AT_CONTEXT = (
     *("end of stream", "document separator"),
     *("scanning a simple key", "scanning an alias", "scanning an anchor"),
 )
-"""Where the parser began says more than where it gave up: an open quote, a line without colon."""
-
+"""Messages for which the place where the parser began (an open quote, a line without a colon) says
+more than the place where it stopped."""
 
 _FOUND_EXTRA = re.compile(r"(?:flow node .*|<block end>.*|<document start>.*)found '([],}])'")
 _HAS_KEY = re.compile(r":(\s|$)")
 
 
 def explain(error: yaml.MarkedYAMLError, text: str) -> tuple[yaml.Mark | None, str]:
-    """Where the mistake is (None where the parser does not say), what it is, and the remedy."""
-    what = " ".join(part for part in (error.context, error.problem) if part)
+    """Return where the mistake is (None if unknown), and what it is with the remedy."""
     odd = odd_blank_before(error, text)
     if odd is not None:
         return odd
+    what = " ".join(part for part in (error.context, error.problem) if part)
     mark = error.problem_mark or error.context_mark
+    lines = text.splitlines()
     if mark is not None:
-        earlier = _cause_above(error, what, text, mark)
+        earlier = _open_above(error, what, text, mark) or _cause_above(what, lines, mark)
         if earlier is not None:
             return earlier
     if error.context_mark is not None and any(words in what for words in _AT_CONTEXT):
         mark = error.context_mark
-    remedy = _remedy(what, _before(text, mark), _lines_above(text, mark))
+    before = _before(lines, mark) if mark is not None else ""
+    remedy = _remedy(what, before, lines[: mark.line] if mark is not None else [])
     return mark, f"{what}; {remedy}" if remedy else what
 
 
-def _cause_above(
+def _open_above(
     error: yaml.MarkedYAMLError, what: str, text: str, mark: yaml.Mark
 ) -> tuple[yaml.Mark, str] | None:
-    """The mistake, if it stands on an earlier line than the one where the parser gave up."""
-    second = error.context_mark if "scanning a quoted scalar" in what else None
-    quoted, bracket = _open_things(text, mark if second is None else second, mark)
-    if quoted is not None:
-        end = quoted.end_mark.line + 1
-        return quoted.start_mark, (
-            f"the quote that opens here is closed only on line {end}, where more text follows; "
-            "close it where the text ends"
-        )
-    is_flow = "parsing a flow sequence" in what or "parsing a flow mapping" in what
-    opened = error.context_mark if is_flow else bracket if "<stream end>" in what else None
-    if opened is not None and opened.line < mark.line:
-        is_mapping = "flow mapping" in what or text[opened.index : opened.index + 1] == "{"
-        pair = "{ with }" if is_mapping else "[ with ]"
-        return opened, (
-            f"what opens here is still open on line {mark.line + 1}; close {pair}, and put a "
-            "comma between values"
-        )
-    above = _lines_above(text, mark)
-    before = _before(text, mark)
-    if "mapping values are not allowed" in what and (tab := _TAB_AFTER_DASH.match(before)):
-        at = yaml.Mark(mark.name, 0, mark.line, tab.end() - 1, None, 0)
-        return at, "a tab stands between the dash and a key; type a space"
-    is_first_key = not _KEY_BEFORE.search(before) and not before.lstrip().startswith("- ")
-    if "mapping values are not allowed" in what and is_first_key:
-        number = _line_without_key(above)
-        if number is not None:
-            line = above[number]
-            column = len(line) - len(line.lstrip())
-            at = yaml.Mark(mark.name, 0, number, column, None, 0)
-            return at, "this line is no `key: value` (a blank follows the colon)"
-    return None
-
-
-def _open_things(
-    text: str, after: yaml.Mark, mark: yaml.Mark
-) -> tuple[yaml.ScalarToken | None, yaml.Mark | None]:
-    """The quoted text that began earlier and ends on the line of `after`; the open bracket."""
-    last = None
+    """Return the quote or bracket on an earlier line that should have been closed."""
+    last: yaml.ScalarToken | None = None
     brackets = []
     try:
         for token in yaml.scan(text, SpecLoader):
@@ -119,40 +84,59 @@ def _open_things(
                 last = token
     except yaml.YAMLError:
         pass  # it is being explained
-    is_cause = (
-        last is not None
-        and last.style in {"'", '"'}
-        and last.start_mark.line < last.end_mark.line
-        and last.end_mark.line == after.line
+    after = error.context_mark if "scanning a quoted scalar" in what else None
+    if last is not None and last.style in {"'", '"'}:
+        end = last.end_mark.line
+        if last.start_mark.line < end == (after or mark).line:
+            return last.start_mark, (
+                f"the quote that opens here is closed only on line {end + 1}, where more text "
+                "follows; close it where the text ends"
+            )
+    opened = brackets[-1] if brackets and "<stream end>" in what else None
+    if "parsing a flow sequence" in what or "parsing a flow mapping" in what:
+        opened = error.context_mark
+    if opened is None or opened.line >= mark.line:
+        return None
+    is_mapping = "flow mapping" in what or text[opened.index : opened.index + 1] == "{"
+    pair = "{ with }" if is_mapping else "[ with ]"
+    return opened, (
+        f"what opens here is still open on line {mark.line + 1}; close {pair}, and put a "
+        "comma between values"
     )
-    return last if is_cause else None, brackets[-1] if brackets else None
 
 
-def _line_without_key(above: list[str]) -> int | None:
-    """The first of the last lines that hold no key: what the parser took for one text."""
-    found = None
-    for number in range(len(above) - 1, -1, -1):
-        line = above[number].strip()
+def _cause_above(what: str, lines: list[str], mark: yaml.Mark) -> tuple[yaml.Mark, str] | None:
+    """Return the tab or the line without a key because of which a colon is refused at `mark`."""
+    before = _before(lines, mark)
+    if "mapping values are not allowed" not in what:
+        return None
+    if tab := _TAB_AFTER_DASH.match(before):
+        at = yaml.Mark(mark.name, 0, mark.line, tab.end() - 1, None, 0)
+        return at, "a tab stands between the dash and a key; type a space"
+    if _KEY_BEFORE.search(before) or before.lstrip().startswith("- "):
+        return None
+    first = None  # of the last lines without a key, which the parser took for one text
+    for number in range(mark.line - 1, -1, -1):
+        line = lines[number].strip()
         if line.startswith("#") or _HAS_KEY.search(line):
             break
-        found = number if line else found
+        first = number if line else first
         if line.startswith("- "):
             break
-    return found
+    if first is None:
+        return None
+    column = len(lines[first]) - len(lines[first].lstrip())
+    at = yaml.Mark(mark.name, 0, first, column, None, 0)
+    return at, "this line is no `key: value` (a blank follows the colon)"
 
 
-def _before(text: str, mark: yaml.Mark | None) -> str:
-    """The mark's line up to the mark."""
-    lines = text.splitlines() if mark is not None else []
-    return lines[mark.line][: mark.column] if mark is not None and mark.line < len(lines) else ""
-
-
-def _lines_above(text: str, mark: yaml.Mark | None) -> list[str]:
-    return text.splitlines()[: mark.line] if mark is not None else []
+def _before(lines: list[str], mark: yaml.Mark) -> str:
+    """Return the mark's line up to the mark."""
+    return lines[mark.line][: mark.column] if mark.line < len(lines) else ""
 
 
 def _is_below_item(before: str, above: list[str]) -> bool:
-    """Whether an item of a list stands above, before a line further to the left."""
+    """Check whether an item of a list is above, before any line that is further to the left."""
     indent = len(before) - len(before.lstrip())
     for line in reversed(above):
         stripped = line.lstrip()

@@ -1,10 +1,11 @@
-"""YAML text -> plain values with the place of each, without YAML 1.1's silent conversions. PURE.
+"""YAML text -> plain values, each with its place, without YAML 1.1's silent conversions. PURE.
 
-Scalars follow the core schema of YAML 1.2: `true`/`false`, `null`, decimal
-integers and floats (so `1e-4` is a number). What YAML 1.1 readers would turn
-into something else in silence (`no`, `1:30`, `0755`, `1_000`, a date) is an
-error that says how to write what was meant. Tags are refused, so a spec
-cannot make a reader build an object; a repeated key is refused.
+Scalars follow the core schema of YAML 1.2: `true`/`false`, `null`, decimal integers and floats (so
+`1e-4` is a number). What YAML 1.1 readers silently convert (`no`, `1:30`, `0755`, `1_000`, a date)
+is an error that says what to write. Tags are refused, so that a spec cannot make a reader build an
+object. So are repeated keys. ruamel.yaml (0.19) cannot replace this reader: it takes `0755` as 755,
+`1_000` as 1000 and a date as a date, stops at the first repeated key, refuses the same tabs as
+PyYAML, and takes a third longer to load and read a spec (0.060 s instead of 0.046 s).
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from slurm_jobs.spec.yaml_blanks import SpecLoader, odd_blanks
 from slurm_jobs.spec.yaml_errors import explain
 
 Path = tuple[str | int, ...]
-"""Where a value stands: keys and list indices from the top."""
+"""Keys and list indices from the top of a file down to a value."""
 
 MAX_CHARACTERS = 200_000
-"""A spec has some thousands; the parser takes seconds for what is longer."""
+"""A spec has some thousands. The parser takes seconds for a longer text."""
 
 MAX_NODES = 100_000
 """Aliases can make a small file describe an enormous one; a spec has some hundreds of nodes."""
@@ -40,7 +41,7 @@ _RESOLVER: Any = yaml.SafeLoader("")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Where something stands in a file, both counted from 1."""
+    """A place in a file, counted from 1."""
 
     line: int
     column: int
@@ -48,31 +49,34 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class YamlDocument:
-    """A file's values, their places, and what is wrong with its YAML."""
+    """The values of a file, their places, and what is wrong with its YAML."""
 
     file: str
     value: Any
     key_places: dict[Path, Place] = field(default_factory=dict)
-    """Place of the key of each value (of the item, in a list)."""
+    """Of the key of each value, or of the item in a list."""
     value_places: dict[Path, Place] = field(default_factory=dict)
     sources: dict[Path, str] = field(default_factory=dict)
-    """Values that do not come from the file, and where they do come from."""
+    """Origin of the values that are not from the file."""
     tagged: frozenset[Path] = frozenset()
-    """Values whose tag was refused: what kind of value was meant is not known."""
+    """Values whose tag was refused: their intended kind is unknown."""
     problems: tuple[Problem, ...] = ()
 
 
 def read_yaml(text: str, file: str, *, key: str = "") -> YamlDocument:
-    """Read one YAML document; everything wrong with it is in `problems`, never raised.
+    """Read one YAML document. Everything wrong with it is in `problems`, nothing is raised.
 
-    `key`: of the value that it is, where it is one.
+    Args:
+        text: YAML.
+        file: name for the problems.
+        key: of the value, where the text is only the value of a key.
     """
     reader = _Reader(file, key)
-    value = None
     node = _compose(text, reader)
-    for line, column, message in odd_blanks(text) if node is not None else ():
-        reader.problem(Place(line=line, column=column), message)
+    value = None
     if node is not None:
+        for line, column, message in odd_blanks(text):
+            reader.problem(Place(line=line, column=column), message)
         value = reader.value(node, ())
     return YamlDocument(
         file=file,
@@ -85,29 +89,28 @@ def read_yaml(text: str, file: str, *, key: str = "") -> YamlDocument:
 
 
 def _compose(text: str, reader: _Reader) -> yaml.Node | None:
-    """The node graph; None if there is none, or if the text is no YAML (a problem is noted)."""
-    start = Place(line=1, column=1)
+    """Return the node graph; None for an empty text, or if it is not YAML (a problem is added)."""
+    place = Place(line=1, column=1)
     if len(text) > MAX_CHARACTERS:
         message = f"the file has {len(text)} characters, a spec at most {MAX_CHARACTERS}"
-        reader.problem(start, message)
+        reader.problem(place, message)
         return None
     try:
         return SpecLoader(text).get_single_node()
     except yaml.MarkedYAMLError as error:
         mark, message = explain(error, text)
-        place = _place(mark) if mark is not None else start
-        reader.problem(place, f"not valid YAML: {message}")
+        place = _place(mark) if mark is not None else place
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
-        line = before.count("\n") + 1
-        place = Place(line=line, column=error.position - (before.rfind("\n") + 1) + 1)
-        character = text[error.position : error.position + 1]
-        message = f"not valid YAML: the character {character!a} is not allowed"
-        reader.problem(place, message)
+        column = error.position - (before.rfind("\n") + 1) + 1
+        place = Place(line=before.count("\n") + 1, column=column)
+        message = f"the character {text[error.position : error.position + 1]!a} is not allowed"
     except RecursionError:
-        reader.problem(start, f"nested more than {MAX_DEPTH} levels deep")
+        reader.problem(place, f"nested more than {MAX_DEPTH} levels deep")
+        return None
     except (ValueError, OverflowError) as error:  # PyYAML on an escape such as "\UFFFFFFFF"
-        reader.problem(start, f"not valid YAML: {error}")
+        message = str(error)
+    reader.problem(place, f"not valid YAML: {message}")
     return None
 
 
@@ -129,16 +132,20 @@ class _Reader:
         self.open_nodes: set[int] = set()
 
     def problem(self, place: Place, message: str) -> None:
-        message = printable(message)
-        self.problems.append(
-            Problem(file=self.file, line=place.line, column=place.column, message=message)
+        problem = Problem(
+            file=self.file, line=place.line, column=place.column, message=printable(message)
         )
+        self.problems.append(problem)
 
     def value(self, node: yaml.Node, path: Path) -> Any:
         place = _place(node.start_mark)
         self.value_places.setdefault(path, place)
         self.key_places.setdefault(path, place)
-        if self._is_too_large(node, place):
+        was_small = self.size < MAX_NODES
+        self.size += 1 + (len(node.value) // 20 if isinstance(node, yaml.ScalarNode) else 0)
+        if self.size >= MAX_NODES:
+            if was_small:
+                self.problem(place, f"aliases make this file larger than {MAX_NODES} values")
             return None
         if id(node) in self.open_nodes:
             self.problem(place, "this alias contains itself")
@@ -146,25 +153,19 @@ class _Reader:
         if len(path) > MAX_DEPTH:
             self.problem(place, f"nested more than {MAX_DEPTH} levels deep")
             return None
+        if isinstance(node, yaml.ScalarNode):
+            self._refuse_tag(node, _implicit_tag(node), path)
+            if node.style is not None:  # quoted or block text is text
+                return self._text(node.value, place)
+            return self._plain(node.value, place, str(path[-1]) if path else self.key)
         self.open_nodes.add(id(node))
         try:
             if isinstance(node, yaml.MappingNode):
                 return self._mapping(node, path)
-            if isinstance(node, yaml.SequenceNode):
-                self._refuse_tag(node, "tag:yaml.org,2002:seq", path)
-                return [self.value(item, (*path, i)) for i, item in enumerate(node.value)]
-            assert isinstance(node, yaml.ScalarNode)
-            return self._scalar(node, place, path)
+            self._refuse_tag(node, "tag:yaml.org,2002:seq", path)
+            return [self.value(item, (*path, i)) for i, item in enumerate(node.value)]
         finally:
             self.open_nodes.discard(id(node))
-
-    def _is_too_large(self, node: yaml.Node, place: Place) -> bool:
-        """Whether aliases have made the values outgrow any honest spec; said once."""
-        was_small = self.size < MAX_NODES
-        self.size += 1 + (len(node.value) // 20 if isinstance(node, yaml.ScalarNode) else 0)
-        if was_small and self.size >= MAX_NODES:
-            self.problem(place, f"aliases make this file larger than {MAX_NODES} values")
-        return self.size >= MAX_NODES
 
     def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
         self._refuse_tag(node, "tag:yaml.org,2002:map", path)
@@ -172,13 +173,15 @@ class _Reader:
         merged: list[tuple[yaml.Node, Place]] = []
         for key_node, value_node in node.value:
             place = _place(key_node.start_mark)
-            key = self._key(key_node, place, path)
-            if key is None:
+            if not isinstance(key_node, yaml.ScalarNode):
+                self.problem(place, "a key must be plain text")
                 continue
-            if key == _MERGE and _is_plain(key_node):
+            if key_node.value == _MERGE and key_node.style is None:
                 self.problem(place, "merge keys (<<) are not supported; write the keys out")
                 merged.append((value_node, place))
                 continue
+            self._refuse_tag(key_node, _implicit_tag(key_node), (*path, key_node.value))
+            key = self._text(key_node.value, place)
             key_path = (*path, key)
             if key in values:
                 first = self.key_places[key_path].line
@@ -193,7 +196,7 @@ class _Reader:
         return values
 
     def _merge(self, node: yaml.Node, place: Place, path: Path, values: dict[str, Any]) -> None:
-        """Add what a refused merge key would bring, so that nothing is called missing for it."""
+        """Add the keys of a refused merge key, so that none of them is reported as missing."""
         if not isinstance(node, yaml.MappingNode) or id(node) in self.open_nodes:
             return
         for key_node, value_node in node.value:
@@ -203,14 +206,6 @@ class _Reader:
                 self.key_places[key_path] = place
                 values[key] = self.value(value_node, key_path)
 
-    def _key(self, node: yaml.Node, place: Place, path: Path) -> str | None:
-        if not isinstance(node, yaml.ScalarNode):
-            self.problem(place, "a key must be plain text")
-            return None
-        if not (node.value == _MERGE and _is_plain(node)):
-            self._refuse_tag(node, _implicit_tag(node), (*path, node.value))
-        return self._text(node.value, place)
-
     def _refuse_tag(self, node: yaml.Node, allowed: str, path: Path) -> None:
         if node.tag != allowed:
             self.tagged.add(path)
@@ -218,12 +213,6 @@ class _Reader:
                 _place(node.start_mark),
                 f"the tag {node.tag} is not allowed; a spec holds plain values only",
             )
-
-    def _scalar(self, node: yaml.ScalarNode, place: Place, path: Path) -> Any:
-        self._refuse_tag(node, _implicit_tag(node), path)
-        if node.style is not None:  # quoted or block text is text
-            return self._text(node.value, place)
-        return self._plain(node.value, place, str(path[-1]) if path else self.key)
 
     def _text(self, text: str, place: Place) -> str:
         if "\0" in text:
@@ -244,21 +233,17 @@ class _Reader:
             reason = f"is no number; {clock}" if clock else reason
             self.problem(place, f"`{shortened(text)}` {reason}")
             return text
-        found = number(text)
-        if found is None:
+        value = number(text)
+        if value is None:
             return self._text(text, place)
-        if isinstance(found, float) and not math.isfinite(found):
+        if isinstance(value, float) and not math.isfinite(value):
             message = f"`{shortened(text)}` is not a finite number; none is allowed in a spec"
             self.problem(place, message)
-        return found
-
-
-def _is_plain(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.ScalarNode) and node.style is None
+        return value
 
 
 def _implicit_tag(node: yaml.ScalarNode) -> str:
-    """The tag that a scalar has if the file gives it none."""
+    """Return the tag of a scalar to which the file gives none."""
     if node.style is not None:
         return "tag:yaml.org,2002:str"
     tag: str = _RESOLVER.resolve(yaml.ScalarNode, node.value, (True, False))

@@ -1,4 +1,4 @@
-"""Plain values as YAML on one line, as an error shows what to write. PURE."""
+"""Plain values as YAML on one line, for messages. PURE."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from slurm_jobs.spec.yaml_values import read_yaml
 
 
 def flow_text(value: Any) -> str:
-    """YAML that is read as `value`; text has quotes only where it needs them."""
+    """Return YAML that is read as `value`; text has quotes only if it needs them."""
     if isinstance(value, dict):
         pairs = (f"{flow_text(key)}: {flow_text(item)}" for key, item in value.items())
         return f"{{{', '.join(pairs)}}}"

@@ -1,4 +1,4 @@
-"""What an unknown key is called here: one that another tool has, or that stands elsewhere. PURE."""
+"""What an unknown key is called here, if another tool has it or another place knows it. PURE."""
 
 from __future__ import annotations
 
@@ -20,23 +20,28 @@ class Hint:
 
     own: OwnKey
     place: Path
-    """Where that stands in the values; empty where it is another stage's, or nowhere."""
+    """Path of the key in the values; empty if it is in another stage, or does not exist."""
     example: str
-    """In YAML, to be written in place of the unknown key, or at `place` where that is not below."""
+    """In YAML, instead of the unknown key, or at `place` if that is not below."""
     is_near: bool
-    """Whether it stands beside the unknown key or below: the word can hardly mean another."""
+    """Whether the key is next to the unknown key or below it: the word is then unambiguous."""
 
 
 def foreign_key(target: Any, values: Any, location: Path) -> Hint | None:
-    """What an unknown key is called here, if another tool has it.
+    """Return what an unknown key is called here, if another tool has it.
 
     Args:
         target: the model that does not know it: a built-in stage's config, or a whole spec.
-        values: all that stands there.
+        values: everything that `target` was to describe.
         location: of the key.
     """
-    own = _own_key(location)
-    builtin, config = _config_of(target, values, location)
+    word, *around = (str(step).lower().replace("-", "_") for step in location[:-3:-1])
+    own = _BY_WORD.get(".".join([*around, word])) or _BY_WORD.get(word)
+    builtin = _CONFIGS.get(getattr(target, "__name__", ""), "")
+    config: Path = ()
+    if not builtin and location[0] == "stages" and len(location) == 3:  # the config is below
+        run = values["stages"][location[1]].get("run")
+        builtin, config = (run if run in _CONFIGS.values() else ""), (*location[:2], "config")
     if own is None or not builtin:
         return None
     path = tuple(own.path.split("."))
@@ -44,51 +49,31 @@ def foreign_key(target: Any, values: Any, location: Path) -> Hint | None:
         hint = Hint(own=own, place=(), example=_example(path, own), is_near=True)
         return hint if builtin == "train" else None
     holder = location[:-1]
-    place: Path = (*(config or _base(target, holder, path[0])), *path)
+    # The nearest mapping outwards that knows the key: a phase has some keys of its own.
+    around_it = (holder[:length] for length in range(len(holder), -1, -1))
+    base = next((outer for outer in around_it if path[0] in known_keys(target, outer)), ())
+    place: Path = (*(config or base), *path)
     is_near = place[: len(holder)] == holder
     steps = (place[len(holder) :] if is_near else ()) or path
     return Hint(own=own, place=place, example=_example(steps, own), is_near=is_near)
 
 
-def _own_key(location: Path) -> OwnKey | None:
-    """What a word means; in a mapping that it is told apart for (`optimizer.type`), that."""
-    word, *around = (str(step).lower().replace("-", "_") for step in location[:-3:-1])
-    return _BY_WORD.get(".".join([*around, word])) or _BY_WORD.get(word)
-
-
 def places_elsewhere(target: Any, location: Path) -> list[Path]:
-    """Where else a key of this name stands: below the mapping that lacks it, or around that.
+    """Return where else a key of this name is: below the mapping that lacks it, or around that.
 
-    Around it one place alone is told: a name that stands in several of those means nothing.
+    Around it only a single place counts: a name in several places is ambiguous.
     """
     holder, key = location[:-1], str(location[-1])
     for length in range(len(holder), -1, -1):
         base = holder[:length]
-        found: list[Path] = [(*base, *below) for below in places_of(type_at(target, base), key)]
-        if found:
-            return found if base == holder or len(found) == 1 else []
+        places: list[Path] = [(*base, *below) for below in places_of(type_at(target, base), key)]
+        if places:
+            return places if base == holder or len(places) == 1 else []
     return []
 
 
-def _config_of(target: Any, values: Any, location: Path) -> tuple[str, Path]:
-    """The built-in stage whose setting may be meant; where its config is, if the key is above."""
-    name = getattr(target, "__name__", "")
-    if name in _CONFIGS:
-        return _CONFIGS[name], ()
-    if location[0] != "stages" or len(location) != 3:
-        return "", ()
-    run = values["stages"][location[1]].get("run")
-    return (run if run in _CONFIGS.values() else ""), (*location[:2], "config")
-
-
-def _base(target: Any, holder: Path, key: str) -> Path:
-    """The nearest mapping from `holder` outwards that knows `key`: a phase has some of its own."""
-    lengths = range(len(holder), -1, -1)
-    return next((holder[:n] for n in lengths if key in known_keys(target, holder[:n])), ())
-
-
 def _example(steps: Path, own: OwnKey) -> str:
-    """`optimizer: {learning_rate: 1e-4}`."""
+    """Return `optimizer: {learning_rate: 1e-4}`."""
     text = f"{steps[-1]}: {own.value}"
     if own.beside and len(steps) > 1:
         text = f"{own.beside}, {text}"

@@ -1,4 +1,4 @@
-"""How to write a list that was given as one value, as a range or as its numbered items. PURE."""
+"""How to write a list that was given as one value, a range or numbered items. PURE."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _MOST_NUMBERS = 10_000
 _MOST_SHOWN = 8
 
 Refusal = Callable[[Any], str | None]
-"""Why a list is not taken: empty where its kind is wrong, else a remedy; None if it is taken."""
+"""Returns why a list is invalid: empty if its kind is wrong, else a remedy; None if it is valid."""
 
 
 def list_remedy(name: str, value: Any, refusal: Refusal) -> str:
-    """`; ` and the remedy for a `value` that is no list, where `name` takes one; or nothing.
+    """Return `; ` and the remedy for a `value` of `name` that is not a list, or an empty text.
 
-    Only a list that is taken is proposed.
+    Only a valid list is proposed.
     """
     if isinstance(value, dict):
         is_numbered = value and all(str(step).isdigit() for step in value)
@@ -33,17 +33,19 @@ def list_remedy(name: str, value: Any, refusal: Refusal) -> str:
         inner = read_yaml(value, "").value if len(value) <= _MOST_CHARACTERS else None
         is_meant = isinstance(inner, list) and refusal(inner) is None
         return "; remove the quotes" if is_meant else ""
-    said = ""
-    for candidate in _candidates(value):
-        found = refusal(candidate)
-        if found is None:
-            return f"; write {_shown(candidate)}"
-        said = said or found
-    return f"; {said}" if said else ""
+    first = ""
+    for items in _candidates(value):
+        reason = refusal(items)
+        if reason is None and len(items) > _MOST_SHOWN and isinstance(items[0], int):
+            return f"; write each of them: [{items[0]}, {items[1]}, ..., {items[-1]}]"
+        if reason is None:
+            return f"; write {flow_text(items)}"
+        first = first or reason
+    return f"; {first}" if first else ""
 
 
 def _candidates(value: Any) -> Iterator[list[Any]]:
-    """Lists that may be meant, the likeliest first: of a range each number, then its ends."""
+    """Yield lists that may be meant, the likeliest first: of a range each number, then its ends."""
     if not isinstance(value, str):
         yield from () if value is None else ([value],)
         return
@@ -62,9 +64,3 @@ def _candidates(value: Any) -> Iterator[list[Any]]:
     if _WORDS.fullmatch(text):
         yield re.split(" ?, ?", text)
     yield [value]
-
-
-def _shown(items: list[Any]) -> str:
-    if len(items) > _MOST_SHOWN and isinstance(items[0], int):
-        return f"each of them: [{items[0]}, {items[1]}, ..., {items[-1]}]"
-    return flow_text(items)

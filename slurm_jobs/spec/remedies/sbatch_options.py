@@ -1,4 +1,4 @@
-"""Options of sbatch: which have a key of their own, and where the others belong. PURE."""
+"""Options of sbatch: those that have a key here, and the place of the others. PURE."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ OWN_SLURM_KEYS = {
     "wait": "the verb `run`, which follows the jobs to the end",
     "wrap": "shell",
 }
-"""Options of sbatch that have a key of their own, and which."""
+"""Options of sbatch that have a key here, and that key."""
 
 FORMS = {
     "resources.cpus_per_task": "cpus_per_task: 8",
@@ -51,7 +51,7 @@ FORMS = {
     "resources.tasks_per_node": "tasks_per_node: 4",
     "resources.timeout_min": "timeout_min: 720",
 }
-"""How those of a stage's resources are written, in YAML."""
+"""How to write the keys of a stage's resources, in YAML."""
 
 _NAMES = """
     account acctg-freq batch bb bbf begin cluster-constraint comment consolidate-segments
@@ -66,8 +66,8 @@ _NAMES = """
     tres-bind tres-per-task uid use-min-nodes verbose wait-all-nodes wckey
 """
 _OTHERS = frozenset(_NAMES.split())
-"""The rest of them. `slurm:` takes other names, too, which newer versions or the plugins of a site
-have, with a note, but for those that are nearly one of these."""
+"""The rest. `slurm:` also takes other names, of newer versions or of a site's plugins, with a note,
+unless they are nearly one of these."""
 
 _PYXIS = frozenset(
     f"container-{word}"
@@ -77,7 +77,7 @@ _PYXIS = frozenset(
     )
 )
 _OF_PLUGINS = _PYXIS | {f"no-{name}" for name in _PYXIS}
-"""Options of the plugin pyxis, https://github.com/NVIDIA/pyxis, which need no note."""
+"""Options of the plugin pyxis, https://github.com/NVIDIA/pyxis. They need no note."""
 
 _MEANT: Mapping[str, str] = {
     "cpus": "cpus-per-task",
@@ -87,18 +87,17 @@ _MEANT: Mapping[str, str] = {
     "timelimit": "time",
     "walltime": "time",
 }
-"""Words for what sbatch calls otherwise, from Slurm's own tables and other schedulers."""
+"""Other words for options, from Slurm's own tables and other schedulers."""
 
 _RESOURCE = re.compile(r"\bresources\.(\w+)")
-_ONE_SLIP_FROM, _TWO_SLIPS_FROM = 4, 6
-"""Letters of a name in which so many are taken for slips: a shorter one is near to too much."""
+_MOST_LETTERS_APART = 2
+"""A typing mistake adds or loses no more: a plugin's `user-env` is not `get-user-env`."""
 
 
 def near_option(key: str) -> str:
-    """The option of sbatch that `key` is meant to be, with dashes; empty if it may be right.
+    """Return the option of sbatch that `key` is meant to be, with dashes; empty if it may be right.
 
-    One letter left out, put in, replaced or swapped with the next is a slip, two in a long name.
-    The beginning of an option is meant to be it: sbatch takes `--depend` for `--dependency`.
+    The beginning of an option counts as that option: sbatch takes `--depend` for `--dependency`.
     """
     option = key.replace("_", "-")
     if is_known_option(option):
@@ -106,11 +105,16 @@ def near_option(key: str) -> str:
     longer = sorted(word for word in (*_OTHERS, *OWN_SLURM_KEYS) if word.startswith(option))
     if longer:
         return longer[0]
-    num_allowed = (len(option) >= _ONE_SLIP_FROM) + (len(option) >= _TWO_SLIPS_FROM)
-    words = sorted({*_OTHERS, *OWN_SLURM_KEYS, *_MEANT})
-    slips = {word: _num_slips(option, word) for word in words}
-    near = min(slips, key=slips.__getitem__)
-    return _MEANT.get(near, near) if slips[near] <= num_allowed else ""
+    words = sorted(
+        word
+        for word in {*_OTHERS, *OWN_SLURM_KEYS, *_MEANT}
+        if abs(len(word) - len(option)) <= _MOST_LETTERS_APART
+    )
+    cutoff = (
+        0.75 if len(option) < 5 else 0.8
+    )  # `gers` for `gres`, but not `core-type` for `core-spec`
+    near = difflib.get_close_matches(option[:100], words, n=1, cutoff=cutoff)
+    return _MEANT.get(near[0], near[0]) if near else ""
 
 
 def is_known_option(key: str) -> bool:
@@ -120,33 +124,28 @@ def is_known_option(key: str) -> bool:
 
 
 def is_resource(key: str) -> bool:
-    """Whether `key` is one of the keys beside `slurm:` that stand for options of sbatch."""
+    """Check whether `key` is a key next to `slurm:` that stands for an option of sbatch."""
     return any(key in _RESOURCE.findall(place) for place in OWN_SLURM_KEYS.values())
 
 
-def _num_slips(one: str, other: str) -> int:
-    """Optimal string alignment: the fewest slips that make one word of the other."""
-    rows = [list(range(len(other) + 1))]
-    for i, letter in enumerate(one, start=1):
-        row = [i]
-        for j, wanted in enumerate(other, start=1):
-            cost = min(rows[-1][j] + 1, row[-1] + 1, rows[-1][j - 1] + (letter != wanted))
-            if i > 1 and j > 1 and letter == other[j - 2] and wanted == one[i - 2]:
-                cost = min(cost, rows[-2][j - 2] + 1)
-            row.append(cost)
-        rows.append(row)
-    return rows[-1][-1]
-
-
 def own_key(key: str) -> str | None:
-    """What an option of sbatch is called here, if it has a key of its own; `_` or `-` in it."""
+    """Return the key for an option of sbatch (with `_` or `-` in it), if there is one."""
     return OWN_SLURM_KEYS.get(key.replace("_", "-"))
 
 
 def option_hint(key: str, known: Sequence[str], value: Any) -> str:
-    """What to do with an unknown `key` that is an option of sbatch, or nearly one; or nothing."""
-    place = _place_of_options(known)
-    if place is None:
+    """Return what to do with an unknown `key` that is an option of sbatch, or nearly one.
+
+    Args:
+        key: as the user wrote it.
+        known: keys next to it, among which `slurm` or `resources` has the place for options.
+        value: of the key.
+    """
+    if "slurm" in known:
+        place = "slurm:"
+    elif "resources" in known:
+        place = "resources.slurm:"
+    else:
         return ""
     option = key.replace("_", "-")
     is_gpus = option == "gres" and str(value).startswith("gpu")
@@ -160,14 +159,6 @@ def option_hint(key: str, known: Sequence[str], value: Any) -> str:
         return f"; `{key}` belongs under `{place}`{form}"
     if is_resource(key):
         return ""
-    # What is nearer to a key that is known here is left to the caller.
     near = difflib.get_close_matches(option[:100], sorted({*known, *_OTHERS}), n=1, cutoff=0.75)
-    is_option = bool(near) and near[0] in _OTHERS
+    is_option = bool(near) and near[0] in _OTHERS  # the caller suggests keys in `known`
     return f"; did you mean `{near[0]}`, under `{place}`?" if is_option else ""
-
-
-def _place_of_options(known: Sequence[str]) -> str | None:
-    """Where options of sbatch belong, beside the keys `known` or below one of them."""
-    if "slurm" in known:
-        return "slurm:"
-    return "resources.slurm:" if "resources" in known else None

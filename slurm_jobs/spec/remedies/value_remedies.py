@@ -1,4 +1,4 @@
-"""What to write instead of a value of the wrong kind, where that can be told. PURE."""
+"""What to write instead of a value of the wrong kind. PURE."""
 
 from __future__ import annotations
 
@@ -23,22 +23,20 @@ _SECONDS: dict[str, int] = {
     **dict.fromkeys(("d", "day", "days"), 24 * 60**2),
     **dict.fromkeys(("w", "week", "weeks"), 7 * 24 * 60**2),
 }
-"""By a unit as people write it, like the bytes above: its size."""
-_TABLES = {
-    **dict.fromkeys(("mb", "gb"), _BYTES),
-    **dict.fromkeys(("s", "min"), _SECONDS),
+"""Sizes, as those above, by a unit as people write it."""
+_UNITS = {
+    "mb": ("megabytes", _BYTES),
+    "gb": ("gigabytes", _BYTES),
+    "s": ("seconds", _SECONDS),
+    "min": ("minutes", _SECONDS),
 }
-"""By the unit that ends a key's name: the units that can be written beside the number."""
-
-_UNITS = {"mb": "megabytes", "gb": "gigabytes", "s": "seconds", "min": "minutes"}
-"""By the unit that ends a key's name: what the number counts."""
+"""By the unit that ends a key's name: its name, and the units that can follow a number."""
 _WITH_UNIT = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?) ?([A-Za-z]+)")
 _DECIMAL_COMMA = re.compile(r"([+-]?[0-9]+),([0-9]+)")
-_NUM_DIGITS_OF_A_GROUP = 3
 
 
 def value_remedy(key: str, kind: str, value: Any) -> str:
-    """`; ` and the remedy for a `value` of `key` that is not of pydantic's `kind`; or nothing."""
+    """Return `; ` and the remedy for a `value` of `key` that is not of pydantic's `kind`."""
     if kind == "string_type" and isinstance(value, (int, float)):
         return "; put quotes around it"
     if kind not in {"int_type", "float_type"} or not isinstance(value, str):
@@ -58,7 +56,7 @@ def value_remedy(key: str, kind: str, value: Any) -> str:
 
 def decimal_comma(whole: str, part: str) -> str:
     """Return what to write instead of a number with a comma in it."""
-    thousands = f", or {whole}{part} for thousands" if len(part) == _NUM_DIGITS_OF_A_GROUP else ""
+    thousands = f", or {whole}{part} for thousands" if len(part) == 3 else ""
     return f"a decimal number has a point: write {whole}.{part}{thousands}"
 
 
@@ -78,7 +76,7 @@ def split_number(key: str, value: Any, holder: Any) -> str:
 
 
 def clock_remedy(key: str, text: str) -> str:
-    """What to write instead of a time (`12:00:00`), where `key` names its unit; or nothing."""
+    """Return what to write instead of a time (`12:00:00`), if `key` names its unit."""
     unit, parts = key.rpartition("_")[2], text.split(":")
     if unit not in {"s", "min"} or not all(re.fullmatch("[0-9]{1,6}", part) for part in parts):
         return ""
@@ -98,7 +96,7 @@ def clock_remedy(key: str, text: str) -> str:
 
 
 def _counts(key: str) -> str:
-    return f"`{key}` counts {_UNITS[key.rpartition('_')[2]]}"
+    return f"`{key}` counts {_UNITS[key.rpartition('_')[2]][0]}"
 
 
 def _shown(converted: float) -> str:
@@ -106,14 +104,14 @@ def _shown(converted: float) -> str:
 
 
 def _in_unit(unit: str, amount: str, given_unit: str) -> int | float | None:
-    """`amount` of one unit in another; exact if it is whole. None if a unit is not known."""
-    table = _TABLES.get(unit, {})
+    """Return `amount` of one unit in another, exact if it is whole; None if a unit is unknown."""
+    _, table = _UNITS.get(unit, ("", {}))
     if given_unit not in table:
         return None
     converted = Fraction(amount) * table[given_unit] / table[unit]
     return converted.numerator if converted.denominator == 1 else float(converted)
 
 
-def _fits(found: float | None, kind: str) -> bool:
-    is_finite = found is not None and math.isfinite(found)
-    return is_finite and (kind == "float_type" or isinstance(found, int))
+def _fits(value: float | None, kind: str) -> bool:
+    is_finite = value is not None and math.isfinite(value)
+    return is_finite and (kind == "float_type" or isinstance(value, int))
