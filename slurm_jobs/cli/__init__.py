@@ -1,4 +1,4 @@
-"""The command line: one file a verb; each parses, calls the library, prints.
+"""Command line: one file per command; each parses, calls the library, prints.
 
 Exit codes: 0 fine, 1 the run failed, 2 the user's input is wrong, 3 the
 scheduler could not be asked, or a file not be read or written, 130 Ctrl-C.
@@ -31,8 +31,8 @@ VERBS = {
     "resume": "run what is missing of a run, and nothing else",
     "cancel": "cancel a run, or one of its stages",
     "report": "show where a run's time went and what to change",
-    "compare": "tell whether one run, or its repeats, is faster than another",
-    "scaling": "tell what more GPUs gave, over runs with different numbers of them",
+    "compare": "test whether one run, or its repeats, is faster than another",
+    "scaling": "show the speedup over runs with different numbers of GPUs",
     "tune": "try what the report's findings name, and keep what is surely faster",
     "profile": "show what profiled steps computed, communicated and idled",
     "verify": "compare a data set with its index and checksums",
@@ -47,11 +47,11 @@ VERBS = {
 INTERRUPTED_EXIT_CODE = 130
 
 ACTING_VERBS = frozenset({"submit", "run", "resume", "cancel", "probe", "doctor", "tune"})
-"""What they have begun they finish, whoever reads what they print."""
+"""Commands that finish what they began, even if the reader of their output has left."""
 
 _NO_VERB = re.compile(r"argument VERB: invalid choice: '([^']*)'")
 _NO_OPTION = re.compile(r"unrecognized arguments: (.*)", re.DOTALL)
-"""argparse's own words for them."""
+"""argparse's message for them."""
 _OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
 
 _EPILOG = """\
@@ -64,13 +64,13 @@ could not be asked, or a file not be read or written, 130 Ctrl-C.
 
 
 class _Parser(argparse.ArgumentParser):
-    """Names the nearest verb where a word is none, and the nearest option."""
+    """Parser that suggests the nearest command or option for an unknown word."""
 
     verb: _Parser | None = None
-    """Of the verb that was typed; the parser of all verbs alone has one."""
+    """Parser of the command in the arguments; only the parser of all commands has one."""
 
     def error(self, message: str) -> NoReturn:
-        """End with exit code 2; see the class."""
+        """Exit with code 2; see the class."""
         wrong = _NO_VERB.match(message)
         if wrong is not None:
             message = f"no verb `{wrong[1]}`{_near(wrong[1], VERBS)} (verbs: {', '.join(VERBS)})"
@@ -81,17 +81,17 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _not_taken(words: Sequence[str], verb: argparse.ArgumentParser) -> str:
-    """`no option `--expotr`; did you mean `--export`?`; the usage above it has them all."""
+    """Return `no option `--expotr`; did you mean `--export`?`; the usage above lists all."""
     options = list(dict.fromkeys(w.partition("=")[0] for w in words if w.startswith("-")))
     if not options:
         return f"`{' '.join(words)}` is more than it takes"
     known = _OPTION.findall(verb.format_usage())
-    # Words beside them are mostly their values.
+    # Words after unknown options are mostly their values.
     return ", ".join(f"no option `{option}`{_near(option, known)}" for option in options)
 
 
 def _near(word: str, known: Iterable[str]) -> str:
-    """`; did you mean `x`?` for the nearest known word, or nothing."""
+    """Return `; did you mean `x`?` for the nearest known word, or an empty string."""
     import difflib
 
     near = difflib.get_close_matches(word, list(known), n=1)
@@ -99,7 +99,7 @@ def _near(word: str, known: Iterable[str]) -> str:
 
 
 def build_parser(verbs: Sequence[str]) -> _Parser:
-    """The parser; only the verbs in `verbs` bring their own arguments."""
+    """Return the parser; only the commands in `verbs` get their arguments."""
     parser = _Parser(
         prog="slurm-jobs",
         description="From one YAML file to a fine-tuned vision-language model on Slurm,\n"
@@ -127,7 +127,7 @@ def _add_examples(command: argparse.ArgumentParser, verb: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse, run the verb, and end the process with its exit code."""
+    """Parse, run the command, and exit with its code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if "_ARGCOMPLETE" in os.environ:  # a TAB in a shell that has read the script of `completion`
         from slurm_jobs.cli.completion import complete
@@ -149,7 +149,7 @@ def _run(words: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows ? for a bar
-    guard_streams()  # before words that were typed, perhaps pasted, are told as wrong
+    guard_streams()  # before an error message prints typed, perhaps pasted, words
     options = build_parser([verb] if verb else []).parse_args(words)
     if options.verb in ACTING_VERBS:
         from slurm_jobs.cli.output import keep_on_writing
@@ -172,7 +172,7 @@ def _run(words: Sequence[str]) -> int:
 
 
 def _require_working_dir() -> None:
-    """Raise FileError where this process stands in no folder: no relative path means anything."""
+    """Raise FileError if the working folder has been deleted: relative paths mean nothing then."""
     try:
         os.stat(os.getcwd())  # noqa: PTH109, PTH116 - Path.cwd() is the same, and imported later
     except OSError as error:
@@ -184,20 +184,20 @@ def _require_working_dir() -> None:
 
 
 def _as_ours(error: OSError) -> FileError:
-    """What the system said of a file, with what to do."""
+    """Convert a system error about a file, adding what to do."""
     where = f"{error.filename}: " if error.filename else ""
     return FileError(
-        f"{where}{error.strerror or error}; mend that and type the same again, what was written "
-        "stays whole"
+        f"{where}{error.strerror or error}; fix that and run the command again, what was written "
+        "stays intact"
     )
 
 
 def _tell(error: SlurmJobsError, *, as_json: bool) -> int:
     """Print an error, and return the exit code.
 
-    Where standard output takes no JSON (a full disk, a reader that has left) it is told on
-    standard error. What the verb had printed before is tried here, not when Python ends, which
-    would end with an exit code of its own.
+    If standard output fails (a full disk, a reader that has left), JSON is printed on standard
+    error. Earlier output is flushed here, because a failure when Python exits would change the exit
+    code.
     """
     try:
         if as_json:
@@ -217,7 +217,7 @@ def _tell(error: SlurmJobsError, *, as_json: bool) -> int:
 
 
 def _print_to_nobody() -> None:
-    """From now on; what could not be written yet, too."""
+    """Discard all output from now on, including what is buffered."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,4 +1,4 @@
-"""Arguments and small words that several verbs share."""
+"""Arguments and formatting that several commands share."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def path_text(text: str) -> str:
 
 
 def path_of(text: str) -> Path:
-    """Return the same as a path, for argparse."""
+    """Return the same as a Path, for argparse."""
     return Path(path_text(text))
 
 
 def add_spec(parser: argparse.ArgumentParser) -> None:
-    """SPEC, --set and --limit."""
+    """Add SPEC, --set and --limit."""
     parser.add_argument("spec", metavar="SPEC", type=path_of, help="the YAML file")
     add_overrides(parser)
     parser.add_argument(
@@ -46,7 +46,7 @@ def add_spec(parser: argparse.ArgumentParser) -> None:
 
 
 def add_overrides(parser: argparse.ArgumentParser) -> None:
-    """--set."""
+    """Add --set."""
     parser.add_argument(
         "--set",
         dest="overrides",
@@ -58,17 +58,17 @@ def add_overrides(parser: argparse.ArgumentParser) -> None:
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    """RUN."""
+    """Add RUN."""
     parser.add_argument("run", metavar="RUN", nargs="?", help="default: the newest run")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """--json."""
+    """Add --json."""
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def check_place(option: str, path: Path) -> None:
-    """Refuse a file that cannot be written, before all the work for it is done.
+    """Refuse a file that cannot be written, before the work for it starts.
 
     Args:
         option: That named it.
@@ -83,14 +83,14 @@ def check_place(option: str, path: Path) -> None:
     elif not folder.is_dir():
         message = f"{option} {path}: there is no folder {folder}; make it, or name another file"
     elif not os.access(folder, os.W_OK | os.X_OK):
-        message = f"{option} {path}: you may not write in {folder}; name another file"
+        message = f"{option} {path}: you cannot write in {folder}; name another file"
     else:
         return
     raise InputError(message)
 
 
 def check_new(option: str, path: Path, spec: Path) -> None:
-    """Refuse a file that is there already, before all the work for it is done.
+    """Refuse a file that exists, before the work for it starts.
 
     Args:
         option: That named it.
@@ -102,7 +102,9 @@ def check_new(option: str, path: Path, spec: Path) -> None:
     """
     check_place(option, path)
     if spec.exists() and path.exists() and path.samefile(spec):
-        message = f"{option} {path}: this is the spec itself, which stays as it is; name a new file"
+        message = (
+            f"{option} {path}: this is the spec itself, which is not replaced; name a new file"
+        )
     elif os.path.lexists(path):
         message = f"{option} {path}: this file is there already; name a new one, or move it away"
     else:
@@ -111,11 +113,11 @@ def check_new(option: str, path: Path, spec: Path) -> None:
 
 
 def given_run(target: str, of_spec: Mapping[str, Any], anew: str) -> Path | None:
-    """The run that a verb is given whose result is printed again; None where it is given a spec.
+    """Return the run whose result is printed again; None if a spec was given.
 
     Args:
         target: A spec's file, or what `find_run` takes.
-        of_spec: Values of the options that mean nothing of a run, by name; false where not given.
+        of_spec: Values of options that need a spec, by name; false if not given.
         anew: What naming the spec's file does.
 
     Raises:
@@ -129,14 +131,14 @@ def given_run(target: str, of_spec: Mapping[str, Any], anew: str) -> Path | None
     if wrong := [name for name, value in of_spec.items() if value]:
         message = (
             f"{wrong[0]} is for a spec, and {target} is a run, whose result is printed again; "
-            f"name the spec's file to {anew} anew"
+            f"name the spec's file to {anew} again"
         )
         raise InputError(message)
     return find_run(target)
 
 
 def whole(text: str) -> int:
-    """A whole number, 0 too, for argparse."""
+    """Parse a whole number, 0 included, for argparse."""
     if not text.isdecimal():
         message = f"{text} is not a whole number of 0 or more"
         raise argparse.ArgumentTypeError(message)
@@ -144,7 +146,7 @@ def whole(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    """A whole number above 0, for argparse."""
+    """Parse a whole number above 0, for argparse."""
     number = int(text) if text.isdecimal() else 0
     if number < 1:
         message = f"{text} is not a whole number above 0"
@@ -153,7 +155,7 @@ def positive(text: str) -> int:
 
 
 def positive_up_to(most: int) -> Callable[[str], int]:
-    """`positive`, and at most this."""
+    """Return a parser like `positive` with a maximum."""
 
     def parse(text: str) -> int:
         number = positive(text)
@@ -171,12 +173,12 @@ def print_json(value: object) -> None:
 
 
 def number_text(number: int, word: str) -> str:
-    """`no shards`, `1 shard`, `1,234 shards`."""
+    """Return `no shards`, `1 shard`, `1,234 shards`."""
     return f"{f'{number:,}' if number else 'no'} {word}{'' if number == 1 else 's'}"
 
 
 def duration_text(seconds: float) -> str:
-    """`47 s`, `3 min 20 s`, `2 h 05 min`, `3 d 02 h`."""
+    """Return `47 s`, `3 min 20 s`, `2 h 05 min`, `3 d 02 h`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -188,24 +190,24 @@ def duration_text(seconds: float) -> str:
 
 
 def age_text(unix_s: float, now_unix_s: float) -> str:
-    """How long ago that was."""
+    """Return how long ago a time was."""
     return f"{duration_text(max(0.0, now_unix_s - unix_s))} ago"
 
 
 def clock_text(unix_s: float, now_unix_s: float) -> str:
-    """A time of day in this machine's zone, with the date where it is not today's: `14:32`."""
+    """Return a time in this machine's zone, with the date if it is not today: `14:32`."""
     moment, now = time.localtime(unix_s), time.localtime(now_unix_s)
     is_today = moment[:3] == now[:3]
     return time.strftime("%H:%M" if is_today else "%a %d %b %H:%M", moment)
 
 
 def command_text(*words: str) -> str:
-    """A command that can be typed here, its words quoted where the shell needs it."""
+    """Return a command to type here, with words quoted for the shell."""
     return f"{program_text()} {shlex.join(words)}"
 
 
 def program_text() -> str:
-    """How this program is called from here: by its name where PATH leads to it, else as it was."""
+    """Return how to call this program here: by name if PATH has it, otherwise as it was called."""
     called = Path(sys.argv[0])
     if called.name != "slurm-jobs":
         return f"{shlex.quote(sys.executable)} -m slurm_jobs"
@@ -216,7 +218,7 @@ def program_text() -> str:
 
 
 def shown_path(path: Path) -> str:
-    """A path relative to here where that is shorter."""
+    """Return a path relative to the working folder if that is shorter."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
@@ -224,11 +226,11 @@ def shown_path(path: Path) -> str:
 
 
 def short_note(note: str) -> str:
-    """A note that may begin with a place in a file, which is named as the user would type it."""
+    """Shorten the path in a note that may begin with a place in a file."""
     return note.removeprefix(f"{Path.cwd()}/")
 
 
 def with_short_path(problem: Problem) -> Problem:
-    """A problem whose file is named as the user would type it."""
+    """Return a problem whose file is named as the user would type it."""
     is_file = problem.file.startswith("/")
     return dataclasses.replace(problem, file=shown_path(Path(problem.file))) if is_file else problem

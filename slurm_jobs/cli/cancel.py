@@ -13,7 +13,7 @@ NOTHING = "nothing to cancel: no job is queued or running"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the verb takes."""
+    """Add the command's arguments."""
     add_run(parser)
     parser.add_argument("--stage", help="only this stage's jobs")
     parser.add_argument("--yes", action="store_true", help="do not ask")
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """See whether there is anything to cancel, ask once, then cancel."""
+    """Check whether there is anything to cancel, ask once, then cancel."""
     from slurm_jobs.operations.cancel import cancel, is_anything_to_cancel
     from slurm_jobs.run.find import find_run
 
@@ -45,9 +45,9 @@ def _told(run_dir: Path, ids: list[str], said: str, *, as_json: bool) -> int:
 
 
 def _confirmed(what: str) -> bool:
-    """Whether somebody says yes. The end of the input (Ctrl-D) is a no."""
+    """Ask for confirmation. The end of the input (Ctrl-D) is a no."""
     if not sys.stdin.isatty():
-        message = f"cancel asks before it ends {what}, and nobody can answer here; add --yes"
+        message = f"cancel asks before it ends {what}, but there is no terminal; add --yes"
         raise InputError(message)
     # Not on standard output, which may be a file, or JSON that a program reads.
     print(f"cancel {what}? [y/N] ", end="", file=sys.stderr, flush=True)

@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the verb takes."""
+    """Add the command's arguments."""
     add_spec(parser)
     parser.add_argument(
         "--cluster",
         action="store_true",
-        help="also ask the cluster what it allows, and find what it would never run",
+        help="also query the cluster's limits, and find jobs that it would never run",
     )
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check, and say that all is well; what is not well is raised as one error."""
+    """Check, and print that all is valid; problems are raised as one error."""
     from slurm_jobs.dependencies import stage_dependencies
     from slurm_jobs.operations.load import code_sources, load
     from slurm_jobs.operations.tables import table_notes
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check_cluster(loaded: LoadedSpec) -> tuple[str, ...]:
-    """Refuse what the spec's cluster would never run, and return notes.
+    """Refuse jobs that the spec's cluster would never run, and return notes.
 
     They say what could not be asked, and what the shell's variables do.
 
@@ -86,13 +86,13 @@ def check_cluster(loaded: LoadedSpec) -> tuple[str, ...]:
 
 
 def secret_notes(loaded: LoadedSpec) -> list[str]:
-    """What to do about secrets that stand in the spec, which a run folder will hold."""
+    """Return advice on secrets in the spec, which a run folder will contain."""
     profile = loaded.profile.environment if loaded.profile else {}
     places = {"the cluster profile": profile, "the spec": loaded.spec.environment}
     places |= {f"stage `{name}`": stage.environment for name, stage in loaded.spec.stages.items()}
     return [
         f"`{name}` in the `environment:` of {place} looks like a secret; its value will be written "
-        "into the run folder (spec and batch script, for you alone to read). Better take it out "
+        "into the run folder (spec and batch script, readable only by you). Better remove it "
         "and `export` it before submit and resume (Slurm passes your environment on), or read it "
         f'in `setup:` from a file of yours: export {name}="$(cat ~/.{name.lower()})"'
         for place, environment in places.items()
@@ -102,7 +102,7 @@ def secret_notes(loaded: LoadedSpec) -> list[str]:
 
 
 def module_notes(loaded: LoadedSpec) -> list[str]:
-    """What must be so of modules of the user's stages that the run's snapshot will not hold."""
+    """Return notes on modules of the user's stages that the run's snapshot will not contain."""
     from slurm_jobs.common.errors import did_you_mean
     from slurm_jobs.operations.disk import disk_files
     from slurm_jobs.operations.load import own_functions
@@ -112,7 +112,7 @@ def module_notes(loaded: LoadedSpec) -> list[str]:
     named = {top_module(run) for run in own_functions(loaded.spec)}
     beside = modules_of_spec(loaded.document.value, loaded.spec_dir, disk_files())
     return [
-        f"the module `{module}` does not lie beside the spec; it must be installed in the stage's "
+        f"the module `{module}` is not next to the spec; it must be installed in the stage's "
         f"Python{did_you_mean(module, beside)}"
         for module in sorted(named - beside)
     ]

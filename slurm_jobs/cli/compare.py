@@ -1,4 +1,4 @@
-"""`slurm-jobs compare A B`: whether B is faster than A, and what differs in their settings."""
+"""`slurm-jobs compare A B`: test whether B is faster than A, and list different settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the verb takes."""
+    """Add the command's arguments."""
     words = "a run, or repeats of one with commas between them"
     parser.add_argument("first", metavar="A", help=words)
     parser.add_argument("second", metavar="B", help=words)
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_training(parser: argparse.ArgumentParser) -> None:
-    """Which steps of a run are meant: --stage and --warmup-steps."""
+    """Add --stage and --warmup-steps, which select the steps."""
     parser.add_argument("--stage", metavar="NAME", help="the training, where runs have several")
     parser.add_argument(
         "--warmup-steps",
@@ -38,7 +38,7 @@ def add_training(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare, and print; exit code 0 whatever the verdict is."""
+    """Compare, and print; the exit code is 0 for any verdict."""
     from slurm_jobs.comparison.compare import compare
     from slurm_jobs.comparison.sentences import headline
 
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def measured(run_dirs: Sequence[Path], stage: str | None, warmup_steps: int) -> list[RunMeasure]:
-    """What the records say of each run; a person who waits for that sees which is read."""
+    """Return what the records say of each run; show on a terminal which one is being read."""
     from slurm_jobs.cli.progress_bar import working
     from slurm_jobs.comparison.measure import measure
 
@@ -89,7 +89,7 @@ def _refuse_more(options: argparse.Namespace) -> None:
 
 
 def runs_of(arm: str) -> list[Path]:
-    """`a,b`: two runs; a folder with a comma in its name is one.
+    """Return the runs of one arm: `a,b` are two, a folder with a comma in its name is one.
 
     Raises:
         InputError: there is no such run, or none is named.
@@ -105,7 +105,7 @@ def runs_of(arm: str) -> list[Path]:
 
 
 def refuse_repeated(run_dirs: Sequence[Path]) -> None:
-    """A run that is given twice, or as a copy, is no repeat: it would have no spread at all.
+    """Refuse a run that is given twice, or as a copy: it would have no spread.
 
     Raises:
         InputError: one is.
@@ -118,14 +118,14 @@ def refuse_repeated(run_dirs: Sequence[Path]) -> None:
     by_id: dict[str, Path] = {}
     for run_dir in run_dirs:
         if run_dir.resolve() in seen:
-            message = f"{run_dir.name} is given twice; repeats must be runs of their own"
+            message = f"{run_dir.name} is given twice; repeats must be separate runs"
             raise InputError(message)
         seen.add(run_dir.resolve())
         run_id = str(read_json(RunPaths(run_dir).run_json)["run_id"])
         if run_id in by_id:
             message = (
                 f"{run_dir} is a copy of {by_id[run_id]}: both are run {run_id}; repeats must be "
-                "runs of their own"
+                "separate runs"
             )
             raise InputError(message)
         by_id[run_id] = run_dir

@@ -1,4 +1,4 @@
-"""`slurm-jobs doctor [SPEC]`: find what would waste an hour here, and say what to do about it."""
+"""`slurm-jobs doctor [SPEC]`: find problems of a site before they cost time, with remedies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_WAIT_MIN = 7 * 24 * 60
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the verb takes."""
+    """Add the command's arguments."""
     parser.add_argument(
         "spec",
         metavar="SPEC",
@@ -40,32 +40,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stage",
         metavar="NAME",
-        help="the stage whose resources and Python the nodes are looked at for; default: the "
+        help="the stage for whose resources and Python the nodes are checked; default: the "
         "training",
     )
     parser.add_argument(
         "--nodes",
         metavar="N",
         type=positive,
-        help="how many nodes are looked at; default: 2 where one job can have them",
+        help="how many nodes are checked; default: 2 where one job can have them",
     )
     _add_jobs(parser)
     parser.add_argument(
-        "--all", action="store_true", help="also say in words what is well, and not its name alone"
+        "--all",
+        action="store_true",
+        help="also print the findings of passed checks, not only names",
     )
     add_overrides(parser)
     add_json(parser)
 
 
 def _add_jobs(parser: argparse.ArgumentParser) -> None:
-    """Which jobs are submitted, and for how long they are waited for."""
+    """Add options on which jobs are submitted, and how long to wait for them."""
     parser.add_argument(
-        "--no-nodes", action="store_true", help="leave the job out that looks at nodes"
+        "--no-nodes", action="store_true", help="do not submit the job that checks nodes"
     )
     parser.add_argument(
         "--drill",
         action="store_true",
-        help="submit a job of two minutes, too, that is told to stop, saves, and comes back",
+        help="submit a job of two minutes, too, that is stopped, saves, and is requeued",
     )
     parser.add_argument(
         "--wait",
@@ -78,7 +80,7 @@ def _add_jobs(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Look, print, and return 1 if there is a problem, 3 if Slurm could not be asked."""
+    """Check, print, and return 1 if there is a problem, 3 if Slurm did not answer."""
     from slurm_jobs.operations.doctor import Found, examine
     from slurm_jobs.operations.doctor_jobs import ends_as_interrupts
 
@@ -101,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _wanted(options: argparse.Namespace) -> Wanted:
-    """Raises InputError and SpecError where the input is wrong, SchedulerError without Slurm."""
+    """Return the request; raises InputError, SpecError, or SchedulerError without Slurm."""
     from slurm_jobs.common.errors import InputError
     from slurm_jobs.operations.doctor import Wanted
     from slurm_jobs.operations.doctor_specs import load_or_make
@@ -126,7 +128,7 @@ def _wanted(options: argparse.Namespace) -> Wanted:
 
 
 def _progress() -> tuple[Callable[[str], None], Callable[[], None]]:
-    """Say what is being looked at, and take it back: one line on a terminal, elsewhere changes."""
+    """Return functions that show what is being checked, and erase it: a line on a terminal."""
     is_terminal = sys.stderr.isatty()
     began_s, shown = time.monotonic(), [""]
 
@@ -151,7 +153,7 @@ def _print(found: Found, options: argparse.Namespace) -> None:
         return
     from slurm_jobs.doctor.texts import lines_of
 
-    here = f"{Path.cwd()}/"  # commands are shorter with paths from here
+    here = f"{Path.cwd()}/"  # commands are shorter with relative paths
     checks = [dataclasses.replace(c, remedy=c.remedy.replace(here, "")) for c in found.checks]
     for line in lines_of(checks, _width(), in_words=options.all):
         print(line)
@@ -166,7 +168,7 @@ def _width() -> int:
 
 
 def doctor_values(found: Found) -> dict[str, Any]:
-    """All checks, worst first, for programs."""
+    """Return all checks, worst first, as JSON values."""
     from slurm_jobs.doctor.texts import sorted_checks
 
     return {

@@ -124,11 +124,11 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("slurm-jobs completion fish", ""),
     ),
 }
-"""Command, and what it does where that is not plain, by verb."""
+"""Commands by verb, each with a comment if it is not obvious."""
 
 
 def examples_text(verb: str) -> str:
-    """The end of a verb's help, in 80 columns; empty where it has no examples."""
+    """Return the end of a command's help, in 80 columns; empty if it has no examples."""
     examples = EXAMPLES.get(verb, ())
     with_words = [len(command) for command, words in examples if words]
     column = len(_INDENT) + max(with_words, default=0) + 2
@@ -144,6 +144,6 @@ def examples_text(verb: str) -> str:
 
 
 def _broken(line: str) -> str:
-    """A long command on two lines, as the shell takes it."""
+    """Break a long command into two lines for the shell."""
     before, option, after = line.rpartition(" --")
     return f"{before} \\\n{_INDENT * 3}{option.strip()}{after}"

@@ -1,6 +1,6 @@
-"""Looks at a run until it ends: a live view on a terminal, lines of change elsewhere.
+"""Watching of a run until it ends: a live view on a terminal, lines of changes elsewhere.
 
-Following is watching only: an interrupt ends the watching, never the run.
+It only reads: an interrupt ends the watching, never the run.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PROGRESS_INTERVAL_S = 30.0
-"""Between two lines that tell only how far a stage is."""
+"""Interval between lines that only report progress."""
 
 
 def follow(run_dir: Path, *, quiet: bool, tells_failures: bool = True) -> RunStatus | None:
-    """Look until the run ends; None if the user ended the watching, which is then said.
+    """Watch until the run ends; None, after a message, if the user interrupted.
 
     Args:
         run_dir: the run's folder.
@@ -51,7 +51,7 @@ def follow(run_dir: Path, *, quiet: bool, tells_failures: bool = True) -> RunSta
     except KeyboardInterrupt:
         folder = shown_path(run_dir)
         print(
-            f"\nno longer watching; the run goes on.\nnext: {command_text('status', folder)}\n"
+            f"\nno longer watching; the run continues.\nnext: {command_text('status', folder)}\n"
             f"  or: {command_text('cancel', folder)}",
             file=sys.stderr,
         )
@@ -77,7 +77,7 @@ def _follow_live(run_dir: Path, console: Console, *, keeps_failure: bool) -> Run
 
     looks = _looks(run_dir, with_failure=True)
     seen, ended = next(looks), False
-    # Drawn by a thread once a second, so that ages grow while a question is open.
+    # Drawn by a thread once a second, so that ages grow during a query.
     with Live(
         get_renderable=lambda: live_view(seen, console, now_unix_s=time.time(), is_over=ended),
         console=console,
@@ -107,7 +107,7 @@ def _follow_lines(run_dir: Path, *, tells_failures: bool) -> RunStatus:
             progress = seen.progress.get(name, "") if is_time else ""
             if shown.get(name) != line or progress:
                 changes.append(f"{line} {progress}".rstrip())
-        if not told.issuperset(seen.new_failures.attempts):  # else it is the last look once more
+        if not told.issuperset(seen.new_failures.attempts):  # otherwise it repeats the last one
             changes += seen.new_failures.lines
         told |= seen.new_failures.attempts
         for change in changes:
@@ -117,14 +117,14 @@ def _follow_lines(run_dir: Path, *, tells_failures: bool) -> RunStatus:
 
 
 def lines_of(seen: Seen) -> dict[str, str]:
-    """A line each for the stages, and for the sources that are silent."""
+    """Return a line for each stage, and for each source that does not answer."""
     lines = {stage.stage.name: _stage_line(stage) for stage in seen.status.stages}
     lines |= {f"source {number}": text for number, text in enumerate(source_lines(seen.status))}
     return lines
 
 
 def _stage_line(stage: StageStatus) -> str:
-    """`train: running (0/1, 1 running)`; of what can never start also why, as in `status`."""
+    """Return `train: running (0/1, 1 running)`; with the reason for stranded stages."""
     is_stuck = stage.status == "stranded" or any(part.wait for part in stage.slices)
     why = reason_to_wait(stage) if is_stuck else ""
     return f"{stage.stage.name}: {stage.status} ({tasks_text(stage)})" + (f": {why}" if why else "")

@@ -1,8 +1,7 @@
-"""An array's progress as a grid of cells, lettered and coloured by status. PURE.
+"""Progress of an array as a grid of cells, lettered and coloured by status. PURE.
 
-Where an array has more slices than the screen has room, a cell stands for
-several, and shows the worst of them: a single failure among ten thousand
-slices is seen.
+If an array has more slices than the screen has room, a cell represents several, and shows the worst
+of them: a single failure among ten thousand slices is visible.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ LETTERS: dict[Status, str] = {
     "waiting": ".",
     "completed": "C",
 }
-"""Worst first: a cell shows the first of these that one of its slices has."""
+"""Worst first: a cell shows the first status that one of its slices has."""
 
 _CELL_STYLES: dict[Status, str] = {
     "failed": "bold white on red",
@@ -59,7 +58,7 @@ class Grid:
 
 
 def make_grid(statuses: Sequence[Status], *, width: int, max_rows: int) -> Grid:
-    """Cells for the slices of a stage, in slice order.
+    """Arrange the slices of a stage in cells, in slice order.
 
     Args:
         statuses: of all slices; at least one.
@@ -80,7 +79,7 @@ def make_grid(statuses: Sequence[Status], *, width: int, max_rows: int) -> Grid:
 
 
 def _round_numbers() -> Iterator[int]:
-    """1, 2, 5, 10, 20, 50 and so on."""
+    """Yield 1, 2, 5, 10, 20, 50 and so on."""
     for power in count():
         yield from (factor * 10**power for factor in (1, 2, 5))
 
@@ -90,7 +89,7 @@ def _label_width(statuses: Sequence[Status]) -> int:
 
 
 def grid_lines(statuses: Sequence[Status], *, width: int, max_rows: int) -> list[Text]:
-    """The grid as lines of text, each led by the number of its first slice."""
+    """Return the grid as lines of text, each with the number of its first slice."""
     from rich.text import Text
 
     grid = make_grid(statuses, width=width, max_rows=max_rows)
@@ -106,7 +105,7 @@ def grid_lines(statuses: Sequence[Status], *, width: int, max_rows: int) -> list
 
 
 def legend(statuses: Sequence[Status], *, slices_per_cell: int) -> Text:
-    """What the letters of a grid mean, of those that it has, and what a cell stands for."""
+    """Return the meaning of the letters in a grid, and the slices per cell."""
     from rich.text import Text
 
     present = set(statuses)

@@ -1,4 +1,4 @@
-"""`slurm-jobs init [FOLDER]`: look at the cluster and the data, and write a first spec."""
+"""`slurm-jobs init [FOLDER]`: inspect the cluster and the data, and write a first spec."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the verb takes."""
+    """Add the command's arguments."""
     parser.add_argument(
         "folder",
         metavar="FOLDER",
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data",
         metavar="PATH",
         type=Path,
-        help="your manifest, or a folder of images with texts beside them",
+        help="your manifest, or a folder of images with texts next to them",
     )
     parser.add_argument("--model", help="a folder, or OWNER/NAME on the Hugging Face hub")
     parser.add_argument("--name", help="of the spec and its runs (default: finetune)")
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Look, ask, write, and check what was written as `check --cluster` does."""
+    """Inspect, ask, write, and check the result like `check --cluster`."""
     from slurm_jobs.operations.init import Request, begin
     from slurm_jobs.operations.init_place import look_at_cluster
 
@@ -94,8 +94,7 @@ def _refuse_both(options: argparse.Namespace) -> None:
     wrong = [f"--{name}" for name in ("data", "model") if getattr(options, name) is not None]
     if options.recipe is not None and wrong:
         message = (
-            f"{wrong[0]} is for data of your own, and a recipe brings its own; leave out one of "
-            "the two"
+            f"{wrong[0]} is for your own data, but a recipe includes data; leave out one of the two"
         )
         raise InputError(message)
     if options.recipe == "all" and options.name is not None:
@@ -104,7 +103,7 @@ def _refuse_both(options: argparse.Namespace) -> None:
 
 
 def _name(given: str | None) -> str | None:
-    """As a spec may be called.
+    """Return the name if a spec may have it.
 
     Raises:
         InputError: it may not.
@@ -119,7 +118,7 @@ def _name(given: str | None) -> str | None:
 
 
 def _checked(spec: Path) -> tuple[list[str], list[str]]:
-    """What is wrong with the spec, and what is to be known of it, as `check --cluster` has it."""
+    """Return problems and notes of the spec, like `check --cluster`."""
     from slurm_jobs.cli.check import check_cluster
     from slurm_jobs.operations.load import load
 
@@ -164,7 +163,7 @@ def _print(begun: Begun, place: Place, problems: list[str], notes: list[str]) ->
         for problem in problems:
             print(problem, file=sys.stderr)
         on_cluster = ["--cluster"] if place.is_slurm else []
-        print(f"mend that, then: {command_text('check', spec, *on_cluster)}", file=sys.stderr)
+        print(f"fix that, then: {command_text('check', spec, *on_cluster)}", file=sys.stderr)
         return
     print(f"{spec}: no problems found")
     for line in begun.said:

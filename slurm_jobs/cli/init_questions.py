@@ -1,6 +1,6 @@
-"""What `init` asks where somebody can answer: data, model, account, partition.
+"""Questions of `init` on a terminal: data, model, account, partition.
 
-Enter takes the default. Questions go to standard error: standard output stays what was written.
+Enter accepts the default. Questions go to standard error: standard output lists the files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DEFAULT = "Slurm's default"
 
 
 def ask(place: Place, given: Mapping[str, Any]) -> tuple[Place, dict[str, Any]]:
-    """Ask for what is not given; see the module.
+    """Ask for what is missing; see the module.
 
     Returns:
         The place with the user's choices, and `data` and `model`.
@@ -91,7 +91,7 @@ def _one_of(what: str, known: Sequence[str], default: str) -> str:
 def _answer(question: str) -> str:
     print(f"{question}: ", end="", file=sys.stderr, flush=True)
     line = sys.stdin.readline()
-    if not line.endswith("\n"):  # Ctrl-D: whoever types it wants out
+    if not line.endswith("\n"):  # Ctrl-D: the user wants to stop
         print(file=sys.stderr)
         message = "nothing was written: the input ended; --yes asks nothing"
         raise InputError(message)

@@ -1,8 +1,7 @@
-"""What `watch` and `run` show on a terminal: stages, grids, the last failure. Layout alone.
+"""Live view of `watch` and `run` on a terminal: stages, grids, the last failure. Layout only.
 
-It fits the screen whatever the number of slices: grids are condensed, and
-what matters least is left out first (grids of arrays that are all of one mind,
-then lines of the log's tail).
+It fits the screen for any number of slices: grids are condensed, and the least important parts are
+omitted first (grids of arrays with one status, then lines of the log's tail).
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ if TYPE_CHECKING:
     from slurm_jobs.reconcile import StageStatus, Status
 
 MAX_GRID_ROWS = 20
-"""Of one array; more help nobody to see where it fails."""
+"""Rows for one array; more do not help to find failures."""
 MIN_GRID_LINES = 3
 """A heading, a row, a legend."""
 MIN_FAILURE_LINES = 5
-"""What failed and why, the log's name, three lines of its end."""
+"""Lines for the failure, the log's name, and three lines of its end."""
 MAX_WRAPPED_LINES = 3
-"""Of a reason that is longer than a line."""
+"""Lines of a reason that is longer than a line."""
 MIN_BAR, MAX_BAR = 10, 40
 """Characters of a bar."""
 FOOTER = "Ctrl-C ends the watching, not the run"
 _CONTROLS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
-"""Escape sequences, and what else would move the cursor."""
+"""Escape sequences, and other characters that would move the cursor."""
 
 
 def live_view(seen: Seen, console: Console, *, now_unix_s: float, is_over: bool) -> Group:
-    """The whole view, no wider and no higher than the console."""
+    """Return the whole view, no wider and no higher than the console."""
     from rich.console import Group
 
     width, height = console.size
@@ -53,7 +52,7 @@ def live_view(seen: Seen, console: Console, *, now_unix_s: float, is_over: bool)
         for line in _wrapped(text, "yellow", console)[:MAX_WRAPPED_LINES]
     ]
     num_head_lines = len(console.render_lines(head, pad=False))
-    room = max(0, height - num_head_lines - len(sources) - 2)  # the footer's and the cursor's
+    room = max(0, height - num_head_lines - len(sources) - 2)  # for footer and cursor
     bars = bar_lines(seen.shares, width=width)[: room // MIN_GRID_LINES]
     room -= len(bars)
     arrays = [stage for stage in seen.status.stages if _is_worth_a_grid(stage)]
@@ -65,7 +64,7 @@ def live_view(seen: Seen, console: Console, *, now_unix_s: float, is_over: bool)
 
 
 def bar_lines(shares: Mapping[str, float], *, width: int) -> list[Text]:
-    """A bar for each stage that says how far it is; told apart without colour."""
+    """Return a progress bar for each stage, distinguishable without colour."""
     longest = max(map(len, shares), default=0)
     length = min(MAX_BAR, width - longest - len(" [] 100 %"))
     if length < MIN_BAR:
@@ -79,33 +78,33 @@ def bar_lines(shares: Mapping[str, float], *, width: int) -> list[Text]:
 
 
 def _line(text: str, style: str = "") -> Text:
-    """One line of the screen, cut where it is too long."""
+    """Return one line of the screen, cut if it is too long."""
     from rich.text import Text
 
     return Text(printable(text), style=style, no_wrap=True, overflow="ellipsis")
 
 
 def _wrapped(text: str, style: str, console: Console) -> list[Text]:
-    """A text as lines of the screen."""
+    """Wrap a text into lines of the screen."""
     from rich.text import Text
 
     return list(Text(printable(text), style=style).wrap(console, console.width))
 
 
 def printable(line: str) -> str:
-    """A line of a log without what would move the cursor; of a progress bar its last state."""
+    """Remove from a log line what would move the cursor; of a progress bar keep the last state."""
     states = [state for state in line.split("\r") if state.strip()]
     return _CONTROLS.sub("", states[-1] if states else "").expandtabs(4)
 
 
 def _is_worth_a_grid(stage: StageStatus) -> bool:
-    """An array whose slices do not all wait, and are not all complete."""
+    """Check for an array whose slices are neither all waiting nor all complete."""
     alike: tuple[set[Status], ...] = ({"waiting"}, {"completed"}, {"stranded"})
     return stage.stage.num_slices > 1 and set(stage.counts) not in alike
 
 
 def array_lines(arrays: list[StageStatus], *, width: int, room: int) -> list[Text]:
-    """A heading, the grid and its legend for each array, as many as there is room for."""
+    """Return a heading, the grid and its legend for each array, as many as fit."""
     lines: list[Text] = []
     for number, stage in enumerate(arrays):
         share = (room - len(lines)) // (len(arrays) - number)
@@ -122,7 +121,7 @@ def array_lines(arrays: list[StageStatus], *, width: int, room: int) -> list[Tex
 
 
 def failure_lines(failure: Failure | None, console: Console, *, max_lines: int) -> list[Text]:
-    """The last failure: what and why, which log, and its end."""
+    """Return the last failure: what and why, which log, and its end."""
     if failure is None:
         return []
     lines = _wrapped(f"last failure: {failure.line}", STYLES["failed"], console)

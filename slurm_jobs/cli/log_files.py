@@ -1,4 +1,4 @@
-"""Which log files a user means, and their last lines."""
+"""Selection of log files, and their last lines."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def rank_logs(
     attempt: int | None = None,
     since: Mapping[int, int] | None = None,
 ) -> list[Path]:
-    """Rank logs of the slices' newest (or the given) attempts.
+    """Return rank logs of the slices' newest (or the given) attempts.
 
-    With `since`, an attempt by slice: of that one and all later. Where a slice has none, or the
-    given attempt of it began and has none: its supervisor's own, which also holds what set-up
-    lines printed.
+    With `since`, an attempt by slice: of that one and all later. A slice without rank logs, or
+    whose given attempt began without one, gets its supervisor's log, which also has the output of
+    set-up lines.
     """
     folder = paths.logs_dir(stage)
     found: dict[int, list[tuple[int, int, Path]]] = {}
@@ -63,7 +63,7 @@ def ranks_with_logs(paths: RunPaths, stage: str, slices: Sequence[SliceStatus]) 
 def supervisor_logs(
     paths: RunPaths, stage: str, slices: Sequence[SliceStatus], *, attempt: int | None = None
 ) -> list[Path]:
-    """Logs of the slices' newest jobs, or of those that made the given attempt, each once.
+    """Return logs of the slices' newest jobs, or of those that made the given attempt, each once.
 
     A job has one log for all of its attempts, after a retry or a requeue, too.
     """
@@ -82,9 +82,9 @@ def _job_id(paths: RunPaths, stage: str, part: SliceStatus, attempt: int | None)
 def explaining_logs(
     paths: RunPaths, stage: str, slices: Sequence[SliceStatus], shown: Sequence[Path]
 ) -> list[Path]:
-    """Supervisors' logs, not among those shown, of slices that failed without record and word.
+    """Return supervisors' logs, not yet shown, of slices that failed without record or output.
 
-    So it is where a disk is full: the supervisor cannot write the record, and says so in its log.
+    With a full disk, the supervisor cannot write the record, and reports it in its log.
     """
     spoken = {match[1] for log in shown if (match := _RANK_LOG.match(log.name)) and _says(log)}
     silent = [
@@ -97,9 +97,9 @@ def explaining_logs(
 
 
 def has_explaining_log(paths: RunPaths, stage: str, part: SliceStatus) -> bool:
-    """Whether a slice failed without a record, and its supervisor's log says more than its ranks'.
+    """Check for a failure without a record, about which the supervisor's log says most.
 
-    Where there is no log of a rank, its supervisor's is shown without being asked for.
+    Without a rank log, the supervisor's log is shown anyway.
     """
     own = supervisor_logs(paths, stage, [part])
     is_apart = failed_unrecorded(part) and rank_logs(paths, stage, [part]) != own
@@ -107,7 +107,7 @@ def has_explaining_log(paths: RunPaths, stage: str, part: SliceStatus) -> bool:
 
 
 def failed_unrecorded(part: SliceStatus) -> bool:
-    """Whether a slice failed and no record of its end says why."""
+    """Check whether a slice failed and no record of its end has a reason."""
     return part.status == "failed" and part.ending is None
 
 
@@ -118,7 +118,7 @@ def _says(log: Path) -> bool:
 def failure_log(
     paths: RunPaths, stage: str, part: SliceStatus, record: CompletionRecord | None
 ) -> Path | None:
-    """The log that most likely tells why a slice failed: of the rank that failed first."""
+    """Return the log that most likely shows why a slice failed: of the rank that failed first."""
     if record is not None and record.failed_rank is not None:
         log = paths.rank_log(stage, part.slice_index, record.attempt, record.failed_rank)
         if log.exists():
@@ -128,12 +128,12 @@ def failure_log(
 
 
 def shown_name(log: Path, *, with_stage: bool) -> str:
-    """What a log is called among others: of several stages `train-2/NAME`."""
+    """Return the name of a log in a list: with several stages `train-2/NAME`."""
     return f"{log.parent.name}/{log.name}" if with_stage else log.name
 
 
 def last_lines(log: Path, num_lines: int) -> list[str]:
-    """The last lines of a log, however long it is, without their ends."""
+    """Return the last lines of a log of any length, without line ends."""
     with log.open("rb") as stream:
         left = stream.seek(0, os.SEEK_END)
         blocks: list[bytes] = []
@@ -151,7 +151,7 @@ def last_lines(log: Path, num_lines: int) -> list[str]:
 
 
 def numbered_lines(log: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a log with their numbers, from 1, as an editor counts them."""
+    """Yield the lines of a log with their numbers, from 1, as an editor counts them."""
     with log.open(encoding="utf-8", errors="replace", newline="\n") as stream:
         for number, line in enumerate(stream, start=1):
             yield number, line.rstrip("\r\n")

@@ -1,4 +1,4 @@
-"""Prints logs as they grow: also of slices and attempts that begin while one looks."""
+"""Printing of logs as they grow, including slices and attempts that begin meanwhile."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from slurm_jobs.cli.screen import log_output
 _utf8_decoder = codecs.getincrementaldecoder("utf-8")
 FOLLOW_INTERVAL_S = 0.5
 LOOK_INTERVAL_S = 2.0
-"""Between two looks for new logs: a listing of the stage's folder of logs."""
+"""Interval between two listings of the stage's log folder."""
 
 
 @dataclass(slots=True)
 class GrowingLogs:
-    """Logs and how far each has been printed."""
+    """Logs, and the position up to which each has been printed."""
 
     with_stage: bool = False
-    """They are of several stages."""
+    """True if they are of several stages."""
     offsets: dict[Path, int] = field(default_factory=dict)
     _decoders: dict[Path, codecs.IncrementalDecoder] = field(default_factory=dict)
-    """Each keeps the first bytes of a character whose last ones are not written yet."""
+    """Each keeps the first bytes of a character that is not complete yet."""
     _last: Path | None = None
 
     def print_ends(self, logs: Sequence[Path], num_lines: int) -> None:
-        """Print the last lines of each, and go on from there."""
+        """Print the last lines of each, and continue from there."""
         from slurm_jobs.cli.log_files import last_lines
 
         for log in logs:
@@ -41,7 +41,7 @@ class GrowingLogs:
                 print(line, file=log_output())
 
     def print_added(self, logs: Sequence[Path]) -> None:
-        """Print what each of these, or of those before, holds beyond what was printed."""
+        """Print what was added to these logs, or to earlier ones."""
         for log in dict.fromkeys([*self.offsets, *logs]):
             with log.open("rb") as stream:
                 stream.seek(self.offsets.get(log, 0))
@@ -54,7 +54,7 @@ class GrowingLogs:
         sys.stdout.flush()
 
     def _begin(self, log: Path) -> None:
-        """Name the log where another was printed before it, or it may be of several stages."""
+        """Print the name if another log was printed before, or if there may be several stages."""
         from slurm_jobs.cli.log_files import shown_name
 
         if self._last != log and (self._last is not None or self.with_stage):
@@ -65,7 +65,7 @@ class GrowingLogs:
 def follow_logs(
     look: Callable[[], tuple[Sequence[Path], bool]], *, tail: int | None, with_stage: bool = False
 ) -> bool:
-    """Print logs as they grow until it is over, and say whether there was any.
+    """Print logs as they grow until no more will come; return whether there were any.
 
     Args:
         look: the logs that there are, and whether no more will come.

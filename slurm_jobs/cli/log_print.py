@@ -1,4 +1,4 @@
-"""Prints logs, whole or their ends, and the lines of them that match. Which: see `logs`."""
+"""Printing of logs, whole or their ends, and of matching lines. `logs` selects them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from slurm_jobs.cli.screen import log_output
 from slurm_jobs.common.steering import plain
 
 SUPERVISOR_TAIL_LINES = 20
-"""Of a supervisor's log that nobody asked for; a Python traceback's end fits."""
+"""Lines of a supervisor's log that is shown unasked; a Python traceback's end fits."""
 
 
 def print_explaining(logs: Sequence[Path], tail: int | None, *, with_stage: bool) -> None:
-    """Print the ends of supervisors' logs, shown because the ranks of a failed slice are silent."""
+    """Print the ends of supervisors' logs, because the ranks of a failed slice printed nothing."""
     for log in logs:
         shown = shown_name(log, with_stage=with_stage)
         print(f"==> {shown} <== (the supervisor's, as no rank said why it failed)")
@@ -25,7 +25,7 @@ def print_explaining(logs: Sequence[Path], tail: int | None, *, with_stage: bool
 
 
 def print_logs(name: str, logs: Sequence[Path], tail: int | None, *, with_stage: bool) -> None:
-    """Print each under its name where there are several; say so where nothing stands in any."""
+    """Print each log, with its name if there are several; report if all are empty."""
     empty = {log for log in logs if not log.stat().st_size}
     if logs and len(empty) == len(logs):
         said = f"logs of `{name}` are empty" if len(logs) > 1 else f"log of `{name}` is empty"
@@ -51,13 +51,13 @@ def _print_log(log: Path, tail: int | None) -> None:
 def print_matches(
     logs: Sequence[Path], pattern: re.Pattern[str], tail: int | None, *, with_stage: bool
 ) -> bool:
-    """Print the lines that match as grep does, `FILE:NUMBER:LINE`, and whether there were any."""
+    """Print matching lines like grep, `FILE:NUMBER:LINE`; return whether there were any."""
     found, output = False, log_output()
     for log in logs:
         shown = shown_name(log, with_stage=with_stage)
         lines: Iterable[tuple[int, str]] = numbered_lines(log)
         for number, line in lines if tail is None else deque(lines, maxlen=tail):
-            for part in line.split("\r"):  # the states of a progress bar
+            for part in line.split("\r"):  # states of a progress bar
                 if pattern.search(part):
                     print(f"{plain(shown)}:{number}:{part}", file=output)
                     found = True

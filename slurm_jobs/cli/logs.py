@@ -1,4 +1,4 @@
-"""`slurm-jobs logs RUN [STAGE]`: logs of tasks and ranks: whole, their ends, growing, searched."""
+"""`slurm-jobs logs RUN [STAGE]`: print, follow or search the logs of tasks and ranks."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 MAX_FAILED_LOGS = 40
 """Logs that `--failed` prints without a stage."""
 NO_MATCH_EXIT_CODE = 1
-"""grep's own."""
+"""Exit code of grep."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the verb takes."""
+    """Add the command's arguments."""
     add_run(parser)
     parser.add_argument(
         "stage",
@@ -69,11 +69,11 @@ def _line_count(text: str) -> int:
     if not text.isdecimal():
         message = f"{text} is not a number of lines"
         raise argparse.ArgumentTypeError(message)
-    return sys.maxsize if len(text) > 18 else int(text)  # no log has as many lines
+    return sys.maxsize if len(text) > 18 else int(text)  # more lines than any log has
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the chosen logs, each under its name where there are several, or search them."""
+    """Print the chosen logs, each with its name if there are several, or search them."""
     from slurm_jobs.run.observe import status_of
 
     pattern = None if options.grep is None else _compiled(options.grep)
@@ -113,7 +113,7 @@ def run(options: argparse.Namespace) -> int:
     print_explaining(explaining, options.tail, with_stage=with_stage)
     if num_left > 0:
         more = "1 more log" if num_left == 1 else f"{num_left} more logs"
-        print(f"... and {more}; name a stage for all of its own", file=sys.stderr)
+        print(f"... and {more}; name a stage for all of its logs", file=sys.stderr)
     return 0
 
 
@@ -124,7 +124,7 @@ def _failed_stages(status: RunStatus) -> list[StageStatus]:
 def _explaining(
     run_dir: Path, stage: StageStatus, shown: Sequence[Path], options: argparse.Namespace
 ) -> list[Path]:
-    """Supervisors' logs that are shown unasked: of the newest attempts, where ranks are silent."""
+    """Return supervisors' logs to show unasked: of the newest attempts, if ranks are silent."""
     from slurm_jobs.run.paths import RunPaths
 
     if options.supervisor or options.attempt is not None:
@@ -135,7 +135,7 @@ def _explaining(
 
 
 def _with_slice(stages: Sequence[StageStatus], index: int | None) -> Sequence[StageStatus]:
-    """Those that have this slice; where none has, all."""
+    """Return the stages that have this slice; all if none has."""
     having = [stage for stage in stages if index is None or 0 <= index < stage.stage.num_slices]
     return having or stages
 
@@ -165,7 +165,7 @@ def _chosen_logs(
     options: argparse.Namespace,
     since: Mapping[int, int] | None = None,
 ) -> list[Path]:
-    """The logs that the options name, of those that there are; `since`: see `rank_logs`."""
+    """Return the existing logs that the options select; `since`: see `rank_logs`."""
     from slurm_jobs.run.paths import RunPaths
 
     paths, name = RunPaths(run_dir), stage.stage.name
@@ -179,7 +179,7 @@ def _chosen_logs(
 def _say_why_none(
     run_dir: Path, stages: Sequence[StageStatus], options: argparse.Namespace
 ) -> None:
-    """Say of every stage that was looked at why no log of it was chosen.
+    """Print for every selected stage why no log was chosen.
 
     Raises:
         InputError: some have logs, and none of the rank or attempt that was named.
@@ -236,7 +236,7 @@ def _chosen_slices(stage: StageStatus, options: argparse.Namespace) -> list[Slic
 
 
 def _run_and_stage(run: str | None, stage: str | None) -> tuple[Path, str | None]:
-    """`logs train` means that stage of the newest run, unless a run folder is called so."""
+    """Parse RUN and STAGE: `logs train` is a stage of the newest run if no run has that name."""
     from slurm_jobs.common.errors import did_you_mean
     from slurm_jobs.run.find import find_run
     from slurm_jobs.run.model import stages_called
@@ -260,7 +260,7 @@ def _run_and_stage(run: str | None, stage: str | None) -> tuple[Path, str | None
 
 
 def _newest_stages() -> tuple[Path | None, dict[str, str]]:
-    """The newest run and its stages with their names in the file, as far as it can be read."""
+    """Return the newest run and its stages with their names in the file, if readable."""
     from slurm_jobs.run.find import find_run
     from slurm_jobs.run.store import read_run
 
@@ -274,7 +274,7 @@ def _newest_stages() -> tuple[Path | None, dict[str, str]]:
 def _stages(
     status: RunStatus, name: str | None, says_something: Callable[[str], bool]
 ) -> list[str]:
-    """The stage that a user means, or the combinations of a matrix."""
+    """Return the selected stage, or the combinations of a matrix."""
     from slurm_jobs.run.model import stages_named
 
     if name is None:
@@ -283,7 +283,7 @@ def _stages(
 
 
 def _stage_to_look_at(status: RunStatus, says_something: Callable[[str], bool]) -> str:
-    """Of the stages that completed, the last that has said something."""
+    """Return the last of the completed stages that printed something."""
     names = [stage.stage.name for stage in status.stages]
     for word in ("failed", "running"):
         found = [stage.stage.name for stage in status.stages if stage.status == word]
@@ -296,7 +296,7 @@ def _stage_to_look_at(status: RunStatus, says_something: Callable[[str], bool]) 
 def _follow(
     run_dir: Path, name: str, stages: Sequence[StageStatus], options: argparse.Namespace
 ) -> int:
-    """Print what is there and what is added, until the stages have ended; `name` means them all."""
+    """Print logs and their growth until the stages have ended; `name` covers them all."""
     from slurm_jobs.cli.log_follow import follow_logs
     from slurm_jobs.run.observe import status_of
 

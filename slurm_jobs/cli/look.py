@@ -1,4 +1,4 @@
-"""One look at a run: everything that `status` and `watch` show of it, read at once."""
+"""Snapshot of a run: everything that `status` and `watch` show, read at one moment."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from slurm_jobs.run.store import read_meta
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """A run as one look found it."""
+    """Snapshot of a run."""
 
     run_id: str
     scheduler: str
     created_unix_s: float
     status: RunStatus
     progress: Mapping[str, str]
-    """How far the single task of a running stage is, by stage."""
+    """Progress of the single task of a running stage, by stage."""
     shares: Mapping[str, float] = field(default_factory=dict)
-    """The same as a number from 0 to 1, where the task has said it."""
+    """Progress as a number from 0 to 1, if the task reports it."""
     failure: Failure | None = None
-    """The last one, where that is looked for."""
+    """Last failure, if it was requested."""
     new_failures: NewFailures = NO_NEW_FAILURES
 
 
@@ -46,7 +46,7 @@ def look(
     with_failure: bool = False,
     told: Collection[FailedAttempt] | None = None,
 ) -> Seen:
-    """Read a run and ask its scheduler.
+    """Read a run and query its scheduler.
 
     Args:
         run_dir: the run's folder.
@@ -74,7 +74,7 @@ def look(
 
 
 def task_progress(run_dir: Path, stage: str, part: SliceStatus) -> tuple[str, float | None]:
-    """How far a running task is, as it last said itself: in words, and as a share if it has."""
+    """Return the progress that a running task reported: in words, and as a share if known."""
     path = RunPaths(run_dir).task_dir(stage, part.slice_index, part.attempt) / "progress.json"
     attempt = f"attempt {part.attempt}: " if part.attempt > 1 else ""
     try:

@@ -1,4 +1,4 @@
-"""What verbs print on: the console for tables, and a screen that a reader may leave."""
+"""Output of commands: a console for tables, and a stream whose reader may leave."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WIDER_THAN_ANY = 100_000
 
 
 def console() -> Console:
-    """As wide as the terminal; wide enough for whole lines where the output goes to a file."""
+    """Return a console of the terminal's width; wide enough for whole lines in a file."""
     found = page_console()
     if found.is_terminal or "COLUMNS" in os.environ:
         return found
@@ -29,10 +29,10 @@ def console() -> Console:
 
 
 def page_console(width: int | None = None, *, stderr: bool = False) -> Console:
-    """As wide as it is told, else as the terminal, else 80 columns; no text steers it.
+    """Return a console of the given width, the terminal's, or 80 columns, with guarded text.
 
-    A reader that has left raises BrokenPipeError, as with `print`; rich would end the process with
-    exit code 1, which means here that the run failed.
+    A reader that has left raises BrokenPipeError, as with `print`; rich would exit with code 1,
+    which means here that the run failed.
     """
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
@@ -58,7 +58,7 @@ def page_console(width: int | None = None, *, stderr: bool = False) -> Console:
 
 
 def table_of(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """A table of plain cells, that are broken only where the screen is too narrow for them."""
+    """Return a table of plain cells, which are wrapped only if the screen is too narrow."""
     from rich.table import Table
     from rich.text import Text
 
@@ -71,25 +71,25 @@ def table_of(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 
 
 def is_room_for(table: Table, screen: Console) -> bool:
-    """Whether no cell of a table need be broken on this screen."""
+    """Check whether the table fits the screen without wrapping a cell."""
     without_end = screen.options.update_width(_WIDER_THAN_ANY)
     return screen.measure(table, options=without_end).maximum <= screen.width
 
 
 def keep_on_writing() -> None:
-    """From here on whoever reads standard output may leave."""
+    """Continue from here on even if the reader of standard output leaves."""
     leavable = cast("TextIO", LeavableStream(unguarded(sys.stdout)))
     sys.stdout = cast("TextIO", GuardedStream(leavable))
 
 
 class LeavableStream:
-    """A stream whose reader (head, less) may leave while the verb goes on with its work."""
+    """Stream whose reader (head, less) may leave while the command continues."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write, to nobody if nobody reads any more."""
+        """Write; discard the text if the reader has left."""
         try:
             return self._stream.write(text)
         except BrokenPipeError:
@@ -97,7 +97,7 @@ class LeavableStream:
             return len(text)
 
     def flush(self) -> None:
-        """Flush, likewise."""
+        """Flush; do nothing if the reader has left."""
         try:
             self._stream.flush()
         except BrokenPipeError:

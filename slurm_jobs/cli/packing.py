@@ -1,4 +1,4 @@
-"""`slurm-jobs packing SPEC`: what each way of batching pads on a data set, drawn and timed."""
+"""`slurm-jobs packing SPEC`: show padding and time of each way of batching a data set."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from slurm_jobs.common.stage_config.reading import MOST_TOKENS
 
 _DEFAULT_LIMIT_S = 60
 _MOST_RANKS = 65_536
-"""The work of each is looked at."""
+"""Limit, because the work of each is computed."""
 _ROWS_ON_TERMINAL, _ROWS_IN_PICTURE = 4, 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the verb takes."""
+    """Add the command's arguments."""
     parser.add_argument(
         "what",
         metavar="SPEC|RUN|FOLDER",
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_sizes(parser: argparse.ArgumentParser) -> None:
-    """Numbers, each with a default."""
+    """Add numbers, each with a default."""
     parser.add_argument(
         "--max-tokens",
         metavar="N",
@@ -80,7 +80,7 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Look, time, and print; exit code 1 if the spec's own way is refused."""
+    """Compute, time, and print; exit code 1 if the spec's own way is refused."""
     from slurm_jobs.cli.output import console
     from slurm_jobs.cli.packing_view import print_view
     from slurm_jobs.cli.progress_bar import progress_bar

@@ -1,6 +1,6 @@
-"""What `packing` found, on the terminal: a table, and rows drawn in characters.
+"""Results of `packing` on the terminal: a table, and rows drawn in characters.
 
-Layout alone; a row's samples alternate in shade, and in colour where the terminal has any.
+Layout only; a row's samples alternate in shade, and in colour if the terminal has any.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _WIDEST = 100
-"""Characters of a drawing; wider ones say no more."""
+"""Characters of a drawing; wider ones show no more."""
 _SHADES = "█▒"
 _PADDING = "·"
 _COLOURS = ("blue", "yellow", "green", "magenta")
@@ -26,7 +26,7 @@ _PADDED, _BEYOND = -1, -2
 
 
 def print_view(view: Mapping[str, Any], console: Console, *, num_rows: int) -> None:
-    """Print all of it, `num_rows` rows of each way drawn."""
+    """Print everything, with `num_rows` rows drawn for each way."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -47,7 +47,7 @@ def print_view(view: Mapping[str, Any], console: Console, *, num_rows: int) -> N
 
 
 def heading(view: Mapping[str, Any]) -> str:
-    """Which data set, and how it would be read."""
+    """Return a heading: the data set, and how it would be read."""
     images = "" if view["max_images"] is None else f", at most {view['max_images']} images"
     return (
         f"{shown_path(Path(view['folder']))}: {view['num_samples']:,} samples, rows of "
@@ -57,7 +57,7 @@ def heading(view: Mapping[str, Any]) -> str:
 
 
 def ways_table(view: Mapping[str, Any]) -> Table:
-    """One line a way."""
+    """Return a table with one line per way."""
     from rich.table import Table
 
     is_timed = view["device"] is not None
@@ -93,12 +93,12 @@ def _cells(way: Mapping[str, Any], *, is_timed: bool) -> list[str]:
 
 
 def _seconds_text(seconds: float) -> str:
-    """To three digits: `0.158`, `1.20`, `1,304`."""
+    """Format with three digits: `0.158`, `1.20`, `1,304`."""
     return f"{seconds:,.0f}" if seconds >= 100 else f"{seconds:#.3g}"
 
 
 def way_heading(way: Mapping[str, Any]) -> str:
-    """`exact: 0.1 % padding, 6.2 samples a row`."""
+    """Return `exact: 0.1 % padding, 6.2 samples a row`."""
     return (
         f"{way['name']}: {100 * way['padding_share']:.1f} % padding, "
         f"{way['samples_per_row']:.1f} samples a row"
@@ -106,7 +106,7 @@ def way_heading(way: Mapping[str, Any]) -> str:
 
 
 def row_cells(lengths: Sequence[int], padded: int, max_tokens: int, width: int) -> list[int]:
-    """What stands in the middle of each of `width` equal parts of a row.
+    """Return the sample in the middle of each of `width` equal parts of a row.
 
     The number of a sample, -1 for padding, -2 where the row has ended. A sample that is shorter
     than a part may be in none.
@@ -133,7 +133,7 @@ def row_cells(lengths: Sequence[int], padded: int, max_tokens: int, width: int) 
 
 
 def row_text(lengths: Sequence[int], padded: int, max_tokens: int, width: int) -> Text:
-    """One row of at most `width` characters; neighbouring samples differ in shade."""
+    """Return one row of at most `width` characters; neighbouring samples differ in shade."""
     from rich.text import Text
 
     drawn, number = Text(no_wrap=True), 0
@@ -150,7 +150,7 @@ def row_text(lengths: Sequence[int], padded: int, max_tokens: int, width: int) -
 
 
 def legend(max_tokens: int, width: int) -> str:
-    """What the characters mean."""
+    """Return the meaning of the characters."""
     return (
         f"{' '.join(_SHADES)} samples side by side, {_PADDING} padding; a character is "
         f"{max_tokens / width:.3g} tokens"
@@ -158,7 +158,7 @@ def legend(max_tokens: int, width: int) -> str:
 
 
 def remarks(view: Mapping[str, Any]) -> Iterator[str]:
-    """What must be known to read the numbers, and what follows from them."""
+    """Yield what is needed to read the numbers, and the conclusions."""
     if view["num_looked_at"] < view["num_samples"]:
         yield f"of the first {view['num_looked_at']:,} samples in the training's random order"
     if any(way["is_configured"] for way in view["ways"]):
@@ -189,8 +189,8 @@ def _verdict(view: Mapping[str, Any]) -> Iterator[str]:
     if not timed:
         return
     best = min(timed, key=lambda way: way["s_per_1000_samples"])
-    # A way whose fastest step beats the best one's median step may as well be the best.
+    # A way whose fastest step beats the best one's median step may be as good.
     limit_s = best["s_per_1000_samples"] * best["fastest_over_median"]
     near = [w["name"] for w in timed if w is not best and w["s_per_1000_samples"] <= limit_s]
-    alike = f", not told apart by these steps from {', '.join(near)}" if near else ""
+    alike = f", not distinguishable by these steps from {', '.join(near)}" if near else ""
     yield f"fastest here: {best['name']} (`batching: {best['batching']}`){alike}"

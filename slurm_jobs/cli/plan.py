@@ -1,4 +1,4 @@
-"""`slurm-jobs plan SPEC`: the graph, each job's resources, the sbatch texts; submits nothing."""
+"""`slurm-jobs plan SPEC`: print the graph, resources and sbatch texts, and submit nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ASKED = "each asks for"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the verb takes."""
+    """Add the command's arguments."""
     add_spec(parser)
     parser.add_argument("--no-scripts", action="store_true", help="leave the sbatch texts out")
     parser.add_argument(
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Plan and print; what the cluster would never run is one error, in JSON the only answer."""
+    """Plan and print; limits of the cluster are one error, in JSON the only answer."""
     from slurm_jobs.operations.limits import limits_if_near, refuse_impossible, shell_notes
     from slurm_jobs.operations.load import load, profile_anywhere
     from slurm_jobs.operations.plan import plan_spec, render_scripts
@@ -101,13 +101,13 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _which(plan: Plan, job: PlannedJob) -> str:
-    """` 2 of 3` where a stage has several jobs."""
+    """Return ` 2 of 3` if a stage has several jobs."""
     jobs = [other for other in plan.jobs if other.stage == job.stage]
     return f" {jobs.index(job) + 1} of {len(jobs)}" if len(jobs) > 1 else ""
 
 
 def resources_text(job: PlannedJob) -> str:
-    """What one job or array task asks for, in a line."""
+    """Return what one job or array task requests, in a line."""
     return ", ".join(_resources(job))
 
 
@@ -128,7 +128,7 @@ def _resources(job: PlannedJob) -> list[str]:
 
 
 def tasks_text(job: PlannedJob) -> str:
-    """`400, 64 at once`, `100 (10 slices each)`."""
+    """Return `400, 64 at once`, `100 (10 slices each)`."""
     text = f"{job.num_tasks:,}"
     if job.slices_per_task not in {None, 1}:
         text += f" ({job.slices_per_task} slices each)"
@@ -136,7 +136,7 @@ def tasks_text(job: PlannedJob) -> str:
 
 
 def print_plan(plan: Plan, scheduler: str) -> None:
-    """The graph and the resources."""
+    """Print the graph and the resources."""
     from slurm_jobs.cli.output import console, is_room_for, table_of
     from slurm_jobs.plan import gpu_hours_asked
 
@@ -153,12 +153,12 @@ def print_plan(plan: Plan, scheduler: str) -> None:
         rows = [[cells[0], lines] for cells, lines in zip(flow, packed, strict=True)]
         screen.print(table_of((_FLOW[0], _ASKED), rows))
     for stage, settings in rank_settings(plan).items():
-        if len(settings) > 1:  # more than the number of threads, which every stage gets
+        if len(settings) > 1:  # besides the number of threads, which every stage gets
             print(f"\nset for the ranks of {stage}:")
             print("\n".join(f"  {name}={value}" for name, value in settings.items()))
     total = sum(gpu_hours_asked(job) for job in plan.jobs)
     jobs = "1 job" if len(plan.jobs) == 1 else f"{len(plan.jobs)} jobs"
-    print(f"\n{jobs}; GPU-hours asked for, up to the time limits: {total:.1f}")
+    print(f"\n{jobs}; GPU-hours requested, up to the time limits: {total:.1f}")
 
 
 def rank_settings(plan: Plan) -> dict[str, dict[str, str]]:
@@ -187,7 +187,7 @@ def rank_settings(plan: Plan) -> dict[str, dict[str, str]]:
 
 
 def _flow_rows(plan: Plan) -> list[list[str]]:
-    """A job each under `_FLOW`."""
+    """Return one row per job under `_FLOW`."""
     rows = []
     for job in plan.jobs:
         stage = plan.stage(job.stage)
@@ -200,7 +200,7 @@ def _flow_rows(plan: Plan) -> list[list[str]]:
 
 
 def _packed(parts: Sequence[str], width: int) -> str:
-    """The parts with commas between them, in lines that none of them is broken by."""
+    """Join the parts by commas, in lines that break none of them."""
     lines = [parts[0]]
     for part in parts[1:]:
         if len(f"{lines[-1]}, {part},") <= width:
@@ -212,7 +212,7 @@ def _packed(parts: Sequence[str], width: int) -> str:
 
 
 def plan_values(plan: Plan, scripts: Sequence[str], notes: Sequence[str]) -> dict[str, Any]:
-    """The plan for programs."""
+    """Return the plan as JSON values."""
     import dataclasses
 
     from slurm_jobs.plan import gpu_hours_asked

@@ -1,6 +1,6 @@
 """`slurm-jobs probe SPEC`: measure the nodes that a spec's training would get.
 
-On the run of an earlier probe it prints again what was measured.
+Given the run of an earlier probe, it prints that result again.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 _MOST_MINUTES = 24 * 60
 _SEEN_WITHIN_S = 15.0
-"""A network file system shows this machine an older listing of a folder for some seconds."""
+"""A network file system may show an older listing of a folder for some seconds."""
 _FRESH_S = CLOCKS_APART_S
-"""A record of a run that ended earlier, by its node's clock, is visible if it exists."""
+"""Records of a run that ended earlier than this, by its node's clock, are visible."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the verb takes."""
+    """Add the command's arguments."""
     parser.add_argument(
         "target",
         metavar="SPEC|RUN",
@@ -84,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Submit, watch, and print what was measured; exit code 1 if the job failed."""
+    """Submit, watch, and print the results; exit code 1 if the job failed."""
     run_dir = _given_run(options)
     if run_dir is None:
         submission = _submit(options)
@@ -107,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _given_run(options: argparse.Namespace) -> Path | None:
-    """The run of a probe that is named; None where a spec is.
+    """Return the run of a probe that was given; None for a spec.
 
     Raises:
         InputError: there is no such run, it is none of a probe, or an option was given that is for
@@ -150,7 +150,7 @@ def _submit(options: argparse.Namespace) -> Submission:
 
 
 def _probes(paths: RunPaths, status: RunStatus, problems: list[str]) -> tuple[NodeProbe, ...]:
-    """What the run kept; a run that completed is given time until all of it is to be seen."""
+    """Return what the run stored; wait until all records of a completed run are visible."""
     from slurm_jobs.common.files import read_json
     from slurm_jobs.common.probe_files import MAX_KEPT
     from slurm_jobs.operations.probe import STAGE
@@ -176,7 +176,7 @@ def _probes(paths: RunPaths, status: RunStatus, problems: list[str]) -> tuple[No
 
 
 def _is_fresh(paths: RunPaths, status: RunStatus) -> bool:
-    """Return whether the run may have ended just now, by clocks that may differ."""
+    """Check whether the run may have ended just now, by clocks that may differ."""
     from slurm_jobs.run.store import read_completion
 
     ((part,),) = (stage.slices for stage in status.stages)
@@ -189,7 +189,7 @@ def _is_fresh(paths: RunPaths, status: RunStatus) -> bool:
 def probe_values(
     run_dir: Path, status: RunStatus, probes: Sequence[NodeProbe], problems: Sequence[str]
 ) -> dict[str, Any]:
-    """What was measured, for programs."""
+    """Return the results as JSON values."""
     return {
         "run_id": run_dir.name,
         "run_dir": str(run_dir),
@@ -204,7 +204,7 @@ def probe_values(
 
 
 def _slow(run_dir: Path, probes: Sequence[NodeProbe]) -> list[tuple[str, Any]]:
-    """Nodes of this probe that are slow among all that were ever probed beside these runs."""
+    """Return nodes of this probe that are slow among all nodes probed from these runs."""
     from slurm_jobs.probes.comparing import compare
     from slurm_jobs.probes.reading import newest_probes
 
@@ -230,13 +230,16 @@ def _print(
     lines += [*problems, *problem_lines(run_dir, status, with_logs=True)]
     if probes:
         folder = ProbePaths(run_dir.parent).own_dir
-        lines.append(f"kept in {shown_path(folder)}, for the reports of runs beside it")
+        lines.append(f"kept in {shown_path(folder)}, for the reports of runs next to it")
     for line in lines:
         screen.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _print_numbers(screen: Console, probes: Sequence[NodeProbe]) -> None:
-    """A row a node where the screen has room, else a row a measure, for as many nodes as fit."""
+    """Print a row per node if the screen has room, else a row per measure.
+
+    In that case, as many nodes per table as fit.
+    """
     from slurm_jobs.cli.output import is_room_for, table_of
     from slurm_jobs.probes import texts
 
@@ -250,7 +253,7 @@ def _print_numbers(screen: Console, probes: Sequence[NodeProbe]) -> None:
         return
     left = list(probes)
     while left:
-        for number in range(len(left), 0, -1):  # more nodes than one where that breaks no cell
+        for number in range(len(left), 0, -1):  # more nodes than one if that wraps no cell
             table = table_of(*texts.measure_rows(left[:number]))
             if is_room_for(table, screen) or number == 1:
                 screen.print("", table, sep="\n")

@@ -1,4 +1,4 @@
-"""What is wrong with a run, why, and what to type next."""
+"""Problems of a run, their reasons, and the next command to type."""
 
 from __future__ import annotations
 
@@ -31,67 +31,67 @@ if TYPE_CHECKING:
 
 MAX_PROBLEMS_SHOWN = 10
 _RESUME = re.compile(r"`slurm-jobs resume ([^`]+)`")
-"""A resume that a reason names, with what it takes."""
+"""A resume command in a reason, with its arguments."""
 _OPEN = re.compile(r"[A-Z]+")
-"""A value that the user has to choose; `FOLDER` is offered as it is, no other."""
+"""Value that the user has to choose; only `FOLDER` is offered unchanged."""
 _IN_FILE = re.compile(r"(?:rank \d+ on \S+: \w+: )?/(?!.*: no such)")
-"""Begins the reason of a stage that refused a file, rather than a value of its config."""
+"""Start of the reason of a stage that refused a file, rather than a value of its config."""
 _IN_CODE = re.compile(
     r"(?:rank \d+ on \S+: \w+: )?`run: [^`]*:|rank \d+ on \S+: "
     r"(?:SyntaxError|IndentationError|TabError|NameError|UnboundLocalError|AttributeError|"
     r"ImportError|ModuleNotFoundError): "
 )
-"""Begins the reason of a function that cannot work as it is written."""
+"""Start of the reason of a function whose code is wrong."""
 _MORE_TIME = 2
 """Factor that is offered after a stage reached its time limit."""
 _KILLED = re.compile(
     r"^rank \d+ on \S+ (?:ended without a record|did not end within|was killed by SIG(?:TERM|KILL)|"
     r"ended with exit code 143)"
 )
-"""Reason that a record gives for a task which its time limit ended, without further cause."""
+"""Reason in the record of a task that its time limit ended, without further cause."""
 _MORE_MEMORY = 1.5
 """Factor that is offered after a stage ran out of memory."""
 MAX_NOTES_READ = 100
-"""Records of completed slices that one look opens; the report has the notes of all."""
+"""Records of completed slices that one call opens; the report has the notes of all."""
 MAX_TAIL_LINES = 8
-"""Of a failed task's log; a Python traceback's end fits."""
+"""Lines of a failed task's log; a Python traceback's end fits."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
-    """One slice that failed."""
+    """Failed slice."""
 
     line: str
-    """Which, how Slurm called it, and why."""
+    """Slice, Slurm's state, and the reason."""
     log: Path | None = None
     tail: tuple[str, ...] = ()
-    """The last lines of its log."""
+    """Last lines of its log."""
 
 
 FailedAttempt = tuple[str, int, str | None, int]
-"""Stage, slice, job and attempt: a slice that fails again, after a resume, is another."""
+"""Stage, slice, job and attempt: a slice that fails again, after a resume, is a new failure."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewFailures:
-    """Slices that failed since somebody was told."""
+    """Slices that failed since the last report."""
 
     attempts: frozenset[FailedAttempt] = frozenset()
     lines: tuple[str, ...] = ()
-    """One each, as many as are shown, and how many more there are."""
+    """One for each, as many as are shown, and the number of others."""
 
 
 NO_NEW_FAILURES = NewFailures()
 
 
 def source_lines(status: RunStatus) -> list[str]:
-    """Who could not be asked, and what this cluster never tells."""
+    """Return the sources that could not be queried, and what this cluster never reports."""
     silent = [f"could not be asked: {problem}" for problem in status.problems]
     return [*silent, *(f"note: {note}" for note in status.notes)]
 
 
 def problem_lines(run_dir: Path, status: RunStatus, *, with_logs: bool = False) -> list[str]:
-    """What failed, where and why, `with_logs` where its log lies, and what to type next."""
+    """Return what failed, where and why, with its log if `with_logs`, and the next command."""
     lines = source_lines(status)
     failed = [
         (stage, part)
@@ -118,9 +118,10 @@ def problem_lines(run_dir: Path, status: RunStatus, *, with_logs: bool = False) 
 
 
 def completed_notes(run_dir: Path, status: RunStatus) -> dict[tuple[str, int], str]:
-    """Return what the records of completed slices note, by stage and slice.
+    """Return the notes in the records of completed slices, by stage and slice.
 
-    Such as a process that outlived its function. The first `MAX_NOTES_READ` records are read.
+    For example on a process that outlived its function. The first `MAX_NOTES_READ` records are
+    read.
     """
     notes = {}
     completed = (
@@ -156,7 +157,7 @@ def _named_slices(parts: Sequence[tuple[StageStatus, SliceStatus]]) -> str:
 
 
 def _stuck_lines(status: RunStatus) -> list[str]:
-    """Return what is in the queue and does not start by waiting, a line for each stage and why."""
+    """Return jobs in the queue that waiting does not start, a line per stage and reason."""
     groups: dict[tuple[str, str], list[SliceStatus]] = {}
     for stage in status.stages:
         for part in stage.slices:
@@ -200,7 +201,7 @@ def _shortened(
     where_all_are: str,
     with_logs: bool = False,
 ) -> list[str]:
-    """The first failures, a line each, and how many more there are."""
+    """Return the first failures, a line each, and the number of others."""
     lines = []
     for stage, part in failed[:MAX_PROBLEMS_SHOWN]:
         lines.append(problem_line(run_dir, stage, part))
@@ -213,7 +214,7 @@ def _shortened(
 
 
 def new_failures(run_dir: Path, status: RunStatus, told: Collection[FailedAttempt]) -> NewFailures:
-    """The slices that have failed and are not among those `told`."""
+    """Return the slices that have failed and are not in `told`."""
     failed = {
         (stage.stage.name, part.slice_index, part.job_id, part.attempt): (stage, part)
         for stage in status.stages
@@ -228,14 +229,14 @@ def new_failures(run_dir: Path, status: RunStatus, told: Collection[FailedAttemp
 
 
 def _is_barred_for_nothing(stage: StageStatus, status: RunStatus) -> bool:
-    """Whether a job can never start although all that it comes after is complete."""
+    """Check whether a job can never start although everything before it is complete."""
     above = [status.stage(parent).status for parent in stage.stage.after]
     is_barred = any(p.status == "stranded" and p.reason == NEVER for p in stage.slices)
     return is_barred and set(above) == {"completed"}
 
 
 def _barred_line(name: str, status: RunStatus) -> str:
-    """Say why a job can never start although all that it comes after is complete."""
+    """Return why a job can never start although everything before it is complete."""
     for parent in status.stage(name).stage.after:
         for part in status.stage(parent).slices:
             if part.state in {None, "COMPLETED"}:
@@ -252,13 +253,11 @@ def _barred_line(name: str, status: RunStatus) -> str:
                 f"{name} stranded: {which} is complete by its records, but the scheduler counts "
                 f"its job as {part.state}{why}"
             )
-    return (
-        f"{name} stranded: what it comes after is complete by its records, failed for the scheduler"
-    )
+    return f"{name} stranded: its parents are complete by their records, failed for the scheduler"
 
 
 _REFUSED = "StageConfigError: "
-"""Part of the reason of a stage that cannot do what its config says."""
+"""Part of the reason of a stage that cannot follow its config."""
 _FIX_SPEC = "fix the spec's file, or give `--set KEY=VALUE` instead of --update-spec"
 _FIX_CODE = "fix the code; the run uses a copy of it, which --update-code replaces"
 
@@ -295,7 +294,7 @@ def _ways_on(
     *,
     is_barred: bool,
 ) -> list[str]:
-    """What to type next; `resume` also where nothing failed and yet something will never start."""
+    """Return the next commands; `resume` also if nothing failed but something will never start."""
     folder = shown_path(run_dir)
     paths = RunPaths(run_dir)
     first, second = _resumes(run_dir, failed)
@@ -327,9 +326,9 @@ def _ways_on(
 def _resumes(
     run_dir: Path, failed: list[tuple[StageStatus, SliceStatus]]
 ) -> tuple[_Resume, _Resume]:
-    """Return the resume after which the failures do not come again, and a second way, if any.
+    """Return the resume that avoids the failures, and a second way, if any.
 
-    A reason that names several commands has the better one first.
+    If a reason names several commands, the first is better.
     """
     raised = _raised_limits(run_dir, failed)
     first, second = _Resume(settings=dict(raised)), _Resume(settings=dict(raised))
@@ -345,7 +344,7 @@ def _resumes(
 
 
 def _named_resume(text: str, stage: str) -> _Resume | None:
-    """Return the options of a command that a reason names; None if it leaves open too much."""
+    """Return the options of a command in a reason; None if too much is left open."""
     resume = _Resume()
     try:
         words = iter(shlex.split(text))
@@ -370,7 +369,7 @@ def _has_open_value(resume: _Resume) -> bool:
 
 
 def _update(run_dir: Path, stage: StageStatus, part: SliceStatus, reason: str) -> dict[str, None]:
-    """Return what a resume must read again, by a reason that names no command."""
+    """Return what a resume must read again, for a reason without a command."""
     record = _record(run_dir, stage.stage.name, part)
     text = reason if record is None else record.reason
     is_own = ":" in stage.stage.run  # `module:function`
@@ -385,7 +384,7 @@ def _update(run_dir: Path, stage: StageStatus, part: SliceStatus, reason: str) -
 def _raised_limits(run_dir: Path, failed: list[tuple[StageStatus, SliceStatus]]) -> dict[str, str]:
     """Return more memory or time for stages that needed it, unless their `on_resume` raises it.
 
-    A stage that saved when it was asked to stop continues there, and needs no more time.
+    A stage that saved after the signal to stop continues there, and needs no more time.
     """
     short = {
         "OUT_OF_MEMORY": ("mem_gb", _MORE_MEMORY),
@@ -410,14 +409,14 @@ def _raised_limits(run_dir: Path, failed: list[tuple[StageStatus, SliceStatus]])
 
 
 def problem_line(run_dir: Path, stage: StageStatus, part: SliceStatus) -> str:
-    """`count slice 2 failed (local: FAILED): rank 0 on local0 ended with exit code 1`."""
+    """Return `count slice 2 failed (local: FAILED): rank 0 on local0 ended with exit code 1`."""
     name = stage.stage.name + (f" slice {part.slice_index}" if stage.stage.is_array else "")
     state = f" ({part.source}: {part.state})" if part.state else ""
     return f"{name} {part.status}{state}: {reason_of(run_dir, stage.stage.name, part)}"
 
 
 def reason_of(run_dir: Path, stage: str, part: SliceStatus) -> str:
-    """Why a slice is not complete: its own record's words where it has one."""
+    """Return why a slice is not complete, from its record if it has one."""
     record = _record(run_dir, stage, part)
     if record is None:
         rows = ""
@@ -430,7 +429,7 @@ def reason_of(run_dir: Path, stage: str, part: SliceStatus) -> str:
 
 
 def _explained(part: SliceStatus, recorded: str) -> str:
-    """Return a record's reason, with what only the scheduler knows instead of a guess."""
+    """Return a record's reason, with the scheduler's information in place of a guess."""
     if part.state in {"TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED"}:
         recorded = recorded.removesuffix(f" {GONE}")
     if part.state != "TIMEOUT" or not part.reason:
@@ -446,14 +445,14 @@ def _record(run_dir: Path, stage: str, part: SliceStatus) -> CompletionRecord | 
 
 
 def _failure_log(run_dir: Path, stage: str, part: SliceStatus) -> Path | None:
-    """The log that most likely tells why a slice failed; None of what did not fail."""
+    """Return the log that most likely shows why a slice failed; None if it did not fail."""
     if part.status != "failed":
         return None
     return failure_log(RunPaths(run_dir), stage, part, _record(run_dir, stage, part))
 
 
 def last_failure(run_dir: Path, status: RunStatus) -> Failure | None:
-    """The slice that failed last, as its records tell, with the end of its log."""
+    """Return the slice that failed last, by its records, with the end of its log."""
     paths = RunPaths(run_dir)
     failed = [
         (_failed_ns(paths, stage.stage.name, part), stage, part)
@@ -474,7 +473,7 @@ def last_failure(run_dir: Path, status: RunStatus) -> Failure | None:
 
 
 def _failed_ns(paths: RunPaths, stage: str, part: SliceStatus) -> int:
-    """When the record of its failure was written, or its last attempt began; 0 without either."""
+    """Return the time of its failure record, or of its last attempt's start; 0 without either."""
     if part.ending is not None:
         path = paths.completion(stage, part.ending)
     else:

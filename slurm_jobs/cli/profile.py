@@ -1,4 +1,4 @@
-"""`slurm-jobs profile RUN`: what the steps that were profiled computed, communicated and idled."""
+"""`slurm-jobs profile RUN`: show computation, communication and idle time of profiled steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from slurm_jobs.cli.arguments import add_json, add_run, number_text, positive, p
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the verb takes."""
+    """Add the command's arguments."""
     add_run(parser)
     parser.add_argument("--stage", metavar="NAME", help="the training, where a run has several")
     parser.add_argument("--rank", metavar="N", type=whole, help="default: the first that recorded")
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read the newest profile and print what it says."""
+    """Read the newest profile and print it."""
     from slurm_jobs.cli.progress_bar import working
     from slurm_jobs.common.errors import InputError
     from slurm_jobs.common.operator_table import operators_path, read_operators

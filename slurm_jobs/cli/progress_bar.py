@@ -1,4 +1,4 @@
-"""What a person who waits for work is shown of it; nothing where nobody looks on."""
+"""Progress on a terminal while a user waits; nothing if there is no terminal."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 _PATIENCE_S = 1.0
-"""What ends sooner is not announced: words that come and go at once are noise."""
+"""Shorter work is not announced: a message that disappears at once is noise."""
 
 
 @contextmanager
 def working(words: str) -> Iterator[None]:
-    """While the block runs: after a second, words and a moving sign on standard error."""
+    """Show words and a spinner on standard error while the block runs, after one second."""
     if not sys.stderr.isatty():
         yield
         return
@@ -48,7 +48,7 @@ def working(words: str) -> Iterator[None]:
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[OnProgress]:
-    """A bar on standard error while the block runs, moved by what it yields; gone afterwards."""
+    """Show a bar on standard error while the block runs; yield its update function."""
     if not sys.stderr.isatty():
         yield lambda _done, _total, _unit: None
         return

@@ -1,4 +1,4 @@
-"""`slurm-jobs report RUN`: where the time went, in the terminal, as a page and as JSON."""
+"""`slurm-jobs report RUN`: show the time of a run in the terminal, as a page and as JSON."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _MOST_EPOCHS = 1_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the verb takes."""
+    """Add the command's arguments."""
     add_run(parser)
     parser.add_argument(
         "--epochs",
         metavar="N",
         type=_epochs,
-        help="say what so many epochs would take, begun anew with these settings",
+        help="show what so many epochs would take with these settings",
     )
     parser.add_argument(
         "--export",
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make the report anew from the records, and print it."""
+    """Make the report from the records, and print it."""
     from slurm_jobs.run.find import find_run
 
     run_dir = find_run(options.run)
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
 
         check_suffix(options.export)
         check_place("--export", options.export)
-    # The table is written before anything is printed: who reads that may leave (head, less).
+    # The table is written before anything is printed, because the reader may leave (head, less).
     exported = None if options.export is None else _export(run_dir, options.export)
     write_report(run_dir, as_json=options.json, num_epochs=options.epochs)
     if exported is not None and not options.json:
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _export(run_dir: Path, path: Path) -> str:
-    """Write the table of the steps; the line that says so."""
+    """Write the table of the steps; return the line that reports it."""
     from slurm_jobs.cli.progress_bar import working
     from slurm_jobs.report.export import export_steps
     from slurm_jobs.report.inputs.reading import read_inputs
@@ -76,7 +76,7 @@ def _export(run_dir: Path, path: Path) -> str:
 
 
 def _epochs(text: str) -> float:
-    """A number above 0, for argparse."""
+    """Parse a number above 0, for argparse."""
     try:
         number = float(text)
     except ValueError:
@@ -96,13 +96,13 @@ def write_report(
 ) -> None:
     """Write page and JSON into the run folder, then print the report: its reader may leave (head).
 
-    Where no page can be kept (a full disk) or is (another user's run), that is said last.
+    If the page cannot be written (a full disk, another user's run), the last line says why.
 
     Args:
         run_dir: the run's folder.
         as_json: print everything as JSON.
-        num_epochs: what so many would take is told too.
-        told: attempts whose failure this terminal tells elsewhere, see `told.without_failures`.
+        num_epochs: show how long so many would take, too.
+        told: attempts whose failure is printed elsewhere, see `told.without_failures`.
     """
     from slurm_jobs.cli.output import page_console
     from slurm_jobs.cli.progress_bar import working
@@ -130,7 +130,7 @@ def write_report(
 
 
 def _keep(report: RunReport, paths: RunPaths) -> str:
-    """Write page and JSON into the run folder; why not, where that cannot be."""
+    """Write page and JSON into the run folder; return why not, if that fails."""
     from slurm_jobs.report.stage import keep_report
 
     try:
@@ -142,7 +142,7 @@ def _keep(report: RunReport, paths: RunPaths) -> str:
 
 
 def _config_of(paths: RunPaths) -> ReportConfig:
-    """The config of the run's own report stage; the defaults where it has none."""
+    """Return the config of the run's report stage; the defaults if it has none."""
     from slurm_jobs.common.config_values import build_config
     from slurm_jobs.common.files import read_json
     from slurm_jobs.common.stage_config.report import ReportConfig

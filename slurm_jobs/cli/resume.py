@@ -23,19 +23,20 @@ if TYPE_CHECKING:
 
 
 _STARTS = {
-    "anew": "`{}` begins at step 0, as it was asked for; its checkpoints so far are kept beside "
-    "the new ones",
-    "changed": "`{}` begins at step 0, as what it learns has changed; its checkpoints so far are "
-    "kept beside the new ones",
-    "goes on": "`{}` goes on from its newest checkpoint: what changed is no part of what it learns",
-    "depends": "`{}` begins at step 0 where what it learns or its data differ, and keeps its "
-    "checkpoints so far beside the new ones; else it goes on from its newest checkpoint",
+    "anew": "`{}` begins at step 0, as requested; its earlier checkpoints are kept next to the "
+    "new ones",
+    "changed": "`{}` begins at step 0, because what it learns has changed; its earlier "
+    "checkpoints are kept next to the new ones",
+    "goes on": "`{}` continues from its newest checkpoint: the change does not affect what it "
+    "learns",
+    "depends": "`{}` continues from its newest checkpoint, unless what it learns or its data "
+    "differ: then it begins at step 0, and its earlier checkpoints are kept next to the new ones",
 }
-"""What is said of a training that has checkpoints, by where it begins."""
+"""Message on a training that has checkpoints, by where it begins."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the verb takes."""
+    """Add the command's arguments."""
     add_run(parser)
     add_overrides(parser)
     parser.add_argument(
@@ -47,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--update-spec",
         action="store_true",
-        help="read the spec's file anew (the one that is named in place of a run, if any); stages "
+        help="read the spec's file again (the one that is named instead of a run, if any); stages "
         "whose work it changes run again",
     )
     parser.add_argument(
@@ -62,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Resume, and say what that means."""
+    """Resume, and report what that does."""
     from slurm_jobs.operations.resume import ResumeRequest, resume
     from slurm_jobs.run.find import SPEC_SUFFIXES, find_run
 
@@ -95,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def print_prepared(resumption: Resumption) -> None:
-    """What runs again and why, and what must make way."""
+    """Print what runs again and why, and what must be cancelled before."""
     preparation = resumption.preparation
     for problem in preparation.problems:
         print(f"could not be asked: {problem}")
@@ -106,13 +107,13 @@ def print_prepared(resumption: Resumption) -> None:
             numbers = ranges_text(sorted(damaged))
             print(f"output of {stage} is missing or cut short: slices {numbers}")
     if preparation.cancel:
-        print(f"jobs to be cancelled, as they stand in the way: {' '.join(preparation.cancel)}")
+        print(f"jobs that block the resume and are cancelled: {' '.join(preparation.cancel)}")
     for job in resumption.plan.jobs:
         is_array = resumption.plan.stage(job.stage).is_array
         slices = f" slices {ranges_text(job.slices)}" if is_array else ""
         print(f"runs again: {job.stage}{slices} ({job.why})")
     for change in resumption.adjustments:
-        print(f"asks for something else: {change}")
+        print(f"requests changed: {change}")
     if not resumption.plan.jobs:
         is_going = any(preparation.done.active.values())
         print("all that is missing is queued or running" if is_going else "nothing is missing")
@@ -121,7 +122,7 @@ def print_prepared(resumption: Resumption) -> None:
 
 
 def print_stages(resumption: Resumption) -> None:
-    """What becomes of each stage, and why."""
+    """Print what happens to each stage, and why."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -148,7 +149,7 @@ def print_stages(resumption: Resumption) -> None:
 
 
 def notes_of(resumption: Resumption) -> list[str]:
-    """What a person should know of a resumption besides."""
+    """Return further notes on a resumption."""
     from slurm_jobs.run.connections import dependency_notes
 
     connections = resumption.preparation.connections
@@ -158,8 +159,8 @@ def notes_of(resumption: Resumption) -> list[str]:
     notes += [_STARTS[start].format(name) for name, start in resumption.trainings.items()]
     if resumption.ours_renewed and resumption.plan.jobs:
         notes.append(
-            "this run's copy of slurm-jobs is of another version, which cannot read the jobs of "
-            "this one; new jobs run slurm-jobs as it is now, with your code as the run has it"
+            "this run's copy of slurm-jobs is of another version, which cannot read new jobs; they "
+            "run the current slurm-jobs, with your code as the run has it"
         )
     if resumption.spec_changed:
         notes.append(
@@ -175,7 +176,7 @@ def notes_of(resumption: Resumption) -> list[str]:
 
 
 def resumption_values(resumption: Resumption) -> dict[str, Any]:
-    """A resumption for programs; without job ids after a dry run."""
+    """Return a resumption as JSON values; without job ids after a dry run."""
     preparation, planned = resumption.preparation, resumption.plan.jobs
     submitted = [job_values(job) for job in resumption.jobs] or [
         {"stage": j.stage} for j in planned

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the verb takes."""
+    """Add the command's arguments."""
     add_spec(parser)
     add_json(parser)
 
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _finish(run_dir: Path, status: RunStatus) -> None:
-    """The report, then each failure once, with its log, and what to type next."""
+    """Print the report, then each failure once, with its log, and the next command."""
     from slurm_jobs.cli.problems import problem_lines
     from slurm_jobs.cli.report import write_report
 
@@ -53,7 +53,7 @@ def _finish(run_dir: Path, status: RunStatus) -> None:
 
 
 def _failed_attempts(status: RunStatus) -> frozenset[str]:
-    """The attempts whose failures `problem_lines` tells, or counts."""
+    """Return the attempts whose failures `problem_lines` prints or counts."""
     from slurm_jobs.report.words import attempt_name
 
     return frozenset(

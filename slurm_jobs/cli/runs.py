@@ -19,11 +19,11 @@ DEFAULT_NUMBER = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the verb takes."""
+    """Add the command's arguments."""
     parser.add_argument(
         "--dir",
         type=path_of,
-        help="the folder that they lie in; default: ./runs, or $SLURM_JOBS_RUNS_DIR",
+        help="the folder of the runs; default: ./runs, or $SLURM_JOBS_RUNS_DIR",
     )
     parser.add_argument(
         "--number",
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """List; exit code 3 if a scheduler could not be asked what lives."""
+    """List; exit code 3 if a scheduler could not be queried."""
     from slurm_jobs.run.catalogue import list_runs
     from slurm_jobs.run.find import default_runs_dir, is_missing, refuse_missing_place
 
@@ -72,7 +72,7 @@ def _print(catalogue: Catalogue, runs_dir: Path) -> None:
 
 
 def runs_table(catalogue: Catalogue, now_unix_s: float) -> Table:
-    """One line a run."""
+    """Return a table with one line per run."""
     from rich.table import Table
     from rich.text import Text
 
@@ -93,7 +93,7 @@ def runs_table(catalogue: Catalogue, now_unix_s: float) -> Table:
 
 
 def catalogue_values(catalogue: Catalogue) -> dict[str, Any]:
-    """The list for programs."""
+    """Return the list as JSON values."""
     return {
         "runs": [
             {

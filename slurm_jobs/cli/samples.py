@@ -1,4 +1,4 @@
-"""`slurm-jobs samples RUN`: what do the samples say, and can it be learned?"""
+"""`slurm-jobs samples RUN`: show samples of a data set, and audit labels and images."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LEFT_OUT = frozenset({"unknown_keys", "samples", "findings", "num_findings"})
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the verb takes."""
+    """Add the command's arguments."""
     parser.add_argument(
         "run",
         metavar="RUN|FOLDER",
@@ -80,7 +80,7 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show samples and audit all; exit code 1 if anything is wrong."""
+    """Show samples and audit all; exit code 1 if there are problems."""
     from slurm_jobs.common.errors import InputError
     from slurm_jobs.operations.verify import find_datasets
 
@@ -142,7 +142,7 @@ def _print(found: SamplesFound, options: argparse.Namespace) -> None:
 
 
 def head_lines(found: SamplesFound) -> Iterator[str]:
-    """What the data set is."""
+    """Yield a description of the data set."""
     from slurm_jobs.report.words_statistics import statistics_lines
 
     yield (
@@ -154,7 +154,7 @@ def head_lines(found: SamplesFound) -> Iterator[str]:
 
 
 def finding_lines(found: SamplesFound, run_text: str | None) -> Iterator[str]:
-    """What the audit says."""
+    """Yield the results of the audit."""
     from slurm_jobs.samples.page import problems_text
     from slurm_jobs.samples.visible import visible
 
@@ -179,7 +179,7 @@ def finding_lines(found: SamplesFound, run_text: str | None) -> Iterator[str]:
 
 
 def write_page(path: Path, found: SamplesFound) -> None:
-    """Write the page, whole or not at all."""
+    """Write the page atomically."""
     from slurm_jobs import __version__
     from slurm_jobs.common.files import write_bytes_atomic
     from slurm_jobs.samples.page import SamplesPage, render_samples
@@ -198,7 +198,7 @@ def write_page(path: Path, found: SamplesFound) -> None:
 
 
 def found_values(found: SamplesFound) -> dict[str, Any]:
-    """One data set for programs; pictures are for pages."""
+    """Return one data set as JSON values; pictures are only on pages."""
     return {
         "folder": str(found.place.folder),
         "stage": found.place.stage or None,

@@ -1,4 +1,4 @@
-"""`slurm-jobs scaling RUN RUN ...`: what more GPUs gave, and whether the baseline is sound."""
+"""`slurm-jobs scaling RUN RUN ...`: show the speedup of more GPUs, and check the baseline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the verb takes."""
+    """Add the command's arguments."""
     parser.add_argument(
         "runs", metavar="RUN", nargs="+", help="runs on different numbers of GPUs, and repeats"
     )
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, and print; exit code 1 where nothing could be compared."""
+    """Measure, and print; exit code 1 if nothing could be compared."""
     from slurm_jobs.common.errors import InputError
     from slurm_jobs.comparison.scaling import scale
 
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def next_steps(run_dirs: Sequence[Path], runs: Sequence[RunMeasure]) -> list[str]:
-    """What to type where no run is left that another can be measured against."""
+    """Return what to type if no run is left as a baseline."""
     num_ranks = runs[0].num_ranks
     ranks = [run.num_ranks for run in runs]
     unlike = next(where for where, num in zip(run_dirs, ranks, strict=True) if num != num_ranks)

@@ -8,7 +8,7 @@ from slurm_jobs.cli.arguments import print_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the verb takes."""
+    """Add the command's arguments."""
     parser.add_argument(
         "--profile", action="store_true", help="the schema of cluster profiles instead"
     )

@@ -1,10 +1,10 @@
-r"""What reaches the user's terminal: no character of a stranger's that steers it.
+r"""Guard of the user's terminal against control characters in untrusted text.
 
 Names of runs and nodes, reasons, notes and log lines may come from a manifest, a colleague's files
-or a program's output. All that verbs print goes through `GuardedStream`, which writes an escape
-sequence, or a sign that turns the direction of writing, as its code (`\x1b`, `\u202e`). Tables
-are guarded cell by cell (`output.page_console`), as rich's own colours are escape sequences, too.
-Logs alone keep what their programs wrote: whole where no terminal reads them, colours on one.
+or a program's output. All output goes through `GuardedStream`, which writes escape sequences and
+characters that change the direction of writing as codes (`\\x1b`, `\\u202e`). Tables are guarded
+cell by cell (`output.page_console`), because rich's colours are escape sequences, too. Only logs
+keep what their programs wrote: completely if no terminal reads them, colours on a terminal.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _IN_A_LOG = re.compile(f"{_COLOUR.pattern}|\r|{STEERING.pattern}")
 
 
 class GuardedStream:
-    """A stream that no text steers."""
+    """Stream that replaces control characters."""
 
     def __init__(self, stream: TextIO) -> None:
         self.unguarded = stream
 
     def write(self, text: str) -> int:
-        """Write it, plain."""
+        """Write the guarded text."""
         self.unguarded.write(plain(text))
         return len(text)
 
@@ -36,7 +36,7 @@ class GuardedStream:
 
 
 class _LogStream(GuardedStream):
-    """A terminal on which a log may have its colours, and go back to a line's start."""
+    """Stream of a terminal on which a log may have colours and carriage returns."""
 
     def __init__(self, stream: TextIO, *, with_colours: bool) -> None:
         super().__init__(stream)
@@ -63,12 +63,12 @@ def guard_streams() -> None:
 
 
 def unguarded(stream: TextIO) -> TextIO:
-    """For who guards by other means."""
+    """Return the stream without guard, for callers that guard in another way."""
     return stream.unguarded if isinstance(stream, GuardedStream) else stream
 
 
 def log_output() -> TextIO:
-    """Standard output for lines of logs; NO_COLOR and TERM=dumb take their colours away."""
+    """Return standard output for log lines; NO_COLOR and TERM=dumb remove their colours."""
     stream = unguarded(sys.stdout)
     if not stream.isatty():
         return stream

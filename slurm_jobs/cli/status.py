@@ -1,4 +1,4 @@
-"""`slurm-jobs status RUN`: how a run is doing, from its records and one question to Slurm."""
+"""`slurm-jobs status RUN`: show a run's status, from its records and one query of Slurm."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the verb takes."""
+    """Add the command's arguments."""
     add_run(parser)
     parser.add_argument(
         "--fresh",
         action="store_true",
-        help="ask Slurm anew, also where another look asked it seconds ago",
+        help="query Slurm again, even if another command did seconds ago",
     )
     add_json(parser)
 
@@ -51,14 +51,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def exit_code(status: RunStatus) -> int:
-    """0 while a run goes on or when it is complete, 1 when it failed, 3 if nobody can say."""
+    """Return 0 for an active or complete run, 1 for a failed one, 3 if it is unknown."""
     if status.status == "unknown":
         return 3
     return 1 if status.status in {"failed", "cancelled", "stranded"} else 0
 
 
 def status_values(run_dir: Path, status: RunStatus, now_unix_s: float) -> dict[str, Any]:
-    """A status for programs; ages in seconds, None for what was read from files just now."""
+    """Return a status as JSON values; ages in seconds, None for what was read from files."""
     from slurm_jobs.cli.problems import completed_notes
 
     notes = completed_notes(run_dir, status)

@@ -1,4 +1,4 @@
-"""A run's stages as a table. Layout alone: what is shown was read before, by `look`."""
+"""A run's stages as a table. Layout only: `look` has read everything."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ STYLES: dict[Status, str] = {
     "unknown": "magenta",
 }
 WIDE_ENOUGH = 80
-"""Below this many characters the columns that help least are left out."""
+"""Below this many characters the least helpful columns are omitted."""
 
 
 def title_text(seen: Seen, now_unix_s: float) -> Text:
-    """Which run, its status, and how old that is."""
+    """Return the run, its status, and the age of the status."""
     from rich.text import Text
 
     status = seen.status
@@ -42,7 +42,7 @@ def title_text(seen: Seen, now_unix_s: float) -> Text:
 
 
 def stages_table(seen: Seen, *, now_unix_s: float, width: int) -> Table:
-    """One line a stage."""
+    """Return a table with one line per stage."""
     from rich.table import Table
     from rich.text import Text
 
@@ -65,7 +65,7 @@ def stages_table(seen: Seen, *, now_unix_s: float, width: int) -> Table:
 
 
 def tasks_text(stage: StageStatus) -> str:
-    """`3/4, 1 failed`."""
+    """Return `3/4, 1 failed`."""
     counts = stage.counts
     total = stage.stage.num_slices
     done = f"{counts.get('completed', 0)}/{total}"
@@ -79,14 +79,14 @@ def _jobs_text(stage: StageStatus) -> str:
 
 
 def source_text(status: RunStatus, stage: StageStatus, now_unix_s: float) -> str:
-    """Where the status comes from and how old that is: `squeue, 4 s ago`; `record`."""
+    """Return the source of the status and its age: `squeue, 4 s ago`; `record`."""
     names = " + ".join(stage.sources)
     asked = status.asked_for(stage.sources)
     return names if asked is None else f"{names}, {age_text(asked, now_unix_s)}"
 
 
 def detail_text(seen: Seen, stage: StageStatus, now_unix_s: float) -> str:
-    """How far a running task is; why a stage waits, and when it is expected to start."""
+    """Return the progress of a running task, or why a stage waits, with its expected start."""
     if stage.status == "running":
         return seen.progress.get(stage.stage.name) or _start_text(stage, now_unix_s)
     if stage.status in {"waiting", "stranded"}:
@@ -96,14 +96,14 @@ def detail_text(seen: Seen, stage: StageStatus, now_unix_s: float) -> str:
 
 
 def reason_to_wait(stage: StageStatus) -> str:
-    """Why a stage waits, or can never start: its own reason, or that of its first such slice."""
+    """Return why a stage waits, or can never start: its reason, or that of its first such slice."""
     waits = [part for part in stage.slices if part.status == stage.status]
     waits.sort(key=lambda part: not part.wait)
     return stage.reason or (waits or stage.slices)[0].reason
 
 
 def _start_text(stage: StageStatus, now_unix_s: float) -> str:
-    """When the next of the waiting tasks should start, if Slurm ventured to say."""
+    """Return when the next waiting task should start, if Slurm gives an estimate."""
     starts = [
         part.start_unix_s
         for part in stage.slices

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the verb takes."""
+    """Add the command's arguments."""
     add_spec(parser)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Submit, and say where the run lies and what to type next."""
+    """Submit, and print the run's folder and the next command."""
     submission = submit_spec(options)
     if options.json:
         print_json(submission_values(submission))
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def submit_spec(options: argparse.Namespace) -> Submission:
-    """Load and submit; each job is named as the scheduler takes it."""
+    """Load and submit; print each job when the scheduler accepts it."""
     from slurm_jobs.operations.load import load
     from slurm_jobs.operations.submit import submit
 
@@ -49,20 +49,20 @@ def submit_spec(options: argparse.Namespace) -> Submission:
 
 
 def print_notes(submission: Submission) -> None:
-    """What the spec hardly means, and what comes otherwise than it says."""
+    """Print warnings about the spec, and differences from it."""
     for note in submission.notes:
         print(f"note: {short_note(note)}")
 
 
 def print_job(job: SubmittedJob) -> None:
-    """One line for a job that the scheduler took."""
+    """Print one line for a job that the scheduler accepted."""
     tasks = f" ({job.num_tasks} tasks)" if job.num_tasks > 1 else ""
     print(f"submitted {job.stage}{tasks} as job {job.job_id}")
     sys.stdout.flush()
 
 
 def submission_values(submission: Submission) -> dict[str, Any]:
-    """A submission for programs."""
+    """Return a submission as JSON values."""
     return {
         "run_id": submission.paths.run_dir.name,
         "run_dir": str(submission.paths.run_dir),
@@ -72,5 +72,5 @@ def submission_values(submission: Submission) -> dict[str, Any]:
 
 
 def job_values(job: SubmittedJob) -> dict[str, Any]:
-    """A submitted job for programs."""
+    """Return a submitted job as JSON values."""
     return {"stage": job.stage, "job_id": job.job_id, "num_tasks": job.num_tasks}

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the verb takes."""
+    """Add the command's arguments."""
     parser.add_argument(
         "target",
         metavar="SPEC",
@@ -47,13 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_overrides(parser)
     parser.add_argument(
-        "--limit", metavar="N", type=positive, help="as of `submit`: the first N samples alone"
+        "--limit", metavar="N", type=positive, help="as of `submit`: only the first N samples"
     )
     parser.add_argument(
         "--data",
         metavar="RUN",
         type=path_text,
-        help="a finished run whose data set is used; makes none anew",
+        help="a finished run whose data set is used, instead of making one",
     )
     parser.add_argument(
         "--out", metavar="FILE", type=path_of, help="copy the new spec to FILE, a new one"
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _minutes(text: str) -> float:
-    """A number above 0, for argparse."""
+    """Parse a number above 0, for argparse."""
     try:
         value = float(text)
     except ValueError:
@@ -74,7 +74,7 @@ def _minutes(text: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Submit, wait, and print what came; exit code 1 if the run failed."""
+    """Submit, wait, and print the result; exit code 1 if the run failed."""
     if options.out is not None:
         check_new("--out", options.out, Path(options.target))
     run_dir = _given_run(options)
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _is_final(tuned: TuneRun) -> bool:
-    """Whether the result stands: after a resume that of before lies there for a while."""
+    """Check whether the result is final: after a resume the earlier one exists for a while."""
     from slurm_jobs.run.observe import status_of
 
     if not tuned.result_path.exists():
@@ -100,7 +100,7 @@ def _is_final(tuned: TuneRun) -> bool:
 
 
 def _given_run(options: argparse.Namespace) -> Path | None:
-    """The run that is named; None where a spec is."""
+    """Return the run that was given; None for a spec."""
     of_spec = {
         "--stage": options.stage,
         "--budget": options.budget,
@@ -138,7 +138,7 @@ def _submitted(options: argparse.Namespace) -> Path:
 
 
 def _wait(run_dir: Path, *, as_json: bool, out: Path | None) -> int:
-    """To the end of the run; the exit code is that of `status`."""
+    """Wait for the end of the run; return the exit code of `status`."""
     from slurm_jobs.cli.problems import problem_lines
     from slurm_jobs.cli.status import status_values
 
@@ -155,7 +155,7 @@ def _wait(run_dir: Path, *, as_json: bool, out: Path | None) -> int:
 
 
 def _tell(options: argparse.Namespace, run_dir: Path) -> int:
-    """Print the result, and write the new spec where something was kept."""
+    """Print the result, and write the new spec if a change was kept."""
     from slurm_jobs.common.files import read_json
     from slurm_jobs.operations.tune import read_tune_run
     from slurm_jobs.operations.tuned_spec import write_tuned_spec
@@ -182,13 +182,11 @@ def _tell(options: argparse.Namespace, run_dir: Path) -> int:
     return 0
 
 
-_TO_TELL_MORE = (
-    "to tell smaller gains apart, tune anew with a larger --budget: trials are longer then"
-)
+_TO_TELL_MORE = "to detect smaller gains, tune again with a larger --budget: trials are longer then"
 
 
 def _more_lines(run_dir: Path, result: Mapping[str, Any]) -> list[str]:
-    """How the run goes on where its budget left a change out."""
+    """Return how to continue the run if its budget excluded a change."""
     from slurm_jobs.tuning.model import budget_settings
 
     minutes = result.get("more_budget_min")  # results of earlier versions do not have it
@@ -200,7 +198,7 @@ def _more_lines(run_dir: Path, result: Mapping[str, Any]) -> list[str]:
 
 
 def _copy(spec: Path, out: Path) -> None:
-    """Put the new spec where --out says.
+    """Copy the new spec to --out.
 
     Raises:
         InputError: a file is there that was not when the tuning began.
@@ -226,7 +224,7 @@ def _spec_values(spec: TunedSpec) -> dict[str, Any]:
 
 
 def _spec_lines(spec: TunedSpec, out: Path | None, *, has_changes: bool) -> list[str]:
-    """Where the new spec is, and what has to be known of it."""
+    """Return the path of the new spec, and what to know about it."""
     path = shown_path(out if out is not None else spec.path)
     same = "" if has_changes else " (the same as the old one: nothing is changed)"
     lines = [f"new spec: {path}{same}"]
@@ -242,5 +240,5 @@ def _spec_lines(spec: TunedSpec, out: Path | None, *, has_changes: bool) -> list
         lines.append(f"  {shlex.join(sets)}")
     if out is not None and has_changes:
         lines.append(f"next: {command_text('submit', path, *sets)}")
-        lines.append("then, beside a run of the old one: slurm-jobs compare OLD_RUN NEW_RUN")
+        lines.append("then, next to a run of the old one: slurm-jobs compare OLD_RUN NEW_RUN")
     return lines

@@ -1,4 +1,4 @@
-"""`slurm-jobs verify RUN`: is the data set what was written?"""
+"""`slurm-jobs verify RUN`: check that a data set is what was written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_OF_A_FILE = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the verb takes."""
+    """Add the command's arguments."""
     parser.add_argument(
         "run",
         metavar="RUN|FOLDER",
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Verify; exit code 1 if anything is wrong."""
+    """Verify; exit code 1 if there are problems."""
     from slurm_jobs.cli.progress_bar import progress_bar
     from slurm_jobs.operations.verify import find_datasets, verify
 
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def verdict_lines(verdict: Verdict) -> Iterator[str]:
-    """What the terminal shows of one data set."""
+    """Yield the terminal output for one data set."""
     counts, number = verdict.counts, len(verdict.problems)
     folder = shown_path(verdict.place.folder)
     held = (
@@ -110,7 +110,7 @@ def _size_text(num_bytes: int) -> str:
 
 
 def verdict_values(verdict: Verdict) -> dict[str, Any]:
-    """One data set for programs."""
+    """Return one data set as JSON values."""
     problems: Sequence[Any] = verdict.problems
     return {
         "folder": str(verdict.place.folder),

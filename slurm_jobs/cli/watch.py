@@ -1,4 +1,4 @@
-"""`slurm-jobs watch RUN`: a live view of a run until it ends."""
+"""`slurm-jobs watch RUN`: show a live view of a run until it ends."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ INTERRUPTED_EXIT_CODE = 130
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the verb takes."""
+    """Add the command's arguments."""
     add_run(parser)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Watch, and say at the end what failed; the exit code is that of `status`."""
+    """Watch, and print at the end what failed; the exit code is that of `status`."""
     from slurm_jobs.run.find import find_run
 
     run_dir = find_run(options.run)
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
 def watch(
     run_dir: Path, *, quiet: bool, tells_failures: bool = True
 ) -> tuple[RunStatus | None, int]:
-    """Follow a run; the status at its end (None if the user ended the watching), and exit code.
+    """Follow a run; return its final status (None if the user stopped watching) and exit code.
 
     Args:
         run_dir: the run's folder.
@@ -57,7 +57,7 @@ def watch(
 
 
 def end_lines(run_dir: Path, status: RunStatus) -> list[str]:
-    """What failed and what to type next."""
+    """Return what failed and what to type next."""
     from slurm_jobs.cli.problems import problem_lines
 
     folder = shown_path(run_dir)

@@ -1,1 +1,1 @@
-"""What the verbs do, as functions; one file a verb, for the command line and for notebooks."""
+"""Commands as functions, one file each, for the command line and for notebooks."""

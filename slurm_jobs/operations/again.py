@@ -1,4 +1,4 @@
-"""What the user says is to run again, complete or not."""
+"""Slices that the user requests to run again, complete or not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slurm_jobs.run.model import stages_named
 
 
 def slices_named(texts: Sequence[str], stages: Sequence[PlannedStage]) -> dict[str, Slices]:
-    """The slices that `STAGE` or `STAGE:0-3,7` name, by stage; see `stages_named`.
+    """Return the slices that `STAGE` or `STAGE:0-3,7` select, by stage; see `stages_named`.
 
     Raises:
         InputError: there is no such stage or slice.

@@ -30,38 +30,38 @@ def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:
     Raises:
         InputError: there is no such stage, or the run's jobs are another cluster's or user's.
         SchedulerError: the scheduler could not be asked, or did not say whether some jobs live;
-            that those are cancelled is written down, and they do no work should they start.
-        FileError: the jobs were cancelled, and this could not be written down.
+            their cancellation is recorded, and they do no work if they still start.
+        FileError: the jobs were cancelled, and this could not be recorded.
     """
     paths, run, stages = _meant(run_dir, stage)
     try:
         return _cancel(paths, run, stages)
-    except OSError as error:  # a full disk must not keep anybody from ending jobs
+    except OSError as error:  # a full disk must not prevent ending jobs
         ids = _to_cancel(run_dir, stages).ids
         scheduler_of(paths).cancel(ids)
         message = (
             f"the scheduler was asked to cancel {' '.join(ids) or 'nothing'}, but this could not "
-            f"be written down: {error}"
+            f"be recorded: {error}"
         )
         raise FileError(message) from error
 
 
 def is_anything_to_cancel(run_dir: Path, *, stage: str | None = None) -> bool:
-    """Whether `cancel` would find anything that has not ended; looks, and changes nothing.
+    """Check whether `cancel` would find unfinished work; read-only.
 
     Raises:
         InputError: as `cancel`.
         SchedulerError: the scheduler could not be asked.
     """
     paths, _, stages = _meant(run_dir, stage)
-    # What another command is about to submit is not visible yet; `cancel` names that command.
+    # Another command's pending submission is not visible yet; `cancel` names that command.
     return is_perhaps_submitting(read_ledger(paths.ledger_dir)) or bool(
         _to_cancel(run_dir, stages).intents
     )
 
 
 def _meant(run_dir: Path, stage: str | None) -> tuple[RunPaths, RunRecords, list[str]]:
-    """The run, on which this user may act here, and its stages that are meant."""
+    """Return the run, on which this user may act here, and its selected stages."""
     paths = RunPaths(run_dir)
     run = read_run(run_dir)
     origins = {s.name: s.origin for s in run.stages}
@@ -83,9 +83,10 @@ def _cancel(paths: RunPaths, run: RunRecords, stages: list[str]) -> list[str]:
             scheduler.cancel(chosen.ids)
     if chosen.silence:
         message = (
-            f"cancelled: {' '.join(chosen.ids) or 'nothing'}. Whether {' '.join(chosen.unseen)} "
-            f"still run nobody says, and they were not ended ({chosen.silence}); should they "
-            "start, they do no work. Type the same again when squeue answers"
+            f"cancelled: {' '.join(chosen.ids) or 'nothing'}. It is unknown whether "
+            f"{' '.join(chosen.unseen)} still run, and they were not cancelled "
+            f"({chosen.silence}); if they start, they do no work. Run the same command again "
+            "when squeue answers"
         )
         raise SchedulerError(message)
     return chosen.ids
@@ -93,21 +94,22 @@ def _cancel(paths: RunPaths, run: RunRecords, stages: list[str]) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Chosen:
-    """What is to be cancelled."""
+    """Jobs to cancel."""
 
     intents: list[Intent]
-    """All that has not ended as far as anybody knows: should it still come, it does no work."""
+    """Intents of all work that may be unfinished: if such a job still starts, it does no work."""
     ids: list[str]
-    """Of jobs that the scheduler has just said to live, by id and name. Another may be a
-    stranger's by now: Slurm gives ids again."""
+    """Jobs that the scheduler has just reported alive, by id and name. Another job with such an id
+    may belong to another user by now: Slurm reuses ids."""
     unseen: list[str]
-    """Of the other jobs."""
+    """Ids of the other jobs."""
     silence: str
-    """Why nobody can say whether those live; empty where there are none, or they have ended."""
+    """Reason why it is unknown whether those are alive; empty if there are none, or they have
+    ended."""
 
 
 def _to_cancel(run_dir: Path, stages: list[str]) -> _Chosen:
-    """The newest intents of slices that have not ended."""
+    """Return the newest intents of unfinished slices."""
     status = status_of(run_dir)
     run = read_run(run_dir)
     chosen: dict[str, Intent] = {}
@@ -121,7 +123,7 @@ def _to_cancel(run_dir: Path, stages: list[str]) -> _Chosen:
             intent = newest.get(part.slice_index)
             if going and intent is not None and intent.refused is None:
                 chosen[intent.token] = intent
-                # The local scheduler's ids are the run's own.
+                # The local scheduler's ids are unique to the run.
                 if part.state in LIVING_STATES or run.meta.scheduler == "local":
                     living.add(intent.token)
     silence = "" if status.knows_the_living else "; ".join(status.problems)

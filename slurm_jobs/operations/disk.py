@@ -1,4 +1,4 @@
-"""The real file system, and this Python, as the loader of specs looks at them; changes nothing."""
+"""File system and Python of this machine, as the loader of specs reads them; read-only."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ from slurm_jobs.operations.tables import first_table_rows, table_facts
 from slurm_jobs.spec.files import Beginning, Files
 
 SMALL_BYTES = 64 * 1024
-"""A longer file is not read to see whether it says anything."""
+"""A longer file is not read to check whether it is empty."""
 MOST_SIZES = 1000
-"""Files of a folder whose sizes are asked for: each may be a question to a file server."""
+"""Limit on the files of a folder whose sizes are read: each may be a request to a file server."""
 
 
 def disk_files(*, to_write: bool = False) -> Files:
-    """The loader's view of the real file system.
+    """Return the loader's view of the real file system.
 
-    `to_write`: also check whether runs can be made and images exist; reading a run needs neither.
+    `to_write`: also check whether runs can be created and images exist; reading a run needs
+    neither.
     """
     return Files(
-        read_text=lambda file: Path(file).read_bytes().decode(),  # line ends stay as they are
+        read_text=lambda file: Path(file).read_bytes().decode(),  # keeps line ends
         exists=lambda file: Path(file).exists(),
         expand=expand_path,
         small_text=_small_text,
@@ -108,11 +109,11 @@ def _manifest_damage(manifest: str, options: RowOptions) -> str:
 
 
 def read_image_rules(folder: str) -> ImageRules | None:
-    """Return what the image processor in a folder does; None where that is not known."""
+    """Return the rules of the image processor in a folder; None if they are unknown."""
     try:
         return read_processor(Path(folder)).images
     except (StageConfigError, OSError, LookupError, TypeError, ValueError, ArithmeticError):
-        return None  # the job says what is wrong with it
+        return None  # the job reports what is wrong with it
 
 
 def _sizes_in(folder: str) -> dict[str, int | None] | None:
@@ -138,7 +139,7 @@ def _checksums_in(folder: str) -> dict[str, str]:
 def _size_of(entry: os.DirEntry[str]) -> int | None:
     try:
         return entry.stat().st_size
-    except OSError:  # a link to nowhere
+    except OSError:  # broken link
         return -1
 
 
@@ -155,7 +156,7 @@ def _modules_in(folder: str) -> frozenset[str]:
 def _has_module(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):  # one that was put into sys.modules without a spec
+    except (ImportError, ValueError):  # module put into sys.modules without a spec
         return True
 
 
@@ -168,8 +169,8 @@ def _write_obstacle(folder: str) -> str:
             nearest = nearest.parent
         if not nearest.is_dir():
             return f"{nearest} is no folder"
-    except OSError as error:  # a folder on the way is closed to us
+    except OSError as error:  # a parent folder is not accessible
         return f"{error.filename}: {error.strerror}"
     except ValueError as error:
         return str(error)
-    return "" if os.access(nearest, os.W_OK | os.X_OK) else f"{nearest} may not be written"
+    return "" if os.access(nearest, os.W_OK | os.X_OK) else f"{nearest} is not writable"

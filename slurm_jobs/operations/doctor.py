@@ -1,4 +1,4 @@
-"""Finds what would waste an hour on a site: asks the login node and nodes, and has it judged."""
+"""Checks of a site that prevent wasted hours: query the login node and nodes, and judge them."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ from slurm_jobs.spec.loader import LoadedSpec
 
 Say = Callable[[str], None]
 _SEEN_WITHIN_S = 15.0
-"""A network file system shows this machine an older listing of a folder for some seconds."""
+"""A network file system may show an older listing of a folder for some seconds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
-    """What is to be looked at."""
+    """Parts of a site to check."""
 
     loaded: LoadedSpec
     profile: ClusterProfile
     source: str
-    """The stage whose nodes are meant."""
+    """Stage whose nodes are checked."""
     is_given: bool
-    """Whether a spec was named."""
+    """True if a spec was given."""
     num_nodes: int | None = None
     with_nodes: bool = True
     with_drill: bool = False
@@ -63,17 +63,17 @@ class Wanted:
 
 @dataclass(kw_only=True, slots=True)
 class Found:
-    """What was found so far; it grows, so that an interrupt loses nothing."""
+    """Results so far; they grow, so that an interrupt loses nothing."""
 
     checks: list[Check] = field(default_factory=list)
     unreachable: bool = False
-    """Whether Slurm's controller could not be asked."""
+    """True if Slurm's controller did not answer."""
     run_dirs: list[Path] = field(default_factory=list)
-    """Of the jobs that did not do what they should."""
+    """Runs whose jobs failed."""
 
 
 def examine(wanted: Wanted, found: Found, say: Say) -> None:
-    """Look at the login node, at nodes, and do the drill, as far as wanted; the finds are added.
+    """Check the login node and nodes, and run the drill, as requested; add results to `found`.
 
     Raises:
         InputError: the spec's nodelist is none.
@@ -104,7 +104,7 @@ def examine(wanted: Wanted, found: Found, say: Say) -> None:
 
 
 def _login(wanted: Wanted, spec: SpecFacts, found: Found, runs_dir: Path) -> FolderLook:
-    """Ask it, add what is judged, and return how `runs_dir` looks from there."""
+    """Query it, add the checks, and return the facts about `runs_dir`."""
     if spec.is_slurm:
         slurm = ask_slurm()
         found.unreachable = is_unreachable(slurm)
@@ -134,7 +134,7 @@ def _of_nodes(nodes: list[NodeFacts], spec: SpecFacts, python: PythonLook) -> li
 
 
 def _look_at_nodes(wanted: Wanted, found: Found, say: Say) -> list[NodeFacts]:
-    """What a short job finds; why there is nothing becomes a check."""
+    """Return the facts from a short job; a failure becomes a check."""
     loaded = beside(node_spec(wanted.loaded, wanted.profile, wanted.source, wanted.num_nodes))
     number = num_nodes_of(loaded.spec)
     ended = _run(loaded, wanted, found, say, NODE_STAGE, num_nodes=number)
@@ -154,7 +154,7 @@ def _look_at_nodes(wanted: Wanted, found: Found, say: Say) -> list[NodeFacts]:
             Check(
                 name="nodes",
                 standing="unknown" if is_late else "problem",
-                told=f"{len(nodes)} of {number} nodes were looked at: {why}",
+                told=f"{len(nodes)} of {number} nodes were checked: {why}",
                 remedy="wait longer: --wait MINUTES" if is_late else _logs(ended, NODE_STAGE),
                 where="the job",
             )
@@ -163,7 +163,7 @@ def _look_at_nodes(wanted: Wanted, found: Found, say: Say) -> list[NodeFacts]:
 
 
 def _logs(ended: Ended, stage: str) -> str:
-    """Of a job that never came to an attempt, its own log says why: a set-up line failed."""
+    """Return the job's own log if there was no attempt: a set-up line failed."""
     begun = ended.status is not None and ended.status.stages[0].slices[0].attempt > 0
     which = "--failed" if begun else "--supervisor"
     return f"slurm-jobs logs {shlex.quote(str(ended.run_dir))} {stage} {which}"
@@ -172,7 +172,7 @@ def _logs(ended: Ended, stage: str) -> str:
 def _run(
     loaded: LoadedSpec, wanted: Wanted, found: Found, say: Say, name: str, *, num_nodes: int = 0
 ) -> Ended | None:
-    """Run it to its end; None, and a check, where the job was not taken."""
+    """Run a spec to its end; None, and a check, if the job was not accepted."""
 
     def on_look(status: RunStatus) -> None:
         part = status.stages[0].slices[0]
@@ -199,7 +199,7 @@ def _run(
 
 
 def _read_nodes(ended: Ended, number: int) -> list[NodeFacts]:
-    """Of a job that completed all are waited for: a listing may be old."""
+    """Read the facts of nodes; wait for all of a completed job, because a listing may be old."""
     folder = RunPaths(ended.run_dir).output_dir(NODE_STAGE)
     is_whole = ended.status is not None and ended.status.status == "completed"
     end_s = time.monotonic() + (_SEEN_WITHIN_S if is_whole else 0.0)
@@ -250,6 +250,6 @@ def _drill_facts(ended: Ended, num_ranks: int) -> DrillFacts:
 
 
 def _job_log(run_dir: Path, stage: str) -> str:
-    """What set-up and supervisor said; nothing where the job has not begun."""
+    """Return the output of set-up and supervisor; empty if the job has not started."""
     logs = sorted(RunPaths(run_dir).logs_dir(stage).glob("slurm-*.log"))
     return "\n".join(path.read_text(errors="replace") for path in logs)

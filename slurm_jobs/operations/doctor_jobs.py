@@ -1,6 +1,6 @@
-"""The runs that `slurm-jobs doctor` makes: submitted, answered, waited for, and never left behind.
+"""Runs of `slurm-jobs doctor`: submitted, answered, waited for, and always cleaned up.
 
-They lie in a hidden folder beside the user's own, so that none of them is the newest run.
+They are in a hidden folder next to the user's runs, so that none of them is the newest run.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from slurm_jobs.spec.loader import LoadedSpec
 OnLook = Callable[[RunStatus], None]
 _POLL_S = 0.1
 _KEPT_S = 86_400.0
-"""Runs of a look are of use to who asks why it failed, and not for long."""
+"""Runs of a check are useful for investigating a failure, but not for long."""
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def folder_of_looks(runs_dir: Path) -> Path:
-    """Where this user's runs of `doctor` lie."""
+    """Return the folder of this user's `doctor` runs."""
     return runs_dir / f".doctor-{os.getuid()}"
 
 
 def beside(loaded: LoadedSpec) -> LoadedSpec:
-    """The spec, its run to be made in the hidden folder."""
+    """Return the spec with the hidden folder for its run."""
     folder = folder_of_looks(Path(loaded.spec.runs_dir))
     return replace(loaded, spec=loaded.spec.model_copy(update={"runs_dir": str(folder)}))
 
 
 def remove_old(runs_dir: Path) -> None:
-    """Remove the runs of earlier looks that nobody will ask about any more."""
+    """Remove the runs of earlier checks that are too old to be useful."""
     for folder in folder_of_looks(runs_dir).glob("*"):
         with suppress(OSError):
             if is_run(folder) and time.time() - folder.stat().st_mtime > _KEPT_S:
@@ -58,19 +58,19 @@ def remove_old(runs_dir: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ended:
-    """A run that was waited for."""
+    """Finished run."""
 
     run_dir: Path
     status: RunStatus | None
-    """None if there was none to be had."""
+    """None if no status was available."""
     gave_up: str = ""
-    """Why it was cancelled before its end."""
+    """Reason why it was cancelled before its end."""
 
 
 def run_to_its_end(
     loaded: LoadedSpec, *, wait_s: float, on_look: OnLook, num_nodes: int = 0
 ) -> Ended:
-    """Submit, wait, and cancel what lives where the waiting ends otherwise.
+    """Submit and wait; cancel active jobs if the wait ends early.
 
     Args:
         loaded: of one stage.
@@ -124,7 +124,7 @@ def _wait(run_dir: Path, wait_s: float, on_look: OnLook) -> Ended:
 
 
 def reason_of(run_dir: Path, status: RunStatus) -> str:
-    """Why its one stage is as it is: as its record says, else the scheduler."""
+    """Return the reason of its only stage's status: from the record, otherwise the scheduler."""
     stage = status.stages[0]
     part = stage.slices[0]
     if part.ending is not None:
@@ -137,7 +137,7 @@ def reason_of(run_dir: Path, status: RunStatus) -> str:
 
 
 def _cancel(run_dir: Path) -> None:
-    """Cancel, though the user be in a hurry.
+    """Cancel, even if the user interrupts again.
 
     Raises:
         SchedulerError: that could not be done; it says what to type.
@@ -151,16 +151,16 @@ def _cancel(run_dir: Path) -> None:
 
 
 def _cancel_new(folder: Path, before: Collection[Path]) -> None:
-    """Cancel what a submit that did not end well may have left."""
+    """Cancel what a failed submit may have left."""
     for run_dir in folder.glob("*"):
         if run_dir not in before and is_run(run_dir):
-            with suppress(InputError):  # it has no plan, so it has no job
+            with suppress(InputError):  # without a plan it has no job
                 _cancel(run_dir)
 
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """What is begun in the block is finished; an interrupt is raised behind it."""
+    """Delay interrupts until the end of the block."""
     came: list[int] = []
 
     def remember(number: int, _frame: FrameType | None) -> None:
@@ -178,7 +178,7 @@ def _interrupts_held() -> Iterator[None]:
 
 @contextmanager
 def ends_as_interrupts() -> Iterator[None]:
-    """A closed terminal, or a polite kill, is an interrupt too: jobs must not be left behind."""
+    """Treat a closed terminal or SIGTERM as an interrupt: no job may be left behind."""
     others = (signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, signal.default_int_handler) for number in others}
     try:
@@ -189,7 +189,7 @@ def ends_as_interrupts() -> Iterator[None]:
 
 
 class Answering:
-    """Tells the nodes of a look this machine's time, then has their job signalled; a thread."""
+    """Thread that sends this machine's time to the nodes of a check, then signals their job."""
 
     def __init__(self, run_dir: Path, num_nodes: int) -> None:
         self._paths = RunPaths(run_dir)
@@ -216,11 +216,11 @@ class Answering:
             signal_job(self._paths)
         except (SlurmJobsError, OSError) as error:
             problem = f"it could not be sent: {error}"
-        with suppress(OSError):  # the nodes then say that they heard nothing
+        with suppress(OSError):  # the nodes then report that they got no answer
             write_json_atomic(folder / SIGNAL_NAME, {"problem": problem})
 
     def _answer_one(self, folder: Path, rank: int) -> None:
-        """Raises OSError while there is no question."""
+        """Answer one rank; raises OSError while there is no question."""
         read_json(folder / hello_name(rank))
         seen_unix_s = time.time()
         make_private_dir(folder)

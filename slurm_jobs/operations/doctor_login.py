@@ -1,4 +1,4 @@
-"""Asks the login node: Slurm's commands, file systems, Python. Changes nothing that stays."""
+"""Facts about the login node: Slurm's commands, file systems, Python. Leaves no changes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from slurm_jobs.schedulers.slurm_output import SQUEUE_FORMAT
 T = TypeVar("T")
 
 LIMIT_S = 15.0
-"""For Slurm's commands together, and for each file system: who asks is waiting."""
+"""For Slurm's commands together, and for each file system: the user is waiting."""
 _MOST_BYTES = 4_000_000
 _NUM_WRITES = 5
 _NUM_OPENED = 200
@@ -41,7 +41,10 @@ _MOUNTS = Path("/proc/self/mountinfo")
 
 
 def ask_slurm() -> SlurmFacts:
-    """What Slurm's commands say, each within `LIMIT_S`, however dead its daemons are."""
+    """Return the answers of Slurm's commands, each within `LIMIT_S`.
+
+    The limit also holds if Slurm's daemons hang.
+    """
     user = getpass.getuser()
     others = {
         "partitions": ["scontrol", "-a", "show", "partition", "-o"],
@@ -55,11 +58,12 @@ def ask_slurm() -> SlurmFacts:
     }
     version = _asked({"version": ["sbatch", "--version"]})
     before_s = time.time()
-    config = _asked({"config": ["scontrol", "show", "config"]})  # alone: its time is a clock's
+    # Not in parallel with the others: its time is compared with a clock.
+    config = _asked({"config": ["scontrol", "show", "config"]})
     after_s = time.time()
     if config["config"].text:
         rest = _asked(others)
-    else:  # the controller is gone, and each would wait for it
+    else:  # the controller is unreachable, and each would wait for it
         rest = {name: Asked(problem="not asked: the controller is silent") for name in others}
     return SlurmFacts(
         missing=tuple(name for name in NEEDED if shutil.which(name) is None),
@@ -79,14 +83,14 @@ def _asked(commands: dict[str, list[str]]) -> dict[str, Asked]:
 
 
 def look_at_folder(purpose: str, folder: Path) -> FolderLook:
-    """Try a folder out, or the nearest one above that is there; one that hangs is left."""
+    """Test a folder, or its nearest existing parent; one that hangs is abandoned."""
     late = f"its file system did not answer within {LIMIT_S:g} s"
     dead = FolderLook(purpose=purpose, folder=FolderFacts(path=str(folder)), late=late)
     return _within(lambda: _look(purpose, folder), LIMIT_S, dead)
 
 
 def _within(look: Callable[[], T], limit_s: float, late: T) -> T:
-    """What `look` finds, or `late`: a call into a dead file system never comes back."""
+    """Return the result of `look`, or `late`: a call into a dead file system never returns."""
     found: list[T | Exception] = []
 
     def work() -> None:
@@ -137,7 +141,7 @@ def _look(purpose: str, folder: Path) -> FolderLook:
 
 
 def _try_out(place: Path) -> tuple[bool, str, float]:
-    """Hard links as the ledger makes them, and the time of a durable small file."""
+    """Test hard links as the ledger makes them, and time a durable small file."""
     folder = Path(tempfile.mkdtemp(prefix=".slurm-jobs-doctor-", dir=place))
     try:
         times = []
@@ -165,7 +169,7 @@ def _quota(place: Path, kind: str) -> Asked:
 
 
 def look_at_python(pythons: Sequence[str]) -> PythonLook:
-    """This Python, its packages, and how long its files take to be read."""
+    """Return facts about this Python, its packages, and the time to read its files."""
     requires, requires_python = _requirements()
     late: tuple[float | None, int] = (None, 0)
     open_s, num_opened = _within(_time_opening, LIMIT_S, late)
@@ -182,7 +186,7 @@ def look_at_python(pythons: Sequence[str]) -> PythonLook:
 
 
 def _requirements() -> tuple[tuple[str, ...] | None, str]:
-    """Of our own distribution; None where it is not installed as one."""
+    """Return the requirements of our distribution; None if it is not installed as one."""
     try:
         found = importlib.metadata.distribution(_DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
@@ -195,9 +199,10 @@ def _is_startable(path: str) -> bool:
 
 
 def _time_opening() -> tuple[float | None, int]:
-    """Mean time to open and read a module's file: each is a question to a file server.
+    """Return the mean time to open and read a module's file, and the number of files.
 
-    Files that this process has not read itself; others of this machine may have.
+    Each is a request to a file server. Only files that this process has not read; other processes
+    of this machine may have.
     """
     folder = Path(sysconfig.get_paths()["purelib"])
     paths = list(islice(folder.glob("*/*.py"), _NUM_OPENED))

@@ -1,4 +1,4 @@
-"""The specs of a look at nodes and of a drill, and what of the user's the checks depend on."""
+"""Specs of a node check and of a drill, and the facts of the user's spec that checks use."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from slurm_jobs.spec.loader import LoadedSpec, load_spec
 from slurm_jobs.spec.model import Resources, RunSpec, Stage
 
 NODE_MINUTES = 5.0
-"""Time limit; it takes a quarter of a minute where everything answers."""
+"""Time limit; it takes 15 s where everything answers."""
 ANSWER_PATIENCE_S = 70.0
 """An NFS client may show a listing that is 30 s old (`acdirmin`), at either end."""
 _LEAD_S = 10
 _DRILL_MINUTES, _DRILL_LEAD_S = 2.0, 45
-"""Slurm looks at time limits every half a minute, and may signal a minute early: sbatch(1)."""
+"""Slurm checks time limits every 30 s, and may signal a minute early: sbatch(1)."""
 _LOCAL_DRILL_MINUTES, _LOCAL_DRILL_LEAD_S = 0.2, 6
 _NO_FILE = "no-spec.yaml"
 
 
 def load_or_make(spec: Path | None, overrides: Sequence[str]) -> LoadedSpec:
-    """The spec; without one, a stage that asks for nothing, on the cluster of this machine.
+    """Load the spec; without one, make a stage without requests for this machine's cluster.
 
     Whether runs can be made is a check of its own, which a dead file system does not hold up.
 
@@ -67,7 +67,7 @@ def load_or_make(spec: Path | None, overrides: Sequence[str]) -> LoadedSpec:
 
 
 def spec_facts(loaded: LoadedSpec, profile: ClusterProfile, source: str) -> SpecFacts:
-    """What of a spec the checks depend on."""
+    """Return the facts of a spec that the checks depend on."""
     spec, stage = loaded.spec, loaded.spec.stages[source]
     options = [_options(each, profile) for each in spec.stages.values()]
     checkpoint: dict[str, Any] = (
@@ -92,14 +92,14 @@ def spec_facts(loaded: LoadedSpec, profile: ClusterProfile, source: str) -> Spec
 
 
 def _options(stage: Stage, profile: ClusterProfile) -> dict[str, Any]:
-    """Options of sbatch, as a job of the stage gets them."""
+    """Return the sbatch options of a job of the stage."""
     return {key.replace("_", "-"): value for key, value in options_of(stage, profile).items()}
 
 
 def node_spec(
     loaded: LoadedSpec, profile: ClusterProfile, source: str, num_nodes: int | None
 ) -> LoadedSpec:
-    """One task on each of some nodes of the stage; two where one job can have them.
+    """Return a spec with one task on each of some nodes of the stage; two if one job can have them.
 
     Raises:
         InputError: the spec's nodelist is none.
@@ -122,9 +122,9 @@ def _node_spec(loaded: LoadedSpec, source: str, num_nodes: int) -> LoadedSpec:
 
 
 def drill_spec(loaded: LoadedSpec, profile: ClusterProfile, source: str) -> LoadedSpec:
-    """A counter where the stage would run: one node, and two ranks where it has several.
+    """Return a counter in the stage's place: one node, and two ranks where it has several.
 
-    Several ranks are started by srun, which has to pass the signal on as well.
+    srun starts several ranks, and must pass the signal on as well.
     """
     asked = loaded.spec.stages[source].resources
     is_local = profile.scheduler == "local"
@@ -144,6 +144,6 @@ def drill_spec(loaded: LoadedSpec, profile: ClusterProfile, source: str) -> Load
 
 
 def num_nodes_of(spec: RunSpec) -> int:
-    """Of a look's only stage."""
+    """Return the number of nodes of a check's only stage."""
     (stage,) = spec.stages.values()
     return stage.resources.nodes

@@ -1,10 +1,11 @@
-"""Calls a function of `pipeline` for a verb, in a process of the stage's own Python.
+"""Calls of a function in `pipeline` from a command, in a process of the stage's Python.
 
-Only that Python has the packages that read data and models. The code is our own `pipeline`, the
-one beside this package, and not what that Python may have installed, nor the run's snapshot: the
-two sides of a call are then of one version, and a run of years ago can be asked what nobody had
-thought of when it was made. What its files are must be known to it in any case, by their format.
-`common/entry_process.py` is the far side, and says what goes over the pipes.
+Only that Python has the packages that read data and models. The code is the `pipeline` next to this
+package, not one installed in that Python, and not the run's snapshot. So both sides of a call are
+of one version, and new commands work on old runs. The formats of the run's files must be readable
+by it in any case.
+
+`common/entry_process.py` is the other side, and defines the messages in the pipes.
 """
 
 from __future__ import annotations
@@ -36,33 +37,33 @@ _SCRIPT = _PACKAGE_DIR / "common" / "entry_process.py"
 _LAST_WORDS_BYTES = 2000
 _ANSWERS = frozenset({"progress", "result", "error"})
 _GRACE_S = 5.0
-"""For an orderly end, before SIGKILL."""
+"""Time for an orderly exit, before SIGKILL."""
 
 OnProgress = Callable[[int, int, str], None]
-"""Done, total, and the unit that both are counted in."""
+"""Arguments: done, total, and their unit."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StagePython:
-    """A Python, and whose it is."""
+    """Python interpreter, and where it comes from."""
 
     program: str
     whose: str
-    """`the Python of stage `consolidate``, for messages."""
+    """Text such as ``the Python of stage `consolidate` `` for messages."""
 
 
 def own_python(program: str | None = None) -> StagePython:
-    """The Python that a user named, or else the one that runs this."""
+    """Return the Python that a user named, or the current one."""
     if program is not None:
         return StagePython(program=program, whose="as --python says")
     return StagePython(program=sys.executable, whose="the Python of slurm-jobs itself")
 
 
 def stage_python(paths: RunPaths, stage: str) -> StagePython:
-    """The Python that the newest job of a stage was given; ours if it has had no job.
+    """Return the Python of a stage's newest job; ours if there was no job.
 
     Raises:
-        InputError: the run is another user's, whose program nobody starts unasked.
+        InputError: the run is another user's, whose program must not be started unasked.
     """
     newest = latest_intents(intents(read_ledger(paths.ledger_dir)), stage)
     if not newest:
@@ -85,7 +86,7 @@ def call_entry_point(
     python: StagePython,
     on_progress: OnProgress = lambda _done, _total, _unit: None,
 ) -> Any:
-    """What `entry_point` (`pipeline.verify:run`) returns for `arguments`; both are JSON values.
+    """Return the result of `entry_point` (`pipeline.verify:run`); all values are JSON.
 
     The function is called as `function(arguments, report)`, and says by `report(done, total,
     unit)` how far it is. Ctrl-C, or any exception here, ends the process.
@@ -123,7 +124,7 @@ def _command(python: StagePython) -> list[str]:
 
 @contextmanager
 def _started(python: StagePython, said: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """The process; it has ended when the block has, however that ends."""
+    """Yield the process; it has ended after the block, in any case."""
     try:
         process = subprocess.Popen(
             _command(python),
@@ -156,13 +157,14 @@ def _started(python: StagePython, said: IO[bytes]) -> Iterator[subprocess.Popen[
 def _answers(
     process: subprocess.Popen[bytes], request: Mapping[str, Any], said: IO[bytes]
 ) -> Iterator[dict[str, Any]]:
-    """What the far side answers; all else goes to what was `said`.
+    """Yield answers of the other side; all other output is added to `said`.
 
-    A Python may be a script that greets, or none at all; who is killed leaves half a line.
+    The Python may be a script that prints a greeting, or no Python; a killed one leaves half a
+    line.
     """
     assert process.stdin is not None
     assert process.stdout is not None
-    with suppress(BrokenPipeError):  # it has ended already, and its last words say why
+    with suppress(BrokenPipeError):  # it has ended already, and its last output has the reason
         process.stdin.write(json.dumps(request).encode() + b"\n")
         process.stdin.flush()
     for line in process.stdout:
@@ -174,7 +176,7 @@ def _answers(
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
-    """One answer; None for a line that is none."""
+    """Parse one answer; None for other lines."""
     try:
         value = json.loads(line)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The types of GPU that a resume keeps its slices to: each goes on where it was begun."""
+"""Types of GPU of slices that a resume runs: each continues on the type that it started on."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from slurm_jobs.run.paths import RunPaths
 def kinds_begun_on(
     paths: RunPaths, plan: Plan, num_again: Mapping[str, Mapping[int, int]]
 ) -> dict[str, dict[int, str]]:
-    """By stage and slice the type that what the plan runs again was begun on, where it was.
+    """Return by stage and slice the type on which what the plan runs again was started.
 
-    Only of stages that take several types, and only a type that they still take.
+    Only for stages that accept several types, and only types that they still accept.
     """
     kinds: dict[str, dict[int, str]] = {}
     for job in plan.jobs:
@@ -31,7 +31,7 @@ def kinds_begun_on(
 
 
 def kinds_kept(plan: Plan) -> list[str]:
-    """What the plan's jobs ask for alone, in words."""
+    """Return in words which single types the plan's jobs request."""
     kept: dict[str, dict[str, list[int]]] = {}
     for job in plan.jobs:
         kept.setdefault(job.stage, {}).setdefault(job.resources.gpu_kept, []).extend(job.slices)
@@ -39,5 +39,5 @@ def kinds_kept(plan: Plan) -> list[str]:
     for stage, kinds in kept.items():
         for kind, slices in kinds.items():
             which = f" for slices {ranges_text(sorted(slices))}" if len(kinds) > 1 else ""
-            said += [f"{stage}: gpu {kind} alone{which} (begun on it)"] if kind else []
+            said += [f"{stage}: gpu {kind} only{which} (started on it)"] if kind else []
     return said

@@ -1,4 +1,4 @@
-"""Sizes of images from the headers of their files; no pixel is decoded."""
+"""Sizes of images from the headers of their files, without decoding pixels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slurm_jobs.common.manifests.rows import Content
 MAX_HEADERS = 1_000
 """Files that are opened for it: about a second on a shared file system."""
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "JPEG2000")
-"""Whose header states the size; other files are passed over, and the job judges them."""
+"""Formats whose header has the size; other files are skipped, and the job checks them."""
 
 
 def can_read_sizes() -> bool:

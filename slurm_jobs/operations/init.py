@@ -1,4 +1,4 @@
-"""Writes a first spec and a cluster profile, from what can be seen of cluster, data and model."""
+"""Writer of a first spec and a cluster profile, from facts about cluster, data and model."""
 
 from __future__ import annotations
 
@@ -39,43 +39,43 @@ from slurm_jobs.starter.profile_text import profile_options, profile_text
 _Seen = tuple[Data, dict[str, bytes], list[RowSize], list[str]]
 _NO_PILLOW = "image sizes were not read: this Python has no Pillow (slurm-jobs[train] brings it)"
 NONE_READ = "no image could be opened"
-"""How the note begins that no image could be read, which is said last."""
+"""Prefix of the note that no image could be read, which is printed last."""
 _MEASURED = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"})
-"""Suffixes of files whose size a header states; of others it is left to the job."""
+"""Suffixes of formats whose header has the size; the job measures others."""
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """What a user wants to begin with: data of their own, or a recipe."""
+    """User's choice of a start: own data, or a recipe."""
 
     folder: Path
-    """Where the files go."""
+    """Folder for the files."""
     name: str | None = None
-    """Of the spec and its runs; that of the recipe, or `finetune`, where it is left out."""
+    """Name of the spec and its runs; without it, the recipe's name or `finetune`."""
     data: Path | None = None
     """A manifest, or a folder of images."""
     model: str = weights.DEFAULT_MODEL
     recipe: str | None = None
     named: Mapping[str, str] = field(default_factory=dict)
-    """Options that are for the profile, and what the user gave them."""
+    """Values of the options that are for the profile."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Begun:
-    """What was written."""
+    """Written files."""
 
     spec: Path
     files: tuple[Path, ...]
-    """All of them, the spec among them."""
+    """All files, including the spec."""
     kept: tuple[Path, ...] = ()
-    """That were there already, and are as they should be."""
+    """Files that existed and are kept, because they are correct."""
     said: tuple[str, ...] = ()
-    """What was seen, chosen and changed, for people."""
+    """Messages about findings, choices and changes."""
 
 
 def begin(request: Request, place: Place) -> Begun:
-    """Write the files; one that is there with other words is never replaced.
+    """Write the files; never replace one with other content.
 
     Raises:
         InputError: such a file is there, or data, model or recipe are none.
@@ -97,7 +97,7 @@ def begin(request: Request, place: Place) -> Begun:
     if kept_profile:
         _refuse_without_effect(request.named, request.folder / profile)
     texts.setdefault(profile, profile_text(place, date=now, python=sys.executable).encode())
-    if kept_profile:  # with the group's own lines in it, maybe
+    if kept_profile:  # may contain the group's additions
         texts.pop(profile)
         said.append(f"{profile} is there already, and stays as it is")
     written, kept = _write(request.folder, texts)
@@ -105,7 +105,7 @@ def begin(request: Request, place: Place) -> Begun:
 
 
 def _refuse_without_effect(named: Mapping[str, str], profile: Path) -> None:
-    """Raise where the user names what the profile that stays does not have."""
+    """Raise if the user sets an option that the existing profile does not have."""
     text = profile.read_text(encoding="utf-8", errors="replace")
     has = profile_options(text)
     lost = [f"{option} {value}" for option, value in named.items() if value not in has[option]]
@@ -140,7 +140,7 @@ def _recipe(
 
 
 def _fitted(text: str, place: Place, profile: str) -> tuple[str, list[str]]:
-    """A recipe with this cluster's profile, and no resource above what there is."""
+    """Return a recipe with this cluster's profile, and resources within what it has."""
     text = recipes.on_cluster(text, profile)
     stages = recipes.stages_of(text)
     changes = list(fitting_changes(stages, place))
@@ -148,7 +148,7 @@ def _fitted(text: str, place: Place, profile: str) -> tuple[str, list[str]]:
     needing = gpu_stages(stages)
     if needing and place.gpu is None:
         said.append(
-            f"{', '.join(needing)} asks for GPUs, and you have none here: see `sinfo -o '%P %G'`"
+            f"{', '.join(needing)} asks for GPUs, but you have none here: see `sinfo -o '%P %G'`"
             if place.is_slurm
             else f"{', '.join(needing)} is meant for GPUs, and this machine shows none"
         )
@@ -183,7 +183,7 @@ def _own(
 
 
 def _look_at_data(path: Path, folder: Path, name: str) -> _Seen:
-    """Return the data, manifests where some must be written, sizes, and what is said of all."""
+    """Return the data, manifests to write, sizes, and notes on them."""
     if data_files.is_image_folder(path):
         manifest, held_out = image_folder.metadata_files(path)
         if manifest is None:
@@ -219,7 +219,7 @@ def _captioned(path: Path, folder: Path, name: str) -> _Seen:
 
 
 def _listed_sizes(manifest: Path) -> tuple[list[RowSize], list[str]]:
-    """Return the sizes of the first rows of a manifest, and what is said of those not measured."""
+    """Return the sizes of the first rows of a manifest, and notes on those not measured."""
     files, manifest = disk_files(), data_files.expanded(manifest).absolute()
     rows = [row for row in files.first_rows(str(manifest), RowOptions()) if not row.problem]
     if not any(row.images for row in rows):
@@ -247,7 +247,7 @@ def _listed_sizes(manifest: Path) -> tuple[list[RowSize], list[str]]:
 
 
 def _row_sizes(rows: image_folder.Rows) -> tuple[list[RowSize], list[str]]:
-    """Return the sizes of at most 1,000 rows, and what is said where some could not be read."""
+    """Return the sizes of at most 1,000 rows, and notes on unreadable images."""
     if not image_sizes.can_read_sizes():
         return [], [_NO_PILLOW]
     places = spread(len(rows.files), image_sizes.MAX_HEADERS)
@@ -269,7 +269,10 @@ def _row_sizes(rows: image_folder.Rows) -> tuple[list[RowSize], list[str]]:
 
 
 def _as_named(path: Path, folder: Path) -> str:
-    """Relative to the spec's folder where both lie below the working folder, else absolute."""
+    """Return the path relative to the spec's folder if both are below the working folder.
+
+    Otherwise it is absolute.
+    """
     whole = data_files.expanded(path).absolute()
     here = Path.cwd()
     if whole.is_relative_to(here) and folder.absolute().is_relative_to(here):
@@ -278,7 +281,7 @@ def _as_named(path: Path, folder: Path) -> str:
 
 
 def _write(folder: Path, texts: dict[str, bytes]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Write what is not there, after a look at all."""
+    """Write the missing files, after checking all."""
     try:
         present = {name: _content(folder / name) for name in sorted(texts)}
         other = [name for name, found in present.items() if found not in {None, texts[name]}]
@@ -306,7 +309,7 @@ def _content(path: Path) -> bytes | None:
 
 
 def room_text(room: Room) -> str:
-    """`partition gpu: 2 nodes of 8 cores, 15 GB, 4 x a100, at most 24 h a job`."""
+    """Return `partition gpu: 2 nodes of 8 cores, 15 GB, 4 x a100, at most 24 h a job`."""
     where = f"partition {room.partition}: " if room.partition else "this machine: "
     nodes = (
         f"{room.num_nodes} node{'' if room.num_nodes == 1 else 's'} of " if room.partition else ""

@@ -1,4 +1,4 @@
-"""Where the jobs of a first spec go: the cluster of this login node, or this machine itself."""
+"""Place of the jobs of a first spec: the cluster of this login node, or this machine."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from slurm_jobs.starter.model import Place, Room
 
 LOCAL = "local"
 _GPUS_DIR = Path("/proc/driver/nvidia/gpus")
-"""Where NVIDIA's driver lists its cards."""
+"""Folder in which NVIDIA's driver lists its GPUs."""
 
 
 def look_at_cluster(
     *, account: str | None = None, partition: str | None = None, is_local: bool = False
 ) -> Place:
-    """The cluster that this machine is a login node of, or this machine itself.
+    """Return the cluster of this login node, or this machine.
 
     Raises:
         SchedulerError: there is a Slurm here, and it does not answer.
@@ -38,7 +38,7 @@ def look_at_cluster(
     limits = limits_of(ClusterProfile())
     unknown = limits.unreachable
     if not any(partition.kinds for partition in limits.partitions.values()):
-        unknown = unknown or "; ".join(limits.problems) or "sinfo tells of no partition with nodes"
+        unknown = unknown or "; ".join(limits.problems) or "sinfo lists no partition with nodes"
     if unknown:
         message = (
             f"Slurm does not say what there is, and nothing was written: {unknown}; type the "
@@ -67,7 +67,7 @@ def _has_name(number: int) -> bool:
 
 
 def _refuse_unknown(option: str, given: str | None, known: Iterable[str]) -> None:
-    """Raise where what the user named is not there; what nobody knows is left to Slurm."""
+    """Raise if the user's value is not among the known ones; without known ones Slurm decides."""
     names = sorted(set(known))
     if given is not None and names and given not in names:
         message = f"{option} {given}: not here, or not yours (you have: {', '.join(names)})"
@@ -75,7 +75,7 @@ def _refuse_unknown(option: str, given: str | None, known: Iterable[str]) -> Non
 
 
 def _this_machine() -> Place:
-    """As one node, whose cores the run may have."""
+    """Return this machine as one node, all of whose cores the run may use."""
     cores = len(os.sched_getaffinity(0))
     mem_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     cpu = Room(partition=None, num_nodes=1, cpus=cores, mem_gb=mem_gb)

@@ -1,4 +1,4 @@
-"""Ask the cluster what it allows, and refuse what it would never run."""
+"""Limits of the cluster: query them, and refuse jobs that could never run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_SHOWN = 12
 
 
 def limits_of(profile: ClusterProfile) -> ClusterLimits:
-    """What the profile's cluster allows; what could not be asked stands in its `problems`."""
+    """Return the limits of the profile's cluster; `problems` has what could not be queried."""
     if profile.scheduler == "local":
         return NO_LIMITS
     from slurm_jobs.cluster.probe import ask_limits
@@ -34,18 +34,18 @@ def limits_of(profile: ClusterProfile) -> ClusterLimits:
 
 
 def limits_if_near(profile: ClusterProfile) -> ClusterLimits:
-    """The same where Slurm's commands are at hand; a plan may be made far from the cluster."""
+    """Return the limits if Slurm's commands exist here; a plan may be made far from the cluster."""
     if profile.scheduler == "local" or shutil.which("scontrol") is not None:
         return limits_of(profile)
     return ClusterLimits(
-        problems=("the cluster's limits were not asked: there is no scontrol on this machine",)
+        problems=("the cluster's limits are unknown: there is no scontrol on this machine",)
     )
 
 
 def effective_variables(
     plan: Plan, profile: ClusterProfile, recorded: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return the SBATCH_... variables to record: those that give a job of the run an option.
+    """Return the SBATCH_... variables to record: those that set an option for a job of the run.
 
     Args:
         plan: of this submission; a resume may run only some stages.
@@ -54,7 +54,7 @@ def effective_variables(
     """
     if profile.scheduler == "local":
         return dict(recorded or {})
-    # One that is set and empty here is dropped, for later resumes too.
+    # A variable that is empty here is dropped, for later resumes too.
     before = {name: v for name, v in (recorded or {}).items() if os.environ.get(name, v)}
     kept = kept_variables(before, os.environ)
     applied = variables_applied(kept, _options(plan))
@@ -64,7 +64,7 @@ def effective_variables(
 def shell_notes(
     plan: Plan, profile: ClusterProfile, recorded: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Say which options the shell's variables give to the plan's jobs, and which have no effect.
+    """Return which options the shell's variables set for the plan's jobs, and which have no effect.
 
     Args:
         plan: of this submission.
@@ -111,7 +111,7 @@ def _variable_note(name: str, users: str, recorded: Mapping[str, str] | None) ->
 
 
 def refuse_unreachable(limits: ClusterLimits) -> None:
-    """Raise where Slurm answered nothing: a run made now would be the newest, and be empty.
+    """Raise if Slurm answered nothing: a run made now would be the newest, and empty.
 
     Raises:
         SchedulerError: with the reason and what to do.
@@ -126,7 +126,7 @@ def refuse_unreachable(limits: ClusterLimits) -> None:
 
 
 def refuse_impossible(loaded: LoadedSpec, plan: Plan, limits: ClusterLimits) -> None:
-    """Raise what the cluster could never run, each at its line of the spec.
+    """Raise for everything that the cluster could never run, at its line of the spec.
 
     Raises:
         SpecError: with every such limit.
@@ -142,7 +142,7 @@ def refuse_impossible(loaded: LoadedSpec, plan: Plan, limits: ClusterLimits) -> 
 
 
 def refuse_impossible_resume(plan: Plan, limits: ClusterLimits) -> None:
-    """The same for a resume, whose spec has no lines: the message names the key to `--set`.
+    """Raise like `refuse_impossible`; a resume's spec has no lines, so name the key to `--set`.
 
     Raises:
         InputError: with every such limit.

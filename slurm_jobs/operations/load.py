@@ -1,4 +1,4 @@
-"""Load a spec from disk, and find its profile and its code; touches nothing."""
+"""Loader of a spec from disk, its profile and its code; read-only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slurm_jobs.spec.loader import LoadedSpec, load_spec
 from slurm_jobs.spec.model import RunSpec
 
 _OURS = frozenset({TUNE_RUN, NODE_RUN, DRILL_RUN})
-"""In every snapshot."""
+"""Entry points that are in every snapshot."""
 
 
 def load(
@@ -25,7 +25,7 @@ def load(
     earlier: Sequence[str] = (),
     to_submit: bool = False,
 ) -> LoadedSpec:
-    """The spec in `file`; with `to_submit`, one whose runs cannot be made is wrong.
+    """Return the spec in `file`; with `to_submit`, also check that its run can be created.
 
     `earlier` are overrides of earlier commands for the same run; see `load_spec`.
 
@@ -37,7 +37,7 @@ def load(
 
 
 def profile_of(loaded: LoadedSpec) -> ClusterProfile:
-    """The spec's cluster profile; `auto` asks this machine.
+    """Return the spec's cluster profile; `auto` detects that of this machine.
 
     Raises:
         SchedulerError: `auto`, and there is no Slurm here.
@@ -50,16 +50,16 @@ def profile_of(loaded: LoadedSpec) -> ClusterProfile:
 
 
 def profile_anywhere(loaded: LoadedSpec) -> ClusterProfile:
-    """The same for what only plans: `auto` is Slurm, also where there is none to ask."""
+    """Return the profile for planning: `auto` is Slurm, even where there is none."""
     return loaded.profile if loaded.profile is not None else ClusterProfile()
 
 
 def code_sources(spec: RunSpec, spec_dir: Path) -> list[Path]:
-    """The user's files that the jobs run."""
+    """Return the user's files that the jobs run."""
     return user_sources(own_functions(spec), spec.code, spec_dir)
 
 
 def own_functions(spec: RunSpec) -> list[str]:
-    """`package.module:function` of every stage that runs the user's own."""
+    """Return `package.module:function` of every stage that runs the user's code."""
     runs = [stage.run for stage in spec.stages.values() if stage.run and ":" in stage.run]
     return [run for run in runs if run not in _OURS]

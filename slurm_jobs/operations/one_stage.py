@@ -1,6 +1,6 @@
-"""A spec of one stage of ours, made of a user's: with the nodes, Python and folders of one of its.
+"""Specs of one built-in stage, derived from a user's: with nodes, Python and folders of a stage.
 
-What a look at nodes needs of a run (waiting, logs, resume, cancel) is there already.
+Being a run, a node check has waiting, logs, resume and cancel already.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from slurm_jobs.spec.model import Resources, RunSpec, Stage
 from slurm_jobs.spec.yaml_values import YamlDocument
 
 _NAME_CHARS = 40
-"""Most that a spec's name may have."""
+"""Limit on a spec's name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OneStage:
-    """The stage that is made."""
+    """Stage to create."""
 
     name: str
-    """Of the stage, and the end of the spec's own."""
+    """Name of the stage, and suffix of the spec's name."""
     run: str
     config: Mapping[str, Any]
     resources: Resources
 
 
 def source_stage(spec: RunSpec, name: str | None) -> str:
-    """The stage whose nodes are meant: by name, else the training, or what asks for GPUs.
+    """Return the stage whose nodes are used: the named one, else the training, else one with GPUs.
 
     Raises:
         InputError: there is no such stage, or several could be meant.
@@ -70,7 +70,7 @@ def source_stage(spec: RunSpec, name: str | None) -> str:
 
 
 def _are_alike(stages: Sequence[Stage]) -> bool:
-    """Whether it makes no difference which of them is taken, as with most matrices."""
+    """Check whether the choice among them makes no difference, as with most matrices."""
     first = stages[0]
     return all(
         (s.resources, s.python, s.setup, s.environment, s.node_local_dir)
@@ -82,7 +82,7 @@ def _are_alike(stages: Sequence[Stage]) -> bool:
 def num_named_nodes(
     spec: RunSpec, source: str, nodelist: str | None, profile: ClusterProfile
 ) -> int | None:
-    """How many nodes the command or the spec names; None where neither names any.
+    """Return how many nodes the command or the spec names; None if neither names any.
 
     Raises:
         InputError: what should name them does not.
@@ -100,15 +100,15 @@ def num_named_nodes(
 
 
 def fits(loaded: LoadedSpec, profile: ClusterProfile) -> bool:
-    """Whether the cluster could run it, as far as it says."""
+    """Check whether the cluster could run it, as far as known."""
     limits = limits_of(profile)
     return not limit_problems(make_plan(loaded.spec, profile, limits=limits), limits)
 
 
 def one_stage_spec(loaded: LoadedSpec, source: str, made: OneStage) -> LoadedSpec:
-    """A spec with that stage alone, and what is around it as the stage `source` has it.
+    """Return a spec with that stage only, and its surroundings from the stage `source`.
 
-    Where the cluster could never run it, the line of `source` is told.
+    If the cluster could never run it, the error names the line of `source`.
     """
     given = loaded.spec.stages[source]
     stage = Stage(
@@ -133,7 +133,7 @@ def one_stage_spec(loaded: LoadedSpec, source: str, made: OneStage) -> LoadedSpe
 
 
 def a_task_a_node(asked: Resources, *, num_nodes: int, minutes: float, lead_s: int) -> Resources:
-    """One task a node, with all that a stage's tasks have there together."""
+    """Return one task per node, with the resources of all the stage's tasks there."""
     return asked.model_copy(
         update={
             "nodes": num_nodes,
@@ -146,7 +146,7 @@ def a_task_a_node(asked: Resources, *, num_nodes: int, minutes: float, lead_s: i
 
 
 def _as_made(document: YamlDocument, source: str, name: str) -> YamlDocument:
-    """The places of `source`, as those of the stage that is made of it."""
+    """Return the positions of `source` as those of the new stage."""
 
     def moved(places: dict[Any, Any]) -> dict[Any, Any]:
         return {

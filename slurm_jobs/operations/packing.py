@@ -1,4 +1,4 @@
-"""Which data set and which training a user means by `packing`, and what its batches would cost."""
+"""Data set and training that a user selects for `packing`, and the cost of its batches."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from slurm_jobs.spec.model import RunSpec, Stage
 
 _TRAIN, _CONSOLIDATE = "train", "consolidate"
 DEFAULT_NUM_RANKS = 8
-"""Where no training says how many."""
+"""Used if no training sets it."""
 _ROWS_PER_RANK = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackingCase:
-    """A data set, and the training that would read it."""
+    """Data set, and the training that would read it."""
 
     folder: Path
-    """Of the data set."""
+    """Folder of the data set."""
     config: Mapping[str, Any]
-    """Of `train`; empty without a training."""
+    """Config of `train`; empty without a training."""
     is_model_known: bool
     num_ranks: int
     python: StagePython
     stage: str = ""
-    """That trains, or that makes the data set; empty for a folder."""
+    """Stage that trains or makes the data set; empty for a folder."""
 
 
 def find_case(
@@ -53,7 +53,7 @@ def find_case(
     python: str | None,
     command_text: Callable[..., str],
 ) -> PackingCase:
-    """What a user means by a spec, a run or the folder of a data set.
+    """Return the case for a spec, a run or the folder of a data set.
 
     Args:
         text: as typed; None: the newest run.
@@ -75,7 +75,7 @@ def find_case(
     if path is not None and path.suffix in {".yaml", ".yml"} and path.is_file():
         return _case_of_spec(path, stage, overrides, python, command_text)
     if overrides:
-        message = "--set is for a spec's file; a run is looked at as it was submitted"
+        message = "--set is for a spec's file; a run is shown as it was submitted"
         raise InputError(message)
     paths = RunPaths(find_run(text))
     spec = RunSpec.model_validate_json(paths.resolved_spec.read_bytes(), strict=True)
@@ -121,7 +121,7 @@ def _case_of_spec(
 
 
 def _pick(spec: RunSpec, stage: str | None, where: str) -> str:
-    """The stage that trains, or else the one that makes the data set."""
+    """Return the stage that trains, or else the one that makes the data set."""
     trains = [name for name, values in spec.stages.items() if values.run == _TRAIN]
     makes = [name for name, values in spec.stages.items() if values.run == _CONSOLIDATE]
     if stage is not None:
@@ -173,13 +173,13 @@ def _case(
 def _resolved(
     config: Mapping[str, Any], spec: RunSpec, paths: RunPaths | None
 ) -> Mapping[str, Any]:
-    """The config with the folders of a run's stages put in."""
+    """Return the config with the folders of a run's stages filled in."""
     if paths is None:
         return config
     outputs = {name: str(paths.output_dir(name)) for name in spec.stages}
     try:
         resolved: Mapping[str, Any] = substitute_references(config, outputs)
-    except StageConfigError as error:  # cannot be: a spec with such a reference is not loaded
+    except StageConfigError as error:  # impossible: a spec with such a reference is not loaded
         raise InputError(str(error)) from error
     return resolved
 
@@ -191,7 +191,7 @@ def _made_folder(
     spec_file: Path | None,
     command_text: Callable[..., str],
 ) -> Path:
-    """Where the newest run has, or will have, the data set that the stage reads."""
+    """Return where the newest run has, or will have, the data set that the stage reads."""
     maker = name if spec.stages[name].run == _CONSOLIDATE else _maker_before(spec.stages, name)
     if maker is None:
         message = (
@@ -209,7 +209,7 @@ def _made_folder(
 
 
 def _maker_before(stages: Mapping[str, Stage], name: str) -> str | None:
-    """The nearest stage before it that makes a data set."""
+    """Return the nearest preceding stage that makes a data set."""
     seen, waiting = {name}, [name]
     while waiting:
         for parent in stages[waiting.pop(0)].after:
@@ -248,7 +248,7 @@ def view_packing(
     picture: Path | None,
     on_progress: OnProgress,
 ) -> dict[str, Any]:
-    """What each way of batching would pad and cost, worked out in the Python of the stage.
+    """Return padding and cost of each way of batching, computed in the stage's Python.
 
     Args:
         case: See `find_case`.
@@ -281,7 +281,7 @@ def view_packing(
 
 
 def _plain_config(num_ranks: int) -> dict[str, Any]:
-    """Of a training that nobody has described: its ranks have `_ROWS_PER_RANK` samples each."""
+    """Return the config of an unknown training: each rank has `_ROWS_PER_RANK` samples."""
     return {
         "num_steps": 1,
         "num_lanes": num_ranks,

@@ -1,4 +1,4 @@
-"""Plan a spec and render its batch scripts; nothing is written or submitted."""
+"""Plan of a spec and its batch scripts; nothing is written or submitted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from slurm_jobs.spec.loader import LoadedSpec
 
 
 def plan_spec(loaded: LoadedSpec, profile: ClusterProfile, limits: ClusterLimits) -> Plan:
-    """The plan of a first submit."""
+    """Return the plan of a first submit."""
     sources = code_sources(loaded.spec, Path(loaded.spec_dir))
     refuse_uncopyable(sources)
     code = tree_fingerprint(sources)
@@ -25,7 +25,7 @@ def plan_spec(loaded: LoadedSpec, profile: ClusterProfile, limits: ClusterLimits
 
 
 def render_scripts(loaded: LoadedSpec, profile: ClusterProfile, plan: Plan) -> list[str]:
-    """The text of each job's batch script, with words in place of what only a submit knows."""
+    """Return each job's batch script, with placeholders for values that only a submit knows."""
     paths = RunPaths(Path(loaded.spec.runs_dir) / f"{loaded.spec.name}-RUN")
     snapshot = CodeSnapshot(folder=paths.code_snapshot("CODE"), user_fingerprint="")
     context = run_context(paths, loaded.spec, profile, Path(loaded.spec_dir), snapshot)

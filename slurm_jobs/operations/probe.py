@@ -1,4 +1,4 @@
-"""A run of one stage that measures the nodes that a spec's training would get."""
+"""Run of one stage that measures the nodes that a spec's training would get."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from slurm_jobs.spec.loader import LoadedSpec
 STAGE = "probe"
 DEFAULT_MINUTES = 5.0
 _LEAD_S = 10
-"""There is nothing to save when the time is up."""
+"""Short: there is nothing to save at the time limit."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeRequest:
-    """What a user asked to be measured."""
+    """Options of a probe."""
 
     stage: str | None = None
-    """Whose resources, Python and folders are taken; the training where it is left out."""
+    """Stage whose resources, Python and folders are used; the training if None."""
     num_nodes: int | None = None
-    """As many as `nodelist` names, else 2 where one job can have them, else 1."""
+    """Default: as many as `nodelist` names, else 2 where one job can have them, else 1."""
     nodelist: str | None = None
-    """As Slurm writes it."""
+    """Host list in Slurm's syntax."""
     minutes: float = DEFAULT_MINUTES
     """Time limit of the job."""
     config: ProbeConfig = dataclasses.field(default_factory=ProbeConfig)
@@ -47,7 +47,7 @@ class ProbeRequest:
 def submit_probe(
     loaded: LoadedSpec, request: ProbeRequest, *, on_job: OnJob = lambda _job: None
 ) -> Submission:
-    """Make the run and submit its job.
+    """Create the run and submit its job.
 
     Raises:
         InputError: no stage is meant, or the request and the spec do not fit together.
@@ -57,10 +57,10 @@ def submit_probe(
     profile = profile_of(loaded)
     source = source_stage(loaded.spec, request.stage)
     if request.nodelist is not None and profile.scheduler == "local":
-        message = f"--nodelist {request.nodelist}: `cluster: local` is this machine alone"
+        message = f"--nodelist {request.nodelist}: `cluster: local` is this machine only"
         raise InputError(message)
     if (request.num_nodes or 1) > 1 and profile.scheduler == "local":
-        message = f"--nodes {request.num_nodes}: `cluster: local` is this machine alone"
+        message = f"--nodes {request.num_nodes}: `cluster: local` is this machine only"
         raise InputError(message)
     number = request.num_nodes or num_named_nodes(loaded.spec, source, request.nodelist, profile)
     if number is None:
@@ -87,14 +87,14 @@ def refuse_no_probe(run_dir: Path) -> None:
 def probe_spec(
     loaded: LoadedSpec, source: str, request: ProbeRequest, *, num_nodes: int
 ) -> LoadedSpec:
-    """A spec with one stage, which runs once on each of so many nodes of the stage `source`.
+    """Return a spec with one stage, which runs once on each of so many nodes of the stage `source`.
 
-    Where the cluster could never run it, the line of `source` is told.
+    If the cluster could never run it, the error names the line of `source`.
     """
     asked = loaded.spec.stages[source].resources
     slurm: dict[str, Any] = dict(asked.slurm)
     if request.nodelist is not None:
-        slurm.pop("exclude", None)  # who names a node means it
+        slurm.pop("exclude", None)  # naming a node selects it
         slurm["nodelist"] = request.nodelist
     resources = a_task_a_node(
         asked, num_nodes=num_nodes, minutes=request.minutes, lead_s=_LEAD_S

@@ -1,9 +1,8 @@
-"""Submit what is missing of a run, and nothing else.
+"""Submission of the missing work of a run, and nothing else.
 
-A resume uses the spec and the code that the run was submitted with. `--set`
-may change the spec (more memory, another time limit), `--update-spec` and
-`--update-code` take file and code as they are now; what has become another
-stage's work by that runs again, and so does what `--again` names.
+A resume uses the run's own spec and code. `--set` changes the spec (more memory, another time
+limit); `--update-spec` and `--update-code` take the current file and code. A stage whose work is
+changed by that runs again, and so does what `--again` names.
 """
 
 from __future__ import annotations
@@ -54,51 +53,52 @@ from slurm_jobs.troubles import NO_TROUBLE, RAISED, adjusted
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resumption:
-    """What a resume does, or did."""
+    """Result or plan of a resume."""
 
     paths: RunPaths
     plan: Plan
     preparation: Preparation
     code_changed: bool
-    """The user's code differs from what this resume used."""
+    """True if the user's code differs from what this resume used."""
     spec_changed: bool = False
-    """The spec's file differs from the text that this resume used."""
+    """True if the spec's file differs from the text that this resume used."""
     ours_renewed: bool = False
-    """The run's copy of slurm-jobs does not read today's orders: new jobs run today's, with the
-    user's code as the run has it."""
+    """True if the run's copy of slurm-jobs cannot read today's orders: new jobs run today's
+    version, with the user's code as the run has it."""
     adjustments: tuple[str, ...] = ()
-    """What jobs ask for otherwise than before, after failures: `on_resume`."""
+    """Requests of jobs that differ from before, after failures: `on_resume`."""
     trainings: Mapping[str, Start] = field(default_factory=dict)
-    """Where trainings that have checkpoints begin, by stage."""
+    """Where trainings with checkpoints begin, by stage."""
     spec_notes: tuple[str, ...] = ()
-    """What the spec, as it is set now, hardly means."""
+    """Warnings about the spec with its current overrides."""
     left_out: tuple[str, ...] = ()
-    """In words, what was set earlier and has no stage any more in the file as it is now."""
+    """Earlier overrides whose stages are no longer in the current file, in words."""
     shell_notes: tuple[str, ...] = ()
-    """SBATCH_... variables, of this shell and of the submission, that apply, and those ignored."""
+    """SBATCH_... variables, of this shell and of the submission: those that apply and those
+    ignored."""
     jobs: tuple[SubmittedJob, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResumeRequest:
-    """What a resume is asked for."""
+    """Options of a resume."""
 
     overrides: Sequence[str] = ()
     """`KEY.KEY=VALUE`, as for `--set`."""
     update_code: bool = False
-    """Take the user's code as it is now."""
+    """Use the user's current code."""
     update_spec: bool = False
-    """Take the spec's file as it is now; the run's earlier overrides stay."""
+    """Use the spec's current file; the run's earlier overrides stay."""
     spec_file: Path | None = None
     """With `update_spec`: this file, instead of the one that the run was submitted from."""
     again: Sequence[str] = ()
     """`STAGE` or `STAGE:0-3,7`: run these again, complete or not."""
     dry_run: bool = False
-    """Only say what would run."""
+    """Report what would run, without submitting."""
 
 
 NOTHING_ELSE = ResumeRequest()
-"""Only what is missing."""
+"""Request that submits only what is missing."""
 
 
 def resume(
@@ -108,17 +108,17 @@ def resume(
     on_prepared: Callable[[Resumption], None] = lambda _resumption: None,
     on_job: OnJob = lambda _job: None,
 ) -> Resumption:
-    """Submit what is missing.
+    """Submit the missing work.
 
     Args:
         run_dir: the run's folder.
-        request: what it is asked for.
-        on_prepared: told what will happen, before it does; not in a dry run.
-        on_job: told of each job that the scheduler took.
+        request: its options.
+        on_prepared: called with the plan before anything happens; not in a dry run.
+        on_job: called with each job that the scheduler accepted.
 
     Raises:
         SpecError: the spec or an override is wrong.
-        InputError: what a run keeps for good was changed, `again` names nothing of it, the
+        InputError: a fixed key of the run was changed, `again` names nothing of it, the
             cluster could never run what is missing, or its jobs are another cluster's or user's.
         RunFailedError: another command is submitting for this run.
         SchedulerError: the scheduler could not be asked, or refused a job.
@@ -184,7 +184,7 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
 
 
 def _of_jobs(adjustments: Sequence[str], plan: Plan) -> list[str]:
-    """Those of stages that run again."""
+    """Return the adjustments of stages that run again."""
     planned = {job.stage for job in plan.jobs}
     return [each for each in adjustments if each.partition(": ")[0] in planned]
 
@@ -196,7 +196,7 @@ def _adjusted(
     preparation: Preparation,
     overrides: Sequence[str],
 ) -> tuple[dict[str, JobResources], tuple[str, ...]]:
-    """What each stage asks for after its failures, and in words what has changed."""
+    """Return each stage's requests after its failures, and the changes in words."""
     before = {values["name"]: values for values in read_plan_values(paths)["stages"]}
     resources: dict[str, JobResources] = {}
     said = []
@@ -204,7 +204,7 @@ def _adjusted(
         last = before.get(stage.name, {}).get("resources", {})
         trouble = preparation.troubles.get(stage.name, NO_TROUBLE)
         if given.profile.scheduler == "local":
-            trouble = replace(trouble, nodes=())  # this machine is all there is
+            trouble = replace(trouble, nodes=())  # this machine has no more
         wish = given.spec.stages[stage.name].on_resume
         resources[stage.name], changes = adjusted(
             stage.resources, wish, trouble, last, by_hand=_set_by_hand(stage, overrides)
@@ -214,7 +214,7 @@ def _adjusted(
 
 
 def _set_by_hand(stage: PlannedStage, overrides: Sequence[str]) -> set[str]:
-    """What of `RAISED` the overrides say of a stage, by its own name or the one in the file."""
+    """Return the keys of `RAISED` that overrides set for a stage, by its own name or the file's."""
     return {
         key
         for key in RAISED
@@ -226,9 +226,9 @@ def _set_by_hand(stage: PlannedStage, overrides: Sequence[str]) -> set[str]:
 def _num_again(
     paths: RunPaths, stages: Sequence[PlannedStage], again: Mapping[str, Slices]
 ) -> dict[str, dict[int, int]]:
-    """By stage and slice how often resumes were told to run it again, this one included.
+    """Return by stage and slice how often resumes were asked to run it again, including this one.
 
-    Asked of all plans: a stage may be out of the spec for a while.
+    From all plans: a stage may be absent from the spec for a while.
     """
     found: dict[str, dict[int, int]] = {stage.name: {} for stage in stages}
     for number in range(1, last_plan_number(paths) + 1):
@@ -246,7 +246,7 @@ def _why_not(
     preparation: Preparation,
     again: Mapping[str, Slices],
 ) -> dict[str, str]:
-    """Why finished work of a stage does not count any more."""
+    """Return why finished work of a stage does not count any more."""
     before = {values["name"]: values for values in read_plan_values(paths)["stages"]}
     reasons = {}
     for stage in stages:
@@ -266,14 +266,14 @@ def _why_not(
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Code:
     snapshot: CodeSnapshot
-    """What new jobs run."""
+    """Code that new jobs run."""
     has_changed: bool = False
-    """The user's own code is another by now."""
+    """True if the user's code has changed."""
     ours_renewed: bool = False
 
 
 def _code(paths: RunPaths, spec: RunSpec, spec_dir: Path, request: ResumeRequest) -> _Code:
-    """The code to use. A dry run copies none: its snapshot has the fingerprint alone."""
+    """Return the code to use. A dry run copies none: its snapshot has only the fingerprint."""
     sources = code_sources(spec, spec_dir)
     values = read_plan_values(paths)["snapshot"]
     used = CodeSnapshot(

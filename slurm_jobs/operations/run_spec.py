@@ -1,4 +1,4 @@
-"""The spec that a resume uses: the run's own, with overrides, or its file as it is now."""
+"""Spec that a resume uses: the run's own with overrides, or its current file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from slurm_jobs.spec.overrides import apply_overrides, source_of, steps_of
 from slurm_jobs.spec.yaml_values import YamlDocument
 
 FIXED = ("name", "cluster", "runs_dir")
-"""Keys that a run keeps for good."""
+"""Keys that a run cannot change."""
 _EXPANDED = (
     "the combinations of this run are stages by now; change the axes in the spec's file, and "
     "resume with --update-spec"
@@ -35,18 +35,17 @@ _EXPANDED = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GivenSpec:
-    """A spec that a resume uses."""
+    """Spec that a resume uses."""
 
     spec: RunSpec
     profile: ClusterProfile
     spec_dir: str
     overrides: tuple[str, ...]
-    """All that were ever set and still have a place in it."""
+    """All overrides of the run that still apply to it."""
     loaded: LoadedSpec | None = None
-    """Where the file was read anew."""
+    """Set if the file was read again."""
     notes: tuple[str, ...] = ()
-    """What may be so and is hardly meant: of the file where it was read anew, else of what is set
-    now."""
+    """Warnings: about the file if it was read again, otherwise about the current overrides."""
 
 
 def spec_of(
@@ -56,7 +55,7 @@ def spec_of(
     update_spec: bool,
     spec_file: Path | None = None,
 ) -> GivenSpec:
-    """The run's spec with `overrides`.
+    """Return the run's spec with `overrides`.
 
     Raises:
         SpecError: the file or an override is wrong.
@@ -65,7 +64,7 @@ def spec_of(
     for override in overrides:
         steps = steps_of(override)
         if steps[0] in FIXED:
-            message = f"--set {override}: a run keeps its `{steps[0]}`; submit the spec anew"
+            message = f"--set {override}: a run keeps its `{steps[0]}`; submit the spec again"
             raise InputError(message)
         if steps[0] == "stages" and steps[2:3] == ["matrix"] and not update_spec:
             message = f"--set {override}: {_EXPANDED}"
@@ -89,7 +88,7 @@ def _from_file(
 ) -> GivenSpec:
     before = RunSpec.model_validate_json(paths.resolved_spec.read_bytes(), strict=True)
     if any(stage.run == TUNE_RUN for stage in before.stages.values()):
-        message = f"{paths.run_dir.name} tunes a training: `slurm-jobs tune {file}` tunes it anew"
+        message = f"{paths.run_dir.name} tunes a training: `slurm-jobs tune {file}` tunes it again"
         raise InputError(message)
     loaded = load(file, overrides=overrides, earlier=origin["overrides"])
     profile = profile_of(loaded)
@@ -101,7 +100,7 @@ def _from_file(
     for key, (then, now) in pairs.items():
         if then != now:
             message = (
-                f"{loaded.file}: a run keeps its `{key}` ({then}, now {now}); submit the spec anew"
+                f"{loaded.file}: a run keeps its `{key}` ({then}, now {now}); submit the spec again"
             )
             raise InputError(message)
     return GivenSpec(
@@ -117,10 +116,10 @@ def _from_file(
 def _changed(
     paths: RunPaths, origin: Mapping[str, Any], overrides: Sequence[str]
 ) -> tuple[RunSpec, tuple[str, ...]]:
-    """With `overrides`, and notes on them; files are not looked for again, they may have served.
+    """Return the spec with `overrides`, and notes on them; files are not checked again.
 
     Raises:
-        SpecError: what the overrides make wrong, told at those that do.
+        SpecError: for each problem that an override causes, naming it.
     """
     text = paths.resolved_spec.read_text(encoding="utf-8")
     if not overrides:
@@ -139,12 +138,12 @@ def _changed(
 
 
 def _new_notes(loaded: LoadedSpec, text: str, origin: Mapping[str, Any]) -> tuple[str, ...]:
-    """Those that the overrides make; the others were told when the run was submitted."""
+    """Return the notes that the overrides cause; the submission printed the others."""
     if not loaded.notes:
         return ()
     try:
         before = {note.message for note in _put_in(text, origin, ()).notes}
-    except SpecError:  # the overrides mend what another version finds wrong
+    except SpecError:  # the overrides fix what another version rejects
         before = set()
     return tuple(note.message for note in loaded.notes if note.message not in before)
 
@@ -183,9 +182,9 @@ def _with_sources(
     origin: Mapping[str, Any],
     overrides: Sequence[str],
 ) -> Iterator[tuple[Problem, str]]:
-    """Each problem with the overrides without which it is none; what no override made is the run's.
+    """Yield each problem with the overrides that cause it; others are the run's.
 
-    A run's values have no line that a user could look at.
+    A run's values have no line that a user could read.
     """
     text = paths.resolved_spec.read_text(encoding="utf-8")
 
@@ -206,9 +205,9 @@ def _with_sources(
 
 
 def file_differs(paths: RunPaths) -> bool:
-    """Whether the spec's file is there and holds another text than the run was given last.
+    """Check whether the spec's file exists and differs from the text that the run was given last.
 
-    It makes a note and nothing else, so that what cannot be read or compared does not differ.
+    This only produces a note; so an unreadable file counts as equal.
     """
     try:
         now = Path(read_json(paths.spec_origin)["spec_file"]).read_text(encoding="utf-8")
@@ -218,7 +217,7 @@ def file_differs(paths: RunPaths) -> bool:
 
 
 def keep_spec(paths: RunPaths, given: GivenSpec) -> None:
-    """Write down the spec that the run has from now on, and what was set in it."""
+    """Record the spec that the run has from now on, and its overrides."""
     kept = {**read_json(paths.spec_origin), "overrides": list(given.overrides)}
     if given.loaded is not None:
         write_text_atomic(paths.given_spec, given.loaded.text)

@@ -1,4 +1,4 @@
-"""Samples of a data set, what it is made of, and what is wrong with its labels and images."""
+"""Samples of a data set, its composition, and problems of its labels and images."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ class Wanted:
     """Which samples to show, and how many to audit."""
 
     num: int
-    """The first of the index, which is in random order."""
+    """Number of samples from the start of the index, which is in random order."""
     keys: tuple[int, ...] = ()
-    """Those instead."""
+    """Keys of samples to show instead."""
     random_seed: int | None = None
-    """Draws the `num` samples."""
+    """Seed to draw the `num` samples."""
     limit: int | None = None
-    """Audit the first so many; None for all."""
+    """Number of samples to audit, from the first; None for all."""
     with_pictures: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SamplesFound:
-    """The answer."""
+    """Samples and audit of a data set."""
 
     place: DatasetPlace
     num_samples: int
@@ -39,11 +39,11 @@ class SamplesFound:
     samples: tuple[ShownSample, ...]
     statistics: DataStatistics | None
     findings: tuple[Mapping[str, str], ...]
-    """Each with `kind`, `message`, `key`, `shard`; the first of very many."""
+    """Each with `kind`, `message`, `key`, `shard`; only the first if there are very many."""
     num_findings: Mapping[str, int]
-    """By kind: all of them."""
+    """Number of all findings by kind."""
     values: Mapping[str, Any]
-    """The answer as it came: JSON values."""
+    """Answer as JSON values."""
 
 
 def look_at_samples(
@@ -97,7 +97,7 @@ def _refuse_unknown(place: DatasetPlace, keys: Sequence[str]) -> None:
     if keys:
         message = (
             f"{place.folder}: no sample of key {', '.join(keys)}; a key is the number of a row of "
-            f"the manifest, from 0, and a row that became none stands in "
+            f"the manifest, from 0, and rows that became none are in "
             f"{place.folder / 'rejects.jsonl'}"
         )
         raise InputError(message)

@@ -1,4 +1,4 @@
-"""Make a run and submit its jobs."""
+"""Creation of a run and submission of its jobs."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ OnJob = Callable[[SubmittedJob], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Submission:
-    """What a submit did."""
+    """Result of a submit."""
 
     paths: RunPaths
     plan: Plan
     jobs: tuple[SubmittedJob, ...]
     notes: tuple[str, ...] = ()
-    """What the spec hardly means, what could not be asked of the cluster, and what waits otherwise
-    than the spec says."""
+    """Warnings about the spec, limits that could not be queried, and dependencies that differ from
+    the spec."""
 
 
 def submit(loaded: LoadedSpec, *, on_job: OnJob = lambda _job: None) -> Submission:
-    """Make a run and submit all its jobs.
+    """Create a run and submit all its jobs.
 
     Raises:
         SpecError: the cluster could never run it; nothing was made or queued.
@@ -69,7 +69,7 @@ def submit(loaded: LoadedSpec, *, on_job: OnJob = lambda _job: None) -> Submissi
         plan = make_plan(loaded.spec, profile, code_fingerprint=code, limits=limits)
         context = replace(context, shell_variables=effective_variables(plan, profile))
         number = write_plan(context, plan)
-        undo.pop_all()  # there is a run from here on, and soon its jobs
+        undo.pop_all()  # the run exists from here on, and soon its jobs
         record_provenance(context, number, loaded.overrides)
         jobs = submit_plan(context, plan, Connections(), turn=turn, on_job=on_job)
     notes = (
@@ -90,7 +90,7 @@ def run_context(
     *,
     shell_variables: Mapping[str, str] | None = None,
 ) -> RunContext:
-    """What all jobs of a run share; `shell_variables` are those of its submission."""
+    """Return what all jobs of a run share; `shell_variables` are those of its submission."""
     return RunContext(
         paths=paths,
         run_id=paths.run_dir.name,

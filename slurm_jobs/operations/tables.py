@@ -1,6 +1,6 @@
-"""Manifests that are tables, as the login node looks at them: columns, and whether there are rows.
+"""Manifests that are tables, read on the login node: columns, and whether there are rows.
 
-pyarrow is asked where it is installed; the login node's install does not need it.
+Uses pyarrow if installed; the login node's install does not require it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def table_facts(manifest: str) -> TableFacts | None:
-    """What can be seen of the table at a path; None where there is none, or nobody can look."""
+    """Return facts about the table at a path; None if there is none, or it cannot be read."""
     try:
         table = find_table(Path(manifest))
         if table is None or not has_pyarrow():
@@ -35,7 +35,7 @@ def table_facts(manifest: str) -> TableFacts | None:
         return _look(table)
     except NoTableError as error:
         return TableFacts(problem=str(error))
-    except (OSError, ValueError):  # it is not there yet, or closed to us
+    except (OSError, ValueError):  # does not exist yet, or is not accessible
         return None
 
 
@@ -59,7 +59,7 @@ def first_table_rows(path: Path, options: RowOptions) -> list[ManifestRow]:
             num_bytes += batch.nbytes
             if len(rows) >= MAX_ROWS or num_bytes >= MAX_BYTES:
                 break
-    except (pa.ArrowException, OSError, EOFError, ValueError):  # the job says what is damaged
+    except (pa.ArrowException, OSError, EOFError, ValueError):  # the job reports what is damaged
         pass
     return rows[:MAX_ROWS]
 
@@ -67,7 +67,7 @@ def first_table_rows(path: Path, options: RowOptions) -> list[ManifestRow]:
 def _batches(
     table: TableFiles, options: RowOptions
 ) -> Iterator[tuple[Sequence[str], pa.RecordBatch]]:
-    """Names of all columns, and rows of those whose values are needed, a few at a time."""
+    """Yield all column names, and rows of the needed columns, a few at a time."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -89,17 +89,17 @@ def _batches(
 
 
 def has_pyarrow() -> bool:
-    """Whether this Python can look into tables."""
+    """Check whether this Python can read tables."""
     return importlib.util.find_spec("pyarrow") is not None
 
 
 def table_notes(spec: RunSpec) -> list[str]:
-    """What could not be looked at, because this Python has no pyarrow."""
+    """Return notes on tables that were not checked, because this Python has no pyarrow."""
     if has_pyarrow():
         return []
     return [
         f"{place}: {manifest} is a table, and this Python has no pyarrow: its columns and rows "
-        "were not looked at (`pip install pyarrow` here, or leave it to the job)"
+        "were not checked (`pip install pyarrow` here, or leave it to the job)"
         for place, manifest in named_manifests(spec)
         if _is_table(manifest)
     ]
@@ -113,7 +113,7 @@ def _is_table(manifest: str) -> bool:
 
 
 def _look(table: TableFiles) -> TableFacts | None:
-    """The columns of the first file, and whether any has a row; damage that is met on the way."""
+    """Return the columns of the first file, whether any has a row, and damage."""
     import pyarrow as pa
 
     look: Callable[[Path], tuple[list[str], bool]]

@@ -1,7 +1,7 @@
-"""What a resume means for a training that has checkpoints: where does it begin?
+"""Starting point of trainings with checkpoints after a resume.
 
-The training itself compares what it learns and its data with each checkpoint
-when it starts; here is told what can be known of that before.
+When a training starts, it compares its config and its data with each checkpoint; this module
+predicts the result as far as possible.
 """
 
 from __future__ import annotations
@@ -19,21 +19,20 @@ from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import last_plan_number, read_stage_records
 
 Start = Literal["anew", "changed", "goes on", "depends"]
-"""At step 0, as it was asked for or because it learns otherwise; from its newest checkpoint; or as
-what it learns and its data turn out to be."""
+"""At step 0, because it was requested or the config differs; from its newest checkpoint; or
+depending on its resolved config and data."""
 
 _DATA = "dataset"
-"""May change, but only where the data set's content is the same."""
+"""May change if the content of the data set is the same."""
 
 _SETTLED_LATER = ("num_steps", "num_epochs", "phases", "batching.kind")
-"""Fields whose values the training compares as it has settled them: epochs as steps, `auto` as what
-was chosen."""
+"""Fields whose resolved values the training compares: epochs as steps, `auto` as the choice."""
 
 
 def training_starts(
     paths: RunPaths, plan: Plan, num_again: Mapping[str, Mapping[int, int]]
 ) -> Mapping[str, Start]:
-    """Where each training of the plan's jobs begins that has checkpoints and is not just missing.
+    """Return the starting point of each planned training that has checkpoints.
 
     Args:
         paths: of the run.
@@ -60,14 +59,14 @@ def training_starts(
 
 
 def _has_checkpoints(output_dir: Path) -> bool:
-    """Of a training, or of the phases of one."""
+    """Check for checkpoints of a training, or of its phases."""
     return any((output_dir / name).is_dir() for name in ("checkpoints", "phases"))
 
 
 def start_of(before: Mapping[str, str], now: Mapping[str, str], *, is_asked: bool) -> Start:
-    """Where a training begins whose `fields` were `before` when it wrote its checkpoints.
+    """Return where a training begins whose `fields` were `before` when it wrote its checkpoints.
 
-    `is_asked`: somebody has asked since for all of it.
+    `is_asked`: a user has requested since to run all of it again.
     """
     if is_asked:
         return "anew"
@@ -82,9 +81,9 @@ def _may_change(key: str) -> bool:
 
 
 def learns_otherwise(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
-    """Whether checkpoints of a training whose `fields` were `before` are surely not continued.
+    """Check whether a training with the `fields` `before` surely does not continue its checkpoints.
 
-    Of a training with phases nothing is sure: those that come before what has changed stay.
+    With phases this is never sure: those before the change stay.
     """
     if not before.get("config.phases") == now.get("config.phases") == hash_of([]):
         return False
@@ -94,14 +93,14 @@ def learns_otherwise(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
 
 
 def _decides(key: str) -> bool:
-    """Whether the training compares the value of a field with that of its checkpoints, as it is."""
+    """Check whether the training compares a field with its checkpoints literally."""
     room, _, name = key.partition(".")
     is_settled = room == "config" and name not in _SETTLED_LATER
     return is_settled and name.partition(".")[0] not in MAY_CHANGE
 
 
 def _attempts(paths: RunPaths, stage: str) -> list[Mapping[str, Any]]:
-    """The records of the attempts at a stage without an array; empty in place of a damaged one."""
+    """Return the records of attempts at a stage without an array; empty for a damaged one."""
     numbers = read_stage_records(paths, stage).attempts.get(0, ())
     return [_attempt(paths, stage, number) for number in numbers]
 
@@ -109,13 +108,13 @@ def _attempts(paths: RunPaths, stage: str) -> list[Mapping[str, Any]]:
 def _attempt(paths: RunPaths, stage: str, number: int) -> Mapping[str, Any]:
     try:
         found: Mapping[str, Any] = read_json(paths.attempt(stage, 0, number))
-    except DamagedFileError:  # what is told here must not end a resume
+    except DamagedFileError:  # an error here must not prevent a resume
         return {}
     return found
 
 
 def _fields_of(paths: RunPaths, stage: str, fingerprint: str) -> Mapping[str, str]:
-    """What decided a stage's work of that fingerprint; empty if no plan says."""
+    """Return the fields of a stage's fingerprint; empty if no plan has it."""
     for number in range(last_plan_number(paths), 0, -1):
         for values in read_json(paths.plan(number))["stages"]:
             if (values["name"], values["fingerprint"]) == (stage, fingerprint):

@@ -1,4 +1,4 @@
-"""From a spec to a run that tunes its training, and from that run's result to a new spec."""
+"""Run that tunes the training of a spec, and the reading of its result."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from slurm_jobs.tuning.model import START_UP_MIN
 _NAME_END = "-tune"
 _MOST_NAME = 40
 _UNUSED = ("evaluate", "trackers")
-"""What trials leave out, and what may name files of stages that are left out."""
+"""Sections that trials do not use, and that may name files of omitted stages."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
-    """What is asked of a tuning."""
+    """Options of a tuning."""
 
     stage: str | None
-    """The training; None: the only one."""
+    """Stage to tune; None: the only training."""
     budget_min: float
     data_run: Path | None
-    """A finished run whose data set is used; None: the stages before the training make it."""
+    """Finished run whose data set is used; None: the stages before the training make it."""
 
 
 def tuning_spec(loaded: LoadedSpec, wanted: Wanted) -> LoadedSpec:
-    """The spec of a run that tunes the training: the stages before it, and trials in its place.
+    """Return a spec that tunes the training: the stages before it, and trials instead of it.
 
     Raises:
         InputError: there is no such training, it is an array, or the other run has no data for it.
@@ -67,7 +67,7 @@ def tuning_spec(loaded: LoadedSpec, wanted: Wanted) -> LoadedSpec:
 
 
 def _config(loaded: LoadedSpec, name: str, wanted: Wanted) -> dict[str, Any]:
-    """Of the stage that tunes: see `TuneConfig`."""
+    """Return the config of the tuning stage: see `TuneConfig`."""
     stage = loaded.spec.stages[name]
     train = {key: value for key, value in stage.config.items() if key not in _UNUSED}
     if wanted.data_run is not None:
@@ -104,7 +104,7 @@ def _choose(spec: RunSpec, wanted: str | None) -> str:
 
 
 def longest_phase(phases: Sequence[Mapping[str, Any]]) -> int:
-    """The phase that is tried: with most steps; those in epochs come after those in steps."""
+    """Return the phase to tune: the one with most steps; phases in epochs count less."""
     return max(
         range(len(phases)),
         key=lambda n: (phases[n].get("num_steps") or 0, phases[n].get("num_epochs") or 0.0, -n),
@@ -125,7 +125,7 @@ def _ancestors(spec: RunSpec, name: str) -> set[str]:
 def _with_data_of(
     train: Mapping[str, Any], run_dir: Path, spec: RunSpec, name: str
 ) -> dict[str, Any]:
-    """The config with the data set of another run, and with its folders where stages are named."""
+    """Return the config with the data set of another run, and with its folders for stage names."""
     _refuse_other_data(train, run_dir, name)
     paths = RunPaths(run_dir)
     stages = read_json(paths.resolved_spec)["stages"]
@@ -157,7 +157,7 @@ def _with_data_of(
 
 
 def _refuse_other_data(train: Mapping[str, Any], run_dir: Path, name: str) -> None:
-    """A data set that the config names by its folder would be read, and --data do nothing."""
+    """Refuse a data set that the config names by its folder: --data would have no effect."""
     place, folder = "dataset", train["dataset"]
     if train["phases"]:
         number = longest_phase(train["phases"])
@@ -186,23 +186,23 @@ def _named(text: str) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TuneRun:
-    """A run that tunes, as it lies on the disk."""
+    """Tuning run on disk."""
 
     paths: RunPaths
     stage: str
     phase: int | None
     phases: Sequence[Mapping[str, Any]]
     overrides: tuple[str, ...]
-    """Of the spec, whose text lacks them."""
+    """Overrides of the spec, whose text lacks them."""
 
     @property
     def result_path(self) -> Path:
-        """There once it has ended."""
+        """Exists once the run has ended."""
         return self.paths.output_dir(self.stage) / RESULT_NAME
 
 
 def read_tune_run(run_dir: Path) -> TuneRun:
-    """What the run tunes.
+    """Return the tuning of a run.
 
     Raises:
         InputError: it is no run that tunes.
@@ -227,12 +227,12 @@ def read_tune_run(run_dir: Path) -> TuneRun:
 
 
 def _of_spec(origin: Mapping[str, Any], stage: str) -> tuple[str, ...]:
-    """Without what a resume set for the tuning: its own keys, and the time limit of its job.
+    """Remove what a resume set for the tuning: its own keys, and its job's time limit.
 
-    Of the submit's all count: the spec it loaded is the user's, and has no such keys.
+    All of the submit's count: its spec is the user's, and has no such keys.
     """
     overrides = tuple(origin["overrides"])
-    first = origin.get("num_submitted_overrides", 0)  # runs of earlier versions do not say it
+    first = origin.get("num_submitted_overrides", 0)  # runs of earlier versions do not record it
     return (*overrides[:first], *(o for o in overrides[first:] if not _is_tuning_own(o, stage)))
 
 
@@ -245,9 +245,9 @@ def _is_tuning_own(override: str, stage: str) -> bool:
 
 
 def place_of(run: TuneRun, key: str) -> tuple[str | int, ...]:
-    """Where in the spec a dotted key of the training's config is set.
+    """Return where in the spec a dotted key of the training's config is set.
 
-    A phase has some keys of its own; those that are the training's are the same for all phases.
+    A phase has some keys of its own; the training's keys are the same for all phases.
     """
     steps = tuple(key.split("."))
     if run.phase is not None and steps[0] in OWN:

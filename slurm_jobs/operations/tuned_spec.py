@@ -1,7 +1,7 @@
-"""The new spec of a tuning: the user's own text with the values that were kept.
+"""New spec of a tuning: the user's text with the values that were kept.
 
-Made on the login node and not by the stage: the loader looks at the files that the spec names, and
-the stage's Python may have no PyYAML.
+It is made on the login node and not by the stage: the loader reads the files that the spec names,
+and the stage's Python may lack a YAML library.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from slurm_jobs.spec.stage_configs import config_class
 from slurm_jobs.spec.value_types import BUILTIN_STAGES
 from slurm_jobs.spec.yaml_values import read_yaml
 
-_ALIKE = "the text means what it meant, with the changes"
+_ALIKE = "the text means the same, with the changes"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TunedSpec:
-    """The new spec, and how it came about."""
+    """New spec, and how it was made."""
 
     path: Path
     is_whole: bool
-    """Dumped with everything filled in, because the text could not be edited."""
+    """True if it was dumped with all values filled in, because the text could not be edited."""
     why: str
     overrides: tuple[str, ...]
-    """`--set` of the old one that it does not hold, and that still apply."""
+    """`--set` options of the old spec that it does not contain, and that still apply."""
 
 
 Place = tuple[str | int, ...]
@@ -56,7 +56,7 @@ def write_tuned_spec(run: TuneRun, kept: Sequence[Mapping[str, Any]]) -> TunedSp
         SpecError: the spec as it was given cannot be loaded any more.
     """
     origin = read_json(run.paths.spec_origin)
-    text = run.paths.given_spec.read_bytes().decode()  # line ends stay as they are
+    text = run.paths.given_spec.read_bytes().decode()  # keeps line ends
     changes = [(place_of(run, one["key"]), one["value"]) for one in kept]
     names = [[str(step) for step in place] for place, _ in changes]
     overrides = tuple(o for o in run.overrides if not any(sets_value(o, name) for name in names))
@@ -88,7 +88,7 @@ def _edited(run: TuneRun, text: str, changes: Sequence[tuple[Place, Any]]) -> st
 
 
 def _load(file: str, text: str, overrides: Sequence[str]) -> LoadedSpec:
-    """The spec as if `text` stood in `file`: paths are relative to its folder."""
+    """Load the spec as if `text` were in `file`: paths are relative to its folder."""
     disk = disk_files()
 
     def read_text(name: str) -> str:
@@ -103,7 +103,7 @@ def _values(loaded: LoadedSpec) -> Any:
 
 
 def _wanted(loaded: LoadedSpec, changes: Sequence[tuple[Place, Any]]) -> Any:
-    """The resolved spec with the changes in it; what they leave out has its defaults."""
+    """Return the resolved spec with the changes; missing keys have their defaults."""
     values = _values(loaded)
     for place, value in changes:
         *parents, last = place
@@ -117,7 +117,7 @@ def _wanted(loaded: LoadedSpec, changes: Sequence[tuple[Place, Any]]) -> Any:
 
 
 def _complete(key: str | int, value: Any) -> Any:
-    """A mapping as the loader completes it."""
+    """Complete a mapping as the loader does."""
     if key != "compile" or not isinstance(value, Mapping):
         return value
     from dataclasses import asdict
@@ -129,7 +129,7 @@ def _complete(key: str | int, value: Any) -> Any:
 
 
 def _with_literal_paths(values: Any) -> Any:
-    """The values with their paths written as a spec must name them."""
+    """Return the values with their paths written as a spec must name them."""
     around = Surroundings(base_dir="/", expand=literal_path)
     written, _ = resolve_marked(RunSpec, values, around)
     for stage in written["stages"].values():
@@ -139,7 +139,7 @@ def _with_literal_paths(values: Any) -> Any:
 
 
 def _dumped(values: Any) -> str:
-    """As text; each combination of a matrix is a stage of its own, with its values filled in."""
+    """Return the text; each combination of a matrix becomes a stage with its values filled in."""
     values = _with_literal_paths(values)
     head = "# The whole spec with everything filled in: the text could not be edited in place.\n"
     for stage in values["stages"].values():
@@ -151,7 +151,5 @@ def _dumped(values: Any) -> str:
             )
     matrices = [stage.pop("matrix", None) for stage in values["stages"].values()]
     if any(matrices):
-        head += (
-            "# Combinations of a matrix are stages of their own: no SLURM_JOBS_MATRIX_... is set.\n"
-        )
+        head += "# Combinations of a matrix are separate stages: no SLURM_JOBS_MATRIX_... is set.\n"
     return head + yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=100)

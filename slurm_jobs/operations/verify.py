@@ -1,4 +1,4 @@
-"""Which data sets a user means, and what is wrong with them."""
+"""Data sets that a user selects, and their problems."""
 
 from __future__ import annotations
 
@@ -25,39 +25,39 @@ from slurm_jobs.run.store import read_plan_values
 
 _RUN = "consolidate"
 _MAX_THREADS = 16
-"""More do not make one file server faster, nor do they find more cores on most login nodes."""
+"""More threads do not speed up a file server, and most login nodes have no more cores."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DatasetPlace:
-    """A data set, and the stage that made it."""
+    """Data set, and the stage that made it."""
 
     folder: Path
     paths: RunPaths | None = None
-    """Of the run that made it; None for a folder that lies elsewhere."""
+    """Run that made it; None for a folder elsewhere."""
     stage: str = ""
-    """Of that run."""
+    """Stage of that run."""
     num_tasks: int = 1
-    """Array tasks of that stage."""
+    """Number of array tasks of that stage."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """What was found."""
+    """Result of a verification."""
 
     place: DatasetPlace
     problems: tuple[Mapping[str, Any], ...]
     """Each with `file`, `message`, and where they apply `shard` and `key`."""
     remedy: str
-    """What to type, or to do where no command does it; empty where nothing is wrong."""
+    """Command to type, or other advice; empty if nothing is wrong."""
     counts: Mapping[str, int]
-    """`num_shards`, `num_samples`, `num_bytes`; empty where `dataset.json` cannot be read."""
+    """`num_shards`, `num_samples`, `num_bytes`; empty if `dataset.json` cannot be read."""
     effect: str = ""
-    """What the command does."""
+    """Effect of the command."""
 
 
 def find_datasets(text: str | None, stage: str | None = None) -> list[DatasetPlace]:
-    """The data sets of a run, or the one in a folder; see `find_run` for how runs are named.
+    """Return the data sets of a run, or the one in a folder; see `find_run` for names of runs.
 
     `stage` picks those of one stage, or of one combination of a matrix.
 
@@ -83,9 +83,9 @@ def find_datasets(text: str | None, stage: str | None = None) -> list[DatasetPla
 
 
 def named_dataset(text: str | None) -> Path | None:
-    """The folder of a data set that a user named; None where the words mean a run.
+    """Return the folder of a data set that a user named; None if the text means a run.
 
-    It holds anything of a data set: its proof may be what is missing.
+    It contains any file of a data set: `dataset.json` may be what is missing.
     """
     path = Path(text) if text else None
     if path is None or RunPaths(path).run_json.is_file():
@@ -95,7 +95,7 @@ def named_dataset(text: str | None) -> Path | None:
 
 
 def _places_in(paths: RunPaths) -> dict[str, DatasetPlace]:
-    """The data sets of a run by stage."""
+    """Return the data sets of a run by stage."""
     return {
         values["name"]: DatasetPlace(
             folder=paths.output_dir(values["name"]),
@@ -109,7 +109,7 @@ def _places_in(paths: RunPaths) -> dict[str, DatasetPlace]:
 
 
 def _place_of_folder(folder: Path) -> DatasetPlace:
-    """The folder as the output of a run's stage, where it is that."""
+    """Return the folder as the output of a run's stage, if it is one."""
     paths = RunPaths(folder.parent.parent)
     if paths.run_json.is_file():
         for place in _places_in(paths).values():
@@ -155,12 +155,12 @@ def verify(
 
 
 def num_read_threads() -> int:
-    """Threads that read a data set, where nobody says how many."""
+    """Return the default number of threads that read a data set."""
     return min(_MAX_THREADS, len(os.sched_getaffinity(0)))
 
 
 def python_of(place: DatasetPlace, given: str | None) -> StagePython:
-    """The Python to read a data set with: the given one, else the one of the stage that made it."""
+    """Return the given Python, else the one of the stage that made the data set."""
     if given is not None or place.paths is None:
         return own_python(given)
     return stage_python(place.paths, place.stage)
@@ -169,7 +169,7 @@ def python_of(place: DatasetPlace, given: str | None) -> StagePython:
 def _remedy(
     place: DatasetPlace, found: Mapping[str, Any], command_text: Callable[..., str]
 ) -> tuple[str, str]:
-    """What to do, a command where there is one, and what the command does."""
+    """Return what to do, a command if possible, and what the command does."""
     if place.paths is None:
         told = (
             "copy these files again from where the data set was made, after it was verified there; "
@@ -178,7 +178,7 @@ def _remedy(
         return told, ""
     run_dir = str(place.paths.run_dir)
     if found["is_unfinished"]:
-        return command_text("resume", run_dir), "does what is missing"
+        return command_text("resume", run_dir), "runs what is missing"
     if not found["slices"]:
         return (
             "remove what is no file of the data set; no stage does, and none has to run again",
@@ -188,4 +188,4 @@ def _remedy(
     if len(found["slices"]) < place.num_tasks:
         again += f":{ranges_text(found['slices'])}"
     command = command_text("resume", run_dir, "--again", again)
-    return command, "writes these files anew from the parts; what comes after runs again"
+    return command, "writes these files again from the parts; what comes after runs again"

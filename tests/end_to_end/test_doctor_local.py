@@ -52,7 +52,7 @@ def test_problems_come_first_with_what_to_do_and_the_exit_code_says_so(local: Dr
     spec = _spec(local, local_dir="/proc/nowhere")
     done = local.run("doctor", spec, check=1)
     first = done.stdout.splitlines()[0]
-    assert first.startswith("PROBLEM    nodes (the job): 0 of 1 nodes were looked at: failed")
+    assert first.startswith("PROBLEM    nodes (the job): 0 of 1 nodes were checked: failed")
     assert "/proc/nowhere" in done.stdout
     assert "logs" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("kept for a day: runs/.doctor-")

@@ -103,7 +103,7 @@ def test_a_resume_asks_for_the_type_that_the_work_was_begun_on(
     assert driver.wait(run_dir)["status"] == "failed"
     (driver.folder / "broken").unlink()
     resumed = driver.json("resume", str(run_dir))
-    assert resumed["adjusted"] == ["work: gpu v100 alone (begun on it)"]
+    assert resumed["adjusted"] == ["work: gpu v100 only (started on it)"]
     assert driver.wait(run_dir)["status"] == "completed"
     assert _kinds(run_dir) == ["v100", "v100"]
 
@@ -122,7 +122,7 @@ def test_each_slice_of_an_array_goes_on_on_the_type_that_it_was_begun_on(on_slur
     (on_slurm.folder / "broken").unlink()
     resumed = on_slurm.json("resume", str(run_dir))
     assert sorted(resumed["adjusted"]) == [
-        f"work: gpu {kind} alone for slices {_ranges(begun, kind)} (begun on it)"
+        f"work: gpu {kind} only for slices {_ranges(begun, kind)} (started on it)"
         for kind in ("a100", "v100")
     ]
     assert on_slurm.wait(run_dir)["status"] == "completed"

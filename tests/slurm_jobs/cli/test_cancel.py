@@ -104,7 +104,7 @@ def test_where_nobody_can_answer_what_lives_needs_a_yes(
 ) -> None:
     monkeypatch.setattr(Terminal, "isatty", lambda _: False)
     cancel(paths, "", monkeypatch, expect=2)
-    assert "nobody can answer here; add --yes" in capsys.readouterr().err
+    assert "there is no terminal; add --yes" in capsys.readouterr().err
     assert slurm.calls("scancel") == []
     cancel(paths, "", monkeypatch, "--yes")
     assert len(slurm.calls("scancel")) == 1

@@ -108,7 +108,7 @@ def test_a_run_given_twice_is_no_repeat(tmp_path, capsys):
     ):
         code, _, err = said(capsys, *words)
         assert code == 2
-        assert "is given twice; repeats must be runs of their own" in err
+        assert "is given twice; repeats must be separate runs" in err
 
 
 def test_a_copy_of_a_run_is_no_repeat(tmp_path, capsys):

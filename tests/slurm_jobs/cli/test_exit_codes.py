@@ -138,8 +138,8 @@ def test_a_result_that_standard_output_does_not_take_is_3_and_a_line_on_the_othe
         ended = _ended(verb, full, buffering=buffering)
     assert ended.returncode == 3
     assert ended.stderr == (
-        "slurm-jobs: No space left on device; mend that and type the same again, what was written "
-        "stays whole\n"
+        "slurm-jobs: No space left on device; fix that and run the command again, what was "
+        "written stays intact\n"
     )
 
 

@@ -227,7 +227,7 @@ def test_all_recipes_come_with_profiles_and_files_of_accelerate(tmp_path: Path) 
     ("words", "said"),
     [
         (["--recipe", "dmo"], "no such recipe; did you mean `demo`?"),
-        (["--recipe", "demo", "--data", "x"], "--data is for data of your own"),
+        (["--recipe", "demo", "--data", "x"], "--data is for your own data"),
         (["--recipe", "all", "--name", "x"], "--recipe all copies several"),
         (["--data", "none.csv", "--yes"], "none.csv: No such file or directory"),
         (["--name", "9 lives"], "--name 9 lives: `9 lives` is no name"),

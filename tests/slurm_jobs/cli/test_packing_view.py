@@ -110,7 +110,9 @@ def test_a_way_that_cannot_be_has_dashes_and_its_reason() -> None:
 def test_the_fastest_is_named_with_those_that_may_be_as_fast() -> None:
     ways = [timed("a", 100, 80), timed("b", 90, 85), timed("c", 70, 60)]
     *_, last = remarks(view(*ways, device="CPU"))
-    assert last == "fastest here: a (`batching: {kind: a}`), not told apart by these steps from b"
+    assert (
+        last == "fastest here: a (`batching: {kind: a}`), not distinguishable by these steps from b"
+    )
 
 
 def test_a_part_of_a_large_set_and_shared_measurements_are_said() -> None:

@@ -13,7 +13,7 @@ cluster: auto
 stages:
   a: {shell: "true", resources: {gpus_per_node: 1, timeout_min: 60}}
 """
-NOT_ASKED = "the cluster's limits were not asked: there is no scontrol on this machine"
+NOT_ASKED = "the cluster's limits are unknown: there is no scontrol on this machine"
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_a_plan_for_slurm_is_made_on_a_machine_without_slurm(
     assert run("plan", str(spec)) == 0
     shown = capsys.readouterr().out
     assert "far on slurm" in shown
-    assert "GPU-hours asked for, up to the time limits: 1.0" in shown
+    assert "GPU-hours requested, up to the time limits: 1.0" in shown
     assert f"note: {NOT_ASKED}" in shown
     assert "#SBATCH --gpus-per-node=1" in shown
 

@@ -241,7 +241,7 @@ def test_a_resume_is_offered_where_what_is_complete_counts_as_failed_with_the_sc
     )
     status = RunStatus(status="stranded", stages=stages, asked_unix_s=1.0)
     assert problem_lines(tmp_path / "run", status) == [
-        "b stranded: what it comes after is complete by its records, failed for the scheduler",
+        "b stranded: its parents are complete by their records, failed for the scheduler",
         f"next: {command_text('resume', 'run')}",
     ]
 

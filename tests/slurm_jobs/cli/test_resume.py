@@ -71,7 +71,7 @@ def test_a_resume_of_a_run_that_goes_on_says_that_and_of_no_job_that_it_submits_
     said = capsys.readouterr().out
     assert "all that is missing is queued or running" in said
     assert "nothing is missing" not in said
-    assert "asks for something else" not in said
+    assert "requests changed" not in said
 
 
 def test_a_resume_says_what_a_job_that_it_submits_asks_for_instead(
@@ -80,17 +80,20 @@ def test_a_resume_says_what_a_job_that_it_submits_asks_for_instead(
     slurm.says("squeue", queue_row("1", "FAILED", name=name_in(paths)))
     resume(paths)
     said = capsys.readouterr().out
-    assert "asks for something else: train: gpu v100 alone (begun on it)" in said
+    assert "requests changed: train: gpu v100 only (started on it)" in said
     assert "all that is missing" not in said
 
 
 @pytest.mark.parametrize(
     ("start", "said"),
     [
-        ("anew", "`fit` begins at step 0, as it was asked for; "),
-        ("changed", "`fit` begins at step 0, as what it learns has changed; "),
-        ("goes on", "`fit` goes on from its newest checkpoint: "),
-        ("depends", "`fit` begins at step 0 where what it learns or its data differ, "),
+        ("anew", "`fit` begins at step 0, as requested; "),
+        ("changed", "`fit` begins at step 0, because what it learns has changed; "),
+        ("goes on", "`fit` continues from its newest checkpoint: "),
+        (
+            "depends",
+            "`fit` continues from its newest checkpoint, unless what it learns or its data ",
+        ),
     ],
 )
 def test_a_note_says_where_a_training_begins(start, said):
@@ -124,7 +127,7 @@ def test_jobs_that_the_runs_own_slurm_jobs_could_not_read_get_todays_and_a_note_
             cli.main(["resume", str(paths.run_dir), *dry])
         assert ended.value.code == 0
         said = capsys.readouterr().out
-        assert "new jobs run slurm-jobs as it is now, with your code as the run has it" in said
+        assert "run the current slurm-jobs, with your code as the run has it" in said
         assert sorted(paths.code_dir.iterdir()) == ([old] if dry else sorted([old, first]))
     assert read_json(paths.plan(2))["snapshot"] == plan["snapshot"]
     new = next(j for j in job.parent.iterdir() if j != job)

@@ -89,7 +89,7 @@ def test_a_spec_with_a_change_is_told_with_the_command_that_runs_it(spec: Path) 
     assert lines[-3:] == [
         "  --set 'name=my run'",
         f"next: {command_text('submit', 'tuned.yaml', '--set', 'name=my run')}",
-        "then, beside a run of the old one: slurm-jobs compare OLD_RUN NEW_RUN",
+        "then, next to a run of the old one: slurm-jobs compare OLD_RUN NEW_RUN",
     ]
     assert "next: " not in "".join(_spec_lines(new, None, has_changes=True))  # its paths are others
 

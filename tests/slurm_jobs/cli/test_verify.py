@@ -134,7 +134,7 @@ def test_folder_within_a_run_is_known_as_the_stages(
     (value,) = json.loads(out)["datasets"]
     assert (code, value["stage"], value["num_problems"]) == (1, "c-a", 1)
     assert value["remedy"].endswith("--again c-a")
-    assert value["effect"].startswith("writes these files anew")
+    assert value["effect"].startswith("writes these files again")
 
 
 @pytest.mark.slow
@@ -156,7 +156,7 @@ def test_data_set_that_is_not_finished_asks_for_a_resume_alone(
     code, out, _ = verify(capsys, paths.run_dir, "--stage", "c-a")
     assert code == 1
     assert "dataset.json: missing, so the data set is not finished" in out
-    assert out.endswith(f"resume {paths.run_dir}\n      does what is missing\n")
+    assert out.endswith(f"resume {paths.run_dir}\n      runs what is missing\n")
 
 
 @pytest.mark.slow

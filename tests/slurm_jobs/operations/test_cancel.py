@@ -90,7 +90,7 @@ def test_what_nobody_speaks_of_is_not_ended_by_its_id_and_does_no_work(
     slurm: FakeSlurm, paths: RunPaths
 ) -> None:
     slurm.says("squeue", "", exit_code=1)
-    with pytest.raises(SchedulerError, match="Whether 1 still run nobody says"):
+    with pytest.raises(SchedulerError, match="It is unknown whether 1 still run"):
         cancel(paths.run_dir)
     assert slurm.calls("scancel") == []
     assert [intent.cancelled for intent in read_run(paths.run_dir).intents] == [True]

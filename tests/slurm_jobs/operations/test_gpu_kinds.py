@@ -48,8 +48,8 @@ def test_each_slice_that_runs_again_keeps_to_the_type_that_it_was_begun_on(tmp_p
         ("t", (0,), ("a100", "v100")),
     ]
     assert kinds_kept(then) == [
-        "g: gpu v100 alone for slices 1,3 (begun on it)",
-        "g: gpu a100 alone for slices 2 (begun on it)",
+        "g: gpu v100 only for slices 1,3 (started on it)",
+        "g: gpu a100 only for slices 2 (started on it)",
     ]
 
 
@@ -59,7 +59,7 @@ def test_slices_that_were_all_begun_on_one_type_stay_one_job(tmp_path: Path) -> 
         begin(paths, "g", index, "v100", first.stage("g").fingerprint)
     then = plan(kinds_begun_on(paths, first, {}))
     assert [job.stage for job in then.jobs] == ["g", "t"]
-    assert kinds_kept(then) == ["g: gpu v100 alone (begun on it)"]
+    assert kinds_kept(then) == ["g: gpu v100 only (started on it)"]
 
 
 def test_a_type_that_the_stage_takes_no_longer_binds_nothing(tmp_path: Path) -> None:
