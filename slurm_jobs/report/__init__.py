@@ -1,6 +1,6 @@
-"""From the records of a run to a page that says where the time went.
+"""Report of a run from its records: where the time went, and what to change.
 
-`inputs` reads; `numbers` decides what the records amount to and `findings`
-what to do about it, both pure; `terminal`, `html` and `json_form` show it;
-`stage` is the built-in stage that does all of that in turn.
+`inputs` reads the records. `numbers` computes what they amount to, and `findings` what to do about
+it; both are pure. `terminal`, `html` and `json_form` render the report. `stage` is the built-in
+stage that runs all of them.
 """

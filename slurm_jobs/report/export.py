@@ -1,4 +1,4 @@
-"""Every step record of a run as one table, for those who ask their own questions: CSV or Parquet.
+"""Export of all step records of a run as one table, CSV or Parquet.
 
 A row is one step of one rank in one attempt, rank after rank, with the fields of the record under
 their own names; see `slurm_jobs.common.timings`. Written rank by rank: what is held in memory is
@@ -23,8 +23,8 @@ from slurm_jobs.report.numbers.steps import AttemptSteps, split_attempts
 
 SUFFIXES = (".csv", ".parquet")
 OWN_COLUMNS = ("stage", "slice", "attempt", "rank", "node", "counts", "is_repeated")
-"""Before the fields of the records. `counts`: no later attempt did the step; `is_repeated`: a later
-attempt at the same training did it again."""
+"""Columns before the fields of the records. `counts`: no later attempt repeated the step;
+`is_repeated`: a later attempt at the same training did."""
 COLUMNS = (*OWN_COLUMNS, *(name for name, _ in STEP_FIELDS))
 
 Columns = Mapping[str, Any]
@@ -32,7 +32,7 @@ Columns = Mapping[str, Any]
 
 
 def export_steps(inputs: ReportInputs, path: Path) -> int:
-    """Write the table of all step records; it appears whole or not at all.
+    """Write the table of all step records atomically.
 
     Returns:
         The number of rows.
@@ -57,7 +57,7 @@ def export_steps(inputs: ReportInputs, path: Path) -> int:
 
 
 def check_suffix(path: Path) -> None:
-    """Refuse a name that says no format.
+    """Refuse a name whose suffix is no format.
 
     Raises:
         InputError: as `export_steps` says.
@@ -77,7 +77,7 @@ def _parts(stage: StageInputs) -> Iterator[Columns]:
 def _columns(stage: str, index: int, attempt: AttemptSteps, place: int) -> Columns:
     timing = attempt.ranks[place]
     assert timing.steps is not None  # an attempt has the ranks that recorded steps
-    records = timing.steps.steps  # as they were written: without waits for profiles taken out
+    records = timing.steps.steps  # as they were written: the waits for profiles included
     is_repeated = np.zeros(len(records), bool)
     is_repeated[attempt.num_kept[place] :] = attempt.is_repeated[place]
     return {
@@ -110,7 +110,7 @@ def _writer(path: Path) -> Callable[[IO[bytes], Sequence[Columns]], None]:
 
 
 def _write_csv(stream: IO[bytes], parts: Sequence[Columns]) -> None:
-    """NaN is an empty field, as other programs read it."""
+    """Write CSV; NaN is an empty field, as other programs read it."""
     text = io.TextIOWrapper(stream, encoding="utf-8", newline="", write_through=True)
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(COLUMNS)
@@ -121,7 +121,7 @@ def _write_csv(stream: IO[bytes], parts: Sequence[Columns]) -> None:
 
 
 def _cells(values: Any, num_rows: int) -> list[Any]:
-    """Float32 as short as it reads back equal."""
+    """Format values; float32 with the fewest digits that read back equal."""
     if not isinstance(values, np.ndarray):
         return [values] * num_rows
     if values.dtype == np.float32:

@@ -1,7 +1,7 @@
-"""Sets of time as lists of intervals: PURE.
+"""Sets of time as lists of intervals. PURE.
 
-`budget` hands every second of a span to the first claim that covers it, so
-that its parts add up to the whole by construction.
+`budget` assigns every second of a span to the first claim that covers it, so that its parts add up
+to the whole by construction.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Interval = tuple[float, float]
 
 
 def merge(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same set as disjoint intervals in order; empty ones are dropped."""
+    """Return the set as sorted disjoint intervals; empty ones are dropped."""
     merged: list[Interval] = []
     for start, end in sorted(interval for interval in intervals if interval[1] > interval[0]):
         if merged and start <= merged[-1][1]:
@@ -26,7 +26,7 @@ def merge(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def subtract(whole: Sequence[Interval], parts: Sequence[Interval]) -> list[Interval]:
-    """`whole` without `parts`; both disjoint and in order, as `merge` gives them."""
+    """Return `whole` without `parts`; both disjoint and sorted, as `merge` returns them."""
     left: list[Interval] = []
     first = 0
     for start, end in whole:
@@ -45,12 +45,12 @@ def subtract(whole: Sequence[Interval], parts: Sequence[Interval]) -> list[Inter
 
 
 def total_s(intervals: Iterable[Interval]) -> float:
-    """Sum of the lengths."""
+    """Return the sum of the lengths."""
     return sum(end - start for start, end in intervals)
 
 
 def max_overlap(intervals: Iterable[Interval]) -> int:
-    """How many of the intervals overlap at most."""
+    """Return the largest number of intervals that overlap."""
     edges = sorted(
         edge for start, end in intervals for edge in ((start, 1), (end, -1)) if end > start
     )
@@ -73,7 +73,7 @@ def budget(
         start_s: start of the span, seconds.
         end_s: its end.
         claims: name, kind and intervals of each part.
-        rest: name and kind of what nobody claims.
+        rest: name and kind of the unclaimed time.
 
     Returns:
         The parts that have any time, in the order of the claims, the rest last.

@@ -1,4 +1,4 @@
-"""Everything that a report says, as JSON values: PURE."""
+"""Report as JSON values. PURE."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ FORMAT_NAME = "slurm-jobs-report-1"
 
 
 def report_to_json(report: RunReport) -> dict[str, Any]:
-    """All fields of the report by name; NaN and infinity, which JSON lacks, become null."""
+    """Return all fields of the report by name; NaN and infinity, which JSON lacks, become null."""
     values: dict[str, Any] = plain_json(dataclasses.asdict(report))
     return {"format": FORMAT_NAME, **values}

@@ -1,4 +1,4 @@
-"""The built-in stage `report`, and the same work for the command `slurm-jobs report`."""
+"""Built-in stage `report`, and the same work for the command `slurm-jobs report`."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from slurm_jobs.schedulers.protocol import Answer
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """What a run's scheduler said, for a report."""
+    """Scheduler's answers for a report."""
 
     accounting: tuple[TaskAccounting, ...]
     answer: Answer | None
-    """What `status` decides by; None where the run has no plan that could be read."""
+    """Answer that `status` uses; None if the run has no readable plan."""
     problems: tuple[str, ...]
-    """Sources that could not be asked."""
+    """Sources that could not be queried."""
 
 
 def ask(paths: RunPaths) -> Asked:
-    """Ask the run's scheduler what a report needs."""
+    """Query the run's scheduler for a report."""
     from slurm_jobs.run.observe import accounting_of, answer_of
 
     accounted = accounting_of(paths.run_dir)
     try:
         answer = answer_of(paths.run_dir)
-    except (InputError, DamagedFileError):  # a report on a broken run is wanted most of all
+    except (InputError, DamagedFileError):  # reports on broken runs are needed most
         answer = None
     problems = (*accounted.problems, *(answer.problems if answer is not None else ()))
     return Asked(
@@ -56,7 +56,7 @@ def make_report(
     answer: Answer | None = None,
     num_epochs: float | None = None,
 ) -> RunReport:
-    """Make the report of a run; nothing is written.
+    """Return the report of a run; nothing is written.
 
     Args:
         paths: of the run.
@@ -104,14 +104,14 @@ def build_and_write(
     *,
     answer: Answer | None = None,
 ) -> RunReport:
-    """Make the report and keep it; see `make_report` and `keep_report`."""
+    """Make the report and write it; see `make_report` and `keep_report`."""
     report = make_report(paths, accounting, config, answer=answer)
     keep_report(report, paths)
     return report
 
 
 def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
-    """The stage: headline numbers, and the page beside them."""
+    """Run the stage: return headline numbers, and write the page."""
     paths = RunPaths(context.run_dir)
     asked = ask(paths)
     for problem in asked.problems:
@@ -123,7 +123,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
 
 
 def headline(report: RunReport, paths: RunPaths) -> dict[str, Any]:
-    """The few numbers that a list of runs shows."""
+    """Return the few numbers that a list of runs shows."""
     main = max(report.training, key=lambda t: t.num_steps, default=None)
     wait = next((p.share for p in main.phases if p.kind == "data_wait"), None) if main else None
     return {

@@ -1,4 +1,4 @@
-"""The report in one screen of the terminal, in the order of the page. rich honours NO_COLOR."""
+"""Report on one screen of the terminal, in the order of the page. rich honours NO_COLOR."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from slurm_jobs.report.words_requests import no_finding, rates, why_stranded
 from slurm_jobs.report.words_statistics import statistics_lines
 
 _SHOWN_FAILURES = 3
-"""Of each stage; the page has all."""
+"""Per stage; the page has all."""
 _MOST_REASONS = 6
-"""Of rejects, that are named; the page has all."""
+"""Reasons of rejects that are named; the page has all."""
 _SEVERITY_STYLES = {"high": "bold red", "medium": "yellow", "note": "cyan"}
 
 
@@ -32,7 +32,7 @@ def print_report(report: RunReport, console: Console) -> None:
 
 
 def render(report: RunReport) -> RenderableType:
-    """The whole report as one renderable."""
+    """Render the whole report."""
     parts: list[RenderableType] = [
         Text(f"{report.header.title}  {report.header.run_id}", style="bold"),
         Text(report.verdict),
@@ -62,7 +62,7 @@ def render(report: RunReport) -> RenderableType:
 
 
 def _device(training: TrainingNumbers) -> list[RenderableType]:
-    """The device's own timeline, and the node whose devices stand idle most."""
+    """Return the device's timeline, and the node whose devices are idle most."""
     parts: list[RenderableType] = []
     if training.device_timeline:
         parts += [Text("  on the device:", style="dim"), shares_of(training.device_timeline)]
@@ -91,7 +91,7 @@ def _tiles(report: RunReport) -> RenderableType:
 
 
 def _finding(number: int, finding: Finding) -> RenderableType:
-    """Of a mere note what to do alone; the page has the rest."""
+    """Render a finding; for a note only what to do, the page has the rest."""
     text = Text(f"  {number}. ")
     text.append(finding.title, style=_SEVERITY_STYLES[finding.severity])
     table = Table.grid(padding=(0, 1))
@@ -116,7 +116,7 @@ _STAGE_COLUMNS = ("done", "attempts", "median queue", "ran for", "CPU", "memory"
 
 @dataclass(frozen=True)
 class _StageTable:
-    """A table; where it does not fit, a stage is a line and its numbers are lines that wrap."""
+    """Table; if it does not fit, a stage is a line and its numbers are lines that wrap."""
 
     stages: Sequence[StageNumbers]
 
@@ -143,7 +143,7 @@ def _stage_name(stage: StageNumbers) -> str:
 
 
 def _stage_facts(stage: StageNumbers) -> tuple[str, ...]:
-    """In the order of `_STAGE_COLUMNS`."""
+    """Return the cells in the order of `_STAGE_COLUMNS`."""
     return (
         f"{stage.num_completed}/{stage.num_tasks}",
         f"{stage.num_attempts}",
@@ -185,7 +185,7 @@ def _training(numbers: TrainingNumbers) -> RenderableType:
 
 
 def _budget(numbers: TrainingNumbers) -> list[RenderableType]:
-    """The time around the steps, in a few lines."""
+    """Return the time around the steps, in a few lines."""
     parts = [
         ("", f"{part.name} {words.percent(part.share)} ({words.seconds(part.seconds)})")
         for part in shown(numbers.budget)
@@ -242,5 +242,5 @@ def _method(report: RunReport) -> RenderableType:
 
 
 def _indented(line: str, style: str = "") -> RenderableType:
-    """Also what of it does not fit on one line."""
+    """Indent a line, including its wrapped parts."""
     return Padding(Text(line, style=style), (0, 0, 0, 2), expand=False)

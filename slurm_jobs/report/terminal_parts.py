@@ -1,4 +1,4 @@
-"""What the terminal's report is put together from; all of it wraps and nothing is cut."""
+"""Parts of the terminal's report; all of them wrap and nothing is cut."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from slurm_jobs.report.model.values import TimeShare, shown
 
 _BAR_CELLS = 28
 _MIN_BAR_CELLS = 8
-"""Shorter bars say nothing and are left out."""
+"""Shorter bars show nothing and are omitted."""
 _SMALL_SHARE = 0.01
-"""Parts of a budget under it have no bar, and share a line."""
+"""Smaller parts of a budget have no bar, and share a line."""
 _KIND_STYLES = {
     "data_wait": "red",
     "rank_wait": "yellow",
@@ -31,7 +31,7 @@ _KIND_STYLES = {
 
 @dataclass(frozen=True)
 class Tiles:
-    """Label, value and note side by side; where they do not fit, a line each."""
+    """Label, value and note next to each other; if they do not fit, one line each."""
 
     tiles: Sequence[tuple[str, str, str]]
 
@@ -53,7 +53,7 @@ class Tiles:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Names and values one after the other; a line ends between two of them."""
+    """Names and values in sequence; lines break between pairs."""
 
     pairs: Sequence[tuple[str, str]]
 
@@ -79,13 +79,13 @@ def _lines(parts: Sequence[Text], width: int) -> Iterator[Text]:
 
 
 def shares_of(shares: Sequence[TimeShare]) -> RenderableType:
-    """Parts of a budget of time, the larger ones with a bar each."""
+    """Return the parts of a time budget, the larger ones with a bar each."""
     return _Shares(shown(shares)) if shares else Text("  nothing was measured")
 
 
 @dataclass(frozen=True)
 class _Shares:
-    """Names, bars and numbers; on a narrow terminal the bars give way, never a number."""
+    """Names, bars and numbers; on a narrow terminal the bars shrink, never a number."""
 
     shares: Sequence[TimeShare]
 

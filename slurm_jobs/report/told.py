@@ -1,4 +1,4 @@
-"""A report for somebody who is told elsewhere which attempts failed, and why: PURE."""
+"""Report for a reader who gets the failures elsewhere. PURE."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slurm_jobs.report.verdict import make_verdict
 
 
 def without_failures(report: RunReport, names: Collection[str]) -> RunReport:
-    """The same report without the reasons of these failures.
+    """Return the report without the reasons of these failures.
 
     Args:
         report: of a run.
@@ -29,7 +29,7 @@ def without_failures(report: RunReport, names: Collection[str]) -> RunReport:
 
 
 def _without_reason(report: RunReport) -> str:
-    """Which stage decides how the run stands; why only if that is no failure."""
+    """Return which stage sets the run's status; the reason only if that is no failure."""
     told = report.header.status_reason
     for stage in report.stages:
         which = f"{stage.name} failed"

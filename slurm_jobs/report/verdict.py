@@ -1,4 +1,4 @@
-"""The sentence and the five tiles at the top of a report: PURE."""
+"""Sentence and five tiles at the top of a report. PURE."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def make_verdict(
     *,
     tuned: Sequence[str] = (),
 ) -> str:
-    """How it stands, and what to look at first, in one sentence.
+    """Return the status, and what to look at first, in one sentence.
 
-    What failed comes before what could be faster, and what a tuning found before all else.
+    Failures precede what could be faster; the result of a tuning precedes everything.
     """
     wall_s = header.last_unix_s - header.created_unix_s
     parts = [f"{_STATUS_WORDS[header.status]} {words.seconds(wall_s)}"]
@@ -64,7 +64,7 @@ def make_tiles(
     training: Sequence[TrainingNumbers],
     evaluations: Sequence[EvaluationNumbers],
 ) -> tuple[Tile, ...]:
-    """Time, queue, throughput, data wait, result."""
+    """Return time, queue, throughput, data wait and result."""
     main = max(training, key=lambda t: (not t.is_earlier, t.num_steps), default=None)
     return (
         Tile(
@@ -117,13 +117,13 @@ def _wait_tile(main: TrainingNumbers | None) -> Tile:
 
 
 def _exact_match(numbers: Mapping[str, float]) -> str | None:
-    """Name of the share that matched exactly, if there is one."""
+    """Return the name of the share that matched exactly, if there is one."""
     names = [n for n in numbers if "exact_match" in n and not words.is_count(n)]
     return min(names, default=None)
 
 
 def _held_out(numbers: Mapping[str, float], name: str) -> str:
-    """Of how many samples the share called `name` is, by the counts beside it."""
+    """Return the number of samples of the share `name`, from the counts next to it."""
     parent, dot, _ = name.rpartition(".")
     num_exact, num_samples = (numbers.get(f"{parent}{dot}num_{n}") for n in ("exact", "samples"))
     if num_exact is None or num_samples is None:
@@ -139,7 +139,7 @@ def _last_loss(main: TrainingNumbers | None) -> str:
 
 
 def _result_tile(main: TrainingNumbers | None, evaluations: Sequence[EvaluationNumbers]) -> Tile:
-    """Of the training that the other tiles are of; else of the last stage that evaluated, named."""
+    """Return the result of the other tiles' training; else of the last evaluating stage, named."""
     matched = [e for e in evaluations if _exact_match(e.numbers) is not None]
     own = [e for e in matched if main is not None and e.stage == main.stage]
     if matched:
@@ -154,7 +154,7 @@ def _result_tile(main: TrainingNumbers | None, evaluations: Sequence[EvaluationN
 
 
 def _match_tile(shown: EvaluationNumbers, main: TrainingNumbers | None, *, is_only: bool) -> Tile:
-    """`main` is the stage's own training; `is_only`: no reader could take it for another's."""
+    """Return the tile of a match; `main` is the training's stage, `is_only`: it is unambiguous."""
     name = _exact_match(shown.numbers)
     assert name is not None
     what = _held_out(shown.numbers, name) or (_last_loss(main) if main is not None else "")

@@ -1,4 +1,4 @@
-"""Numbers as a reader wants them: PURE. One way to write each unit, in every renderer."""
+"""Formatting of numbers: one form for each unit, in every renderer. PURE."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from datetime import datetime, timezone
 from slurm_jobs.report.model.values import Quantity
 
 NOT_KNOWN = "n/a"
-"""Stands where a quantity has no value; the reason stands beside it or in the notes."""
+"""Shown for a quantity without a value; the reason is next to it or in the notes."""
 _LEFT_OUT = "..."
-"""Of a name that is too long for its place."""
+"""Replaces the middle of a name that is too long."""
 _MOST_RANK_COUNTS = 4
-"""Of numbers of ranks that are told one after the other."""
+"""Maximum numbers of ranks in a list."""
 
 
 def stage_name(name: str, *, is_former: bool) -> str:
-    """A stage's name, and whether only earlier plans have it."""
+    """Return a stage's name, marked if only earlier plans have it."""
     return f"{name} (former)" if is_former else name
 
 
 def attempt_name(stage: str, slice_index: int, attempt: int, job_id: str | None) -> str:
-    """`train, slice 0, attempt 1, job 12`; attempt 0 has no record."""
+    """Return `train, slice 0, attempt 1, job 12`; attempt 0 has no record."""
     which = f"attempt {attempt}" if attempt else "no attempt record"
     return f"{stage}, slice {slice_index}, {which}, job {job_id}"
 
 
 def seconds(value: float) -> str:
-    """`0 s`, `12.0 us`, `340 ms`, `12.3 s`, `4 min 05 s`, `2 h 07 min`, `3 d 04 h`."""
+    """Return `0 s`, `12.0 us`, `340 ms`, `12.3 s`, `4 min 05 s`, `2 h 07 min`, `3 d 04 h`."""
     if value < 0:
         return "-" + seconds(-value)
     if value < 99.95:
@@ -53,7 +53,7 @@ def _short(value: float) -> str:
 
 
 def significant(value: float) -> str:
-    """Three significant digits without an exponent: `0.0123`, `4.56`, `789`, `12,300`."""
+    """Return three significant digits without an exponent: `0.0123`, `4.56`, `789`, `12,300`."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else str(value)
     rounded = float(f"{value:.3g}")
@@ -62,7 +62,7 @@ def significant(value: float) -> str:
 
 
 def percent(fraction: float) -> str:
-    """`0 %`, `0.4 %`, `12 %`."""
+    """Return `0 %`, `0.4 %`, `12 %`."""
     value = fraction * 100
     if value != 0 and abs(value) < 0.05:
         return "<0.1 %" if value > 0 else ">-0.1 %"
@@ -70,7 +70,7 @@ def percent(fraction: float) -> str:
 
 
 def num_bytes(value: float) -> str:
-    """Memory, in the units of 1,024 that Slurm and `mem_gb` count in: `4.20 GiB`."""
+    """Return memory in units of 1,024, as Slurm and `mem_gb` count it: `4.20 GiB`."""
     for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
         if value >= 1024**power:
             return f"{significant(value / 1024**power)} {unit}"
@@ -78,7 +78,7 @@ def num_bytes(value: float) -> str:
 
 
 def count(value: float) -> str:
-    """`1,234`; from ten million on `12.3 M`, from ten billion on `12.3 G`."""
+    """Return `1,234`; from ten million on `12.3 M`, from ten billion on `12.3 G`."""
     if value >= 1e10:
         return f"{significant(value / 1e9)} G"
     if value >= 1e7:
@@ -87,12 +87,12 @@ def count(value: float) -> str:
 
 
 def number_of(thing: str, value: int) -> str:
-    """`1 attempt`, `1,234 attempts`."""
+    """Return `1 attempt`, `1,234 attempts`."""
     return f"{value:,} {thing}" + ("" if value == 1 else "s")
 
 
 def shortened(text: str, most: int) -> str:
-    """A name within `most` characters: `captions-...-5b9e`, by its two ends."""
+    """Shorten a name to `most` characters, keeping both ends: `captions-...-5b9e`."""
     if len(text) <= most:
         return text
     num_ends = most - len(_LEFT_OUT)
@@ -100,7 +100,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def ranks(counts: Sequence[int]) -> str:
-    """`1 rank`, `2 ranks`; `2, then 1 ranks` where later attempts had others."""
+    """Return `1 rank`, `2 ranks`; `2, then 1 ranks` if later attempts had others."""
     if len(counts) == 1:
         return number_of("rank", counts[0])
     if len(counts) > _MOST_RANK_COUNTS:
@@ -109,25 +109,25 @@ def ranks(counts: Sequence[int]) -> str:
 
 
 def last_steps(num_steps: int) -> str:
-    """Of what a loss at the end is the loss: `last step`, `mean of the last 8 steps`."""
+    """Return the steps of the loss at the end: `last step`, `mean of the last 8 steps`."""
     return "last step" if num_steps <= 1 else f"mean of the last {num_steps:,} steps"
 
 
 def of_slices(num_reported: int, num_slices: int) -> str:
-    """Of which slices a count is, where not all reported: `of 1 of 2 slices`; else empty."""
+    """Return the slices of a count if not all reported: `of 1 of 2 slices`; else empty."""
     if num_reported == num_slices:
         return ""
     return f"of {num_reported:,} of {number_of('slice', num_slices)}"
 
 
 def with_reason(given: Quantity) -> str:
-    """A quantity, and where it has no value, or is a lower bound, why."""
+    """Return a quantity, with the reason if it is missing or a lower bound."""
     reason = given.missing or given.at_least
     return f"{quantity(given)} ({reason})" if reason else quantity(given)
 
 
 def quantity(given: Quantity) -> str:
-    """A quantity with its unit, or that it is not known; of a lower bound, that it is one."""
+    """Return a quantity with its unit, or that it is unknown; a lower bound is marked."""
     if given.value is None:
         return NOT_KNOWN
     if given.at_least:
@@ -148,13 +148,13 @@ _WRITERS: Mapping[str, Callable[[float], str]] = {
 
 
 def stored_image(means: Mapping[str, float]) -> str:
-    """What a stored image costs: `86.9 KiB, read in 0.8 ms, 40.9 dB`."""
+    """Return the cost of a stored image: `86.9 KiB, read in 0.8 ms, 40.9 dB`."""
     loss = f"{means['psnr_db']:.1f} dB" if "psnr_db" in means else "every pixel kept"
     return f"{num_bytes(means['bytes'])}, read in {means['decode_ms']:.2g} ms, {loss}"
 
 
 def moment(unix_s: float) -> str:
-    """Date and time in UTC; in seconds where a broken clock says what no calendar has."""
+    """Return date and time in UTC; seconds if a broken clock is outside the calendar."""
     try:
         told = datetime.fromtimestamp(unix_s, timezone.utc)
     except (ValueError, OverflowError, OSError):
@@ -163,29 +163,29 @@ def moment(unix_s: float) -> str:
 
 
 def speed_without(share: float) -> str:
-    """What is gained at most if `share` of the time were gone; no number where it is all of it."""
+    """Return the largest gain if `share` of the time were gone; no number if that is all of it."""
     if share >= 1:
         return "a gain without a known end, as it takes all of the time"
     return f"{times(1 / (1 - share))} the speed"
 
 
 def times(factor: float) -> str:
-    """`at most 1.9 times`, rounded up so that it stays a ceiling."""
+    """Return `at most 1.9 times`, rounded up so that it stays a ceiling."""
     if not math.isfinite(factor):
         return "no finite ceiling"
     return f"at most {math.ceil(factor * 100 - 1e-9) / 100:.2f} times"
 
 
 def evaluation(numbers: Mapping[str, float]) -> list[tuple[str, str]]:
-    """The numbers of an evaluation, each as `result` writes it."""
+    """Return the numbers of an evaluation, each formatted by `result`."""
     return [(_spoken(name), result(name, value)) for name, value in sorted(numbers.items())]
 
 
 def result(name: str, value: float) -> str:
-    """A number that a stage returned, by what it is called.
+    """Format a number that a stage returned, by its name.
 
-    Whole are counts (`num_...`) and what was returned as a whole number; a share that matched is
-    percent; of anything else the digits count.
+    Counts (`num_...`) and whole numbers are whole; a share that matched is percent; others get
+    three digits.
     """
     if "match" in name and not is_count(name) and 0 <= value <= 1:
         return f"{value * 100:.1f} %"
@@ -194,7 +194,7 @@ def result(name: str, value: float) -> str:
 
 
 def is_count(name: str) -> bool:
-    """Whether a number is a count, by its name; that may be nested, joined by dots."""
+    """Check whether a number is a count, by its name; that may be nested, joined by dots."""
     return name.rpartition(".")[2].startswith("num_")
 
 

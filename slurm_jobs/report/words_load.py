@@ -1,4 +1,4 @@
-"""The load of nodes in words: PURE."""
+"""Load of nodes in words. PURE."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ LOAD_COLUMNS = (
 
 
 def least_busy(load: NodeLoad) -> float:
-    """By which nodes are sorted: those whose devices stand idle most come first."""
+    """Return the sort key of nodes: those with the most idle devices come first."""
     busy = load.gpu_busy or load.cpu_busy
     return busy.mean if busy is not None else 1.0
 
 
 def load_row(load: NodeLoad) -> list[str]:
-    """In the order of `LOAD_COLUMNS`."""
+    """Return the cells in the order of `LOAD_COLUMNS`."""
     gpu = load.gpu_busy
     memory = words.NOT_KNOWN
     if load.gpu_memory_peak_bytes is not None and load.gpu_memory_bytes:
@@ -41,14 +41,14 @@ def load_row(load: NodeLoad) -> list[str]:
 
 
 def load_table(loads: Sequence[NodeLoad]) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows, without columns that no node has."""
+    """Return columns and rows, without columns that no node has."""
     rows = [load_row(load) for load in loads]
     kept = [n for n in range(len(LOAD_COLUMNS)) if any(row[n] != words.NOT_KNOWN for row in rows)]
     return [LOAD_COLUMNS[n] for n in kept], [[row[n] for n in kept] for row in rows]
 
 
 def load_line(load: NodeLoad) -> str:
-    """The same in one line, without what is not known."""
+    """Return the load in one line, without unknown values."""
     pairs = zip(LOAD_COLUMNS[1:], load_row(load)[1:], strict=True)
     listed = ", ".join(f"{name} {value}" for name, value in pairs if value != words.NOT_KNOWN)
     return f"{load.node}: {listed}"

@@ -1,4 +1,4 @@
-"""Cost and projection in words: PURE."""
+"""Cost and projection in words. PURE."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from slurm_jobs.report.model.cost import CostNumbers, Projection, Span
 
 
 def taken(cost: CostNumbers) -> str:
-    """`12.3 GPU h, 45.6 CPU h, 78.9 EUR`; empty where nothing is known."""
+    """Return `12.3 GPU h, 45.6 CPU h, 78.9 EUR`; empty if nothing is known."""
     numbers = (cost.gpu_hours, cost.cpu_hours, cost.money)
     shown = [words.quantity(number) for number in numbers if number.value]
     return ", ".join(shown)
 
 
 def parts(cost: CostNumbers) -> list[str]:
-    """Of each training, what its GPU-hours went to: `train: training steps 10.1 GPU h (82 %)`."""
+    """Return each training's use of GPU-hours: `train: training steps 10.1 GPU h (82 %)`."""
     lines = []
     for stage in cost.stages:
         largest = sorted(stage.parts, key=lambda part: -part.gpu_hours)
@@ -29,7 +29,7 @@ def parts(cost: CostNumbers) -> list[str]:
 
 
 def ahead(projection: Projection, currency: str) -> str:
-    """`train, to the end: 2 h 05 min to 2 h 31 min for 1,200 steps, 8.1 to 9.9 GPU h (...)`."""
+    """Return `train, to the end: 2 h 05 min to 2 h 31 min for 1,200 steps, 8.1 to 9.9 GPU h`."""
     steps = words.number_of("step", projection.num_steps)
     times = _times(projection.seconds)
     found = [f"{projection.stage}, {projection.what}: {times} for {steps}"]

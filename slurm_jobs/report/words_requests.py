@@ -1,4 +1,4 @@
-"""Sentences about findings, stranded stages and the next request to Slurm. PURE."""
+"""Advice on requests to Slurm, from the rules. PURE."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RULES = {"memory-request": "memory", "time-request": "time"}
 
 
 def next_request(report: RunReport, stage: str) -> str:
-    """`mem_gb: 2; time not judged`; `as asked` where both rules are content."""
+    """Return `mem_gb: 2; time not judged`; `as asked` if both rules are satisfied."""
     knobs = {f.rule_id: f.next_knob.partition(" (")[0] for f in report.findings}
     outcomes = {check.rule_id: check.outcome for check in report.checks}
     said, unknown = [], []

@@ -1,4 +1,4 @@
-"""What a data set is made of, in lines for a terminal: PURE."""
+"""Statistics of a data set, in lines for a terminal. PURE."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from slurm_jobs.report.model.statistics import Bin, DataStatistics
 
 
 def statistics_lines(numbers: DataStatistics) -> list[str]:
-    """Two lines for a terminal, three where images differ in size."""
+    """Return two lines for a terminal, three if images differ in size."""
     tokens, images = numbers.num_tokens, numbers.num_images
     size = f"; stored at {size_text(*numbers.image_size)}" if numbers.image_size else ""
     lines = [
@@ -30,11 +30,11 @@ def statistics_lines(numbers: DataStatistics) -> list[str]:
 
 
 def size_text(width: int, height: int) -> str:
-    """`640x480`."""
+    """Return `640x480`."""
     return f"{width}x{height}"
 
 
 def bin_text(given: Bin) -> str:
-    """`128 to 255`, `7`."""
+    """Return `128 to 255`, `7`."""
     first, last, _ = given
     return f"{first:,}" if first == last else f"{first:,} to {last:,}"

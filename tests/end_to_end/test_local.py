@@ -502,7 +502,7 @@ def test_interrupt_of_run_ends_the_watching_and_not_the_run(local: Driver) -> No
     watcher.send_signal(signal.SIGINT)
     _, errors = watcher.communicate(timeout=120)
     assert watcher.returncode == 130
-    assert "the run goes on" in errors
+    assert "the run continues" in errors
     local.write("go", "")
     assert local.wait(next((local.folder / "runs").iterdir()))["status"] == "completed"
 

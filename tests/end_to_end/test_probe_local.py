@@ -84,7 +84,7 @@ def test_ctrl_c_leaves_the_job_and_says_how_to_look_and_to_have_its_numbers(
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "the run goes on" in errors
+    assert "the run continues" in errors
     assert "status runs/here-probe-" in errors
     (run_dir,) = local.folder.glob("runs/here-probe-*")
     assert f"probe runs/{run_dir.name}\n" in errors

@@ -110,7 +110,7 @@ def test_ctrl_c_leaves_the_tuning_running_and_says_how_to_come_back(
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "the run goes on" in said
+    assert "the run continues" in said
     assert f"tune {os.path.relpath(run_of(local), local.folder)}" in said
     assert local.status(run_of(local))["status"] == "running"
     local.run("cancel", str(run_of(local)), "--yes")

@@ -105,7 +105,7 @@ def test_an_interrupt_ends_the_watching_and_not_the_run(local: Driver) -> None:
     wait_for(lambda: "first: 3 slices" in terminal.drawn(), "the grid")
     terminal.watcher.send_signal(signal.SIGINT)
     assert terminal.end() == 130
-    assert "no longer watching; the run goes on" in terminal.drawn()
+    assert "no longer watching; the run continues" in terminal.drawn()
     wait_for(lambda: local.status(run_dir)["status"] == "running", "the run at work")
     local.run("cancel", str(run_dir), "--yes")
 

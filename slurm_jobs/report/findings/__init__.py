@@ -1,1 +1,1 @@
-"""What the numbers say should be changed: PURE, one function a rule. `find` applies them all."""
+"""Rules on the numbers of a report, one function each. PURE. `find` applies them all."""

@@ -1,4 +1,4 @@
-"""What the rules have in common: how they answer, and how they write a ceiling. PURE."""
+"""Base of the rules: their answers, and the form of a ceiling. PURE."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from slurm_jobs.report.model.training import TrainingNumbers
 OWN_CHOICE = "own choice; no published threshold is known"
 
 ON_CPUS = "the training ran on CPUs"
-"""Why a rule on GPUs has nothing to find."""
+"""Reason why a rule on GPUs does not apply."""
 
 SHORT_RUN_S = 300.0
-"""Jobs shorter than this are given no advice on what to ask for, nor on what surrounds their
-steps: Princeton's jobstats ignores them too."""
+"""Shorter jobs get no advice on requests or on the time around their steps: Princeton's jobstats
+ignores them too."""
 
 
 _Numbers = ParamSpec("_Numbers")
@@ -25,23 +25,23 @@ _Numbers = ParamSpec("_Numbers")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule(Generic[_Numbers]):
-    """A judgement, and the number that it goes by; both stand in each of its answers."""
+    """Judgement and its threshold; each answer contains both."""
 
     threshold: str
-    """In words."""
+    """Threshold in words."""
     source: str
-    """Where the threshold comes from."""
+    """Source of the threshold."""
     judge: Callable[_Numbers, Finding | Check]
 
     def __call__(self, *args: _Numbers.args, **kwargs: _Numbers.kwargs) -> Finding | Check:
-        """What it finds, or why it finds nothing."""
+        """Return a finding, or the reason for none."""
         return replace(self.judge(*args, **kwargs), rule=self.threshold, source=self.source)
 
 
 def rule(
     threshold: str, source: str = OWN_CHOICE
 ) -> Callable[[Callable[_Numbers, Finding | Check]], Rule[_Numbers]]:
-    """Gives a judgement its threshold."""
+    """Attach a threshold to a judgement."""
 
     def with_threshold(judge: Callable[_Numbers, Finding | Check]) -> Rule[_Numbers]:
         return Rule(threshold=threshold, source=source, judge=judge)
@@ -64,29 +64,29 @@ CAUSE_TITLES: dict[CauseKind, str] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cause:
-    """What starves the ranks."""
+    """Cause of waits for data."""
 
     kind: CauseKind
-    """Empty where nothing tells one from the others."""
+    """Empty if no evidence identifies it."""
     text: str
     evidence: tuple[str, ...]
-    """Empty where nothing tells."""
+    """Empty if there is none."""
     next_knob: str
     confidence: str
 
 
 def clear(rule_id: str, reason: str) -> Check:
-    """The rule looked and found nothing."""
+    """Return the check of a rule that found nothing."""
     return Check(rule_id=rule_id, outcome="clear", reason=reason)
 
 
 def abstain(rule_id: str, reason: str) -> Check:
-    """The rule could not look."""
+    """Return the check of a rule that lacked data."""
     return Check(rule_id=rule_id, outcome="abstained", reason=reason)
 
 
 def share_of(numbers: TrainingNumbers, kind: str) -> tuple[float, float]:
-    """Share of the step and mean seconds of a step phase."""
+    """Return the share of the step and the mean seconds of a step phase."""
     for phase in numbers.phases:
         if phase.kind == kind:
             return phase.share, phase.seconds
@@ -94,24 +94,24 @@ def share_of(numbers: TrainingNumbers, kind: str) -> tuple[float, float]:
 
 
 def ceiling(share: float | None, what: str) -> str:
-    """Amdahl's: the gain if `share` of the time were gone; None where that share is not known."""
+    """Return the gain by Amdahl's law if `share` of the time were gone; None if it is unknown."""
     if share is None:
         return f"{what}: not known, because some ranks left no step records"
     return f"{what}: {words.speed_without(share)}"
 
 
 def times_without(share: float) -> float | None:
-    """How many times the speed it would be if `share` of the time were gone; None if all were."""
+    """Return the speed factor if `share` of the time were gone; None if that is all of it."""
     return 1 / (1 - share) if share < 1 else None
 
 
 def known_times(share: float | None) -> float | None:
-    """The same, where that share is known."""
+    """Return the speed factor if the share is known."""
     return None if share is None else times_without(share)
 
 
 def phase_evidence(numbers: TrainingNumbers, kind: str) -> tuple[str, ...]:
-    """How long a step phase is, on which rank it is longest, and what that rests on."""
+    """Return the length of a step phase, the rank with the longest, and what it rests on."""
     share, mean_s = share_of(numbers, kind)
     worst = max(numbers.ranks, key=lambda r: r.phases_s[kind])
     return (
@@ -130,6 +130,6 @@ def phase_evidence(numbers: TrainingNumbers, kind: str) -> tuple[str, ...]:
 
 
 def _same_steps(numbers: TrainingNumbers) -> bool:
-    """Whether every rank is there once, with as many steps: else their means are of others."""
+    """Check whether every rank occurs once, with equal steps, so that means are comparable."""
     num_steps = {r.num_steps for r in numbers.ranks}
     return len(num_steps) == 1 and len(numbers.ranks) == numbers.num_ranks

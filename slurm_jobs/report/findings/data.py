@@ -1,4 +1,4 @@
-"""Rules about the rows that became samples: PURE. See `findings` for what a rule is."""
+"""Rules on the rows that became samples. PURE. `findings` describes rules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KNOBS = {
 
 @rule("rows over max_tokens or max_images that are left out are 5 % of all or more (half: high)")
 def left_out(data: DataNumbers) -> Finding | Check:
-    """Rows over a limit, left out because the config chose so: 5 % of all, from half on high."""
+    """Find rows over a limit, omitted by the config: 5 % of all, high from half on."""
     by_reason = {reason: num for reason, num in data.rejects if reason in CHOSEN_REASONS}
     return _lost_rows(
         f"left-out:{data.stage}",
@@ -36,7 +36,7 @@ def left_out(data: DataNumbers) -> Finding | Check:
 
 @rule("rows that cannot be used are 5 % of all or more (half: high)")
 def rejected(data: DataNumbers) -> Finding | Check:
-    """Rows that were rejected, and not by a limit of the config: 5 % of all, from half on high."""
+    """Find rows rejected for other reasons than limits: 5 % of all, high from half on."""
     num_chosen = sum(num for reason, num in data.rejects if reason in CHOSEN_REASONS)
     num_rejects = data.num_rejects
     if num_rejects.value is not None:
@@ -85,7 +85,7 @@ def _lost_rows(
 
 
 def _next_knob(by_reason: Mapping[str, int]) -> str:
-    """Where the records name no reason, every limit."""
+    """Return the limits to change: all if the records give no reason."""
     limits = dict.fromkeys(CHOSEN_REASONS[reason] for reason in by_reason or CHOSEN_REASONS)
     knobs = [_KNOBS[limit] for limit in limits]
     if "too_long" in by_reason:
@@ -97,7 +97,7 @@ def _next_knob(by_reason: Mapping[str, int]) -> str:
 
 @rule("tokenising takes half of the work of preprocessing or more, of a minute or more")
 def slow_tokenising(data: DataNumbers) -> Finding | Check:
-    """Tokenising that takes half of what preprocessing works, or more."""
+    """Find tokenising that takes half of the preprocessing time, or more."""
     rule_id = f"tokenising:{data.stage}"
     whole_s = sum(data.work_s.values())
     if not whole_s:
@@ -109,11 +109,11 @@ def slow_tokenising(data: DataNumbers) -> Finding | Check:
         rule_id=rule_id,
         severity="medium",
         title=f"tokenising is the slow part of preprocessing ({data.stage})",
-        text="Pictures are done sooner than the texts beside them.",
+        text="Images are processed faster than the texts.",
         evidence=(
             ", ".join(f"{name} {words.seconds(s)}" for name, s in data.work_s.items() if s >= 0.05),
         ),
-        next_knob="a fast tokenizer (tokenizer.json beside the processor); "
+        next_knob="a fast tokenizer (tokenizer.json next to the processor); "
         "then more slices, which work side by side",
         ceiling=ceiling(share, "no tokenising, in the time of the slices"),
     )

@@ -1,10 +1,9 @@
-"""What the numbers say should be changed: PURE, one function a rule.
+"""Application of all rules. PURE, one function a rule.
 
-A rule finds something, is clear, or abstains and says why. Every threshold
-stands in its rule with its source; those marked "own choice" have none in the
-field. Ceilings are Amdahl's: what would be gained if that part took no time,
-on the rank that spends most on it, because the others wait for that rank. They
-hold one at a time and are never multiplied.
+A rule returns a finding, is clear, or abstains with a reason. Every rule contains its threshold
+and the source; those marked "own choice" have no published source. Ceilings follow Amdahl's law:
+the gain if that part took no time, on the rank that spends most on it, because the others wait for
+that rank. They hold one at a time and are never multiplied.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ _TRAINING_RULES = (
 _DATA_RULES = (left_out, rejected, slow_tokenising)
 _STAGE_RULES = (array_imbalance, memory_request, time_request)
 _BEFORE_SPEED = ("left-out:", "rejected:", "foreign-load:")
-"""First among equals: what is not learned at all, and what the times of all others have in them."""
+"""First among equals: rows that are not learned, and load that affects all other times."""
 _SEVERITY_ORDER = {"high": 0, "medium": 1, "note": 2}
 
 
@@ -83,11 +82,11 @@ def find(
     timeline_note: str,
     data: Sequence[DataNumbers] = (),
 ) -> tuple[tuple[Finding, ...], tuple[Check, ...]]:
-    """Apply every rule; findings come strongest first, checks in the order of the rules."""
+    """Apply every rule; findings are sorted by strength, checks in the order of the rules."""
     answers: list[Finding | Check] = [rule(rows) for rows in data for rule in _DATA_RULES]
     answers.extend(rule(numbers) for numbers in training for rule in _TRAINING_RULES)
     is_open = any(stage.status in {"running", "waiting"} for stage in stages)
-    open_note = "the run goes on, and what is left may not wait so long" if is_open else ""
+    open_note = "the run continues, and what is left may not wait so long" if is_open else ""
     answers.append(queue_dominates(timeline, timeline_note or open_note))
     answers.extend(rule(stage) for stage in stages for rule in _STAGE_RULES)
     findings = [answer for answer in answers if isinstance(answer, Finding)]
@@ -96,7 +95,7 @@ def find(
 
 
 def _strength(finding: Finding) -> tuple[int, bool, float]:
-    """For sorting, strongest first: how grave it is, then what it can gain, where that is known."""
+    """Return the sort key, strongest first: severity, then the possible gain if known."""
     is_first = finding.rule_id.startswith(_BEFORE_SPEED)
     return _SEVERITY_ORDER[finding.severity], not is_first, -(finding.ceiling_times or 0.0)
 

@@ -1,7 +1,7 @@
-"""Rule about processes that are not the job's and hold its cores: PURE. See `findings`.
+"""Rule on other processes that hold the job's cores. PURE. `findings` describes rules.
 
-Busy cores alone say nothing: a neighbour on other cores, or a job that computes little, is as it
-should be. Found is what the kernel counted as a wait: a thread of the job was ready, and had none.
+Busy cores are no evidence: a neighbour on other cores, or a job that computes little, is normal.
+Evidence is what the kernel counted as a wait: a thread of the job was ready, and had no core.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from slurm_jobs.report.model.training import RankNumbers, TrainingNumbers
 from slurm_jobs.report.numbers.load import MIN_READINGS, cores_held
 
 _HELD = 0.25
-"""Of the cores asked for. Less may be the kernel's own work for disks and networks."""
+"""Share of the requested cores. Less may be the kernel's work for disks and networks."""
 _WAITS, _WAITS_LONG = 0.05, 0.20
 _LOADER_WAITS = 0.25
-"""Of the loader's work, as the finding on data wait has it. All are own choices."""
+"""Share of the loader's work, as in the finding on data wait. All are own choices."""
 KNOB = (
     "`top` on {node} shows whose they are: on a machine of your own end what else computes; on a "
     "cluster (`squeue -w {node}`) ask the site whether jobs are bound to their cores (cgroups), or "
@@ -26,13 +26,13 @@ KNOB = (
 
 
 def is_held(load: NodeLoad) -> bool:
-    """Whether others keep so many of the job's cores busy that it must do with fewer."""
+    """Check whether others keep so many of the job's cores busy that too few remain."""
     held = cores_held(load)
     return held is not None and load.num_cores > 0 and held >= _HELD * load.num_cores_asked
 
 
 def held_text(load: NodeLoad) -> str:
-    """How many cores others hold, and what the job has of them."""
+    """Return how many cores others hold, and what the job has."""
     own = "" if load.job_cpu_cores is None else f", its own {load.job_cpu_cores.mean:.1f}"
     others = "" if load.other_cores is None else f"{max(0.0, load.other_cores.mean):.1f}"
     return (
@@ -48,7 +48,7 @@ def held_text(load: NodeLoad) -> str:
     "wait for data"
 )
 def foreign_load(numbers: TrainingNumbers) -> Finding | Check:
-    """Others hold a quarter of the cores of a node, and the job's threads wait for them."""
+    """Find others that hold a quarter of a node's cores while the job's threads wait for them."""
     rule_id = f"foreign-load:{numbers.stage}"
     if numbers.too_few:
         return abstain(rule_id, numbers.too_few)
@@ -56,14 +56,14 @@ def foreign_load(numbers: TrainingNumbers) -> Finding | Check:
     if not told:
         return abstain(
             rule_id,
-            f"fewer than {MIN_READINGS} readings of a node tell how busy its cores were, and what "
+            f"fewer than {MIN_READINGS} readings of a node show how busy its cores were, and what "
             "of that was the job's own",
         )
     held = [load for load in told if is_held(load)]
     if not held:
         return clear(rule_id, held_text(max(told, key=_share)))
     if not any(_waits(numbers, load) for load in held):
-        reason = "neither the records nor the kernel tell how long threads waited for a core"
+        reason = "neither the records nor the kernel show how long threads waited for a core"
         return abstain(rule_id, reason)
     worst = max(held, key=lambda load: (_suffers(numbers, load), _longest(numbers, load)))
     if not _suffers(numbers, worst):
@@ -111,7 +111,7 @@ def _told(numbers: TrainingNumbers, load: NodeLoad) -> tuple[str, ...]:
 
 
 def _waits(numbers: TrainingNumbers, load: NodeLoad) -> list[float]:
-    """Shares of the step that ranks there waited for a core, and of its work a loader."""
+    """Return shares of the step in which ranks waited for a core, and of a loader's work."""
     ranks = [_share_of_rank(rank) for rank in numbers.ranks if rank.node == load.node]
     loader = numbers.loader
     is_there = loader is not None and loader.node == load.node and loader.work_s > 0
@@ -120,7 +120,7 @@ def _waits(numbers: TrainingNumbers, load: NodeLoad) -> list[float]:
 
 
 def _longest(numbers: TrainingNumbers, load: NodeLoad) -> float:
-    """Share of the step that a rank there waited for a core, at most."""
+    """Return the largest share of the step in which a rank there waited for a core."""
     ranks = (_share_of_rank(rank) for rank in numbers.ranks if rank.node == load.node)
     return max((share for share in ranks if share is not None), default=0.0)
 
@@ -132,7 +132,7 @@ def _share_of_rank(rank: RankNumbers) -> float | None:
 
 
 def _loader_waits(numbers: TrainingNumbers, load: NodeLoad) -> bool:
-    """Whether steps wait for data, and the loader for cores."""
+    """Check whether steps wait for data, and the loader for cores."""
     loader = numbers.loader
     if loader is None or loader.node != load.node or loader.core_wait_s is None:
         return False

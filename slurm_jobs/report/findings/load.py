@@ -1,6 +1,6 @@
-"""Rules about the load of GPUs and nodes: PURE. See `findings` for what a rule is.
+"""Rules on the load of GPUs and nodes. PURE. `findings` describes rules.
 
-They rest on the readings that a sampler takes every second on each node, during the measured steps.
+They use the readings that a sampler takes every second on each node, during the measured steps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FULL_LINK, _CORES_BUSY = 0.80, 0.85
     "Princeton's jobstats",
 )
 def gpu_use(numbers: TrainingNumbers) -> Finding | Check:
-    """Jobstats: a GPU that is busy 15 % of the time or less is wasted; under 25 % it is noted."""
+    """Find idle GPUs. Jobstats: busy 15 % of the time or less is wasted; under 25 % is noted."""
     rule_id = f"gpu-use:{numbers.stage}"
     if numbers.device == "cpu":
         return clear(rule_id, ON_CPUS)
@@ -40,7 +40,7 @@ def gpu_use(numbers: TrainingNumbers) -> Finding | Check:
         rule_id=rule_id,
         severity="high" if share <= _LOW else "note",
         title=f"GPUs are busy {words.percent(share)} of the time ({numbers.stage})",
-        text="What was asked for stands idle. The findings on what the steps wait for say why.",
+        text="The requested GPUs are idle. The findings on what the steps wait for say why.",
         evidence=(
             _busy_text(worst),
             f"{words.percent(data_share)} of a mean step waits for data",
@@ -48,7 +48,7 @@ def gpu_use(numbers: TrainingNumbers) -> Finding | Check:
         next_knob="the next knob of the strongest finding on the steps; without one, a larger "
         "microbatch, or a profile (`profile: {steps: [20, 40]}`) that shows what the host does",
         ceiling="not known from how busy GPUs are: the steps say what they wait for",
-        confidence="high that they stand idle; a kernel that runs need not fill a GPU",
+        confidence="high that they are idle; a kernel that runs need not fill a GPU",
     )
 
 
@@ -57,7 +57,7 @@ def gpu_use(numbers: TrainingNumbers) -> Finding | Check:
     "Amazon SageMaker Debugger, GPU memory and utilisation fluctuation",
 )
 def fluctuating_gpu(numbers: TrainingNumbers) -> Finding | Check:
-    """SageMaker: p95 of 70 % or more with p5 under 10 % is a GPU that waits in between."""
+    """Find GPUs that wait in between. SageMaker: p95 of 70 % or more with p5 under 10 %."""
     rule_id = f"gpu-fluctuates:{numbers.stage}"
     if numbers.device == "cpu":
         return clear(rule_id, ON_CPUS)
@@ -88,7 +88,7 @@ def fluctuating_gpu(numbers: TrainingNumbers) -> Finding | Check:
         next_knob="what that finding names; bursts of data come of too few batches read ahead "
         "(num_prefetch_batches) or of a loader that is slower than the steps",
         ceiling="not known from how busy GPUs are: the steps say what they wait for",
-        confidence="high that they stand idle; a kernel that runs need not fill a GPU",
+        confidence="high that they are idle; a kernel that runs need not fill a GPU",
     )
 
 
@@ -96,13 +96,13 @@ def fluctuating_gpu(numbers: TrainingNumbers) -> Finding | Check:
     "10 % of the cores' time idle with a disk request outstanding, and data wait of 5 % of the step"
 )
 def slow_storage(numbers: TrainingNumbers) -> Finding | Check:
-    """Cores that stand idle with a disk request outstanding, while the steps wait for data."""
+    """Find cores that are idle with an outstanding disk request, while the steps wait for data."""
     rule_id = f"storage-queue:{numbers.stage}"
     if numbers.too_few:
         return abstain(rule_id, numbers.too_few)
     loads = [load for load in numbers.loads if tells(load.cpu_iowait)]
     if not loads:
-        reason = f"fewer than {MIN_READINGS} readings of a node tell how long it waited for disks"
+        reason = f"fewer than {MIN_READINGS} readings of a node show how long it waited for disks"
         return abstain(rule_id, reason)
     worst = max(loads, key=lambda load: load.cpu_iowait.mean if load.cpu_iowait else 0.0)
     assert worst.cpu_iowait is not None
@@ -122,12 +122,12 @@ def slow_storage(numbers: TrainingNumbers) -> Finding | Check:
         rule_id=rule_id,
         severity="medium",
         title=f"the storage is slow to answer ({numbers.stage})",
-        text="Cores stand idle until the disk has answered, and the steps wait for what it has.",
+        text="Cores are idle until the disk has answered, and the steps wait for what it has.",
         evidence=(told, f"{words.percent(waits)} of a mean step waits for data"),
         next_knob="read copies on the node's fastest disk (staging, node_local_dir of the "
         "profile); more num_loader_threads keep more requests on their way",
         ceiling="that of the finding on data wait",
-        confidence="high: cores stand idle with a disk request outstanding",
+        confidence="high: cores are idle with a disk request outstanding",
     )
 
 
@@ -136,17 +136,17 @@ def slow_storage(numbers: TrainingNumbers) -> Finding | Check:
     "10 % waiting for disks"
 )
 def full_network(numbers: TrainingNumbers) -> Finding | Check:
-    """Links that are full while cores and disks are not, and the steps wait for data."""
+    """Find full links with idle cores and disks, while the steps wait for data."""
     rule_id = f"network-full:{numbers.stage}"
     if numbers.too_few:
         return abstain(rule_id, numbers.too_few)
     received = [node for node in numbers.loads if tells(node.network_receive)]
     loads = [node for node in received if node.link_bytes_per_s]
     if not received:
-        reason = f"fewer than {MIN_READINGS} readings of a node tell how much its links receive"
+        reason = f"fewer than {MIN_READINGS} readings of a node show how much its links receive"
         return abstain(rule_id, reason)
     if not loads:
-        return abstain(rule_id, "the kernel tells of no link of its nodes how fast it is")
+        return abstain(rule_id, "the kernel reports no speed of its nodes' links")
     worst = max(loads, key=_link_share)
     share, waits = _link_share(worst), share_of(numbers, "data_wait")[0]
     mostly = f"{words.percent(share)} of what the links of {worst.node} carry came in"
@@ -175,14 +175,14 @@ def _link_share(load: NodeLoad) -> float:
 
 
 def _of_gpus(numbers: TrainingNumbers) -> tuple[list[NodeLoad], str]:
-    """Nodes whose GPUs were read often enough, or why there is nothing to go by."""
+    """Return the nodes whose GPUs were read often enough, or why there are none."""
     if numbers.too_few:
         return [], numbers.too_few
     loads = [load for load in numbers.loads if load.gpu_busy is not None]
     if not loads:
-        return [], "no reading of a node tells how busy a GPU was"
+        return [], "no reading of a node shows how busy a GPU was"
     if not all(tells(load.gpu_busy, max(1, len(load.gpu_names))) for load in loads):
-        return [], f"fewer than {MIN_READINGS} readings of a node tell how busy its GPUs were"
+        return [], f"fewer than {MIN_READINGS} readings of a node show how busy its GPUs were"
     return loads, ""
 
 

@@ -1,8 +1,8 @@
-"""Why the steps wait for data, by what the loader's own threads did: PURE. See `data_wait`.
+"""Causes of waits for data, from the activity of the loader's threads. PURE. See `data_wait`.
 
-Each thread's time is on a core, ready for one, or blocked: so storage, decoding and too few threads
-are told apart on every node, also where the file system is a network's and no disk seems to be
-waited for. All thresholds are own choices.
+Each thread is on a core, ready for one, or blocked. So slow storage, decoding and too few threads
+are distinguishable on every node, even if the file system is a network's and no disk seems busy.
+All thresholds are own choices.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CORES_BUSY = 0.85
 
 
 def cause_by_threads(loader: LoaderLoad, load: NodeLoad | None, device: str) -> Cause | None:
-    """What held the threads up; None where they tell nothing.
+    """Return what held the threads up; None if they give no evidence.
 
     Args:
         loader: of the rank that waits longest.
@@ -39,9 +39,9 @@ def cause_by_threads(loader: LoaderLoad, load: NodeLoad | None, device: str) -> 
     if loader.read_blocked_s is not None and loader.read_blocked_s >= _BLOCKED * loader.step_s:
         return _lock(loader) if loader.cpu_s >= _ONE_CORE * loader.step_s else _one_reads(loader)
     is_blocked = loader.blocked_s >= _BLOCKED * loader.work_s
-    if is_blocked and loader.core_wait_s is None:  # or it waits for a core: the node may tell
+    if is_blocked and loader.core_wait_s is None:  # or for a core: see the node's readings
         return None
-    if not is_blocked and loader.num_threads is None:  # one thread reads, others decode: which?
+    if not is_blocked and loader.num_threads is None:  # one reads, others decode: which?
         return None
     if is_blocked:
         several = (loader.num_threads or 1) > 1
@@ -51,11 +51,10 @@ def cause_by_threads(loader: LoaderLoad, load: NodeLoad | None, device: str) -> 
 
 
 def _computing(loader: LoaderLoad, load: NodeLoad | None, device: str) -> Cause:
-    """On cores all the time: are there more of them?
+    """Return the cause if threads compute all the time: whether there are more cores.
 
-    What others take on the node makes these threads wait for a core, at the latest once there are
-    more of them: so cores of others are not free, and full ones are the job's own only as far as it
-    uses them itself.
+    Other processes make these threads wait for a core, at the latest if there are more threads. So
+    their cores are not free, and full cores are the job's only as far as it uses them.
     """
     if load is not None and _use(load) >= _CORES_BUSY:
         return _no_core(loader, load, device) if device == "cpu" else _decoding(loader)
@@ -74,10 +73,10 @@ def _read_ahead(loader: LoaderLoad) -> Cause:
         kind="read-ahead",
         text="The loader's threads have nothing in hand for much of the time, and yet the ranks "
         "wait: too few batches are read ahead for all threads to work at once.",
-        evidence=(*_told(loader), f"its threads stand idle {idle} of the time"),
+        evidence=(*_told(loader), f"its threads are idle {idle} of the time"),
         next_knob="more num_prefetch_batches: at least twice num_loader_threads over the "
         "microbatches of a step",
-        confidence="medium: that threads stand idle is timed",
+        confidence="medium: the idle time of threads is timed",
     )
 
 
@@ -143,7 +142,7 @@ def _lock(loader: LoaderLoad) -> Cause:
         evidence=_told(loader),
         next_knob="less Python for each sample: `stored images` of the size that the model takes, "
         "no augmentation in Python; more threads change nothing",
-        confidence="medium: slow storage beside much decoding would look alike",
+        confidence="medium: slow storage with much decoding would look the same",
     )
 
 
@@ -175,10 +174,10 @@ def _threads(loader: LoaderLoad, num_cores: int | None) -> Cause:
 
 
 def _needed(loader: LoaderLoad) -> str:
-    """How many threads would bring a step's batches in the time that it takes without the wait."""
+    """Return how many threads would load a step's batches within the step without its wait."""
     rest_s = loader.step_s - loader.data_wait_s
     num = math.ceil(loader.work_s / rest_s) if rest_s > 0 else 0
-    if not 0 < num <= 4 * (loader.num_threads or num):  # else the knob is another
+    if not 0 < num <= 4 * (loader.num_threads or num):  # otherwise the remedy is another
         return "more num_loader_threads"
     return f"more num_loader_threads ({num} would keep up with the steps)"
 
@@ -199,7 +198,7 @@ def _told(loader: LoaderLoad) -> tuple[str, ...]:
 
 
 def _use(load: NodeLoad) -> float:
-    """Of the job's cores by its own processes; by all where those were not read."""
+    """Return the share of the job's cores that its processes use; by all if unknown."""
     if tells(load.job_cpu_cores) and load.job_cpu_cores is not None and load.num_cores:
         return load.job_cpu_cores.mean / load.num_cores
     return load.cpu_busy.mean if tells(load.cpu_busy) and load.cpu_busy is not None else 0.0

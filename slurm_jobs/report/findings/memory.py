@@ -1,7 +1,7 @@
-"""Rules about device memory that nothing uses: PURE. See `findings` for what a rule is.
+"""Rules on unused device memory. PURE. `findings` describes rules.
 
-They hold where twice the peak would still fit into nine tenths of the card: doubling what is held
-at once can double the peak at most, because weights and optimizer state do not grow with it.
+They apply if twice the peak would fit into nine tenths of the GPU: doubling the batch can at most
+double the peak, because weights and optimizer state do not grow with it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from slurm_jobs.report.model.training import TrainingNumbers
 _ROOM = 0.45
 """Half of the 90 % that `num_microbatches: auto` fills."""
 _RECOMPUTED = 0.25
-"""Of a step with activation checkpointing: one more forward pass beside one forward and a backward
-pass of twice its work (Chen et al. 2016)."""
+"""Share of a step with activation checkpointing: one more forward pass in addition to a forward
+pass and a backward pass of twice its work (Chen et al. 2016)."""
 _ROOM_RULE = "twice the peak is within 90 % of the card's memory"
 
 
 @rule(f"{_ROOM_RULE}, and num_microbatches is 1")
 def small_batch(numbers: TrainingNumbers) -> Finding | Check:
-    """A microbatch whose double would fit, where nothing is accumulated."""
+    """Find a microbatch that could be doubled, without accumulation."""
     rule_id = f"small-batch:{numbers.stage}"
     if numbers.num_microbatches > 1:
         return clear(rule_id, "the global batch is cut into microbatches: see `accumulation`")
@@ -42,7 +42,7 @@ def small_batch(numbers: TrainingNumbers) -> Finding | Check:
 
 @rule(f"{_ROOM_RULE}, and num_microbatches is 2 or more")
 def accumulation(numbers: TrainingNumbers) -> Finding | Check:
-    """More microbatches than memory asks for."""
+    """Find more microbatches than memory requires."""
     rule_id = f"accumulation:{numbers.stage}"
     if numbers.num_microbatches <= 1 and not numbers.too_few:
         return clear(rule_id, "each step is one microbatch")
@@ -64,7 +64,7 @@ def accumulation(numbers: TrainingNumbers) -> Finding | Check:
 
 @rule(f"activation_checkpointing is on, and {_ROOM_RULE}")
 def needless_checkpointing(numbers: TrainingNumbers) -> Finding | Check:
-    """Activation checkpointing where memory would do without."""
+    """Find activation checkpointing that memory does not require."""
     rule_id = f"activation-checkpointing:{numbers.stage}"
     if not numbers.activation_checkpointing:
         return clear(rule_id, "activations are kept, not computed again")
@@ -85,7 +85,7 @@ def needless_checkpointing(numbers: TrainingNumbers) -> Finding | Check:
 
 
 def _no_room(numbers: TrainingNumbers, rule_id: str) -> Check | None:
-    """What all rules answer where there is no memory to spare, or nobody can tell."""
+    """Return the common answer if there is no memory to spare, or it is unknown."""
     if numbers.device == "cpu":
         return clear(rule_id, ON_CPUS)
     if reason := _cannot_tell(numbers):
@@ -97,7 +97,7 @@ def _cannot_tell(numbers: TrainingNumbers) -> str:
     if numbers.too_few:
         return numbers.too_few
     if numbers.memory_capacity_bytes is None:
-        return "no reading of a node tells how much memory its GPUs have"
+        return "no reading of a node shows how much memory its GPUs have"
     return numbers.memory_peak_bytes.missing
 
 

@@ -1,4 +1,4 @@
-"""Rules about nodes that probes measured: PURE. See `findings` for what a rule is."""
+"""Rules on nodes that probes measured. PURE. `findings` describes rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slurm_jobs.report.model.run import Check, Finding
 from slurm_jobs.report.model.training import TrainingNumbers
 
 _OLD_DAYS = 7.0
-"""A driver, a disk or a neighbour is another one after a week. Own choice."""
+"""Drivers, disks and neighbours may change within a week. Own choice."""
 
 
 @rule(
@@ -21,7 +21,7 @@ _OLD_DAYS = 7.0
     f"of the same hardware, {MIN_OTHERS} of them at least"
 )
 def slow_node(numbers: TrainingNumbers) -> Finding | Check:
-    """A node under 80 % of the lower quartile of its like in something that a training uses."""
+    """Find a node under 80 % of similar nodes' lower quartile in what a training uses."""
     rule_id = f"slow-node:{numbers.stage}"
     probes = numbers.probes
     if probes is None or not probes.probed:
@@ -43,8 +43,8 @@ def slow_node(numbers: TrainingNumbers) -> Finding | Check:
 
 
 def _with(reason: str, command: str) -> str:
-    """What there is to be done about it."""
-    return f"{reason}: `{command}`" if command else f"{reason}, and one machine has none beside it"
+    """Add the command that would help to the reason."""
+    return f"{reason}: `{command}`" if command else f"{reason}, and there is no other machine"
 
 
 def _all_alike(num_compared: int, num_nodes: int) -> str:
@@ -63,7 +63,7 @@ def _found(rule_id: str, stage: str, slow: list[ProbedNode]) -> Finding:
         rule_id=rule_id,
         severity="medium",
         title=f"{worst.node}{others} measured slow: {label} is "
-        f"{words.percent(worst.slow[0].share)} of its like ({stage})",
+        f"{words.percent(worst.slow[0].share)} of similar nodes ({stage})",
         text="In synchronous training every rank waits for the slowest, so one slow node slows "
         "all. The numbers are of a probe, not of the training itself.",
         evidence=tuple(
@@ -73,13 +73,13 @@ def _found(rule_id: str, stage: str, slow: list[ProbedNode]) -> Finding:
         ),
         next_knob=f"leave it out: --set stages.{_stage_key(stage)}.resources.slurm.exclude={names}"
         ", and tell the site; probe it again first where the confidence is not high",
-        ceiling="not known from a probe: the finding on the straggler says what the steps lose",
+        ceiling="not known from a probe: the finding on the straggler shows what the steps lose",
         confidence=_confidence(slow),
     )
 
 
 def _stage_key(stage: str) -> str:
-    """The stage's name without the slice that its numbers are of."""
+    """Return the stage's name without the slice that its numbers are of."""
     return re.sub(r" \(slice \d+\)$", "", stage)
 
 
@@ -102,7 +102,7 @@ def _confidence(slow: list[ProbedNode]) -> str:
 
 
 def probe_evidence(numbers: TrainingNumbers, nodes: str) -> tuple[str, ...]:
-    """What probes say of the node, or nodes (`a, b and c`), that a finding names; a line each."""
+    """Return a line for each named node (`a, b and c`) with what probes say of it."""
     names = set(re.split(r", | and ", nodes))
     probed = numbers.probes.probed if numbers.probes is not None else ()
     return tuple(_said_of(probe) for probe in probed if probe.node in names)

@@ -1,4 +1,4 @@
-"""Rules about what a device did in the steps that were profiled: PURE. See `findings`.
+"""Rules on the device's activity in profiled steps. PURE. `findings` describes rules.
 
 They are those of `slurm-jobs profile`, which shows the same steps one by one.
 """
@@ -14,19 +14,19 @@ from slurm_jobs.report.model.training import TrainingNumbers
 
 @rule(LAUNCHES)
 def kernel_launches(numbers: TrainingNumbers) -> Finding | Check:
-    """Half of the kernels shorter than a launch, and a device that is idle in between."""
+    """Find kernels of which half are shorter than a launch, on a device that idles in between."""
     return _judge("kernel-launches", numbers, "what the host does takes longer than the device")
 
 
 @rule(PAGEABLE)
 def pageable_copies(numbers: TrainingNumbers) -> Finding | Check:
-    """Copies from or to memory that is not pinned: 1 % of the steps."""
+    """Find copies from or to memory that is not pinned: 1 % of the steps."""
     return _judge("pageable-copies", numbers, "host and device wait for such copies")
 
 
 @rule(SMALL_COPIES)
 def small_copies(numbers: TrainingNumbers) -> Finding | Check:
-    """Fifty copies a step of which four fifths are short."""
+    """Find fifty copies a step of which four fifths are short."""
     return _judge("small-copies", numbers, "each costs more to start than to make")
 
 

@@ -1,6 +1,6 @@
-"""Rules about ranks that wait for each other, or are far from their GPU: PURE.
+"""Rules on ranks that wait for each other, or are far from their GPU. PURE.
 
-See `findings` for what a rule is.
+`findings` describes rules.
 """
 
 from __future__ import annotations
@@ -28,28 +28,27 @@ _RULE = (
 )
 _SOURCE = "own measurement: dealing packs by cost takes slowest over mean from 1.055 to 1.003"
 _HIDDEN = (
-    "Only waits between the passes are timed apart; collectives inside forward and backward, and "
-    "on GPUs the host's wait for the device, hide more: what is found is a lower bound."
+    "Only waits between the passes are timed separately; collectives inside forward and backward, "
+    "and on GPUs the host's wait for the device, hide more: the result is a lower bound."
 )
 _MOST_NAMED = 4
 _LAST_IN_EACH = (
-    "in both exchanges together, in each on the rank that came last and waited for nobody",
-    "high: each exchange is timed by itself",
+    "in both exchanges together, each on the last rank, which did not wait",
+    "high: each exchange is timed separately",
 )
 _LAST_IN_BOTH = (
-    "on the rank that waits least, which came last and waited for nobody",
+    "on the rank that waits least, because it came last",
     (
-        "medium: there are two exchanges a step, which these records, of an older version, tell "
-        "together; where another rank is always last in each, a part of it is a wait for slower "
-        "ranks"
+        "medium: these records, of an older version, combine the two exchanges of a step; if "
+        "different ranks are last in them, a part of it is a wait for slower ranks"
     ),
 )
-"""On whom the exchanges are timed, and how sure that is."""
+"""Rank on which the exchanges are timed, and the confidence."""
 
 
 @rule(_RULE, _SOURCE)
 def straggler(numbers: TrainingNumbers) -> Finding | Check:
-    """Equal work leaves 1.003 between slowest and mean, unplanned packs 1.055; 1.05 is flagged.
+    """Find the slowest rank. Equal work gives 1.003 slowest over mean, unplanned packs 1.055.
 
     Compared is each rank's own work, its step without the waits for others: the
     steps themselves take equally long on all ranks. A collective ends at the
@@ -86,12 +85,12 @@ def straggler(numbers: TrainingNumbers) -> Finding | Check:
     "step or more"
 )
 def meetings(numbers: TrainingNumbers) -> Finding | Check:
-    """What the ranks' exchanges between the passes cost, even the rank that comes last."""
+    """Find the cost of the ranks' exchanges between the passes, even on the last rank."""
     rule_id = f"meetings:{numbers.stage}"
     if numbers.too_few:
         return abstain(rule_id, numbers.too_few)
     if max(numbers.rank_counts, default=1) == 1:
-        return clear(rule_id, "one rank has nobody to meet")
+        return clear(rule_id, "one rank has no other to meet")
     share = numbers.meeting_share
     if share is None:
         return abstain(rule_id, "records of all ranks are needed that time waits for others apart")
@@ -133,7 +132,7 @@ _OTHER_ORDER = (
     "PyTorch, NUMA binding: typically 1 to 10 % of performance",
 )
 def far_from_gpu(numbers: TrainingNumbers) -> Finding | Check:
-    """Slurm's gres.conf(5): with enforce-binding only the cores named for a GPU come with it."""
+    """Find ranks far from their GPU. gres.conf(5): only enforce-binding ties cores to GPUs."""
     rule_id = f"far-from-gpu:{numbers.stage}"
     if numbers.device == "cpu":
         return clear(rule_id, ON_CPUS)
@@ -169,9 +168,9 @@ def far_from_gpu(numbers: TrainingNumbers) -> Finding | Check:
 
 
 def not_compared(numbers: TrainingNumbers) -> str:
-    """Why there is no straggler to be named."""
+    """Return why no straggler can be named."""
     if numbers.num_ranks < 2:
-        return "one rank has nobody to wait for"
+        return "one rank has no other to wait for"
     return "no attempt has step records of all its ranks"
 
 
@@ -180,17 +179,14 @@ def not_compared(numbers: TrainingNumbers) -> str:
     "PyTorch's profiler, its panel of bottlenecks",
 )
 def exposed_communication(numbers: TrainingNumbers) -> Finding | Check:
-    """PyTorch's profiler: communication of 10 % of the step or more is a bottleneck."""
+    """Find exposed communication. PyTorch's profiler: 10 % of the step or more is a bottleneck."""
     rule_id = f"exposed-communication:{numbers.stage}"
     exposed = numbers.exposed
     if max(numbers.rank_counts, default=1) == 1:
-        return clear(rule_id, "one rank has nobody to talk to")
+        return clear(rule_id, "one rank has no other to communicate with")
     if exposed is None:
         return abstain(rule_id, "no steps were profiled (`profile: {steps: [20, 40]}`)")
-    told = (
-        f"{words.percent(exposed.share)} of the profiled steps communicates with nothing computed "
-        f"beside it"
-    )
+    told = f"{words.percent(exposed.share)} of the profiled steps communicates without computation"
     if exposed.share < _EXPOSED:
         return clear(rule_id, told)
     steps = words.number_of("profiled step", exposed.num_steps)
@@ -203,8 +199,8 @@ def exposed_communication(numbers: TrainingNumbers) -> Finding | Check:
         severity="high" if exposed.share >= 2 * _EXPOSED else "medium",
         title=f"{words.percent(exposed.share)} of the profiled steps is exposed communication "
         f"({numbers.stage})",
-        text="Collectives that nothing is computed beside cost their whole time; it has the wait "
-        "for the slowest rank in it.",
+        text="Collectives without concurrent computation cost their whole time, which includes the "
+        "wait for the slowest rank.",
         evidence=(recorded,),
         next_knob="the straggler first, where one is named; then sharding.reshard_after_forward: "
         "false, replicas across nodes, or strategy: ddp where the whole model fits a device; "
@@ -239,7 +235,7 @@ def _evidence(numbers: TrainingNumbers, worst: Straggler) -> tuple[str, ...]:
 
 
 def _evened_out(factor: float | None) -> str:
-    """What even work would gain by the waits that are timed: no ceiling, because others are not."""
+    """Return the gain of even work by the timed waits: no ceiling, because others are not timed."""
     about = "not known how many" if factor is None else f"about {factor:.2f}"
     return (
         f"own work shared out evenly in each step: {about} times the speed; "
@@ -283,12 +279,12 @@ def _waits_for_data(numbers: TrainingNumbers, worst: Straggler, excess: float) -
 
 
 def _slow_place(numbers: TrainingNumbers, place: str, what: str) -> str:
-    """Where to look: at its node, unless all ranks are on that one."""
+    """Return what to check: the rank's node, unless all ranks are on that one."""
     nodes = {rank.node for rank in numbers.ranks}
     if len(nodes) == 1:
         return (
-            f"all ranks are on {nodes.pop()}: look at what {place} alone has there (its device and "
-            "the cores beside it, its part of the data) and at what else runs there (other jobs, "
+            f"all ranks are on {nodes.pop()}: check what only {place} uses there (its device and "
+            "the nearest cores, its part of the data) and what else runs there (other jobs, "
             "fewer free cores than ranks and their threads)"
         )
     return f"look at the node of {place} ({what}); exclude it with slurm.exclude if it stays slow"
@@ -314,7 +310,7 @@ def _uneven_steps(numbers: TrainingNumbers, worst: Straggler, share: float) -> F
 
 
 def _more_even_steps(numbers: TrainingNumbers) -> str:
-    """Batches that are equal already leave the machine: other load, too few cores."""
+    """Return the advice for equal batches: other load or too few cores are left as causes."""
     padding = numbers.padding_share.value
     if padding is not None and padding < _LIMIT:
         return (

@@ -1,4 +1,4 @@
-"""Rules about queues, arrays and what was asked of Slurm: PURE. See `findings`."""
+"""Rules on queues, arrays and requests to Slurm. PURE. `findings` describes rules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HEADROOM = 1.2
 
 @rule("queue wait is half of the time from submit to end or more")
 def queue_dominates(timeline: Sequence[TimeShare], note: str) -> Finding | Check:
-    """More than half of the time from submit to end spent in the queue."""
+    """Find a queue that takes more than half of the time from submit to end."""
     rule_id = "queue-wait"
     if note:
         return abstain(rule_id, note)
@@ -41,14 +41,14 @@ def queue_dominates(timeline: Sequence[TimeShare], note: str) -> Finding | Check
         "fewer nodes, or another partition",
         ceiling="not known: nothing but waiting was recorded"
         if share == 1
-        else f"none of this time: {words.times(1 / (1 - share))} as soon; waits beside a running "
-        "stage are not in it",
+        else f"none of this time: {words.times(1 / (1 - share))} as soon; waits during a running "
+        "stage are not included",
     )
 
 
 @rule("slowest array task over the mean of all is 1.5 or more, of at least 4")
 def array_imbalance(stage: StageNumbers) -> Finding | Check:
-    """One array task that takes half as long again as the mean."""
+    """Find an array task that takes 1.5 times the mean."""
     rule_id = f"array-imbalance:{stage.name}"
     times = stage.task_time
     if stage.num_tasks < 2 or times is None or times.num < 4:
@@ -82,7 +82,7 @@ def array_imbalance(stage: StageNumbers) -> Finding | Check:
 
 @rule("less than 70 % of the memory used", JOBSTATS)
 def memory_request(stage: StageNumbers) -> Finding | Check:
-    """jobstats: less than 70 % of the requested memory used.
+    """Find unused memory requests. jobstats: less than 70 % used.
 
     Slurm tells the memory of the largest task alone. Advice to ask for less
     must hold for a node, so every task there counts as much as the largest.
@@ -115,7 +115,7 @@ def memory_request(stage: StageNumbers) -> Finding | Check:
 
 
 def _enough(share: float, what: str) -> str:
-    """A resume may ask for less than an earlier start used."""
+    """Return enough memory for a resume, too: an earlier start may have used more."""
     if share > 1:
         return f"an earlier start used more than the {what} of the newest"
     return f"{words.percent(share)} of the {what} was used"
@@ -133,7 +133,7 @@ def _memory_on_node(stage: StageNumbers) -> str:
 
 @rule("less than 70 % of the time limit used", f"by analogy with memory ({JOBSTATS})")
 def time_request(stage: StageNumbers) -> Finding | Check:
-    """The same for the time limit: less than 70 % of it used."""
+    """Find unused time limits: less than 70 % used."""
     rule_id = f"time-request:{stage.name}"
     if stage.run == TUNE_RUN:
         return abstain(rule_id, "a tuning takes the time of its budget, whatever the limit")
@@ -149,7 +149,7 @@ def time_request(stage: StageNumbers) -> Finding | Check:
         return abstain(rule_id, "the stage is not completed")
     if share >= _USED_ENOUGH:
         return clear(rule_id, _enough(share, "time limit"))
-    # The limit of a job is timeout_min for each of the slices that it works through.
+    # The limit of a job is timeout_min for each of its slices.
     suggested_min = math.ceil(used.value * _HEADROOM / 60 / stage.slices_per_task)
     each = f", for each of {stage.slices_per_task} slices" if stage.slices_per_task > 1 else ""
     return Finding(

@@ -1,8 +1,8 @@
-"""Why the steps wait for data, as far as the load of the nodes tells: PURE. See `data_wait`.
+"""Causes of waits for data, from the load of the nodes. PURE. See `data_wait`.
 
-The step records say that a rank waits; what its loader's threads do meanwhile shows in its node's
-cores. All busy: they decode. Idle with a disk request outstanding: they wait for this node's disks.
-Idle without one: there are too few threads, or each waits for a file system over the network.
+The step records show that a rank waits; the node's cores show what its loader does meanwhile. All
+busy: it decodes. Idle with an outstanding disk request: it waits for the node's disks. Idle without
+one: there are too few threads, or they wait for a network file system.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from slurm_jobs.report.numbers.load import tells
 _ALL_BUSY = 0.85
 _WAITS_FOR_DISKS = 0.10
 _IDLE = 0.50
-"""Of the job's cores. All three are own choices."""
+"""Share of the job's cores. All three are own choices."""
 GENERAL_KNOB = (
     "more num_loader_threads, then num_prefetch_batches; check that shards were staged on "
     "node-local storage, and that cpus_per_task leaves cores for the loader"
@@ -26,7 +26,7 @@ GENERAL_KNOB = (
 
 
 def find_cause(numbers: TrainingNumbers) -> Cause:
-    """By the node of the rank that waits longest, because one starved rank holds all up."""
+    """Return the cause by the node of the longest wait: one starved rank holds up all."""
     load = _starved_node(numbers)
     if numbers.loader is not None:
         told = cause_by_threads(numbers.loader, load, numbers.device)
@@ -72,7 +72,7 @@ def _storage(load: NodeLoad) -> Cause:
         next_knob="stage shards in on the node's fastest disk (node_local_dir of the profile), or "
         "leave them in memory where it has room; more num_loader_threads keep more requests on "
         "their way",
-        confidence="high: cores stand idle with a disk request outstanding",
+        confidence="high: cores are idle with a disk request outstanding",
     )
 
 
@@ -105,7 +105,7 @@ def _shared_cores(load: NodeLoad) -> Cause:
         evidence=(_cores_text(load),),
         next_knob="more cpus_per_task, or fewer ranks a node; with fewer num_loader_threads the "
         "model has more of them, and with more the loader",
-        confidence="high that cores are short; who has how much of them is not told apart",
+        confidence="high that cores are short; how much of them each has is not known",
     )
 
 
@@ -113,7 +113,7 @@ def _idle(load: NodeLoad, num_threads: int | None) -> Cause:
     if num_threads is None:
         return Cause(
             kind="",
-            text="Cores stand idle while the ranks wait: the loader has too few threads or "
+            text="Cores are idle while the ranks wait: the loader has too few threads or "
             "workers, or its storage answers late.",
             evidence=(_cores_text(load),),
             next_knob=GENERAL_KNOB,
@@ -122,7 +122,7 @@ def _idle(load: NodeLoad, num_threads: int | None) -> Cause:
     if num_threads * max(1, load.num_ranks) < load.num_cores:
         return Cause(
             kind="",
-            text="Cores stand idle while the ranks wait: the loader has too few threads, or each "
+            text="Cores are idle while the ranks wait: the loader has too few threads, or each "
             "waits for a file system over the network.",
             evidence=(
                 (
@@ -137,7 +137,7 @@ def _idle(load: NodeLoad, num_threads: int | None) -> Cause:
     threads = f"; num_loader_threads is {num_threads} on each of {load.num_ranks} ranks"
     return Cause(
         kind="storage",
-        text="Cores stand idle while many loader threads wait: the storage answers late, as a file "
+        text="Cores are idle while many loader threads wait: the storage answers late, as a file "
         "system over the network does with many small reads.",
         evidence=(f"{_cores_text(load)}{threads}",),
         next_knob="large shards on node-local storage: `consolidate`, and staging in `train`; more "

@@ -1,4 +1,4 @@
-"""Rules about the time of training steps: PURE. See `findings` for what a rule is."""
+"""Rules on the time of training steps. PURE. `findings` describes rules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from slurm_jobs.report.model.run import Check, Finding
 from slurm_jobs.report.model.training import TrainingNumbers
 
 _TRIGGERS = ("every_min", "every_steps")
-"""Of the config's `checkpoint`: what has a state saved before the end."""
+"""Keys of the config's `checkpoint` that save a state before the end."""
 
 _CHECKPOINT_LIMIT, _EVALUATION_LIMIT = 0.05, 0.10
 
@@ -37,7 +37,7 @@ _ONLY_AT_ENDS = (
     "XProf, input-pipeline analysis",
 )
 def data_wait(numbers: TrainingNumbers) -> Finding | Check:
-    """XProf: input < 5 % of the step is fine, 5 to 20 % moderate, from 20 % on high."""
+    """Find waits for data. XProf: < 5 % of the step is fine, to 20 % moderate, then high."""
     rule_id = f"data-wait:{numbers.stage}"
     if numbers.too_few:
         return abstain(rule_id, numbers.too_few)
@@ -67,7 +67,7 @@ def data_wait(numbers: TrainingNumbers) -> Finding | Check:
     "own measurement on 65,536 items: greedy packing 11 %, best-fit (1,024 items) 1.5 %",
 )
 def padding(numbers: TrainingNumbers) -> Finding | Check:
-    """Best-fit packing leaves 1.5 % padding, a greedy one 11 %: from 5 % on there is a better."""
+    """Find padding of 5 % or more: best-fit packing leaves 1.5 %, a greedy one 11 %."""
     rule_id = f"padding:{numbers.stage}"
     share = numbers.padding_share.value
     if share is None:
@@ -108,7 +108,7 @@ def _stall(numbers: TrainingNumbers, kind: str, limit: float, knob: str) -> Find
         rule_id=rule_id,
         severity="high" if share >= 0.20 else "medium",
         title=f"{kind} takes {words.percent(share)} of the training time ({numbers.stage})",
-        text=f"The ranks stand still during {kind}.",
+        text=f"The ranks are idle during {kind}.",
         evidence=phase_evidence(numbers, kind),
         next_knob=knob,
         ceiling=ceiling(numbers.critical_shares.get(kind), f"no time in {kind}"),
@@ -118,7 +118,7 @@ def _stall(numbers: TrainingNumbers, kind: str, limit: float, knob: str) -> Find
 
 @rule(f"checkpoint takes {words.percent(_CHECKPOINT_LIMIT)} of the step time or more")
 def checkpoint_stall(numbers: TrainingNumbers) -> Finding | Check:
-    """Checkpoints that take 5 % of the step time; in a short training, those that were chosen."""
+    """Find checkpoints that take 5 % of the step time; in a short training, only chosen ones."""
     step_s = sum(phase.seconds for phase in numbers.phases)
     if not numbers.saves_ahead and step_s * numbers.num_measured < SHORT_RUN_S:
         reason = "all saves are those at the end, which weigh much in so short a training alone"
@@ -128,7 +128,7 @@ def checkpoint_stall(numbers: TrainingNumbers) -> Finding | Check:
 
 
 def _save_less(config: Mapping[str, Any]) -> str:
-    """What is left to change, by how the stage saves now; all of it where that is not known."""
+    """Return what can be changed, by how the stage saves now; everything if that is unknown."""
     mode = {"async": "", "sync": "checkpoint.mode: async; or "}.get(
         config.get("mode", ""), "checkpoint.mode: async, where it is sync; or "
     )
@@ -143,7 +143,7 @@ def _save_less(config: Mapping[str, Any]) -> str:
 
 @rule(f"evaluation takes {words.percent(_EVALUATION_LIMIT)} of the step time or more")
 def evaluation_stall(numbers: TrainingNumbers) -> Finding | Check:
-    """Evaluation that takes 10 % of the step time."""
+    """Find evaluation that takes 10 % of the step time."""
     knob = (
         "evaluate less often, or on fewer samples: raise evaluate.every_steps, or lower "
         "evaluate.num_loss_samples and evaluate.num_answers (answers cost most)"
@@ -153,7 +153,7 @@ def evaluation_stall(numbers: TrainingNumbers) -> Finding | Check:
 
 @rule("repeated steps are 5 % of all recorded steps or more")
 def repeated_steps(numbers: TrainingNumbers) -> Finding | Check:
-    """Steps done again after a stop: 5 % of all recorded steps."""
+    """Find steps repeated after a stop: 5 % of all recorded steps."""
     rule_id = f"repeated-steps:{numbers.stage}"
     total = numbers.num_steps + numbers.num_repeated_steps
     if not numbers.num_repeated_steps:
@@ -181,7 +181,7 @@ def repeated_steps(numbers: TrainingNumbers) -> Finding | Check:
 
 
 def _lose_less(numbers: TrainingNumbers) -> str:
-    """Saving more often is no advice beside a rule that says to save less."""
+    """Return advice on losing less; not to save more often if another rule says to save less."""
     notice = "give the job more notice of its end, where it is asked to stop (signal_lead_s)"
     share, _ = share_of(numbers, "checkpoint")
     if share < _CHECKPOINT_LIMIT:
@@ -193,7 +193,7 @@ def _lose_less(numbers: TrainingNumbers) -> str:
 
 
 def _repeated_time(numbers: TrainingNumbers) -> float:
-    """Repeated steps as a share of the time of all steps: they may be longer than others."""
+    """Return the share of repeated steps in the time of all steps; their lengths may differ."""
     around = {"startup", "unexplained", "between"}
     steps_s = sum(s.seconds for s in numbers.budget if s.kind not in around)
     return min(1.0, numbers.repeated_s / steps_s) if steps_s > 0 else 0.0
@@ -201,7 +201,7 @@ def _repeated_time(numbers: TrainingNumbers) -> float:
 
 @rule("more than 0 allocator retries", "DeepSpeed, memory-pressure warning")
 def allocator_retries(numbers: TrainingNumbers) -> Finding | Check:
-    """DeepSpeed: any retry of the device allocator means memory pressure."""
+    """Find allocator retries. DeepSpeed: any retry means memory pressure."""
     rule_id = f"memory-pressure:{numbers.stage}"
     if not numbers.num_allocator_retries:
         return clear(rule_id, "no allocator retries")
@@ -223,7 +223,7 @@ def allocator_retries(numbers: TrainingNumbers) -> Finding | Check:
 
 @rule("time outside the steps is a quarter of the attempts' time or more")
 def around_steps(numbers: TrainingNumbers) -> Finding | Check:
-    """A quarter of the training task's time outside its loop, start-up and evaluation included."""
+    """Find a quarter of the training task outside its loop, start-up and evaluation included."""
     rule_id = f"around-the-steps:{numbers.stage}"
     outside = [s for s in numbers.budget if s.kind in {"startup", "unexplained", "between"}]
     share = sum(s.share for s in outside)
@@ -249,7 +249,7 @@ def around_steps(numbers: TrainingNumbers) -> Finding | Check:
 
 @rule("unexplained time is 10 % of the step or more")
 def unexplained_time(numbers: TrainingNumbers) -> Finding | Check:
-    """A tenth of the step that no phase explains."""
+    """Find a tenth of the step that no phase explains."""
     rule_id = f"unexplained:{numbers.stage}"
     if numbers.too_few:
         return abstain(rule_id, numbers.too_few)

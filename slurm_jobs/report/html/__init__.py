@@ -1,1 +1,1 @@
-"""The report as one HTML file that opens offline: PURE but for its template."""
+"""Report as one HTML file that opens offline. PURE except for reading its template."""

@@ -15,15 +15,15 @@ from slurm_jobs.report.html.markup import Html, el
 from slurm_jobs.report.model.values import TimeShare, shown
 
 _WIDTH, _HEIGHT = 1000.0, 240.0
-"""Of the SVG's own coordinates; the page stretches them."""
+"""SVG coordinates; the page stretches them."""
 
 _AXIS_STYLE = "white-space:nowrap;grid-template-columns:minmax(52px,max-content) 1fr"
-"""A label such as `0.00135` is wider than most: the axis gives way, no label is broken."""
+"""A label such as `0.00135` is wider than most: the axis shrinks, no label wraps."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Series:
-    """One line: its name, CSS class suffix and values, NaN where there is none."""
+    """Line of a chart: its name, CSS class suffix and values, NaN where there is none."""
 
     name: str
     kind: str
@@ -31,7 +31,7 @@ class Series:
 
 
 def stacked_bar(shares: Sequence[TimeShare], label: str) -> Html:
-    """Shares side by side over the whole width."""
+    """Return shares next to each other over the whole width."""
     boxes = [
         el(
             "span",
@@ -47,7 +47,7 @@ def stacked_bar(shares: Sequence[TimeShare], label: str) -> Html:
 
 
 def legend(shares: Sequence[TimeShare], what: str) -> Html:
-    """The shares that are shown, with their seconds: `what` says of what they are."""
+    """Return a legend of the shares with their seconds; `what` is their whole."""
     items = [
         el(
             "li",
@@ -70,7 +70,7 @@ def line_chart(
     marks: Sequence[float] = (),
     from_zero: bool = True,
 ) -> Html:
-    """Lines over the steps; `marks` are dashed verticals (resumes)."""
+    """Return lines over the steps; `marks` are dashed verticals (resumes)."""
     low, high = _y_range(series, from_zero=from_zero)
     x_range = (x[0], max(x[-1], x[0] + 1))
     box = el(
@@ -130,7 +130,7 @@ def _names(series: Sequence[Series]) -> Html:
 
 
 def _y_range(series: Sequence[Series], *, from_zero: bool) -> tuple[float, float]:
-    """Lowest and highest value shown; single spikes far above the rest are cut off."""
+    """Return the displayed range; single spikes far above the rest are cut off."""
     values = sorted(v for one in series for v in one.values if math.isfinite(v))
     if not values:
         return 0.0, 1.0
@@ -154,7 +154,7 @@ def _num(value: float) -> str:
 
 
 def count_bars(rows: Sequence[tuple[str, float]], label: str) -> Html:
-    """A horizontal bar a row, relative to the largest."""
+    """Return a horizontal bar per row, relative to the largest."""
     most = max((count for _, count in rows), default=0) or 1
     items = [
         el(

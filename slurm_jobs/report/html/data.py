@@ -14,7 +14,7 @@ from slurm_jobs.report.words_statistics import bin_text
 
 
 def data_section(numbers: DataNumbers) -> Html:
-    """Counts, rejects, lengths and images of one stage's rows."""
+    """Return counts, rejects, lengths and images of one stage's rows."""
     part = words.of_slices(numbers.num_slices_reported, numbers.num_slices)
     more = f", {part}" if part else ""
     counts = {
@@ -56,7 +56,7 @@ def _rejects(numbers: DataNumbers, more: str) -> Html | None:
 
 
 def _charts(numbers: DataNumbers, more: str) -> list[Html]:
-    """Of the whole data set where it is finished, else the lengths that the slices counted."""
+    """Return charts of the finished data set, else the lengths that the slices counted."""
     if numbers.statistics is not None:
         return statistics_charts(numbers.statistics)
     lengths = [(f"to {most:,} tokens", float(count)) for most, count in numbers.length_counts]
@@ -66,12 +66,12 @@ def _charts(numbers: DataNumbers, more: str) -> list[Html]:
 
 
 def _count(count: Quantity, more: str) -> str:
-    """A count and of which slices it is; one that is missing says why, and is of none."""
+    """Return a count with its slices; a missing count has its reason instead."""
     return words.with_reason(count) + ("" if count.value is None else more)
 
 
 def statistics_table(numbers: DataStatistics) -> Html:
-    """Means, extremes and percentiles."""
+    """Return a table of means, extremes and percentiles."""
     summaries = {
         "tokens a sample": numbers.num_tokens,
         "supervised tokens a sample": numbers.num_supervised_tokens,
@@ -91,14 +91,14 @@ def _number(value: float) -> str:
 
 
 def length_bars(bins: Sequence[Bin], unit: str) -> Html:
-    """Samples by length, or by number of images."""
+    """Return bars of samples by length, or by number of images."""
     one = unit.removesuffix("s")
     rows = [(f"{bin_text(b)} {one if b[:2] == (1, 1) else unit}", float(b[2])) for b in bins]
     return count_bars(rows, f"samples by {unit}")
 
 
 def statistics_charts(numbers: DataStatistics) -> list[Html]:
-    """Two charts, to stand side by side."""
+    """Return two charts to place next to each other."""
     by_images = length_bars(numbers.num_images_bins, "images")
     return [
         el("div", el("h3", "Samples by length"), length_bars(numbers.num_tokens_bins, "tokens")),

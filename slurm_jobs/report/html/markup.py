@@ -1,6 +1,7 @@
-"""HTML that cannot be broken by a value: plain text is escaped, only `Html` is not. PURE.
+"""HTML builder that escapes all text except `Html`. PURE.
 
-Nor does a value hide a part of itself, or turn the writing round: `slurm_jobs/common/steering.py`.
+Values cannot hide a part of themselves or change the direction of writing:
+`slurm_jobs/common/steering.py`.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ class Html(str):
 
 
 Child = str | None | Iterable["Child"]
-"""`Html` is taken as it is, other text is escaped, None is left out."""
+"""`Html` is inserted unchanged, other text is escaped, None is omitted."""
 
 _VOID = frozenset({"br", "hr", "img", "line", "meta", "polyline", "path", "rect"})
 
 
 def el(tag: str, *children: Child, **attributes: str | float | None) -> Html:
-    """An element; `class_` is the attribute `class`, `_` in a name is `-`, None leaves it out."""
+    """Return an element; `class_` is `class`, `_` in a name becomes `-`, None is omitted."""
     written = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{_escaped(str(value))}"'
         for name, value in attributes.items()
@@ -36,7 +37,7 @@ def el(tag: str, *children: Child, **attributes: str | float | None) -> Html:
 
 
 def join(children: Iterable[Child]) -> Html:
-    """The children one after the other."""
+    """Concatenate the children."""
     return Html("".join(_one(child) for child in children))
 
 
@@ -55,18 +56,18 @@ def _escaped(text: str) -> str:
 
 
 def prose(text: str) -> list[Child]:
-    """Words in which `backticks` hold what is typed or read as it stands."""
+    """Convert `backticks` to code elements."""
     pieces = text.split("`")
-    if len(pieces) % 2 == 0:  # one is not closed
+    if len(pieces) % 2 == 0:  # an unclosed one
         return [text]
     return [el("code", piece) if number % 2 else piece for number, piece in enumerate(pieces)]
 
 
 def table(header: Iterable[Child], rows: Iterable[Iterable[Child]], num_text: int = 1) -> Html:
-    """A table; columns after `num_text` are numbers.
+    """Return a table; columns after `num_text` are numbers.
 
-    Where it is too wide it scrolls by itself, and on a phone each row becomes a
-    card, for which every cell has its column's name as `data-label`.
+    A table that is too wide scrolls separately. On a phone each row becomes a card, for which every
+    cell has its column's name as `data-label`.
     """
     names = list(header)
     kinds = [None if index < num_text else "num" for index in range(len(names))]
@@ -85,6 +86,6 @@ def table(header: Iterable[Child], rows: Iterable[Iterable[Child]], num_text: in
 
 
 def definitions(pairs: Iterable[tuple[str, Child]]) -> Html:
-    """Names and values as a compact grid."""
+    """Return names and values as a compact grid."""
     items = [el("div", el("dt", name), el("dd", value)) for name, value in pairs]
     return el("dl", items, class_="facts")

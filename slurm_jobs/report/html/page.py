@@ -1,6 +1,6 @@
-"""The page that a report, or samples, are shown on: one HTML file that opens offline.
+"""Page of a report, or of samples: one HTML file that opens offline.
 
-No script, no request: PURE but for reading its template.
+No script, no request. PURE except for reading its template.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from slurm_jobs.shipped import shipped_path
 def render_page(
     *, title: str, header: Html, sections: Iterable[Html | None], version: str, more_style: str = ""
 ) -> str:
-    """The whole page; `more_style` is a file of `templates/report` whose rules come after ours."""
+    """Return the whole page; `more_style` is a file in `templates/report` added after the style."""
     names = ("page.css", *([more_style] if more_style else []))
     return Template(_read("page.html")).substitute(
         title=join([title]),

@@ -29,13 +29,13 @@ from slurm_jobs.report.model.run import RunReport
 
 _MAX_SPEC_CHARS = 60_000
 _MAX_NODES = 6
-"""Names of nodes that a row shows; the JSON has all."""
+"""Maximum names of nodes in a row; the JSON has all."""
 _MAX_ROWS = 30
 _COMMIT_CHARS = 12
 
 
 def provenance_section(report: RunReport) -> Html:
-    """Who, from what code, on which nodes, with which packages; and the spec, folded."""
+    """Return user, code, nodes, packages and the folded spec."""
     numbers = report.provenance
     return el(
         "section",
@@ -68,12 +68,12 @@ def _submissions(submissions: Iterable[SubmissionFacts]) -> Html:
         (words.moment(s.recorded_unix_s), _command_text(s.command), code_text(s))
         for s in submissions
     ]
-    nothing = "The version that submitted this run noted neither code nor packages."
+    nothing = "The version that submitted this run recorded neither code nor packages."
     return _titled_table("Submitted from", ("when", "command", "code"), rows, nothing)
 
 
 def _command_text(command: Sequence[str]) -> str:
-    """As it was typed, the program by its name alone; `python -m slurm_jobs` is the same one."""
+    """Return the command as typed, the program by name; `python -m slurm_jobs` is equivalent."""
     if not command:
         return ""
     name = PurePosixPath(command[0]).name
@@ -81,7 +81,7 @@ def _command_text(command: Sequence[str]) -> str:
 
 
 def code_text(facts: SubmissionFacts) -> str:
-    """`a1b2c3 (main), 3 files changed, 2 untracked; ...`, or why git did not say."""
+    """Return `a1b2c3 (main), 3 files changed, 2 untracked; ...`, or why git gave no answer."""
     if facts.commit is None and facts.git_problems:
         return f"not known to git ({facts.git_problems[0]})"
     commit = facts.commit[:_COMMIT_CHARS] if facts.commit else "no commit yet"
@@ -97,7 +97,7 @@ def code_text(facts: SubmissionFacts) -> str:
     text = ", ".join(parts)
     if facts.diff_bytes:
         cut = ", cut" if facts.diff_is_cut else ""
-        text += f"; the diff lies in the run folder ({words.num_bytes(facts.diff_bytes)}{cut})"
+        text += f"; the diff is in the run folder ({words.num_bytes(facts.diff_bytes)}{cut})"
     return text + "".join(f"; {name}: {url}" for name, url in facts.remotes.items())
 
 
@@ -132,7 +132,7 @@ def _gpus(kind: NodeKind) -> str:
 
 
 def _probes(probes: Sequence[NodeProbe]) -> Html | None:
-    """What the nodes were measured to do, whenever that was; nothing where none was probed."""
+    """Return the probe results of the nodes, of any age; None if no node was probed."""
     if not probes:
         return None
     compute = [(words.moment(p.measured_unix_s), *compute_row(p)) for p in probes]
@@ -164,7 +164,7 @@ def _python_cells(python: PythonFacts) -> tuple[str, str]:
 def _titled_table(
     title: str, columns: Sequence[str], rows: Sequence[tuple[str, ...]], nothing: str
 ) -> Html:
-    """A table of texts under its title; without rows, what that means."""
+    """Return a table of texts under its title, or `nothing` without rows."""
     more = len(rows) - _MAX_ROWS
     return el(
         "div",

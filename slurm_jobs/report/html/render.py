@@ -1,7 +1,6 @@
-"""The report as one HTML file that opens offline: PURE but for reading its template.
+"""Report as one HTML file that opens offline. PURE except for reading its template.
 
-No script, no request: everything is drawn here. The order is that of the
-terminal report.
+No script, no request: everything is drawn here. The order is that of the terminal report.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _USE_COLUMNS = (
 
 
 def render_html(report: RunReport) -> str:
-    """The whole page."""
+    """Return the whole page."""
     sections = [
         *(step_section(numbers) for numbers in report.training),
         _findings_section(report),
@@ -220,6 +219,6 @@ def _method_section(report: RunReport) -> Html:
 
 
 def _thresholds(report: RunReport) -> list[tuple[str, str, str]]:
-    """Of each rule once, whatever the number of stages that it looked at."""
+    """Return each rule once, for any number of stages."""
     first = {c.rule_id.partition(":")[0]: c for c in reversed(report.checks)}
     return [(name, first[name].rule, first[name].source) for name in reversed(first)]

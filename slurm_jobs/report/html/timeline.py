@@ -14,7 +14,7 @@ from slurm_jobs.report.model.run import Bar, RunReport
 from slurm_jobs.report.model.values import TimeShare
 
 MAX_ROWS = 32
-"""A stage with more slices is drawn as the number of tasks that run and wait."""
+"""A stage with more slices is drawn as the number of running and waiting tasks."""
 
 NUM_STAGE_TONES = 6
 """Tones of running stages in page.css (`k-running-0` and on)."""
@@ -22,7 +22,7 @@ _NUM_BINS = 160
 
 
 def timeline_section(report: RunReport) -> Html:
-    """The budget from submit to end, and who ran when."""
+    """Return the budget from submit to end, and the bars of attempts."""
     header = report.header
     span = (header.created_unix_s, max(header.last_unix_s, header.created_unix_s + 1e-3))
     by_stage: dict[str, list[Bar]] = {}
@@ -47,7 +47,7 @@ def timeline_section(report: RunReport) -> Html:
 
 
 def _cost(report: RunReport) -> Html:
-    """What it took, what its GPUs were held for, and what is to come."""
+    """Return the cost of the run, the use of its GPUs, and the projection."""
     pairs = [("taken", words_projection.taken(report.cost) or words.NOT_KNOWN)]
     pairs += [("GPUs held for", line) for line in words_projection.parts(report.cost)]
     currency = report.cost.currency
@@ -56,7 +56,7 @@ def _cost(report: RunReport) -> Html:
 
 
 def _shaded(shares: Sequence[TimeShare]) -> list[TimeShare]:
-    """The stages told apart by alternating shades."""
+    """Give the stages alternating shades."""
     running = [share.name for share in shares if share.kind == "running"]
     return [
         replace(share, kind=f"running-{running.index(share.name) % NUM_STAGE_TONES}")
@@ -84,7 +84,7 @@ def _keys() -> Html:
 
 
 def _tone(outcome: str) -> str:
-    """What was cancelled looks like what was fenced off: neither good nor bad."""
+    """Return the tone of an outcome; cancelled and fenced attempts share a neutral one."""
     return "superseded" if outcome == "cancelled" else outcome
 
 
@@ -106,7 +106,7 @@ def _row(name: str, boxes: Sequence[Html], more: str) -> Html:
 
 
 def _boxes(bar: Bar, span: tuple[float, float]) -> list[Html]:
-    """The wait in a lighter tone, then the attempt itself."""
+    """Return the wait in a lighter tone, then the attempt."""
     boxes = []
     if bar.eligible_unix_s is not None and bar.eligible_unix_s < bar.start_unix_s:
         wait = bar.start_unix_s - bar.eligible_unix_s
@@ -132,7 +132,7 @@ def _box(start: float, end: float, span: tuple[float, float], kind: str, title: 
 
 
 def _crowd(bars: Sequence[Bar], span: tuple[float, float]) -> Html:
-    """How many tasks wait and run over time, as two areas."""
+    """Return the number of waiting and running tasks over time, as two areas."""
     at = np.linspace(*span, _NUM_BINS)
     starts = np.sort([bar.start_unix_s for bar in bars])
     ends = np.sort([bar.end_unix_s for bar in bars])

@@ -16,11 +16,11 @@ from slurm_jobs.report.words_requests import rates
 
 _MAX_NODES = 16
 _MAX_RANKS = 16
-"""More ranks than this: the slowest and the quickest are drawn."""
+"""Above this, only the slowest and the fastest ranks are drawn."""
 
 
 def step_section(numbers: TrainingNumbers) -> Html:
-    """Where a step's time goes, over all ranks."""
+    """Return the parts of a step's time, over all ranks."""
     heading = el("h2", f"Where a step's time goes: {numbers.stage}")
     if not numbers.phases:
         reason = el("p", numbers.too_few or "nothing was measured", class_="note")
@@ -47,7 +47,7 @@ def step_section(numbers: TrainingNumbers) -> Html:
 def _device_timeline(numbers: TrainingNumbers) -> Html | None:
     if not numbers.device_timeline:
         return None
-    text = "By the device's own clock; beside the host's time, never added to it."
+    text = "By the device's own clock; next to the host's time, never added to it."
     return join(
         [
             el("h3", "The same step on the device"),
@@ -71,7 +71,7 @@ def _loads(numbers: TrainingNumbers) -> Html | None:
 
 
 def training_section(numbers: TrainingNumbers) -> Html:
-    """Rates, curves, ranks, and the time around the steps."""
+    """Return rates, curves, ranks, and the time around the steps."""
     return el(
         "section",
         el("h2", f"Training: {numbers.stage}"),
@@ -196,7 +196,7 @@ def _ranks(numbers: TrainingNumbers) -> Html | None:
 
 
 def _slowest_first(ranks: Sequence[RankNumbers]) -> list[RankNumbers]:
-    """By what sets a rank apart in its attempts, be it its own work or its wait for data."""
+    """Sort by what distinguishes a rank in its attempts, its work or its wait for data."""
     return sorted(ranks, key=lambda r: -max(r.own_excess_s or 0.0, r.data_excess_s or 0.0))
 
 

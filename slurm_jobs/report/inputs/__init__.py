@@ -1,1 +1,1 @@
-"""Reads what a run has written down, for a report; decides nothing."""
+"""Readers of a run's records for a report; no decisions."""

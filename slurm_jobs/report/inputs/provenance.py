@@ -1,6 +1,6 @@
-"""Reads what a run noted of its origin and its nodes, and hides what looks like a secret.
+"""Reader of a run's provenance and nodes that hides what looks like a secret.
 
-What an older version did not note yet is no problem; what cannot be read is one.
+Missing records of older versions are no problem; unreadable ones are.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError)
 
 
 def read_secrets(paths: RunPaths, spec: Mapping[str, Any]) -> frozenset[str]:
-    """Values of the variables of spec and profile whose names look like secrets."""
+    """Return values of the variables of spec and profile whose names look like secrets."""
     environments = [spec.get("environment")]
     environments += [stage.get("environment") for stage in spec["stages"].values()]
-    with suppress(*_UNREADABLE):  # a run without this file has had no profile either
+    with suppress(*_UNREADABLE):  # a run without this file has no profile either
         environments.append(read_json(paths.spec_origin)["profile"].get("environment"))
     return known_secrets(environments)
 
 
 def shown_spec(spec: Mapping[str, Any], secrets: frozenset[str]) -> dict[str, Any]:
-    """The spec as a page may show it; a stage's name does not make a secret of what it does."""
+    """Return the spec for a page; a stage's name does not make its content a secret."""
     stages = {
         name: {**hidden_values(stage, secrets), "after": stage.get("after")}
         for name, stage in spec["stages"].items()
@@ -48,12 +48,12 @@ def shown_spec(spec: Mapping[str, Any], secrets: frozenset[str]) -> dict[str, An
 def shown_completions(
     completions: Iterable[CompletionRecord], secrets: frozenset[str]
 ) -> tuple[CompletionRecord, ...]:
-    """Completions whose reasons a page may show."""
+    """Return completions with secrets removed from their reasons."""
     return tuple(replace(c, reason=hidden_text(c.reason, secrets)) for c in completions)
 
 
 def read_submissions(paths: RunPaths, problems: list[str]) -> tuple[SubmissionFacts, ...]:
-    """What each submit and resume was made from, oldest first."""
+    """Return the provenance of each submit and resume, oldest first."""
     files = sorted(paths.provenance_dir.glob("[0-9]*.json"))
     found = (_read(path, _submission, problems) for path in files)
     return tuple(facts for facts in found if facts is not None)
@@ -62,7 +62,7 @@ def read_submissions(paths: RunPaths, problems: list[str]) -> tuple[SubmissionFa
 def read_nodes(
     paths: RunPaths, attempts: Iterable[AttemptRecord], problems: list[str]
 ) -> tuple[NodeFacts, ...]:
-    """What was noted of the nodes of a stage's attempts; most array tasks share a few nodes."""
+    """Return the recorded nodes of a stage's attempts; most array tasks share a few nodes."""
     files = (
         paths.node_facts(a.stage, a.slice_index, a.attempt, node_rank)
         for a in attempts
@@ -73,7 +73,7 @@ def read_nodes(
 
 
 def read_pythons(paths: RunPaths, problems: list[str]) -> Mapping[str, PythonFacts]:
-    """The Pythons that ranks ran in, by fingerprint."""
+    """Return the Pythons in which ranks ran, by fingerprint."""
     files = sorted(paths.pythons_dir.glob("*.json"))
     found = {path.stem: _read(path, _python, problems) for path in files}
     return {fingerprint: facts for fingerprint, facts in found.items() if facts is not None}

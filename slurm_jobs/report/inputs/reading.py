@@ -1,7 +1,7 @@
-"""Reads what a run has written down; decides nothing.
+"""Reader of a run's records; no decisions.
 
-A file that cannot be read becomes a problem that the report names, because a
-report on a broken run is wanted most of all.
+A file that cannot be read becomes a problem that the report names, because reports on broken runs
+are needed most.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def read_inputs(
     *,
     whole: bool = False,
 ) -> ReportInputs:
-    """Read the records of the run, after its scheduler was asked.
+    """Read the records of the run, after its scheduler was queried.
 
     Args:
         paths: of the run.
@@ -98,7 +98,7 @@ def _read_stages(
     *,
     whole: bool,
 ) -> tuple[StageInputs, ...]:
-    """Those of the spec, and those that only earlier plans have."""
+    """Return the stages of the spec, and those that only earlier plans have."""
     former = _former_stages(paths, current, problems)
     listed = {**current, **former}
     return tuple(
@@ -116,7 +116,7 @@ def _price(profile: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _read_profile(paths: RunPaths) -> Mapping[str, Any]:
-    """A run of an older version has none."""
+    """Return the profile; runs of older versions have none."""
     try:
         profile = read_json(paths.spec_origin)["profile"]
     except (OSError, ValueError, TypeError, KeyError):
@@ -125,9 +125,9 @@ def _read_profile(paths: RunPaths) -> Mapping[str, Any]:
 
 
 def parents_first(stages: Mapping[str, Any]) -> list[str]:
-    """Names of the stages so that each comes after its parents; by name where that is open.
+    """Return the stages with parents first; by name if the order is open.
 
-    A parent that is none of them, because it was removed since, is not waited for.
+    A parent that has been removed is ignored.
     """
     ordered: list[str] = []
     while len(ordered) < len(stages):
@@ -145,7 +145,7 @@ def parents_first(stages: Mapping[str, Any]) -> list[str]:
 def _former_stages(
     paths: RunPaths, current: Mapping[str, Any], problems: list[str]
 ) -> dict[str, Mapping[str, Any]]:
-    """The stages that only earlier plans have, each as the newest of those has it."""
+    """Return the stages that only earlier plans have, each from the newest of those."""
     former: dict[str, Mapping[str, Any]] = {}
     for path in sorted(paths.plans_dir.glob("[0-9]*.json")):
         try:
@@ -158,7 +158,7 @@ def _former_stages(
 
 
 def _planned(stage: Mapping[str, Any]) -> dict[str, Any]:
-    """A stage of a plan in the words of the resolved spec."""
+    """Convert a stage of a plan to the form of the resolved spec."""
     array = {"num_slices": stage["num_slices"]} if stage["is_array"] else None
     return {
         "run": stage["run"],
@@ -233,7 +233,7 @@ def _read_completions(
         except (OSError, ValueError, TypeError, KeyError) as error:
             problems.append(f"{path}: not read as a completion record: {error}")
             continue
-        if not isinstance(record.result, Mapping):  # a stage of the user's own may return anything
+        if not isinstance(record.result, Mapping):  # a user's stage may return anything
             kind = type(record.result).__name__
             problems.append(f"{path}: its result is no mapping ({kind}), and is left out")
             record = replace(record, result={})

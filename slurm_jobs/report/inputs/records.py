@@ -1,4 +1,4 @@
-"""The records of a run, as a report reads them: plain values."""
+"""Records of a run as plain values, as a report reads them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from slurm_jobs.schedulers.protocol import Answer
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankTiming:
-    """What one rank of one attempt timed."""
+    """Timing records of one rank in one attempt."""
 
     slice_index: int
     attempt: int
@@ -31,28 +31,28 @@ class RankTiming:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeReadings:
-    """The load of one node during one attempt, as its sampler read it."""
+    """Load of one node during one attempt, as its sampler read it."""
 
     slice_index: int
     attempt: int
     node: str
     metadata: Mapping[str, Any]
-    """Of the file: `cores`, `gpus`, `disks` and more."""
+    """Header of the file: `cores`, `gpus`, `disks` and more."""
     readings: np.ndarray
     """Structured, fields as in `slurm_jobs.common.system_readings`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProfileTable:
-    """What one rank's profile of some steps amounts to."""
+    """Summary of one rank's profile of some steps."""
 
     slice_index: int
     attempt: int
     rank: int
     table: OperatorTable
     device: Occupancy | None = None
-    """What its device did; None without one, and of all but the first rank of the newest attempt
-    that was profiled."""
+    """Activity of its device; None without one, and for all but the first rank of the newest
+    profiled attempt."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,46 +69,46 @@ class StageInputs:
     completions: tuple[CompletionRecord, ...]
     timings: tuple[RankTiming, ...]
     nodes: tuple[NodeFacts, ...] = ()
-    """What was noted of the nodes that attempts ran on, each once."""
+    """Records of the nodes that attempts ran on, each once."""
     readings: tuple[NodeReadings, ...] = ()
     """By slice, attempt and node."""
     profiles: tuple[ProfileTable, ...] = ()
-    """By slice, attempt and rank; of the steps that `profile.steps` names."""
+    """By slice, attempt and rank; of the steps in `profile.steps`."""
     is_former: bool = False
-    """Of an earlier plan: the spec no longer has it."""
+    """True for a stage of an earlier plan that the spec no longer has."""
     config: Mapping[str, Any] = field(default_factory=dict)
-    """As the spec has it, secrets too: for what is decided by it, and never shown."""
+    """Config in the spec, including secrets: for decisions, never shown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReportInputs:
-    """Everything that a report is made from."""
+    """Input of a report."""
 
     run: Mapping[str, Any]
     """`run.json`."""
     spec: Mapping[str, Any]
-    """`spec/resolved.json`, without the values of what looks like a secret."""
+    """`spec/resolved.json`, without values that look like secrets."""
     stages: tuple[StageInputs, ...]
     """Parents before their children."""
     intents: tuple[Intent, ...] | None
     """The jobs that were submitted, oldest first; None if the ledger could not be read."""
     accounting: tuple[TaskAccounting, ...]
-    """Every start that its scheduler keeps in its books, with what it used."""
+    """Every start in the scheduler's accounting, with its use of resources."""
     answer: Answer | None
-    """What `status` decides by; None if nobody was asked, or nothing needed to be."""
+    """Answer that `status` uses; None if the scheduler was not queried."""
     is_submitting: bool
-    """Whether a command is submitting for the run."""
+    """True if a command is submitting for the run."""
     submissions: tuple[SubmissionFacts, ...]
-    """What each submit and resume was made from, oldest first."""
+    """Provenance of each submit and resume, oldest first."""
     pythons: Mapping[str, PythonFacts]
-    """Those that ranks ran in, by fingerprint."""
+    """Pythons in which ranks ran, by fingerprint."""
     read_unix_s: float
-    """When the records were read, seconds since 1970."""
+    """Time of the reading, seconds since 1970."""
     problems: tuple[str, ...]
-    """Files that could not be read, and why."""
+    """Unreadable files, with reasons."""
     profile: Mapping[str, Any] = field(default_factory=dict)
-    """The cluster profile as the run was given it, without the values of what looks secret."""
+    """Cluster profile of the run, without values that look like secrets."""
     probes: tuple[NodeProbe, ...] = ()
-    """The newest of every node that was probed from a run in the same folder, by node."""
+    """Newest probe of every node that was probed from a run in the same folder, by node."""
     price: Mapping[str, Any] | None = None
-    """`gpu_hour`, `cpu_hour` and `currency` of the profile; None where it has none."""
+    """`gpu_hour`, `cpu_hour` and `currency` of the profile; None if it has none."""

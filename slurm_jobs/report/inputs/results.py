@@ -1,4 +1,4 @@
-"""What a stage returned, without the values that nobody can reckon with: PURE."""
+"""Results of a stage, without invalid numbers. PURE."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from slurm_jobs.common.json_values import is_amount, is_count, is_number
 
 PREPROCESS_RUN = "preprocess"
-"""`run:` of our own preprocessing, whose results have values of known kinds."""
+"""`run:` of the built-in preprocessing, whose results have known types."""
 
 
 def _are_counts(value: Any) -> bool:
@@ -20,7 +20,7 @@ def _are_lengths(value: Any) -> bool:
 
 
 def _is_image_price(value: Any) -> bool:
-    """None where no image was stored."""
+    """Accept None if no image was stored."""
     if not value:
         return True
     return (
@@ -38,11 +38,11 @@ _OF_PREPROCESSING: Mapping[str, Callable[[Any], bool]] = {
     "num_tokens_histogram": _are_lengths,
     "stored_image": _is_image_price,
 }
-"""What our own stage returns beside plain numbers."""
+"""Results of the built-in stage besides plain numbers."""
 
 
 def sound_result(result: Mapping[str, Any], *, is_preprocessing: bool) -> dict[str, Any]:
-    """The values that can be reckoned with; of a user's own stage all but numbers that are none."""
+    """Return the valid values; for a user's stage, everything except invalid numbers."""
     known = without_odd_numbers(result)
     if not is_preprocessing:
         return known
@@ -50,7 +50,7 @@ def sound_result(result: Mapping[str, Any], *, is_preprocessing: bool) -> dict[s
 
 
 def without_odd_numbers(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Without NaN, what is infinite, and what is beyond all counting, however deep."""
+    """Remove NaN, infinity and numbers beyond all counts, at any depth."""
     kept = {name: value for name, value in values.items() if not _is_odd(value)}
     return {
         name: without_odd_numbers(value) if isinstance(value, Mapping) else value
@@ -63,7 +63,7 @@ def _is_odd(value: Any) -> bool:
 
 
 def _is_written(name: str, value: Any) -> bool:
-    """Whether a value of the preprocessing is one that it writes."""
+    """Check for a value that preprocessing writes."""
     if name in _OF_PREPROCESSING:
         return _OF_PREPROCESSING[name](value)
     return is_amount(value) if name.endswith("_s") or name.startswith("num_") else True

@@ -1,4 +1,4 @@
-"""Reads what a stage's attempts timed: step records, spans, and the readings of their nodes."""
+"""Reader of the timing records of a stage's attempts: steps, spans, and node readings."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 _TIMING_FOLDER = re.compile(r"s(\d+)\.a(\d+)")
 _NODE_FILE = re.compile(r"node-\d+\.system")
 _MOST_TRACE_BYTES = 8 << 20
-"""Compressed: read, it takes hundreds of MiB of memory."""
+"""Compressed size; reading it takes hundreds of MiB of memory."""
 _PROFILE_FILE = re.compile(r"rank-(\d+)\.operators\.json")
 _TIMING_FILE = re.compile(r"rank-(\d+)\.(steps|spans\.jsonl)")
 
 
 def list_files(folder: Path) -> list[Path]:
-    """By name; none of a folder that is not there."""
+    """Return the files by name; none if the folder does not exist."""
     return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
 def read_timings(folder: Path, problems: list[str], *, whole: bool) -> tuple[RankTiming, ...]:
-    """By slice, attempt and rank; `whole` leaves records as their files have them."""
+    """Return records by slice, attempt and rank; `whole` keeps all fields of the files."""
     found: list[RankTiming] = []
     for attempt_dir in list_files(folder):
         match = _TIMING_FOLDER.fullmatch(attempt_dir.name)
@@ -68,7 +68,7 @@ def _read_rank(
             steps = read_steps(steps_file)
             if not whole:
                 columns = StepColumns.of(steps.steps)
-                steps = replace(steps, steps=cast("np.ndarray", columns))  # as far as it is used
+                steps = replace(steps, steps=cast("np.ndarray", columns))  # only the used fields
             if steps.num_damaged:
                 records = words.number_of("step record", steps.num_damaged)
                 problems.append(
@@ -87,7 +87,7 @@ def _read_rank(
 
 
 def read_readings(folder: Path, problems: list[str]) -> tuple[NodeReadings, ...]:
-    """By slice, attempt and node; what cannot be read becomes a problem."""
+    """Return readings by slice, attempt and node; unreadable ones become problems."""
     found = []
     for attempt_dir in list_files(folder):
         match = _TIMING_FOLDER.fullmatch(attempt_dir.name)
@@ -115,7 +115,7 @@ def read_readings(folder: Path, problems: list[str]) -> tuple[NodeReadings, ...]
 
 
 def read_profiles(folder: Path, problems: list[str]) -> tuple[ProfileTable, ...]:
-    """By slice, attempt and rank; what cannot be read becomes a problem."""
+    """Return profiles by slice, attempt and rank; unreadable ones become problems."""
     found = []
     for attempt_dir in list_files(folder):
         match = _TIMING_FOLDER.fullmatch(attempt_dir.name)
@@ -138,7 +138,7 @@ def read_profiles(folder: Path, problems: list[str]) -> tuple[ProfileTable, ...]
 def _with_device(
     profile: ProfileTable, folder: Path, profiles: Sequence[ProfileTable], problems: list[str]
 ) -> ProfileTable:
-    """The trace is read of one rank alone: it may be large, and ranks do alike."""
+    """Add the device from the trace of one rank: traces may be large, and ranks do similar work."""
     alike = [(p.attempt, -p.rank) for p in profiles if p.slice_index == profile.slice_index]
     if (profile.attempt, -profile.rank) != max(alike):
         return profile
@@ -149,7 +149,7 @@ def _with_device(
             return profile
         trace = read_trace(path)
         return replace(profile, device=occupancy(trace)) if trace.has_device else profile
-    except FileNotFoundError:  # somebody has cleared it away: the table of operators is there
+    except FileNotFoundError:  # the trace has been removed: the table of operators exists
         return profile
     except (OSError, DamagedFileError, ValueError) as error:
         problems.append(f"rank {profile.rank}: trace not read: {error}")

@@ -1,1 +1,1 @@
-"""What a report says, as plain values: made by `numbers` and `findings`, shown by the renderers."""
+"""Content of a report as plain values: made by `numbers` and `findings`, shown by renderers."""

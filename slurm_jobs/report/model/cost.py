@@ -1,4 +1,4 @@
-"""What a run took of the cluster, and what it will take: plain values. PURE."""
+"""Cost and projection of a run as plain values. PURE."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from slurm_jobs.report.model.values import Quantity
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CostPart:
-    """What GPUs were held for, of one training."""
+    """One use of a training's GPUs."""
 
     name: str
     gpu_hours: float
     share: float
-    """Of the training's GPU-hours."""
+    """Share of the training's GPU-hours."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageCost:
-    """What one stage took: allocated, busy or not."""
+    """Allocated resources of one stage, busy or not."""
 
     stage: str
     gpu_hours: Quantity
     cpu_hours: Quantity
     money: Quantity
     parts: tuple[CostPart, ...]
-    """Of a stage that recorded steps; they add up to its GPU-hours."""
+    """Uses of GPUs by a stage that recorded steps; they add up to its GPU-hours."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CostNumbers:
-    """What the run took."""
+    """Cost of the run."""
 
     currency: str
-    """Empty where the cluster profile names no price."""
+    """Empty if the cluster profile has no price."""
     stages: tuple[StageCost, ...]
     gpu_hours: Quantity
     cpu_hours: Quantity
@@ -43,7 +43,7 @@ class CostNumbers:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Span:
-    """From, and up to."""
+    """Range of a number."""
 
     low: float
     high: float
@@ -51,23 +51,22 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Projection:
-    """What a training is still to take, or would take anew."""
+    """Projection for a training: the rest of it, or a new one."""
 
     stage: str
     what: str
     """`to the end`, or `3 epochs`."""
     num_steps: int
-    """That are to be made."""
+    """Number of steps to make."""
     seconds: Span
-    """From now to the end, or from the first start, waits in the queue included as far as they are
-    known."""
+    """From now to the end, or from the first start, including known waits in the queue."""
     num_starts: int
     """Further starts of its job that the time limit makes necessary, at most."""
     wait: Span | None
-    """Of `seconds`, in the queue; None where no wait is known, and none is in it."""
+    """Part of `seconds` in the queue; None if no wait is known."""
     gpu_hours: Span | None
-    """None where the stage asks for no GPU."""
+    """None if the stage requests no GPU."""
     money: Span | None
     """None without a price."""
     basis: str
-    """What it rests on, in words."""
+    """Basis of the projection, in words."""

@@ -1,4 +1,4 @@
-"""What a report says of probes of the nodes that a training used: plain values. PURE."""
+"""Probes of the nodes of a training as plain values. PURE."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from slurm_jobs.probes.comparing import SlowMeasure
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbedNode:
-    """One node of a training, as its newest probe has it beside nodes of its kind."""
+    """One node of a training, with its newest probe compared to similar nodes."""
 
     node: str
     measured_unix_s: float
     days_apart: float
-    """Between the probe and the training; 0 while that ran."""
+    """Time between the probe and the training; 0 during the training."""
     other_busy_cores: float | None
-    """Kept busy by others when it was measured; None where that is not worth telling."""
+    """Cores kept busy by others during the probe; None if negligible."""
     num_compared: int
-    """Other nodes of the same hardware that were probed, too."""
+    """Number of other probed nodes with the same hardware."""
     slow: tuple[SlowMeasure, ...]
-    """The slowest first; empty where it is as the others, or there are too few of them."""
+    """The slowest first; empty if it is not slow, or there are too few nodes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeProbes:
-    """The nodes of one training, and what probes say of them."""
+    """Nodes of one training, and their probes."""
 
     nodes: tuple[str, ...]
-    """All of them, whether or not they were probed."""
+    """All of them, probed or not."""
     probed: tuple[ProbedNode, ...]
     command: str
-    """What a user types to have them probed and compared; empty where no command would do."""
+    """Command that probes and compares them; empty if no command helps."""

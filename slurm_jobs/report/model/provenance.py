@@ -1,4 +1,4 @@
-"""What a report says of where a run came from and what it ran on, as plain values. PURE."""
+"""Provenance of a run and its nodes as plain values. PURE."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from slurm_jobs.common.probe_records import NodeProbe
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SubmissionFacts:
-    """What one submit or resume was made from; empty and None where nobody could say."""
+    """Origin of one submit or resume; empty and None if unknown."""
 
     number: int
-    """Of its plan, counted from 1."""
+    """Number of its plan, counted from 1."""
     recorded_unix_s: float
     command: tuple[str, ...]
     host: str
@@ -27,16 +27,16 @@ class SubmissionFacts:
     num_changed: int
     num_untracked: int
     diff_bytes: int
-    """Of the diff in the run folder, which no report shows."""
+    """Size of the diff in the run folder, which no report shows."""
     diff_is_cut: bool
     git_problems: tuple[str, ...]
     python: PythonFacts
-    """Of the login node."""
+    """Python of the login node."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PythonFacts:
-    """A Python and those of its packages that matter to a result."""
+    """Python with those of its packages that matter to a result."""
 
     executable: str
     version: str
@@ -46,31 +46,31 @@ class PythonFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeFacts:
-    """What was noted of one node."""
+    """Records of one node."""
 
     node_name: str
     cpu: str
     num_cores: int
-    """Logical ones, of the whole node."""
+    """Logical cores of the whole node."""
     memory_bytes: int | None
     gpus: tuple[str, ...]
-    """Type of each GPU that was to be seen."""
+    """Type of each visible GPU."""
     drivers: tuple[str, ...]
-    """Version of the GPU driver; more than one if the node is odd."""
+    """Version of the GPU driver; more than one if they differ."""
     gpu_problem: str
-    """Why nvidia-smi did not say; empty where it did, or is not there."""
+    """Reason why nvidia-smi gave no answer; empty if it did, or is missing."""
     system: str
     """Distribution and kernel."""
     modules: tuple[str, ...]
     python: str
     """Fingerprint of the Python that the ranks ran in."""
     host_name: str = ""
-    """What the node calls itself; with the local scheduler that tells machines apart."""
+    """Host name of the node; it identifies machines under the local scheduler."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeKind:
-    """Nodes of a stage that are alike."""
+    """Equal nodes of a stage."""
 
     stage: str
     node_names: tuple[str, ...]
@@ -86,7 +86,7 @@ class NodeKind:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StagePython:
-    """A Python with its modules, and the stages whose ranks ran in it."""
+    """Python with its modules, and the stages whose ranks ran in it."""
 
     stages: tuple[str, ...]
     python: PythonFacts
@@ -95,14 +95,14 @@ class StagePython:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProvenanceNumbers:
-    """Where the run came from, and what it ran on."""
+    """Origin of the run, and its machines."""
 
     submissions: tuple[SubmissionFacts, ...]
-    """Oldest first; none if an older version made the run."""
+    """Oldest first; empty if an older version made the run."""
     nodes: tuple[NodeKind, ...]
     pythons: tuple[StagePython, ...]
     probes: tuple[NodeProbe, ...] = ()
-    """The newest of each node that an attempt had; empty if none was ever probed."""
+    """Newest probe of each node that an attempt had; empty without probes."""
 
 
 PACKAGES_THAT_MATTER = (

@@ -1,4 +1,4 @@
-"""What a report says, as plain values: made by `numbers`, shown by the three renderers."""
+"""Content of a report as plain values: made by `numbers`, shown by three renderers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Severity = Literal["high", "medium", "note"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunHeader:
-    """Who ran what, and how it stands."""
+    """User, command and status of the run."""
 
     run_id: str
     name: str
@@ -31,9 +31,9 @@ class RunHeader:
     version: str
     spec_file: str
     created_unix_s: float
-    """Of its first submit or start, if the clock of the machine that submitted it was ahead."""
+    """Time of its first submit, or first start if the submitting machine's clock was ahead."""
     last_unix_s: float
-    """When the last attempt ended; when the records were read, if the run goes on."""
+    """End of the last attempt; time of reading if the run is active."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,23 +64,23 @@ class Distribution:
     p95_s: float
     max_s: float
     slowest: str
-    """Which one took longest: slice, attempt, node."""
+    """Longest attempt: slice, attempt, node."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageNumbers:
-    """What became of one stage."""
+    """Numbers of one stage."""
 
     name: str
     run: str
     is_former: bool
-    """Of an earlier plan: the spec no longer has it."""
+    """True for a stage of an earlier plan that the spec no longer has."""
     status: Status
     status_reason: str
     num_tasks: int
     """Slices; 1 without an array."""
     slices_per_task: int
-    """Most slices that one array task worked through, one after the other."""
+    """Maximum number of slices that one array task processed in turn."""
     num_completed: int
     num_failed: int
     num_running: int
@@ -88,32 +88,32 @@ class StageNumbers:
     num_retries: int
     """Attempts after the first, over all slices."""
     max_running: int
-    """Most attempts that ran at the same time."""
+    """Maximum number of attempts that ran at the same time."""
     dependency_wait_median_s: Quantity
     """From submit to eligible."""
     queue_wait_median_s: Quantity
     """From eligible to start."""
     queue_wait_max_s: Quantity
     running_s: Quantity
-    """Time in which an attempt ran, one or more; what lies between attempts is not in it."""
+    """Time in which at least one attempt ran, without gaps between attempts."""
     task_time: Distribution | None
     requested_cpus: Quantity
-    """Of one job or array task, as its newest start asked; so are GPUs, memory and time limit."""
+    """CPUs of one job or array task in its newest request, as are GPUs, memory and time limit."""
     cpu_efficiency: Quantity
     """Processor time over (allocated CPUs x elapsed time)."""
     requested_gpus: Quantity
     gpu_busy: Quantity
     """Share of the time that any kernel ran, over all readings of its GPUs, start-up included."""
     max_rss_bytes: Quantity
-    """Of one task, the most of all."""
+    """Maximum over all tasks."""
     tasks_per_node: int
     node_mem_bytes: Quantity
-    """Of all tasks on one node, at most: as if each took as much as the largest."""
+    """Upper bound for all tasks on one node: each counts as much as the largest."""
     requested_mem_bytes: Quantity
     """For one node, as `mem_gb`."""
     time_limit_s: Quantity
     longest_s: Quantity
-    """Longest elapsed time of one job, for comparison with the limit; of one that runs, so far."""
+    """Longest elapsed time of one job, to compare with the limit; of a running job, so far."""
     gpu_hours: Quantity
     cpu_hours: Quantity
     failures: tuple[str, ...]
@@ -121,21 +121,21 @@ class StageNumbers:
     results: Mapping[str, float]
     """Numbers that the stage returned; empty for an array."""
     unrecorded_gpu_hours: float = 0.0
-    """Of `gpu_hours`, those of starts that died before their supervisor could write a record."""
+    """Part of `gpu_hours` of starts that died before their supervisor could write a record."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvaluationNumbers:
-    """What one stage returned of its evaluation."""
+    """Evaluation results of one stage."""
 
     stage: str
     numbers: Mapping[str, float]
-    """By name, nested ones joined by a dot; what the stage returned as a whole number is one."""
+    """By name, nested ones joined by a dot; whole numbers stay whole."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataNumbers:
-    """What preprocessing made of the manifest."""
+    """Result of preprocessing the manifest."""
 
     stage: str
     num_slices_reported: int
@@ -149,22 +149,22 @@ class DataNumbers:
     num_shards: Quantity
     num_truncated: Quantity
     rejects: tuple[tuple[str, int], ...]
-    """Reason and count, most frequent first; the config chose `too_long`, and what is over a limit
-    of images; `num_too_long` counts them all."""
+    """Reason and count, most frequent first. `too_long` and image limits are the config's choice;
+    `num_too_long` counts them all."""
     length_counts: tuple[tuple[int, int], ...]
     """Samples by length: upper bound of the bin in tokens (a power of two), and count."""
     work_s: Mapping[str, float]
     """Seconds of decoding and resizing, storing, tokenising and writing, summed over the slices."""
     stored_image: Mapping[str, float]
-    """`bytes`, `decode_ms` and, where the format loses something, `psnr_db` of an image as it is
-    stored: means over those that each slice read back."""
+    """`bytes`, `decode_ms` and, for lossy formats, `psnr_db` of a stored image: means over those
+    that each slice read back."""
     statistics: DataStatistics | None
-    """Of the whole data set, once `consolidate` has finished it."""
+    """Statistics of the whole data set, once `consolidate` has finished it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """Something worth changing, with what supports it."""
+    """Recommendation, with its evidence."""
 
     rule_id: str
     severity: Severity
@@ -173,28 +173,28 @@ class Finding:
     evidence: tuple[str, ...]
     next_knob: str
     ceiling: str
-    """What the remedy can gain at most."""
+    """Upper bound of the gain."""
     confidence: str = "high: timed in the records"
-    """How sure the diagnosis is, and why."""
+    """Confidence in the diagnosis, with a reason."""
     cause: str = ""
-    """In one word, where a rule tells several causes apart; see `findings.base.Cause`."""
+    """Cause in one word, if a rule distinguishes several; see `findings.base.Cause`."""
     ceiling_times: float | None = None
-    """The ceiling as a number: how many times the speed; None where it is not known."""
+    """Ceiling as a factor of the speed; None if unknown."""
     rule: str = ""
-    """The threshold, in words; as the source, its rule gives it to each answer."""
+    """Threshold in words; like the source, its rule adds it to each answer."""
     source: str = ""
-    """Where the threshold comes from."""
+    """Source of the threshold."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """What became of one rule."""
+    """Result of one rule without a finding."""
 
     rule_id: str
     outcome: Literal["found", "clear", "abstained"]
     reason: str
     rule: str = ""
-    """The threshold, in words, as of a finding."""
+    """Threshold in words, as in a finding."""
     source: str = ""
 
 
@@ -209,7 +209,7 @@ class Tile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunReport:
-    """Everything that the report says."""
+    """Content of the report."""
 
     header: RunHeader
     verdict: str
@@ -226,12 +226,12 @@ class RunReport:
     findings: tuple[Finding, ...]
     checks: tuple[Check, ...]
     notes: tuple[str, ...]
-    """What is missing, and why."""
+    """Missing information, with reasons."""
     spec: Mapping[str, Any]
-    """The resolved spec, without the values of what looks like a secret."""
+    """Resolved spec, without values that look like secrets."""
     provenance: ProvenanceNumbers
-    """Where the run came from, and what it ran on."""
+    """Origin of the run, and its machines."""
     cost: CostNumbers
-    """What it took of the cluster."""
+    """Cost of the run."""
     projections: tuple[Projection, ...]
-    """What is to come: of trainings that are not done, and of epochs that were asked for."""
+    """Projections of unfinished trainings, and of epochs that were requested."""

@@ -1,4 +1,4 @@
-"""What a data set is made of, as `consolidate` and `samples` counted it: PURE.
+"""Statistics of a data set from `consolidate` and `samples`. PURE.
 
 The values are those of `pipeline.data.statistics`, which documents them.
 """
@@ -17,26 +17,26 @@ Bin = tuple[int, int, int]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataStatistics:
-    """Of all samples of a data set. A summary has `mean`, `min`, `p5` to `p99` and `max`."""
+    """Statistics of all samples. A summary has `mean`, `min`, `p5` to `p99` and `max`."""
 
     num_samples: int
     num_tokens: Mapping[str, float]
-    """A sample, as are the next two."""
+    """Per sample, like the next two."""
     num_supervised_tokens: Mapping[str, float]
     num_images: Mapping[str, float]
-    """Stored ones: of tiled images, all tiles."""
+    """Stored images: of tiled images, all tiles."""
     num_pixels: Mapping[str, float] | None
-    """A stored image; None where there is none."""
+    """Per stored image; None if there are none."""
     supervised_share: float
-    """Of all tokens."""
+    """Share of all tokens."""
     image_size: tuple[int, int] | None
-    """Width and height of every stored image; None where they differ."""
+    """Width and height of every stored image; None if they differ."""
     num_tokens_bins: tuple[Bin, ...]
     num_images_bins: tuple[Bin, ...]
 
 
 def read_statistics(values: object) -> DataStatistics | None:
-    """The statistics in a stage's result; None where there are none, or another version's."""
+    """Return the statistics in a stage's result; None if missing or of another version."""
     if not isinstance(values, Mapping):
         return None
     try:

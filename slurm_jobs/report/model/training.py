@@ -1,4 +1,4 @@
-"""What a report says of one training, as plain values: see `model`. PURE."""
+"""Numbers of one training as plain values. PURE."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from slurm_jobs.report.model.values import Quantity, TimeShare
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankNumbers:
-    """One rank on one node: a rank that ran on several, in several attempts, is there for each."""
+    """Means of one rank on one node; a rank that ran on several nodes has several."""
 
     rank: int
     node: str
     num_steps: int
-    """Measured steps that the means are of."""
+    """Measured steps of the means."""
     step_mean_s: float
     step_p95_s: float
     own_mean_s: float
-    """Of the mean step, what is no wait for other ranks as far as such waits are timed apart."""
+    """Part of the mean step without timed waits for other ranks."""
     own_excess_s: float | None
-    """Own work a step over the mean of all ranks in the same attempts; None if none of these has
-    the records of all its ranks."""
+    """Excess of own work per step over the mean of all ranks in the same attempts; None if none of
+    these has the records of all its ranks."""
     data_excess_s: float | None
-    """The same of the wait for data."""
+    """Excess of the wait for data."""
     core_wait_mean_s: float | None
-    """Of the mean step, how long the thread that makes the steps was ready to compute while others
-    had the cores; None where the records do not tell."""
+    """Part of the mean step in which the training thread was ready while others had the cores; None
+    if the records lack it."""
     phases_s: Mapping[str, float]
-    """Mean seconds a step by step phase; adds up to `step_mean_s`."""
+    """Mean seconds per step by step phase; adds up to `step_mean_s`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Straggler:
-    """The rank with the most work of its own, and the one that waits longest for its data.
+    """Rank with the most work, and the rank that waits longest for its data.
 
     The steps of all ranks take the same time, because they wait for each other:
     what tells them apart is their own work, the step without those waits. Each
@@ -48,35 +48,35 @@ class Straggler:
 
     rank: int
     node: str
-    """Where it was slow; several are joined by commas and `and`."""
+    """Nodes where it was slow, joined by commas and `and`."""
     slowest_over_mean: float | None
     """Own work of the slowest rank where it was slow, and of the mean rank elsewhere, over that of
-    the mean rank throughout. A lower bound, because waits inside
-    forward and backward are not timed apart; None where the records time none apart."""
+    the mean rank throughout. A lower bound, because waits inside forward and backward are not timed
+    separately; None if no waits are."""
     phase: str
-    """The step phase in which `rank` exceeds the mean rank most."""
+    """Step phase in which `rank` exceeds the mean rank most."""
     phase_excess_s: float
-    """By how much, seconds a step."""
+    """Excess in that phase, seconds per step."""
     data_rank: int
     data_node: str
     data_excess_s: float
-    """How much longer than the mean rank `data_rank` waits for its data, seconds a step."""
+    """Excess of `data_rank`'s wait for data over the mean rank, seconds per step."""
     step_mean_s: float
-    """The mean step that these are parts of."""
+    """Mean step that contains these."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FarRank:
-    """A rank that has no core near its GPU."""
+    """Rank without a core near its GPU."""
 
     rank: int
     node: str
     cores: str
-    """That it may use, as Slurm writes them: `0-15`."""
+    """Cores that it may use, in Slurm's form: `0-15`."""
     near_cores: str
-    """Of the NUMA node that its GPU is at."""
+    """Cores of its GPU's NUMA node."""
     others_are_near: bool
-    """Whether other ranks have cores there."""
+    """True if other ranks have cores there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,82 +108,82 @@ class RankCountRates:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExposedCommunication:
-    """Communication beside which nothing was computed, on the rank that had most of it."""
+    """Communication without concurrent computation, on the rank with the most of it."""
 
     rank: int
     attempt: int
     num_steps: int
-    """That were profiled."""
+    """Number of profiled steps."""
     share: float
-    """Of the profiled steps."""
+    """Share of the profiled steps."""
     communication_share: float
-    """At least one collective was under way."""
+    """Share with at least one collective under way."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pace:
-    """How long a step takes from start to start, from stretches of the run."""
+    """Time of a step from start to start, from stretches of the run."""
 
     num_ranks: int
-    """Of the newest attempt; the pace is of attempts that had as many."""
+    """Ranks of the newest attempt; the pace is of attempts with the same number."""
     step_s: float
-    """Mean over the stretches, checkpoints and evaluation in the loop included."""
+    """Mean over the stretches, including checkpoints and evaluation in the loop."""
     spread_s: float
     """Standard deviation of the stretches' means."""
     num_steps: int
-    """That the stretches are of."""
+    """Steps in the stretches."""
     num_stretches: int
     samples_per_step: float
-    """Of all ranks."""
+    """Sum over all ranks."""
     num_planned: int | None
-    """Steps that the whole training is to have; None where the records do not say."""
+    """Steps of the whole training; None if the records lack it."""
     num_done: int
-    """Steps that the newest attempt had behind it, whether or not all have records."""
+    """Steps finished by the newest attempt, including those without records."""
     num_saved: int
-    """Steps that the newest checkpoint has, as far as the records tell."""
+    """Steps in the newest checkpoint, as far as recorded."""
     num_phases: int
     is_last_phase: bool
-    """Else phases are ahead whose pace nobody knows."""
+    """False if phases with an unknown pace follow."""
     attempt: int = 0
-    """The newest that made steps; 0 where that is not known."""
+    """Newest attempt with steps; 0 if unknown."""
     warmup_s: float = 0.0
-    """What the steps of a start's warm-up take beyond as many steps at this pace, compiling
-    included: the median over the attempts."""
+    """Extra time of a start's warm-up steps, including compilation: the median over the attempts.
+    """
     num_loaded: int | None = None
-    """Steps in the checkpoint that a start after that attempt went on from, without a step yet."""
+    """Steps in the checkpoint from which a later start without a step continued."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingNumbers:
-    """What the step records of one stage amount to."""
+    """Numbers from the step records of one stage."""
 
     stage: str
     num_ranks: int
-    """Of the attempt that had most."""
+    """Ranks of the largest attempt."""
     rank_counts: tuple[int, ...]
-    """Of the attempts whose steps count, in order; the same number twice in a row is told once."""
+    """Ranks of the attempts whose steps count, in order, without repetitions."""
     rates_by_ranks: tuple[RankCountRates, ...]
-    """By number of ranks, where attempts had different ones; else empty: then all other rates are
-    of that number."""
+    """Rates by number of ranks, if attempts differ; otherwise empty: all other rates have that
+    number."""
     num_attempts: int
     num_steps: int
     """Repeated ones count once."""
     num_measured: int
-    """Steps left after the warm-up of each attempt."""
+    """Steps after the warm-up of each attempt."""
     warmup_steps: int
     too_few: str
-    """Why no judgement is made; empty if there are enough steps."""
+    """Reason why no judgement is made; empty if there are enough steps."""
     phases: tuple[TimeShare, ...]
     """Seconds of a mean step, over all ranks."""
     critical_shares: Mapping[str, float]
-    """By step phase, and for `padding`: which share of the steps' time could be on their critical
-    path, at most. In each step that is the time of the rank that spends most on it. Empty if no
-    attempt has the records of all its ranks."""
+    """Upper bound, by step phase and for `padding`, of the share of the steps' time on the critical
+    path. In each step that is the time of the rank that spends most on it. Empty if no attempt has
+    the records of all its ranks."""
     meeting_share: float | None
-    """Of the steps' time, what the exchanges of the ranks between the passes take by themselves, a
-    part of the waits for other ranks. None where it is not known."""
+    """Share of the steps' time that the exchanges between the passes cost themselves, a part of the
+    waits for other ranks. None if unknown."""
     meetings_apart: bool
-    """Whether that is the price of each of the two exchanges; older records tell both together."""
+    """True if each of the two exchanges is timed; older records combine them."""
     ranks: tuple[RankNumbers, ...]
     step_median_s: Quantity
     step_p95_s: Quantity
@@ -194,60 +194,59 @@ class TrainingNumbers:
     num_tokens: Quantity
     num_samples: Quantity
     first_loss: Quantity
-    """Of the first step that counts."""
+    """Loss of the first step that counts."""
     last_loss: Quantity
     """Mean over the last `num_last_losses` steps: one step's loss says little."""
     num_last_losses: int
     memory_peak_bytes: Quantity
     num_allocator_retries: int
-    """Over all ranks and attempts; each counts from its own start."""
+    """Sum over ranks and attempts; each counts from its start."""
     straggler: Straggler | None
     num_repeated_steps: int
     repeated_s: float
-    """Wall seconds spent on steps that a later attempt did again."""
+    """Wall seconds spent on steps that a later attempt repeated."""
     num_abandoned_steps: int
-    """Of an earlier config or code, from which no later attempt went on: not repeated."""
+    """Steps of an earlier config or code that no later attempt continued: not repeated."""
     abandoned_s: float
     budget: tuple[TimeShare, ...]
     """Rank 0 from the start of each attempt to its end: start-up, steps, the rest."""
     curves: Curves | None
     notes: tuple[str, ...] = ()
     checkpoint: Mapping[str, Any] = field(default_factory=dict)
-    """`mode`, `every_min` and `every_steps` as the spec has them; empty where it does not say."""
+    """`mode`, `every_min` and `every_steps` in the spec; empty if it has none."""
     saves_ahead: bool = True
-    """Whether the state was saved before the last step of an attempt, or of a phase."""
+    """True if the state was saved before the last step of an attempt, or of a phase."""
     has_device_times: bool = False
-    """Whether steps have their time on the device beside the host's."""
+    """True if steps have device times in addition to the host's."""
     device_timeline: tuple[TimeShare, ...] = ()
-    """A mean step by the device's own clock; empty where it was not read. Never added to host
-    time."""
+    """Mean step by the device's clock; empty if it was not read. Never added to host time."""
     loads: tuple[NodeLoad, ...] = ()
-    """Of its nodes during the measured steps; empty without readings."""
+    """Load of its nodes during the measured steps; empty without readings."""
     loader: LoaderLoad | None = None
-    """Of the rank that waits longest for its data; None where no record tells."""
+    """Loader of the rank that waits longest for its data; None if not recorded."""
     probes: NodeProbes | None = None
-    """Of its nodes, each beside its like."""
+    """Probes of its nodes, each compared with similar ones."""
     memory_capacity_bytes: float | None = None
-    """Of the smallest GPU; None where no reading tells."""
+    """Memory of the smallest GPU; None without readings."""
     exposed: ExposedCommunication | None = None
-    """None where no rank of the newest profiled attempt told it."""
+    """None if no rank of the newest profiled attempt recorded it."""
     profiled: Occupancy | None = None
-    """What a device did in the steps that were profiled; None where none was."""
+    """Device activity in the profiled steps; None without a profile."""
     far_ranks: tuple[FarRank, ...] | None = None
-    """Of the newest attempt, those that run far from their GPU; None where no record says."""
+    """Ranks of the newest attempt far from their GPU; None if not recorded."""
     device: str = ""
-    """`cuda`, `cpu`; empty where the records do not say."""
+    """`cuda`, `cpu`; empty if not recorded."""
     num_loader_threads: int | None = None
-    """Of each rank, as the newest config of a `run: train` has it."""
+    """Number for each rank in the newest config of a `run: train`."""
     num_microbatches: int = 1
-    """Of a step on each rank, the usual number."""
+    """Usual number per step on each rank."""
     activation_checkpointing: bool = False
-    """As the newest config of a `run: train` has it."""
+    """Value in the newest config of a `run: train`."""
     pace: Pace | None = None
-    """None where too few steps tell it."""
+    """None if there are too few steps."""
     start_s: float = 0.0
-    """What a start takes before its first step and after its last: the median over the attempts
-    that reached a step, without what no span explains after their steps."""
+    """Time of a start before its first step and after its last: the median over attempts with
+    steps, without unexplained time after their steps."""
     is_earlier: bool = False
-    """All steps are of an earlier config, code or plan than the newest job's: their time counts,
-    their loss is no result."""
+    """True if all steps are of an earlier config, code or plan than the newest job's: their time
+    counts, their loss is no result."""

@@ -1,6 +1,6 @@
-"""A number with its unit, and a part of a time budget, of which a report is made. PURE.
+"""Quantities and parts of a time budget. PURE.
 
-A number that could not be had is a `Quantity` with the reason; never a guess.
+An unknown number is a `Quantity` with the reason; never a guess.
 """
 
 from __future__ import annotations
@@ -11,42 +11,42 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Quantity:
-    """A number with its unit, or the reason why there is none."""
+    """Number with its unit, or the reason why there is none."""
 
     value: float | None
     unit: str
     missing: str = ""
-    """Why there is no value; empty if there is one."""
+    """Reason for a missing value; empty if there is one."""
     at_least: str = ""
-    """Why the value is a lower bound; empty if it is all there is."""
+    """Reason why the value is a lower bound; empty if it is exact."""
 
 
 def known(value: float, unit: str, at_least: str = "") -> Quantity:
-    """A quantity that was measured; a lower bound, if `at_least` says why."""
+    """Return a measured quantity; a lower bound if `at_least` gives a reason."""
     return Quantity(value=float(value), unit=unit, at_least=at_least)
 
 
 def missing(unit: str, reason: str) -> Quantity:
-    """A quantity that could not be had."""
+    """Return a quantity without a value."""
     return Quantity(value=None, unit=unit, missing=reason)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimeShare:
-    """One part of a time budget; the parts of a budget add up to 100 %."""
+    """Part of a time budget; the parts of a budget add up to 100 %."""
 
     name: str
     kind: str
-    """What colours it: a step phase, `queue`, `running`, `unexplained` ..."""
+    """Kind that sets its colour: a step phase, `queue`, `running`, `unexplained` ..."""
     seconds: float
     share: float
     """Fraction of the whole budget, 0 to 1."""
 
 
 SHOWN_SHARE = 0.0005
-"""Smaller parts of a budget, which would be written `<0.1 %`, are left to `report.json`."""
+"""Smaller parts of a budget, which would read `<0.1 %`, are only in `report.json`."""
 
 
 def shown(shares: Iterable[TimeShare]) -> list[TimeShare]:
-    """The parts of a budget that a reader is shown, the same in every renderer."""
+    """Return the parts of a budget that every renderer shows."""
     return [share for share in shares if abs(share.share) >= SHOWN_SHARE]

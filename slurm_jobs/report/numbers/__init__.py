@@ -1,1 +1,1 @@
-"""What the records of a run amount to: PURE. `build` puts all together."""
+"""Numbers of a report from the records of a run. PURE. `build` combines them."""

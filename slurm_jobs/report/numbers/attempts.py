@@ -1,13 +1,12 @@
-"""Attempts, their ends and the scheduler's accounting brought together: PURE.
+"""Attempts, their ends and the scheduler's accounting combined. PURE.
 
-Each row of the accounting is one start of a job or array task. Attempts are
-joined to the start in which they ran: several where the supervisor tried again
-in place or one element works through several slices, and none where the start
-died before its supervisor (the node failed, a set-up line failed). Such a
-start is an attempt too, of which there is no record.
+Each row of the accounting is one start of a job or array task. Attempts are joined to the start in
+which they ran. A start has several if the supervisor retried in place or one element processes
+several slices. It has none if it died before its supervisor (the node failed, a set-up line
+failed); such a start becomes an attempt without a record.
 
-An attempt without a completion record ends where the accounting says so; where
-nobody says so, at its last sign of life, and its outcome is `unknown`.
+An attempt without a completion record ends where the accounting says. Without accounting, it ends
+at its last sign of life, and its outcome is `unknown`.
 """
 
 from __future__ import annotations
@@ -26,38 +25,38 @@ from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.schedulers.states import LIVING_STATES, RUNNING_STATES
 
 REPORT_RUN = "report"
-"""`run:` of the stage that makes this report; it is no part of what it reports on."""
+"""`run:` of the stage that makes this report; the report leaves it out."""
 
 _SLURMS_WORD = {"CANCELLED": "cancelled", "COMPLETED": "unknown"}
-"""Of an end without a completion record; any other state is a failure."""
+"""Outcome of an end without a completion record; any other state is a failure."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttemptFacts:
-    """One attempt with everything that is known of it."""
+    """One attempt with all facts about it."""
 
     bar: Bar
-    """Its attempt is 0 if there is no record."""
+    """Its attempt is 0 without a record."""
     record: AttemptRecord | None
     """None if the start died before its supervisor could write one."""
     completion: CompletionRecord | None
     accounting: TaskAccounting | None
-    """The scheduler's row for the start, at the first attempt of the start alone: over all
-    attempts of a stage each row is there once."""
+    """Scheduler's row for the start, only at the start's first attempt: over all attempts of a
+    stage each row occurs once."""
     clock_note: str = ""
-    """Why its end is that of the accounting, although it left a completion record."""
+    """Reason why its end comes from the accounting, although it left a completion record."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Element:
-    """The stage and the slices that a job id, as squeue shows it, stands for."""
+    """Stage and slices of a job id, as squeue shows it."""
 
     stage: str
     slices: tuple[int, ...]
 
 
 def gather_attempts(inputs: ReportInputs) -> Mapping[str, tuple[AttemptFacts, ...]]:
-    """The attempts of every stage by slice and start; those without a record included."""
+    """Return the attempts of every stage by slice and start, including those without a record."""
     rows: dict[str, list[TaskAccounting]] = defaultdict(list)
     for row in sorted(filter(began, inputs.accounting), key=lambda r: r.start_unix_s or 0.0):
         rows[row.job_id].append(row)
@@ -79,13 +78,13 @@ def gather_attempts(inputs: ReportInputs) -> Mapping[str, tuple[AttemptFacts, ..
 
 
 def began(row: TaskAccounting) -> bool:
-    """Whether the row is a start: a job that was cancelled in the queue got no node and no time."""
+    """Check whether the row is a start: a job cancelled in the queue got no node and no time."""
     never = not row.node_list and row.end_unix_s == row.start_unix_s
     return row.start_unix_s is not None and not never
 
 
 def begun_jobs(inputs: ReportInputs) -> dict[str, float]:
-    """By job id, when the start of it began that runs, by the scheduler's word."""
+    """Return the begin of each running start by job id, from the scheduler."""
     told = [*inputs.accounting, *(inputs.answer.tasks.values() if inputs.answer else ())]
     return {
         row.job_id: row.start_unix_s
@@ -95,7 +94,7 @@ def begun_jobs(inputs: ReportInputs) -> dict[str, float]:
 
 
 def starts_without_row(facts: Iterable[AttemptFacts]) -> tuple[tuple[str, ...], int]:
-    """Job ids of the starts that left a record and have no accounting, and of how many starts."""
+    """Return job ids of the starts with a record but no accounting, and the number of starts."""
     known: dict[tuple[str, int], bool] = {}
     for fact in facts:
         if fact.record is not None:
@@ -105,7 +104,7 @@ def starts_without_row(facts: Iterable[AttemptFacts]) -> tuple[tuple[str, ...], 
 
 
 def elements_of(inputs: ReportInputs) -> dict[str, Element]:
-    """What each job id stands for, by the ledger; by the attempts where that cannot be read."""
+    """Return the element of each job id, from the ledger or, if unreadable, from the attempts."""
     slices: dict[str, tuple[str, list[int]]] = {}
     for stage in inputs.stages:
         for record in stage.attempts:
@@ -123,7 +122,7 @@ def elements_of(inputs: ReportInputs) -> dict[str, Element]:
 
 
 def _without_record(row: TaskAccounting, element: Element, now_unix_s: float) -> AttemptFacts:
-    """The attempt of a start that left none: its supervisor never came to write a record."""
+    """Return the attempt of a start whose supervisor never wrote a record."""
     assert row.start_unix_s is not None
     is_over = row.end_unix_s is not None or row.state not in LIVING_STATES
     outcome = _SLURMS_WORD.get(row.state, "failed") if is_over else "running"
@@ -146,7 +145,7 @@ def _without_record(row: TaskAccounting, element: Element, now_unix_s: float) ->
 def _newest_word(
     record: AttemptRecord, row: TaskAccounting | None, answer: Answer
 ) -> TaskAccounting | None:
-    """What is said now of a slice's last attempt: `status`'s answer where it is the newer."""
+    """Return the newest state of a slice's last attempt: `status`'s answer if it is newer."""
     task = answer.tasks.get(record.job_id)
     if task is None:
         lags = row is not None and row.state in LIVING_STATES and answer.knows_the_living
@@ -188,7 +187,7 @@ def _stage_attempts(
 def _ended_by_rows(
     facts: Sequence[AttemptFacts], joined: Mapping[Key, TaskAccounting | None]
 ) -> list[AttemptFacts]:
-    """The same attempts, oldest first; where their node's clock was set, with their row's end."""
+    """Sort the attempts; those whose node's clock was set get their row's end."""
     rows = [joined[fact.bar.slice_index, fact.bar.attempt] for fact in facts]
     places: dict[int, list[int]] = {}
     for place, row in enumerate(rows):
@@ -231,7 +230,7 @@ def _how_it_ended(
     timings: Sequence[RankTiming] | None,
     now_unix_s: float,
 ) -> tuple[str, str, float]:
-    """Outcome, reason and end; `row` is the scheduler's word on the attempt's start.
+    """Return outcome, reason and end; `row` is the accounting of the attempt's start.
 
     `timings` is None for the stage that writes this report.
     """

@@ -1,4 +1,4 @@
-"""From the records of a run to everything that its report says: PURE."""
+"""Builder of a report from the records of a run. PURE."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from slurm_jobs.report.verdict import make_tiles, make_verdict
 def build_report(
     inputs: ReportInputs, config: ReportConfig, *, num_epochs: float | None = None
 ) -> RunReport:
-    """The whole report; with `num_epochs`, what so many would take is projected too."""
+    """Return the whole report; `num_epochs` adds a projection of so many."""
     attempts, results = gather_attempts(inputs), current_results(inputs)
     standing = standings(inputs, attempts)
     stages = tuple(
@@ -79,7 +79,7 @@ def build_report(
 def _training(
     inputs: ReportInputs, attempts: Mapping[str, Sequence[AttemptFacts]], config: ReportConfig
 ) -> tuple[tuple[TrainingNumbers, ...], tuple[TrainingNumbers, ...]]:
-    """Of the stages that the spec still has: as told, and as judged by the rules."""
+    """Return the trainings of stages in the spec: to print, and for the rules."""
     told: list[TrainingNumbers] = []
     judged: list[TrainingNumbers] = []
     for stage in inputs.stages:
@@ -110,7 +110,7 @@ def _ahead(
     data: Sequence[DataNumbers],
     num_epochs: float | None,
 ) -> tuple[tuple[Projection, ...], tuple[str, ...]]:
-    """What is to come, and notes on what is not known of it."""
+    """Return the projections, and notes on what is unknown."""
     by_name = {stage.name: stage for stage in inputs.stages}
     found, notes = projections(
         by_name, stages, training, bars, inputs.price, begun=begun_jobs(inputs)
@@ -186,7 +186,7 @@ def _clock_notes(
 
 
 def _lower_bounds(stage: StageNumbers) -> Iterator[str]:
-    """Which numbers of a stage are lower bounds, by the reason."""
+    """Yield which numbers of a stage are lower bounds, by the reason."""
     numbers = {
         "hours": stage.cpu_hours,
         "longest job": stage.longest_s,

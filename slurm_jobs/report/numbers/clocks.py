@@ -1,7 +1,7 @@
-"""Where the clocks of a run contradict one another, and whose word counts: PURE.
+"""Contradictions between the clocks of a run, and which one counts. PURE.
 
-Attempts are timed by their node's clock, starts by the controller's, which knows how long each
-took. A clock that was set while the job ran would have the attempt far too long, or of no length.
+Attempts are timed by their node's clock, starts by the controller's, which knows the length of
+each. If a clock was set while the job ran, the attempt would be far too long, or of no length.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from slurm_jobs.report.numbers.steps import CLOCK_TOLERANCE
 def why_end_is_the_rows(
     begun_unix_s: float, completion: CompletionRecord, row: TaskAccounting
 ) -> str:
-    """Why the end of the last attempt of a start is what its row says; empty if it is its own.
+    """Return why a start's last attempt ends with its row; empty if its own end counts.
 
     Set-up lines run before the supervisor, so attempts may be shorter than their start: only if
     the start ended later, too, is that a contradiction.
@@ -37,5 +37,5 @@ def why_end_is_the_rows(
     took = words.seconds(own_s) if own_s > 0 else "less than no time"
     return (
         f"by its node's clock it took {took}, by the accounting {words.seconds(elapsed_s)}: the "
-        "clock was set while it ran, or the job went on after it; its end is that of the accounting"
+        "clock was set while it ran, or the job continued after it; its end is the accounting's"
     )

@@ -1,4 +1,4 @@
-"""What the profiled steps of a training say of its communication: PURE."""
+"""Communication in the profiled steps of a training. PURE."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from slurm_jobs.report.model.training import ExposedCommunication
 
 
 def exposed_communication(profiles: Sequence[ProfileTable]) -> ExposedCommunication | None:
-    """Of the newest attempt that has a profile."""
+    """Return that of the newest attempt that has a profile."""
     newest = max((p.attempt for p in profiles), default=0)
     told = [
         ExposedCommunication(

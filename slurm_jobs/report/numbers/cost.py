@@ -1,6 +1,6 @@
-"""What a run took, in GPU-hours, CPU-hours and money: PURE.
+"""Cost of a run in GPU-hours, CPU-hours and money. PURE.
 
-Hours are those allocated, as sites charge them. Prices stand in the cluster profile.
+Hours are those allocated, as sites charge them. The cluster profile has the prices.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _PARTS = {
     "between": "between steps",
     "unexplained": "unexplained",
 }
-"""Kinds of a training's budget, as one pays for them."""
+"""Kinds of a training's budget, named as costs."""
 _OWN_NAMES = {"stage in": "staging", AGAIN: "start-up again, after stops and failures"}
-"""Parts that are told apart from their kind."""
+"""Parts with a name different from their kind's."""
 _UNRECORDED = "starts that left no record"
 
 
@@ -36,7 +36,7 @@ def cost_numbers(
     training: Sequence[TrainingNumbers],
     price: Mapping[str, object] | None,
 ) -> CostNumbers:
-    """What each stage took, and all together.
+    """Return the cost of each stage, and the total.
 
     Args:
         stages: former ones too, they were paid for.
@@ -58,7 +58,7 @@ def cost_numbers(
 def money_of(
     gpu_hours: float, cpu_hours: float, price: Mapping[str, object] | None
 ) -> float | None:
-    """What so many hours cost; None without a price."""
+    """Return the price of so many hours; None without a price."""
     if price is None:
         return None
     return gpu_hours * _number(price, "gpu_hour") + cpu_hours * _number(price, "cpu_hour")
@@ -94,7 +94,7 @@ def _money(stage: StageNumbers, price: Mapping[str, object] | None) -> Quantity:
 
 
 def _parts(training: TrainingNumbers, stage: StageNumbers) -> tuple[CostPart, ...]:
-    """The budget is of the attempts that left a record; what others held GPUs for is not known."""
+    """Return the uses of GPUs. Attempts without a record are missing."""
     gpu_hours = stage.gpu_hours.value or 0.0
     if not gpu_hours:
         return ()
@@ -112,7 +112,7 @@ def _parts(training: TrainingNumbers, stage: StageNumbers) -> tuple[CostPart, ..
 
 
 def _total(numbers: Sequence[Quantity], unit: str) -> Quantity:
-    """At least the sum of those that are known."""
+    """Return the sum of known values, a lower bound if some are unknown."""
     values = [n.value for n in numbers if n.value is not None]
     if not values:
         return missing(unit, next((n.missing for n in numbers), "no stage"))

@@ -1,6 +1,6 @@
-"""Series over the steps, downsampled so that a page stays small: PURE.
+"""Series over the steps, downsampled so that a page stays small. PURE.
 
-Each point stands for a bin of consecutive steps of one attempt.
+Each point represents a bin of consecutive steps of one attempt.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from slurm_jobs.report.model.training import Curves
 from slurm_jobs.report.numbers.steps import AttemptSteps
 
 MAX_POINTS = 240
-"""Points of a curve: finer than the pixels of a printed chart, and about 20 kB a page."""
+"""Points of a curve: finer than the pixels of a printed chart, and about 20 kB per page."""
 
 MIN_BIN_STEPS = 4
-"""A p95 of fewer steps than this, over two ranks, is the maximum under another name."""
+"""A p95 of fewer steps, over two ranks, is the maximum."""
 
 
 def make_curves(attempts: Sequence[AttemptSteps]) -> Curves | None:
-    """The curves of one training over all attempts; None if no step counts."""
+    """Return the curves of one training over all attempts; None if no step counts."""
     lengths = [attempt.num_common for attempt in attempts]
     num_steps = sum(lengths)
     if not num_steps:
@@ -46,7 +46,7 @@ def make_curves(attempts: Sequence[AttemptSteps]) -> Curves | None:
 def _attempt_points(
     attempt: AttemptSteps, length: int, num_steps: int
 ) -> Iterator[tuple[float, ...]]:
-    """Step, loss, tokens/s, step time p50, p95 and max, data-wait share of each bin."""
+    """Yield step, loss, tokens/s, step time p50, p95 and max, data-wait share of each bin."""
     num_bins = max(1, min(length // MIN_BIN_STEPS, round(MAX_POINTS * length / num_steps)))
     edges = np.linspace(0, length, num_bins + 1).astype(np.int64)
     lead = attempt.kept(0)[:length]

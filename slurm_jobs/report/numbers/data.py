@@ -1,8 +1,7 @@
-"""What preprocessing and consolidation said of the data: PURE.
+"""Results of preprocessing and consolidation. PURE.
 
-Read from the `result` of each slice's completion record. The keys below are
-the ones that the built-in stages return; a key that is not there is said to
-be missing.
+They come from the `result` of each slice's completion record. The keys below are those of the
+built-in stages; a missing key is reported as missing.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _WORK = ("decode", "store", "tokenise", "write")
 def data_numbers(
     inputs: ReportInputs, results: Mapping[str, SliceResults]
 ) -> tuple[DataNumbers, ...]:
-    """One entry for each stage that preprocesses; `results` are those that count, by stage."""
+    """Return an entry for each stage that preprocesses; `results` are the valid ones, by stage."""
     return tuple(
         _one_stage(stage, inputs, results)
         for stage in inputs.stages
@@ -65,7 +64,7 @@ def _one_stage(
 
 
 def _stored_image(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Means over the images that the slices measured; without `psnr_db` if none lost anything."""
+    """Return means over the measured images; without `psnr_db` if no format was lossy."""
     measured = [result["stored_image"] for result in results if result.get("stored_image")]
     num_measured = sum(price["num_measured"] for price in measured)
     means = {}
@@ -77,7 +76,7 @@ def _stored_image(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def _counts(results: Sequence[Mapping[str, Any]], key: str) -> Counter[str]:
-    """The counts that every slice gave under `key`, added up by name."""
+    """Return the sums by name of the counts that every slice gave under `key`."""
     counts: Counter[str] = Counter()
     for result in results:
         counts.update({str(name): int(count) for name, count in result.get(key, {}).items()})
@@ -102,7 +101,7 @@ def _mean(tokens: Quantity, samples: Quantity) -> Quantity:
 def _consolidated(
     stage: StageInputs, inputs: ReportInputs, by_stage: Mapping[str, SliceResults]
 ) -> Sequence[Mapping[str, Any]] | None:
-    """What the stage returned that consolidates these parts; None where there is none."""
+    """Return the results of the stage that consolidates these parts; None if there is none."""
     for other in inputs.stages:
         if other.run == CONSOLIDATE_RUN and not other.is_former and stage.name in other.after:
             return list(by_stage[other.name].values())
@@ -116,6 +115,6 @@ def _num_shards(results: Sequence[Mapping[str, Any]] | None) -> Quantity:
 
 
 def _statistics(results: Sequence[Mapping[str, Any]] | None) -> DataStatistics | None:
-    """Of several tasks one or more finished the data set, and they say the same."""
+    """Return the statistics. All tasks that finished the data set return the same."""
     found = (read_statistics(result.get("statistics")) for result in results or ())
     return next((one for one in found if one is not None), None)

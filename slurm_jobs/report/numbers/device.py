@@ -1,6 +1,6 @@
-"""What step records say of the device's own time, in words: PURE.
+"""Device times in step records, in words. PURE.
 
-Device time stands beside host time and is never added to it.
+Device time is shown next to host time and never added to it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NOT_RECORDED = "device timeline (busy, idle, communicating): not recorded"
 
 
 def device_notes(attempts: Sequence[AttemptSteps]) -> tuple[str, ...]:
-    """Of each attempt: how it was timed, and its mean step on the device if that was recorded."""
+    """Return for each attempt how it was timed, and its mean device step if recorded."""
     return tuple(
         f"attempt {attempt.attempt}: {note}"
         for attempt in attempts
@@ -37,10 +37,10 @@ _TIMELINE = (
 
 
 def device_timeline(attempts: Sequence[AttemptSteps]) -> tuple[TimeShare, ...]:
-    """A mean step on the device, over the measured steps of all ranks that were timed there.
+    """Return a mean step on the device, over the measured steps of all ranks with device times.
 
-    Collectives within the passes run beside computation or as part of it, and are not told apart
-    here; a profile (`profile.steps`) does.
+    Collectives within the passes overlap with computation or are part of it, and are not separable
+    here; a profile (`profile.steps`) separates them.
     """
     measured = [a.measured(i) for a in attempts for i in range(len(a.ranks))]
     is_timed = [np.isfinite(steps["device_step_s"]) for steps in measured]
@@ -49,7 +49,7 @@ def device_timeline(attempts: Sequence[AttemptSteps]) -> tuple[TimeShare, ...]:
         return ()
 
     def mean(field: str) -> float:
-        """Over the steps that were timed; what a record does not tell counts as none."""
+        """Return the mean over the timed steps; missing values count as 0."""
         pairs = zip(measured, is_timed, strict=True)
         sums = (np.nansum(steps[field][timed], dtype=np.float64) for steps, timed in pairs)
         return float(sum(sums)) / num_steps
@@ -68,7 +68,7 @@ def device_timeline(attempts: Sequence[AttemptSteps]) -> tuple[TimeShare, ...]:
 
 
 def has_device_times(attempts: Sequence[AttemptSteps]) -> bool:
-    """Whether any step of any rank has its time on the device."""
+    """Check whether any step of any rank has device times."""
     return any(np.isfinite(r["device_step_s"]).any() for a in attempts for r in a.records)
 
 
@@ -105,7 +105,7 @@ def _mfu(attempt: AttemptSteps) -> Iterator[str]:
 
 
 def _mean_mfu(attempt: AttemptSteps) -> float:
-    """Over the measured steps of all ranks, each by its time: long steps count for as much more."""
+    """Return the time-weighted mean over the measured steps of all ranks."""
     operations = trained = 0.0
     for index in range(len(attempt.ranks)):
         steps = attempt.measured(index)
@@ -118,7 +118,7 @@ def _mean_mfu(attempt: AttemptSteps) -> float:
 
 
 def _mean(attempt: AttemptSteps, field: str) -> float:
-    """Over the measured steps of all ranks that have it; 0 if none has."""
+    """Return the mean over the measured steps of all ranks that have it; 0 if none has."""
     values = np.concatenate([attempt.measured(i)[field] for i in range(len(attempt.ranks))])
     values = values[np.isfinite(values)]
     return float(values.mean(dtype=np.float64)) if len(values) else 0.0

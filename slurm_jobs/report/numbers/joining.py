@@ -1,8 +1,8 @@
-"""Which row of the accounting each attempt ran in: PURE.
+"""Join of attempts to rows of the accounting. PURE.
 
-A row is one start of a job or array task; several attempts may have run in one, and none where the
-start died before its supervisor. Where every start of a job left a record and has a row, they are
-joined in order, whatever the node's clock says; else by the clocks.
+A row is one start of a job or array task. It may contain several attempts, or none if the start
+died before its supervisor. If every start of a job left a record and has a row, they are joined in
+order, regardless of the node's clock; otherwise by the clocks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def join_rows(
     rows: Mapping[str, Sequence[TaskAccounting]],
     completions: Mapping[Key, CompletionRecord],
 ) -> dict[Key, TaskAccounting | None]:
-    """The row of each attempt of a stage; None where the accounting lacks it.
+    """Return the row of each attempt of a stage; None if the accounting lacks it.
 
     Args:
         records: of the stage.
@@ -46,9 +46,9 @@ def join_rows(
 def _by_clock(
     record: AttemptRecord, rows: Sequence[TaskAccounting], completion: CompletionRecord | None
 ) -> TaskAccounting | None:
-    """The start in which an attempt ran: the last that began before it and had not ended.
+    """Return the start in which an attempt ran: the last one before it that had not ended.
 
-    Where the node's clock is further behind, it is the only start, if the attempt ended within it.
+    If the node's clock is further behind, it is the only start, if the attempt ended within it.
     """
     for row in reversed(rows):
         assert row.start_unix_s is not None

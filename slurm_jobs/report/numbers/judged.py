@@ -1,7 +1,7 @@
-"""Which steps of a training its rules judge: PURE.
+"""Steps of a training that its rules judge. PURE.
 
-A resume may have replaced the config, and advice is for the newest: what an earlier one did wrong
-may be mended already.
+A resume may have replaced the config, and advice is for the newest: problems of an earlier one may
+be fixed already.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from slurm_jobs.report.numbers.newest import of_newest
 from slurm_jobs.report.numbers.steps import AttemptSteps
 
 MIN_STEPS = 20
-"""Fewer measured steps than this are not judged: one slow step would be 5 % of them, which is
-the lower of XProf's bands."""
+"""Fewer measured steps are not judged: one slow step would be 5 % of them, which is the lower of
+XProf's bands."""
 
 
 def judged_attempts(
     attempts: Sequence[AttemptSteps], fingerprints: Mapping[int, str]
 ) -> tuple[AttemptSteps, ...]:
-    """Those under the newest config and code, if they have steps enough; else all.
+    """Return the attempts under the newest config and code if they have enough steps; else all.
 
     Args:
         attempts: of one slice, oldest first.
@@ -33,7 +33,7 @@ def judged_attempts(
 def mixed_note(
     attempts: Sequence[AttemptSteps], fingerprints: Mapping[int, str]
 ) -> tuple[str, ...]:
-    """Which steps the findings are of, where config or code changed; empty where they did not."""
+    """Return which steps the findings use, if config or code changed; empty if they did not."""
     newest = _num_measured(of_newest(attempts, fingerprints))
     whole = _num_measured(attempts)
     if newest == whole:
@@ -47,7 +47,7 @@ def mixed_note(
         steps = words.number_of("measured step", whole)
         note = (
             f"only {newest:,} of the {steps} are of the newest config and code: findings are of "
-            "those before, too, which it may have mended"
+            "earlier ones, too, and may be fixed already"
         )
     return (note,)
 

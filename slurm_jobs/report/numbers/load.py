@@ -1,7 +1,7 @@
-"""The load of each node while a training made its measured steps: PURE.
+"""Load of each node during a training's measured steps. PURE.
 
-Readings count whose interval ended within the steps, so that start-up and export, when devices
-stand idle for good reason, are not in them.
+Readings count if their interval ended within the steps. This excludes start-up and export, when
+devices are idle for good reason.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from slurm_jobs.report.model.load import Level, NodeLoad
 from slurm_jobs.report.numbers.steps import AttemptSteps
 
 MIN_READINGS = 10
-"""Fewer say nothing of a spread. Own choice."""
+"""Fewer readings do not show a spread. Own choice."""
 _RECEIVED = ("network_receive_bytes_per_s", "infiniband_receive_bytes_per_s")
 
 
@@ -25,7 +25,7 @@ def node_loads(
     attempts: Sequence[AttemptSteps],
     resources: Mapping[str, Any],
 ) -> tuple[NodeLoad, ...]:
-    """One entry a node, over all attempts of one slice that ran there.
+    """Return an entry per node, over all attempts of one slice that ran there.
 
     Args:
         readings: of the nodes.
@@ -48,7 +48,7 @@ def node_loads(
 
 
 def num_ranks_at_a_time(attempts: Sequence[AttemptSteps], node: str) -> int:
-    """Most ranks that ran there at a time: another attempt may have other ranks on the node."""
+    """Return the largest number of concurrent ranks: attempts may have different ranks there."""
     files = ([timing.steps for timing in attempt.ranks] for attempt in attempts)
     return max(
         sum(str(file.metadata.get("node_name", "")) == node for file in own if file is not None)
@@ -57,21 +57,20 @@ def num_ranks_at_a_time(attempts: Sequence[AttemptSteps], node: str) -> int:
 
 
 def tells(level: Level | None, num_each: int = 1) -> bool:
-    """Whether there are readings enough to judge by; `num_each` of each moment count as one."""
+    """Check whether there are enough readings; `num_each` at one moment count as one."""
     return level is not None and level.num >= MIN_READINGS * num_each
 
 
 def level_of(parts: Sequence[tuple[NodeReadings, np.ndarray]], name: str) -> Level | None:
-    """Of one kind of reading, over readings of several nodes or attempts; None where none tells."""
+    """Return the level of a kind of reading over nodes or attempts; None without values."""
     return _summed_up([(part[name], part["interval_s"]) for _, part in parts if len(part)])
 
 
 def cores_of_others(load: NodeLoad) -> float | None:
-    """Cores that the job may use, and that other processes than its own keep busy, on the mean.
+    """Return the mean number of the job's cores that other processes keep busy.
 
-    None without readings enough. Others' are also what the kernel does for devices and file
-    systems in threads of its own, what the host of a virtual machine takes, and for up to half a
-    minute processes that the job itself has started.
+    None without enough readings. Others include kernel threads for devices and file systems, the
+    host of a virtual machine, and for up to 30 s processes that the job has started.
     """
     others = load.other_cores
     if others is None or not tells(others):
@@ -80,10 +79,10 @@ def cores_of_others(load: NodeLoad) -> float | None:
 
 
 def cores_held(load: NodeLoad) -> float | None:
-    """Of the cores that the job asked for, how many others keep busy; None as above.
+    """Return how many of the requested cores others keep busy; None without enough readings.
 
-    Where nothing binds a job to its cores it may use all, and neighbours have theirs by right: held
-    is what they take beyond the cores that nobody here asked for.
+    Without binding, a job may use all cores, and neighbours may use theirs. So only what others
+    take beyond the cores that the job did not request counts as held.
     """
     others = cores_of_others(load)
     if others is None:
@@ -136,7 +135,7 @@ def _load(
 
 
 def of_others(parts: Sequence[tuple[NodeReadings, np.ndarray]]) -> Level | None:
-    """Cores that other processes keep busy, of each attempt's own; readings may lack a part."""
+    """Return cores that other processes keep busy, per attempt; readings may lack a part."""
     return _summed_up(
         [
             (
@@ -150,7 +149,7 @@ def of_others(parts: Sequence[tuple[NodeReadings, np.ndarray]]) -> Level | None:
 
 
 def _unasked(parts: Sequence[tuple[NodeReadings, np.ndarray]], num_asked: int | None) -> float:
-    """Weighted by the readings of each attempt."""
+    """Return the mean weighted by the readings of each attempt."""
     cores = np.array([_num_cores(each) for each, _ in parts], np.float64)
     asked = cores if num_asked is None else np.minimum(num_asked, cores)
     return float(np.average(cores - asked, weights=[len(part) for _, part in parts]))
@@ -161,7 +160,7 @@ def _num_cores(readings: NodeReadings) -> int:
 
 
 def _link_speed(said: Sequence[Mapping[str, Any]]) -> float | None:
-    """Of the attempt whose node told most."""
+    """Return the speed from the attempt whose node reported most links."""
     sums = [
         sum(float(link.get("bits_per_s") or 0) for link in one.get("links") or () if link["is_up"])
         for one in said
@@ -170,7 +169,7 @@ def _link_speed(said: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def _received(parts: Sequence[tuple[NodeReadings, np.ndarray]]) -> Level | None:
-    """The larger of two lower bounds of all.
+    """Return the larger of two lower bounds of all traffic.
 
     A kernel counts what InfiniBand carries for its network stack, but not RDMA; ports count both.
     """
@@ -182,7 +181,7 @@ def _received(parts: Sequence[tuple[NodeReadings, np.ndarray]]) -> Level | None:
 
 
 def _summed_up(pairs: Sequence[tuple[Any, np.ndarray]]) -> Level | None:
-    """Weighted by time; a reading of several GPUs counts once for each."""
+    """Return the time-weighted summary; a reading of several GPUs counts once for each."""
     if not pairs:
         return None
     tables = [np.asarray(v, np.float64).reshape(len(w), -1) for v, w in pairs]

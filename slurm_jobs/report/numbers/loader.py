@@ -1,4 +1,4 @@
-"""What the loader's threads of the rank that waits longest for its data did: PURE."""
+"""Activity of the loader's threads on the rank that waits longest for its data. PURE."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from slurm_jobs.report.numbers.steps import AttemptSteps
 def loader_load(
     stage: StageInputs, attempts: Sequence[AttemptSteps], ranks: Sequence[RankNumbers]
 ) -> LoaderLoad | None:
-    """Of the rank, on the node, that waits longest; None where no record tells.
+    """Return the load of the longest waiting rank on its node; None if not recorded.
 
-    One starved rank holds all up, so that its threads are those that matter. Only the newest
-    attempt that it took part in counts: the one before may have had another number of threads.
+    One starved rank holds up all, so only its threads matter. Only its newest attempt counts:
+    earlier ones may have had another number of threads.
     """
     worst = max(ranks, key=lambda rank: rank.phases_s["data_wait"], default=None)
     if worst is None:
@@ -55,7 +55,7 @@ def loader_load(
 
 
 def _of_rank(attempts: Sequence[AttemptSteps], rank: RankNumbers) -> list[Any]:
-    """Measured records of a rank on a node, attempt by attempt."""
+    """Return measured records of a rank on a node, attempt by attempt."""
     return [
         attempt.measured(index)
         for attempt in attempts
@@ -73,6 +73,6 @@ def _tells(name: str, records: Sequence[Any], is_told: Sequence[np.ndarray]) -> 
 
 
 def num_threads(config: Any) -> int | None:
-    """That load on each rank; None of streamed shards, which one thread reads for all others."""
+    """Return the loader threads of each rank; None for streamed shards, where one thread reads."""
     num = config.get("num_loader_threads")
     return None if num is None or config.get("reader") == "webdataset" else int(num)

@@ -1,6 +1,6 @@
-"""The attempts and steps that say how a training goes now: PURE.
+"""Attempts and steps that represent the current state of a training. PURE.
 
-A resume may have gone on with another config or code, and phases of one training do unlike work.
+A resume may have changed config or code, and phases of a training do different work.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from slurm_jobs.report.numbers.steps import AttemptSteps
 def of_newest(
     attempts: Sequence[AttemptSteps], fingerprints: Mapping[int, str]
 ) -> tuple[AttemptSteps, ...]:
-    """Those under the config and code of the last, in order.
+    """Return the attempts under the config and code of the last, in order.
 
     Args:
         attempts: of one slice, oldest first.
@@ -28,7 +28,7 @@ def of_newest(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PhasePlace:
-    """Which phase a training is in."""
+    """Phase of a training."""
 
     first_step: int
     is_last: bool
@@ -36,7 +36,7 @@ class PhasePlace:
 
 
 def phase_of(attempt: AttemptSteps) -> PhasePlace:
-    """Of the last step that counts; a training without phases is in its only one."""
+    """Return the phase of the last step that counts; a training without phases has only one."""
     file = attempt.ranks[0].steps
     said = (file.metadata.get("phases") if file is not None else None) or [{}]
     firsts = [int(phase.get("first_step", 0)) for phase in said]

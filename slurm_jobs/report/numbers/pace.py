@@ -1,4 +1,4 @@
-"""How long a step of a training takes from start to start, and how sure that is: PURE."""
+"""Time of a training step from start to start, and its uncertainty. PURE."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def find_pace(
     fingerprints: Mapping[int, str],
     timings: Sequence[RankTiming] = (),
 ) -> Pace | None:
-    """The pace of the newest phase, under the newest config, on as many ranks as the last attempt.
+    """Return the pace of the newest phase and config, on as many ranks as the last attempt.
 
     None where fewer steps are known of it than `stretches.MIN_STEPS`. Checkpoints and evaluation in
     the loop are in it, as they will come again.
@@ -58,7 +58,7 @@ def find_pace(
 
 
 def _whole(attempts: Sequence[AttemptSteps]) -> list[AttemptSteps]:
-    """Those on as many ranks as the last, with the records of all, and steps after the warm-up."""
+    """Return complete attempts on as many ranks as the last, with steps after the warm-up."""
     num_ranks = attempts[-1].num_ranks
     return [a for a in attempts if a.num_ranks == num_ranks == len(a.ranks) and a.num_measured]
 
@@ -70,7 +70,7 @@ def _num_planned(attempt: AttemptSteps) -> int | None:
 
 
 def _since(attempt: AttemptSteps, first_step: int) -> tuple[np.ndarray, float]:
-    """Of its measured steps from that one on: seconds of each, and the samples of all ranks."""
+    """Return seconds and samples (of all ranks) of its measured steps, from a first step on."""
     ranks = [attempt.measured(index) for index in range(len(attempt.ranks))]
     now = ranks[attempt.longest]["step"] >= first_step
     samples = sum(float(rank["num_samples"][now].sum(dtype=np.float64)) for rank in ranks)
@@ -78,7 +78,7 @@ def _since(attempt: AttemptSteps, first_step: int) -> tuple[np.ndarray, float]:
 
 
 def _num_saved(attempt: AttemptSteps) -> int:
-    """Steps up to the last one in which the state was saved: what a killed attempt leaves."""
+    """Return the steps up to the last save: what a killed attempt leaves."""
     kept = attempt.kept(attempt.longest)
     saved = kept["step"][kept["checkpoint_s"] > 0]
     if len(saved):
@@ -87,7 +87,10 @@ def _num_saved(attempt: AttemptSteps) -> int:
 
 
 def _warmup_s(attempts: Sequence[AttemptSteps], first_step: int, step_s: float) -> float:
-    """Of an attempt that began in an earlier phase, whose pace is another, compiling alone."""
+    """Return the extra time of warm-up steps.
+
+    For an attempt that began in an earlier phase, whose pace differs, it is only compilation.
+    """
     extra = []
     for attempt in attempts:
         records = attempt.records[attempt.longest]
@@ -100,7 +103,7 @@ def _warmup_s(attempts: Sequence[AttemptSteps], first_step: int, step_s: float) 
 
 
 def _num_loaded(newest: AttemptSteps, timings: Sequence[RankTiming]) -> int | None:
-    """What the latest start after that attempt says that it loaded; of a phase it says its own."""
+    """Return the loaded step of the latest start after that attempt, as the start recorded it."""
     steps = [
         span["step"]
         for timing in sorted(timings, key=lambda timing: timing.attempt)
@@ -113,11 +116,10 @@ def _num_loaded(newest: AttemptSteps, timings: Sequence[RankTiming]) -> int | No
 
 
 def time_of(pace: Pace, num_steps: int) -> tuple[float, float]:
-    """From, and up to: seconds that so many further steps take, at 95 %.
+    """Return the range of seconds that so many further steps take, at 95 %.
 
-    The mean of what comes lies about the mean of what was, each as uncertain as the stretches
-    that make it up are many (a prediction interval). What the future has and the past had not, it
-    cannot know.
+    It is a prediction interval: the means of future and past stretches differ by the uncertainty of
+    both. Events that did not occur in the past are not included.
     """
     ahead = max(1.0, num_steps * pace.num_stretches / pace.num_steps)
     half = (

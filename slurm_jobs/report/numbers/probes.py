@@ -1,4 +1,4 @@
-"""From probes of nodes to what they say of the nodes that a run used: PURE."""
+"""Probes of the nodes that a run used. PURE."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DAY_S = 86400.0
 def training_probes(
     numbers: TrainingNumbers, inputs: ReportInputs, attempts: Sequence[AttemptFacts]
 ) -> NodeProbes:
-    """The nodes of a training beside their like.
+    """Compare the nodes of a training with similar ones.
 
     Args:
         numbers: of the training.
@@ -40,7 +40,7 @@ def training_probes(
 
 
 def _names_in_probes(inputs: ReportInputs) -> Mapping[str, str]:
-    """What probes call the nodes of a local run, by its own names: any machine has a `local0`."""
+    """Return the names in probes of a local run's nodes: every machine has a `local0`."""
     if inputs.run.get("scheduler") != "local":
         return {}
     return {facts.node_name: facts.host_name for s in inputs.stages for facts in s.nodes}
@@ -63,7 +63,7 @@ def _beside_its_like(
 
 
 def _command(inputs: ReportInputs, nodes: Sequence[str]) -> str:
-    """For these nodes; where they are too few to be compared, for as many as a comparison takes.
+    """Return a command for these nodes; if they are too few to compare, for enough nodes.
 
     The local scheduler has one machine.
     """
@@ -76,7 +76,7 @@ def _command(inputs: ReportInputs, nodes: Sequence[str]) -> str:
 
 
 def probes_of_nodes(inputs: ReportInputs) -> tuple[NodeProbe, ...]:
-    """The newest probe of each node that an attempt of the run had."""
+    """Return the newest probe of each node that an attempt of the run had."""
     probed_as = _names_in_probes(inputs)
     names = {name for s in inputs.stages for a in s.attempts for name in a.node_names}
     nodes = {probed_as.get(name, name) for name in names}

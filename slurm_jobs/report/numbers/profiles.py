@@ -1,4 +1,4 @@
-"""Steps in which a rank waited for the profile that another one wrote: PURE, vectorised."""
+"""Removal of waits for the profile that another rank wrote. PURE, vectorised."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from slurm_jobs.report.intervals import Interval, merge
 
 _SPANS = frozenset({"profile_prepare", PROFILE_WRITE_SPAN})
 _WAITS = (("rank_wait_s", "step_s"), ("device_rank_wait_s", "device_step_s"))
-"""A wait for other ranks, and the step that it is a part of; NaN where no device was timed."""
+"""A wait for other ranks, and the step that contains it; NaN where no device was timed."""
 
 
 def profile_times(timings: Iterable[RankTiming]) -> list[Interval]:
-    """When one of these ranks prepared or wrote its profile."""
+    """Return when one of these ranks prepared or wrote its profile."""
     return merge(
         (span["start_unix_s"], span["start_unix_s"] + span["duration_s"])
         for timing in timings
@@ -28,7 +28,7 @@ def profile_times(timings: Iterable[RankTiming]) -> list[Interval]:
 def without_profile_waits(
     members: Sequence[tuple[RankTiming, np.ndarray]],
 ) -> list[tuple[RankTiming, np.ndarray]]:
-    """The ranks of one attempt, each with its records without its waits for profiles of others.
+    """Return the ranks of one attempt, with records without their waits for others' profiles.
 
     A rank writes its profile between two of its steps. The others have begun the next one, and
     wait in it. As the writer's, their step begins when that is done: it is neither slow, nor
@@ -49,7 +49,7 @@ def _without(steps: np.ndarray, times: Sequence[Interval]) -> np.ndarray:
     within = np.sum([np.maximum(overlap, 0) for overlap in overlaps], axis=0)
     found: np.ndarray = steps.copy()
     found["start_unix_s"] = steps["start_unix_s"] + np.minimum(within, steps["rank_wait_s"])
-    part = steps["rank_wait_data_s"]  # comes first in the step, and NaN stays NaN
+    part = steps["rank_wait_data_s"]  # first in the step; NaN stays NaN
     found["rank_wait_data_s"] = part - np.minimum(within, part)
     for wait, whole in _WAITS:
         waited = np.minimum(within, steps[wait])

@@ -1,8 +1,7 @@
-"""What is still to come of a training, as ranges: PURE.
+"""Projections of the rest of a training, as ranges. PURE.
 
-Time is that of further steps, of the starts that the time limit makes necessary, and of the queue
-before each, as this run has waited so far. Nothing is projected from fewer steps than tell the
-pace.
+They include further steps, the starts that the time limit makes necessary, and the queue before
+each, as this run has waited so far. Too few steps for a pace give no projection.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ _NONE_BEGUN: Mapping[str, float] = MappingProxyType({})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Course:
-    """What surrounds the steps of a stage."""
+    """Time around the steps of a stage."""
 
     startup_s: float
-    """Of a start: before its first step, after its last, and what its first steps take longer."""
+    """Time of a start: before its first step, after its last, and extra time of its first steps."""
     limit_s: float | None
     wait: Span | None
     running_since_s: float | None
-    """How long its newest start has run; None where none runs."""
+    """Age of its newest start; None if none runs."""
     num_gpus: int
     num_cpus: int
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether no start comes to a step."""
+        """True if no start reaches a step."""
         return self.limit_s is not None and self.limit_s <= self.startup_s
 
 
@@ -54,10 +53,10 @@ def projections(
     *,
     begun: Mapping[str, float] = _NONE_BEGUN,
 ) -> tuple[tuple[Projection, ...], tuple[str, ...]]:
-    """To the end of each training that is not done, and why there is none of some.
+    """Return projections to the end of unfinished trainings, and reasons for missing ones.
 
     `begun` has by job id when the scheduler began the start that runs; its time limit counts from
-    then, whatever retries in place there were.
+    then, regardless of retries in place.
     """
     found, notes = [], []
     for numbers in training:
@@ -94,10 +93,10 @@ def _why_none(numbers: TrainingNumbers) -> str:
 
 
 def _num_done(numbers: TrainingNumbers, pace: Pace, bars: Sequence[Bar]) -> int:
-    """Steps that need not be made again: an attempt that failed leaves what it had saved.
+    """Return the steps that need not be repeated: a failed attempt leaves what it had saved.
 
-    What counts is how the last attempt that made steps ended. One that started after it and has
-    made none yet has not made the lost ones again, and may say from which step it goes on.
+    The end of the last attempt with steps counts. A later one without steps has not repeated the
+    lost ones yet, and may record from which step it continues.
     """
     own = [bar for bar in bars if bar.stage == numbers.stage]
     made = [bar for bar in own if bar.attempt == pace.attempt]
@@ -117,7 +116,7 @@ def project_epochs(
     num_epochs: float,
     num_samples: Mapping[str, float],
 ) -> tuple[tuple[Projection, ...], tuple[str, ...]]:
-    """So many epochs, begun anew with the settings that each training has; and why there are none.
+    """Return projections of so many epochs from the start with the current settings, and reasons.
 
     Args:
         inputs: by name of the stage.
@@ -147,7 +146,7 @@ def project_epochs(
 
 
 def _why_no_epochs(numbers: TrainingNumbers, num_sources: int, course: _Course) -> str:
-    """Nothing where its pace and the length of an epoch are known, and starts come to a step."""
+    """Return why there is no projection; empty if pace and length of an epoch are known."""
     pace = numbers.pace
     if pace is None:
         return _why_none(numbers)
@@ -164,7 +163,7 @@ def _why_no_epochs(numbers: TrainingNumbers, num_sources: int, course: _Course) 
 
 
 def ancestors_of(inputs: Mapping[str, StageInputs], name: str) -> list[str]:
-    """The stages that come before this one, however far."""
+    """Return all stages before this one, direct or indirect."""
     found: list[str] = []
     waiting = list(inputs[name].after)
     while waiting:
@@ -176,7 +175,7 @@ def ancestors_of(inputs: Mapping[str, StageInputs], name: str) -> list[str]:
 
 
 def _of(stages: Sequence[StageNumbers], name: str) -> StageNumbers | None:
-    """None for one element of an array of trainings: its accounting is that of all of them."""
+    """Return the stage; None for an element of an array, whose accounting is that of all."""
     return next((stage for stage in stages if stage.name == name), None)
 
 
@@ -208,7 +207,7 @@ def _runs_for_s(bar: Bar, begun: Mapping[str, float]) -> float:
 
 
 def _asked_limit_s(inputs: StageInputs) -> float | None:
-    """Where the accounting does not tell."""
+    """Return the limit in the request, for use without accounting."""
     minutes = inputs.resources.get("timeout_min")
     return float(minutes) * 60 if minutes else None
 
@@ -251,7 +250,7 @@ def _project(
 
 
 def _num_starts(course: _Course, work_s: float) -> int:
-    """Further starts of the job; the one that runs counts as none."""
+    """Return the number of further starts of the job; the running one does not count."""
     is_running = course.running_since_s is not None
     if course.limit_s is None:
         return 0 if is_running else 1

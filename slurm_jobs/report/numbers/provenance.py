@@ -1,4 +1,4 @@
-"""From what a run noted of its origin and its nodes to what its report says of them: PURE."""
+"""Provenance of a run and its nodes, for its report. PURE."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slurm_jobs.report.numbers.probes import probes_of_nodes
 
 
 def provenance_numbers(inputs: ReportInputs) -> ProvenanceNumbers:
-    """Where the run came from; nodes that are alike are told once a stage."""
+    """Return the provenance; equal nodes are listed once per stage."""
     kinds = (kind for stage in inputs.stages for kind in node_kinds(stage.name, stage.nodes))
     return ProvenanceNumbers(
         submissions=inputs.submissions,
@@ -27,7 +27,7 @@ def provenance_numbers(inputs: ReportInputs) -> ProvenanceNumbers:
 
 
 def node_kinds(stage: str, nodes: Iterable[NodeFacts]) -> list[NodeKind]:
-    """The nodes of a stage by what they are made of, each kind once."""
+    """Return the nodes of a stage by their hardware and software, each kind once."""
     by_kind: dict[Hashable, list[NodeFacts]] = {}
     for node in nodes:
         kind = (node.cpu, node.num_cores, _whole_gib(node.memory_bytes), node.system)
@@ -37,7 +37,7 @@ def node_kinds(stage: str, nodes: Iterable[NodeFacts]) -> list[NodeKind]:
 
 
 def _whole_gib(memory_bytes: int | None) -> int | None:
-    """Nodes of one kind differ by a few pages."""
+    """Round to GiB, because nodes of one kind differ by a few pages."""
     return None if memory_bytes is None else round(memory_bytes / 2**30)
 
 

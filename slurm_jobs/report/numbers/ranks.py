@@ -1,8 +1,7 @@
-"""The mean step of each rank, and what a part of the steps can have cost: PURE, vectorised.
+"""Mean step of each rank, and the possible cost of each part of a step. PURE, vectorised.
 
-Attempts differ in what says nothing of a rank (their number of ranks, the
-length of a step), so each has means of its own, and what is told of several
-weighs each by its steps.
+Attempts differ in their number of ranks and the length of a step, so each has separate means.
+Numbers over several attempts are weighted by steps.
 """
 
 from __future__ import annotations
@@ -22,49 +21,49 @@ from slurm_jobs.report.model.values import TimeShare
 from slurm_jobs.report.numbers.steps import AttemptSteps
 
 PHASE_KINDS = tuple(name.removesuffix("_s") for name in STEP_PHASES[:-1])
-"""The named step phases; the rest of a step is `unexplained`."""
+"""Named step phases; the rest of a step is `unexplained`."""
 
 _PRICE_PERCENTILE = 5.0
-"""Of records that have both waits in one. Own choice: with 2 ranks one is last in both exchanges of
-half of the steps, with 16 in a sixteenth."""
+"""Percentile for records with both waits in one number. Own choice: with 2 ranks one is last in
+both exchanges of half of the steps, with 16 in a sixteenth."""
 
 _MOST_CORES = 65_536
-"""A header that names more is damaged."""
+"""A header with more is damaged."""
 
 PHASE_NAMES = {"rank_wait": "waiting for other ranks"}
-"""What a step phase is called where its kind does not say it."""
+"""Names of step phases that differ from their kind."""
 
 
 def phase_name(kind: str) -> str:
-    """A step phase as readers know it."""
+    """Return the name of a step phase for readers."""
     return PHASE_NAMES.get(kind, kind.replace("_", " "))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttemptMeans:
-    """The mean measured step of each rank of one attempt."""
+    """Mean measured step of each rank in one attempt."""
 
     num_steps: int
-    """Measured steps, of each rank as many."""
+    """Measured steps, equal for all ranks."""
     members: tuple[tuple[int, str], ...]
-    """Rank, and the node that it ran on."""
+    """Rank, and its node."""
     means: Mapping[str, np.ndarray]
-    """Shape [members], float64, seconds a step: `step`, `own` (the step without the waits for
-    others), `core_wait` (NaN where not recorded), and each step phase by kind."""
+    """Shape [members], float64, seconds per step: `step`, `own` (the step without the waits for
+    others), `core_wait` (NaN if not recorded), and each step phase by kind."""
     is_whole: bool
-    """Whether every rank left records: else there is no mean of all to compare one with."""
+    """True if every rank left records: otherwise there is no mean of all to compare with."""
     is_on_cpu: bool
-    """Else the host queues work and goes on: its phases say little of who is late."""
+    """If false, the host only queues work: its phases say little about late ranks."""
     tells_waits: bool
-    """Whether the waits for other ranks are timed apart; older versions did not."""
+    """True if waits for other ranks are timed; older versions did not."""
 
 
 _Own = tuple[AttemptMeans, int]
-"""An attempt that a rank took part in, and the rank's index there."""
+"""Attempt of a rank, and the rank's index there."""
 
 
 def attempt_means(attempts: Sequence[AttemptSteps]) -> tuple[AttemptMeans, ...]:
-    """Of each attempt that has measured steps."""
+    """Return the means of each attempt that has measured steps."""
     return tuple(_means_of(attempt) for attempt in attempts if attempt.num_measured)
 
 
@@ -98,7 +97,7 @@ def _node(timing: RankTiming) -> str:
 
 
 def far_ranks(attempt: AttemptSteps) -> tuple[FarRank, ...] | None:
-    """Return the ranks without a core near their GPU; None where no record says what is near."""
+    """Return the ranks without a core near their GPU; None if no record has the locations."""
     cores = {timing.rank: _cores(timing, "cores") for timing in attempt.ranks}
     near = {timing.rank: _cores(timing, "cores_near_gpu") for timing in attempt.ranks}
     nodes = {timing.rank: _node(timing) for timing in attempt.ranks}
@@ -121,7 +120,7 @@ def far_ranks(attempt: AttemptSteps) -> tuple[FarRank, ...] | None:
 
 
 def _cores(timing: RankTiming, name: str) -> tuple[int, ...]:
-    """Return the cores that a rank's header names; none in records of older versions."""
+    """Return the cores in a rank's header; none in records of older versions."""
     said = timing.steps.metadata.get(name) if timing.steps is not None else None
     with suppress(ValueError):
         return parse_ranges(said, below=_MOST_CORES) if isinstance(said, str) and said else ()
@@ -131,7 +130,7 @@ def _cores(timing: RankTiming, name: str) -> tuple[int, ...]:
 def rank_numbers(
     attempts: Sequence[AttemptSteps], means: Sequence[AttemptMeans]
 ) -> tuple[RankNumbers, ...]:
-    """The mean step of each rank on each node that it ran on, over its measured steps."""
+    """Return the mean measured step of each rank on each of its nodes."""
     step_s: dict[tuple[int, str], list[np.ndarray]] = {}
     own: dict[tuple[int, str], list[_Own]] = {}
     with_steps = [attempt for attempt in attempts if attempt.num_measured]
@@ -169,9 +168,9 @@ def _one_rank(
 
 
 def mean_phases(means: Sequence[AttemptMeans]) -> tuple[TimeShare, ...]:
-    """The mean step: every step counts once, and in it every rank of its attempt the same.
+    """Return the mean step: every step counts once, and in it all ranks of its attempt equally.
 
-    Attempts may have had other numbers of ranks, and steps of another length.
+    Attempts may have different numbers of ranks and lengths of steps.
     """
     if not means:
         return ()
@@ -192,18 +191,17 @@ def mean_phases(means: Sequence[AttemptMeans]) -> tuple[TimeShare, ...]:
 
 
 def _by_steps(values: Sequence[tuple[int, float]]) -> float:
-    """Mean of values, each of so many steps."""
+    """Return the mean of values, weighted by steps."""
     return sum(num * value for num, value in values) / sum(num for num, _ in values)
 
 
 def critical_shares(attempts: Sequence[AttemptSteps]) -> dict[str, float]:
-    """The most of the measured time that each step phase can have cost; see `TrainingNumbers`.
+    """Return the largest share of measured time that each step phase can cost.
 
-    The ranks meet in every step, so the step waits for one rank at a time:
-    without a phase it is shorter by no more than the longest that any rank
-    spends in it. That rank may be another in each step. A padded token counts
-    as much as a real one. So the time is that of the longest step of any rank, too:
-    where ranks do not meet in every step, each may have other long steps.
+    The ranks meet in every step, so the step waits for one rank at a time. Without a phase it is
+    shorter by at most the longest time that a rank spends in it. That rank may differ between
+    steps. A padded token counts as much as a real one. The whole time is that of the longest step
+    of any rank, too: where ranks do not meet in every step, each may have other long steps.
     """
     whole = [a for a in attempts if len(a.ranks) == a.num_ranks and a.num_measured]
     wall_s = 0.0
@@ -224,18 +222,18 @@ def critical_shares(attempts: Sequence[AttemptSteps]) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeetingPrice:
-    """What the exchanges between the passes take by themselves."""
+    """Cost of the exchanges between the passes."""
 
     share: float
-    """Of the measured time."""
+    """Share of the measured time."""
     is_apart: bool
-    """Whether each exchange has a price of its own; else both have one together."""
+    """True if each exchange has a price; otherwise both have one together."""
 
 
 def meeting_price(attempts: Sequence[AttemptSteps]) -> MeetingPrice | None:
-    """What the exchanges cost even the rank that comes last to them, and so waits for nobody.
+    """Return what the exchanges cost even the rank that comes last and does not wait.
 
-    None if no attempt has the records of all its ranks, or records time no such waits.
+    None if no attempt has the records of all its ranks, or if they lack these waits.
     """
     whole = [a for a in attempts if len(a.ranks) == a.num_ranks > 1 and a.num_measured]
     files = [t.steps for a in whole for t in a.ranks if t.steps is not None]
@@ -250,11 +248,11 @@ def meeting_price(attempts: Sequence[AttemptSteps]) -> MeetingPrice | None:
 
 
 def _price_of(attempt: AttemptSteps) -> tuple[float, bool]:
-    """Of all measured steps of an attempt, seconds, and whether by each exchange.
+    """Return the seconds over all measured steps, and whether exchanges are separate.
 
-    In each of the two exchanges of a step one rank comes last: the least wait is the price of it.
-    Older records have both waits in one number, whose least is above the price wherever no rank is
-    last in both; there the steps with the smallest least (the 5th percentile) stand for all.
+    In each of the two exchanges of a step one rank comes last: the smallest wait is its price.
+    Older records combine both waits. Their smallest sum exceeds the price unless a rank is last in
+    both, so the steps with the smallest sum (the 5th percentile) represent all.
     """
     records = [attempt.measured(index) for index in range(len(attempt.ranks))]
     first = np.min([r["rank_wait_data_s"] for r in records], axis=0)
@@ -266,7 +264,7 @@ def _price_of(attempt: AttemptSteps) -> tuple[float, bool]:
 
 
 def _padded(steps: np.ndarray) -> np.ndarray:
-    """Share of the token slots that are padding, by step."""
+    """Return the share of padding in the token slots, by step."""
     padding = steps["num_padding_tokens"].astype(np.float64)
     slots = padding + steps["num_tokens"]
     share: np.ndarray = np.divide(padding, slots, out=np.zeros_like(padding), where=slots > 0)

@@ -1,7 +1,7 @@
-"""Rates of a training over the time of its measured steps, and how many ranks made them: PURE.
+"""Rates of a training over the time of its measured steps, by number of ranks. PURE.
 
-Attempts may have had different numbers of ranks: then a rate over all of them is of no machine that
-ever was, and each number of ranks has its own beside it.
+Attempts may have different numbers of ranks. A rate over all of them describes no real machine, so
+each number of ranks has its own rate, too.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from slurm_jobs.report.numbers.steps import AttemptSteps
 
 
 def rates(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
-    """Rates over the time of the measured steps, waits and checkpoints included.
+    """Return rates over the time of the measured steps, waits and checkpoints included.
 
-    Counted are steps that every rank recorded: a rank that lacks some must not lower the sum.
+    Only steps that every rank recorded count: a rank that lacks some must not lower the sum.
     """
     whole = [a for a in attempts if len(a.ranks) == a.num_ranks]
     wall_s = sum(a.measured_s() for a in whole)
@@ -56,7 +56,7 @@ def rates(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
 
 
 def ranks_of(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
-    """How many ranks made the steps that count, and the rates of each number if there are more."""
+    """Return how many ranks made the steps, and rates by number if there are several."""
     working = [a for a in attempts if max(a.num_kept)] or list(attempts)
     counts = [num for num, _ in itertools.groupby(a.num_ranks for a in working)]
     alike = {num: [a for a in working if a.num_ranks == num] for num in counts}
@@ -79,5 +79,5 @@ def _rates_on(num_ranks: int, attempts: Sequence[AttemptSteps]) -> RankCountRate
 
 
 def total(records: Sequence[np.ndarray], name: str) -> float:
-    """Sum of a field over records."""
+    """Return the sum of a field over records."""
     return float(sum(r[name].sum(dtype=np.float64) for r in records))

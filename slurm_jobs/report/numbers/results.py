@@ -1,10 +1,8 @@
-"""What the stages returned, of the work that counts now: PURE.
+"""Valid results of the stages. PURE.
 
-A resume may replace a job whose work was done: another config, or an array cut
-into fewer slices. Its time was spent and stays in the budgets; what it
-returned is no result of the run any more. What counts is what proves that a
-slice is done (see `slice_status.completed_slices`): the completion of the
-newest intent that covers it.
+A resume may replace a job whose work was done: another config, or an array cut into fewer slices.
+Its time stays in the budgets; its result no longer counts. Valid is the completion of the newest
+intent that covers a slice (see `slice_status.completed_slices`).
 """
 
 from __future__ import annotations
@@ -19,16 +17,16 @@ from slurm_jobs.run.intents import Intent, latest_intents
 _EVALUATION_KEYS = frozenset({"evaluation", "exact_match"})
 
 SliceResults = Mapping[int, Mapping[str, Any]]
-"""What each slice returned, by slice, ascending."""
+"""Result of each slice, by slice, ascending."""
 
 
 def current_results(inputs: ReportInputs) -> Mapping[str, SliceResults]:
-    """By stage the results that count; of all jobs' where the ledger could not be read."""
+    """Return the valid results by stage; those of all jobs if the ledger is unreadable."""
     return {stage.name: _slice_results(stage, inputs.intents) for stage in inputs.stages}
 
 
 def _slice_results(stage: StageInputs, intents: Sequence[Intent] | None) -> SliceResults:
-    """Of each slice that the stage still has, what its last completed attempt returned."""
+    """Return the result of the last completed attempt of each slice that the stage still has."""
     newest = latest_intents(intents or (), stage.name)
     found: dict[int, Mapping[str, Any]] = {}
     for done in stage.completions:
@@ -42,12 +40,11 @@ def _slice_results(stage: StageInputs, intents: Sequence[Intent] | None) -> Slic
 def has_newest_steps(
     stage: StageInputs, slice_index: int, intents: Sequence[Intent] | None
 ) -> bool:
-    """Whether the steps are of the plan, config and code that the slice has now.
+    """Check whether the steps are of the slice's current plan, config and code.
 
-    They are where some were recorded under those, and where the training went on from a
-    checkpoint under those: its steps before are then its own, though it may have had none left.
-    Where the ledger could not be read, or does not know the slice, config and code are taken to be
-    those.
+    That holds if some were recorded under those, or if the training continued from a checkpoint
+    under those: then earlier steps are its own, even if none were left to make. Without a readable
+    ledger, or for an unknown slice, config and code count as current.
     """
     if slice_index >= stage.num_slices:
         return False
@@ -63,7 +60,7 @@ def has_newest_steps(
 
 
 def _with_steps(stage: StageInputs, slice_index: int) -> set[int]:
-    """The attempts that made steps, or went on from a checkpoint that holds some."""
+    """Return the attempts with steps, or that continued from a checkpoint with some."""
     timings = [t for t in stage.timings if t.slice_index == slice_index]
     found = {t.attempt for t in timings if t.steps is not None and len(t.steps.steps)}
     found |= {
@@ -84,12 +81,12 @@ def _is_past_start(step: object) -> bool:
 
 
 def stage_results(stage: StageInputs, results: SliceResults) -> Mapping[str, float]:
-    """The plain numbers that a stage without an array returned, nested names joined by a dot."""
+    """Return the numbers of a stage without an array, nested names joined by a dot."""
     return flat_numbers(results[0]) if 0 in results and stage.num_slices == 1 else {}
 
 
 def flat_numbers(values: Mapping[str, object], prefix: str = "") -> dict[str, float]:
-    """The numbers in nested mappings: `{"a": {"b": 1}}` is `{"a.b": 1}`; whole ones stay so."""
+    """Flatten nested mappings: `{"a": {"b": 1}}` is `{"a.b": 1}`; whole numbers stay whole."""
     found: dict[str, float] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
@@ -100,13 +97,13 @@ def flat_numbers(values: Mapping[str, object], prefix: str = "") -> dict[str, fl
 
 
 def evaluation_numbers(stages: Sequence[StageNumbers]) -> tuple[EvaluationNumbers, ...]:
-    """One entry for each stage that returned numbers of an evaluation, in the spec's order."""
+    """Return an entry for each stage with evaluation results, in the spec's order."""
     found = [EvaluationNumbers(stage=s.name, numbers=_evaluation(s.results)) for s in stages]
     return tuple(evaluation for evaluation in found if evaluation.numbers)
 
 
 def _evaluation(results: Mapping[str, float]) -> Mapping[str, float]:
-    """`evaluation.` is left out of a name unless the stage returned another value without it."""
+    """Return the evaluation numbers, without the prefix `evaluation.` unless names then collide."""
     own = {k: v for k, v in results.items() if not _EVALUATION_KEYS.isdisjoint(k.split("."))}
     found: dict[str, float] = {}
     for key, value in own.items():

@@ -1,4 +1,4 @@
-"""Tasks, waits, times and use of resources of each stage: PURE."""
+"""Tasks, waits, times and use of resources of each stage. PURE."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ _NO_ACCOUNTING = "no accounting for this stage's jobs"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Start:
-    """One row of the accounting, and how long it lasted."""
+    """Row of the accounting, and its length."""
 
     row: TaskAccounting
     elapsed_s: float | None
-    """Until the records were read, if it still runs; None if nobody knows."""
+    """Until the records were read, if it still runs; None if unknown."""
     is_at_least: bool
-    """Whether it has ended, or may have, and nobody says when."""
+    """True if it has ended, or may have, at an unknown time."""
 
 
 def stage_numbers(
     stage: StageInputs, facts: Sequence[AttemptFacts], standing: Standing, results: SliceResults
 ) -> StageNumbers:
-    """All numbers of one stage; `results` are those that count."""
+    """Return all numbers of one stage; `results` are the valid ones."""
     rows = [f.accounting for f in facts if f.accounting is not None]
     lacking = lacking_starts(facts)
     return StageNumbers(
@@ -76,7 +76,7 @@ def stage_numbers(
 
 
 def lacking_starts(facts: Sequence[AttemptFacts]) -> str:
-    """Why sums and maxima over a stage's starts are lower bounds; empty if they are not."""
+    """Return why sums and maxima over a stage's starts are lower bounds; empty if they are not."""
     starts, num_starts = starts_without_row(facts)
     sources = {f.accounting.source for f in facts if f.accounting is not None}
     if not starts or not sources:
@@ -136,7 +136,7 @@ def _wait(rows: Sequence[TaskAccounting], begin: str, end: str, of: Summary) -> 
 
 
 def _resources(facts: Sequence[AttemptFacts], lacking: str) -> dict[str, Any]:
-    """What was allocated and used, as far as the accounting says."""
+    """Return allocated and used resources, as far as the accounting has them."""
     starts = _starts(facts)
     rows = [start.row for start in starts]
     bounded = {
@@ -156,7 +156,7 @@ def _resources(facts: Sequence[AttemptFacts], lacking: str) -> dict[str, Any]:
 
 
 def _bounded(number: Quantity, lacking: str) -> Quantity:
-    """A sum or maximum over starts of which some are lacking."""
+    """Return a sum or maximum over starts of which some are missing."""
     return number if number.value is None else replace(number, at_least=lacking)
 
 
@@ -165,13 +165,13 @@ def _joined(*reasons: str) -> str:
 
 
 def _unended(rows: Sequence[TaskAccounting]) -> str:
-    """Why the most memory is a lower bound where starts have no end: it is known at their end."""
+    """Return why the peak memory is a lower bound: it is known at the end of starts."""
     num = sum(row.end_unix_s is None for row in rows)
     return f"{num} of {len(rows)} starts have not ended in the accounting" if num else ""
 
 
 def _memory(stage: StageInputs, rows: Sequence[TaskAccounting], lacking: str) -> dict[str, Any]:
-    """Memory of one task, of one node at most, and what was asked for a node."""
+    """Return memory of one task, of one node at most, and the request per node."""
     num_tasks = max(1, int(stage.resources.get("tasks_per_node") or 1))
     largest = _bounded(_largest(rows, "max_rss_bytes", "bytes"), lacking)
     on_node = largest
@@ -196,7 +196,7 @@ def _gpu_busy(stage: StageInputs, rows: Sequence[TaskAccounting]) -> Quantity:
         return missing("fraction", "no GPU was allocated")
     busy = level_of([(each, each.readings) for each in stage.readings], "gpu_busy_share")
     if busy is None:
-        return missing("fraction", "no reading of a node tells how busy a GPU was")
+        return missing("fraction", "no reading of a node shows how busy a GPU was")
     return known(busy.mean, "fraction")
 
 
@@ -216,7 +216,7 @@ def _largest(rows: Sequence[TaskAccounting], name: str, unit: str) -> Quantity:
 
 
 def _asked(rows: Sequence[TaskAccounting], name: str, unit: str) -> Quantity:
-    """As of the newest start that tells: a resume may have asked for something else."""
+    """Return the request of the newest start that has one: a resume may have changed it."""
     asked = [row for row in rows if getattr(row, name) is not None]
     if not asked:
         return missing(unit, _reason(rows, name))
@@ -225,9 +225,9 @@ def _asked(rows: Sequence[TaskAccounting], name: str, unit: str) -> Quantity:
 
 
 def _starts(facts: Sequence[AttemptFacts]) -> list[_Start]:
-    """Each row once; one without an end lasts to the end of its attempts, as far as known.
+    """Return each row once; one without an end lasts to the end of its attempts, if known.
 
-    An attempt that runs ends when the records were read, and so does what its start took by then.
+    Running attempts end when the records were read, and so does their use of resources.
     """
     by_job: dict[str, list[AttemptFacts]] = {}
     for fact in facts:
@@ -240,8 +240,8 @@ def _start(row: TaskAccounting, of_job: Sequence[AttemptFacts]) -> _Start:
     elapsed_s = _elapsed_s(row)
     if elapsed_s is not None or row.start_unix_s is None:
         return _Start(row=row, elapsed_s=elapsed_s, is_at_least=False)
-    # Without an end it is the job's last start: no attempt of another one began later.
-    # Its own first attempt may tell an earlier moment, by a clock that is behind.
+    # Without an end it is the job's last start: no other start's attempt began later.
+    # Its first attempt may have an earlier time, by a clock that is behind.
     first = min((f.bar.start_unix_s for f in of_job if f.accounting is row), default=math.inf)
     begun = min(first, row.start_unix_s - CLOCK_SKEW_S)
     own = [f for f in of_job if f.bar.start_unix_s >= begun]

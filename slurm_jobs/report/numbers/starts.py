@@ -1,7 +1,7 @@
-"""What a start of a training costs beside its steps, as the starts to come will: PURE.
+"""Cost of a start of a training besides its steps, as an estimate for further starts. PURE.
 
-A start that hung or died before its first step says nothing of the next one that works, and what
-comes unexplained after the last step (a hang until the time limit) is no part of a start either.
+A start that hung or died before its first step is excluded, and so is unexplained time after the
+last step (a hang until the time limit).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from slurm_jobs.report.numbers.steps import AttemptSteps
 def usual_start_s(
     attempts: Sequence[AttemptSteps], bars: Mapping[int, Bar], timings: Sequence[RankTiming]
 ) -> float:
-    """Seconds before the first step and, as far as spans tell, after the last: the median.
+    """Return the median of seconds before the first step and, if spans show it, after the last.
 
     Args:
         attempts: those that recorded steps.

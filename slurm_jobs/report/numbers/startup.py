@@ -1,8 +1,8 @@
-"""The time of a training task from the start of each attempt to its end: PURE.
+"""Time of a training task from the start of each attempt to its end. PURE.
 
-Start-up and wind-down come from the spans of the lowest rank, the time between
-from the step records of the rank that has most: damage to one file leaves the
-others. Where spans are nested, the inner one has the time.
+Start-up and wind-down come from the spans of the lowest rank, the time between from the step
+records of the rank that has most. So damage to one file leaves the others usable. Where spans
+are nested, the inner one counts.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from slurm_jobs.report.numbers.profiles import profile_times
 from slurm_jobs.report.numbers.steps import CLOCK_TOLERANCE, AttemptSteps
 
 AGAIN = "start-up again"
-"""What comes before the steps of every attempt but the first: the price of a stop or a failure."""
+"""Time before the steps of every attempt but the first: the price of a stop or a failure."""
 _IN_LOOP = ("checkpoint", "evaluation", "compile")
-"""Step phases that are shown apart from the training proper."""
+"""Step phases that are shown separately from the training."""
 _AFTER_EXIT = "other ranks and supervisor"
 """From the end of the rank's process to that of the attempt."""
 _PROFILES = "profiles begun and written"
@@ -33,7 +33,7 @@ _PROFILES = "profiles begun and written"
 def attempt_budget(
     attempts: Sequence[AttemptSteps], bars: Mapping[int, Bar], timings: Sequence[RankTiming]
 ) -> tuple[TimeShare, ...]:
-    """Shares of all attempts together; they add up to the sum of the attempts' lengths.
+    """Return shares of all attempts together; they add up to the sum of the attempts' lengths.
 
     Args:
         attempts: those that recorded steps.
@@ -61,7 +61,7 @@ def attempt_budget(
 def _in_order(
     parts: Mapping[tuple[str, str], float], lead: RankTiming | None
 ) -> list[tuple[tuple[str, str], float]]:
-    """The parts by when they first began: spans before the loop, the loop, the rest."""
+    """Sort the parts by their first begin: spans before the loop, the loop, the rest."""
     began: dict[str, float] = {}
     for span in lead.spans if lead else ():
         began.setdefault(span["name"].replace("_", " "), span["start_unix_s"])
@@ -86,7 +86,7 @@ def _one_attempt(
         if loop is None or s["start_unix_s"] < loop[0] or s["start_unix_s"] >= loop[1]
     ]
     exits = [s for s in spans if s["name"] == PROCESS_EXIT_SPAN]
-    if exits:  # what comes after it is no time of this rank's any more
+    if exits:  # later time is not this rank's
         gone = max(s["start_unix_s"] + s["duration_s"] for s in exits)
         claims.append((_AFTER_EXIT, "startup", [(gone, bar.end_unix_s)]))
     loop_claim = [("loop", "loop", [loop])] if loop else []
@@ -108,9 +108,9 @@ def _one_attempt(
 
 
 def _loop_of(steps: AttemptSteps, latest_s: float) -> Interval:
-    """From the first step to the end of the last; as long as its steps if a clock was set.
+    """Return the span from the first step to the end of the last.
 
-    `latest_s` is when the attempt ended.
+    If a clock was set, it is as long as its steps. `latest_s` is when the attempt ended.
     """
     records = steps.records[steps.longest]
     start, last = float(records["start_unix_s"][0]), records[-1]
@@ -123,7 +123,7 @@ def _loop_of(steps: AttemptSteps, latest_s: float) -> Interval:
 def _loop_parts(
     steps: AttemptSteps, loop_s: float, latest_s: float
 ) -> dict[tuple[str, str], float]:
-    """The loop's seconds: steps, checkpoints, evaluation, steps that do not count, and between."""
+    """Return the loop's seconds: steps, checkpoints, evaluation, uncounted steps, and gaps."""
     longest = steps.longest
     kept = steps.kept(longest)
     parts = {
@@ -145,7 +145,7 @@ def _loop_parts(
 
 
 def _profiles_s(steps: AttemptSteps, latest_s: float) -> float:
-    """Within the loop."""
+    """Return the seconds within the loop."""
     begin, end = _loop_of(steps, latest_s)
     times = profile_times(steps.ranks)
     return total_s((max(a, begin), min(b, end)) for a, b in times if b > begin and a < end)

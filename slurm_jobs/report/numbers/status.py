@@ -1,4 +1,4 @@
-"""How every stage stands, in the words that `status` uses and by the same rules: PURE."""
+"""Status of every stage, with the terms and rules of `status`. PURE."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from slurm_jobs.run.model import RunMeta, RunRecords, StageRecords, StageSummary
 from slurm_jobs.schedulers.protocol import Answer
 
 _ANY_JOB = "any"
-"""Token of the intent that is made up, and then of all records."""
+"""Token of the substitute intent, and then of all records."""
 _NO_WORD = "report"
-"""Source of a row that stands for a job of which no accounting says anything."""
+"""Source of a row for a job without accounting."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Standing:
-    """How one stage stands."""
+    """Status of one stage."""
 
     status: Status
     reason: str
     counts: Mapping[Status, int]
     """Slices by status."""
     is_open: bool
-    """Whether something of it runs, or waits and can start."""
+    """True if a part of it runs, or waits and can start."""
 
 
 def standings(
     inputs: ReportInputs, attempts: Mapping[str, Sequence[AttemptFacts]]
 ) -> Mapping[str, Standing]:
-    """The standing of each stage."""
+    """Return the standing of each stage."""
     run = _records(inputs)
     status = reconcile(run, _answer(inputs, run.intents))
     return {
@@ -54,7 +54,7 @@ def standings(
 def overall_status(
     stages: Sequence[tuple[str, Standing]], *, is_silent: bool = False
 ) -> tuple[Status, str]:
-    """Status of the run and the stage that decides it; `is_silent`: nobody says what lives."""
+    """Return the run's status and the stage that sets it; `is_silent`: jobs' states are unknown."""
     needed = [(name, s) for name, s in stages if not s.reason.startswith(NOT_NEEDED)]
     order: tuple[Status, ...] = ("unknown", *DECIDING_FIRST) if is_silent else DECIDING_FIRST
     for status in order:
@@ -81,7 +81,7 @@ def _records(inputs: ReportInputs) -> RunRecords:
 
 
 def _meta(run: Mapping[str, Any]) -> RunMeta:
-    """What `reconcile` is given and does not look at."""
+    """Return the fields that `reconcile` requires and ignores."""
     return RunMeta(
         run_id=str(run.get("run_id", "")),
         name=str(run.get("name", "")),
@@ -102,13 +102,13 @@ def _summary(stage: StageInputs) -> StageSummary:
         is_array=stage.num_slices > 1,
         retries=0,
         fingerprint="",
-        after={} if stage.is_former else stage.after,  # what it waited for may be another now
+        after={} if stage.is_former else stage.after,  # its dependencies may have changed
         partition=str(stage.resources.get("slurm", {}).get("partition", "")),
     )
 
 
 def _made_up_intent(stage: StageInputs) -> Intent:
-    """Where the ledger could not be read: the records count, whatever job they came from."""
+    """Return a substitute for an unreadable ledger: the records of any job count."""
     return Intent(
         number=0,
         token=_ANY_JOB,
@@ -122,7 +122,7 @@ def _made_up_intent(stage: StageInputs) -> Intent:
 
 
 def _stage_records(stage: StageInputs, *, trust_all: bool) -> StageRecords:
-    """The records as `reconcile` takes them; `trust_all`: whatever job they came from."""
+    """Convert the records for `reconcile`; `trust_all`: those of any job count."""
     attempts: dict[int, tuple[int, ...]] = {}
     for start in stage.attempts:
         attempts[start.slice_index] = (*attempts.get(start.slice_index, ()), start.attempt)
@@ -135,7 +135,7 @@ def _stage_records(stage: StageInputs, *, trust_all: bool) -> StageRecords:
 
 
 def _answer(inputs: ReportInputs, intents: Sequence[Intent]) -> Answer:
-    """What `status` decides by; where nobody was asked, the newest row of each job.
+    """Return the answer for `status`; if the scheduler was not queried, the newest row of each job.
 
     Without any accounting, what has not started waits.
     """
@@ -160,7 +160,7 @@ def _standing(stage: StageInputs, found: StageStatus, facts: Sequence[AttemptFac
     slices = found.slices
     status = found.status
     if stage.run == REPORT_RUN and any(f.bar.outcome == "running" for f in last.values()):
-        # It writes this report, so it runs, whatever the accounting knows of it.
+        # It writes this report, so it runs, regardless of the accounting.
         status = "running"
         slices = tuple(
             replace(s, status=status) if s.status == "unknown" else s for s in found.slices

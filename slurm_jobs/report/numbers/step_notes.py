@@ -1,4 +1,4 @@
-"""What the step records of one task lack or contradict, in words: PURE."""
+"""Gaps and contradictions in the step records of one task, in words. PURE."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slurm_jobs.report.numbers.steps import CLOCK_TOLERANCE, AttemptSteps
 
 
 def step_notes(attempts: Sequence[AttemptSteps]) -> tuple[str, ...]:
-    """What the records lack or contradict, in words."""
+    """Return notes on gaps and contradictions."""
     own = (
         f"attempt {attempt.attempt}: {note}"
         for attempt in attempts
@@ -24,7 +24,7 @@ def step_notes(attempts: Sequence[AttemptSteps]) -> tuple[str, ...]:
 
 
 def _lost(attempts: Sequence[AttemptSteps]) -> Iterator[str]:
-    """Steps between two attempts that somebody made, because the later one went on from them."""
+    """Yield steps between two attempts without a record, although the later one continued them."""
     end = None
     for attempt in attempts:
         kept = attempt.kept(attempt.longest)["step"]
@@ -40,9 +40,9 @@ def _lost(attempts: Sequence[AttemptSteps]) -> Iterator[str]:
 
 
 def _no_numbers(attempts: Sequence[AttemptSteps]) -> Iterator[str]:
-    """A loss that was a number and is none any more: more steps of it than were ever between two.
+    """Yield a loss that stopped being a number: more such steps than ever before in a row.
 
-    A stage of the user's own may write a loss in some steps alone.
+    A user's stage may write a loss only in some steps.
     """
     losses = np.concatenate([a.kept(a.longest)["loss"] for a in attempts])
     places = np.flatnonzero(np.isfinite(losses))
@@ -52,7 +52,7 @@ def _no_numbers(attempts: Sequence[AttemptSteps]) -> Iterator[str]:
     if at_end > max(0, int(np.diff(places, prepend=-1).max()) - 1):
         yield (
             f"the loss of the last {words.number_of('step', at_end)} is no number (NaN or "
-            "infinite): the loss that is told is that of the steps before"
+            "infinite): the reported loss is that of the steps before"
         )
 
 
@@ -60,8 +60,8 @@ def _other_work(attempt: AttemptSteps) -> Iterator[str]:
     num_steps = len(attempt.abandoned(attempt.longest))
     if num_steps:
         yield (
-            f"{words.number_of('step', num_steps)} under an earlier config or code, which a later "
-            "attempt did not go on from: other work, neither progress nor repeated"
+            f"{words.number_of('step', num_steps)} under an earlier config or code, which no later "
+            "attempt continued: other work, neither progress nor repeated"
         )
 
 
@@ -100,11 +100,11 @@ def _clock(attempt: AttemptSteps) -> Iterator[str]:
 def _off_the_clock(
     steps: np.ndarray, timing: RankTiming, profiles: Sequence[Interval]
 ) -> tuple[float, float, int]:
-    """By what share the wall clock and the sum of a rank's steps differ; that time; the rank.
+    """Return the share by which wall clock and sum of steps differ, that time, and the rank.
 
-    What the rank itself says it did between two steps is none of it, nor are the `profiles` of all.
-    A step that waited for one had begun before it, and now begins as much later as it waited: the
-    gap before it reaches back from the profile by no more than is left of the step.
+    Time that the rank recorded between two steps is excluded, and so are the `profiles` of all. A
+    step that waited for a profile now begins later by that wait: the gap before it extends back
+    from the profile by at most the rest of the step.
     """
     starts, lengths = steps["start_unix_s"], steps["step_s"]
     reach_s = float(lengths.max())

@@ -1,8 +1,8 @@
-"""The step records of one task, attempt by attempt, with what was done twice marked off: PURE.
+"""Step records of one task, attempt by attempt, with repeated steps marked. PURE.
 
-Done twice are only steps that the same training did again. A resume with another config may begin
-another one: what it did not go on from is abandoned, and called so. A phase with those before it is
-one training of its own.
+Only steps that the same training did again are repeated. A resume with another config may begin
+another training; the steps that it did not continue are abandoned. A phase together with earlier
+ones is one training.
 """
 
 from __future__ import annotations
@@ -16,78 +16,78 @@ from slurm_jobs.report.inputs.records import RankTiming
 from slurm_jobs.report.numbers.profiles import without_profile_waits
 
 Members = Sequence[tuple[RankTiming, np.ndarray]]
-"""The ranks of an attempt that recorded steps, each with its records."""
+"""Ranks of an attempt that recorded steps, each with its records."""
 
 Phases = Sequence[tuple[int, str]]
-"""First steps of phases, rising from 0, and names of the trainings that their steps are of."""
+"""First steps of phases, ascending from 0, and names of the trainings of their steps."""
 
 _NEVER = int(np.iinfo(np.int64).max)
 CLOCK_TOLERANCE = 0.01
-"""Wall clock and sum of step times may differ by this share. Own choice."""
+"""Allowed difference of wall clock and sum of step times. Own choice."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttemptSteps:
-    """The step records of one attempt, a structured array a rank, fields as in `STEP_FIELDS`."""
+    """Step records of one attempt, a structured array per rank, fields as in `STEP_FIELDS`."""
 
     attempt: int
     ranks: tuple[RankTiming, ...]
     records: tuple[np.ndarray, ...]
     """Shape [steps of that rank], all that were recorded."""
     num_kept: tuple[int, ...]
-    """How many of each rank's records count: no later attempt did those steps."""
+    """Number of each rank's records that count: no later attempt did those steps."""
     is_repeated: tuple[np.ndarray, ...]
-    """Of each rank's records after those that count (bool): whether a later attempt at the same
-    training did that step again. The others only another training did later, if any."""
+    """For each rank's records after those that count (bool): true if a later attempt at the same
+    training repeated that step. The others were only replaced by another training, if at all."""
     warmup_steps: int
     num_ranks: int
-    """Of the attempt; more than `ranks` if some left no step."""
+    """Ranks of the attempt; more than `ranks` if some left no step."""
 
     @property
     def num_common(self) -> int:
-        """Steps that count and that all of `ranks` recorded: one killed may lack the last."""
+        """Steps that count and that all of `ranks` recorded: a killed rank may lack the last."""
         return min(self.num_kept)
 
     @property
     def num_measured(self) -> int:
-        """Steps that count for all ranks, and come after the warm-up."""
+        """Steps that count for all ranks, after the warm-up."""
         return max(0, self.num_common - self.warmup_steps)
 
     @property
     def longest(self) -> int:
-        """Index of the rank that recorded most: a step that one rank ended, all did."""
+        """Index of the rank with most records: a step that one rank finished, all did."""
         return max(range(len(self.records)), key=lambda index: len(self.records[index]))
 
     def kept(self, index: int) -> np.ndarray:
-        """Records of the rank at `index` that count."""
+        """Return the records of the rank at `index` that count."""
         return self.records[index][: self.num_kept[index]]
 
     def abandoned(self, index: int) -> np.ndarray:
-        """Records of the rank at `index` that the training after it did not go on from."""
+        """Return the records of the rank at `index` that the training after it did not continue."""
         steps: np.ndarray = self.records[index][self.num_kept[index] :]
         return steps.compress(~self.is_repeated[index])
 
     def repeated(self, index: int) -> np.ndarray:
-        """Records of the rank at `index` that a later attempt at the same training did again."""
+        """Return the records of the rank at `index` that the same training repeated later."""
         steps: np.ndarray = self.records[index][self.num_kept[index] :]
         return steps.compress(self.is_repeated[index])
 
     def measured(self, index: int) -> np.ndarray:
-        """Records of the rank at `index` that count for all, and come after the warm-up."""
+        """Return the records of the rank at `index` that count for all, after the warm-up."""
         return self.records[index][self.warmup_steps : self.num_common]
 
     def measured_s(self) -> float:
-        """Time of the measured steps, from the sums of their lengths.
+        """Return the time of the measured steps, from the sums of their lengths.
 
-        Steps follow each other without a gap, and a clock that is set back does
-        not touch them, as it does the difference between two wall times.
+        Steps follow each other without a gap, and sums are not affected by a clock that is set,
+        unlike the difference between two wall times.
         """
         sums = (self.measured(i)["step_s"].sum(dtype=np.float64) for i in range(len(self.ranks)))
         return float(max(sums))
 
 
 def last_losses(attempts: Sequence[AttemptSteps]) -> np.ndarray:
-    """The finite losses of the last 2 % of the steps that count, of one at least if there is one.
+    """Return the finite losses of the last 2 % of the steps that count, at least one if possible.
 
     One step's loss says little.
     """
@@ -100,7 +100,7 @@ def last_losses(attempts: Sequence[AttemptSteps]) -> np.ndarray:
 def split_attempts(
     timings: Sequence[RankTiming], warmup_steps: int, fingerprints: Mapping[int, str]
 ) -> tuple[AttemptSteps, ...]:
-    """The timings of one slice by attempt, with what does not count marked off.
+    """Split the timings of one slice by attempt, with uncounted steps marked.
 
     Args:
         timings: of one slice.
@@ -139,7 +139,7 @@ def split_attempts(
 
 
 def _firsts(phases: Phases, begun: int) -> dict[str, int]:
-    """By training, the first step of it that an attempt makes which begins at the step `begun`."""
+    """Return by training the first step of it in an attempt that begins at the step `begun`."""
     ends = [*(start for start, _ in phases[1:]), _NEVER]
     found: dict[str, int] = {}
     for (start, name), end in zip(phases, ends, strict=True):
@@ -149,7 +149,7 @@ def _firsts(phases: Phases, begun: int) -> dict[str, int]:
 
 
 def _is_repeated(steps: np.ndarray, phases: Phases, firsts: Mapping[str, int]) -> np.ndarray:
-    """Of each record (bool), whether a later attempt did the step of the same training again."""
+    """Return for each record (bool) whether a later attempt repeated the step."""
     limits = np.array([firsts.get(name, _NEVER) for _, name in phases])
     own = np.searchsorted([start for start, _ in phases], steps["step"], side="right") - 1
     repeated: np.ndarray = steps["step"] >= limits[own]
@@ -159,14 +159,15 @@ def _is_repeated(steps: np.ndarray, phases: Phases, firsts: Mapping[str, int]) -
 def _trainings(
     by_attempt: Mapping[int, Members], fingerprints: Mapping[int, str]
 ) -> dict[int, Phases]:
-    """By attempt, names for the trainings that its steps are of.
+    """Return by attempt names for the trainings of its steps.
 
-    A phase that an attempt begins says itself, with those before it, which training it is; records
-    of an older version do not, and are of another one where config or code are. What an attempt
-    goes on with is what the attempt before made, whatever config and code are called now.
+    A phase that an attempt begins is recorded together with earlier ones, which identifies the
+    training. Records of older versions lack that; a change of config or code then separates
+    trainings. An attempt that continues keeps the previous attempt's training, whatever its config
+    and code.
     """
     found: dict[int, Phases] = {}
-    known: dict[str, str] = {}  # by what the writers said, or the fingerprint
+    known: dict[str, str] = {}  # from the records, or the fingerprint
     before: Phases = ()
     for attempt in sorted(by_attempt):
         members = by_attempt[attempt]
@@ -182,7 +183,7 @@ def _trainings(
 
 
 def _said_phases(members: Members, fingerprint: str) -> Phases:
-    """As the writers said; an older version said it of all phases together, or not at all."""
+    """Return the recorded phases; older versions recorded all phases together, or none."""
     files = [timing.steps.metadata for timing, _ in members if timing.steps is not None]
     for said in files:
         phases = said.get("phases") or ()
@@ -205,6 +206,6 @@ def _num_before(records: np.ndarray, step: int) -> int:
 
 
 def _num_ranks(members: Members) -> int:
-    """As the writers said; 0 where they did not."""
+    """Return the recorded number; 0 if there is none."""
     files = (timing.steps for timing, _ in members)
     return max(int(file.metadata.get("num_ranks", 0)) for file in files if file is not None)

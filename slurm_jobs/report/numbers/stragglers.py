@@ -1,7 +1,7 @@
-"""Which rank holds the others up, and on which node: PURE.
+"""Rank that holds the others up, and its node. PURE.
 
-A rank is compared with the mean of all ranks of the same attempt: another
-attempt may have had more ranks or longer steps, and its nodes were others.
+A rank is compared with the mean of all ranks of the same attempt: other attempts may have more
+ranks, longer steps, or different nodes.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from slurm_jobs.report.model.training import Straggler
 from slurm_jobs.report.numbers.ranks import PHASE_KINDS, AttemptMeans, phase_name
 
 _NAMED_SHARE = 0.25
-"""Nodes are named on which a rank lost at least this share of what it lost on its worst: where it
-kept up, noise alone would name them too. Own choice."""
+"""Nodes are named if a rank lost at least this share of its loss on its worst node: noise would
+name others, too. Own choice."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Slow:
-    """Where one rank took longer than the mean rank."""
+    """Loss of one rank against the mean rank."""
 
     rank: int
     nodes: tuple[str, ...]
-    """The worst first; empty if it never did."""
+    """The worst first; empty if it lost on none."""
     excess_s: float
-    """On these nodes together, over all their steps."""
+    """Sum over these nodes and their steps."""
 
 
 def find_straggler(means: Sequence[AttemptMeans]) -> Straggler | None:
-    """Who does most and who waits longest for data, over the steps of all attempts.
+    """Return the rank with most work and the one that waits longest for data, over all attempts.
 
-    Attempts of which a rank left no records are left out. None if there is nothing to compare.
+    Attempts with missing ranks are left out. None if there is nothing to compare.
     """
     whole = [m for m in means if m.is_whole]
     if max((len(m.members) for m in whole), default=0) < 2:
@@ -61,19 +61,19 @@ def find_straggler(means: Sequence[AttemptMeans]) -> Straggler | None:
 
 
 def _over(m: AttemptMeans, kind: str) -> np.ndarray:
-    """By how much each rank exceeds the mean rank, seconds a step: [members]."""
+    """Return the excess of each rank over the mean rank, seconds per step: [members]."""
     values = m.means[kind]
     over: np.ndarray = values - values.mean()
     return over
 
 
 def _late_before_backward(m: AttemptMeans) -> np.ndarray:
-    """The same of the work before the backward pass, where the others waited for it in that pass.
+    """Return the excess before the backward pass for which the others waited in that pass.
 
-    The collectives of a backward pass end on all ranks at once: what one rank took longer before,
-    the others wait there. So its lateness counts as far as its own backward pass is shorter than
-    the mean; where all are as long it held nobody up there. On a GPU a host that queues its work
-    more slowly looks alike and holds nobody up: there is no telling.
+    The collectives of a backward pass end on all ranks at the same time, so the others wait there
+    for a rank that was late before. So its lateness counts as far as its backward pass is shorter
+    than the mean. On a GPU a host that queues its work more slowly looks the same without holding
+    up others; the two are indistinguishable.
     """
     if not m.is_on_cpu:
         return np.zeros(len(m.members))
@@ -83,7 +83,7 @@ def _late_before_backward(m: AttemptMeans) -> np.ndarray:
 
 
 def _slowest(whole: Sequence[AttemptMeans], over_of: Callable[[AttemptMeans], np.ndarray]) -> _Slow:
-    """The rank that lost most; what it gained on other nodes gives nothing back to the others."""
+    """Return the rank that lost most; gains on other nodes do not compensate the others' wait."""
     lost: dict[int, dict[str, float]] = {}
     for m in whole:
         over = over_of(m) * m.num_steps
@@ -101,7 +101,7 @@ def _slow(rank: int, lost: dict[str, float]) -> _Slow:
 
 
 def _excess_on(whole: Sequence[AttemptMeans], kind: str, slow: _Slow) -> float:
-    """By how much the rank exceeds the mean rank in a step phase where it was slow, seconds."""
+    """Return the excess in a step phase where the rank was slow, seconds."""
     return sum(
         float(_over(m, kind)[index]) * m.num_steps
         for m in whole
@@ -111,12 +111,12 @@ def _excess_on(whole: Sequence[AttemptMeans], kind: str, slow: _Slow) -> float:
 
 
 def _total(whole: Sequence[AttemptMeans], kind: str) -> float:
-    """Seconds of a mean rank over all steps."""
+    """Return the seconds of a mean rank over all steps."""
     return sum(float(m.means[kind].mean()) * m.num_steps for m in whole)
 
 
 def _names(nodes: Sequence[str]) -> str:
-    """`n7`, `n7 and n9`; of more than three that there are more."""
+    """Return `n7`, `n7 and n9`; for more than three, that there are more."""
     known = [node for node in nodes if node]
     if len(known) > 3:
         return f"{', '.join(known[:3])} and {len(known) - 3} more nodes"

@@ -1,7 +1,7 @@
-"""Where the time from submit to end went, second by second: PURE.
+"""Budget of the time from submit to end, second by second. PURE.
 
-Every second goes to one place: a running stage, the queue, a dependency, a
-time in which nothing was submitted, or `unexplained`.
+Every second belongs to one part: a running stage, the queue, a dependency, a time without submitted
+work, or `unexplained`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Attempts = Mapping[str, tuple[AttemptFacts, ...]]
 def run_span(
     inputs: ReportInputs, attempts: Attempts, standing: Mapping[str, Standing]
 ) -> Interval:
-    """Submit and end of the run, seconds since 1970; the report's own stage is left out.
+    """Return submit and end of the run, seconds since 1970, without the report's stage.
 
-    The end is the moment of reading if anything runs, or waits and can start;
-    else that of the last attempt. What is stranded holds no end open.
+    The end is the time of reading if anything runs, or waits and can start; otherwise that of the
+    last attempt. Stranded slices do not count.
     """
     created = run_begin(inputs)
     ends = [f.bar.end_unix_s for s in _worked(inputs) for f in attempts[s]]
@@ -45,7 +45,7 @@ def run_span(
 
 
 def run_begin(inputs: ReportInputs) -> float:
-    """When the run was created, by the submitting machine's clock, or its first job was there.
+    """Return when the run was created by the submitter's clock, or its first job if earlier.
 
     That is its first submit or start by the scheduler's clock; without accounting by the nodes'.
     """
@@ -60,7 +60,7 @@ def run_begin(inputs: ReportInputs) -> float:
 
 
 def begin_note(inputs: ReportInputs) -> tuple[str, ...]:
-    """That the run's first job was there before the run; none where the clocks agree."""
+    """Return a note if the run's first job existed before the run; none if the clocks agree."""
     ahead_s = _created(inputs) - run_begin(inputs)
     if ahead_s <= CLOCK_SKEW_S:
         return ()
@@ -79,7 +79,7 @@ def _created(inputs: ReportInputs) -> float:
 def timeline(
     inputs: ReportInputs, attempts: Attempts, span: Interval
 ) -> tuple[tuple[TimeShare, ...], str]:
-    """The budget of the whole run from submit to end, and what it rests on."""
+    """Return the budget of the whole run from submit to end, and a note on its basis."""
     start, end = span
     claims: list[tuple[str, str, Sequence[Interval]]] = [
         (f"{stage} running", "running", _running(attempts[stage])) for stage in _worked(inputs)
@@ -107,7 +107,7 @@ def _worked(inputs: ReportInputs) -> list[str]:
 def _earlier_reports(
     inputs: ReportInputs, attempts: Attempts, end: float
 ) -> dict[str, list[AttemptFacts]]:
-    """Reports of the run that were made before it went on, by a resume; by their stage."""
+    """Return reports that were made before a resume, by their stage."""
     return {
         stage.name: [
             fact
@@ -124,7 +124,7 @@ def _running(facts: Sequence[AttemptFacts]) -> list[Interval]:
 
 
 def _jobs(inputs: ReportInputs) -> list[Interval]:
-    """All the time that Slurm counts as running; what is no attempt is the job's own."""
+    """Return all time that Slurm counts as running; time outside attempts is the job's."""
     return [
         (row.start_unix_s, row.end_unix_s)
         for row in inputs.accounting
@@ -133,7 +133,7 @@ def _jobs(inputs: ReportInputs) -> list[Interval]:
 
 
 def _requeue_waits(attempts: Attempts) -> list[Interval]:
-    """Between two attempts of one job: Slurm put it back into the queue."""
+    """Return the time between two attempts of one job: Slurm requeued it."""
     waits = []
     for facts in attempts.values():
         by_slice = sorted(facts, key=lambda f: (f.bar.slice_index, f.bar.start_unix_s))
@@ -145,7 +145,7 @@ def _requeue_waits(attempts: Attempts) -> list[Interval]:
 
 
 def _queue_waits(inputs: ReportInputs, end: float) -> list[Interval]:
-    """From eligible to start, or to the end of the run for a job that has not started."""
+    """Return the time from eligible to start, or to the run's end for jobs that did not start."""
     return [
         (row.eligible_unix_s, row.start_unix_s if row.start_unix_s is not None else end)
         for row in inputs.accounting
@@ -155,10 +155,10 @@ def _queue_waits(inputs: ReportInputs, end: float) -> list[Interval]:
 
 
 def _parents_end(inputs: ReportInputs) -> dict[str, float]:
-    """For each job that never began: when the last of the jobs ended that it could wait for.
+    """Return for each job that never began when its last possible parent ended.
 
-    Those were submitted before it. From then on it waits for nobody: either it
-    can start, or it never will.
+    Possible parents were submitted before it. From then on it waits for no job: either it can
+    start, or it never will.
     """
     elements = elements_of(inputs)
     submits: dict[str, float] = {}
@@ -172,7 +172,7 @@ def _parents_end(inputs: ReportInputs) -> dict[str, float]:
             jobs.setdefault(elements[row.job_id].stage, []).append((submits[row.job_id], end))
     above = _ancestors(inputs)
     latest: dict[str, float] = {}
-    same: dict[tuple[str, float], float] = {}  # of the elements of an array, told once
+    same: dict[tuple[str, float], float] = {}  # of the elements of an array, listed once
     for row in inputs.accounting:
         if began(row) or row.job_id not in elements or row.job_id not in submits:
             continue
@@ -185,7 +185,7 @@ def _parents_end(inputs: ReportInputs) -> dict[str, float]:
 
 
 def _ancestors(inputs: ReportInputs) -> dict[str, set[str]]:
-    """Of each stage its parents, and theirs; parents stand before their children."""
+    """Return the ancestors of each stage; parents precede their children."""
     above: dict[str, set[str]] = {}
     for stage in inputs.stages:
         above[stage.name] = {*stage.after, *(a for p in stage.after for a in above.get(p, ()))}
@@ -203,7 +203,7 @@ def _held(inputs: ReportInputs, parents_end: Mapping[str, float]) -> list[Interv
 def _nothing_submitted(
     inputs: ReportInputs, parents_end: Mapping[str, float], start: float, end: float
 ) -> list[Interval]:
-    """Up to the first submit, and between the end of all jobs so far and the next submit."""
+    """Return the time before the first submit, and from the end of all jobs to the next submit."""
     spans = sorted(
         (
             row.submit_unix_s,
@@ -225,10 +225,10 @@ def _nothing_submitted(
 
 
 def _coverage_note(inputs: ReportInputs, attempts: Attempts, end: float) -> str:
-    """Why the queue wait is not fully known; empty if it is."""
+    """Return why the queue wait is not fully known; empty if it is."""
     if not inputs.accounting:
         return (
-            "no accounting was available: queue wait cannot be told from other gaps, "
+            "no accounting was available: queue wait cannot be distinguished from other gaps, "
             "which count as unexplained"
         )
     earlier = _earlier_reports(inputs, attempts, end)

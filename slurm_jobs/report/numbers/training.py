@@ -1,8 +1,7 @@
-"""What the step records of a training stage amount to: PURE, vectorised over the steps.
+"""Numbers from the step records of a training stage. PURE, vectorised over the steps.
 
-Steps that a later attempt did again count as repeated, not as progress, and
-those of an abandoned config as neither. The first steps of each attempt are
-left out of the statistics as warm-up.
+Steps that a later attempt repeated count as repeated, not as progress, and those of an abandoned
+config as neither. The first steps of each attempt are excluded from the statistics as warm-up.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from slurm_jobs.report.numbers.stragglers import find_straggler
 from slurm_jobs.run.intents import Intent
 
 TRAIN_RUN = "train"
-"""`run:` of the stage whose config is known here; a user's own may record steps, too."""
+"""`run:` of the stage whose config is known here; a user's stage may record steps, too."""
 _EARLIER = (
     "all steps are of an earlier config, code or plan: none is recorded of the newest job's yet; "
     "their time counts, their loss is no result"
@@ -61,7 +60,7 @@ def training_numbers(
     *,
     to_judge: bool = False,
 ) -> tuple[TrainingNumbers, ...]:
-    """One entry for each slice of the stage that recorded steps; empty if none did.
+    """Return an entry for each slice of the stage that recorded steps; empty if none did.
 
     Args:
         stage: with its timings.
@@ -173,7 +172,7 @@ def _meetings(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
 
 
 def _of_nodes(stage: StageInputs, index: int, attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
-    """What the readings of its nodes tell, and what the rules on them go by."""
+    """Return numbers from the readings of its nodes, and the input of rules on them."""
     readings = [r for r in stage.readings if r.slice_index == index]
     loads = node_loads(readings, attempts, stage.resources)
     profiles = [p for p in stage.profiles if p.slice_index == index]
@@ -190,12 +189,12 @@ def _of_nodes(stage: StageInputs, index: int, attempts: Sequence[AttemptSteps]) 
 
 
 def is_ours(stage: StageInputs) -> bool:
-    """Whether its config is known here."""
+    """Check whether its config is known here."""
     return stage.run == TRAIN_RUN
 
 
 def _checkpoint(stage: StageInputs) -> Mapping[str, Any]:
-    """What the newest config of the stage says of when and how the state is saved."""
+    """Return the newest config's keys on when and how the state is saved."""
     if stage.run != TRAIN_RUN or "checkpoint" not in stage.config:
         return {}
     return {
@@ -204,14 +203,14 @@ def _checkpoint(stage: StageInputs) -> Mapping[str, Any]:
 
 
 def _saves_ahead(stage: StageInputs, attempts: Sequence[AttemptSteps]) -> bool:
-    """Whether any state was saved but where an attempt or a phase ended."""
+    """Check whether a state was saved other than at the end of an attempt or a phase."""
     saves = sum(int((a.records[a.longest]["checkpoint_s"][:-1] > 0).sum()) for a in attempts)
     phases = stage.config.get("phases") if stage.run == TRAIN_RUN else None
     return saves > max(0, len(phases or ()) - 1)
 
 
 def _device(attempts: Sequence[AttemptSteps]) -> str:
-    """Of the newest attempt."""
+    """Return the device of the newest attempt."""
     said = [t.steps.metadata.get("device") for t in attempts[-1].ranks if t.steps is not None]
     return str(said[0] or "") if said else ""
 
@@ -231,7 +230,7 @@ def _too_few(num_measured: int, warmup_steps: int) -> str:
 
 
 def _loss_unit(stage: StageInputs) -> str:
-    """Where levels are learned, the loss is the sum over levels of weight and mean."""
+    """Return the unit; where levels are learned, the loss is the sum of weight times mean."""
     has_levels = stage.run == TRAIN_RUN and stage.config.get("levels")
     return "nats, weighted sum over levels" if has_levels else "nats/token"
 

@@ -1,4 +1,4 @@
-"""What a run of `slurm-jobs tune` found, in a sentence: PURE. Its own verb tells the rest."""
+"""Result of a run of `slurm-jobs tune`, in a sentence. PURE. The command prints the details."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slurm_jobs.report.numbers.results import SliceResults
 
 
 def tuning_sentences(inputs: ReportInputs, results: Mapping[str, SliceResults]) -> dict[str, str]:
-    """What each stage that tuned, and ended, has to say, by its name."""
+    """Return the sentence of each finished tuning stage, by its name."""
     said = {
         stage.name: results[stage.name].get(0, {}).get(SAID)
         for stage in inputs.stages
@@ -20,7 +20,7 @@ def tuning_sentences(inputs: ReportInputs, results: Mapping[str, SliceResults]) 
 
 
 def tuning_notes(inputs: ReportInputs, sentences: Mapping[str, str]) -> Iterator[str]:
-    """One for each stage that tuned, and ended, with where the rest is told."""
+    """Yield a note for each finished tuning stage, which names the command for details."""
     for name, said in sentences.items():
         yield (
             f"{name} tuned a training: {said} `slurm-jobs tune {inputs.run['run_id']}` "

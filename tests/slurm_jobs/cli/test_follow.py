@@ -194,7 +194,7 @@ def test_an_interrupt_ends_the_watching_alone_and_says_so(
 
     script.events = [interrupt]
     assert watch(paths.run_dir, quiet=False) == (None, 130)
-    assert "the run goes on" in capsys.readouterr().err
+    assert "the run continues" in capsys.readouterr().err
 
 
 def test_accounts_that_are_away_do_not_keep_a_run_from_ending(

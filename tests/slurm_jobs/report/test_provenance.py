@@ -145,7 +145,7 @@ def test_page_and_json_show_code_nodes_driver_and_packages(run):
     page = render_html(report)
     for text in (
         "0123456789ab (main), 3 files changed and not committed",
-        "the diff lies in the run folder (2.00 KiB)",
+        "the diff is in the run folder (2.00 KiB)",
         "https://host.example/r.git",
         "slurm (slurm 23.11.4)",
         "8 x NVIDIA A100-SXM4-40GB",
@@ -185,7 +185,7 @@ def test_a_run_of_an_older_version_says_that_nothing_was_noted(run):
     report = report_of(run)
     assert report.provenance.nodes == ()
     page = render_html(report)
-    assert "noted neither code nor packages" in page
+    assert "recorded neither code nor packages" in page
     assert "No facts of nodes were noted." in page
     assert not any("provenance" in note for note in report.notes)
 

@@ -60,7 +60,7 @@ def test_a_rank_slow_in_computing_is_named_with_its_phase_though_all_steps_take_
     assert "rank 1 on gpu-01 holds the others up, most in forward" in finding.title
     assert "lower bound" in finding.text
     assert "at most" not in finding.ceiling  # hidden waits may be added to what is timed
-    assert finding.next_knob.startswith("all ranks are on gpu-01: look at what rank 1 on gpu-01")
+    assert finding.next_knob.startswith("all ranks are on gpu-01: check what only rank 1 on gpu-01")
     assert "exclude" not in finding.next_knob
     assert "unexplained:train" not in found(report)
 
@@ -86,7 +86,7 @@ def test_what_the_exchange_itself_takes_is_no_wait_for_a_slow_rank(report_of):
     finding = found(report)["meetings:train"]
     assert finding.title.startswith("10 % of each step is spent on exchanges")
     assert finding.ceiling.startswith("no time in these exchanges: at most 1.12 times the speed")
-    assert finding.confidence == "high: each exchange is timed by itself"
+    assert finding.confidence == "high: each exchange is timed separately"
     assert outcome(report_of(**HEALTHY, alternating_forward_s=0.3), "meetings:train") == "clear"
 
 

@@ -261,7 +261,7 @@ def test_a_link_whose_speed_nobody_knows_is_not_judged(report_of):
     report = report_of(readings={"host": host})
     assert outcomes(report)["network-full"] == "abstained"
     (check,) = [check for check in report.checks if check.rule_id == "network-full:train"]
-    assert "how fast it is" in check.reason
+    assert "no speed of its nodes" in check.reason
 
 
 def of_train(report):

@@ -54,7 +54,7 @@ def alike(*names):
 
 def test_a_planted_slow_node_is_named_with_measure_numbers_date_and_knob(probed):
     found = finding(probed(*alike("gpu-01", "x1", "x2"), at("gpu-02", local_read_bytes_per_s=7e8)))
-    assert found.title == "gpu-02 measured slow: node-local read is 35 % of its like (train)"
+    assert found.title == "gpu-02 measured slow: node-local read is 35 % of similar nodes (train)"
     (evidence,) = found.evidence
     assert evidence.startswith("gpu-02, 2023-11-14 22:14:20 UTC: node-local read 700 MB/s")
     assert evidence.endswith("35 % of the median of 3 others (2.00 GB/s)")
@@ -191,5 +191,5 @@ def test_a_machine_by_itself_is_told_no_command_that_cannot_help(probed):
     report = build_report(dataclasses.replace(inputs, run=run, stages=stages), ReportConfig())
     found = check(report)
     assert found.outcome == "abstained"
-    assert "one machine has none beside it" in found.reason
+    assert "there is no other machine" in found.reason
     assert "`" not in found.reason
