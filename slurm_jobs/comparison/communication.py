@@ -1,7 +1,7 @@
-"""What the profiled steps of two arms say of their communication, beside what came: PURE.
+"""Communication in the profiled steps of two arms, and the measured speeds. PURE.
 
-Communication that runs beside computation costs nothing, so that a prefetch is meant to hide it.
-The profiles tell whether it does, the speeds whether that was any gain: both are shown, because one
+Communication concurrent with computation costs nothing, which is the purpose of prefetching. The
+profiles show whether it is hidden, the speeds whether that was a gain. Both are shown, because one
 often holds without the other.
 """
 
@@ -14,11 +14,11 @@ from slurm_jobs.report import words
 from slurm_jobs.report.model.training import ExposedCommunication
 
 _DIFFERS = 0.02
-"""Of the profiled steps; less is not called more, or less, exposed. Own choice."""
+"""Share of the profiled steps; smaller differences are ignored. Own choice."""
 
 
 def communication_lines(comparison: Comparison) -> list[str]:
-    """A line an arm, and what to make of them; none where no step of either was profiled."""
+    """Return a line per arm, and the conclusion; none if no step of either was profiled."""
     arms = (("A", comparison.first), ("B", comparison.second))
     if not any(run.exposed for _, runs in arms for run in runs):
         return []
@@ -36,7 +36,7 @@ def _of_arm(runs: Sequence[RunMeasure]) -> str:
 
 
 def _reading(comparison: Comparison) -> list[str]:
-    """What the profiles promise of B, and what the speeds say."""
+    """Return what the profiles predict for B, and what the speeds show."""
     first, second = (
         [run.exposed for run in arm if run.exposed is not None]
         for arm in (comparison.first, comparison.second)
@@ -56,15 +56,15 @@ def _reading(comparison: Comparison) -> list[str]:
     if has_less and not verdict.low > 1:
         is_hidden = _share_hidden(second) > _share_hidden(first) + _DIFFERS
         said += (
-            f". It is {'hidden' if is_hidden else 'less'}, and yet B is not surely faster: what "
-            "runs beside it may have become slower, or recorded steps, which are slower than "
-            "others, showed more than there was"
+            f". It is {'hidden' if is_hidden else 'less'}, and yet B is not surely faster: the "
+            "computation may have become slower with it, or recorded steps, which are slower "
+            "than others, showed more than there was"
         )
     return [said]
 
 
 def _are_alike(comparison: Comparison) -> bool:
-    """Else another number of ranks, card or batch changes what a step communicates and computes."""
+    """Compare ranks, GPUs and batches: others change what a step communicates and computes."""
     runs = (*comparison.first, *comparison.second)
     batches = [run.samples_per_step for run in runs]
     kinds = {(run.num_ranks, run.cards) for run in runs}
@@ -76,6 +76,6 @@ def _mean_exposed(found: Sequence[ExposedCommunication]) -> float:
 
 
 def _share_hidden(found: Sequence[ExposedCommunication]) -> float:
-    """Of the communication, what something is computed beside."""
+    """Return the share of the communication that is concurrent with computation."""
     whole = sum(one.communication_share for one in found)
     return 1 - sum(one.share for one in found) / whole if whole > 0 else 0.0

@@ -1,4 +1,4 @@
-"""Two arms of runs side by side: the verdict, what it rests on, and what weakens it. PURE."""
+"""Comparison of two arms of runs: the verdict, its basis, and its limits. PURE."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from slurm_jobs.report import words
 from slurm_jobs.report.numbers.judged import MIN_STEPS
 
 TOKENS_ALIKE = 0.02
-"""Mean real tokens a sample may differ by this share; more, and the data are not the same. Own
-choice."""
+"""Mean real tokens per sample may differ by this share; otherwise the data differ. Own choice."""
 _HELD_MORE = 0.10
-"""How much more of one arm's cores than of the other's others held, as a share of those asked for,
-from which on it is said. Own choice."""
+"""Difference between the arms in the share of requested cores that others held, from which on it is
+reported. Own choice."""
 _MANY = 6
-"""Names that are listed; more are counted."""
+"""Maximum length of a list of names; more are counted."""
 
 
 def compare(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> Comparison:
@@ -48,7 +47,7 @@ def compare(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> Compar
 def _verdict(
     first: Sequence[RunMeasure], second: Sequence[RunMeasure], speed: str
 ) -> Verdict | None:
-    """None where a run is too short, or counted nothing."""
+    """Return None if a run is too short, or counted nothing."""
     if min(run.num_steps for run in (*first, *second)) < MIN_STEPS:
         return None
     if min(len(first), len(second)) >= MIN_RUNS:
@@ -91,7 +90,7 @@ def _warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> list
 
 
 def _load_warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> list[str]:
-    """Other processes on a run's cores are no setting, and yet slow it down."""
+    """Yield warnings on other processes on a run's cores, which are no setting but slow it down."""
     known = {
         name: [run.share_held for run in arm if run.share_held is not None]
         for name, arm in (("A", first), ("B", second))
@@ -106,7 +105,7 @@ def _load_warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) ->
     )
     return [
         (
-            f"processes of others held cores that the runs had asked for ({told}, on the mean): "
+            f"processes of others held cores that the runs had asked for ({told}, on average): "
             "that is a part of the difference, or hides one"
         )
     ]

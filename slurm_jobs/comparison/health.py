@@ -1,8 +1,8 @@
-"""Whether runs are a sound base to measure scaling against: PURE.
+"""Suitability of runs as a base for scaling. PURE.
 
-A slow base makes every other point look good. The case that it was written for: 2 V100 at 12.94 of
-16 GB, and 8 of them 5.8 times as fast (145 % efficiency); with activation checkpointing, at 9.93
-GB, they were 4.07 times as fast (102 %).
+A slow base makes every other point look good. The motivating case: 2 V100 at 12.94 of 16 GB, and 8
+of them 5.8 times as fast (145 % efficiency). With activation checkpointing, at 9.93 GB, they were
+4.07 times as fast (102 %).
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from slurm_jobs.comparison.model import RunMeasure
 from slurm_jobs.report import words
 
 MEMORY_SHARE = 0.80
-"""Of a card, at the peak. In the case above it was 81 %; PyTorch's own profiler warns from 90 %."""
+"""Peak share of a GPU's memory. It was 81 % in the case above; PyTorch's profiler warns from 90 %.
+"""
 SLOW_START = 0.80
-"""The first tenth of a run, over the median of the others: compiling, tuning of kernels or a cold
-cache inside it. Own choice."""
+"""Speed of the first tenth of a run, over the median of the others; lower means compiling, kernel
+tuning or a cold cache in it. Own choice."""
 MOST_EFFICIENCY = 1.05
-"""Above it, the base was held up by something: caches give a few percent, no more. Own choice."""
+"""Above it, the base was slowed down: caches give at most a few percent. Own choice."""
 HELD_SHARE = 0.25
-"""Of the cores asked for, from which on it is said that others held them. Own choice."""
+"""Share of the requested cores held by others from which on it is reported. Own choice."""
 
 
 def problems(runs: Sequence[RunMeasure], others: Sequence[RunMeasure]) -> tuple[str, ...]:
-    """What is wrong with runs on so many ranks as a base for others; empty if nothing is known.
+    """Return the problems of runs on so many ranks as a base for others; empty if none is known.
 
     Args:
         runs: on the same number of ranks.
@@ -60,14 +61,14 @@ def _start(run: RunMeasure) -> Iterator[str]:
 
 
 def memory_not_judged(runs: Sequence[RunMeasure]) -> str:
-    """Whose memory nobody can call pressed or not; empty where there is no such run.
+    """Return the runs whose memory pressure is unknown; empty if there are none.
 
-    On CPUs there is no card to fill.
+    On CPUs there is no memory of a GPU to fill.
     """
     silent = [r.run_id for r in runs if r.memory_capacity_bytes is None and r.device != "cpu"]
     if not silent:
         return ""
-    return f"memory not judged: no reading tells how much the cards had ({', '.join(silent)})"
+    return f"memory not judged: no reading shows how much the GPUs had ({', '.join(silent)})"
 
 
 def _held(run: RunMeasure) -> Iterator[str]:

@@ -1,6 +1,6 @@
-"""Reads what the training of one run did: its speed as a number, and all that it depends on.
+"""Reader of the training of one run: its speed, and everything that affects it.
 
-Checkpoints, evaluation, and steps that compiled or were profiled are set apart: they say how often
+Checkpoints, evaluation, and steps that compiled or were profiled are separated: they show how often
 something is done, not how fast a step is.
 """
 
@@ -95,7 +95,7 @@ def _notes(
     newest: Sequence[AttemptSteps],
     alike: Sequence[AttemptSteps],
 ) -> tuple[str, ...]:
-    """What of the run is not in its speed, and what could not be read."""
+    """Return what is excluded from the speed, and what could not be read."""
     name = str(inputs.run["run_id"])
     said = []
     if (made := made_of_planned(attempts)) is not None:
@@ -121,7 +121,7 @@ def _notes(
 
 
 def made_of_planned(attempts: Sequence[AttemptSteps]) -> tuple[int, int] | None:
-    """Steps that a training has made, and those it is to have, where it has not made them all."""
+    """Return the finished and the planned steps of an unfinished training."""
     newest = attempts[-1]
     planned = max(
         int(timing.steps.metadata.get("num_steps") or 0)
@@ -175,7 +175,7 @@ def _measure(
 
 
 def _within(steps: PlainSteps) -> dict[str, Any]:
-    """How the speed goes along the run."""
+    """Return the course of the speed along the run."""
     return {
         "token_stretches": stretch_speeds(steps.tokens, steps.seconds),
         "start_share": start_share(steps.tokens, steps.seconds),
@@ -191,7 +191,7 @@ def _memory(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
 
 
 def _phase_shares(attempts: Sequence[AttemptSteps]) -> dict[str, float]:
-    """By the names that the writers gave; records of an older version have no phases."""
+    """Return shares by recorded phase name; records of older versions have no phases."""
     counts: dict[str, float] = {}
     for attempt in attempts:
         file = attempt.ranks[0].steps
@@ -207,7 +207,7 @@ def _phase_shares(attempts: Sequence[AttemptSteps]) -> dict[str, float]:
 
 
 def _apart(attempts: Sequence[AttemptSteps], steps: PlainSteps) -> dict[str, Any]:
-    """Of each attempt the rank that spent most; all its steps, also the first."""
+    """Return the separated times of each attempt's slowest rank, over all its steps."""
     seconds = {
         name: sum(max(float(r[name].sum(dtype=np.float64)) for r in a.records) for a in attempts)
         for name in NOT_TRAINING
@@ -220,11 +220,11 @@ def _apart(attempts: Sequence[AttemptSteps], steps: PlainSteps) -> dict[str, Any
 
 
 def _last_loss(attempts: Sequence[AttemptSteps]) -> float | None:
-    """As the report has it: over all steps that count, whatever their ranks and config."""
+    """Return the loss as in the report: over all steps that count, for any ranks and config."""
     losses = last_losses(attempts)
     return float(losses.mean(dtype=np.float64)) if len(losses) else None
 
 
 def _hours(attempt: AttemptSteps) -> float:
-    """By the lengths of its steps, which follow each other: the wall clock may be set meanwhile."""
+    """Return the sum of consecutive steps' lengths: the wall clock may be set meanwhile."""
     return float(attempt.records[attempt.longest]["step_s"].sum(dtype=np.float64)) / 3600

@@ -1,4 +1,4 @@
-"""What is compared, as plain values: PURE."""
+"""Measures and differences of runs as plain values. PURE."""
 
 from __future__ import annotations
 
@@ -11,65 +11,65 @@ from slurm_jobs.report.model.training import ExposedCommunication
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunMeasure:
-    """What the training of one run did, waits included; other things than training set apart."""
+    """Measures of one run's training, waits included, other work than training separated."""
 
     run_id: str
     name: str
     stage: str
     num_ranks: int
     device: str
-    """`cuda`, `cpu`; empty where the records do not say."""
+    """`cuda`, `cpu`; empty if not recorded."""
     nodes: tuple[str, ...]
     cards: tuple[str, ...]
-    """Names of the GPUs that its nodes' readings tell, each once, in order."""
+    """Names of the GPUs in its nodes' readings, each once, in order."""
     cpus: tuple[str, ...]
     """Models of its nodes' processors, each once, in order."""
     num_steps: int
-    """That speeds are of: after the warm-up, without those that compiled or were profiled."""
+    """Steps of the speeds: after the warm-up, without compiled or profiled ones."""
     seconds: float
-    """That they took, without what is set apart."""
+    """Time of these steps, without the separated work."""
     tokens_per_s: float
-    """Real ones, of all ranks; 0 where none were counted."""
+    """Tokens without padding, of all ranks; 0 if not counted."""
     samples_per_s: float
     samples_per_step: float
-    """Of all ranks: the global batch."""
+    """Sum over all ranks: the global batch."""
     tokens_per_sample: float
     token_stretches: tuple[float, ...]
     """Tokens/s of stretches of the run, in order; see `stretches`."""
     apart_s: Mapping[str, float]
-    """By step phase that is no training (`checkpoint_s` ...): seconds over all its steps."""
+    """Seconds over all its steps, by step phase that is no training (`checkpoint_s` ...)."""
     num_compiled_steps: int
-    """Steps after the warm-up that compiled, which are left out as a whole."""
+    """Steps after the warm-up that compiled, which are excluded."""
     memory_peak_bytes: float
     memory_capacity_bytes: float | None
-    """Of the smallest of its cards; None where no reading says."""
+    """Memory of its smallest GPU; None without readings."""
     num_allocator_retries: int
     last_loss: float | None
     rank_hours: float
     """Ranks times hours of all steps of its attempts."""
     phase_shares: Mapping[str, float]
-    """By phase of the training, its share of the steps; one entry where there are no phases."""
+    """Share of the steps by phase of the training; one entry without phases."""
     settings: Mapping[str, str]
-    """What it was made from, flat: config, resources, packages, code."""
+    """Its inputs as flat names: config, resources, packages, code."""
     exposed: ExposedCommunication | None = None
-    """Of its profiled steps; None where none of those that count were profiled."""
+    """Communication in its profiled steps; None if no counted attempt was profiled."""
     share_held: float | None = None
-    """Of the cores that it asked for on the node where that was most, how much processes of others
-    kept busy during the steps; None where no readings tell."""
+    """Share of its requested cores that others kept busy during the steps, on the worst node; None
+    without readings."""
     start_share: float | None = None
-    """Of a run without such stretches: see `stretches.start_share`."""
+    """For a run without such stretches: see `stretches.start_share`."""
     num_profiled_steps: int = 0
-    """Steps after the warm-up that were profiled, or warmed the profiler up: left out, too."""
+    """Steps after the warm-up that were profiled, or warmed up the profiler: also excluded."""
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """A setting that the two arms do not share."""
+    """Setting in which the two arms differ."""
 
     name: str
     first: tuple[str, ...]
-    """The values that the runs of the arm have, each once."""
+    """Values in the runs of the arm, each once."""
     second: tuple[str, ...]
 
 
@@ -80,10 +80,10 @@ class Comparison:
     first: tuple[RunMeasure, ...]
     second: tuple[RunMeasure, ...]
     tokens: Verdict | None
-    """Of real tokens a second; None where runs are too short, or counted none."""
+    """Verdict on real tokens per second; None if runs are too short, or counted none."""
     samples: Verdict | None
     cost_rank_hours: float | None
-    """What `more_runs` in both arms would take, at the mean of these runs."""
+    """Cost of `more_runs` in both arms, at the mean of these runs."""
     differences: tuple[Difference, ...]
     warnings: tuple[str, ...]
-    """What forbids or weakens the claim."""
+    """Reasons against the claim, or limits of it."""

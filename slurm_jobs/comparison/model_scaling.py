@@ -1,4 +1,4 @@
-"""What more GPUs gave, as plain values: PURE."""
+"""Speedups over numbers of GPUs as plain values. PURE."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 from slurm_jobs.comparison.model import RunMeasure
 
 Kind = Literal["strong", "weak", "neither"]
-"""Strong: the same global batch on more ranks. Weak: the same batch a rank."""
+"""Strong: the same global batch on more ranks. Weak: the same batch per rank."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,39 +20,39 @@ class Point:
     tokens_per_s: float
     """Geometric mean over the runs."""
     speedup: float
-    """Over the base; the base itself has 1."""
+    """Speed over the base's; 1 for the base."""
     ideal: float
     """Ranks over those of the base."""
     efficiency: float
     """`speedup` over `ideal`."""
     low: float | None
-    """Of the interval of the efficiency; None with single runs."""
+    """Interval of the efficiency; None with single runs."""
     high: float | None
     problems: tuple[str, ...]
-    """Why these runs are no sound base."""
+    """Reasons why these runs are no valid base."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Series:
-    """Runs that differ in what scaling changes alone."""
+    """Runs that differ only in what scaling changes."""
 
     name: str
-    """The settings that tell it from the other series; empty where there is one."""
+    """Settings that distinguish it from the other series; empty if there is only one."""
     kind: Kind
     batch_note: str
-    """How the batches go with the ranks, where they are neither."""
+    """Relation of batches to ranks, if it is neither strong nor weak."""
     as_given: tuple[Point, ...]
     """Against the runs on the fewest ranks."""
     honest: tuple[Point, ...]
-    """Against the runs on the fewest ranks that are a sound base; empty where none is, and where
-    it is the same curve."""
+    """Against the valid base with the fewest ranks; empty if there is none, or if the curve is the
+    same."""
     notes: tuple[str, ...] = ()
-    """What could not be looked at in the bases."""
+    """Checks of the bases that were not possible."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scaling:
-    """Every series, and what is to be known of all."""
+    """Every series, and notes on all."""
 
     series: tuple[Series, ...]
     warnings: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""How speed grows with the number of ranks, against a base that is looked at first: PURE."""
+"""Speed by number of ranks, against a base that is checked first. PURE."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from slurm_jobs.report import words
 from slurm_jobs.report.numbers.judged import MIN_STEPS
 
 BATCH_SHARE = 0.02
-"""Batches within this share of each other are alike. Own choice."""
+"""Batches within this share of each other count as equal. Own choice."""
 _SCALED = (
     *OWN_OF_A_RUN,
     "num_ranks",
@@ -23,15 +23,15 @@ _SCALED = (
     *(f"train.config.{key}" for key in ("global_batch_size", "num_microbatches", "num_lanes")),
     *("code", "slurm-jobs"),
 )
-"""Beginnings of settings that scaling itself changes, that repeats need not share, or (code) that
-are told in a warning instead."""
+"""Prefixes of settings that scaling changes, that repeats need not share, or (code) that a warning
+reports instead."""
 _STRATEGY, _SHARDING = "train.config.strategy", "train.config.sharding."
 _BESIDE = ".resources."
-"""Of other stages: what they asked for does not touch the training."""
+"""Part of the names of other stages' requests, which do not affect the training."""
 
 
 def scale(runs: Sequence[RunMeasure]) -> Scaling:
-    """Order runs into series, and measure each against its base.
+    """Sort runs into series, and measure each against its base.
 
     Args:
         runs: at least two, each with a speed in tokens.
@@ -66,7 +66,7 @@ def scale(runs: Sequence[RunMeasure]) -> Scaling:
 
 
 def _judged(runs: Sequence[RunMeasure], short: str) -> list[RunMeasure]:
-    """The runs that have steps enough; `short` says which have not.
+    """Return the runs with enough steps; `short` has the reasons of the others.
 
     Raises:
         ValueError: see `scale`.
@@ -88,7 +88,7 @@ def _judged(runs: Sequence[RunMeasure], short: str) -> list[RunMeasure]:
 
 
 def _too_short(runs: Sequence[RunMeasure]) -> str:
-    """Runs of which nothing is claimed, as in `compare`: so few steps may all be one stall."""
+    """Return the runs without a claim, as in `compare`: so few steps may all be one stall."""
     few = [f"{run.run_id} has {run.num_steps}" for run in runs if run.num_steps < MIN_STEPS]
     if not few:
         return ""
@@ -99,7 +99,7 @@ def _too_short(runs: Sequence[RunMeasure]) -> str:
 
 
 def _identity(settings: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """All that runs of one series share."""
+    """Return everything that runs of one series share."""
     kept = {k: v for k, v in settings.items() if not k.startswith(_SCALED) and _BESIDE not in k}
     return tuple(sorted(kept.items()))
 
@@ -107,7 +107,7 @@ def _identity(settings: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 def _with_single_ranks(
     grouped: Mapping[tuple[tuple[str, str], ...], list[RunMeasure]],
 ) -> dict[tuple[tuple[str, str], ...], list[RunMeasure]]:
-    """One rank has nobody to share with: `strategy: single` is the base of every other strategy."""
+    """Use `strategy: single` as the base of every other strategy: one rank shards nothing."""
     alone = {
         identity: runs
         for identity, runs in grouped.items()
@@ -124,12 +124,12 @@ def _with_single_ranks(
 
 
 def _but(identity: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    """All but how the ranks share the model."""
+    """Return everything except how the ranks share the model."""
     return {k: v for k, v in identity if k != _STRATEGY and not k.startswith(_SHARDING)}
 
 
 def _telling(identities: Sequence[tuple[tuple[str, str], ...]]) -> list[str]:
-    """Names of the settings in which series differ."""
+    """Return names of the settings in which series differ."""
     each = [dict(identity) for identity in identities]
     names = sorted({name for settings in each for name in settings})
     return [n for n in names if len({settings.get(n, ABSENT) for settings in each}) > 1]
@@ -145,7 +145,7 @@ def _series(name: str, runs: Sequence[RunMeasure]) -> Series:
     for num, line in _unlike_batches(by_ranks).items():
         found[num] = (*found[num], line)
     bases = [num for num in by_ranks if num != max(by_ranks)]
-    for base in bases:  # a sound one may still be slow for a reason that no record has
+    for base in bases:  # a valid one may still be slow for an unrecorded reason
         if not found[base]:
             too_good = _too_good(_curve(by_ranks, base, found))
             if not too_good:
@@ -170,9 +170,9 @@ def _series(name: str, runs: Sequence[RunMeasure]) -> Series:
 
 
 def _unlike_batches(by_ranks: Mapping[int, Sequence[RunMeasure]]) -> dict[int, str]:
-    """Numbers of ranks below those from which on batches go with the ranks, and what is wrong.
+    """Return numbers of ranks below which batches do not follow the ranks, and what is wrong.
 
-    Empty where all do, or no two above one that does not.
+    Empty if all follow, or if no two above a failing one do.
     """
     nums, found = list(by_ranks), dict[int, str]()
     for place, num in enumerate(nums[:-2]):
@@ -243,10 +243,10 @@ def _bounds(
 
 
 def _too_good(points: Sequence[Point]) -> str:
-    """Why the base of the curve cannot be as fast as it could, or nothing.
+    """Return why the base of the curve may be slowed down, or nothing.
 
-    Points with something wrong of their own (other cards) say nothing of the base; with repeats,
-    the whole interval must lie above.
+    Points with other problems (other GPUs) are no evidence about the base; with repeats, the whole
+    interval must be above.
     """
     sound = [p for p in points[1:] if not p.problems and p.num_ranks > points[0].num_ranks]
     beyond = [p for p in sound if (p.low or p.efficiency) > MOST_EFFICIENCY]

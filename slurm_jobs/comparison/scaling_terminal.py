@@ -15,7 +15,7 @@ from slurm_jobs.comparison.sentences import width_text
 from slurm_jobs.report import words
 
 _BAR_CELLS = 14
-"""Where there is room: 80 columns have so many left beside numbers of usual size."""
+"""Width left in 80 columns by numbers of usual size."""
 _TITLES = {
     "strong": "strong scaling (the same global batch)",
     "weak": "weak scaling (the same batch a rank)",
@@ -24,7 +24,7 @@ _TITLES = {
 
 
 def render(scaling: Scaling) -> RenderableType:
-    """All series as one renderable."""
+    """Render all series."""
     parts: list[RenderableType] = []
     for series in scaling.series:
         parts.extend(_series(series))
@@ -33,18 +33,18 @@ def render(scaling: Scaling) -> RenderableType:
 
 
 def headline(series: Series) -> str:
-    """What may be said of a series, in one sentence."""
+    """Return the conclusion on a series, in one sentence."""
     base, last = series.as_given[0], series.as_given[-1]
     if base.problems and series.honest:
         sound = series.honest[-1]
         return (
             f"baseline unhealthy: against {words.number_of('rank', base.num_ranks)}, "
-            f"{_reached(last)}; against the first sound base, "
+            f"{_reached(last)}; against the first valid base, "
             f"{words.number_of('rank', series.honest[0].num_ranks)}, {_reached(sound)}"
         )
     if base.problems:
         return (
-            f"baseline unhealthy, and no other is sound: {_reached(last)} says nothing; mend what "
+            f"baseline unhealthy, and no other is valid: {_reached(last)} says nothing; fix what "
             "is named below and run the base again"
         )
     return f"{_reached(last)}, against {words.number_of('rank', base.num_ranks)}"
@@ -75,7 +75,7 @@ def _series(series: Series) -> list[RenderableType]:
         parts.append(Text(f"  {series.batch_note}", style="yellow"))
     parts.append(_table(series.as_given))
     if series.honest:
-        parts += [Text("  against the first sound base", style="dim"), _table(series.honest)]
+        parts += [Text("  against the first valid base", style="dim"), _table(series.honest)]
     return [*parts, Text("")]
 
 
@@ -109,7 +109,7 @@ def _interval(point: Point) -> str:
 
 @dataclass(frozen=True)
 class _Bar:
-    """As long as the numbers beside it leave room for."""
+    """Bar as long as the numbers next to it allow."""
 
     point: Point
     most: float

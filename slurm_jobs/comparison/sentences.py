@@ -1,4 +1,4 @@
-"""A comparison in words: PURE."""
+"""Comparison in words. PURE."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from slurm_jobs.report import words
 from slurm_jobs.report.numbers.judged import MIN_STEPS as LEAST_STEPS
 
 _WIDE_FACTOR = 3.0
-"""Of the ends of an interval: settings that matter change a speed by less. Own choice."""
+"""Factor between the ends of an interval: settings that matter change a speed by less. Own choice.
+"""
 _INTERVAL = f"{CONFIDENCE:.0%} interval".replace("%", " %")
 
 
 def headline(comparison: Comparison) -> str:
-    """What may be said, in one sentence."""
+    """Return the conclusion, in one sentence."""
     verdict = comparison.tokens
     if verdict is None:
         return f"No verdict: {_why_none(comparison)}."
@@ -35,14 +36,14 @@ def headline(comparison: Comparison) -> str:
 
 
 def change(verdict: Verdict) -> str:
-    """`B / A 1.032 (95 % interval 1.010 to 1.054)`; of one that says nothing, how wide it is."""
+    """Return `B / A 1.032 (95 % interval 1.010 to 1.054)`; without a verdict, the width."""
     wide = width_text(verdict.low, verdict.high) if verdict.word == "cannot tell" else ""
     told = wide or f"{verdict.low:.3f} to {verdict.high:.3f}"
     return f"B / A {verdict.ratio:.3f} ({_INTERVAL} {told})"
 
 
 def width_text(low: float, high: float) -> str:
-    """`wider than a factor of 1,000` where the ends would be read for news; else nothing."""
+    """Return `wider than a factor of 1,000` if the interval is uselessly wide; else nothing."""
     if low <= 0 or math.isinf(high) or high / low <= _WIDE_FACTOR:
         return ""
     power = 10 ** math.floor(math.log10(high / low))
@@ -50,7 +51,7 @@ def width_text(low: float, high: float) -> str:
 
 
 def hours_word(run: RunMeasure) -> str:
-    """What an hour of one rank is called."""
+    """Return the name of an hour of one rank."""
     return "GPU-hours" if run.device == "cuda" else "rank-hours"
 
 
@@ -104,7 +105,7 @@ def _why_none(comparison: Comparison) -> str:
 
 
 def notes_once(runs: Sequence[RunMeasure]) -> list[str]:
-    """The notes of these runs; what holds of several is said once, with their names before it."""
+    """Return the notes of these runs; equal ones are merged, with the names of the runs."""
     names: dict[str, list[str]] = {}
     for run in runs:
         for note in run.notes:

@@ -1,4 +1,4 @@
-"""What a run was made from as flat names and values, and where two arms differ: PURE."""
+"""Inputs of a run as flat names and values, and differences between two arms. PURE."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from slurm_jobs.comparison.model import Difference, RunMeasure
 from slurm_jobs.report.inputs.records import ReportInputs, StageInputs
 
 ABSENT = "-"
-"""Stands for a setting that a run does not have."""
+"""Shown for a setting that a run does not have."""
 TRAINING = "train"
-"""The compared stage is called so, whatever each spec calls it."""
+"""Name of the compared stage, regardless of its name in each spec."""
 OWN_OF_A_RUN = ("node.", f"{TRAINING}.config.seed", f"{TRAINING}.config.profile.")
-"""Beginnings of settings in which repeats may differ: Slurm chooses the nodes, another seed makes a
-repeat no worse, and steps that were profiled are left out."""
+"""Prefixes of settings in which repeats may differ: Slurm chooses the nodes, another seed is a
+valid repeat, and steps that were profiled are excluded."""
 _OTHER_STAGE = "stage "
 _WHOLE = "a stage of its own"
 _RUN_WIDE = ("environment", "setup", "limit")
-"""Of the spec, for all stages."""
+"""Keys of the spec that affect all stages."""
 _CLUSTER_WIDE = ("environment", "setup", "python", "node_local_dir", "slurm", "gpu_slurm")
-"""Of the cluster profile."""
+"""Keys of the cluster profile."""
 _NO_SETTING = frozenset({"name", "run", "after", "description"})
-"""Of a stage in the resolved spec."""
+"""Keys of a stage in the resolved spec that are no setting."""
 
 
 def settings_of(inputs: ReportInputs, stage: StageInputs, num_ranks: int) -> dict[str, str]:
-    """All that is known of what `stage` of a run was made from and ran on, secrets hidden."""
+    """Return all known inputs of `stage` and its nodes, with secrets hidden."""
     flat = {"num_ranks": str(num_ranks)}
     for name, values in inputs.spec["stages"].items():
         if values.get("run") == "report":
@@ -49,7 +49,7 @@ def settings_of(inputs: ReportInputs, stage: StageInputs, num_ranks: int) -> dic
 
 
 def differences(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> list[Difference]:
-    """Settings of which the arms have different sets of values: those of the training first."""
+    """Return settings of which the arms have different sets of values: the training's first."""
     names = sorted({name for run in (*first, *second) for name in run.settings}, key=_weight)
     found = [
         Difference(name=name, first=_values(first, name), second=_values(second, name))
@@ -59,7 +59,7 @@ def differences(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> li
 
 
 def _weight(name: str) -> tuple[bool, bool, str]:
-    """For sorting: the compared training, then what is true of the run, then its other stages."""
+    """Return the sort key: the compared training, then the run, then its other stages."""
     is_own = name == "num_ranks" or name.startswith(f"{TRAINING}.")
     return name.startswith(_OTHER_STAGE), not is_own, name
 
@@ -67,7 +67,7 @@ def _weight(name: str) -> tuple[bool, bool, str]:
 def in_short(
     found: Sequence[Difference], first: Sequence[RunMeasure], second: Sequence[RunMeasure]
 ) -> list[Difference]:
-    """What differs between the arms, with one line for a stage that one of them does not have."""
+    """Return the differences, with only one line for a stage that one arm does not have."""
     stages = [_stages(first), _stages(second)]
     whole = {
         stage: Difference(name=stage, first=sides[0], second=sides[1])
@@ -79,13 +79,13 @@ def in_short(
 
 
 def _stages(arm: Sequence[RunMeasure]) -> set[str]:
-    """Those beside the training that any run of an arm has."""
+    """Return the stages other than the training that any run of an arm has."""
     names = (name.partition(".")[0] for run in arm for name in run.settings)
     return {name for name in names if name.startswith(_OTHER_STAGE)}
 
 
 def unlike_within(arm: Sequence[RunMeasure]) -> list[str]:
-    """Names of settings that the runs of one arm do not share, though repeats would."""
+    """Return names of settings that the runs of one arm do not share, but repeats would."""
     names = sorted({name for run in arm for name in run.settings})
     own = [name for name in names if not name.startswith(OWN_OF_A_RUN)]
     return [name for name in own if len(_values(arm, name)) > 1]
@@ -96,9 +96,9 @@ def _values(arm: Sequence[RunMeasure], name: str) -> tuple[str, ...]:
 
 
 def _flatten(value: Any, prefix: str) -> Iterator[tuple[str, str]]:
-    """Nested mappings by dotted names, in lists by their number; other values as JSON.
+    """Yield nested mappings by dotted names, list items by number; other values as JSON.
 
-    Words have no quotes, and what is null is not set.
+    Strings have no quotes, and null values are omitted.
     """
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
@@ -113,7 +113,7 @@ def _flatten(value: Any, prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def _of_nodes(inputs: ReportInputs, stage: StageInputs) -> dict[str, set[str]]:
-    """Kinds of processors and GPUs, drivers, and versions of packages: of all nodes it ran on."""
+    """Return kinds of processors and GPUs, drivers, and package versions of all its nodes."""
     found: dict[str, set[str]] = {}
     for node in stage.nodes:
         found.setdefault("node.cpu", set()).add(node.cpu)

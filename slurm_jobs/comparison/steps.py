@@ -1,6 +1,6 @@
-"""The steps that a speed is of: those that neither compiled nor were profiled. PURE.
+"""Steps that count for a speed: those that neither compiled nor were profiled. PURE.
 
-Checkpoints and evaluation within a step are taken out of its time.
+Checkpoints and evaluation within a step are subtracted from its time.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from slurm_jobs.report.numbers.steps import AttemptSteps
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlainSteps:
-    """The measured steps of all attempts that had as many ranks, one number a step."""
+    """Measured steps of all attempts with the same number of ranks, one number per step."""
 
     tokens: np.ndarray
-    """Of all ranks, [num_steps]; the others alike."""
+    """Sum over all ranks, [num_steps]; the other arrays have the same shape."""
     samples: np.ndarray
     seconds: np.ndarray
-    """Without what is set apart, of the rank that the attempt's time is of."""
+    """Without the separated work, of the rank that sets the attempt's time."""
     num_compiled: int
     num_profiled: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Speed:
-    """Of the measured steps of a training, what is set apart left out."""
+    """Means over the measured steps of a training, without the separated work."""
 
     tokens_per_s: float
-    """Real ones, of all ranks; 0 where none are counted."""
+    """Tokens without padding, of all ranks; 0 if not counted."""
     samples_per_s: float
     step_s: float
-    """Mean."""
+    """Mean time."""
     num_steps: int
 
 
 def speed_of(attempts: Sequence[AttemptSteps]) -> Speed | None:
-    """The speed as `measure` has it; None where all steps that count are set apart.
+    """Return the speed for `measure`; None if no counted step remains.
 
     Args:
         attempts: with as many ranks each.
@@ -59,7 +59,7 @@ def speed_of(attempts: Sequence[AttemptSteps]) -> Speed | None:
 
 
 def plain_steps(attempts: Sequence[AttemptSteps]) -> PlainSteps:
-    """The measured steps of attempts that had as many ranks, without those that are set apart."""
+    """Return the measured steps of attempts with equal ranks, without the separated work."""
     parts = [_of_attempt(attempt) for attempt in attempts]
     names = ("tokens", "samples", "seconds")
     joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
@@ -71,9 +71,9 @@ def plain_steps(attempts: Sequence[AttemptSteps]) -> PlainSteps:
 
 
 def _of_attempt(attempt: AttemptSteps) -> PlainSteps:
-    """Of the rank whose training time is least: what another has more is a wait for what is apart.
+    """Return the steps of the rank with the least training time; others wait for separate work.
 
-    (Where rank 0 saves or evaluates alone, the others wait for it in a phase of training.)
+    If rank 0 saves or evaluates alone, the others wait for it in a phase of training.
     """
     ranks = [attempt.measured(index) for index in range(len(attempt.ranks))]
     compiled = np.any([rank["compile_s"] > 0 for rank in ranks], axis=0)
@@ -98,9 +98,9 @@ def _added(ranks: Sequence[np.ndarray], name: str) -> np.ndarray:
 
 
 def _is_profiled(attempt: AttemptSteps, steps: np.ndarray) -> np.ndarray:
-    """Of each step number (bool), whether a rank of the attempt profiled it, or warmed up for it.
+    """Return for each step (bool) whether a rank profiled it, or warmed up the profiler.
 
-    Such steps are slower than others, and no rank goes on without the one that records.
+    Such steps are slower, and all ranks wait for the one that records.
     """
     found = np.zeros(len(steps), bool)
     for span in (span for timing in attempt.ranks for span in timing.spans):

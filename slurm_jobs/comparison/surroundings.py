@@ -1,4 +1,4 @@
-"""What a run's nodes and profiles say beside its steps: PURE."""
+"""Evidence from a run's nodes and profiles in addition to its steps. PURE."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slurm_jobs.report.numbers.steps import AttemptSteps
 
 
 def around_steps(stage: StageInputs, attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
-    """Communication, and cores that others held, in the attempts that a speed is of.
+    """Return communication, and cores that others held, in the attempts of the speed.
 
     Other attempts had another config, or other neighbours.
     """
@@ -32,7 +32,7 @@ def around_steps(stage: StageInputs, attempts: Sequence[AttemptSteps]) -> dict[s
 
 
 def profiler_note(attempts: Sequence[AttemptSteps]) -> str:
-    """Of a training on CPUs: what its memory has in it that is none of its own; else nothing."""
+    """Return a note that memory on CPUs includes the profiler's; nothing without a profile."""
     ranks = [timing for attempt in attempts for timing in attempt.ranks]
     on_device = any(t.steps.metadata.get("device") == "cuda" for t in ranks if t.steps is not None)
     if on_device or all(s["name"] != PROFILE_WRITE_SPAN for t in ranks for s in t.spans):
@@ -41,10 +41,10 @@ def profiler_note(attempts: Sequence[AttemptSteps]) -> str:
 
 
 def cards(stage: StageInputs) -> dict[str, Any]:
-    """Names of the GPUs of the nodes, and the memory of the smallest, as their readings tell."""
+    """Return names of the nodes' GPUs, and the memory of the smallest, from their readings."""
     gpus = [gpu for node in stage.readings for gpu in node.metadata.get("gpus") or ()]
     sizes = [float(gpu["memory_bytes"]) for gpu in gpus if gpu.get("memory_bytes")]
-    noted = {gpu for node in stage.nodes for gpu in node.gpus}  # where no sampler read them
+    noted = {gpu for node in stage.nodes for gpu in node.gpus}  # not read by a sampler
     return {
         "cards": tuple(sorted({str(gpu.get("name", "")) for gpu in gpus} or noted)),
         "memory_capacity_bytes": min(sizes, default=None),

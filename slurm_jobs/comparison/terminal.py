@@ -29,7 +29,7 @@ _APART = {
 
 
 def render(comparison: Comparison, *, width: int = 80) -> RenderableType:
-    """The whole comparison as one renderable, for a screen of so many columns."""
+    """Render the whole comparison for a screen of so many columns."""
     word = comparison.tokens.word if comparison.tokens is not None else ""
     parts: list[RenderableType] = [Text(headline(comparison), style=_STYLES.get(word, "bold"))]
     parts.extend(Text(f"  note: {line}", style="yellow") for line in comparison.warnings)
@@ -47,7 +47,7 @@ def render(comparison: Comparison, *, width: int = 80) -> RenderableType:
 
 
 def _runs(comparison: Comparison) -> RenderableType:
-    """A line each by a short name, which the whole names stand under."""
+    """Return a line per run with a short name, and the full names above."""
     table = Table(box=None, padding=(0, 1), header_style="dim")
     table.add_column("", no_wrap=True)
     hours = hours_word(comparison.first[0]).replace("hours", "h")
@@ -98,7 +98,7 @@ def _left_out(runs: Sequence[RunMeasure]) -> str:
 
 
 def _settings(comparison: Comparison, width: int) -> list[RenderableType]:
-    """A table where no cell of it need be broken; else each value on a line of its own."""
+    """Return a table if no cell of it must wrap; otherwise each value on a separate line."""
     if not comparison.differences:
         return [Text("  nothing that is recorded: the arms are repeats of each other")]
     told = in_short(comparison.differences, comparison.first, comparison.second)

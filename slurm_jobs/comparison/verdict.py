@@ -1,8 +1,8 @@
-"""What two arms of runs allow to be said of their speeds: PURE.
+"""Statistical verdict on the speeds of two arms of runs. PURE.
 
-The unit is the run. Steps of one run share whatever its node, its neighbours and its placement did
-to it, so that the spread between steps says nothing of the next run: with an offset of 1.5 % from
-run to run, methods that look within runs claim a difference in 69 to 85 % of the comparisons of
+The unit is the run. Steps of one run share the effects of its node, its neighbours and its
+placement, so the spread between steps says nothing about the next run. With an offset of 1.5 %
+between runs, methods that look within runs claim a difference in 69 to 85 % of the comparisons of
 equal settings, a t-test on the means of runs in 2 to 4 % (`benchmarks/statistics.py`).
 """
 
@@ -16,37 +16,38 @@ from typing import Literal
 from slurm_jobs.common.student import CONFIDENCE, two_sided
 
 Word = Literal["faster", "slower", "equal", "cannot tell", "different here", "alike here"]
-"""Of the second arm. The last two are of single runs, and claim nothing of the next one."""
+"""Verdict on the second arm. The last two are for single runs, and claim nothing about the next
+one."""
 
 EQUAL_SHARE = 0.01
 """Speeds within this share of each other are called equal."""
 MIN_RUNS = 2
-"""Of each arm, for a claim: with one there is no spread between runs."""
+"""Minimum of each arm for a claim: with one there is no spread between runs."""
 _UNLIKE_ARMS, _TWO_RUNS = 1.2, 1.5
-"""Degrees of freedom at most, times those of the smaller arm (`_most_degrees`). Own choices, by
+"""Maximum degrees of freedom, as a multiple of the smaller arm's (`_most_degrees`). Own choices, by
 simulation: the largest with which equal settings are called different in at most 6 % of the
-comparisons, whatever the spreads are."""
+comparisons, for any spreads."""
 MAX_RUNS = 1_000
-"""Where more would be needed, nobody makes them."""
+"""If more are needed, no number is recommended."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """The speed of the second arm over that of the first, with its interval."""
+    """Speed of the second arm over that of the first, with its interval."""
 
     word: Word
     ratio: float
-    """Of the geometric means over the runs; above 1 the second is faster."""
+    """Ratio of the geometric means over the runs; above 1 the second is faster."""
     low: float
     high: float
-    """Of `CONFIDENCE`; infinite where the runs give no spread."""
+    """End of the `CONFIDENCE` interval; infinite if the runs have no spread."""
     more_runs: int | None = None
-    """In each arm, until the interval would be narrow enough if the ratio and the spread stay as
-    they are; None where nothing is missing, or more than `MAX_RUNS` would be."""
+    """Number in each arm for a narrow enough interval, if the ratio and the spread stay as they
+    are. None if nothing is missing, or more than `MAX_RUNS` would be."""
 
 
 def judge(first: Sequence[float], second: Sequence[float]) -> Verdict:
-    """Compare the speeds of two arms, one number a run (Welch's t-test on their logarithms).
+    """Compare the speeds of two arms, one number per run (Welch's t-test on their logarithms).
 
     With few runs the degrees of freedom are held down, see `_most_degrees`.
 
@@ -86,7 +87,7 @@ def judge_single(first: Sequence[float], second: Sequence[float]) -> Verdict:
 
 
 def interval(speeds: Sequence[float]) -> tuple[float, float, float]:
-    """The geometric mean of some runs' speeds, and its interval; infinite of one run."""
+    """Return the geometric mean of some runs' speeds, and its interval; infinite for one run."""
     logs = _logarithms(speeds)
     mean = sum(logs) / len(logs)
     if len(logs) < MIN_RUNS:
@@ -106,7 +107,7 @@ def _verdict(word: Word, change: float, half: float, more_runs: int | None) -> V
 
 
 def _word(change: float, half: float) -> Word:
-    """What lies wholly within the margin is equal, also where it excludes no difference at all."""
+    """Return the word; an interval wholly within the margin is equal, even if it excludes 1."""
     margin = math.log1p(EQUAL_SHARE)
     if abs(change) + half <= margin:
         return "equal"
@@ -116,13 +117,13 @@ def _word(change: float, half: float) -> Word:
 
 
 def _welch(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
-    """The difference of the means, and half of its interval (Welch 1947, Satterthwaite 1946)."""
+    """Return the difference of means, and half its interval (Welch 1947, Satterthwaite 1946)."""
     change = sum(b) / len(b) - sum(a) / len(a)
     return change, _half((_variance(a), _variance(b)), (len(a), len(b)))
 
 
 def _half(variances: tuple[float, float], sizes: tuple[int, int]) -> float:
-    """Half of the interval of the difference, with so many runs in the arms."""
+    """Return half of the interval of the difference, with so many runs in the arms."""
     parts = [variance / size for variance, size in zip(variances, sizes, strict=True)]
     if sum(parts) == 0:
         return 0.0
@@ -134,11 +135,11 @@ def _half(variances: tuple[float, float], sizes: tuple[int, int]) -> float:
 
 
 def _most_degrees(num_first: int, num_second: int) -> float:
-    """More degrees of freedom than these are not believed.
+    """Return the limit on the degrees of freedom.
 
-    Satterthwaite's are of the spreads that the runs had. Where the smaller arm's few runs lie
-    close together by chance, they are those of the larger arm, and the interval is too narrow just
-    then: of 2 runs beside 8 with a spread of a third, 11 % are called different from their equals.
+    Satterthwaite's come from the observed spreads. If the smaller arm's few runs are close together
+    by chance, they equal the larger arm's, and the interval is too narrow: of 2 runs against 8 with
+    a spread of a third, 11 % are called different from their equals.
     """
     least = min(num_first, num_second) - 1
     if num_first != num_second:
@@ -147,9 +148,9 @@ def _most_degrees(num_first: int, num_second: int) -> float:
 
 
 def _more_runs(a: Sequence[float], b: Sequence[float], change: float) -> int | None:
-    """In each arm: so many that half of the interval is less than what it must tell apart.
+    """Return the runs per arm for an interval whose half is less than the change to detect.
 
-    That is the change from none, or, where the change is small, from the margin of equality.
+    That is the change from none, or, if it is small, from the margin of equality.
     """
     variances = _variance(a), _variance(b)
     wanted = max(abs(change), math.log1p(EQUAL_SHARE) - abs(change))
@@ -160,7 +161,7 @@ def _more_runs(a: Sequence[float], b: Sequence[float], change: float) -> int | N
     low, high = (
         0,
         MAX_RUNS - min(len(a), len(b)),
-    )  # `low` would not, `high` would: the more runs, the narrower
+    )  # `low` would not, `high` would: more runs give a narrower interval
     if not would_tell(high):
         return None
     while high - low > 1:

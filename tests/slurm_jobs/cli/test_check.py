@@ -100,7 +100,7 @@ def test_a_module_of_another_python_is_noted_with_the_nearest_beside_the_spec(
     spec.write_text(f"name: s\nstages: {{a: {stage}}}\n")
     assert check(str(spec), "--json") == 0
     (note,) = json.loads(capsys.readouterr().out)["notes"]
-    assert "`wordcuont` does not lie beside the spec" in note
+    assert "`wordcuont` is not next to the spec" in note
     assert note.endswith("did you mean `wordcount`?")
 
 

@@ -215,7 +215,7 @@ def test_failed_logs_of_all_stages_are_printed_and_an_empty_one_hides_no_other(
     logs(paths, "--failed")
     out, err = capsys.readouterr()
     assert out.splitlines() == whole[:4]
-    assert err == "... and 1 more log; name a stage for all of its own\n"
+    assert err == "... and 1 more log; name a stage for all of its logs\n"
 
 
 @pytest.fixture

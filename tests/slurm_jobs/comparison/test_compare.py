@@ -70,8 +70,8 @@ def test_cores_that_others_held_are_said_beside_the_difference(first, second, is
 @pytest.mark.parametrize(
     ("first", "second", "told"),
     [
-        (0.9, None, "90 % in A and not read in B, on the mean"),
-        (None, 0.4, "not read in A and 40 % in B, on the mean"),
+        (0.9, None, "90 % in A and not read in B, on average"),
+        (None, 0.4, "not read in A and 40 % in B, on average"),
     ],
 )
 def test_cores_that_others_held_are_said_where_nobody_read_the_other_arm(first, second, told):

@@ -66,7 +66,7 @@ def test_the_small_vlms_flattering_curve_is_called_so_and_the_honest_one_stands_
     assert series.honest[-1].efficiency == pytest.approx(1.02, abs=0.001)
     assert headline(series) == (
         "baseline unhealthy: against 2 ranks, 8 ranks are 5.80 times as fast (145 % of ideal); "
-        "against the first sound base, 4 ranks, 8 ranks are 2.04 times as fast (102 % of ideal)"
+        "against the first valid base, 4 ranks, 8 ranks are 2.04 times as fast (102 % of ideal)"
     )
 
 
@@ -81,7 +81,7 @@ def test_the_small_vlm_with_checkpointing_is_a_series_of_its_own_and_sound():
     first, second = scale([*plain, *saving]).series
     assert "activation_checkpointing -" in first.name
     assert "activation_checkpointing true" in second.name
-    assert headline(first).startswith("baseline unhealthy, and no other is sound: 8 ranks are 5.80")
+    assert headline(first).startswith("baseline unhealthy, and no other is valid: 8 ranks are 5.80")
     assert second.as_given[0].problems == ()
     assert headline(second) == "8 ranks are 4.07 times as fast (102 % of ideal), against 2 ranks"
 
@@ -132,7 +132,7 @@ def test_a_slow_start_is_seen_in_runs_that_are_too_short_for_stretches():
 
 def test_memory_that_nobody_could_judge_is_said_below_the_headline():
     (series,) = scale(runs({2: 1000, 8: 3900})).series
-    assert series.notes == ("memory not judged: no reading tells how much the cards had (r2)",)
+    assert series.notes == ("memory not judged: no reading shows how much the GPUs had (r2)",)
     stream = io.StringIO()
     Console(file=stream, width=80).print(render(scale(runs({2: 1000, 8: 3900}))))
     assert "note: memory not judged" in stream.getvalue()
@@ -208,7 +208,7 @@ def test_a_flattering_second_base_is_not_called_sound():
     (series,) = scale([pressed, *runs({4: 1950, 8: 8000})]).series
     assert "205 % of ideal" in series.as_given[1].problems[0]
     assert series.honest == ()
-    assert headline(series).startswith("baseline unhealthy, and no other is sound")
+    assert headline(series).startswith("baseline unhealthy, and no other is valid")
 
 
 def test_a_sound_base_stays_where_a_point_has_other_cards():

@@ -49,7 +49,7 @@ def test_a_runs_dir_that_may_not_be_written_is_a_problem(
         return False
 
     monkeypatch.setattr("os.access", refuses)
-    with pytest.raises(SpecError, match=f"{tmp_path}/here may not be written"):
+    with pytest.raises(SpecError, match=f"{tmp_path}/here is not writable"):
         load(spec, to_submit=True)
     assert asked == [(tmp_path / "here", os.W_OK | os.X_OK)]
 

@@ -137,7 +137,7 @@ def test_as_many_nodes_are_taken_as_are_named(
 
 def test_names_of_nodes_mean_nothing_on_this_machine_alone(tmp_path: Path) -> None:
     text = "name: a\ncluster: local\nstages:\n  x: {shell: 'true'}\n"
-    with pytest.raises(InputError, match="this machine alone"):
+    with pytest.raises(InputError, match="this machine only"):
         probe.submit_probe(_loaded(tmp_path, text), ProbeRequest(nodelist="n1"))
 
 

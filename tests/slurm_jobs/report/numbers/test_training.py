@@ -297,7 +297,9 @@ def test_the_price_of_each_exchange_is_the_wait_of_the_rank_that_came_last_to_it
 def test_older_records_tell_both_exchanges_together_and_the_rule_says_so(fabrication):
     numbers = last_in_turn(fabrication, is_apart=False)
     assert (numbers.meeting_share, numbers.meetings_apart) == (pytest.approx(0.34), False)
-    assert meetings(numbers).confidence.startswith("medium: these records, of an older version, combine")
+    assert meetings(numbers).confidence.startswith(
+        "medium: these records, of an older version, combine"
+    )
 
 
 def make_steps(fabrication, num_steps) -> np.ndarray:
