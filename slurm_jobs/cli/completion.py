@@ -25,7 +25,7 @@ MAX_WAIT_S = 2
 """A file system that hangs must not hang the terminal."""
 MAX_RUNS = 50
 _MAX_ENTRIES = 5000
-"""Of a folder: more would take too long to read."""
+"""Maximum for a folder: more would take too long to read."""
 
 _LINES = """\
 the line that a shell reads at its start:

@@ -43,7 +43,7 @@ def why_stranded(stages: Iterable[StageNumbers]) -> list[str]:
 
 
 def no_finding(checks: Sequence[Check]) -> str:
-    """What stands in the place of findings: rules that could not judge have found nothing, too."""
+    """Return the text for a report without findings: rules that lacked data count as such, too."""
     num = sum(check.outcome == "abstained" for check in checks)
     could_not = f"{num} of {words.number_of('rule', len(checks))} could not judge" if num else ""
     said = "No rule found anything to change" + (f"; {could_not}." if num else ".")
