@@ -80,11 +80,11 @@ def with_causes(
     """Mark slices as stranded that wait for something impossible, or were removed for that reason.
 
     Args:
-        slices: of a stage.
+        slices: slices of a stage.
         after: kind of dependency by parent.
         parents: all stages before this one.
-        cause: of the whole stage.
-        jobs: which jobs of the parents count for removed jobs.
+        cause: cause for the whole stage.
+        jobs: jobs of the parents that can explain removed jobs.
         is_silent: no source reports which jobs are alive.
     """
     lost: dict[int, str | None] = {}  # the same for all slices of a job

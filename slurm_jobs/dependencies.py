@@ -64,7 +64,7 @@ def barred_slices(after: Mapping[str, str], again: Mapping[str, Slices], num_sli
     Args:
         after: kind of dependency by parent.
         again: slices that run, by parent.
-        num_slices: of the stage itself.
+        num_slices: number of slices of the stage.
     """
     barred: Slices = frozenset()
     for parent, kind in after.items():

@@ -41,7 +41,7 @@ def cut_slices(
         kinds: the slices (ascending) by the type of GPU that they keep to, as from `by_kind`.
         slices_per_task: see `slurm_jobs.run.elements`.
         max_running: elements at once, over all arrays; None: any number.
-        max_array_size: what the site allows; None: any.
+        max_array_size: limit of the site; None: none.
     """
     cut = [
         (kind, *piece)

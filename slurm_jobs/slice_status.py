@@ -98,10 +98,10 @@ def slice_status(
     """Return the status of one slice.
 
     Args:
-        index: of the slice.
+        index: number of the slice.
         intent: the newest of the slice.
-        records: of its stage.
-        answer: of the scheduler.
+        records: records of its stage.
+        answer: answer of the scheduler.
         is_submitting: a command is about to submit what is not submitted yet.
         several_partitions: its job may start in any of them, and is pending for the reason of the
             one that was tried last.

@@ -87,9 +87,9 @@ def adjusted(
     Raised is what the failed slices had, so that a resume which was cut off does not raise twice.
 
     Args:
-        asked: as the spec says.
-        wish: what the spec wants done after a failure.
-        trouble: what the failed slices met.
+        asked: request in the spec.
+        wish: the spec's `on_resume`.
+        trouble: causes of the failed slices.
         last: the resources of the run's last plan: what was raised then stays raised.
         by_hand: keys that the user has just set; these are taken as they are.
     """

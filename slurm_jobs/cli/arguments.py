@@ -71,8 +71,8 @@ def check_place(option: str, path: Path) -> None:
     """Refuse a file that cannot be written, before the work for it starts.
 
     Args:
-        option: That named it.
-        path: Of the file.
+        option: Name of the option.
+        path: Its value.
 
     Raises:
         InputError: its folder is not there or refuses new files, or it is a folder itself.
@@ -93,12 +93,12 @@ def check_new(option: str, path: Path, spec: Path) -> None:
     """Refuse a file that exists, before the work for it starts.
 
     Args:
-        option: That named it.
-        path: Of the file.
-        spec: That was given, or something else.
+        option: Name of the option.
+        path: Its value.
+        spec: Argument SPEC, which may be another thing.
 
     Raises:
-        InputError: it is there, or can never be written: see `check_place`.
+        InputError: it exists, or can never be written: see `check_place`.
     """
     check_place(option, path)
     if spec.exists() and path.exists() and path.samefile(spec):
@@ -118,10 +118,10 @@ def given_run(target: str, of_spec: Mapping[str, Any], anew: str) -> Path | None
     Args:
         target: A spec's file, or what `find_run` takes.
         of_spec: Values of options that need a spec, by name; false if not given.
-        anew: What naming the spec's file does.
+        anew: Verb for the message: what naming the spec's file does.
 
     Raises:
-        InputError: there is no such run, or an option was given that is for a spec.
+        InputError: there is no such run, or an option for a spec was given.
     """
     from slurm_jobs.run.find import SPEC_SUFFIXES, find_run
 

@@ -61,7 +61,7 @@ def make_grid(statuses: Sequence[Status], *, width: int, max_rows: int) -> Grid:
     """Arrange the slices of a stage in cells, in slice order.
 
     Args:
-        statuses: of all slices; at least one.
+        statuses: for all slices; at least one.
         width: characters of a line, with the slice number that a row begins with.
         max_rows: at least 1.
     """

@@ -69,7 +69,7 @@ def follow_logs(
 
     Args:
         look: the logs that there are, and whether no more will come.
-        tail: of what is there at the start only so many lines of each log.
+        tail: number of lines of each log to print at the start.
         with_stage: they are of several stages, so that a log's name needs its stage's.
     """
     growing = GrowingLogs(with_stage=with_stage)

@@ -114,7 +114,7 @@ def row_cells(lengths: Sequence[int], padded: int, max_tokens: int, width: int) 
     Args:
         lengths: Tokens of the samples.
         padded: Tokens of the row, padding included.
-        max_tokens: Of the whole width.
+        max_tokens: Tokens in the whole width.
         width: Characters.
     """
     from bisect import bisect_right

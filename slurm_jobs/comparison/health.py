@@ -30,7 +30,7 @@ def problems(runs: Sequence[RunMeasure], others: Sequence[RunMeasure]) -> tuple[
 
     Args:
         runs: on the same number of ranks.
-        others: of the same series, on other numbers.
+        others: runs of the same series on other numbers.
     """
     found = [line for run in runs for line in (*_memory(run), *_start(run), *_held(run))]
     found += _hardware(runs, others)

@@ -39,7 +39,7 @@ def measure(
 
     Args:
         run_dir: the run's folder.
-        stage: whose steps are meant; None: the only one that recorded some.
+        stage: stage to measure; None: the only one that recorded steps.
         warmup_steps: at the start of each attempt, which are left out.
 
     Raises:

@@ -43,7 +43,7 @@ def speed_of(attempts: Sequence[AttemptSteps]) -> Speed | None:
     """Return the speed for `measure`; None if no counted step remains.
 
     Args:
-        attempts: with as many ranks each.
+        attempts: attempts with equal numbers of ranks.
     """
     whole = [a for a in attempts if len(a.ranks) == a.num_ranks and a.num_measured]
     steps = plain_steps(whole) if whole else None

@@ -53,7 +53,7 @@ def judge(first: Sequence[float], second: Sequence[float]) -> Verdict:
 
     Args:
         first: speeds of the runs of the first arm, at least `MIN_RUNS`, each above 0.
-        second: of the second.
+        second: speeds of the second arm.
 
     Raises:
         ValueError: an arm has too few runs, or a speed is not above 0.
@@ -74,7 +74,7 @@ def judge_single(first: Sequence[float], second: Sequence[float]) -> Verdict:
     Args:
         first: speeds of stretches of the one run that follow each other and are long enough for
             their means to be nearly independent; see `stretches`.
-        second: of the other.
+        second: speeds of the other run.
 
     Raises:
         ValueError: a run has fewer than two stretches, or a speed is not above 0.

@@ -30,10 +30,10 @@ def node_checks(
     """Return all checks of the nodes.
 
     Args:
-        nodes: what was found on each.
-        spec: what they are meant for.
-        requires: of our own distribution; None where its bounds are not known.
-        requires_python: the same of Python.
+        nodes: facts of each node.
+        spec: facts of the spec.
+        requires: requirements of our distribution; None if unknown.
+        requires_python: required version of Python; None if unknown.
     """
     rules: tuple[Callable[[NodeFacts], Iterator[Check]], ...] = (
         lambda node: _python(node, spec, requires, requires_python),

@@ -50,7 +50,7 @@ def is_anything_to_cancel(run_dir: Path, *, stage: str | None = None) -> bool:
     """Check whether `cancel` would find unfinished work; read-only.
 
     Raises:
-        InputError: as `cancel`.
+        InputError: see `cancel`.
         SchedulerError: the scheduler could not be asked.
     """
     paths, _, stages = _meant(run_dir, stage)

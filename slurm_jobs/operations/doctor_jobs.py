@@ -73,10 +73,10 @@ def run_to_its_end(
     """Submit and wait; cancel active jobs if the wait ends early.
 
     Args:
-        loaded: of one stage.
+        loaded: spec with one stage.
         wait_s: longest that nothing of it may run.
         on_look: called with each status.
-        num_nodes: of a look at nodes, whose questions are answered; 0 for none.
+        num_nodes: nodes of a node check, whose questions are answered; 0 for none.
 
     Raises:
         SpecError: the cluster could never run it; SchedulerError: it was refused.
@@ -140,7 +140,7 @@ def _cancel(run_dir: Path) -> None:
     """Cancel, even if the user interrupts again.
 
     Raises:
-        SchedulerError: that could not be done; it says what to type.
+        SchedulerError: cancelling failed; the message has the command.
     """
     with _interrupts_held():
         try:

@@ -26,7 +26,7 @@ def size_of(image: Content, root: str) -> tuple[int, int] | None:
     """Return width and height of an image of a manifest row; None where they cannot be read.
 
     Args:
-        image: By its path, or as bytes; members of archives are not read.
+        image: Path or bytes; members of archives are not read.
         root: Absolute folder that relative paths start from.
     """
     if image.problem or not can_read_sizes():

@@ -26,8 +26,8 @@ def look_at_cluster(
     """Return the cluster of this login node, or this machine.
 
     Raises:
-        SchedulerError: there is a Slurm here, and it does not answer.
-        InputError: it has no such account for this user, or no such partition with GPUs.
+        SchedulerError: Slurm is installed, but does not answer.
+        InputError: the user has no such account, or there is no such partition with GPUs.
     """
     if is_local or shutil.which("sbatch") is None:
         if account or partition:

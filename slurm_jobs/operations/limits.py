@@ -48,9 +48,9 @@ def effective_variables(
     """Return the SBATCH_... variables to record: those that set an option for a job of the run.
 
     Args:
-        plan: of this submission; a resume may run only some stages.
-        profile: of the run's cluster.
-        recorded: those of the run so far.
+        plan: plan of this submission; a resume may run only some stages.
+        profile: profile of the run's cluster.
+        recorded: variables recorded so far.
     """
     if profile.scheduler == "local":
         return dict(recorded or {})
@@ -67,8 +67,8 @@ def shell_notes(
     """Return which options the shell's variables set for the plan's jobs, and which have no effect.
 
     Args:
-        plan: of this submission.
-        profile: of the run's cluster.
+        plan: plan of this submission.
+        profile: profile of the run's cluster.
         recorded: variables of the run's submission, for a resume that knows them.
     """
     if profile.scheduler == "local":

@@ -85,7 +85,7 @@ def num_named_nodes(
     """Return how many nodes the command or the spec names; None if neither names any.
 
     Raises:
-        InputError: what should name them does not.
+        InputError: a host list is invalid.
     """
     stage = spec.stages[source]
     options = {**profile.slurm, **stage.resources.slurm}

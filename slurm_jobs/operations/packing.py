@@ -56,10 +56,10 @@ def find_case(
     """Return the case for a spec, a run or the folder of a data set.
 
     Args:
-        text: as typed; None: the newest run.
-        stage: that trains, where there are several.
-        overrides: of a spec, as typed.
-        python: as typed; None: the stage's.
+        text: spec, run or folder as typed; None: the newest run.
+        stage: training to use, if there are several.
+        overrides: overrides of a spec, as typed.
+        python: interpreter as typed; None: the stage's.
         command_text: turns words into a command that can be typed.
 
     Raises:
@@ -255,7 +255,7 @@ def view_packing(
         budget: `max_tokens` and `max_images` of a row, instead of the config's; None: the config's.
         num_ranks: Instead of the training's own.
         num_rows: To draw of each way.
-        limit_s: Of timing; None: none.
+        limit_s: Time limit of the timing; None: no timing.
         picture: A PNG to write.
         on_progress: See `call_entry_point`.
 

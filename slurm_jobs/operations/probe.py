@@ -73,7 +73,7 @@ def refuse_no_probe(run_dir: Path) -> None:
     """Refuse a run that measured no nodes.
 
     Raises:
-        InputError: it is none of a probe.
+        InputError: it is not a probe.
     """
     stages = read_json(RunPaths(run_dir).resolved_spec)["stages"]
     if stages.get(STAGE, {}).get("run") != STAGE:

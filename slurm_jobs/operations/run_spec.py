@@ -59,7 +59,7 @@ def spec_of(
 
     Raises:
         SpecError: the file or an override is wrong.
-        InputError: what a run keeps for good was changed.
+        InputError: a fixed key of the run was changed.
     """
     for override in overrides:
         steps = steps_of(override)

@@ -57,7 +57,7 @@ def look_at_samples(
     """Read, decode and audit, in the Python of the stage that made the data set.
 
     Raises:
-        InputError: it has no sample of a key.
+        InputError: the data set has no sample with a key.
         InputError, RunFailedError, FileError: see `call_entry_point`.
     """
     found = call_entry_point(

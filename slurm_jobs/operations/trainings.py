@@ -35,9 +35,9 @@ def training_starts(
     """Return the starting point of each planned training that has checkpoints.
 
     Args:
-        paths: of the run.
-        plan: of the resume.
-        num_again: by stage and slice, how often it was asked for again, this time included.
+        paths: paths of the run.
+        plan: plan of the resume.
+        num_again: number of requests to run it again, including this one, by stage and slice.
     """
     found: dict[str, Start] = {}
     for name in dict.fromkeys(job.stage for job in plan.jobs):

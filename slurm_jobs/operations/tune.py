@@ -205,7 +205,7 @@ def read_tune_run(run_dir: Path) -> TuneRun:
     """Return the tuning of a run.
 
     Raises:
-        InputError: it is no run that tunes.
+        InputError: the run does not tune.
     """
     paths = RunPaths(run_dir)
     stages: Mapping[str, Any] = read_json(paths.resolved_spec)["stages"]

@@ -12,7 +12,7 @@ def num_named(text: str) -> int:
     """Return the number of names: 6 for `gpu[01-04,7],fat1`.
 
     Raises:
-        ValueError: it is no host list.
+        ValueError: it is not a host list.
     """
     items = re.split(r",(?![^\[]*\])", text)
     return sum(_num_of(item.strip()) for item in items)

@@ -43,7 +43,7 @@ def find_trace(run_dir: Path, stage: str | None, rank: int | None) -> FoundTrace
     """Return the trace of the newest attempt that has one; of its first rank if none is named.
 
     Raises:
-        InputError: there is none, or the stage must be named, or is no stage of the run.
+        InputError: no trace exists, or the stage must be named, or is not in the run.
     """
     paths = RunPaths(run_dir)
     every = _traces(paths)

@@ -68,7 +68,7 @@ def read_trace(path: Path) -> Trace:
 
     Raises:
         OSError: it cannot be read.
-        DamagedFileError: it is cut short, or no trace.
+        DamagedFileError: it is cut short, or not a trace.
     """
     try:
         with gzip.open(path, "rt", encoding="utf-8", errors="replace") as stream:

@@ -60,7 +60,7 @@ def check_suffix(path: Path) -> None:
     """Refuse a name whose suffix is no format.
 
     Raises:
-        InputError: as `export_steps` says.
+        InputError: see `export_steps`.
     """
     _writer(path)
 

@@ -59,13 +59,13 @@ def make_report(
     """Return the report of a run; nothing is written.
 
     Args:
-        paths: of the run.
+        paths: paths of the run.
         accounting: what the scheduler knows of the run's jobs; if empty, the report says that
             there is none.
-        config: how the report is made; defaults if left out.
+        config: options of the report.
         answer: what the scheduler says of the run's jobs now; if left out, the accounting is
             all there is.
-        num_epochs: what so many epochs would take is projected too.
+        num_epochs: epochs for a projection.
 
     Raises:
         FileNotFoundError: `paths` is no run.

@@ -13,7 +13,7 @@ def without_failures(report: RunReport, names: Collection[str]) -> RunReport:
     """Return the report without the reasons of these failures.
 
     Args:
-        report: of a run.
+        report: report of a run.
         names: of attempts that failed, as `words.attempt_name` has them. Others, such as those
             before a retry, stay in the report.
     """

@@ -33,7 +33,7 @@ def next_request(report: RunReport, stage: str) -> str:
 
 
 def why_stranded(stages: Iterable[StageNumbers]) -> list[str]:
-    """`alarm, last stranded: not needed: ...`: why stages can never start, a line for each why."""
+    """Return why stages can never start: lines such as `alarm, last stranded: not needed`."""
     names: dict[str, list[str]] = {}
     for stage in stages:
         if stage.status == "stranded" and stage.status_reason:
@@ -55,6 +55,6 @@ def no_finding(checks: Sequence[Check]) -> str:
 
 
 def rates(given: RankCountRates) -> str:
-    """`5,900 tokens/s, 2.91 steps/s over 88 steps`, of one number of ranks."""
+    """Return `5,900 tokens/s, 2.91 steps/s over 88 steps`, of one number of ranks."""
     shown = f"{words.quantity(given.tokens_per_s)}, {words.quantity(given.steps_per_s)}"
     return f"{shown} over {words.number_of('step', given.num_steps)}"

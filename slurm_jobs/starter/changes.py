@@ -150,8 +150,8 @@ def fitting_changes(stages: Mapping[str, Any], place: Place) -> Iterator[Change]
     """Yield what must be less, or of another type, in a recipe's resources on this cluster.
 
     Args:
-        stages: Of the recipe as its text has them.
-        place: Where the jobs go.
+        stages: Stages in the recipe's text.
+        place: Place of the jobs.
     """
     for name, stage in stages.items():
         asked = stage.get("resources", {})

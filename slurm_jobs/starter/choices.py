@@ -36,11 +36,11 @@ def choose_place(
     """Choose where jobs go on a cluster.
 
     Args:
-        limits: What Slurm said.
-        groups: Of the user, for partitions that ask for one.
+        limits: Answers of Slurm.
+        groups: Groups of the user, for partitions that require one.
         node_local_dir: Slurm's own `TmpFS`, which sites set to the nodes' disk.
-        account: That the user named; else Slurm takes the user's default.
-        partition: That the user named for GPUs; the one with most where none is.
+        account: Account named by the user; otherwise Slurm's default.
+        partition: Partition for GPUs named by the user; otherwise the one with most.
     """
     accounts = tuple(sorted({one.account for one in limits.associations}))
     usable = [

@@ -37,7 +37,7 @@ def look_at(manifest: Path, *, as_named: str) -> Data:
         as_named: Its path, as the spec is to name it.
 
     Raises:
-        InputError: it is not there, cannot be read, or is an image or a folder that is no table.
+        InputError: it does not exist, cannot be read, or is an image or a folder that is no table.
     """
     refuse_unwritable([manifest])
     if manifest.suffix.lower() in IMAGE_SUFFIXES and manifest.is_file():

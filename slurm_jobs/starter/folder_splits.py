@@ -50,7 +50,7 @@ def without_drawings(
     Args:
         folder: All of them are below it.
         images: Pictures of any kind.
-        captioned: Those with a text next to them, which are taken wherever they are.
+        captioned: Images with a text next to them, which are always kept.
     """
     parts_of = {image: image.relative_to(folder).parts[:-1] for image in images}
     siblings: dict[Parts, set[str]] = {}
@@ -125,7 +125,7 @@ def split_images(folder: Path, images: Sequence[Path], *, has_texts: bool) -> Sp
     Args:
         folder: All images are below it.
         images: To be sorted.
-        has_texts: Whether words come from texts, so that folders are no classes.
+        has_texts: True if captions are in files, so that folders are no classes.
     """
     parts_of = {image: image.relative_to(folder).parts[:-1] for image in images}
     tree = _Tree()

@@ -355,7 +355,7 @@ def _about_files(listing: _Listing, texts: Mapping[Path, str]) -> list[str]:
 
     Args:
         listing: All files.
-        texts: Of the captions next to images.
+        texts: Captions next to images.
     """
     notes = []
     by_suffix: dict[str, list[Path]] = {}

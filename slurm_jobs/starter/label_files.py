@@ -48,7 +48,7 @@ def _is_box(row: list[str], *, is_grid: bool) -> bool:
     """Check for numbers of a box, with a class or a text.
 
     Args:
-        row: What a line says.
+        row: Fields of a line.
         is_grid: True if all lines have as many fields. Whole numbers alone in one line are words,
             as in a picture of `1 2 3 4 5`.
     """

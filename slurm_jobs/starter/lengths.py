@@ -44,7 +44,7 @@ def choose_lengths(rows: Sequence[RowSize], rules: ImageRules | None) -> Lengths
 
     Args:
         rows: Rows that were read; empty if no image could be read.
-        rules: Of the model's processor; None where it is not known.
+        rules: Rules of the model's processor; None if unknown.
     """
     lengths = _token_lengths(rows, rules)
     most = max((len(row.images) for row in rows), default=0)

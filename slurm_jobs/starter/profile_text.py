@@ -15,8 +15,8 @@ def profile_text(place: Place, *, date: str, python: str) -> str:
     """Return a profile with comments.
 
     Args:
-        place: Where jobs go.
-        date: When the cluster was asked, for the comment.
+        place: Place of the jobs.
+        date: Date of the query, for the comment.
         python: The Python that `slurm-jobs` runs in, which nodes are given by default.
     """
     lines = _slurm(place, date) if place.is_slurm else _local()

@@ -75,7 +75,7 @@ def look_at(name: str, *, as_named: str) -> Model:
     """Return what kind of name it is, and the size of the weights.
 
     Args:
-        name: As the user gave it.
+        name: Name as the user typed it.
         as_named: The same path, as the spec is to name it.
 
     Raises:

@@ -63,11 +63,11 @@ def more_budget_min(
     quarter on top.
 
     Args:
-        probe: that tells how long trials are.
+        probe: trial that measured the length of trials.
         trials: all that were made.
-        needs_s: with trials as they were.
-        trial_s: what those took each.
-        budget_s: that was given.
+        needs_s: time of the comparison with the current trials.
+        trial_s: time of each current trial.
+        budget_s: current budget.
     """
     spent_s, num_trials = sum(trial.wall_s for trial in trials), needs_s / trial_s
     minutes = math.floor(budget_s / 60) + 1

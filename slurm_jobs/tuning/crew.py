@@ -46,11 +46,11 @@ def lead(
     """Run a trial on all ranks, and wait until all have ended; return why it failed, or nothing.
 
     Args:
-        context: of rank 0.
-        number: of the trial in this attempt.
-        config: of `pipeline.training.measuring`.
-        port: of rank 0's node, where the trial's ranks meet.
-        limit_s: after which it is ended.
+        context: context of rank 0.
+        number: number of the trial in this attempt.
+        config: config of `pipeline.training.measuring`.
+        port: port on rank 0's node for the trial's ranks.
+        limit_s: time after which it is ended.
 
     Raises:
         StageStoppedError: this rank was asked to stop.

@@ -55,7 +55,7 @@ def propose(causes: Sequence[Cause], train: _Values, hardware: Hardware) -> list
     Args:
         causes: in any order.
         train: the config with what was kept so far; all its keys.
-        hardware: of the allocation.
+        hardware: hardware of the allocation.
     """
     found: list[Proposal] = []
     for cause in by_strength(causes):

@@ -48,7 +48,7 @@ def length_of(probe: Trial, budget_s: float) -> Length:
     them, if it holds four knobs. There are always enough to be judged.
 
     Args:
-        probe: made before anything else.
+        probe: first trial.
         budget_s: for all trials; at least `least_budget_s`.
     """
     start_s, left_s = _start_s(probe), budget_s - probe.wall_s

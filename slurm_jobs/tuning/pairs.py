@@ -100,10 +100,10 @@ def pairs_of(
     that the previous attempt did not finish.
 
     Args:
-        trials: of the whole tuning, in their order.
-        comparison: which is meant.
-        nodes: of this attempt.
-        num_steps: of a trial of this attempt.
+        trials: trials of the whole tuning, in order.
+        comparison: key of the comparison.
+        nodes: nodes of this attempt.
+        num_steps: length of a trial of this attempt.
     """
     own = [trial for trial in trials if trial.comparison == comparison]
     then = _sorted([trial for trial in own if _likeness(trial) == _likeness(own[-1])])
@@ -130,9 +130,9 @@ def afford(pairs: Pairs, left_s: float, trial_s: float, *, kept_back: int) -> bo
     """Check whether the budget suffices for the rest of this comparison, and for what follows.
 
     Args:
-        pairs: so far.
-        left_s: of the budget.
-        trial_s: that one trial takes.
-        kept_back: trials that must be left for what comes after.
+        pairs: trials so far.
+        left_s: rest of the budget.
+        trial_s: time of one trial.
+        kept_back: trials reserved for later.
     """
     return left_s >= (pairs.num_missing + kept_back) * trial_s

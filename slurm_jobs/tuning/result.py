@@ -22,8 +22,8 @@ def result_of(
     """Return the content of `tuning.json`.
 
     Args:
-        facts: of the tuning.
-        course: its last.
+        facts: facts of the tuning.
+        course: final course.
         trials: all that count.
         stage: name of the training.
     """

@@ -24,7 +24,7 @@ def headline(result: Values) -> str:
     """Return the headline; only the comparison of before and after may state a speed.
 
     Args:
-        result: what `tuning.json` holds.
+        result: content of `tuning.json`.
     """
     closing, kept = result["closing"], result["kept"]
     if not kept:
@@ -64,7 +64,7 @@ def is_unseen_price(data: Values) -> bool:
     """Check whether data costs time although no step waits for it.
 
     Args:
-        data: of the result, which `tuning.json` holds.
+        data: `data` in `tuning.json`.
     """
     return data["predicted_times"] is None and data["word"] == "faster"
 

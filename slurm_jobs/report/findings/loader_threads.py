@@ -26,9 +26,9 @@ def cause_by_threads(loader: LoaderLoad, load: NodeLoad | None, device: str) -> 
     """Return what held the threads up; None if they give no evidence.
 
     Args:
-        loader: of the rank that waits longest.
-        load: of its node; None without readings.
-        device: that the model computes on.
+        loader: loader of the rank that waits longest.
+        load: load of its node; None without readings.
+        device: device of the model.
     """
     if loader.work_s <= 0:
         return None

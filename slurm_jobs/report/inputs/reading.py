@@ -58,9 +58,9 @@ def read_inputs(
     """Read the records of the run, after its scheduler was queried.
 
     Args:
-        paths: of the run.
-        accounting: what its scheduler accounted for.
-        answer: what it says of the run's jobs now, as `status` asks.
+        paths: paths of the run.
+        accounting: rows of the scheduler's accounting.
+        answer: current answer of the scheduler, as for `status`.
         whole: leave the step records as their files have them, with fields that no report uses.
 
     Raises:

@@ -21,9 +21,9 @@ def why_end_is_the_rows(
     the start ended later, too, is that a contradiction.
 
     Args:
-        begun_unix_s: when the first attempt of that start began, by its node's clock.
-        completion: of the last attempt.
-        row: of the start.
+        begun_unix_s: begin of the start's first attempt, by its node's clock.
+        completion: record of the last attempt.
+        row: accounting of the start.
     """
     if row.start_unix_s is None or row.end_unix_s is None:
         return ""

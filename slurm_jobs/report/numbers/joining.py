@@ -26,9 +26,9 @@ def join_rows(
     """Return the row of each attempt of a stage; None if the accounting lacks it.
 
     Args:
-        records: of the stage.
-        rows: by job id, starts in their order.
-        completions: of the stage.
+        records: attempts of the stage.
+        rows: accounting by job id, starts in order.
+        completions: completions of the stage.
     """
     restarts: dict[str, set[int]] = {}
     for record in records:

@@ -23,8 +23,8 @@ def judged_attempts(
     """Return the attempts under the newest config and code if they have enough steps; else all.
 
     Args:
-        attempts: of one slice, oldest first.
-        fingerprints: by attempt, of config and code.
+        attempts: attempts of one slice, oldest first.
+        fingerprints: hash of config and code by attempt.
     """
     newest = of_newest(attempts, fingerprints)
     return newest if _num_measured(newest) >= MIN_STEPS else tuple(attempts)

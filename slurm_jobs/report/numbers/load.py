@@ -28,9 +28,9 @@ def node_loads(
     """Return an entry per node, over all attempts of one slice that ran there.
 
     Args:
-        readings: of the nodes.
-        attempts: whose measured steps count.
-        resources: that the stage asks for.
+        readings: readings of the nodes.
+        attempts: attempts with the measured steps.
+        resources: request of the stage.
     """
     spans = {a.attempt: _measured_span(a) for a in attempts if a.num_measured}
     by_node: dict[str, list[tuple[NodeReadings, np.ndarray]]] = {}

@@ -19,8 +19,8 @@ def of_newest(
     """Return the attempts under the config and code of the last, in order.
 
     Args:
-        attempts: of one slice, oldest first.
-        fingerprints: by attempt, of config and code; those that are not known count as one.
+        attempts: attempts of one slice, oldest first.
+        fingerprints: hash of config and code by attempt; unknown ones count as equal.
     """
     now = fingerprints.get(attempts[-1].attempt, "")
     return tuple(a for a in attempts if fingerprints.get(a.attempt, "") == now)

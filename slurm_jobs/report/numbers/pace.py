@@ -27,9 +27,9 @@ def find_pace(
     the loop are in it, as they will come again.
 
     Args:
-        attempts: of one slice, oldest first.
-        fingerprints: by attempt, of config and code.
-        timings: of the slice, also of starts that have made no step yet.
+        attempts: attempts of one slice, oldest first.
+        fingerprints: hash of config and code by attempt.
+        timings: timings of the slice, including starts without a step.
     """
     newest = attempts[-1]
     phase, whole = phase_of(newest), _whole(of_newest(attempts, fingerprints))

@@ -22,9 +22,9 @@ def training_probes(
     """Compare the nodes of a training with similar ones.
 
     Args:
-        numbers: of the training.
-        inputs: with the newest probe of each node that was ever probed.
-        attempts: of its stage.
+        numbers: numbers of the training.
+        inputs: inputs with the newest probe of each probed node.
+        attempts: attempts of its stage.
     """
     nodes = tuple(sorted({rank.node for rank in numbers.ranks if rank.node}))
     probed_as = _names_in_probes(inputs)

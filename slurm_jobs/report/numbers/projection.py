@@ -119,12 +119,12 @@ def project_epochs(
     """Return projections of so many epochs from the start with the current settings, and reasons.
 
     Args:
-        inputs: by name of the stage.
-        stages: those of the spec.
-        training: those that recorded steps.
-        price: of the cluster profile.
+        inputs: inputs of the stages, by name.
+        stages: stages of the spec.
+        training: trainings that recorded steps.
+        price: prices of the cluster profile.
         num_epochs: above 0.
-        num_samples: by name of a stage that made data, how many.
+        num_samples: samples of each stage that made data, by name.
     """
     found, notes = [], []
     for numbers in training:

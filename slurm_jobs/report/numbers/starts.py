@@ -21,9 +21,9 @@ def usual_start_s(
     """Return the median of seconds before the first step and, if spans show it, after the last.
 
     Args:
-        attempts: those that recorded steps.
+        attempts: attempts with recorded steps.
         bars: start and end by attempt.
-        timings: of the same slice, for the spans of the lowest rank.
+        timings: timings of the same slice, for the spans of the lowest rank.
     """
     around = [
         _before_s(attempt, bars[attempt.attempt]) + _after_s(attempt, timings)

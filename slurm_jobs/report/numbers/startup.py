@@ -36,9 +36,9 @@ def attempt_budget(
     """Return shares of all attempts together; they add up to the sum of the attempts' lengths.
 
     Args:
-        attempts: those that recorded steps.
+        attempts: attempts with recorded steps.
         bars: start and end by attempt.
-        timings: of the same slice, for the spans.
+        timings: timings of the same slice, for the spans.
     """
     seconds: dict[tuple[str, str], float] = {}
     by_attempt = {a.attempt: a for a in attempts}

@@ -103,9 +103,9 @@ def split_attempts(
     """Split the timings of one slice by attempt, with uncounted steps marked.
 
     Args:
-        timings: of one slice.
+        timings: timings of one slice.
         warmup_steps: at the start of each attempt.
-        fingerprints: by attempt, of its config and code; those that are not known count as one.
+        fingerprints: hash of config and code by attempt; unknown ones count as equal.
     """
     by_attempt: dict[int, list[tuple[RankTiming, np.ndarray]]] = {}
     for timing in timings:

@@ -63,10 +63,10 @@ def training_numbers(
     """Return an entry for each slice of the stage that recorded steps; empty if none did.
 
     Args:
-        stage: with its timings.
+        stage: stage with its timings.
         facts: its attempts.
         warmup_steps: at the start of each attempt.
-        intents: of the run; None if the ledger could not be read.
+        intents: intents of the run; None if the ledger could not be read.
         to_judge: for the rules: of the steps that `judged_attempts` names, but for what was lost
             and what came around the steps, which are of all.
     """
