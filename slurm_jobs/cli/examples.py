@@ -111,7 +111,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "doctor": (
         ("slurm-jobs doctor", "this machine, its Slurm, and a short job on its nodes"),
-        ("slurm-jobs doctor captions.yaml --drill", "also: does a requeue go on?"),
+        ("slurm-jobs doctor captions.yaml --drill", "also test a requeue"),
         ("slurm-jobs doctor captions.yaml --no-nodes --all", "no job; all that is well, too"),
     ),
     "schema": (

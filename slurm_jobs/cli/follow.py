@@ -35,8 +35,8 @@ def follow(run_dir: Path, *, quiet: bool, tells_failures: bool = True) -> RunSta
     Args:
         run_dir: the run's folder.
         quiet: show nothing.
-        tells_failures: leave on the screen which slices failed; False where the caller tells it
-            at the end, and only how many is to be seen until then.
+        tells_failures: leave on the screen which slices failed; False if the caller prints them
+            at the end, and only their number is shown until then.
     """
     from slurm_jobs.cli.output import page_console
 

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--follow",
         "-f",
         action="store_true",
-        help="go on as the logs grow, until the stage has ended",
+        help="continue as the logs grow, until the stage has ended",
     )
     how.add_argument(
         "--grep",

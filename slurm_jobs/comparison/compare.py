@@ -74,7 +74,7 @@ def _warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> list
     if len({run.num_ranks for run in runs}) > 1:
         said.append(
             "the numbers of ranks differ: this compares what whole jobs do a second; "
-            "`slurm-jobs scaling` tells what each rank adds"
+            "`slurm-jobs scaling` shows what each rank adds"
         )
     for kind, values in (
         ("cards", [r.cards for r in runs]),
@@ -117,7 +117,7 @@ def _data_warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) ->
     if min(lengths) > 0 and max(lengths) / min(lengths) - 1 > TOKENS_ALIKE:
         said.append(
             f"the samples are not alike: {lengths[0]:.1f} real tokens each in A, {lengths[1]:.1f} "
-            "in B; tokens/s and samples/s then tell different things"
+            "in B; tokens/s and samples/s then mean different things"
         )
     phases = sorted({name for run in (*first, *second) for name in run.phase_shares})
     shares = [

@@ -253,7 +253,7 @@ def _too_good(points: Sequence[Point]) -> str:
     if not beyond:
         return ""
     best = max(beyond, key=lambda point: point.efficiency)
-    hedge = "; these are single runs, repeats would tell noise from this" if not best.low else ""
+    hedge = "; single runs: repeats would show whether it is noise" if not best.low else ""
     return (
         f"{best.num_ranks} ranks are {best.speedup:.2f} times as fast, {best.efficiency * 100:.0f} "
         "% of ideal: no number of ranks adds more than its share, so these runs were held up by "

@@ -63,7 +63,7 @@ def _of_two_runs(verdict: Verdict) -> str:
     )
     return (
         f"{found.capitalize()}: {change(verdict)} in real tokens a second, from stretches within "
-        "each run. Whether the next two would say the same, single runs cannot tell: give "
+        "each run. Single runs cannot show whether the next two would agree: give "
         f"{MIN_RUNS} or more of each (A1,A2 B1,B2)."
     )
 
@@ -76,7 +76,7 @@ def _what_it_takes(comparison: Comparison) -> str:
     hours = words.significant(comparison.cost_rank_hours)
     runs = words.number_of("more run", verdict.more_runs)
     return (
-        f"{runs} of each would tell, if ratio and spread stay as they are: about {hours} "
+        f"{runs} of each would suffice, if ratio and spread stay as they are: about {hours} "
         f"{hours_word(comparison.first[0])}"
     )
 

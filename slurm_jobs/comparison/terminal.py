@@ -23,7 +23,7 @@ _TWO_RATES = (
 _MOST_DIFFERENCES = 20
 _APART = {
     "checkpoint_s": "checkpoints",
-    "evaluation_s": "looks at held-out samples",
+    "evaluation_s": "evaluation on held-out samples",
     "compile_s": "compiling",
 }
 

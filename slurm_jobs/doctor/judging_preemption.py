@@ -41,7 +41,7 @@ def preemption_checks(
     everything = _partitions(asked.text)
     for name, values in _meant(everything, spec).items():
         if kind.endswith("/partition_prio") and not _is_below(values, everything):
-            yield Check(name=_NAME, standing="ok", told=f"no partition goes before {name}")
+            yield Check(name=_NAME, standing="ok", told=f"no partition has priority over {name}")
             continue
         mode = values.get("PreemptMode") or settings.get("PreemptMode", "")
         grace = values.get("GraceTime", "")

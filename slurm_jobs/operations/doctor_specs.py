@@ -41,7 +41,7 @@ _NO_FILE = "no-spec.yaml"
 def load_or_make(spec: Path | None, overrides: Sequence[str]) -> LoadedSpec:
     """Load the spec; without one, make a stage without requests for this machine's cluster.
 
-    Whether runs can be made is a check of its own, which a dead file system does not hold up.
+    A separate check, which a dead file system does not delay, tests whether runs can be created.
 
     Raises:
         SpecError: with every problem found.

@@ -99,7 +99,7 @@ def begin(request: Request, place: Place) -> Begun:
     texts.setdefault(profile, profile_text(place, date=now, python=sys.executable).encode())
     if kept_profile:  # may contain the group's additions
         texts.pop(profile)
-        said.append(f"{profile} is there already, and stays as it is")
+        said.append(f"{profile} exists, and is kept")
     written, kept = _write(request.folder, texts)
     return Begun(spec=request.folder / spec, files=written, kept=kept, said=tuple(said))
 

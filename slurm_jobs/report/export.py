@@ -1,8 +1,8 @@
 """Export of all step records of a run as one table, CSV or Parquet.
 
 A row is one step of one rank in one attempt, rank after rank, with the fields of the record under
-their own names; see `slurm_jobs.common.timings`. Written rank by rank: what is held in memory is
-one rank's records and the table's own block.
+their own names; see `slurm_jobs.common.timings`. It is written rank by rank: memory holds the
+records of one rank and the current block of the table.
 """
 
 from __future__ import annotations

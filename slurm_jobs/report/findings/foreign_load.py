@@ -88,7 +88,7 @@ def _finding(numbers: TrainingNumbers, load: NodeLoad) -> Finding:
         "has a core, and a part of the waits is for threads of the job itself",
         confidence="high that its threads wait: the kernel counts it; medium that others are "
         "why: what the host of a virtual machine takes, and short-lived processes of the job "
-        "itself, look alike",
+        "itself, look the same",
     )
 
 

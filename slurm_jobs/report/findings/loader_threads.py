@@ -115,7 +115,7 @@ def _storage(loader: LoaderLoad, load: NodeLoad | None) -> Cause:
         f"profile), or in memory where it has room; {_needed(loader)} keep more requests on "
         "their way",
         confidence=f"{certainty}: the threads are neither on a core nor waiting for one; a lock "
-        "would look alike",
+        "would look the same",
     )
 
 
@@ -130,7 +130,7 @@ def _one_reads(loader: LoaderLoad) -> Cause:
         "here more of them change nothing; or shards on faster storage (staging; node_local_dir "
         "of the profile)",
         confidence="medium: that thread is neither on a core nor waiting for one; a lock would "
-        "look alike",
+        "look the same",
     )
 
 

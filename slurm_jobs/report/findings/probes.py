@@ -72,7 +72,7 @@ def _found(rule_id: str, stage: str, slow: list[ProbedNode]) -> Finding:
             for measure in p.slow
         ),
         next_knob=f"leave it out: --set stages.{_stage_key(stage)}.resources.slurm.exclude={names}"
-        ", and tell the site; probe it again first where the confidence is not high",
+        ", and report it to the site; probe it again first where the confidence is not high",
         ceiling="not known from a probe: the finding on the straggler shows what the steps lose",
         confidence=_confidence(slow),
     )

@@ -163,7 +163,7 @@ def far_from_gpu(numbers: TrainingNumbers) -> Finding | Check:
         evidence=tuple(evidence),
         next_knob="; ".join(knobs),
         ceiling="typically 1 to 10 % by PyTorch's documentation; not known for this training",
-        confidence="high that they are far; what it costs is not timed apart",
+        confidence="high that they are far; what it costs is not timed separately",
     )
 
 
@@ -287,7 +287,7 @@ def _slow_place(numbers: TrainingNumbers, place: str, what: str) -> str:
             "the nearest cores, its part of the data) and what else runs there (other jobs, "
             "fewer free cores than ranks and their threads)"
         )
-    return f"look at the node of {place} ({what}); exclude it with slurm.exclude if it stays slow"
+    return f"check the node of {place} ({what}); exclude it with slurm.exclude if it stays slow"
 
 
 def _sureness(numbers: TrainingNumbers) -> str:

@@ -84,8 +84,8 @@ def array_imbalance(stage: StageNumbers) -> Finding | Check:
 def memory_request(stage: StageNumbers) -> Finding | Check:
     """Find unused memory requests. jobstats: less than 70 % used.
 
-    Slurm tells the memory of the largest task alone. Advice to ask for less
-    must hold for a node, so every task there counts as much as the largest.
+    Slurm reports only the memory of the largest task. Advice to request less must hold for a
+    node, so every task there counts as much as the largest.
     """
     rule_id = f"memory-request:{stage.name}"
     used, asked = stage.node_mem_bytes, stage.requested_mem_bytes
@@ -106,8 +106,8 @@ def memory_request(stage: StageNumbers) -> Finding | Check:
     return Finding(
         rule_id=rule_id,
         severity="note",
-        title=f"{at_most}{words.percent(share)} of the memory asked for was used ({stage.name})",
-        text="Memory that is asked for and not used keeps jobs waiting, yours and others'.",
+        title=f"{at_most}{words.percent(share)} of the requested memory was used ({stage.name})",
+        text="Memory that is requested and not used keeps jobs waiting, yours and others'.",
         evidence=(f"{on_node}, over {words.number_of('attempt', stage.num_attempts)}",),
         next_knob=f"mem_gb: {suggested_gb} (1.2 x the most that was used on a node)",
         ceiling="no gain in speed: a shorter queue wait at best",

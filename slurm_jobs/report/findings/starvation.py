@@ -142,7 +142,7 @@ def _idle(load: NodeLoad, num_threads: int | None) -> Cause:
         evidence=(f"{_cores_text(load)}{threads}",),
         next_knob="large shards on node-local storage: `consolidate`, and staging in `train`; more "
         "threads or workers only queue up",
-        confidence="medium: idle cores rule out decoding; where the time goes is not timed apart",
+        confidence="medium: idle cores rule out decoding; the rest is not timed separately",
     )
 
 

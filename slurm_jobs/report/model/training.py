@@ -41,7 +41,7 @@ class Straggler:
     """Rank with the most work, and the rank that waits longest for its data.
 
     The steps of all ranks take the same time, because they wait for each other:
-    what tells them apart is their own work, the step without those waits. Each
+    they differ in their own work, the step without those waits. Each
     is compared with the mean of its own attempt; the numbers are over the steps
     of all attempts that have the records of all their ranks.
     """

@@ -60,7 +60,7 @@ def device_timeline(attempts: Sequence[AttemptSteps]) -> tuple[TimeShare, ...]:
         for name, kind, phases in _TIMELINE
     }
     rest_s = max(0.0, whole_s - sum(seconds.values()))
-    seconds["idle otherwise: checkpoints, looks, the host", "idle"] = rest_s
+    seconds["idle otherwise: checkpoints, evaluation, the host", "idle"] = rest_s
     return tuple(
         TimeShare(name=name, kind=kind, seconds=s, share=s / whole_s if whole_s else 0.0)
         for (name, kind), s in seconds.items()
@@ -91,7 +91,7 @@ def _device_step(attempt: AttemptSteps) -> Iterator[str]:
         ]
         yield (
             f"on the device a mean step takes {words.seconds(step_s)}: {', '.join(listed)}, "
-            f"the rest {words.percent(rest)}; waits are time in which it stands idle"
+            f"the rest {words.percent(rest)}; it is idle during waits"
         )
 
 

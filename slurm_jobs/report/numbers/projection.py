@@ -89,7 +89,7 @@ _HOPELESS = (
 def _why_none(numbers: TrainingNumbers) -> str:
     if numbers.pace is not None:
         return ""
-    return f"fewer than {MIN_STEPS} steps of its newest config and phase tell its pace"
+    return f"fewer than {MIN_STEPS} steps of its newest config and phase show its pace"
 
 
 def _num_done(numbers: TrainingNumbers, pace: Pace, bars: Sequence[Bar]) -> int:

@@ -24,7 +24,7 @@ def test_what_cannot_be_told_names_runs_and_hours():
     more = found.tokens.more_runs
     assert found.cost_rank_hours == pytest.approx(more * 4.0)
     hours = f"about {more * 4:,.0f}" if more * 4 >= 100 else "about "
-    assert f"{more} more runs of each would tell" in headline(found)
+    assert f"{more} more runs of each would suffice" in headline(found)
     assert hours in headline(found)
     assert headline(found).endswith("GPU-hours.")
 
@@ -32,7 +32,7 @@ def test_what_cannot_be_told_names_runs_and_hours():
 def test_one_run_an_arm_says_nothing_of_the_next():
     found = compare(arm("a", 1000), arm("b", 1100))
     assert headline(found).startswith("Different in these two runs: B / A 1.100")
-    assert "single runs cannot tell" in headline(found)
+    assert "Single runs cannot show" in headline(found)
     assert found.samples is None
 
 

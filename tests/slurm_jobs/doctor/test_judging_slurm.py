@@ -76,7 +76,7 @@ def test_without_grace_time_the_setting_that_loses_less_is_named() -> None:
         == "ok"
     )
     high = named(slurm_checks(slurm(config), spec(partitions=("high",))), "preemption")
-    assert (high.standing, high.told) == ("ok", "no partition goes before high")
+    assert (high.standing, high.told) == ("ok", "no partition has priority over high")
 
 
 def test_preemption_by_qos_is_not_told_from_the_partitions() -> None:

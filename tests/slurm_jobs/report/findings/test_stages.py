@@ -47,7 +47,7 @@ def test_four_tasks_a_node_may_use_four_times_what_one_does_and_get_no_advice(ju
 
 def test_advice_for_several_tasks_holds_if_each_takes_as_much_as_the_largest(judged):
     finding = judged(4, requested_mem_bytes=256 * GIB, max_rss_bytes=25 * GIB)
-    assert finding.title.startswith("at most 39 % of the memory")
+    assert finding.title.startswith("at most 39 % of the requested memory")
     assert finding.next_knob.startswith("mem_gb: 120 ")
     assert "at most 100 GiB by 4 tasks, of 256 GiB asked for a node" in finding.evidence[0]
 

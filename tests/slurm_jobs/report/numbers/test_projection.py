@@ -119,7 +119,7 @@ def test_epochs_are_of_the_samples_that_the_run_made(report_of):
 def test_without_a_pace_there_is_a_reason_and_no_projection(parts):
     by_name, stages, training = parts
     without = [replace(training[0], pace=None)]
-    why = "fewer than 200 steps of its newest config and phase tell its pace"
+    why = "fewer than 200 steps of its newest config and phase show its pace"
     found, notes = projections(by_name, stages, without, (), None)
     assert (found, notes) == ((), (f"train: what is ahead is not known: {why}",))
     epochs = {"num_epochs": 2, "num_samples": {"preprocess": 100.0}}
