@@ -65,9 +65,9 @@ def _print(catalogue: Catalogue, runs_dir: Path) -> None:
         print(f"no run in {shown_path(runs_dir)}")
     if catalogue.num_left_out:
         print(f"and {catalogue.num_left_out} older: --number shows more")
-    said = dict.fromkeys(line for run in catalogue.runs for line in source_lines(run.status))
+    lines = dict.fromkeys(line for run in catalogue.runs for line in source_lines(run.status))
     unreadable = [f"cannot read {shown_path(d)}: {why}" for d, why in catalogue.unreadable.items()]
-    for line in [*said, *unreadable]:
+    for line in [*lines, *unreadable]:
         screen.print(line, markup=False, highlight=False, soft_wrap=True)
 
 

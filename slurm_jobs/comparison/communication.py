@@ -49,18 +49,18 @@ def _reading(comparison: Comparison) -> list[str]:
         return []
     promised = (1 - after) / (1 - before)
     has_less = after < before
-    said = (
+    text = (
         f"{'less' if has_less else 'more'} time is exposed communication in B: by that alone B / A "
         f"would be {promised:.2f}, and it is {verdict.ratio:.2f}"
     )
     if has_less and not verdict.low > 1:
         is_hidden = _share_hidden(second) > _share_hidden(first) + _DIFFERS
-        said += (
+        text += (
             f". It is {'hidden' if is_hidden else 'less'}, and yet B is not surely faster: the "
             "computation may have become slower with it, or recorded steps, which are slower "
             "than others, showed more than there was"
         )
-    return [said]
+    return [text]
 
 
 def _are_alike(comparison: Comparison) -> bool:

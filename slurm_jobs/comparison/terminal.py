@@ -93,24 +93,25 @@ def _left_out(runs: Sequence[RunMeasure]) -> str:
         "that compiled": sum(run.num_compiled_steps for run in runs),
         "about a profile": sum(run.num_profiled_steps for run in runs),
     }
-    told = [f"{words.number_of('step', num)} {which}" for which, num in counts.items() if num]
-    return f"; left out: {', '.join(told)}" if told else ""
+    listed = [f"{words.number_of('step', num)} {which}" for which, num in counts.items() if num]
+    return f"; left out: {', '.join(listed)}" if listed else ""
 
 
 def _settings(comparison: Comparison, width: int) -> list[RenderableType]:
     """Return a table if no cell of it must wrap; otherwise each value on a separate line."""
     if not comparison.differences:
         return [Text("  nothing that is recorded: the arms are repeats of each other")]
-    told = in_short(comparison.differences, comparison.first, comparison.second)
+    listed = in_short(comparison.differences, comparison.first, comparison.second)
     table = Table(box=None, padding=(0, 1), header_style="dim")
     for name in ("setting", "A", "B"):
         table.add_column(name)
     shown = [
-        (one.name, ", ".join(one.first), ", ".join(one.second)) for one in told[:_MOST_DIFFERENCES]
+        (one.name, ", ".join(one.first), ", ".join(one.second))
+        for one in listed[:_MOST_DIFFERENCES]
     ]
     for row in shown:
         table.add_row(*map(Text, row))
-    more = len(told) - _MOST_DIFFERENCES
+    more = len(listed) - _MOST_DIFFERENCES
     left = [Text(f"  ... and {more} more (--json has all)")] if more > 0 else []
     if sum(max(map(len, column)) + 2 for column in zip(*shown, strict=True)) <= width:
         return [table, *left]

@@ -20,8 +20,8 @@ def clock_checks(node: NodeFacts) -> Iterator[Check]:
     if node.login is not None:
         yield _clock("clock", node.login, "the login node's")
     else:
-        told = f"of the login node's clock: {node.login_reason}"
-        yield Check(name="clock", standing="unknown", told=told)
+        finding = f"of the login node's clock: {node.login_reason}"
+        yield Check(name="clock", standing="unknown", told=finding)
     if node.rank == 0:
         return
     if node.first is None:
@@ -40,16 +40,18 @@ def _clock(name: str, clock: ClockFacts, whose: str) -> Check:
     middle, half = (clock.least_s + clock.most_s) / 2, (clock.most_s - clock.least_s) / 2
     surely = max(0.0, abs(middle) - half)
     if surely <= _WARNING_S and half > _UNSURE_S:
-        told = f"within {words.seconds(abs(middle) + half)} of {whose}; a closer bound is not known"
-        return Check(name=name, standing="unknown", told=told)
+        finding = (
+            f"within {words.seconds(abs(middle) + half)} of {whose}; a closer bound is not known"
+        )
+        return Check(name=name, standing="unknown", told=finding)
     if surely <= _WARNING_S:
         most = abs(middle) + half
-        told = f"within {_bound(most)} of {whose}"
-        return Check(name=name, standing="ok", told=told)
+        finding = f"within {_bound(most)} of {whose}"
+        return Check(name=name, standing="ok", told=finding)
     standing: Standing = "problem" if surely > _PROBLEM_S else "warning"
     side = "behind" if middle > 0 else "ahead of"
-    told = f"{words.seconds(abs(middle))} {side} {whose} (within {words.seconds(half)})"
-    return Check(name=name, standing=standing, told=told, remedy=_REMEDY)
+    finding = f"{words.seconds(abs(middle))} {side} {whose} (within {words.seconds(half)})"
+    return Check(name=name, standing=standing, told=finding, remedy=_REMEDY)
 
 
 def _bound(seconds: float) -> str:
@@ -68,8 +70,8 @@ def _files(node: NodeFacts) -> Check:
             remedy="ask the site for `actimeo` of this file system, or put runs_dir on another",
         )
     if node.file_s > _LATE_S:
-        told = f"a file of the first node was seen only after {words.seconds(node.file_s)}"
+        finding = f"a file of the first node was seen only after {words.seconds(node.file_s)}"
         remedy = "no action needed: slurm-jobs checks again for a minute"
-        return Check(name=name, standing="warning", told=told, remedy=remedy)
-    told = f"a file of the first node is seen within {_bound(node.file_s)}"
-    return Check(name=name, standing="ok", told=told)
+        return Check(name=name, standing="warning", told=finding, remedy=remedy)
+    finding = f"a file of the first node is seen within {_bound(node.file_s)}"
+    return Check(name=name, standing="ok", told=finding)

@@ -38,9 +38,9 @@ def drill_check(facts: DrillFacts) -> Check:
     if any("asked_unix_s" not in c for c in counters):
         return _not_told(facts, nodes)
     if any("saved_unix_s" not in c for c in counters):
-        told = f"asked to stop, and killed before a few bytes were saved ({facts.reason})"
+        finding = f"asked to stop, and killed before a few bytes were saved ({facts.reason})"
         remedy = "a longer signal_lead_s; or runs_dir on a faster file system"
-        return Check(name=_NAME, standing="problem", told=told, remedy=remedy, where=nodes)
+        return Check(name=_NAME, standing="problem", told=finding, remedy=remedy, where=nodes)
     if any("returned" not in c for c in counters):
         return _not_back(facts, counters, nodes)
     if facts.status != "completed":
@@ -55,31 +55,31 @@ def _worked(counters: Sequence[Mapping[str, Any]], nodes: str) -> Check:
     away_s = first["returned"]["unix_s"] - first["saved_unix_s"]
     back = ", ".join(dict.fromkeys(str(c["returned"]["node"]) for c in counters))
     ranks = f" by each of {len(counters)} ranks" if len(counters) > 1 else ""
-    told = (
+    finding = (
         f"requeue with checkpoint works: {first['by']} came {words.seconds(told_s)} after the "
         f"start, {first['count'] - 1} counts were saved{ranks} in {words.seconds(save_s)}, the job "
         f"started again {words.seconds(max(0.0, away_s))} later on {back}, and continued from them"
     )
-    return Check(name=_NAME, standing="ok", told=told, where=nodes)
+    return Check(name=_NAME, standing="ok", told=finding, where=nodes)
 
 
 def _not_begun(facts: DrillFacts) -> Check:
     if facts.gave_up or facts.status in {"waiting", "running"}:
-        told = f"it did not start: {facts.gave_up or facts.reason or facts.status}"
+        finding = f"it did not start: {facts.gave_up or facts.reason or facts.status}"
         remedy = "wait longer: --wait MINUTES"
-        return Check(name=_NAME, standing="unknown", told=told, remedy=remedy, where="no node")
-    told = f"the job {facts.status} before it counted: {facts.reason}"
-    return _broken(facts, told, "no node")
+        return Check(name=_NAME, standing="unknown", told=finding, remedy=remedy, where="no node")
+    finding = f"the job {facts.status} before it counted: {facts.reason}"
+    return _broken(facts, finding, "no node")
 
 
 def _not_told(facts: DrillFacts, nodes: str) -> Check:
-    told = (
+    finding = (
         "the job was not asked to stop before its time limit"
         f"{f' ({facts.reason})' if facts.reason else ''}: a training would lose what it did since "
         "its last checkpoint"
     )
     remedy = "checkpoint.every_min: 10 in the training's config, and `slurm-jobs resume` each time"
-    return Check(name=_NAME, standing="problem", told=told, remedy=remedy, where=nodes)
+    return Check(name=_NAME, standing="problem", told=finding, remedy=remedy, where=nodes)
 
 
 def _not_back(facts: DrillFacts, counters: Sequence[Mapping[str, Any]], nodes: str) -> Check:
@@ -88,18 +88,20 @@ def _not_back(facts: DrillFacts, counters: Sequence[Mapping[str, Any]], nodes: s
     refused = [line for line in facts.log.splitlines() if "not requeued" in line]
     if refused:
         why = refused[-1].partition("slurm-jobs: ")[2]
-        told = f"it was asked to stop, and saved; but {why}"
+        finding = f"it was asked to stop, and saved; but {why}"
     elif by_term:
-        told = "only SIGTERM came, at the time limit itself: it saved, and is not requeued then"
+        finding = "only SIGTERM came, at the time limit itself: it saved, and is not requeued then"
     elif facts.gave_up:
-        told = f"it saved and was requeued, and had not started again when {facts.gave_up}"
+        finding = f"it saved and was requeued, and had not started again when {facts.gave_up}"
         remedy = "wait longer: --wait MINUTES"
-        return Check(name=_NAME, standing="unknown", told=told, remedy=remedy, where=nodes)
+        return Check(name=_NAME, standing="unknown", told=finding, remedy=remedy, where=nodes)
     else:
-        told = f"it was asked to stop, and saved; then the job {facts.status}: {facts.reason}"
+        finding = f"it was asked to stop, and saved; then the job {facts.status}: {facts.reason}"
     remedy = f"type `slurm-jobs resume` after each time limit; see `{facts.logs_command}`"
-    return Check(name=_NAME, standing="problem", told=told, remedy=remedy, where=nodes)
+    return Check(name=_NAME, standing="problem", told=finding, remedy=remedy, where=nodes)
 
 
-def _broken(facts: DrillFacts, told: str, nodes: str) -> Check:
-    return Check(name=_NAME, standing="problem", told=told, remedy=facts.logs_command, where=nodes)
+def _broken(facts: DrillFacts, finding: str, nodes: str) -> Check:
+    return Check(
+        name=_NAME, standing="problem", told=finding, remedy=facts.logs_command, where=nodes
+    )

@@ -54,17 +54,17 @@ def _room(look: FolderLook) -> Check:
     if facts.free_bytes is None or not facts.total_bytes:
         return Check(name=name, standing="unknown", told=f"{facts.path} does not report its size")
     free, share = facts.free_bytes, facts.free_bytes / facts.total_bytes
-    told = f"{size_text(free)} free of {size_text(facts.total_bytes)} in {facts.path}"
+    finding = f"{size_text(free)} free of {size_text(facts.total_bytes)} in {facts.path}"
     if look.free_files is not None and look.free_files < _LITTLE_FILES:
-        told = f"{told}, and room for {look.free_files:,} files"
+        finding = f"{finding}, and room for {look.free_files:,} files"
         remedy = "remove old runs, or name another runs_dir: a run makes thousands of files"
-        return Check(name=name, standing="warning", told=told, remedy=remedy)
+        return Check(name=name, standing="warning", told=finding, remedy=remedy)
     if free < _LITTLE_BYTES or (share < _LITTLE_SHARE and free < 10 * _LITTLE_BYTES):
         remedy = "make room, or name another runs_dir: data sets and checkpoints go there"
         if look.purpose != "runs_dir":
             remedy = "make room: many programs fail in odd ways with a full home"
-        return Check(name=name, standing="warning", told=told, remedy=remedy)
-    return Check(name=name, standing="ok", told=told)
+        return Check(name=name, standing="warning", told=finding, remedy=remedy)
+    return Check(name=name, standing="ok", told=finding)
 
 
 def quota_checks(looks: Sequence[FolderLook]) -> list[Check]:
@@ -80,9 +80,9 @@ def quota_checks(looks: Sequence[FolderLook]) -> list[Check]:
             why = look.quota.problem or "none is reported"
             untold.setdefault(why, []).append(look.purpose)
     for why, purposes in untold.items():
-        told = f"unknown for {' and '.join(purposes)}: {why}"
+        finding = f"unknown for {' and '.join(purposes)}: {why}"
         remedy = "the site's own command may show it (mmlsquota, beegfs-ctl, myquota)"
-        checks.append(Check(name="quota", standing="unknown", told=told, remedy=remedy))
+        checks.append(Check(name="quota", standing="unknown", told=finding, remedy=remedy))
     return checks
 
 
@@ -90,14 +90,14 @@ def _quota(look: FolderLook, used_kb: int, limit_kb: int) -> Check:
     name, path = f"{look.purpose}-quota", look.folder.path
     if limit_kb == 0:
         return Check(name=name, standing="ok", told=f"no quota on {path}")
-    told = f"{size_text(used_kb * 1024)} of your {size_text(limit_kb * 1024)} used on {path}"
+    finding = f"{size_text(used_kb * 1024)} of your {size_text(limit_kb * 1024)} used on {path}"
     if used_kb >= limit_kb:
         remedy = f"du -xh --max-depth=2 {path} | sort -h | tail"
-        return Check(name=name, standing="problem", told=told, remedy=remedy)
+        return Check(name=name, standing="problem", told=finding, remedy=remedy)
     if used_kb >= _FULL_SHARE * limit_kb:
         remedy = f"du -xh --max-depth=2 {path} | sort -h | tail"
-        return Check(name=name, standing="warning", told=told, remedy=remedy)
-    return Check(name=name, standing="ok", told=told)
+        return Check(name=name, standing="warning", told=finding, remedy=remedy)
+    return Check(name=name, standing="ok", told=finding)
 
 
 def quota_row(text: str, source: str) -> tuple[int, int] | None:
@@ -141,28 +141,30 @@ def _records(look: FolderLook) -> Iterator[Check]:
     if look.write_s is None:
         yield Check(name="small-files", standing="unknown", told="no small file was timed")
         return
-    told = f"a small file is durable in {words.seconds(look.write_s)} on {path}"
+    finding = f"a small file is durable in {words.seconds(look.write_s)} on {path}"
     if look.write_s > _SLOW_WRITE_S:
         remedy = (
             "fewer, longer array tasks (`slices_per_task`); another file system if there is one"
         )
-        yield Check(name="small-files", standing="warning", told=told, remedy=remedy)
+        yield Check(name="small-files", standing="warning", told=finding, remedy=remedy)
     else:
-        yield Check(name="small-files", standing="ok", told=told)
+        yield Check(name="small-files", standing="ok", told=finding)
 
 
 def shared_check(look: FolderLook, seen_by: Sequence[str]) -> Check:
     """Check whether nodes see a folder: by a job on them, otherwise by its kind of file system."""
     facts = look.folder
     if seen_by:
-        told = f"{facts.path} ({facts.kind}) is the same on {', '.join(seen_by)}"
-        return Check(name="runs_dir-shared", standing="ok", told=told)
-    told = f"{facts.path} is on {facts.kind or 'an unknown file system'}"
+        finding = f"{facts.path} ({facts.kind}) is the same on {', '.join(seen_by)}"
+        return Check(name="runs_dir-shared", standing="ok", told=finding)
+    finding = f"{facts.path} is on {facts.kind or 'an unknown file system'}"
     if facts.kind in SHARED_KINDS:
-        return Check(name="runs_dir-shared", standing="ok", told=f"{told}, which nodes can share")
+        return Check(
+            name="runs_dir-shared", standing="ok", told=f"{finding}, which nodes can share"
+        )
     if facts.kind in LOCAL_KINDS:
-        told += ", mostly of one machine, and no node has seen it"
-    return Check(name="runs_dir-shared", standing="unknown", told=told)
+        finding += ", mostly of one machine, and no node has seen it"
+    return Check(name="runs_dir-shared", standing="unknown", told=finding)
 
 
 def size_text(num_bytes: float) -> str:

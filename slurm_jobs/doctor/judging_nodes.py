@@ -72,18 +72,22 @@ def _python(
             remedy="name another with the stage's `python:`",
         )
     if requires is None:
-        told = f"{python} starts; the bounds of its packages are not known"
-        yield Check(name=name, standing="unknown", told=told, remedy="pip install . (login node)")
+        finding = f"{python} starts; the bounds of its packages are not known"
+        yield Check(
+            name=name, standing="unknown", told=finding, remedy="pip install . (login node)"
+        )
         return
     bounds = bounds_of(requires, "train")
     wrong = mismatches(node.packages, bounds)
     if not wrong:
-        told = f"{python} starts, and all {len(bounds)} packages of a training are within bounds"
-        yield Check(name=name, standing="ok", told=told)
+        finding = f"{python} starts, and all {len(bounds)} packages of a training are within bounds"
+        yield Check(name=name, standing="ok", told=finding)
         return
     if not spec.trains and len(wrong) == len(bounds):
-        told = f"{python} starts; it has none of the packages of a training, and none is requested"
-        yield Check(name=name, standing="ok", told=told)
+        finding = (
+            f"{python} starts; it has none of the packages of a training, and none is requested"
+        )
+        yield Check(name=name, standing="ok", told=finding)
         return
     is_bad = spec.trains and any(one.fault == "missing" for one in wrong)
     yield Check(
@@ -98,24 +102,24 @@ def _local(node: NodeFacts) -> Iterator[Check]:
     facts, name = node.local, "node-local"
     remedy = "node_local_dir: a folder on each node's own disk (in the profile, or the stage)"
     if facts.problem:
-        told = f"nothing can be written to {facts.path}: {facts.problem}"
-        yield Check(name=name, standing="problem", told=told, remedy=remedy)
+        finding = f"nothing can be written to {facts.path}: {facts.problem}"
+        yield Check(name=name, standing="problem", told=finding, remedy=remedy)
         return
     room = "" if facts.free_bytes is None else f", {size_text(facts.free_bytes)} free"
-    told = f"{_base(facts.path)} is writable on {facts.kind or 'an unknown file system'}{room}"
+    finding = f"{_base(facts.path)} is writable on {facts.kind or 'an unknown file system'}{room}"
     if facts.kind in MEMORY_KINDS:
-        told += ": what is staged there takes the job's memory"
-        yield Check(name=name, standing="warning", told=told, remedy=remedy)
+        finding += ": what is staged there takes the job's memory"
+        yield Check(name=name, standing="warning", told=finding, remedy=remedy)
     elif not facts.kind:
-        yield Check(name=name, standing="unknown", told=told)
+        yield Check(name=name, standing="unknown", told=finding)
     elif facts.kind not in LOCAL_KINDS:
-        told += ": that is not the node's own, and staging to it gains nothing"
-        yield Check(name=name, standing="warning", told=told, remedy=remedy)
+        finding += ": that is not the node's own, and staging to it gains nothing"
+        yield Check(name=name, standing="warning", told=finding, remedy=remedy)
     elif facts.free_bytes is not None and facts.free_bytes < _LITTLE_LOCAL:
-        told += ": little for a data set"
-        yield Check(name=name, standing="warning", told=told, remedy=remedy)
+        finding += ": little for a data set"
+        yield Check(name=name, standing="warning", told=finding, remedy=remedy)
     else:
-        yield Check(name=name, standing="ok", told=told)
+        yield Check(name=name, standing="ok", told=finding)
 
 
 def _base(path: str) -> str:
@@ -126,25 +130,25 @@ def _base(path: str) -> str:
 def _shared(node: NodeFacts) -> Iterator[Check]:
     facts = node.shared
     if facts.problem:
-        told = f"runs_dir cannot be written from the node: {facts.problem}"
+        finding = f"runs_dir cannot be written from the node: {facts.problem}"
         remedy = "runs_dir: a folder of yours that all nodes see, and may write"
-        yield Check(name="node-runs_dir", standing="problem", told=told, remedy=remedy)
+        yield Check(name="node-runs_dir", standing="problem", told=finding, remedy=remedy)
         return
     if node.login is None and node.login_file_s is None:
-        told = f"runs_dir is written; of the login node's answer there {node.login_reason}"
+        finding = f"runs_dir is written; of the login node's answer there {node.login_reason}"
         remedy = "see `cat /proc/mounts` on both: NFS may show a folder's list a minute late"
-        yield Check(name="node-runs_dir", standing="unknown", told=told, remedy=remedy)
+        yield Check(name="node-runs_dir", standing="unknown", told=finding, remedy=remedy)
         return
     took_s = node.login_file_s or 0.0
-    told = "runs_dir is writable, and the same as on the login node"
+    finding = "runs_dir is writable, and the same as on the login node"
     late = f"files were seen both ways in {words.seconds(took_s)}"
     if took_s > _SLOW_FILE_S:
         remedy = "no action needed: slurm-jobs checks again for a minute; `status` lags as much"
         yield Check(
-            name="node-runs_dir", standing="warning", told=f"{told}, but {late}", remedy=remedy
+            name="node-runs_dir", standing="warning", told=f"{finding}, but {late}", remedy=remedy
         )
     else:
-        yield Check(name="node-runs_dir", standing="ok", told=told)
+        yield Check(name="node-runs_dir", standing="ok", told=finding)
 
 
 def _programs(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
@@ -163,21 +167,21 @@ def _programs(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
         if facts is None:
             yield Check(name=name, standing="unknown", told="it was not checked on the node")
         elif not facts.path:
-            told = f"{name} is not on the node's PATH: {why}"
-            yield Check(name=name, standing="problem", told=told, remedy=remedies[name])
+            finding = f"{name} is not on the node's PATH: {why}"
+            yield Check(name=name, standing="problem", told=finding, remedy=remedies[name])
         elif facts.problem:
-            told = f"{facts.path} does not answer on the node ({facts.problem}): {why}"
-            yield Check(name=name, standing="problem", told=told, remedy=remedies[name])
+            finding = f"{facts.path} does not answer on the node ({facts.problem}): {why}"
+            yield Check(name=name, standing="problem", told=finding, remedy=remedies[name])
         else:
-            told = f"{name} answers on the node"
-            yield Check(name=name, standing="ok", told=told)
+            finding = f"{name} answers on the node"
+            yield Check(name=name, standing="ok", told=finding)
 
 
 def _signal(node: NodeFacts) -> Iterator[Check]:
     name = "node-signal"
     if node.signalled:
-        told = "SIGUSR2 to the job comes through to its ranks"
-        yield Check(name=name, standing="ok", told=told)
+        finding = "SIGUSR2 to the job comes through to its ranks"
+        yield Check(name=name, standing="ok", told=finding)
     elif node.signalled is None:
         yield Check(name=name, standing="unknown", told=f"no signal: {node.signal_reason}")
     else:
@@ -207,7 +211,7 @@ def _limits(node: NodeFacts) -> Iterator[Check]:
     if memory is not None:
         groups = f"{size_text(memory)} of memory by control groups"
     cores = "" if node.cores is None else f", {node.cores:g} of them by quota"
-    told = f"{groups}; {node.num_cores} cores{cores}"
+    finding = f"{groups}; {node.num_cores} cores{cores}"
     if low:
         lines = [line for _, line in low if line]
         remedy = f'setup: ["{"; ".join(lines)}"]' if lines else ""
@@ -216,21 +220,21 @@ def _limits(node: NodeFacts) -> Iterator[Check]:
         few = ", ".join(text for text, _ in low)
         yield Check(name="limits", standing="warning", told=f"only {few}", remedy=remedy)
     else:
-        told = f"open files, locked memory and /dev/shm suffice; {told}"
-        yield Check(name="limits", standing="ok", told=told)
+        finding = f"open files, locked memory and /dev/shm suffice; {finding}"
+        yield Check(name="limits", standing="ok", told=finding)
 
 
 def _hub(node: NodeFacts) -> Iterator[Check]:
     name = "model-hub"
     offline = node.environment.get("HF_HUB_OFFLINE", "0") not in {"", "0"}
     if node.hub_s is not None:
-        told = f"reached from the node in {words.seconds(node.hub_s)}"
+        finding = f"reached from the node in {words.seconds(node.hub_s)}"
         if offline:
-            told += "; HF_HUB_OFFLINE is set all the same"
-        yield Check(name=name, standing="ok", told=told)
+            finding += "; HF_HUB_OFFLINE is set all the same"
+        yield Check(name=name, standing="ok", told=finding)
     elif offline:
-        told = "not reached from the node, and HF_HUB_OFFLINE is set for libraries"
-        yield Check(name=name, standing="ok", told=told)
+        finding = "not reached from the node, and HF_HUB_OFFLINE is set for libraries"
+        yield Check(name=name, standing="ok", told=finding)
     else:
         yield Check(
             name=name,

@@ -83,26 +83,28 @@ def _check(mode: str, grace_s: int | None, names: list[str], spec: SpecFacts) ->
     if "OFF" in modes:
         return Check(name=_NAME, standing="ok", told=f"jobs in {where} are not preempted")
     if "SUSPEND" in modes and "REQUEUE" not in modes and "CANCEL" not in modes:
-        told = f"jobs in {where} may be suspended, and continue later: their clock stops meanwhile"
-        return Check(name=_NAME, standing="ok", told=told)
+        finding = (
+            f"jobs in {where} may be suspended, and continue later: their clock stops meanwhile"
+        )
+        return Check(name=_NAME, standing="ok", told=finding)
     fate = "requeued" if "REQUEUE" in modes else "cancelled"
-    told = f"jobs in {where} may be preempted ({mode}: {fate})"
+    finding = f"jobs in {where} may be preempted ({mode}: {fate})"
     if grace_s is None:
-        return Check(name=_NAME, standing="unknown", told=f"{told}; GraceTime is not reported")
+        return Check(name=_NAME, standing="unknown", told=f"{finding}; GraceTime is not reported")
     again = "" if fate == "requeued" else "; then type `slurm-jobs resume`"
     if grace_s == 0:
         lost = _lost(spec)
         return Check(
             name=_NAME,
             standing="warning",
-            told=f"{told} with no grace time: {lost}",
+            told=f"{finding} with no grace time: {lost}",
             remedy=f"{_often(spec)}{again}",
         )
-    told += f" with {grace_s} s to save"
+    finding += f" with {grace_s} s to save"
     if grace_s < _SHORT_GRACE_S or again:
         remedy = f"{_often(spec)}{again}"
-        return Check(name=_NAME, standing="warning", told=told, remedy=remedy)
-    return Check(name=_NAME, standing="ok", told=told)
+        return Check(name=_NAME, standing="warning", told=finding, remedy=remedy)
+    return Check(name=_NAME, standing="ok", told=finding)
 
 
 def _lost(spec: SpecFacts) -> str:

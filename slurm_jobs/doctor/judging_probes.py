@@ -21,25 +21,25 @@ def probe_checks(
     name = "file-rates"
     if not probes:
         why = f" ({problems[0]})" if problems else ""
-        told = f"not measured: no probe of a node is stored next to the runs{why}"
-        yield Check(name=name, standing="unknown", told=told, remedy=command)
+        finding = f"not measured: no probe of a node is stored next to the runs{why}"
+        yield Check(name=name, standing="unknown", told=finding, remedy=command)
         return
     for place, label in (("local", "node-local"), ("shared", "shared")):
         read = f"{place}_read_bytes_per_s"
         measured = [probe for probe in probes if read in probe.numbers]
         if not measured:
-            told = f"{label}: no probe could measure it"
-            yield Check(name=name, standing="unknown", told=told, remedy=command)
+            finding = f"{label}: no probe could measure it"
+            yield Check(name=name, standing="unknown", told=finding, remedy=command)
             continue
         slowest = min(measured, key=lambda probe: probe.numbers[read])
         age_s = now_unix_s - slowest.measured_unix_s
-        told = (
+        finding = (
             f"{label}: {number_text(slowest, read)} read, "
             f"{number_text(slowest, f'{place}_write_bytes_per_s')} written on {slowest.node}, the "
             f"slowest of {len(measured)} probed ({words.seconds(max(0.0, age_s))} ago)"
         )
         is_slow = slowest.numbers[read] < _SLOW_READ[place]
         if is_slow or age_s > _OLD_S:
-            yield Check(name=name, standing="warning", told=told, remedy=command)
+            yield Check(name=name, standing="warning", told=finding, remedy=command)
         else:
-            yield Check(name=name, standing="ok", told=told)
+            yield Check(name=name, standing="ok", told=finding)

@@ -48,8 +48,8 @@ def _own(look: PythonLook) -> Iterator[Check]:
             remedy=f"{look.executable} -m pip install {' '.join(o.requirement for o in wrong)}",
         )
         return
-    told = f"{python}, and all {len(bounds)} packages of the login node within bounds"
-    yield Check(name="packages", standing="ok", told=told)
+    finding = f"{python}, and all {len(bounds)} packages of the login node within bounds"
+    yield Check(name="packages", standing="ok", told=finding)
 
 
 def stage_python_checks(look: PythonLook, started: Collection[str]) -> Iterator[Check]:
@@ -59,8 +59,8 @@ def stage_python_checks(look: PythonLook, started: Collection[str]) -> Iterator[
     """
     for path, is_here in look.stage_pythons.items():
         if is_here or path in started:
-            told = f"{path} starts {'here' if is_here else 'on the nodes'}"
-            yield Check(name="stage-python", standing="ok", told=told)
+            finding = f"{path} starts {'here' if is_here else 'on the nodes'}"
+            yield Check(name="stage-python", standing="ok", told=finding)
             continue
         yield Check(
             name="stage-python",
@@ -73,14 +73,14 @@ def stage_python_checks(look: PythonLook, started: Collection[str]) -> Iterator[
 def _reading(look: PythonLook) -> Check:
     if look.open_s is None:
         return Check(name="imports", standing="unknown", told="no module's file could be timed")
-    told = f"{words.seconds(look.open_s)} to open and read a module's file ({look.num_opened})"
+    finding = f"{words.seconds(look.open_s)} to open and read a module's file ({look.num_opened})"
     if look.open_s > _SLOW_OPEN_S:
         all_s = words.seconds(look.open_s * _FILES_OF_TORCH)
         return Check(
             name="imports",
             standing="warning",
-            told=f"{told}: torch and transformers then take {all_s} at least to import",
+            told=f"{finding}: torch and transformers then take {all_s} at least to import",
             remedy="put the environment on a faster file system, or pack it into one image "
             "(Apptainer, conda-pack unpacked to node-local storage in `setup:`)",
         )
-    return Check(name="imports", standing="ok", told=told)
+    return Check(name="imports", standing="ok", told=finding)

@@ -34,9 +34,9 @@ def slurm_checks(facts: SlurmFacts, spec: SpecFacts) -> list[Check]:
     checks = [*_commands(facts), _version(facts.answers["version"])]
     if not settings:
         why = config.problem or "it printed no settings"
-        told = f"the controller did not report its settings ({why})"
+        finding = f"the controller did not report its settings ({why})"
         remedy = "wait until `scontrol ping` says UP, or report it to the site's support"
-        checks.append(Check(name="controller", standing="problem", told=told, remedy=remedy))
+        checks.append(Check(name="controller", standing="problem", told=finding, remedy=remedy))
         return checks
     checks += [
         _queue(facts.answers["queue"]),
@@ -76,12 +76,12 @@ def _version(asked: Asked) -> Check:
     if match is None:
         why = asked.problem or f"sbatch --version said {asked.text.strip()!r}"
         return Check(name="slurm-version", standing="unknown", told=why)
-    told = f"Slurm {match[0]}"
+    finding = f"Slurm {match[0]}"
     if (int(match[1]), int(match[2])) < _OLDEST:
         remedy = "run `slurm-jobs doctor --drill` before you trust it"
-        told += ": older than any that was tried (20.11)"
-        return Check(name="slurm-version", standing="warning", told=told, remedy=remedy)
-    return Check(name="slurm-version", standing="ok", told=told)
+        finding += ": older than any that was tried (20.11)"
+        return Check(name="slurm-version", standing="warning", told=finding, remedy=remedy)
+    return Check(name="slurm-version", standing="ok", told=finding)
 
 
 def _queue(asked: Asked) -> Check:
@@ -139,8 +139,8 @@ def _association(asked: Asked, enforced: set[str]) -> Check:
             told=f"accounts are enforced ({rules}), and you have none: sbatch will refuse",
             remedy="ask the site for an account, then `slurm: {account: NAME}` in the profile",
         )
-    told = f"limits are enforced ({rules}); your accounts: {', '.join(accounts)}"
-    return Check(name=name, standing="ok", told=told)
+    finding = f"limits are enforced ({rules}); your accounts: {', '.join(accounts)}"
+    return Check(name=name, standing="ok", told=finding)
 
 
 def _requeue(settings: Mapping[str, str], spec: SpecFacts) -> Check:
@@ -154,10 +154,10 @@ def _requeue(settings: Mapping[str, str], spec: SpecFacts) -> Check:
         )
     if given is None:
         return Check(name=name, standing="unknown", told="Slurm does not report JobRequeue")
-    told = "jobs may be requeued (JobRequeue=1)"
+    finding = "jobs may be requeued (JobRequeue=1)"
     if given == "0":
-        told = "JobRequeue=0 is the default of jobs that do not ask; ours ask (`--requeue`)"
-    return Check(name=name, standing="ok", told=f"{told}; `doctor --drill` proves it")
+        finding = "JobRequeue=0 is the default of jobs that do not ask; ours ask (`--requeue`)"
+    return Check(name=name, standing="ok", told=f"{finding}; `doctor --drill` proves it")
 
 
 def _requeue_wait(settings: Mapping[str, str]) -> Check:
@@ -165,11 +165,11 @@ def _requeue_wait(settings: Mapping[str, str]) -> Check:
     match = re.search(r"cred_expire=(\d+)", given or "")
     wait_s = int(match[1]) if match else _DEFAULT_CRED_EXPIRE_S
     why = f"cred_expire={wait_s}" if match else f"cred_expire's default of {wait_s} s"
-    told = f"a requeued job waits {wait_s} s before it may start ({why})"
+    finding = f"a requeued job waits {wait_s} s before it may start ({why})"
     if wait_s > _LONG_WAIT_S:
         remedy = "ask for longer time limits, so that it happens seldom (`timeout_min`)"
-        return Check(name=name, standing="warning", told=told, remedy=remedy)
-    return Check(name=name, standing="ok", told=told)
+        return Check(name=name, standing="warning", told=finding, remedy=remedy)
+    return Check(name=name, standing="ok", told=finding)
 
 
 def _arrays(settings: Mapping[str, str], spec: SpecFacts) -> Check:
@@ -184,10 +184,10 @@ def _arrays(settings: Mapping[str, str], spec: SpecFacts) -> Check:
             told="job arrays are switched off (MaxArraySize=0)",
             remedy="leave `array:` out: one task then does a stage's whole work",
         )
-    told = f"indices up to {most - 1} (MaxArraySize={most})"
+    finding = f"indices up to {most - 1} (MaxArraySize={most})"
     if spec.num_slices > most:
-        told += f"; {spec.num_slices} slices become several jobs by themselves"
-    return Check(name=name, standing="ok", told=told)
+        finding += f"; {spec.num_slices} slices become several jobs by themselves"
+    return Check(name=name, standing="ok", told=finding)
 
 
 def _stop_signal(settings: Mapping[str, str], spec: SpecFacts) -> Check:
@@ -198,7 +198,7 @@ def _stop_signal(settings: Mapping[str, str], spec: SpecFacts) -> Check:
     name, wait = "stop-signal", settings.get("KillWait", "").partition(" ")[0]
     if not wait.isdecimal():
         return Check(name=name, standing="unknown", told="Slurm does not report KillWait")
-    told = (
+    finding = (
         f"{spec.stage} is asked to save {spec.lead_s} s before its time limit (Slurm may be a "
         f"minute early); at the limit SIGTERM, {wait} s later SIGKILL (KillWait)"
     )
@@ -206,19 +206,19 @@ def _stop_signal(settings: Mapping[str, str], spec: SpecFacts) -> Check:
         return Check(
             name=name,
             standing="warning",
-            told=told,
+            told=finding,
             remedy=f"stages.{spec.stage}.resources.signal_lead_s: 120",
         )
-    return Check(name=name, standing="ok", told=told)
+    return Check(name=name, standing="ok", told=finding)
 
 
 def _dependencies(settings: Mapping[str, str]) -> Check:
     given = settings.get("DependencyParameters", "")
     if "kill_invalid_depend" in given.lower():
-        told = "jobs that can never start are cancelled (kill_invalid_depend)"
+        finding = "jobs that can never start are cancelled (kill_invalid_depend)"
     else:
-        told = "jobs that can never start would wait for ever; ours ask to be cancelled then"
-    return Check(name="dependencies", standing="ok", told=told)
+        finding = "jobs that can never start would wait for ever; ours ask to be cancelled then"
+    return Check(name="dependencies", standing="ok", told=finding)
 
 
 def _controller_clock(facts: SlurmFacts) -> Check:
@@ -226,19 +226,19 @@ def _controller_clock(facts: SlurmFacts) -> Check:
     match = _UPDATED.search(facts.answers["config"].text)
     name = "controller-clock"
     if match is None:
-        told = "the settings bear no time that could be compared with this clock"
-        return Check(name=name, standing="unknown", told=told)
+        finding = "the settings bear no time that could be compared with this clock"
+        return Check(name=name, standing="unknown", told=finding)
     before_s, after_s = facts.asked_unix_s
     least, most = int(match[1]) - after_s, int(match[1]) + 1 - before_s
     middle, half = (least + most) / 2, (most - least) / 2
-    told = f"the controller's clock is {middle:+.1f} s from this one's (within {half:.1f} s)"
+    finding = f"the controller's clock is {middle:+.1f} s from this one's (within {half:.1f} s)"
     surely = max(0.0, abs(middle) - half)
     if surely <= _CLOCK_WARNING_S:
-        return Check(name=name, standing="ok", told=told)
+        return Check(name=name, standing="ok", told=finding)
     return Check(
         name=name,
         standing="problem" if surely > _CLOCK_PROBLEM_S else "warning",
-        told=told,
+        told=finding,
         remedy="report it to the site's support: `timedatectl` shows whether a clock syncs",
     )
 
@@ -263,8 +263,8 @@ def _partition_states(asked: Asked, spec: SpecFacts) -> Iterator[Check]:
             remedy=f"one of these in `slurm: {{partition: NAME}}`: {', '.join(sorted(known))}",
         )
     if dead:
-        told = f"no node of {', '.join(dead)} is up: jobs there wait"
-        yield Check(name=name, standing="problem", told=told, remedy=f"sinfo -R -p {dead[0]}")
+        finding = f"no node of {', '.join(dead)} is up: jobs there wait"
+        yield Check(name=name, standing="problem", told=finding, remedy=f"sinfo -R -p {dead[0]}")
     if not absent and not dead:
         each = ", ".join(f"{p} ({up[p]} of {up[p] + down.get(p, 0)} nodes up)" for p in meant)
         yield Check(name=name, standing="ok", told=each)

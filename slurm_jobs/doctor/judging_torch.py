@@ -40,8 +40,8 @@ def torch_checks(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
         yield from _driver(node)
         yield from _nccl(node)
     else:
-        told = f"torch {torch.version}; no GPU is requested, so none was compared"
-        yield Check(name="torch", standing="ok", told=told)
+        finding = f"torch {torch.version}; no GPU is requested, so none was compared"
+        yield Check(name="torch", standing="ok", told=finding)
 
 
 def _import(node: NodeFacts) -> Iterator[Check]:
@@ -63,18 +63,20 @@ def _cards(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
         return
     if not torch.cards:
         seen = f"nvidia-smi shows {', '.join(node.gpus)}" if node.gpus else node.gpus_reason
-        told = f"torch {torch.version} sees no GPU ({torch.cuda_problem or 'no reason'}); {seen}"
+        finding = f"torch {torch.version} sees no GPU ({torch.cuda_problem or 'no reason'}); {seen}"
         remedy = "a build of torch for CUDA in the stage's Python (pytorch.org/get-started)"
         if torch.cuda:
             remedy = f"srun -N1 --gpus-per-node={spec.gpus_per_node} nvidia-smi"
         standing: Standing = "problem" if spec.trains else "warning"
-        yield Check(name="torch", standing=standing, told=told, remedy=remedy)
+        yield Check(name="torch", standing=standing, told=finding, remedy=remedy)
         return
     names = Counter(f"{c.name} (compute capability {c.capability})" for c in torch.cards)
     each = ", ".join(f"{number} x {name}" for name, number in names.items())
     if len(torch.cards) < spec.gpus_per_node:
-        told = f"{len(torch.cards)} GPUs are visible, {spec.gpus_per_node} were requested: {each}"
-        yield Check(name="torch", standing="problem", told=told, remedy="nvidia-smi -L")
+        finding = (
+            f"{len(torch.cards)} GPUs are visible, {spec.gpus_per_node} were requested: {each}"
+        )
+        yield Check(name="torch", standing="problem", told=finding, remedy="nvidia-smi -L")
         return
     yield Check(name="torch", standing="ok", told=f"torch {torch.version} has code for {each}")
 
@@ -86,8 +88,8 @@ def _driver(node: NodeFacts) -> Iterator[Check]:
     name, major = "cuda-driver", re.match(r"(\d+)", node.driver)
     least = _LEAST_DRIVER.get(int(cuda.partition(".")[0]))
     if major is None or least is None:
-        told = f"driver `{node.driver or 'unknown'}` with a build for CUDA {cuda}"
-        yield Check(name=name, standing="unknown", told=told)
+        finding = f"driver `{node.driver or 'unknown'}` with a build for CUDA {cuda}"
+        yield Check(name=name, standing="unknown", told=finding)
     elif int(major[1]) < least:
         yield Check(
             name=name,
@@ -97,28 +99,28 @@ def _driver(node: NodeFacts) -> Iterator[Check]:
             "https://download.pytorch.org/whl/cu126",
         )
     else:
-        told = f"driver {node.driver} is new enough for CUDA {cuda} ({least})"
-        yield Check(name=name, standing="ok", told=told)
+        finding = f"driver {node.driver} is new enough for CUDA {cuda} ({least})"
+        yield Check(name=name, standing="ok", told=finding)
 
 
 def _nccl(node: NodeFacts) -> Iterator[Check]:
     version, name = node.torch.nccl, "nccl"
     if not version:
         if node.torch.cuda:
-            told = "this build of torch has no NCCL: several GPUs cannot work together"
+            finding = "this build of torch has no NCCL: several GPUs cannot work together"
             remedy = "install PyTorch's own build (pytorch.org/get-started)"
-            yield Check(name=name, standing="problem", told=told, remedy=remedy)
+            yield Check(name=name, standing="problem", told=finding, remedy=remedy)
         return
     own = {k: v for k, v in node.environment.items() if k.startswith("NCCL_")}
-    told = f"NCCL {version}; set: {_listed(own)}"
+    finding = f"NCCL {version}; set: {_listed(own)}"
     slowing = [f"{k}: {_SLOWING[k]}" for k in own if k in _SLOWING and own[k] not in {"", "0"}]
     if slowing:
         remedy = "remove it from `environment:` and `setup:` unless the site recommends it"
         yield Check(
-            name=name, standing="warning", told=f"{told} ({'; '.join(slowing)})", remedy=remedy
+            name=name, standing="warning", told=f"{finding} ({'; '.join(slowing)})", remedy=remedy
         )
         return
-    yield Check(name=name, standing="ok", told=told)
+    yield Check(name=name, standing="ok", told=finding)
 
 
 def _listed(own: dict[str, str]) -> str:

@@ -124,8 +124,8 @@ def _is_unwritable(checks: list[Check]) -> bool:
 
 
 def _no_job(found: Found, name: str) -> list[NodeFacts]:
-    told = "no job was submitted: see the problems above"
-    found.checks.append(Check(name=name, standing="unknown", told=told, where="no node"))
+    message = "no job was submitted: see the problems above"
+    found.checks.append(Check(name=name, standing="unknown", told=message, where="no node"))
     return []
 
 
@@ -184,16 +184,16 @@ def _run(
     try:
         return run_to_its_end(loaded, wait_s=wanted.wait_s, on_look=on_look, num_nodes=num_nodes)
     except SpecError as error:
-        told = "; ".join(problem.message for problem in error.problems)
-        told = told.replace(f"stages.{name}.", f"stages.{wanted.source}.")
-        told = f"the cluster could never run it: {told}"
+        message = "; ".join(problem.message for problem in error.problems)
+        message = message.replace(f"stages.{name}.", f"stages.{wanted.source}.")
+        message = f"the cluster could never run it: {message}"
         remedy = f"{wanted.loaded.file}, or --set; see `slurm-jobs check --cluster`"
     except SchedulerError as error:
-        told, *more = str(error).splitlines()  # advice that follows is mostly for longer runs
+        message, *more = str(error).splitlines()  # advice that follows is mostly for longer runs
         remedy = "correct what it names, in `slurm:` or `resources:`, or with --set"
         remedy = next((line for line in more if "slurm-jobs cancel" in line), remedy)
     what = "nodes" if name == NODE_STAGE else name
-    check = Check(name=what, standing="problem", told=told, remedy=remedy, where="the job")
+    check = Check(name=what, standing="problem", told=message, remedy=remedy, where="the job")
     found.checks.append(check)
     return None
 

@@ -112,13 +112,13 @@ def node_spec(
 
 def _node_spec(loaded: LoadedSpec, source: str, num_nodes: int) -> LoadedSpec:
     asked = loaded.spec.stages[source].resources
-    made = OneStage(
+    stage_made = OneStage(
         name=NODE_STAGE,
         run=NODE_RUN,
         config={"patience_s": ANSWER_PATIENCE_S},
         resources=a_task_a_node(asked, num_nodes=num_nodes, minutes=NODE_MINUTES, lead_s=_LEAD_S),
     )
-    return one_stage_spec(loaded, source, made)
+    return one_stage_spec(loaded, source, stage_made)
 
 
 def drill_spec(loaded: LoadedSpec, profile: ClusterProfile, source: str) -> LoadedSpec:
@@ -139,8 +139,8 @@ def drill_spec(loaded: LoadedSpec, profile: ClusterProfile, source: str) -> Load
             "signal_lead_s": _LOCAL_DRILL_LEAD_S if is_local else _DRILL_LEAD_S,
         }
     )
-    made = OneStage(name=DRILL_STAGE, run=DRILL_RUN, config={}, resources=resources)
-    return one_stage_spec(loaded, source, made)
+    stage_made = OneStage(name=DRILL_STAGE, run=DRILL_RUN, config={}, resources=resources)
+    return one_stage_spec(loaded, source, stage_made)
 
 
 def num_nodes_of(spec: RunSpec) -> int:

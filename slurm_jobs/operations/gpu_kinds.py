@@ -35,9 +35,9 @@ def kinds_kept(plan: Plan) -> list[str]:
     kept: dict[str, dict[str, list[int]]] = {}
     for job in plan.jobs:
         kept.setdefault(job.stage, {}).setdefault(job.resources.gpu_kept, []).extend(job.slices)
-    said = []
+    texts = []
     for stage, kinds in kept.items():
         for kind, slices in kinds.items():
             which = f" for slices {ranges_text(sorted(slices))}" if len(kinds) > 1 else ""
-            said += [f"{stage}: gpu {kind} only{which} (started on it)"] if kind else []
-    return said
+            texts += [f"{stage}: gpu {kind} only{which} (started on it)"] if kind else []
+    return texts

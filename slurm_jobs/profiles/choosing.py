@@ -126,12 +126,12 @@ def _to_record(paths: RunPaths, name: str, stage: Mapping[str, Any], ranks: Sequ
             f"next: slurm-jobs logs {shlex.quote(str(paths.run_dir))} {name}"
         )
     first, last = profile.get("steps") or _usual(config.get("num_steps"))
-    told = "" if list(ranks) == [0] else f", ranks: {sorted(ranks)}"
+    ranks_text = "" if list(ranks) == [0] else f", ranks: {sorted(ranks)}"
     key = f"stages.{origin_of(name, stage.get('matrix')) or name}.config.profile"
     origin = read_json(paths.spec_origin)  # overrides from the command line of the run count, too
     given = origin.get("overrides")
     overrides = given if isinstance(given, list) and all(isinstance(o, str) for o in given) else []
-    overrides = [*overrides, f"{key}={{steps: [{first}, {last}]{told}}}"]
+    overrides = [*overrides, f"{key}={{steps: [{first}, {last}]{ranks_text}}}"]
     words = [origin["spec_file"], *(word for o in overrides for word in ("--set", o))]
     return (
         "a new run records one (a resume makes no step again)\n"

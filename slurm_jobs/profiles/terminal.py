@@ -102,11 +102,11 @@ def _findings(findings: Iterable[ProfileFinding]) -> list[RenderableType]:
     parts: list[RenderableType] = []
     for number, finding in enumerate(findings, 1):
         parts.append(Text(f"  {number}. {finding.title}", style="yellow"))
-        told = Table.grid(padding=(0, 1, 0, 0))
+        rendered = Table.grid(padding=(0, 1, 0, 0))
         for name in ("evidence", "rule", "next_knob", "ceiling"):
             label = {"evidence": "why", "next_knob": "next", "ceiling": "gain"}.get(name, name)
-            told.add_row(f"     {label}", Text(getattr(finding, name)))
-        parts.append(told)
+            rendered.add_row(f"     {label}", Text(getattr(finding, name)))
+        parts.append(rendered)
     return parts or [Text("  none")]
 
 
@@ -126,9 +126,11 @@ def _operators(found: OperatorTable, most: int) -> RenderableType:
             words.percent(share),
         )
     whose = "device" if on_device else "host"
-    told = Text(f"  share: of the {whose} time of all operators, each without those that it calls")
+    rendered = Text(
+        f"  share: of the {whose} time of all operators, each without those that it calls"
+    )
     more = len(found.operators) - most
     left = [Text(f"  ... and {more} more (--operators N, or --json)")] if more > 0 else []
     if any(len(op.name) > _OPERATOR_CHARS for op in found.operators[:most]):
         left.append(Text("  names are shortened; --json has the full names"))
-    return Group(table, told, *left)
+    return Group(table, rendered, *left)
