@@ -1,8 +1,8 @@
-"""Shards to the batches of one rank: an exact order, an exact position, an exact resume.
+"""Shards to the batches of one rank: exact order, exact position, exact resume.
 
-`open_dataset` reads the index, `order` decides which sample comes when, and
-`BatchReader` assembles batches ahead of time. How samples are made is left to
-`preprocess`, how they are moved to a node to `stage_in`.
+`open_dataset` reads the index, `order` decides which sample comes when, and `BatchReader`
+assembles batches ahead of time. `preprocess` writes the samples; `stage_in` copies them to a
+node.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`Batch` and `BatchReader` on demand: the stages on CPU nodes need not load torch."""
+    """Import `Batch` and `BatchReader` on demand: the stages on CPU nodes need not load torch."""
     if name == "BatchReader":
         from pipeline.data.reader import BatchReader
 

@@ -1,7 +1,7 @@
-"""Random changes of pictures while they are read: another one each epoch, the same after a resume.
+"""Random changes of images at reading time: new ones each epoch, the same after a resume.
 
-What becomes of a picture depends on the seed, the epoch and the sample's
-number, not on ranks, threads or the step at which training began.
+They depend on the seed, the epoch and the sample's number only, not on ranks, threads or the
+step at which training started.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.reading import AugmentConfig
 
 _AUGMENT_WORD = 2
-"""Tells these seeds from those of the order."""
+"""Separates these seeds from those of the order."""
 _MAX_STRETCH = 4 / 3
-"""Of a crop's sides against each other, as in torchvision's RandomResizedCrop."""
+"""Limit of a crop's aspect ratio, as in torchvision's RandomResizedCrop."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Augmentation:
-    """Changes the pictures of samples as the config says."""
+    """Augmentation of a sample's images as the config says."""
 
     config: AugmentConfig
     seed: int
 
     def __call__(self, sample: Sample, *, number: int, epoch: int) -> Sample:
-        """The sample with other pictures of the same sizes; tokens stay.
+        """Return the sample with changed images of the same sizes; tokens stay.
 
         Args:
-            sample: As it is stored.
-            number: Of the sample in the index.
-            epoch: In which it is learned.
+            sample: The stored sample.
+            number: Its number in the index.
+            epoch: The epoch that reads it.
         """
         if not sample.images:
             return sample
@@ -48,7 +48,7 @@ class Augmentation:
         return dataclasses.replace(sample, images=images)
 
     def _draw_colours(self, draw: np.random.Generator) -> list[tuple[Enhancer, float]]:
-        """Enhancers and factors, the same for all pictures of a sample, in random order."""
+        """Draw enhancers and factors in random order, the same for all images of a sample."""
         ranges = (
             (ImageEnhance.Brightness, self.config.brightness),
             (ImageEnhance.Contrast, self.config.contrast),
@@ -64,7 +64,7 @@ class Augmentation:
         draw: np.random.Generator,
         colours: list[tuple[Enhancer, float]],
     ) -> np.ndarray:
-        """One picture, uint8 [height, width, 3], of the same size."""
+        """Return a changed image, uint8 [height, width, 3], of the same size."""
         image = Image.fromarray(pixels)
         box = draw_box(draw, image.size, self.config.min_crop_share)
         if box is not None:
@@ -82,9 +82,9 @@ Enhancer = Callable[[Image.Image], ImageEnhance._Enhance]  # noqa: SLF001 - no p
 def draw_box(
     draw: np.random.Generator, size: tuple[int, int], min_share: float
 ) -> tuple[float, float, float, float] | None:
-    """Where a crop of `min_share` of the area or more is cut out; None for the whole picture.
+    """Draw a crop of `min_share` of the area or more; None for the whole image.
 
-    Drawn as torchvision's RandomResizedCrop draws it: area uniform, stretch log-uniform.
+    Drawn as in torchvision's RandomResizedCrop: area uniform, aspect ratio log-uniform.
     """
     share = draw.uniform(min_share, 1.0)
     stretch = np.exp(draw.uniform(-np.log(_MAX_STRETCH), np.log(_MAX_STRETCH)))
@@ -99,12 +99,12 @@ def draw_box(
 
 
 def check_augmentation(config: AugmentConfig, info: DatasetInfo, key: str = "augment") -> None:
-    """Refuse what would leave tiles that make up no picture any more.
+    """Refuse changes that would make the tiles of an image inconsistent.
 
-    `key` is how messages name the config.
+    `key` is the name of the config in messages.
 
     Raises:
-        StageConfigError: pictures that are stored as tiles would be mirrored or cut.
+        StageConfigError: images that are stored as tiles would be mirrored or cropped.
     """
     asked = [
         f"{key}.{name} is {value:g}"
@@ -116,13 +116,13 @@ def check_augmentation(config: AugmentConfig, info: DatasetInfo, key: str = "aug
     ]
     if asked and info.image_kind == "tiled":
         message = (
-            f"{' and '.join(asked)}: the data set's processor is of a kind that cuts pictures into "
-            "tiles, and each would be changed by itself, so that they make up no picture any more; "
-            "leave that out (brightness, contrast and saturation may be changed)"
+            f"{' and '.join(asked)}: the data set's processor cuts images into tiles, and each "
+            "tile would be changed separately, so that the tiles no longer fit together; remove "
+            "these settings (brightness, contrast and saturation are allowed)"
         )
         raise StageConfigError(message)
 
 
 def make_augmentation(config: AugmentConfig, seed: int) -> Augmentation | None:
-    """The augmentation that a config asks for; None if it asks for none."""
+    """Return the augmentation of a config; None if it changes nothing."""
     return None if config == AugmentConfig() else Augmentation(config=config, seed=seed)

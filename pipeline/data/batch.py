@@ -1,8 +1,8 @@
-"""Samples to one batch of tensors, one or several of them in a row.
+"""Samples to one batch of tensors, with one or several samples in a row.
 
-Samples that share a row never see each other: their positions begin anew, the
-bounds of all segments are given for attention kernels, and no sample's first
-token is learned, because it would be learned from the sample before.
+Samples of a row never see each other: positions restart at 0, attention kernels get the bounds
+of all segments, and no sample's first token is a target, because the sample before would
+predict it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from pipeline.timing.thread_times import NOT_TIMED, ThreadTimes
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batch:
-    """A microbatch of one rank, on the host.
+    """Microbatch of one rank, on the host.
 
-    The pixels' memory is used again once nobody holds `pixels`: hold the batch until the device
-    has copied it.
+    The memory of `pixels` is reused as soon as it has no reference: keep the batch until the
+    device has copied it.
     """
 
     input_ids: torch.Tensor
@@ -36,44 +36,44 @@ class Batch:
     labels: torch.Tensor
     """int64 [num_rows, length], -100 where nothing is learned; not shifted."""
     position_ids: torch.Tensor
-    """int64 [num_rows, length], from 0 in every sample, and from 0 in the padding of a row; or
-    what `PositionMaker` made."""
+    """int64 [num_rows, length], from 0 in every sample and in the padding of a row; or the
+    result of `PositionMaker`."""
     segment_bounds: torch.Tensor
-    """int32 [num_segments + 1]: where segments begin and end in the rows one after the other. A
-    segment is a sample, or the padding of a row."""
+    """int32 [num_segments + 1]: bounds of the segments in the concatenated rows. A segment is a
+    sample, or the padding of a row."""
     image_places: torch.Tensor | None
-    """int64 [num_image_tokens]: where image tokens are in the rows one after the other; None
+    """int64 [num_image_tokens]: positions of the image tokens in the concatenated rows; None
     without an image."""
     learned: Learned
-    """What it has to teach."""
+    """Targets of the loss."""
     pixels: torch.Tensor
-    """uint8 [num_pixels, 3] of all images, one after the other in the order of the image tokens."""
+    """uint8 [num_pixels, 3] of all images, concatenated in the order of the image tokens."""
     image_sizes: torch.Tensor
     """int64 [num_images, 2]: height and width of each."""
     original_sizes: torch.Tensor | None
-    """int64 [num_pictures, 2]: height and width of each picture before it was preprocessed; None
-    if nobody asked for them. A picture that was cut into tiles is several images."""
+    """int64 [num_pictures, 2]: height and width of each picture before preprocessing; None
+    unless the model needs them. A picture that was cut into tiles is several images."""
     keys: tuple[str, ...]
-    """Keys of the samples."""
     epoch: int
-    """Of the first row of the global batch."""
+    """Epoch of the first row of the global batch."""
     is_packed: bool
-    """Whether any row holds more than one sample."""
+    """True if any row holds more than one sample."""
     num_samples: int
     num_tokens: int
-    """Real ones, image tokens included."""
+    """Tokens without padding, image tokens included."""
     num_padding_tokens: int
     num_supervised_tokens: int
     num_images: int
     loading: ThreadTimes = NOT_TIMED
-    """What putting it together took of the loader's threads."""
+    """Time of the loader's threads for this batch."""
     reading: ThreadTimes = NOT_TIMED
-    """Of `loading`, what a thread took that reads for all others; not timed where each reads."""
+    """Share of `loading` of a thread that reads for all others; not timed where each thread reads.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenRows:
-    """The text side of a batch; all arrays are [num_rows, length] but the last."""
+    """Text side of a batch; all arrays but the last are [num_rows, length]."""
 
     input_ids: np.ndarray
     """int64."""
@@ -84,23 +84,23 @@ class TokenRows:
     segment_bounds: np.ndarray
     """int32 [num_segments + 1]."""
     is_packed: bool
-    """Whether any row holds more than one sample."""
+    """True if any row holds more than one sample."""
 
 
 PositionMaker = Callable[[TokenRows, Sequence[ImageSize]], np.ndarray]
-"""From the rows and the height and width of each image to int64 [.., num_rows, length]."""
+"""Maps the rows and the height and width of each image to int64 [.., num_rows, length]."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelNeeds:
-    """What a model wants of a batch that others do not."""
+    """Requirements of a model for its batches beyond the default."""
 
     make_positions: PositionMaker | None = None
-    """None: the tokens of each sample are counted."""
+    """None: positions count the tokens of each sample."""
     original_sizes: bool = False
-    """Whether it wants the sizes of pictures before they were preprocessed."""
+    """True if it needs the sizes of pictures before preprocessing."""
     levels: LevelRules | None = None
-    """Of samples with chained targets."""
+    """Rules for samples with chained targets."""
 
 
 def collate(
@@ -110,7 +110,7 @@ def collate(
     needs: ModelNeeds = ModelNeeds(),
     **settings: Any,
 ) -> Batch:
-    """`assemble` of the samples of each row; none is empty.
+    """Assemble the samples of each row (see `assemble`); no row is empty.
 
     Raises:
         ValueError: an image does not fit the rule.
@@ -132,10 +132,10 @@ def assemble(
     needs: ModelNeeds = ModelNeeds(),
     pin_memory: bool = False,
 ) -> Batch:
-    """Put the samples of each row one after the other, pad the rows, and join the images.
+    """Concatenate the samples of each row, pad the rows, and join the images.
 
-    `row_sizes` are the samples of each row, at least one; `length` None pads to the longest row;
-    `pin_memory` puts the tensors where a GPU can copy them from without the host waiting.
+    `row_sizes` counts the samples of each row, at least one; `length` None pads to the longest
+    row; `pin_memory` returns pinned tensors, which a GPU copies asynchronously.
     """
     rows = lay_out_tokens(gathered, row_sizes, pad_token_id=pad_token_id, length=length)
     make_positions = needs.make_positions or _counted
@@ -145,7 +145,7 @@ def assemble(
     image_places = np.flatnonzero(rows.input_ids == image_token_id) if gathered.images else None
     return Batch(
         input_ids=tensor(rows.input_ids),
-        labels=torch.from_numpy(rows.labels),  # for the host alone
+        labels=torch.from_numpy(rows.labels),  # for the host only
         position_ids=tensor(make_positions(rows, gathered.image_sizes)),
         segment_bounds=tensor(rows.segment_bounds),
         image_places=None if image_places is None else tensor(image_places),
@@ -177,7 +177,7 @@ def _pinned(array: np.ndarray) -> torch.Tensor:
 
 
 def _width(sizes: Sequence[int], lasts: Sequence[int], length: int | None) -> int:
-    """Tokens of a row; the samples of row r end before number `lasts[r]`."""
+    """Return the tokens of a row; the samples of row r end before number `lasts[r]`."""
     longest = max(sum(sizes[start:last]) for start, last in itertools.pairwise([0, *lasts]))
     assert length is None or longest <= length
     return longest if length is None else length
@@ -186,9 +186,10 @@ def _width(sizes: Sequence[int], lasts: Sequence[int], length: int | None) -> in
 def lay_out_tokens(
     gathered: Gathered, row_sizes: Sequence[int], *, pad_token_id: int, length: int | None = None
 ) -> TokenRows:
-    """Token ids, labels, positions and segments; rows are padded on the right.
+    """Lay out token ids, labels, positions and segments; rows are padded on the right.
 
-    Rows of one sample need no mask: with causal attention no real token sees the padding after it.
+    Rows of one sample need no mask: with causal attention no real token sees the padding after
+    it.
     """
     sizes = [len(ids) for ids in gathered.input_ids]
     lasts = list(itertools.accumulate(row_sizes))
@@ -225,7 +226,7 @@ def lay_out_tokens(
 
 
 def join_images(images: Sequence[np.ndarray], buffers: BufferPool) -> np.ndarray:
-    """The bytes of all images one after the other: uint8 [num_pixels, 3]."""
+    """Concatenate the pixels of all images: uint8 [num_pixels, 3]."""
     ends = list(itertools.accumulate((len(image) for image in images), initial=0))
     joined = buffers.take(ends[-1])
     for image, (start, end) in zip(images, itertools.pairwise(ends), strict=True):

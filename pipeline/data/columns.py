@@ -1,10 +1,10 @@
-"""Columns of fixed width in one Arrow file, which readers map into memory instead of reading it.
+"""Columns of fixed width in one Arrow file, memory-mapped by readers.
 
-The file is Arrow's IPC format ("Feather 2"), uncompressed, with a single record batch: each column
-is one run of bytes, hence one NumPy array over the mapped file, whatever its length. Opening costs
-a look at the footer, and all processes of a node share the pages. Where the values lie follows
-from the number of rows, so a file is laid out first and its columns are filled in any order, by
-whoever has them, without ever holding one in memory.
+The file is Arrow's IPC format ("Feather 2"), uncompressed, with a single record batch: each
+column is one run of bytes, so one NumPy array over the mapped file, whatever its length.
+Opening reads only the footer, and all processes of a node share the pages. The layout follows
+from the number of rows. So a file is laid out first and its columns are filled in any order,
+without holding a whole column in memory.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import pyarrow as pa
 import xxhash
 
 ColumnTypes = Mapping[str, np.dtype[Any]]
-"""The type of each column by its name, in the order of the file."""
+"""Type of each column by its name, in the order of the file."""
 
 
 class ColumnsWriter:
-    """Lays out a file of `num_rows` rows in `stream`, and fills it from the first row on.
+    """Writer that lays out a file of `num_rows` rows in `stream` and fills it in order.
 
     `stream` is a new file, open for writing.
     """
@@ -37,7 +37,7 @@ class ColumnsWriter:
         self._num_written = 0
 
     def append(self, rows: np.ndarray) -> None:
-        """Fill in the next rows: a structured array that has the columns as fields."""
+        """Fill in the next rows, from a structured array with the columns as fields."""
         for name, dtype in self._types.items():
             values = np.ascontiguousarray(rows[name], dtype=dtype)
             self._digests[name].update(values.data)
@@ -47,21 +47,22 @@ class ColumnsWriter:
         self._num_written += len(rows)
 
     def finish(self) -> dict[str, str]:
-        """The xxh3-64 of the values of each column, in hexadecimal; all rows are there."""
+        """Return the xxh3-64 of each column's values, in hexadecimal, once all rows are written."""
         assert self._num_written == self._num_rows
         return {name: digest.hexdigest() for name, digest in self._digests.items()}
 
 
 def map_columns(path: Path, types: ColumnTypes) -> dict[str, np.ndarray]:
-    """The columns of a file as read-only views of the mapped file.
+    """Return the columns of a file as read-only views of the mapped file.
 
     Raises:
         OSError: the file cannot be mapped.
-        ValueError: it is no Arrow file, or has other columns, or more than one record batch.
+        ValueError: it is not an Arrow file, has other columns, or has more than one record
+            batch.
     """
     try:
         return _mapped(path, types)
-    except pa.ArrowException as error:  # some, as of types that Arrow lacks, are no ValueErrors
+    except pa.ArrowException as error:  # some are not ValueErrors, as for unknown types
         raise ValueError(str(error)) from error
 
 
@@ -75,16 +76,16 @@ def _mapped(path: Path, types: ColumnTypes) -> dict[str, np.ndarray]:
                 f"({', '.join(f'{f.name}: {f.type}' for f in _schema(types))})"
             )
             raise ValueError(message)
-        batch = reader.get_batch(0)  # keeps the file mapped for as long as any column lives
+        batch = reader.get_batch(0)  # keeps the file mapped while any column is in use
     columns = zip(types, batch.columns, strict=True)
     return {name: _view(column, types[name]) for name, column in columns}
 
 
 def _view(column: pa.Array, dtype: np.dtype) -> np.ndarray:
-    """The values of a column without nulls. Its own `to_numpy` imports pandas, where there is one.
+    """Return the values of a column without nulls; its `to_numpy` would import pandas.
 
     Raises:
-        ValueError: it has nulls, or is shorter than it says.
+        ValueError: it has nulls, or fewer values than its length.
     """
     _, values = column.buffers()
     if column.null_count or (values is None and len(column)):
@@ -97,7 +98,7 @@ def _view(column: pa.Array, dtype: np.dtype) -> np.ndarray:
 
 
 def rows_type(types: ColumnTypes) -> np.dtype[Any]:
-    """The structured type of one row, fields side by side without gaps."""
+    """Return the structured type of one row, fields side by side without gaps."""
     return np.dtype(list(types.items()))
 
 
@@ -106,7 +107,7 @@ def _schema(types: ColumnTypes) -> pa.Schema:
 
 
 class _HoleySink(io.RawIOBase):
-    """Writes what pyarrow says of the columns, and skips their values, noting where they belong."""
+    """Sink that writes pyarrow's metadata of the columns, and records offsets instead of values."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -131,7 +132,7 @@ class _HoleySink(io.RawIOBase):
 
 
 def _lay_out(stream: IO[bytes], types: ColumnTypes, num_rows: int) -> tuple[dict[str, int], int]:
-    """Write all but the values; where those of each column begin, and the size of the file."""
+    """Write all but the values; return the offset of each column, and the size of the file."""
     sink = _HoleySink(stream)
     schema = _schema(types)
     with pa.ipc.new_file(sink, schema) as writer:
@@ -143,6 +144,6 @@ def _lay_out(stream: IO[bytes], types: ColumnTypes, num_rows: int) -> tuple[dict
 
 
 def _nothing(kind: pa.DataType, num_rows: int) -> pa.Array:
-    """Values that nobody reads: zeros that the kernel need not provide, however many they are."""
+    """Return values that are never read: zero pages that the kernel need not provide."""
     zeros = np.zeros(num_rows * kind.byte_width, dtype=np.uint8)
     return pa.Array.from_buffers(kind, num_rows, [None, pa.py_buffer(zeros)])

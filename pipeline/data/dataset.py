@@ -1,10 +1,9 @@
-"""A data set opened for reading: the index mapped, the shards where `shard_files` finds them.
+"""Reader of a data set: the index mapped, the shards from `shard_files`.
 
-Every sample is compared with its checksum when a process first reads it on the
-local disk, and when it first reads it on the shared file system: so a copy that
-was damaged when it came, be it in the second epoch, is not trained on. Not
-again while the file is mapped, because comparing raw pixels takes as long as
-copying them.
+Every sample is compared with its checksum when a process first reads it from the local disk,
+and when it first reads it from the shared file system. So a damaged copy is not trained on,
+even if it arrives in a later epoch. The comparison is not repeated while the file is mapped,
+because for raw pixels it takes as long as the copy.
 """
 
 from __future__ import annotations
@@ -30,31 +29,32 @@ from slurm_jobs.common.errors import StageError
 log = logging.getLogger(__name__)
 
 _LAID_OUT = 4
-"""Beside the places where a sample's bytes were right (`LOCAL`, `SHARED`): `RawLayout` fits it."""
+"""Flag next to `LOCAL` and `SHARED` (places with a matching checksum): `RawLayout` fits the sample.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardedDataset:
-    """Random access to the samples of a data set. May be used from several threads."""
+    """Random access to the samples of a data set; may be used from several threads."""
 
     info: DatasetInfo
     index: DatasetIndex
     files: ShardFiles
     rule: ImageRule
-    """Of the images' sizes."""
+    """Sizes that its images may have."""
     layout: RawLayout | None
-    """Of samples with raw images, all of one size."""
+    """Layout of samples with raw images, all of one size; otherwise None."""
     _known: memoryview
-    """uint8 [num_samples]: what is known of each sample, 0 before it was read."""
+    """uint8 [num_samples]: flags of each sample, 0 before it is read."""
 
     def __len__(self) -> int:
         return self.info.num_samples
 
     def sample(self, number: int) -> Sample:
-        """Sample `number` of the index; its arrays are views into the shard, or into a copy.
+        """Return sample `number` of the index; its arrays are views into the shard or a copy.
 
         Raises:
-            StageError: the shard is missing or damaged; key and shard are named.
+            StageError: the shard is missing or damaged; the message names key and shard.
         """
         view = self.raw(number)
         if self.layout is None or not self._known[number] & _LAID_OUT:
@@ -67,14 +67,14 @@ class ShardedDataset:
         )
 
     def gather(self, numbers: list[int]) -> Gathered:
-        """The arrays of several samples; faster than by `sample` where the images are raw.
+        """Return the arrays of several samples; faster than `sample` where images are raw.
 
         Raises:
-            StageError: as `sample` does, or an image is not of the data set's size.
+            StageError: as in `sample`, or an image does not have the data set's size.
         """
         index = self.index
         columns = index.shard, index.offset, index.num_bytes, index.num_tokens, index.num_images
-        rows = [column[numbers].tolist() for column in columns]  # at once: cheaper than one by one
+        rows = [column[numbers].tolist() for column in columns]  # all at once is cheaper
         keys = [format_key(key) for key in index.key[numbers].tolist()]
         found = Gathered(
             keys=keys, input_ids=[], labels=[], images=[], image_sizes=[], original_sizes=None
@@ -98,10 +98,10 @@ class ShardedDataset:
         return found
 
     def views(self, numbers: list[int]) -> list[memoryview]:
-        """The bytes of several samples, as `raw` gives those of one, and quicker than one by one.
+        """Return the bytes of several samples; faster than `raw` for each.
 
         Raises:
-            StageError: as `sample` does.
+            StageError: as in `sample`.
         """
         index = self.index
         columns = index.shard, index.offset, index.num_bytes
@@ -117,7 +117,7 @@ class ShardedDataset:
     def _wholes(
         self, numbers: list[int], shards: list[int], sizes: list[int]
     ) -> list[MappedShard | None]:
-        """For each sample that is known where it lies in memory, its shard; None for others."""
+        """Return the shard of each sample whose location in memory is known; None for others."""
         known = [self._known[number] for number in numbers]
         wanted = {shard for shard, bits in zip(shards, known, strict=True) if bits}
         wholes = {shard: self.files.whole(shard) or (None, 0) for shard in wanted}
@@ -133,7 +133,6 @@ class ShardedDataset:
         return found
 
     def _arrays(self, number: int, view: memoryview, place: Place) -> Arrays:
-        """Of a sample whose bytes were read."""
         if self.layout is not None and self._known[number] & _LAID_OUT:
             data = np.frombuffer(view, dtype=np.uint8)
             return self.layout.arrays(data, data.view("<i4"), (0, *place[1:]))
@@ -144,10 +143,10 @@ class ShardedDataset:
         return sample.input_ids, sample.labels, images, sizes
 
     def raw(self, number: int) -> memoryview:
-        """The bytes of a sample, members of a tar: a view into the shard, or a copy.
+        """Return the bytes of a sample, tar members: a view into the shard, or a copy.
 
         Raises:
-            StageError: as `sample` does.
+            StageError: as in `sample`.
         """
         index = self.index
         shard, start = index.shard.item(number), index.offset.item(number)
@@ -155,7 +154,10 @@ class ShardedDataset:
 
     def _view(self, number: int, shard: int, start: int, num_bytes: int) -> memoryview:
         if not 0 <= shard < self.info.num_shards:
-            message = f"{self.index.path}: sample {number} lies in shard {shard}; it is damaged"
+            message = (
+                f"{self.index.path}: sample {number} points to shard {shard}, which does not "
+                "exist; the index is damaged"
+            )
             raise StageError(message)
         known = self._known[number]
         xxh3 = self.index.xxh3.item(number)
@@ -183,13 +185,13 @@ class ShardedDataset:
             raise StageError(message) from error
 
     def _look_at(self, number: int, start: int, view: memoryview) -> int:
-        """`_LAID_OUT` or 0, of a sample whose checksum was compared."""
+        """Return `_LAID_OUT` or 0 for a sample whose checksum was compared."""
         sizes = self.index.num_tokens.item(number), self.index.num_images.item(number)
         fits = self.layout is not None and start % BLOCK == 0 and self.layout.fits(view, *sizes)
         return _LAID_OUT if fits else 0
 
     def where(self, number: int) -> str:
-        """Shard and key of a sample, for messages."""
+        """Return shard and key of a sample, for messages."""
         name = self.info.shards[int(self.index.shard[number])].name
         return f"{self.files.shared_dir / name}: sample {format_key(int(self.index.key[number]))}"
 
@@ -200,9 +202,10 @@ def open_dataset(
     """Open the data set that `consolidate` wrote.
 
     Args:
-        dataset_dir: its folder.
-        local_dir: of a copy on the node's own disk, whole or not, or still being made.
-        check: called before each read of a sample; may raise what should end the reading.
+        dataset_dir: Its folder.
+        local_dir: Folder of its copy on the node's local disk, which may be incomplete or in
+            progress.
+        check: Called before each read of a sample; may raise to stop reading.
 
     Raises:
         StageError: the data set is unfinished or damaged.
@@ -219,7 +222,7 @@ def open_dataset(
         ),
         rule=image_rule(info),
         layout=_layout(info),
-        _known=memoryview(np.zeros(info.num_samples, dtype=np.uint8)),  # memory as it is written
+        _known=memoryview(np.zeros(info.num_samples, dtype=np.uint8)),  # pages appear when written
     )
 
 
@@ -230,7 +233,7 @@ def _layout(info: DatasetInfo) -> RawLayout | None:
 
 
 def _open_index(info: DatasetInfo, dataset_dir: Path, local_dir: Path | None) -> DatasetIndex:
-    """From the local copy where it has a sound one."""
+    """Open the index from the local copy if it is valid, else from the shared one."""
     if local_dir is not None and (local_dir / INDEX_NAME).exists():
         try:
             return open_index(local_dir / INDEX_NAME, info.index, num_samples=info.num_samples)

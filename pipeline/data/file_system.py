@@ -1,4 +1,4 @@
-"""Whether a file lies on this machine's own disks or memory, or comes over a network."""
+"""Whether a file is on this machine's own disks or memory, or on a network file system."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ _OF_THIS_MACHINE = frozenset({"ext2", "ext3", "ext4", "f2fs", "overlay", "ramfs"
 
 
 def is_on_this_machine(path: Path) -> bool:
-    """Whether the file system that `path` lies on is certainly no network's.
+    """Return True if `path` is certainly on a local file system.
 
-    Others, whatever they are, may lose a file under its reader; a memory map of such a file ends
-    the process with SIGBUS.
+    Network file systems may lose a file while it is read; a memory map of such a file ends the
+    process with SIGBUS.
     """
     return _type_of(os.stat(path).st_dev) in _OF_THIS_MACHINE  # noqa: PTH116 - one call a shard
 
 
 @functools.lru_cache(maxsize=64)
 def _type_of(device: int) -> str:
-    """The type by which the device is mounted; empty where none is found."""
+    """Return the file system type of a mounted device; empty if unknown."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
     for line in Path("/proc/self/mountinfo").read_text(errors="replace").splitlines():
         before, _, after = line.partition(" - ")

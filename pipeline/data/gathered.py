@@ -1,4 +1,4 @@
-"""The arrays of several samples, one after the other: what a microbatch is assembled from."""
+"""Arrays of several samples, one after the other, from which a microbatch is assembled."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ ImageSize: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gathered:
-    """Views of what is stored, or what became of it; nothing is copied yet."""
+    """Views of stored or augmented samples; nothing is copied yet."""
 
     keys: list[str]
-    """Of the samples, as the next two."""
+    """One per sample, as for the next two lists."""
     input_ids: list[np.ndarray]
     """int32 [num_tokens] each."""
     labels: list[np.ndarray]
     """int32 [num_tokens] each."""
     images: list[np.ndarray]
-    """uint8 [height * width * 3] each, of all samples in their order."""
+    """uint8 [height * width * 3] each, images of all samples in their order."""
     image_sizes: list[ImageSize]
-    """Of each of `images`."""
+    """Size of each of `images`."""
     original_sizes: list[ImageSize] | None
-    """Of each picture before it was preprocessed, upright; one that was cut into tiles is several
-    of `images`. None if they were not asked for."""
+    """Size of each picture before preprocessing, upright; a picture that was cut into tiles is
+    several of `images`. None unless requested."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImageRule:
-    """Which sizes the stored images of a data set may have."""
+    """Sizes that the stored images of a data set may have."""
 
     size: ImageSize | None
-    """Of every image; None where each has a size of its own."""
+    """Size of every image; None where sizes differ."""
     multiple: int = 1
-    """Of which height and width are multiples, in pixels."""
+    """Divisor of height and width, in pixels."""
 
     def check(self, sample: Sample) -> None:
         """Compare the images of a sample.
 
         Raises:
-            ValueError: naming the sample and the shape of the first that does not fit.
+            ValueError: an image does not fit; the message names the sample and the shape.
         """
         for image in sample.images:
             if not self._allows(image.shape):
@@ -67,7 +67,7 @@ class ImageRule:
 
 
 def image_rule(info: DatasetInfo) -> ImageRule:
-    """The rule of a data set."""
+    """Return the rule of a data set."""
     if info.image_height is not None and info.image_width is not None:
         return ImageRule(size=(info.image_height, info.image_width))
     assert info.patch_size is not None  # `native`, as its dataset.json says
@@ -78,7 +78,7 @@ def image_rule(info: DatasetInfo) -> ImageRule:
 def gather_samples(
     samples: Iterable[Sample], rule: ImageRule, *, with_original_sizes: bool = False
 ) -> Gathered:
-    """The arrays of samples that are there.
+    """Return the arrays of samples in memory.
 
     Raises:
         ValueError: an image does not fit the rule.
@@ -104,15 +104,15 @@ def gather_samples(
 
 
 def _original_sizes(sample: Sample) -> list[ImageSize]:
-    """Of the pictures' files, which are noted width first.
+    """Return the sizes of the original image files, which are stored width first.
 
     Raises:
-        ValueError: they are not noted, or otherwise.
+        ValueError: they are missing or malformed.
     """
     meta: Any = sample.meta
     sizes = meta.get("original_sizes") if isinstance(meta, Mapping) else None
     if sizes is None:
-        message = f"sample {sample.key} does not tell the sizes of its pictures' files"
+        message = f"sample {sample.key} has no sizes of its original image files"
         raise ValueError(message)
     try:
         return [(int(height), int(width)) for width, height in sizes]

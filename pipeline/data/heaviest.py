@@ -1,8 +1,8 @@
-"""Which microbatches of a training take the most memory: known ahead, from the index and the plan.
+"""Microbatches of a training that take the most memory, from the index and the plan.
 
 Pure. Memory grows with the tokens of the padded rows, with the pixels and with the tokens whose
-logits are computed. What each weighs depends on the model, so the heaviest by each of them is
-named, and by tokens and pixels together.
+logits are computed. The weight of each depends on the model, so this finds the heaviest by each
+of them, and by tokens and pixels together.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from pipeline.data.packing.statistics import sums_of
 from pipeline.data.reading_plan import ReadingPlan
 
 MOST_ROWS = 1 << 24
-"""Rows of the order that are looked at; what comes after is taken to be no heavier. A million take
-up to 1.6 s (`grouped`, on a core that others used as well)."""
+"""Rows of the order that are searched; later ones are assumed to be no heavier. A million take
+up to 1.6 s (`grouped`, on a shared core)."""
 _CHUNK_ROWS = 1 << 18
-"""That are looked at together."""
+"""Rows that are searched together."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SampleSizes:
-    """What of samples memory grows with; arrays of integers [num_samples]."""
+    """Sizes of samples on which memory depends; arrays of integers [num_samples]."""
 
     num_tokens: np.ndarray
     num_learned: np.ndarray
     """Tokens whose logits are computed."""
     num_pixels: np.ndarray
     tokens_per_pixel: float
-    """How many tokens are as heavy as a pixel."""
+    """Tokens that weigh as much as one pixel."""
 
 
 def find_heaviest(
@@ -43,15 +43,15 @@ def find_heaviest(
     num_steps: int,
     row_counts: Sequence[int],
 ) -> dict[int, list[np.ndarray]]:
-    """The heaviest microbatches of a rank by their number of rows: packs, int64 [rows] each.
+    """Return the heaviest microbatches of a rank by their number of rows: packs, int64 [rows] each.
 
-    The first `MOST_ROWS` rows of all ranks are looked at, at least a step.
+    Searches the first `MOST_ROWS` rows of all ranks, at least one step.
 
     Args:
-        plan: Of the training; into how many microbatches its layout cuts does not matter.
-        sizes: Of the data set's samples.
-        rank: Whose.
-        num_steps: Of the training.
+        plan: Reading plan; the number of microbatches in its layout has no influence.
+        sizes: Sizes of the data set's samples.
+        rank: The rank.
+        num_steps: Steps of the training.
         row_counts: Divisors of the rows of a rank in a step.
     """
     step_rows = plan.layout.global_batch_size
@@ -67,14 +67,14 @@ def find_heaviest(
 
 
 class _Heaviest:
-    """The heaviest so far, by each measure."""
+    """The heaviest microbatches so far, by each measure."""
 
     def __init__(self) -> None:
         self._weights: list[float] = []
         self._packs: list[np.ndarray] = []
 
     def see(self, packs: np.ndarray, weights: np.ndarray) -> None:
-        """Look at microbatches of equal size one after the other.
+        """Update with consecutive microbatches of equal size.
 
         Args:
             packs: int64 [num_microbatches * rows].
@@ -90,12 +90,12 @@ class _Heaviest:
                 self._weights[number], self._packs[number] = weight, pieces[place].copy()
 
     def distinct(self) -> list[np.ndarray]:
-        """Each once."""
+        """Return the heaviest without duplicates."""
         return list({packs.tobytes(): packs for packs in self._packs}.values())
 
 
 def _packs_of_rank(plan: ReadingPlan, rank: int, steps: range) -> np.ndarray:
-    """int64 [num_steps * rows of the rank]: step after step."""
+    """Return the packs of a rank step by step: int64 [num_steps * rows of the rank]."""
     layout = plan.layout
     start, stop = (step * layout.global_batch_size for step in (steps.start, steps.stop))
     packs, _ = stream_range(start, stop, plan.num_packs, plan.order)
@@ -105,7 +105,7 @@ def _packs_of_rank(plan: ReadingPlan, rank: int, steps: range) -> np.ndarray:
 
 
 def _sum_rows(plan: ReadingPlan, packs: np.ndarray, sizes: SampleSizes) -> np.ndarray:
-    """Of each row its tokens, learned tokens and pixels: int64 [3, num_rows]."""
+    """Return tokens, learned tokens and pixels of each row: int64 [3, num_rows]."""
     columns = (sizes.num_tokens, sizes.num_learned, sizes.num_pixels)
     if plan.packs is None:
         return np.stack([column[packs].astype(np.int64) for column in columns])
@@ -116,7 +116,7 @@ def _sum_rows(plan: ReadingPlan, packs: np.ndarray, sizes: SampleSizes) -> np.nd
 def _weigh(
     rows: np.ndarray, num_rows: int, row_length: int | None, tokens_per_pixel: float
 ) -> np.ndarray:
-    """Of microbatches of `num_rows`, by each measure: float64 [4, num_microbatches]."""
+    """Weigh microbatches of `num_rows` by each measure: float64 [4, num_microbatches]."""
     tokens, learned, pixels = rows.reshape(3, -1, num_rows)
     longest = tokens.max(axis=1) if row_length is None else np.full(len(tokens), row_length)
     padded = longest.astype(np.float64) * num_rows

@@ -1,9 +1,9 @@
-"""`index.arrow`: where each sample of a data set lies, in the order of the shards.
+"""`index.arrow`: the location of each sample of a data set, in the order of the shards.
 
-It is mapped, not read, so that opening it costs a millisecond whatever the number of samples. What
-is compared when: at open the file's size, its columns and their length; by `whole` a column with
-its checksum in `dataset.json`, before anything is decided from it; and by who reads a sample the
-sample's bytes with the checksum in its row, which proves that row's place, too. `slurm-jobs verify`
+It is memory-mapped, so opening it costs a millisecond whatever the number of samples. Opening
+checks the file's size, its columns and their length. `whole` compares a column with its
+checksum in `dataset.json` before anything is decided from it. Reading a sample compares its
+bytes with the checksum in its row, which also proves the row's location. `slurm-jobs verify`
 compares everything.
 """
 
@@ -42,7 +42,7 @@ class DatasetIndex:
     shard: np.ndarray
     """int32: number of the shard."""
     offset: np.ndarray
-    """int64: of the sample's first tar header in its shard."""
+    """int64: offset of the sample's first tar header in its shard."""
     num_bytes: np.ndarray
     """int64: of all members of the sample, headers and padding included."""
     num_tokens: np.ndarray
@@ -52,7 +52,7 @@ class DatasetIndex:
     num_images: np.ndarray
     """int32."""
     num_pixels: np.ndarray
-    """int64: of all images as they are stored; 0 where nobody counted them."""
+    """int64: pixels of all stored images; 0 where they were not counted."""
     xxh3: np.ndarray
     """uint64: xxh3-64 of the sample's bytes."""
     path: Path
@@ -63,10 +63,10 @@ class DatasetIndex:
         return len(self.key)
 
     def whole(self, name: str) -> np.ndarray:
-        """A column of which all is used, compared with its checksum the first time.
+        """Return a column as a whole, compared with its checksum the first time.
 
         Raises:
-            StageError: it is not what `consolidate` wrote; file and column are named.
+            StageError: it is not what `consolidate` wrote; the message names file and column.
         """
         column = getattr(self, name)
         if name not in self._checked:
@@ -82,12 +82,12 @@ class DatasetIndex:
 
 
 def format_key(number: int) -> str:
-    """The key of a sample, as its members are named."""
+    """Return the key of a sample, as in the names of its members."""
     return f"{number:09d}"
 
 
 def is_sound_index(path: Path, expected: IndexInfo, *, num_samples: int) -> bool:
-    """Whether a copy of the index is the one that `dataset.json` describes, in every column."""
+    """Check whether a copy of the index matches `dataset.json` in every column."""
     try:
         index = open_index(path, expected, num_samples=num_samples)
         for name in INDEX_TYPES:
@@ -101,7 +101,7 @@ def open_index(path: Path, expected: IndexInfo, *, num_samples: int) -> DatasetI
     """Map the index that `dataset.json` describes.
 
     Raises:
-        StageError: it is missing, cut short, or not of this data set.
+        StageError: it is missing, truncated, or belongs to another data set.
     """
     remedy = "copy it again, or run consolidate again"
     try:

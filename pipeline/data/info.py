@@ -1,4 +1,4 @@
-"""`dataset.json`: what a finished data set says of itself. Its presence proves the data set whole.
+"""`dataset.json`: description of a finished data set; its presence proves it complete.
 
 ```
 dataset.json  index.arrow  rejects.jsonl  processor/  shards/shard-000000.tar ...
@@ -24,12 +24,12 @@ from slurm_jobs.common.model_kinds import ImageKind
 DATASET_FORMAT = "slurm-jobs-dataset-2"
 REJECTS_NAME = "rejects.jsonl"
 PACKS_DIR = "packs"
-"""What trainings packed; made anew where it is missing."""
+"""Folder of packs that trainings computed; computed again if missing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardInfo:
-    """One shard."""
+    """Name, size and checksum of one shard."""
 
     name: str
     """`shard-000000.tar`."""
@@ -41,49 +41,51 @@ class ShardInfo:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexInfo:
-    """The index, so far as it can be checked."""
+    """Size and checksums of the index."""
 
     num_bytes: int
-    """Of the file."""
+    """Size of the file."""
     xxh3: Mapping[str, str]
-    """xxh3-64 of the values of each column as they lie in the file, in hexadecimal."""
+    """xxh3-64 of the stored values of each column, in hexadecimal."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DatasetInfo:
-    """The content of `dataset.json`."""
+    """Content of `dataset.json`."""
 
     num_samples: int
     num_shards: int
     num_tokens: int
     """Image tokens included."""
     num_images: int
-    """Stored ones: of tiled images, all tiles."""
+    """Stored images; for tiled images, all tiles."""
     seed: int
-    """Of the permutation over all samples."""
+    """Seed of the permutation of all samples."""
     image_kind: ImageKind
     image_height: int | None
-    """Of every stored image; None if `native`."""
+    """Height of every stored image; None if `native`."""
     image_width: int | None
     image_mean: tuple[float, ...]
     image_std: tuple[float, ...]
     rescale_factor: float
-    """uint8 pixels are multiplied by it before mean and deviation are applied."""
+    """Factor for uint8 pixels, applied before mean and deviation."""
     image_token: str
     image_token_id: int
     pad_token_id: int
     num_image_tokens: int | None
-    """Image tokens that stand for one stored image; None where that depends on its size."""
+    """Image tokens of one stored image; None where they depend on its size."""
     patch_size: int | None
-    """Side of a patch in pixels, of which a `native` image has a whole number; else None."""
+    """Side of a patch in pixels; a `native` image has a whole number of patches. None for other
+    kinds."""
     merge_size: int | None
-    """A square of this many patches a side is one token of a `native` image; else None."""
+    """Side, in patches, of the square that becomes one token of a `native` image; else None."""
     temporal_patch_size: int | None
-    """How often the model repeats a `native` image in time; else None."""
+    """Number of times the model repeats a `native` image in time; else None."""
     image_format: str
-    """As `ImageFormat` of the `preprocess` stage's config."""
+    """`ImageFormat` of the `preprocess` stage's config."""
     preprocess: Mapping[str, Any]
-    """What shaped the samples: limits, prompts, hashes of manifest and processor, versions."""
+    """Settings that shaped the samples: limits, prompts, hashes of manifest and processor,
+    versions."""
     shards: tuple[ShardInfo, ...]
     index: IndexInfo
     rejects_xxh3: str | None = None
@@ -94,16 +96,16 @@ class DatasetInfo:
 
     @property
     def num_bytes(self) -> int:
-        """Of all shards."""
+        """Size of all shards."""
         return sum(shard.num_bytes for shard in self.shards)
 
     @property
     def fingerprint(self) -> str:
         """xxh3-128 over all fields but the checksums of rejects and processor, in hexadecimal.
 
-        It is equal for equal samples. So a data set keeps its copies on nodes and its checkpoints
-        where only the rejects, or the version that wrote these checksums, differ. (The processor's
-        files are part of it by `preprocess`.)
+        Equal samples have equal fingerprints. So copies on nodes and checkpoints stay valid if
+        only the rejects, or the version that wrote these checksums, differ. (`preprocess`
+        covers the processor's files.)
         """
         values = dataclasses.asdict(self)
         del values["rejects_xxh3"], values["processor_sha256"]
@@ -111,12 +113,12 @@ class DatasetInfo:
 
 
 def shard_name(shard: int) -> str:
-    """File name of a shard, counted from 0."""
+    """Return the file name of a shard, counted from 0."""
     return f"shard-{shard:06d}.tar"
 
 
 def dataset_info_to_json(info: DatasetInfo) -> dict[str, Any]:
-    """The values of `dataset.json`."""
+    """Return the values of `dataset.json`."""
     values = dataclasses.asdict(info)
     return {"format": DATASET_FORMAT, **values, "fingerprint": info.fingerprint}
 
@@ -125,8 +127,8 @@ def read_dataset_info(dataset_dir: Path) -> DatasetInfo:
     """Read a data set's `dataset.json`.
 
     Raises:
-        StageError: it is missing (consolidate did not finish), not readable by this user, of
-            another format, damaged, or was changed by hand.
+        StageError: it is missing (consolidate did not finish), not readable by this user,
+            damaged, edited by hand, or has another format.
     """
     path = dataset_dir / INFO_NAME
     try:
@@ -162,14 +164,15 @@ def read_dataset_info(dataset_dir: Path) -> DatasetInfo:
 
 
 def _info_from_json(values: Mapping[str, Any]) -> DatasetInfo:
-    """What `dataset_info_to_json` described; raises what a field that is missing or wrong does."""
+    """Parse the values of `dataset_info_to_json`; a missing or wrong field raises an error."""
     fields = {key: value for key, value in values.items() if key not in ("format", "fingerprint")}
     fields["shards"] = tuple(ShardInfo(**shard) for shard in fields["shards"])
     fields["index"] = IndexInfo(**fields["index"])
     for name in ("image_mean", "image_std"):
         fields[name] = tuple(fields[name])
     for number, shard in enumerate(fields["shards"]):
-        if shard.name != shard_name(number):  # a path elsewhere would be staged from, and to, there
+        # Another path would be staged from, and to, outside the folder.
+        if shard.name != shard_name(number):
             message = f"shard {number} is called {shard.name!r}, not {shard_name(number)}"
             raise ValueError(message)
     return DatasetInfo(**fields)

@@ -1,4 +1,4 @@
-"""What a batch has to teach: places, tokens, and whose they are."""
+"""Targets of a batch: positions, tokens, and their levels."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from pipeline.data.levels import LevelRules, LevelTargets, find_levels
 from pipeline.data.sample_format import IGNORED_LABEL
 
 ClassPlaces: TypeAlias = tuple[torch.Tensor, torch.Tensor]
-"""int64 [num_samples] both: places in the rows before the answers, and the answers' classes."""
+"""int64 [num_samples] both: positions in the rows before the answers, and the answers' classes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Learned:
-    """The targets of a microbatch; places count through its rows, one after the other."""
+    """Targets of a microbatch; positions count through its concatenated rows."""
 
     places: torch.Tensor
-    """int64 [num_learned]: at which the next token is learned."""
+    """int64 [num_learned]: positions whose next token is a target."""
     targets: torch.Tensor
     """int64 [num_learned]: those next tokens."""
     levels: torch.Tensor | None
     """int64 [num_learned]: the level of each; None without levels."""
     classes: Mapping[int, ClassPlaces]
-    """By level that is told by class; its answers are no part of the three above."""
+    """Targets by level that a classifier head predicts; the three fields above do not contain them.
+    """
     num_by_level: tuple[int, ...]
-    """Tokens, or answers told by class, of each level; without levels one number."""
+    """Learned tokens, or classified answers, of each level; one number without levels."""
     num_tokens: int
-    """That are learned, of answers that are told by class too."""
+    """Learned tokens, including those of classified answers."""
 
 
 def find_learned(
@@ -41,17 +42,17 @@ def find_learned(
     rules: LevelRules | None,
     tensor: Callable[[np.ndarray], torch.Tensor],
 ) -> Learned:
-    """What is learned of rows whose first tokens never are.
+    """Return the targets of rows whose first tokens are never learned.
 
     Args:
         labels: int64 [num_rows, length], -100 where nothing is learned.
         bounds: int32 [num_segments + 1] of samples and padding.
-        keys: Of the samples.
-        rules: Of levels, if there are any.
-        tensor: Makes tensors of arrays.
+        keys: Keys of the samples.
+        rules: Rules of levels, if any.
+        tensor: Converts an array to a tensor.
 
     Raises:
-        ValueError: a sample is not as the rules say.
+        ValueError: a sample does not follow the rules.
     """
     flat = labels.reshape(-1)
     learned = np.flatnonzero(flat != IGNORED_LABEL)

@@ -1,9 +1,9 @@
-"""The levels of samples with chained targets: which learned token is whose.
+"""Levels of samples with chained targets: the level of each learned token.
 
-A sample with three levels is a conversation in which the assistant speaks three times, one
-sequence of tokens. With causal attention level 2 reads level 1 and level 3 reads both, and what
-they read is what the manifest says: all levels of all samples are learned in one forward pass. So
-a level is nothing but the number of a run of learned tokens in its sample.
+A sample with three levels is a conversation with three assistant turns in one sequence of
+tokens. With causal attention level 2 reads level 1 and level 3 reads both, and they read the
+text of the manifest: all levels of all samples are learned in one forward pass. So a level is
+the number of a run of learned tokens in its sample.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from slurm_jobs.common.errors import StageConfigError, StageError
 
 ClassReader = Callable[[tuple[int, ...]], int]
-"""From the learned tokens of an answer to its class.
+"""Maps the learned tokens of an answer to its class.
 
 Raises:
     ValueError: it is none of the classes.
@@ -25,11 +25,11 @@ Raises:
 
 
 class UnfitSampleError(ValueError):
-    """A sample is not as the levels say; no other attempt reads another one."""
+    """A sample does not fit the levels; a retry would read the same sample."""
 
 
 def refuse_batch(where: str, error: ValueError) -> NoReturn:
-    """End a training whose batch cannot be put together; `where` its samples lie.
+    """Raise the error of a batch that cannot be assembled; `where` names its samples.
 
     Raises:
         StageConfigError: a sample does not fit the levels.
@@ -38,7 +38,7 @@ def refuse_batch(where: str, error: ValueError) -> NoReturn:
     if isinstance(error, StageConfigError):
         raise error
     if isinstance(error, UnfitSampleError):
-        message = f"{where}: {error}; run `preprocess` again where the manifest was mended"
+        message = f"{where}: {error}; run `preprocess` again after fixing the manifest"
         raise StageConfigError(message) from None
     message = f"{where}: {error}"
     raise StageError(message) from error
@@ -46,29 +46,29 @@ def refuse_batch(where: str, error: ValueError) -> NoReturn:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LevelRules:
-    """What every sample must have."""
+    """Requirements for every sample."""
 
     names: tuple[str, ...]
     readers: Mapping[int, ClassReader]
-    """By number of the level, of those that are told by class."""
+    """Class readers by number of level, for levels that a head classifies."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClassTargets:
-    """What a head that tells classes is to say; both arrays have one entry a sample."""
+    """Targets of a classifier head; both arrays have one entry per sample."""
 
     places: np.ndarray
-    """int64: places in the rows, one after the other, of the tokens before the answers."""
+    """int64: positions, in the concatenated rows, of the tokens before the answers."""
     classes: np.ndarray
     """int64."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LevelTargets:
-    """The targets of a batch by level."""
+    """Targets of a batch by level."""
 
     is_text: np.ndarray
-    """bool [num_learned]: learned as text, not told by class."""
+    """bool [num_learned]: learned as text, not by a classifier head."""
     levels: np.ndarray
     """int64 [num_learned]."""
     classes: Mapping[int, ClassTargets]
@@ -83,17 +83,18 @@ def find_levels(
     keys: Sequence[str],
     rules: LevelRules,
 ) -> LevelTargets:
-    """Tell the levels of the learned tokens of a batch.
+    """Find the levels of the learned tokens of a batch.
 
     Args:
-        learned: int64 [num_learned]: places of the learned tokens, rising.
-        tokens: int64 [num_learned]: the tokens there.
-        bounds: int32 [num_segments + 1]: where samples, and padding, begin and end.
-        keys: Of the samples, in their order.
-        rules: What samples must have.
+        learned: int64 [num_learned]: positions of the learned tokens, ascending.
+        tokens: int64 [num_learned]: the tokens at these positions.
+        bounds: int32 [num_segments + 1]: bounds of samples and padding.
+        keys: Keys of the samples, in their order.
+        rules: Requirements for samples.
 
     Raises:
-        UnfitSampleError: a sample has more or fewer levels, or an answer is none of its classes.
+        UnfitSampleError: a sample has more or fewer levels, or an answer is not one of its
+            classes.
     """
     segments = np.searchsorted(bounds, learned, side="right")
     begins = np.ones(len(learned), dtype=bool)
@@ -101,7 +102,7 @@ def find_levels(
     starts = np.flatnonzero(begins)
     _check_counts(segments[starts], bounds, keys, rules)
     num_levels = len(rules.names)
-    levels = (np.cumsum(begins) - 1) % num_levels  # every sample has one run a level
+    levels = (np.cumsum(begins) - 1) % num_levels  # every sample has one run per level
     answers = np.split(tokens, starts[1:])
     classes = {
         level: ClassTargets(
@@ -121,19 +122,19 @@ def find_levels(
 def _check_counts(
     segments: np.ndarray, bounds: np.ndarray, keys: Sequence[str], rules: LevelRules
 ) -> None:
-    """Compare how many runs each sample has with the number of levels."""
+    """Compare the number of runs of each sample with the number of levels."""
     counts = np.bincount(segments, minlength=len(bounds))
     found = counts[counts > 0]
     if len(found) == len(keys) and (found == len(rules.names)).all():
         return
-    # Padding has no runs, and stands between samples: without runs a sample looks like it.
+    # Padding has no runs and is between samples; a sample without runs looks the same.
     wrong = np.flatnonzero(found != len(rules.names))
     which = f"sample {keys[wrong[0]]}" if len(found) == len(keys) else f"a sample of {keys}"
     number = found[wrong[0]] if len(wrong) else 0
     message = (
-        f"{which} has {number} answers that are learned, and there are {len(rules.names)} levels "
-        f"({', '.join(rules.names)}); every sample needs one assistant turn a level, whole: "
-        f"preprocess with `too_long: drop`"
+        f"{which} has {number} learned answers, but there are {len(rules.names)} levels "
+        f"({', '.join(rules.names)}); every sample needs one complete assistant turn per level: "
+        "preprocess with `too_long: drop`"
     )
     raise UnfitSampleError(message)
 
@@ -141,7 +142,7 @@ def _check_counts(
 def _read_all(
     read: ClassReader, answers: Sequence[np.ndarray], keys: Sequence[str], level: tuple[int, str]
 ) -> np.ndarray:
-    """The classes of the answers of one level, of number and name: int64 [num_samples]."""
+    """Return the classes of the answers of one level (number and name): int64 [num_samples]."""
     number, name = level
     found = []
     for answer, key in zip(answers, keys, strict=True):
@@ -150,7 +151,7 @@ def _read_all(
         except ValueError as error:
             message = (
                 f"sample {key}, level {name}: {error}; add it to `levels.{number}.classes`, or "
-                "mend that row of the manifest"
+                "fix that row of the manifest"
             )
             raise UnfitSampleError(message) from None
     return np.array(found, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""One shard of a data set, opened: mapped into memory, or read a piece at a time."""
+"""Opened shard of a data set: memory-mapped, or read in pieces."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ log = logging.getLogger(__name__)
 
 
 class MappedShard:
-    """A shard in memory as far as it is read."""
+    """Shard in memory; the kernel loads the pages that are read."""
 
     def __init__(self, path: Path, expected: ShardInfo) -> None:
         """Map it.
 
         Raises:
-            OSError: it cannot be opened, or mapped.
-            StageError: it has another size than it should.
+            OSError: it cannot be opened or mapped.
+            StageError: its size is wrong.
         """
         self.path = path
         with path.open("rb", buffering=0) as stream:
@@ -40,11 +40,11 @@ class MappedShard:
         """int32 [num_bytes // 4]."""
 
     def read(self, start: int, num_bytes: int) -> memoryview:
-        """A view, without a copy; whoever has it keeps the shard mapped."""
+        """Return a view, without a copy; a reference to it keeps the shard mapped."""
         return self.view[start : start + num_bytes]
 
     def unlink(self) -> None:
-        """Take the file away, if it is the one that is mapped; those who have it keep it."""
+        """Delete the file if it is still the mapped one; existing maps stay valid."""
         try:
             if self.path.stat().st_ino == self._inode:
                 self.path.unlink()
@@ -53,15 +53,19 @@ class MappedShard:
 
 
 class StreamedShard:
-    """A shard that is read a piece at a time."""
+    """Shard that is read in pieces."""
 
     def __init__(self, path: Path, expected: ShardInfo) -> None:
-        # Closed when nobody has it any more, which may be after it was put out of `_Recent`.
+        # Closed by its last reference, which may be after `_Recent` dropped it.
         self._stream: IO[bytes] = path.open("rb", buffering=0)
         check_size(path, os.fstat(self._stream.fileno()).st_size, expected)
 
     def read(self, start: int, num_bytes: int) -> memoryview:
-        """A copy; an OSError where the file ends too early."""
+        """Return a copy.
+
+        Raises:
+            OSError: the file ends too early.
+        """
         pieces = []
         while num_bytes:
             piece = os.pread(self._stream.fileno(), num_bytes, start)
@@ -74,7 +78,11 @@ class StreamedShard:
 
 
 def open_shared(folder: Path, expected: ShardInfo) -> MappedShard | StreamedShard:
-    """Map the shard where that is safe; raises StageError if it is missing or not as it should."""
+    """Map the shard where that is safe.
+
+    Raises:
+        StageError: it is missing or its size is wrong.
+    """
     path = folder / expected.name
     try:
         is_safe = is_on_this_machine(path)
@@ -85,7 +93,11 @@ def open_shared(folder: Path, expected: ShardInfo) -> MappedShard | StreamedShar
 
 
 def check_size(path: Path, num_bytes: int, expected: ShardInfo) -> None:
-    """Raises StageError if a shard's file has another size than it should."""
+    """Check the size of a shard's file.
+
+    Raises:
+        StageError: it has another size than expected.
+    """
     if num_bytes != expected.num_bytes:
         message = f"{path}: {num_bytes} bytes, expected {expected.num_bytes}; it is damaged"
         raise StageError(message)

@@ -1,17 +1,15 @@
-"""Pure rules of the order in which packs are learned, whatever the number of ranks.
+"""Pure rules of the order in which packs are learned, independent of the number of ranks.
 
-A pack is what stands in one row of a batch: one sample, or several that share
-the row. Training reads one endless stream: the packs of one epoch after those
-of the other, each epoch in an order of its own. Global batch n is
-`stream[n * G : (n + 1) * G]`, so that every pack comes exactly once an epoch
-and no batch is ever short: the last one of an epoch is filled up with the first
-packs of the next. A global batch is cut into lanes of equal size; rank r of R
-takes its run of lanes. What a batch holds depends on the seed and on G, never
-on the number of ranks, and the position after any step follows from the step
-alone.
+A pack is the content of one row of a batch: one sample, or several that share the row. Training
+reads one endless stream: epoch after epoch, each in a different order. Global batch n is
+`stream[n * G : (n + 1) * G]`, so every pack comes exactly once per epoch and no batch is short:
+the last batch of an epoch is filled up with the first packs of the next. A global batch is cut
+into lanes of equal size, and each rank takes a run of lanes. The content of a batch depends on
+the seed and on G, never on the number of ranks. The position after any step follows from the
+step alone.
 
-An epoch's order is computed where it is read, so that beginning anywhere costs
-the same however many packs there are.
+An epoch's order is computed where it is read, so starting anywhere costs the same whatever the
+number of packs.
 """
 
 from __future__ import annotations
@@ -29,33 +27,33 @@ from slurm_jobs.common.errors import StageConfigError
 EpochOrder = Callable[[int, int, int], np.ndarray]
 """`order(epoch, start, stop)`: packs `start` up to `stop` of an epoch's order, int64."""
 WorkOf = Callable[[np.ndarray], np.ndarray]
-"""From numbers of packs, int64 [n], to the work of each, float64 [n]."""
+"""Maps numbers of packs, int64 [n], to the work of each, float64 [n]."""
 
 _ORDER_WORD, _DEAL_WORD = 1, 4
-"""Tell the seeds of epochs and windows from those of other permutations."""
+"""Separate the seeds of epochs and windows from those of other permutations."""
 _STRETCH = 4096
-"""Places of a permutation that are computed at once: a few cost as much as a thousand."""
+"""Entries of a permutation that are computed at once: a few cost as much as a thousand."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StreamPosition:
-    """A place in the stream of packs."""
+    """Position in the stream of packs."""
 
     epoch: int
     offset: int
-    """Packs of the epoch that came before."""
+    """Packs of the epoch before this position."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchLayout:
-    """How a global batch is divided."""
+    """Division of a global batch."""
 
     global_batch_size: int
     """Packs in one step, over all ranks."""
     num_lanes: int
     num_ranks: int
     num_microbatches: int
-    """Into which each rank cuts its share."""
+    """Microbatches in which a rank processes its share."""
 
     def __post_init__(self) -> None:
         _check_divides("global_batch_size", self.global_batch_size, "num_lanes", self.num_lanes)
@@ -83,7 +81,7 @@ def _check_divides(whole_name: str, whole: int, part_name: str, part: int) -> No
 
 
 def shuffled_order(num_packs: int, seed: int) -> EpochOrder:
-    """Each epoch a seeded permutation of its own."""
+    """Return an order with a new seeded permutation for each epoch."""
 
     @functools.lru_cache(maxsize=4)  # neighbouring steps share a stretch
     def stretch(epoch: int, number: int) -> np.ndarray:
@@ -103,18 +101,18 @@ def shuffled_order(num_packs: int, seed: int) -> EpochOrder:
 def dealt_order(
     work_of: WorkOf, num_packs: int, seed: int, layout: BatchLayout, *, alike: bool = False
 ) -> EpochOrder:
-    """Shuffled, then dealt so that the lanes of a global batch have equal work (`deal_by_work`).
+    """Shuffle, then deal packs so that a global batch has lanes of equal work (`deal_by_work`).
 
-    That is done in windows of each epoch's permutation, `WINDOW_GROUPS` global batches long. The
-    packs before an epoch's first whole batch and after its last, which share one with the epochs
-    beside, stay as they were shuffled.
+    Packs are dealt in windows of each epoch's permutation, `WINDOW_GROUPS` global batches long.
+    The packs before an epoch's first whole batch and after its last keep their shuffled order,
+    because they share a batch with a neighbouring epoch.
 
     Args:
-        work_of: The work of packs, in any unit; asked for a window at a time.
-        num_packs: In an epoch.
-        seed: Of the permutations and the windows.
+        work_of: Work of packs, in any unit; called for one window at a time.
+        num_packs: Packs in an epoch.
+        seed: Seed of the permutations and the windows.
         layout: Global batch and lanes; the number of ranks has no influence.
-        alike: The packs of a batch are of similar work, too.
+        alike: True makes the packs of a batch similar in work, too.
     """
     dealt = _DealtOrder(work_of=work_of, num_packs=num_packs, seed=seed, layout=layout, alike=alike)
     # Neighbouring steps share a window.
@@ -123,7 +121,7 @@ def dealt_order(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _DealtOrder:
-    """The arguments of `dealt_order`."""
+    """Implementation of `dealt_order`."""
 
     work_of: WorkOf
     num_packs: int
@@ -132,7 +130,7 @@ class _DealtOrder:
     alike: bool
 
     def window(self, epoch: int, start: int, stop: int) -> np.ndarray:
-        """Packs `start` up to `stop` of an epoch's permutation, dealt."""
+        """Return packs `start` up to `stop` of an epoch's permutation, dealt."""
         packs = _epoch_permutation(self.num_packs, self.seed, epoch).slice(start, stop)
         dealt = deal_by_work(
             self.work_of(packs),
@@ -146,7 +144,7 @@ class _DealtOrder:
     def packs(
         self, window: Callable[[int, int, int], np.ndarray], epoch: int, start: int, stop: int
     ) -> np.ndarray:
-        """As `EpochOrder`, of windows that the first argument gives."""
+        """Return `EpochOrder` results, from the windows of the first argument."""
         num_packs, group = self.num_packs, self.layout.global_batch_size
         first, last = whole_batches(epoch, num_packs, group)
         size = WINDOW_GROUPS * group
@@ -166,7 +164,7 @@ class _DealtOrder:
 
 
 def whole_batches(epoch: int, num_packs: int, global_batch_size: int) -> tuple[int, int]:
-    """First and last offset (not included) of the epoch's packs that share no batch with others."""
+    """Return the first and last (exclusive) offset of packs that share no batch across epochs."""
     first = min(-epoch * num_packs % global_batch_size, num_packs)
     return first, first + (num_packs - first) // global_batch_size * global_batch_size
 
@@ -177,7 +175,7 @@ def _epoch_permutation(num_packs: int, seed: int, epoch: int) -> Permutation:
 
 
 def position_at(step: int, global_batch_size: int, num_packs: int) -> StreamPosition:
-    """Where the first pack of a step stands."""
+    """Return the position of the first pack of a step."""
     epoch, offset = divmod(step * global_batch_size, num_packs)
     return StreamPosition(epoch=epoch, offset=offset)
 
@@ -185,7 +183,7 @@ def position_at(step: int, global_batch_size: int, num_packs: int) -> StreamPosi
 def stream_range(
     start: int, stop: int, num_packs: int, order: EpochOrder
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Packs of `stream[start:stop]`, and the epoch of each: int64 [stop - start] both."""
+    """Return the packs of `stream[start:stop]` and the epoch of each: int64 [stop - start] both."""
     packs, epochs = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
     while start < stop:
         epoch, offset = divmod(start, num_packs)
@@ -197,25 +195,25 @@ def stream_range(
 
 
 def lanes_of_rank(layout: BatchLayout, rank: int) -> range:
-    """The lanes that a rank takes."""
+    """Return the lanes of a rank."""
     num_own = layout.num_lanes // layout.num_ranks
     return range(rank * num_own, (rank + 1) * num_own)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Microbatch:
-    """Which packs a rank learns at once."""
+    """Packs that a rank learns at once."""
 
     packs: np.ndarray
     """int64 [num_packs]."""
     epochs: np.ndarray
-    """int64 [num_packs]: the epoch that each belongs to."""
+    """int64 [num_packs]: the epoch of each pack."""
 
 
 def rank_microbatches(
     step: int, layout: BatchLayout, rank: int, num_packs: int, order: EpochOrder
 ) -> list[Microbatch]:
-    """What one rank learns in one step: microbatches of equal size."""
+    """Return the packs of one rank in one step, as microbatches of equal size."""
     lane_size = layout.global_batch_size // layout.num_lanes
     lanes = lanes_of_rank(layout, rank)
     first = step * layout.global_batch_size

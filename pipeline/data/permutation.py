@@ -1,15 +1,13 @@
-"""A seeded permutation that is computed place by place: no table, whatever the size.
+"""Seeded permutation that is computed entry by entry, without a table.
 
-A shuffled order of a billion samples as an array takes 8 GB and tens of
-seconds in every process. Here any place of it costs some hundred nanoseconds
-and no memory, so that a reader may begin anywhere at once, and array tasks may
-each compute their own stretch.
+A shuffled order of a billion samples as an array takes 8 GB and tens of seconds in every
+process. Here any entry costs some hundred nanoseconds and no memory. So a reader may start
+anywhere at once, and array tasks may each compute their stretch.
 
-The bijection is a Feistel network (Luby and Rackoff, SIAM J. Comput. 17, 1988)
-over the smallest power of two that holds all numbers; what it sends beyond the
-end is sent again until it comes back ("cycle walking", Black and Rogaway,
-CT-RSA 2002), on average less than once. Rounds are mixed by MurmurHash3's
-64-bit finaliser under keys from NumPy's SeedSequence.
+The bijection is a Feistel network (Luby and Rackoff, SIAM J. Comput. 17, 1988) over the
+smallest power of two that holds all numbers. Results beyond the end are mapped again until they
+are in range ("cycle walking", Black and Rogaway, CT-RSA 2002), on average less than once.
+Rounds are mixed by MurmurHash3's 64-bit finaliser with keys from NumPy's SeedSequence.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ _SHIFT = np.uint64(33)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Permutation:
-    """A bijection of 0 ... `size` - 1; made by `make_permutation`."""
+    """Bijection of 0 ... `size` - 1; created by `make_permutation`."""
 
     size: int
     num_low_bits: int
@@ -39,10 +37,10 @@ class Permutation:
         return self.size
 
     def at(self, places: np.ndarray) -> np.ndarray:
-        """What stands at these places, int64 of the shape of `places`.
+        """Return the entries at these positions, int64 of the shape of `places`.
 
         Args:
-            places: Integers, each at least 0 and less than `size`.
+            places: Integers from 0 up to `size` - 1.
         """
         values = np.asarray(places).astype(np.uint64).ravel()
         assert not len(values) or int(values.max()) < self.size
@@ -55,7 +53,7 @@ class Permutation:
         return found.astype(np.int64).reshape(np.shape(places))
 
     def slice(self, start: int, stop: int) -> np.ndarray:
-        """What stands at `start` up to `stop`, int64 [stop - start]."""
+        """Return the entries `start` up to `stop`, int64 [stop - start]."""
         return self.at(np.arange(start, stop, dtype=np.int64))
 
     def _encrypt(self, values: np.ndarray) -> np.ndarray:
@@ -72,11 +70,11 @@ class Permutation:
 
 
 def make_permutation(size: int, words: Sequence[int]) -> Permutation:
-    """The permutation of `size` numbers that `words` stand for; equal words give the same one.
+    """Return the permutation of `size` numbers that `words` seed; equal words give equal results.
 
     Args:
-        size: How many numbers, at least 1.
-        words: Integers of 0 or more, such as seed and epoch. Another order is another permutation.
+        size: Count of numbers, at least 1.
+        words: Integers of 0 or more, such as seed and epoch. Their order matters.
     """
     assert size >= 1
     num_bits = max(2, (size - 1).bit_length())
@@ -90,7 +88,7 @@ def make_permutation(size: int, words: Sequence[int]) -> Permutation:
 
 
 def _mix(values: np.ndarray, key: np.uint64) -> np.ndarray:
-    """MurmurHash3's finaliser of `values` plus a key; uint64 that wraps around."""
+    """Mix `values` plus a key with MurmurHash3's finaliser; uint64 that wraps around."""
     mixed = values + key
     for multiplier in _MULTIPLIERS:
         mixed ^= mixed >> _SHIFT

@@ -1,4 +1,4 @@
-"""An iterator over steps whose batches threads assemble ahead of time, in order."""
+"""Iterator over steps whose batches are assembled by threads ahead of time, in order."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 
 
 class Prefetcher:
-    """Each step is a list of microbatches; `_submit_step` starts the next one.
+    """Iterator over steps, each a list of microbatches; `_submit_step` starts the next one.
 
-    Errors of a thread are raised by the step that they belong to. Close it, or
-    use it in a `with`.
+    Errors of a thread are raised by the step they belong to. Close it, or use it in a `with`.
     """
 
     def __init__(self, pool: ThreadPoolExecutor, prefetch: int) -> None:
@@ -45,9 +44,9 @@ class Prefetcher:
         return batches
 
     def peek(self) -> list[Batch] | None:
-        """What the next step will give, if its threads are done with it; does not wait.
+        """Return the next step if its threads have finished; does not wait.
 
-        None where one of them failed: the step raises that.
+        None if one of them failed: the step raises that error.
         """
         futures = self._waiting[0] if self._waiting else []
         if not futures or any(not future.done() or future.exception() for future in futures):
@@ -73,6 +72,6 @@ class Prefetcher:
 
 
 def make_pool(num_threads: int, gpu: torch.device | None) -> ThreadPoolExecutor:
-    """Threads that pin memory for `gpu`; without being told they would all open the first one."""
+    """Return threads that pin memory for `gpu`; by default they would all open the first GPU."""
     use_gpu = None if gpu is None else functools.partial(torch.cuda.set_device, gpu)
     return ThreadPoolExecutor(num_threads, thread_name_prefix="batch", initializer=use_gpu)

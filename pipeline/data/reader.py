@@ -1,7 +1,7 @@
-"""The batches of one rank, assembled by background threads ahead of time, in order.
+"""Batches of one rank, assembled by background threads ahead of time, in order.
 
-Threads, not processes: decoding and copying release the interpreter's lock,
-and nothing has to be pickled.
+Threads, not processes: decoding and copying release the interpreter's lock, and nothing has to
+be pickled.
 """
 
 from __future__ import annotations
@@ -26,16 +26,14 @@ from pipeline.timing.thread_times import ThreadClock
 
 
 class BatchReader(Prefetcher):
-    """An endless iterator over the steps of one rank: each gives its microbatches as a list.
+    """Endless iterator over the steps of one rank: each gives its microbatches as a list.
 
-    What a step holds is a function of the plan and the step alone, so a reader
-    that starts at any `start_step` continues exactly. Errors of a background
-    thread (`StageError`, naming shard and key; `StageConfigError` where a sample
-    does not fit the levels) are raised by the step that they belong to. Close it,
-    or use it in a `with`.
+    The content of a step is a function of the plan and the step alone, so a reader can start at
+    any `start_step`. Errors of a background thread (`StageError`, naming shard and key;
+    `StageConfigError` where a sample does not fit the levels) are raised by the step they
+    belong to. Close it, or use it in a `with`.
 
-    Batches that go to a `gpu` lie in pinned memory, which it copies from while
-    the host goes on.
+    Batches for a `gpu` are in pinned memory, so that it copies them asynchronously.
     """
 
     def __init__(
@@ -90,7 +88,7 @@ class BatchReader(Prefetcher):
         )
 
     def _gather(self, rows: Sequence[Sequence[int]], epochs: Sequence[int]) -> Gathered:
-        """The samples of all rows; `epochs` has one entry a row."""
+        """Return the samples of all rows; `epochs` has one entry per row."""
         if self._augment is None and not self._needs.original_sizes:
             return self._dataset.gather([number for row in rows for number in row])
         samples = (

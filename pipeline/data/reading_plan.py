@@ -1,4 +1,4 @@
-"""What a training reads, before it is divided among ranks: packs, their order, their row length.
+"""Data that a training reads, before ranks divide it: packs, their order, their row length.
 
 Pure: from the columns of the index, the packs and numbers of the spec.
 """
@@ -16,34 +16,34 @@ from pipeline.data.packing.budget import Packs
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadingPlan:
-    """Which samples stand in which pack, and in which order the packs come."""
+    """Samples of each pack, and the order of the packs."""
 
     layout: BatchLayout
     """Sizes in packs."""
     num_packs: int
-    """In an epoch."""
+    """Packs in an epoch."""
     order: EpochOrder
     packs: Packs | None = None
-    """None: pack n is sample n alone."""
+    """None: pack n is sample n."""
     row_length: int | None = None
     """Tokens of a row; None pads a microbatch to its longest."""
 
     def samples_of(self, pack: int) -> Sequence[int]:
-        """Numbers of the samples in a pack, in the order of their places in the row."""
+        """Return the numbers of the samples in a pack, in the order of the row."""
         if self.packs is None:
             return (pack,)
         return self.packs.pack(pack).tolist()
 
 
 def plan_shuffled(num_samples: int, *, seed: int, layout: BatchLayout) -> ReadingPlan:
-    """One sample a row, in random order."""
+    """Plan one sample per row, in random order."""
     return ReadingPlan(
         layout=layout, num_packs=num_samples, order=shuffled_order(num_samples, seed)
     )
 
 
 def plan_grouped(lengths: np.ndarray, *, seed: int, layout: BatchLayout) -> ReadingPlan:
-    """One sample a row, samples of like length in a batch, so that little is padded.
+    """Plan one sample per row, with samples of similar length in a batch to reduce padding.
 
     `lengths` are integers [num_samples].
     """
@@ -58,7 +58,7 @@ def plan_grouped(lengths: np.ndarray, *, seed: int, layout: BatchLayout) -> Read
 def plan_packed(
     packs: Packs, work_of: WorkOf, *, seed: int, layout: BatchLayout, row_length: int | None
 ) -> ReadingPlan:
-    """Several samples a row, the lanes of a global batch of equal work."""
+    """Plan several samples per row, with equal work in the lanes of a global batch."""
     return ReadingPlan(
         layout=layout,
         num_packs=len(packs),

@@ -1,8 +1,8 @@
-"""The members of a sample: how they are named, written and read without copying.
+"""Members of a sample: their names, and how they are written and read without copying.
 
-`KEY.tokens.npy` int32 [2, num_tokens] (row 0 input_ids, row 1 labels),
-`KEY.meta.json`, and `KEY.image0.webp` (or `.png`, `.jpg`, or `.npy` for raw pixels),
-`KEY.image1...` in the order of the image tokens.
+`KEY.tokens.npy` int32 [2, num_tokens] (row 0 input_ids, row 1 labels), `KEY.meta.json`, and
+`KEY.image0.webp` (or `.png`, `.jpg`, or `.npy` for raw pixels), `KEY.image1...` in the order of
+the image tokens.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ TOKENS_SUFFIX = "tokens.npy"
 META_SUFFIX = "meta.json"
 IMAGE_PREFIX = "image"
 IGNORED_LABEL = -100
-"""Label of a token that is not learned; what torch's cross entropy ignores by default."""
+"""Label of a token that is not learned; the default of torch's cross entropy."""
 
 _NPY_PRELUDE = 10  # magic, version 1.0, two bytes of header length
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """A sample read back. Tokens and raw images are read-only views into the shard."""
+    """Sample that was read back. Tokens and raw images are read-only views into the shard."""
 
     key: str
     input_ids: np.ndarray
@@ -42,20 +42,20 @@ class Sample:
     images: tuple[np.ndarray, ...]
     """uint8 [height, width, 3] each."""
     meta: Mapping[str, Any]
-    """What preprocess noted: `row`, `source`, `original_sizes` and counts. Parsed when it is asked
-    for (`StoredMeta`)."""
+    """Facts from preprocessing: `row`, `source`, `original_sizes` and counts. Parsed on demand
+    (`StoredMeta`)."""
 
 
 class StoredMeta(Mapping[str, Any]):
-    """The values of a sample's `meta.json`, parsed when the first of them is asked for.
+    """Values of a sample's `meta.json`, parsed when the first of them is read.
 
-    Training asks for none, and parsing all would cost as much as finding the members.
+    Training reads none, and parsing all would cost as much as finding the members.
     """
 
     __slots__ = ("_members", "_values")
 
     def __init__(self, members: memoryview) -> None:
-        """`members` is of a tar, and begins with that member; empty where there is none."""
+        """Store `members` of a tar, which begin with that member; empty if it is missing."""
         self._members = members
         self._values: Mapping[str, Any] | None = None
 
@@ -94,7 +94,7 @@ def pack_sample(
     image_suffix: str,
     meta: Mapping[str, Any],
 ) -> bytes:
-    """The bytes of a sample within a tar; equal arguments give equal bytes."""
+    """Return the bytes of a sample within a tar; equal arguments give equal bytes."""
     stream = io.BytesIO()
     tokens = np.stack([input_ids, labels]).astype("<i4")
     np.lib.format.write_array(stream, tokens, version=(1, 0))
@@ -107,7 +107,7 @@ def pack_sample(
 
 
 def unpack_sample(buffer: memoryview) -> Sample:
-    """The sample whose members fill `buffer`.
+    """Parse the sample whose members fill `buffer`.
 
     Raises:
         ValueError: the bytes are not a sample.
@@ -123,7 +123,7 @@ def unpack_sample(buffer: memoryview) -> Sample:
             tokens = view_npy(data)
         elif suffix == META_SUFFIX:
             meta = StoredMeta(buffer[member.start - BLOCK : member.start + member.num_bytes])
-        elif suffix.startswith(IMAGE_PREFIX):  # in order: pack_sample wrote them so
+        elif suffix.startswith(IMAGE_PREFIX):  # in the order of pack_sample
             images.append(decode_stored_image(data, suffix))
     if tokens is None:
         message = f"sample {key!r} has no member {TOKENS_SUFFIX}"
@@ -134,8 +134,8 @@ def unpack_sample(buffer: memoryview) -> Sample:
 def decode_stored_image(data: memoryview, suffix: str) -> np.ndarray:
     """Return a stored image as uint8 [height, width, 3].
 
-    JPEGs are decoded by libjpeg-turbo itself: the pixels that Pillow gives, in less time. Shards
-    may come from elsewhere (`stream.urls`), so Pillow tries no format that is not stored.
+    libjpeg-turbo decodes JPEGs: the same pixels as Pillow, in less time. Shards may come from
+    elsewhere (`stream.urls`), so Pillow tries only the formats that are stored.
 
     Raises:
         UnidentifiedImageError: the data is neither PNG nor WebP.
@@ -149,7 +149,7 @@ def decode_stored_image(data: memoryview, suffix: str) -> np.ndarray:
 
 
 def view_npy(data: memoryview) -> np.ndarray:
-    """The array of a `.npy` member (version 1.0, C order) as a read-only view.
+    """Return the array of a `.npy` member (version 1.0, C order) as a read-only view.
 
     Raises:
         ValueError: another kind of `.npy`, or a damaged one.
@@ -164,7 +164,7 @@ def view_npy(data: memoryview) -> np.ndarray:
     return array
 
 
-@functools.lru_cache(maxsize=4096)  # a header is the shape: few differ, and parsing costs 20 us
+@functools.lru_cache(maxsize=4096)  # headers differ by shape only, and parsing one costs 20 us
 def _parse_npy_header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...]]:
     try:
         values = ast.literal_eval(header.decode("latin1"))
@@ -174,7 +174,7 @@ def _parse_npy_header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...]]:
             values["fortran_order"],
         )
     except (ValueError, SyntaxError, TypeError, KeyError, MemoryError, RecursionError) as error:
-        # The last two: Python's parser, of what is nested deeper than any header.
+        # Python's parser raises the last two for headers that are nested too deeply.
         message = f"an .npy file with a damaged header ({error!r})"
         raise ValueError(message) from error
     if is_fortran:

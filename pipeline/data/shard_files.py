@@ -1,13 +1,12 @@
-"""Where a sample's bytes are read: on the node's own disk, or on the shared file system.
+"""Choice of where a sample's bytes are read: the node's local disk, or the shared file system.
 
-A shard is read on the local disk once it is whole there. A local shard is
-mapped into memory; it may be unlinked by others, never cut short. A shard on a
-network's file system is read with `pread`: an error there is a `StageError`
-that names it, where a memory map would end the process with SIGBUS. Samples
-are compared with their checksums unless `dataset` knows them already in that
-place; what comes over a network always is. A local one that is damaged is read
-from the shared file system, and its copy is taken away, so that the next
-staging makes it anew.
+A shard is read from the local disk once it is complete there. A local shard is memory-mapped;
+other processes may unlink it but never truncate it. A shard on a network file system is read
+with `pread`: an error there is a `StageError` that names it, where a memory map would end the
+process with SIGBUS. Samples are compared with their checksums unless `dataset` has verified
+them in that place; bytes that come over a network are always compared. A damaged local copy is
+deleted and the sample is read from the shared file system, so that the next staging copies it
+again.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ log = logging.getLogger(__name__)
 
 _MOST_FILES = 16_384  # Linux allows a process 65,530 maps of all kinds (vm.max_map_count)
 LOCAL, SHARED = 1, 2
-"""Places that bytes are read from, as flags."""
+"""Places of bytes, as flags."""
 _LOOK_AGAIN_S = 0.5
-"""So long a shard that was not on the local disk is not looked for there again."""
+"""Time until a shard that was not on the local disk is looked up there again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadCounts:
-    """What reading samples took, their checksums included."""
+    """Cost of reading samples, their checksums included."""
 
     local_bytes: int = 0
     local_s: float = 0.0
-    """Over all threads, as is `shared_s`."""
+    """Sum over all threads, as for `shared_s`."""
     shared_bytes: int = 0
     shared_s: float = 0.0
     num_damaged_shards: int = 0
@@ -53,7 +52,7 @@ class ReadCounts:
 
 
 class ShardFiles:
-    """The bytes of a data set's shards. May be used from several threads."""
+    """Bytes of a data set's shards; may be used from several threads."""
 
     def __init__(
         self,
@@ -65,23 +64,24 @@ class ShardFiles:
         """Open nothing yet.
 
         Args:
-            shards: names and sizes.
-            shared_dir: the folder of the shards.
-            local_dir: where they are, or will be, on the node's own disk; None for nowhere.
-            check: called before each read; may raise what should end the reading.
+            shards: Names and sizes.
+            shared_dir: Folder of the shards.
+            local_dir: Folder of their copies, now or later, on the node's local disk; None for
+                none.
+            check: Called before each read; may raise to stop reading.
         """
         self.shared_dir = shared_dir
         self._shards, self._local_dir, self._check = shards, local_dir, check
         self._shared = _Recent(lambda shard: open_shared(shared_dir, shards[shard]))
         self._local = _Recent(self._open_local)
         self._missing_until: dict[int, float] = {}
-        """Moments by the monotonic clock, by shard."""
+        """Time of the monotonic clock, by shard."""
         self._lock = threading.Lock()
         self._counts = [0, 0, 0, 0, 0]
 
     @property
     def counts(self) -> ReadCounts:
-        """Of all reads so far."""
+        """Counts of all reads so far."""
         with self._lock:
             local_bytes, local_ns, shared_bytes, shared_ns, num_damaged = self._counts
         return ReadCounts(
@@ -95,15 +95,15 @@ class ShardFiles:
     def read(
         self, shard: int, start: int, num_bytes: int, xxh3: int, compared: int = 0
     ) -> tuple[memoryview, int]:
-        """These bytes of a shard, which have this xxh3-64, and their place: `LOCAL` or `SHARED`.
+        """Return these bytes of a shard, which must have this xxh3-64, and their place.
 
-        Those of the places in `compared` are taken as they are, if they are mapped; a copy may be
-        damaged by itself, and a network in between.
+        The place is `LOCAL` or `SHARED`. Mapped bytes from the places in `compared` are not
+        compared again; a copy may be damaged independently, and a network in between.
 
         Raises:
-            StageError: the shared shard cannot be read, or what `check` raised.
-            ValueError: they do not match their checksum, on the shared file system either, or
-                are not in the shard.
+            StageError: the shared shard cannot be read, or the error of `check`.
+            ValueError: they do not match their checksum, even on the shared file system, or are
+                not in the shard.
         """
         self._check()
         if not 0 <= start <= start + num_bytes <= self._shards[shard].num_bytes:
@@ -126,10 +126,10 @@ class ShardFiles:
         return view, SHARED
 
     def whole(self, shard: int) -> tuple[MappedShard, int] | None:
-        """A shard in memory, and its place: `LOCAL` or `SHARED`; None if it is not mapped.
+        """Return a shard in memory and its place, `LOCAL` or `SHARED`; None if it is not mapped.
 
         Raises:
-            StageError: as `read` does.
+            StageError: as in `read`.
         """
         self._check()
         mapped = self._find_local(shard)
@@ -139,14 +139,14 @@ class ShardFiles:
         return (opened, SHARED) if isinstance(opened, MappedShard) else None
 
     def count_taken(self, place: int, num_bytes: int) -> None:
-        """Count what was taken from a whole shard."""
+        """Count bytes that were read from a whole shard."""
         self._count(0 if place == LOCAL else 2, num_bytes, 0)
 
     def path(self, shard: int) -> Path:
-        """Where the whole shard is at this moment, for those who read it by other means.
+        """Return the current path of the whole shard, for other readers.
 
         Raises:
-            StageError: it is not there on the shared file system, or not as large as it should be.
+            StageError: it is missing on the shared file system, or has another size.
         """
         expected, is_local = self._shards[shard], self._find_local(shard) is not None
         if is_local and self._local_dir:
@@ -186,7 +186,7 @@ class ShardFiles:
         return MappedShard(self._local_dir / self._shards[shard].name, self._shards[shard])
 
     def _distrust(self, shard: int, mapped: MappedShard) -> None:
-        """Read a damaged copy no more, and take it away, unless it was made anew meanwhile."""
+        """Stop reading a damaged copy and delete it, unless it was replaced meanwhile."""
         with self._lock:
             if self._missing_until.get(shard) == float("inf"):
                 return
@@ -198,7 +198,7 @@ class ShardFiles:
         mapped.unlink()
 
     def _read_shared(self, shard: int, start: int, num_bytes: int) -> memoryview:
-        """Once more through a new handle, should the file have been replaced on its server."""
+        """Read through a new handle, in case the file was replaced on its server."""
         try:
             return self._shared.get(shard).read(start, num_bytes)
         except OSError:
@@ -215,7 +215,7 @@ OpenedT = TypeVar("OpenedT")
 
 
 class _Recent(Generic[OpenedT]):
-    """The opened shards that were used last."""
+    """Cache of the opened shards that were used last."""
 
     def __init__(self, open_shard: Callable[[int], OpenedT]) -> None:
         self._open = open_shard
@@ -223,29 +223,29 @@ class _Recent(Generic[OpenedT]):
         self._lock = threading.Lock()
 
     def get(self, shard: int) -> OpenedT:
-        """Opened anew if it is not among them; raises what that raises."""
+        """Return the opened shard; opens it if it is not cached, and raises the error of that."""
         with self._lock:
             if shard in self._opened:
                 self._opened.move_to_end(shard)
                 return self._opened[shard]
-        found = self._open(shard)  # without the lock: others read on, at worst one opens it too
+        found = self._open(shard)  # without the lock: at worst two threads open it
         with self._lock:
             self._opened[shard] = found
             while len(self._opened) > max_opened():
-                self._opened.popitem(last=False)  # samples in other hands keep theirs mapped
+                self._opened.popitem(last=False)  # samples in use keep their shards mapped
         return found
 
     def drop(self, shard: int) -> None:
-        """Open it anew the next time."""
+        """Open the shard again the next time."""
         with self._lock:
             self._opened.pop(shard, None)
 
 
 def max_opened() -> int:
-    """How many shards are kept open on either file system: a quarter of a process's open files.
+    """Return the limit of open shards per file system: a quarter of a process's open files.
 
-    Each holds a file, mapped or not. Half is left for samples of maps that were let go, and for
-    whatever else the process opens.
+    Each holds a file, mapped or not. Half is left for samples of maps that were released, and
+    for other files of the process.
     """
     num_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST_FILES if num_files == resource.RLIM_INFINITY else min(_MOST_FILES, num_files // 4)

@@ -1,6 +1,6 @@
-"""What a data set is made of: lengths, what of them is learned, images; from its index alone.
+"""Statistics of a data set from its index: lengths, learned tokens, images.
 
-Columns are taken block by block, and counted by value: memory depends on the longest sample, not
+Columns are read block by block and counted by value: memory depends on the longest sample, not
 on their number, and percentiles are exact.
 """
 
@@ -21,14 +21,14 @@ _BLOCK_ROWS = 1 << 20
 
 
 def index_statistics(index: DatasetIndex, info: DatasetInfo) -> dict[str, Any]:
-    """Statistics over all samples, as JSON values.
+    """Return statistics over all samples, as JSON values.
 
-    Of `num_tokens`, `num_supervised_tokens` and `num_images` a sample, and of `num_pixels` a
-    stored image: `mean`, `min`, `p5` to `p99`, `max`. A percentile is the smallest value that so
-    many samples do not exceed. `num_tokens_bins` and `num_images_bins` are lists of `[first, last,
-    num_samples]`, both ends included; the last bin reaches to the longest sample.
-    `supervised_share` is of all tokens. `image_size` is the width and height of every stored
-    image, None where they differ (`native`).
+    `num_tokens`, `num_supervised_tokens` and `num_images` per sample, and `num_pixels` per
+    stored image, each have `mean`, `min`, `p5` to `p99`, `max`. A percentile is the smallest
+    value that this share of the samples does not exceed. `num_tokens_bins` and
+    `num_images_bins` are lists of `[first, last, num_samples]`, both ends included; the last
+    bin reaches to the longest sample. `supervised_share` is of all tokens. `image_size` is the
+    width and height of every stored image, None where they differ (`native`).
 
     Raises:
         StageError: a column does not match its checksum.
@@ -53,9 +53,9 @@ def index_statistics(index: DatasetIndex, info: DatasetInfo) -> dict[str, Any]:
 
 
 def summary(counts: np.ndarray, unit: int = 1) -> dict[str, float] | None:
-    """Mean, extremes and percentiles of values of which value `i * unit` came `counts[i]` times.
+    """Return mean, extremes and percentiles, where value `i * unit` occurs `counts[i]` times.
 
-    None if there is none.
+    None if there is no value.
     """
     num = int(counts.sum())
     if not num:
@@ -72,9 +72,9 @@ def summary(counts: np.ndarray, unit: int = 1) -> dict[str, float] | None:
 
 
 def bins(counts: np.ndarray) -> list[list[int]]:
-    """At most `MAX_BINS` bins of one width up to the 99th percentile, and one for the rest.
+    """Return at most `MAX_BINS` equal bins up to the 99th percentile, and one for the rest.
 
-    The width is a power of two, and so many are the multiples of it at which bins begin.
+    The width is a power of two, and bins begin at multiples of it.
     """
     facts = summary(counts)
     if facts is None:
@@ -96,10 +96,10 @@ def bins(counts: np.ndarray) -> list[list[int]]:
 
 
 def _pixels(index: DatasetIndex, info: DatasetInfo) -> dict[str, float] | None:
-    """Of a stored image, by samples that have any; of several the mean, in whole units."""
+    """Return statistics of pixels per stored image; for several images of a sample, their mean."""
     unit = 1
     if info.patch_size is not None and info.merge_size is not None:
-        unit = (info.patch_size * info.merge_size) ** 2  # a native image has whole ones
+        unit = (info.patch_size * info.merge_size) ** 2  # a native image has whole units
     pixels, images = index.whole("num_pixels"), index.whole("num_images")
 
     def of(rows: slice) -> np.ndarray:
@@ -110,7 +110,7 @@ def _pixels(index: DatasetIndex, info: DatasetInfo) -> dict[str, float] | None:
 
 
 def _count(num_rows: int, values_of: Callable[[slice], np.ndarray]) -> np.ndarray:
-    """How often each value comes: int64 [largest value + 1]."""
+    """Count how often each value occurs: int64 [largest value + 1]."""
     counts = np.zeros(1, dtype=np.int64)
     for rows in _blocks(num_rows):
         more = np.bincount(values_of(rows), minlength=len(counts))

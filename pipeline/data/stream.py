@@ -1,12 +1,11 @@
 """`reader: webdataset`: shards streamed through the webdataset library, from files or URLs.
 
-For shards that cannot be reached at random, and for users who want the
-library's pipeline. What it gives is weaker than what the index gives, by
-nature: each rank reads its own share of the shards, again and again, so a
-sample comes once in each pass of its rank, not once an epoch over all; order
-and content of batches depend on the number of ranks; samples are not compared
-with checksums; and a resume begins a new pass elsewhere instead of going on.
-Ranks stay in step, because no rank's stream ends.
+For shards without random access, and for users who want the library's pipeline. Its guarantees
+are weaker than those of the index. Each rank reads its share of the shards repeatedly, so a
+sample comes once in each pass of its rank, not once in a global epoch. Order and content of
+batches depend on the number of ranks. Samples are not compared with checksums. A resume starts
+a new pass at another place instead of continuing. Ranks stay in step, because no rank's stream
+ends.
 """
 
 from __future__ import annotations
@@ -46,23 +45,23 @@ from slurm_jobs.common.errors import StageConfigError, StageError
 from slurm_jobs.common.heartbeat import beat
 
 _STREAM_WORD = 3
-"""Tells these seeds from those of the order and of augmentation."""
+"""Separates these seeds from those of the order and of augmentation."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardStream:
-    """The samples of one rank, endlessly: pass after pass over its share of the shards."""
+    """Endless stream of the samples of one rank: pass after pass over its share of the shards."""
 
     urls: tuple[str, ...]
-    """Of all ranks' shards."""
+    """Shards of all ranks."""
     seed: int
     rank: int
     num_ranks: int
     shuffle_buffer: int
-    """Samples among which the next one is drawn; 1 keeps the order of the shards."""
+    """Samples from which the next one is drawn; 1 keeps the order of the shards."""
     start_step: int
     locate: Callable[[str], str] = str
-    """Where a shard is to be read; asked when a pass begins."""
+    """Returns the path to read a shard from; called when a pass begins."""
 
     def __post_init__(self) -> None:
         if len(self.urls) < self.num_ranks:
@@ -74,7 +73,7 @@ class ShardStream:
             raise StageConfigError(message)
 
     def __iter__(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        """Pass, from 0, and the members of a sample as webdataset gives them."""
+        """Yield the pass, from 0, and the members of a sample as webdataset's dict."""
         number = 0
         while True:
             for sample in self._one_pass(number):
@@ -82,7 +81,7 @@ class ShardStream:
             number += 1
 
     def shards_of_pass(self, number: int) -> list[str]:
-        """This rank's shards, in the order of one pass."""
+        """Return this rank's shards, in the order of one pass."""
         own = self.urls[self.rank :: self.num_ranks]
         draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence(self._words(number))))
         return [self.locate(own[place]) for place in draw.permutation(len(own))]
@@ -100,7 +99,7 @@ class ShardStream:
             workersplitter=None,
             seed=0,
         )
-        shards = shards.map(_noted)  # before the buffer, which takes many samples at once
+        shards = shards.map(_noted)  # before the buffer, which reads many samples at once
         draw = random.Random(repr(self._words(number)))  # noqa: S311 - an order, no secret
         return iter(shards.shuffle(self.shuffle_buffer, initial=self.shuffle_buffer, rng=draw))
 
@@ -111,13 +110,13 @@ def _noted(members: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 _Read: TypeAlias = tuple[list[tuple[int, Mapping[str, Any]]], ThreadTimes]
-"""Samples of a microbatch, each with its pass, and what reading them took."""
+"""Samples of a microbatch, each with its pass, and the time of reading them."""
 
 
 class StreamReader(Prefetcher):
-    """The steps of one rank, read from a `ShardStream`; each gives its microbatches as a list.
+    """Steps of one rank, read from a `ShardStream`; each is a list of microbatches.
 
-    Raises `StageError` for a shard that cannot be read, from the step that it belongs to.
+    A shard that cannot be read raises `StageError` in the step it belongs to.
     """
 
     def __init__(
@@ -135,7 +134,8 @@ class StreamReader(Prefetcher):
     ) -> None:
         """Start to read `prefetch` steps ahead; one thread reads shards, `num_threads` decode.
 
-        A sample with more than `max_tokens` is an error: the model has no positions for it.
+        A sample with more than `max_tokens` tokens is an error: the model has no positions for
+        it.
         """
         self._max_tokens = max_tokens
         self._info, self._layout, self._augment = info, layout, augment
@@ -198,7 +198,7 @@ class StreamReader(Prefetcher):
             what = f"no {error}" if isinstance(error, KeyError) else str(error)
             message = (
                 f"{members['__url__']}: sample {members['__key__']}: {META_SUFFIX} is not what "
-                f"`preprocess` writes ({what}); stream shards that `consolidate` made"
+                f"`preprocess` writes ({what}); stream shards of `consolidate`"
             )
             raise StageError(message) from error
         if self._augment is None:
@@ -206,11 +206,11 @@ class StreamReader(Prefetcher):
         return self._augment(sample, number=number_of(sample.key), epoch=number)
 
     def _check(self, sample: Sample) -> None:
-        """Compare the images with what the data set says, as nobody has looked at checksums.
+        """Compare the images with the data set's settings, because checksums are not compared.
 
         Raises:
-            ValueError: it is too long, an image is of another size, more or fewer tokens stand for
-                the images, or more or fewer were noted.
+            ValueError: it is too long, an image has another size, or the number of images or
+                image tokens is not as recorded.
         """
         self._rule.check(sample)
         if self._max_tokens is not None and len(sample.input_ids) > self._max_tokens:
@@ -228,32 +228,33 @@ class StreamReader(Prefetcher):
                 raise ValueError(message)
         elif num_tokens != expected:
             message = (
-                f"{len(sample.images)} images and {num_tokens} image tokens, expected {expected}; "
-                f"the shard is cut short, or of a data set that was made otherwise"
+                f"{len(sample.images)} images and {num_tokens} image tokens, expected "
+                f"{expected}; the shard is truncated, or belongs to a data set with other "
+                "settings"
             )
             raise ValueError(message)
 
 
 def num_image_tokens(sample: Sample, info: DatasetInfo) -> int | None:
-    """Image tokens that must stand for the images of a sample; None if its images do not say."""
+    """Return the image tokens that a sample must have; None if its images do not determine it."""
     if info.num_image_tokens is not None:
         return len(sample.images) * info.num_image_tokens
     if info.patch_size is None or info.merge_size is None:
-        return None  # of tiles: some of them are black in part
+        return None  # tiles: some of them are partly black
     side = info.patch_size * info.merge_size
     sizes = (image.shape[:2] for image in sample.images)
     return sum((height // side) * (width // side) for height, width in sizes)
 
 
 def number_of(key: str) -> int:
-    """A number for a sample that a stream knows by its key alone."""
+    """Return a number for a sample of which a stream knows only the key."""
     if key.isascii() and key.isdecimal():
         return int(key)
     return xxhash.xxh3_64_intdigest(key.encode())
 
 
 def sample_from_members(members: Mapping[str, Any]) -> Sample:
-    """A sample from what webdataset gives: `__key__`, and bytes by suffix.
+    """Return a sample from webdataset's dict: `__key__`, and bytes by suffix.
 
     Raises:
         ValueError, OSError: a member is missing or damaged.
@@ -278,11 +279,11 @@ def sample_from_members(members: Mapping[str, Any]) -> Sample:
 
 
 def expand_urls(urls: Sequence[str]) -> tuple[str, ...]:
-    """The shards that URLs or paths stand for, `{000..099}` written out.
+    """Expand `{000..099}` in URLs or paths of shards.
 
     Raises:
-        StageConfigError: one would run a command, has characters that a shell might read, or braces
-            that nothing closes.
+        StageConfigError: a URL would run a command, has characters that a shell might
+            interpret, or has an unclosed brace.
     """
     return tuple(shard for url in urls for shard in _expand(url))
 
@@ -295,7 +296,7 @@ def _expand(url: str) -> Sequence[str]:
     except ValueError as error:
         message = f"stream.urls {url!r}: {error}; write numbers as {{000..099}}"
         raise StageConfigError(message) from error
-    for shard in shards:  # `::` and braces may hide what one begins with
+    for shard in shards:  # `::` and braces may hide the real start of a URL
         is_command = shard.lstrip().startswith("pipe:")
         if not shard or is_command or any(sign in shard for sign in "'\"`$;|&<>\\\n"):
             message = (
@@ -307,11 +308,11 @@ def _expand(url: str) -> Sequence[str]:
 
 
 def own_shards(dataset: ShardedDataset) -> tuple[tuple[str, ...], Callable[[str], str]]:
-    """The shards of a data set, and what says where each lies at a moment (`ShardStream.locate`).
+    """Return the shards of a data set and their locator (`ShardStream.locate`).
 
-    On this node's own disk once it is whole there. A shard that is missing, or of another size than
-    it should be, is a StageError: of a tar that is cut short between two members a stream would be
-    none the wiser.
+    A path is on this node's local disk once the shard is complete there. A shard that is
+    missing or has another size is a StageError: a stream would not notice a tar that ends
+    between two members.
     """
     numbers = {shard.name: number for number, shard in enumerate(dataset.info.shards)}
     return tuple(numbers), lambda name: str(dataset.files.path(numbers[name]))

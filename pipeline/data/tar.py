@@ -1,9 +1,8 @@
-"""The tar format of parts and shards: members of equal bytes for equal content, read in place.
+"""Tar format of parts and shards: equal bytes for equal content, read in place.
 
-A sample is a run of members `KEY.suffix`. Headers carry no time, owner or
-mode of their own, so the bytes of a sample are a function of its content, and
-a shard is nothing but the samples' bytes one after the other and two empty
-blocks: samples are moved from part to shard by copying a range.
+A sample is a run of members `KEY.suffix`. Headers have constant time, owner and mode, so the
+bytes of a sample are a function of its content. A shard is the concatenated bytes of its
+samples and two empty blocks: copying a range moves a sample from part to shard.
 """
 
 from __future__ import annotations
@@ -17,40 +16,40 @@ BLOCK = 512
 END_OF_ARCHIVE = bytes(2 * BLOCK)
 
 _HEADER = struct.Struct("100s 24x 12s")
-"""Name and size; all that is looked at of a header."""
+"""Name and size; the only fields of a header that are read."""
 
 
-class Member(NamedTuple):  # made in a third of a data class's time, for each member that is read
+class Member(NamedTuple):  # created for each member, in a third of a dataclass's time
     """One file within a tar."""
 
     name: str
     start: int
-    """Of the member's first byte, counted from the start of the buffer."""
+    """Offset of the member's first byte in the buffer."""
     num_bytes: int
 
 
 def padded(num_bytes: int) -> int:
-    """The bytes that a member's content takes, whole blocks."""
+    """Return the bytes of a member's content, rounded up to whole blocks."""
     return -(-num_bytes // BLOCK) * BLOCK
 
 
 def member_bytes(name: str, data: bytes) -> bytes:
-    """Header, content and padding of one member."""
+    """Return header, content and padding of one member."""
     header = tarfile.TarInfo(name)  # mtime, uid and gid are 0, mode is 0644
     header.size = len(data)
     return header.tobuf(tarfile.USTAR_FORMAT) + data + bytes(padded(len(data)) - len(data))
 
 
 def sample_bytes(key: str, members: Iterable[tuple[str, bytes]]) -> bytes:
-    """All members of a sample, given as (suffix, content)."""
+    """Return all members of a sample, given as (suffix, content)."""
     return b"".join(member_bytes(f"{key}.{suffix}", data) for suffix, data in members)
 
 
 def scan_members(buffer: memoryview) -> Iterator[Member]:
-    """The members that lie in `buffer`, up to its end or the end of the archive.
+    """Yield the members in `buffer`, up to its end or the end of the archive.
 
     Raises:
-        ValueError: the buffer is cut short within a member, or holds no tar.
+        ValueError: the buffer is truncated within a member, or is not a tar.
     """
     position, end = 0, len(buffer)
     while position + BLOCK <= end:

@@ -1,4 +1,4 @@
-"""What of a batch goes through a model, as its operations follow from it."""
+"""Counts of a batch from which a model's operations follow."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def count_work(
     pad_token_id: int,
     window_patches: int | None = None,
 ) -> WorkCounts:
-    """Counts of a batch on the host; padding is not counted.
+    """Count the work of a batch on the host, without padding.
 
     Args:
-        batch: With the ids of its tokens.
+        batch: Batch with its token ids.
         patch_size: Side of a patch, in pixels.
-        image_token_id: Of a token that stands for a part of an image.
-        pad_token_id: Of a token that fills a row up.
+        image_token_id: Id of the image token.
+        pad_token_id: Id of the padding token.
         window_patches: See `ModelWork`.
     """
     ids = batch.input_ids.numpy().reshape(-1)
@@ -44,7 +44,7 @@ def count_work(
 
 
 def _sample_lengths(ids: np.ndarray, batch: Batch, pad_token_id: int) -> np.ndarray:
-    """int64 [num_samples]: of the segments, those that are no padding."""
+    """Return the lengths of segments that are not padding: int64 [num_samples]."""
     bounds = batch.segment_bounds.numpy().astype(np.int64)
     is_sample = np.logical_or.reduceat(ids != pad_token_id, bounds[:-1])  # no segment is empty
     lengths: np.ndarray = np.diff(bounds)[is_sample]
@@ -53,7 +53,7 @@ def _sample_lengths(ids: np.ndarray, batch: Batch, pad_token_id: int) -> np.ndar
 
 
 def _window_squares(lengths: np.ndarray, side: int) -> np.ndarray:
-    """Sum of squares of the pieces when each of `lengths` is cut into pieces of `side`."""
+    """Return the sum of squares of the pieces when each length is cut into pieces of `side`."""
     whole, rest = np.divmod(lengths, side)
     squares: np.ndarray = whole * side**2 + rest**2
     return squares

@@ -1,9 +1,8 @@
-"""Samples in packs: pure functions on the lengths of an index, and the file that keeps the result.
+"""Samples in packs: pure functions on the lengths of an index, and the file of the result.
 
-`plan.pack_order` packs an epoch by one of `strategies.STRATEGIES`, `files` keeps
-the packs, `work` says what each costs and `deal` gives every rank as much of it.
-Reading the samples of a pack, and what the model is told of its segments, are
-left to the reader.
+`plan.pack_order` packs an epoch by one of `strategies.STRATEGIES`, `files` stores the packs,
+`work` computes their cost and `deal` gives every rank an equal amount of it. The reader reads
+the samples of a pack and passes segments to the model.
 """
 
 from pipeline.data.packing.budget import (

@@ -1,4 +1,4 @@
-"""What a pack may hold, what packs are, and which samples no pack can hold."""
+"""Limits of a pack, the packs themselves, and samples that exceed the limits."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 
 _BLOCK_SIZE = 1 << 20
-"""Samples whose sizes are looked at together."""
+"""Samples whose sizes are checked together."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackBudget:
-    """What one pack may hold at most."""
+    """Limits of one pack."""
 
     max_tokens: int
     """Image tokens included."""
     max_images: int | None = None
-    """None: as many as the tokens allow."""
+    """None: limited by tokens only."""
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1 or (self.max_images is not None and self.max_images < 1):
@@ -39,11 +39,11 @@ class Packs:
         return len(self.bounds) - 1
 
     def pack(self, number: int) -> np.ndarray:
-        """The samples of one pack."""
+        """Return the samples of one pack."""
         return self.items[self.bounds[number] : self.bounds[number + 1]]
 
     def some(self, numbers: np.ndarray) -> Packs:
-        """These packs alone, in this order; `numbers` is an array of integers."""
+        """Return only these packs, in this order; `numbers` is an array of integers."""
         starts = self.bounds[numbers]
         sizes = self.bounds[numbers + 1] - starts
         bounds = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -52,12 +52,12 @@ class Packs:
 
 
 def item_type(num_samples: int) -> np.dtype:
-    """The type of `Packs.items` for an index of so many samples: int32 while they fit."""
+    """Return the type of `Packs.items` for an index of this size: int32 while numbers fit."""
     return np.dtype("<i4" if num_samples <= np.iinfo(np.int32).max else "<i8")
 
 
 def join_packs(parts: Sequence[Packs]) -> Packs:
-    """One value of several, in their order."""
+    """Concatenate packs, in their order."""
     starts = np.cumsum([0] + [len(part.items) for part in parts])
     return Packs(
         bounds=np.concatenate(
@@ -69,21 +69,21 @@ def join_packs(parts: Sequence[Packs]) -> Packs:
 
 
 class OverBudgetError(ValueError):
-    """Samples that no pack can hold: how many, and the largest of them."""
+    """Samples exceed the budget; states how many, and the largest."""
 
     def __init__(self, message: str, *, needed: Mapping[str, int], number: int) -> None:
-        """`needed` is what the budget would have to be, by name; `number` is such a sample."""
+        """Create it; `needed` is the budget they would need, by name; `number` is such a sample."""
         super().__init__(message)
         self.needed, self.number = needed, number
 
 
 def too_large(num_tokens: np.ndarray, num_images: np.ndarray, budget: PackBudget) -> np.ndarray:
-    """Which samples no pack can hold, bool [num_samples]; its inverse is a `keep` for `pack_order`.
+    """Return which samples exceed the budget, bool [num_samples]; the inverse is a `keep`.
 
     Args:
         num_tokens: Integers [num_samples], image tokens included.
         num_images: Integers [num_samples].
-        budget: Of a pack.
+        budget: Budget of a pack.
     """
     large = np.asarray(num_tokens) > budget.max_tokens
     if budget.max_images is not None:
@@ -97,16 +97,16 @@ def check_sizes(
     budget: PackBudget,
     keep: np.ndarray | None = None,
 ) -> None:
-    """Refuse samples that no pack can hold, or that are empty.
+    """Refuse samples that exceed the budget or are empty.
 
     Args:
         num_tokens: Integers [num_samples], image tokens included.
         num_images: Integers [num_samples].
-        budget: Of a pack.
-        keep: bool [num_samples]: only these are looked at. None: all.
+        budget: Budget of a pack.
+        keep: bool [num_samples]: check only these. None: all.
 
     Raises:
-        OverBudgetError: with how many they are, and the largest of them.
+        OverBudgetError: some exceed it; the message states how many, and the largest.
         ValueError: some are empty.
     """
     _refuse_empty(num_tokens, keep)
@@ -140,7 +140,7 @@ def _refuse_empty(num_tokens: np.ndarray, keep: np.ndarray | None) -> None:
 
 
 def _over(sizes: np.ndarray, limit: int, keep: np.ndarray | None) -> tuple[int, int, int]:
-    """How many are above the limit; the largest of them, and its number."""
+    """Return how many exceed the limit, the largest of them, and its number."""
     num_over = largest = worst = 0
     for start, some, kept in _blocks(sizes, keep):
         over = np.flatnonzero(kept & (some > limit))
@@ -155,7 +155,7 @@ def _over(sizes: np.ndarray, limit: int, keep: np.ndarray | None) -> tuple[int, 
 def _blocks(
     sizes: np.ndarray, keep: np.ndarray | None
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray | bool]]:
-    """Runs of samples, so that memory does not grow with their number; and which are kept."""
+    """Yield runs of samples, to bound memory, and which of them are kept."""
     for start in range(0, len(sizes), _BLOCK_SIZE):
         rows = slice(start, start + _BLOCK_SIZE)
         yield start, np.asarray(sizes[rows]), True if keep is None else keep[rows]

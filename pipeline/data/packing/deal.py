@@ -1,9 +1,8 @@
-"""Packs to steps: every lane the same work at every step, and what comes when as random as may be.
+"""Packs to steps: equal work for every lane at every step, in an order as random as possible.
 
-Steps end when the slowest rank does. Of packs in random order the slowest of
-many ranks always has an unusually heavy one; so each global batch is made of
-lanes with nearly equal work. Which global batch comes when stays random, and so
-does which lane of it has what.
+A step ends when the slowest rank is done. In random order one of many ranks always has an
+unusually heavy pack, so each global batch consists of lanes with nearly equal work. The order
+of global batches, and the assignment of packs to lanes, stay random.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numpy as np
 from pipeline.data.permutation import make_permutation
 
 WINDOW_GROUPS = 32
-"""Global batches that are dealt from one window: see docs/data.md for the measurement."""
+"""Global batches that are dealt from one window; docs/data.md has the measurement."""
 
 
 def deal_by_work(
@@ -27,19 +26,19 @@ def deal_by_work(
     words: Sequence[int],
     alike: bool = False,
 ) -> np.ndarray:
-    """An order of a window of packs whose runs of `group_size` are global batches of even work.
+    """Return an order of a window of packs in which runs of `group_size` have even work.
 
-    Lanes are runs of `group_size / num_lanes` packs, put together for the whole
-    window, heavy packs with light ones; those with the nearest sums make a
-    group. Groups, lanes of a group and packs of a lane are shuffled.
+    Each run is a global batch. Lanes are runs of `group_size / num_lanes` packs, combined over
+    the whole window, heavy packs with light ones; lanes with the nearest sums form a group.
+    Groups, lanes of a group and packs of a lane are shuffled.
 
     Args:
-        work: float64 [window], of a shuffled order; of unpacked samples the lengths.
+        work: float64 [window] in shuffled order; lengths for unpacked samples.
         group_size: Packs of one global batch.
         num_lanes: A divisor of `group_size`.
-        words: What the shuffles are seeded by, such as seed, epoch and number of the window.
-        alike: Packs of a group, not only their lanes, are of similar work: for samples that are
-            padded to the longest of their batch.
+        words: Seed of the shuffles, such as seed, epoch and number of the window.
+        alike: True makes all packs of a group, not only its lanes, similar in work: for samples
+            that are padded to the longest of their batch.
 
     Returns:
         int64 [window], a permutation.
@@ -55,7 +54,7 @@ def deal_by_work(
         groups = np.stack([_even_lanes(work, run, num_lanes) for run in runs])
     else:
         lanes = _even_lanes(work, heavy_first, num_groups * num_lanes)
-        # Added pack by pack: numpy's own sum may round otherwise on another platform.
+        # Added pack by pack: numpy's sum may round differently on another platform.
         sums = sum(work[lanes[:, number]] for number in range(lanes.shape[1]))
         groups = lanes[np.argsort(-sums, kind="stable")].reshape(num_groups, num_lanes, -1)
     return _shuffled(groups, words).reshape(-1)
@@ -64,19 +63,19 @@ def deal_by_work(
 def deal_epoch(
     work: np.ndarray, *, group_size: int, num_lanes: int, words: Sequence[int], alike: bool = False
 ) -> np.ndarray:
-    """As `deal_by_work`, window after window, of all packs that fill global batches.
+    """Apply `deal_by_work`, window by window, to all packs that fill global batches.
 
-    Windows have `WINDOW_GROUPS` groups, or as many more as make them equal but for one.
+    Windows have `WINDOW_GROUPS` groups, or more so that their sizes differ by at most one.
 
     Args:
-        work: float64 [num_packs] in a shuffled order, at least one group.
+        work: float64 [num_packs] in shuffled order, at least one group.
         group_size: Packs of one global batch.
         num_lanes: A divisor of `group_size`.
-        words: What the shuffles are seeded by, such as seed and epoch.
+        words: Seed of the shuffles, such as seed and epoch.
         alike: See `deal_by_work`.
 
     Returns:
-        int64 [num_packs // group_size * group_size]; the packs after these are in no group.
+        int64 [num_packs // group_size * group_size]; the remaining packs are in no group.
 
     Raises:
         ValueError: the sizes do not divide each other, or there is no whole group.
@@ -109,11 +108,10 @@ def _check_sizes(num_packs: int, group_size: int, num_lanes: int) -> None:
 
 
 def _even_lanes(work: np.ndarray, heavy_first: np.ndarray, num_lanes: int) -> np.ndarray:
-    """Packs in lanes of equal size and nearly equal sums, int64 [num_lanes, lane_size].
+    """Return lanes of equal size and nearly equal sums, int64 [num_lanes, lane_size].
 
-    Longest-processing-time first (Graham, SIAM J. Appl. Math. 17, 1969) in
-    rounds: each round gives every lane one pack, the heaviest of it to the lane
-    with the least so far.
+    Longest-processing-time first (Graham, SIAM J. Appl. Math. 17, 1969) in rounds: each round
+    gives every lane one pack, the heaviest to the lane with the least work so far.
     """
     rounds = heavy_first.reshape(-1, num_lanes)
     lanes = np.empty((num_lanes, len(rounds)), dtype=np.int64)
@@ -126,7 +124,7 @@ def _even_lanes(work: np.ndarray, heavy_first: np.ndarray, num_lanes: int) -> np
 
 
 def _shuffled(groups: np.ndarray, words: Sequence[int]) -> np.ndarray:
-    """Groups, lanes of each, and packs of each lane in a seeded order; of the same shape."""
+    """Shuffle groups, lanes of each, and packs of each lane by a seed; the shape stays."""
     num_groups, num_lanes, _ = groups.shape
     order = make_permutation(num_groups, [*words, 0]).slice(0, num_groups)
     lane_keys = _keys((num_groups, num_lanes), [*words, 1])
@@ -138,6 +136,6 @@ def _shuffled(groups: np.ndarray, words: Sequence[int]) -> np.ndarray:
 
 
 def _keys(shape: tuple[int, ...], words: Sequence[int]) -> np.ndarray:
-    """Numbers that are all different, int64 of this shape, to sort by for a shuffle."""
+    """Return distinct numbers, int64 of this shape, as sort keys for a shuffle."""
     size = int(np.prod(shape))
     return make_permutation(size, words).slice(0, size).reshape(shape)

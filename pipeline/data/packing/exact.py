@@ -1,9 +1,9 @@
-"""The default strategy: packs that are filled exactly, by whichever search suits the lengths.
+"""Default strategy: packs that are filled exactly, by the search that suits the lengths.
 
-A pool of the oldest samples fills packs to the last token where samples are
-much smaller than a pack, and keeps nearly their order. Where few samples fill a
-pack, the pool uses up what fits and is left with what does not; a window sees
-enough of both. The beginning of the order tells which case it is.
+Where samples are much smaller than a pack, a pool of the oldest samples fills packs to the last
+token and nearly keeps their order. Where few samples fill a pack, the pool uses up the samples
+that fit and keeps the rest; a window sees enough of both. A trial on the first samples selects
+the search.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from pipeline.data.packing.window import pack_by_windows
 _TRIAL_SIZE = 8192
 """Samples on which the two searches are compared: two windows."""
 _TOLERANCE = 1.001
-"""The pool is preferred while it needs so many times the packs of the bound or of windows."""
+"""The pool is preferred while it needs at most this factor more packs than the bound or windows."""
 
 
 def exact(
     num_tokens: list[int], num_images: list[int], budget: PackBudget
 ) -> tuple[list[int], list[int]]:
-    """Packs filled exactly, or as far as a bounded wait allows; see `Strategy`."""
+    """Return packs filled exactly, or as far as a bounded wait allows; see `Strategy`."""
     search = pack_by_windows if windows_are_better(num_tokens, num_images, budget) else pack_by_pool
     return search(measure(num_tokens, num_images, budget))
 
 
 def windows_are_better(num_tokens: list[int], num_images: list[int], budget: PackBudget) -> bool:
-    """Whether the first samples need clearly fewer packs by windows than by the pool."""
+    """Check whether the first samples need clearly fewer packs by windows than by the pool."""
     if not num_tokens:
         return False
     measures = measure(num_tokens, num_images, budget).head(_TRIAL_SIZE)

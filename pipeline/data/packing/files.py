@@ -6,9 +6,9 @@ items         int32 or int64, little-endian
 bounds        int64, little-endian, from the next multiple of 8 on
 ```
 
-The key says what the packs were made from and how; whoever opens a file says
-which key it must have. What belongs into it is the caller's affair: the data
-set's fingerprint, the strategy, the budget, the seed, the epoch.
+The key states the inputs and settings of the packs; opening a file requires the expected key.
+The caller defines it: the data set's fingerprint, the strategy, the budget, the seed, the
+epoch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from slurm_jobs.common.errors import DamagedFileError
 from slurm_jobs.common.files import atomic_writer
 
 FORMAT_VERSION = 1
-"""Raised when the layout changes, or the packs that equal keys lead to."""
+"""Raised when the layout, or the packs for equal keys, change."""
 _MAGIC = b"slurm-jobs-packs\n"
 _HEADER_BYTES = 4096
 _DIGEST_BYTES = 16
@@ -36,24 +36,24 @@ _CHECKED_BYTES = 1 << 24
 
 
 def plan_name(key: Mapping[str, Any]) -> str:
-    """A file name for packs with this key: another key, another name."""
+    """Return a file name for packs with this key; different keys have different names."""
     return f"packs-{xxhash.xxh3_64_hexdigest(_as_json({'version': FORMAT_VERSION, **key}))}.bin"
 
 
 def write_packs(path: Path, parts: Iterable[Packs], key: Mapping[str, Any]) -> None:
-    """Write packs as they come; the file appears whole or not at all.
+    """Write packs as they come; the file appears complete or not at all.
 
-    Memory holds one part at a time. Ends of packs wait in an unnamed file
-    beside `path`, eight bytes a pack.
+    Memory holds one part at a time. Ends of packs are buffered in an unnamed file next to
+    `path`, eight bytes per pack.
 
     Args:
-        path: Of the file; replaced if it is there.
+        path: Of the file; an existing one is replaced.
         parts: The packs, in their order (`pack_order`), at least one part.
-        key: JSON values that say what they were made from, and how.
+        key: JSON values that state their inputs and settings.
 
     Raises:
         ValueError: there are no packs, or the key is longer than 3,500 bytes as JSON.
-        OSError: the file cannot be written, as on a full disk.
+        OSError: the file cannot be written, for example on a full disk.
     """
     with atomic_writer(path) as stream, tempfile.TemporaryFile(dir=path.parent) as bounds:
         stream.write(bytes(_HEADER_BYTES))
@@ -69,7 +69,7 @@ def write_packs(path: Path, parts: Iterable[Packs], key: Mapping[str, Any]) -> N
 
 
 def _write_parts(stream: IO[bytes], bounds: IO[bytes], parts: Iterable[Packs]) -> dict[str, Any]:
-    """Append all items to one stream and all bounds to another; what the header says of them."""
+    """Append all items to one stream and all bounds to another; return their header fields."""
     items_sum, bounds_sum = xxhash.xxh3_64(), xxhash.xxh3_64()
     num_items = num_packs = 0
     item_kind = ""
@@ -93,13 +93,13 @@ def open_packs(path: Path, key: Mapping[str, Any], *, verify: bool = True) -> Pa
 
     Args:
         path: Of the file.
-        key: That it must have been written with.
-        verify: Compare items and bounds with their checksums, which reads all of them. Without,
-            only the header and the file's size are looked at: for all but one rank of a node.
+        key: Key that it must have.
+        verify: Compare items and bounds with their checksums, which reads all of them. Without
+            it only the header and the file's size are checked: for all but one rank of a node.
 
     Raises:
-        DamagedFileError: the file is another one, of another version, made from something else, cut
-            short or changed.
+        DamagedFileError: the file is of another kind, version or key, is truncated or was
+            changed.
         OSError: it cannot be read.
     """
     with path.open("rb") as stream:
@@ -115,7 +115,7 @@ def open_packs(path: Path, key: Mapping[str, Any], *, verify: bool = True) -> Pa
 
 
 def _mapped(path: Path, facts: Mapping[str, Any], size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Items and bounds of a file of this size."""
+    """Return items and bounds of a file of this size."""
     kind = np.dtype(facts["item_type"])
     end_of_items = _HEADER_BYTES + facts["num_items"] * kind.itemsize
     start_of_bounds = end_of_items + -end_of_items % 8

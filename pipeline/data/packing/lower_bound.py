@@ -1,4 +1,4 @@
-"""How few packs could hold all samples: what padding no strategy can avoid."""
+"""Lower bound on the number of packs: padding that no strategy can avoid."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ import numpy as np
 from pipeline.data.packing.budget import PackBudget
 
 _MAX_PARTS = 64
-"""Roundings to so many parts of a pack are tried."""
+"""Largest number of parts of a pack to which sizes are rounded."""
 
 
 def fewest_packs(num_tokens: np.ndarray, num_images: np.ndarray, budget: PackBudget) -> int:
-    """A lower bound on the number of packs: the larger one of tokens and of images.
+    """Return a lower bound on the number of packs: the larger one of tokens and of images.
 
-    Of each, on sizes and limit divided by the sizes' greatest common divisor,
-    the greatest of three bounds: ceil(sum / limit); L2 of Martello and Toth
-    (Discrete Applied Mathematics 28, 1990), which knows that no two samples
-    larger than half of a pack share one and that not everything fits beside
-    them; and dual feasible functions of Fekete and Schepers (Mathematical
-    Programming 91, 2001), which know that of samples with six tiles and a text
-    no pack of 16 tiles' length holds a third.
+    Each is the greatest of three bounds, on sizes and limit divided by the sizes' greatest
+    common divisor: ceil(sum / limit); L2 of Martello and Toth (Discrete Applied Mathematics 28,
+    1990), which uses that no two samples larger than half of a pack share one and that not
+    everything fits next to them; and dual feasible functions of Fekete and Schepers
+    (Mathematical Programming 91, 2001), which use, for example, that a pack of 16 tiles' length
+    never holds three samples with six tiles and a text.
 
     Args:
         num_tokens: Integers of 1 or more, [num_samples], none above the budget.
         num_images: Integers of 0 or more, [num_samples], none above the budget.
-        budget: Of a pack.
+        budget: Budget of a pack.
     """
     bound = _bound_of(num_tokens, budget.max_tokens)
     if budget.max_images is not None:
@@ -46,11 +45,11 @@ def _bound_of(sizes: np.ndarray, limit: int) -> int:
 
 
 def _large_bound(numbers: np.ndarray, limit: int) -> int:
-    """L2 of samples by size.
+    """Return L2 of samples by size.
 
-    For each least size that is looked at: samples that leave no room for such a
-    one have a pack each, those larger than half have one too, and the others
-    must go into what these leave, or beyond.
+    For each least size: samples that leave no room for a sample of that size have a pack each,
+    those larger than half have one too, and the others must fit into the remaining room or need
+    more packs.
     """
     counts = np.cumsum(numbers)
     sums = np.cumsum(numbers * np.arange(limit + 1))
@@ -65,12 +64,11 @@ def _large_bound(numbers: np.ndarray, limit: int) -> int:
 
 
 def _rounded_bound(numbers: np.ndarray, limit: int, parts: int) -> int:
-    """The bound by u^(parts) after U^(e), for the best e: functions of Fekete and Schepers.
+    """Return the bound by u^(parts) after U^(e), for the best e: functions of Fekete and Schepers.
 
-    u rounds a size x (of a pack of 1) to floor((parts + 1) * x) / parts, unless
-    (parts + 1) * x is whole. U leaves out sizes below e and takes those above
-    1 - e for 1. What a pack holds never sums to more than 1 after either, so
-    that all samples' sum is a bound.
+    u rounds a size x (of a pack of 1) to floor((parts + 1) * x) / parts, unless (parts + 1) * x
+    is whole. U drops sizes below e and counts those above 1 - e as 1. The content of a pack
+    never sums to more than 1 after either, so the sum of all samples is a bound.
     """
     sizes = np.arange(limit + 1)
     scaled = (parts + 1) * sizes

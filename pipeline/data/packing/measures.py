@@ -1,4 +1,4 @@
-"""Samples as sizes and costs: the scarcer of tokens and images is what packs are filled with."""
+"""Samples as sizes and costs: packs are filled by the scarcer of tokens and images."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pipeline.data.packing.subset import fill, fill_within
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measures:
-    """What samples take of a pack: sizes that are to fill it, and costs that must only fit."""
+    """Space that samples take in a pack: sizes that should fill it, and costs that must fit."""
 
     sizes: list[int]
     costs: list[int]
     size_limit: int
     cost_limit: int
     some_are_free: bool
-    """Some sizes are 0: images fill packs, and not every sample has one."""
+    """True if some sizes are 0: images fill packs, and some samples have none."""
 
     def __len__(self) -> int:
         return len(self.sizes)
 
     def head(self, num_samples: int) -> Measures:
-        """The same of the first samples alone."""
+        """Return the measures of the first samples."""
         return Measures(
             sizes=self.sizes[:num_samples],
             costs=self.costs[:num_samples],
@@ -34,15 +34,15 @@ class Measures:
 
 
 def measure(num_tokens: list[int], num_images: list[int], budget: PackBudget) -> Measures:
-    """Tokens as sizes and images as costs, or the reverse where images need more packs.
+    """Return tokens as sizes and images as costs, or the reverse where images need more packs.
 
     Args:
-        num_tokens: One a sample, at least 1.
-        num_images: One a sample.
-        budget: Of a pack.
+        num_tokens: One per sample, at least 1.
+        num_images: One per sample.
+        budget: Budget of a pack.
     """
     max_tokens, max_images = budget.max_tokens, budget.max_images
-    if max_images is None:  # then no number of images breaks the limit
+    if max_images is None:  # then no number of images exceeds the limit
         num_images, max_images = [0] * len(num_tokens), 0
     if sum(num_images) * max_tokens > sum(num_tokens) * max_images:
         return Measures(
@@ -64,10 +64,10 @@ def measure(num_tokens: list[int], num_images: list[int], budget: PackBudget) ->
 def choose(
     sizes: list[int], room: int, costs: list[int], cost_room: int
 ) -> tuple[list[int], int, int]:
-    """Places of samples that fill `room` best with costs that fit, and what is left of both.
+    """Return positions of samples that fill `room` best within `cost_room`, and the rest of both.
 
-    What fills well without a look at the costs is taken if it keeps them; only
-    else are costs searched, which takes ten times as long.
+    A good filling that ignores costs is used if it happens to keep the limit; only otherwise
+    are costs searched, which takes ten times as long.
     """
     chosen, left = fill(sizes, room)
     cost_left = cost_room - sum([costs[place] for place in chosen])

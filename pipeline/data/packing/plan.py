@@ -1,8 +1,8 @@
-"""The packs of a whole epoch, from the index and a seed, stretch by stretch.
+"""Packs of a whole epoch, from the index and a seed, stretch by stretch.
 
-Stretches of the seeded order are packed each by itself: so memory is bounded
-whatever the size, several processes may share the work, and the packs do not
-depend on how many there were. Keeping them is left to `files`.
+Each stretch of the seeded order is packed separately. So memory is bounded whatever the size,
+several processes can share the work, and the packs do not depend on the number of processes.
+`files` stores them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pipeline.data.packing.strategies import STRATEGIES
 from pipeline.data.permutation import make_permutation
 
 STRETCH_SIZE = 1 << 18
-"""Places of the order that are packed together. Another size is another plan: raise
+"""Entries of the order that are packed together. Another size gives another plan: raise
 `files.FORMAT_VERSION` with it."""
 
 
@@ -33,21 +33,21 @@ def pack_order(
     keep: np.ndarray | None = None,
     num_processes: int = 1,
 ) -> Iterator[Packs]:
-    """The packs of one order of the samples, stretch by stretch; `join_packs` makes one of them.
+    """Yield the packs of one order of the samples, stretch by stretch; `join_packs` joins them.
 
     Equal arguments give equal packs on every platform, whatever `num_processes`.
 
     Args:
         num_tokens: Integers [num_samples], image tokens included; may be memory-mapped.
         num_images: Integers [num_samples].
-        budget: Of a pack.
+        budget: Budget of a pack.
         strategy: A name of `STRATEGIES`.
-        words: What the order is seeded by (`make_permutation`), such as seed and epoch.
-        keep: bool [num_samples]: samples that are to be packed. None: all.
-        num_processes: More than one starts processes, which ends with the last stretch.
+        words: Seed of the order (`make_permutation`), such as seed and epoch.
+        keep: bool [num_samples]: samples to pack. None: all.
+        num_processes: More than one starts processes, which end with the last stretch.
 
     Raises:
-        OverBudgetError: samples that are kept are above the budget.
+        OverBudgetError: samples that are kept exceed the budget.
         ValueError: some have no tokens, or no strategy has this name.
     """
     if strategy not in STRATEGIES:
@@ -74,7 +74,7 @@ def make_packs(
     keep: np.ndarray | None = None,
     num_processes: int = 1,
 ) -> Packs:
-    """All packs of one order in memory; see `pack_order`."""
+    """Return all packs of one order in memory; see `pack_order`."""
     parts = pack_order(
         num_tokens,
         num_images,
@@ -94,14 +94,14 @@ def pack_stretch(
     num_tokens: np.ndarray,
     num_images: np.ndarray,
 ) -> Packs:
-    """The packs of one stretch.
+    """Return the packs of one stretch.
 
     Args:
         strategy: A name of `STRATEGIES`.
-        budget: Of a pack.
-        numbers: Of the samples in their order, int32 or int64 [stretch].
-        num_tokens: Of these samples, [stretch].
-        num_images: Of these samples, [stretch].
+        budget: Budget of a pack.
+        numbers: Numbers of the samples in their order, int32 or int64 [stretch].
+        num_tokens: Tokens of these samples, [stretch].
+        num_images: Images of these samples, [stretch].
     """
     ends, places = STRATEGIES[strategy](num_tokens.tolist(), num_images.tolist(), budget)
     return Packs(
@@ -113,7 +113,7 @@ def pack_stretch(
 def _stretches(
     num_tokens: np.ndarray, num_images: np.ndarray, words: Sequence[int], keep: np.ndarray | None
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Numbers, tokens and images of the samples in their order."""
+    """Yield numbers, tokens and images of the samples in their order."""
     size = len(num_tokens)
     if not size:
         return
@@ -126,9 +126,9 @@ def _stretches(
 
 
 def _in_processes(jobs: Iterator[tuple], num_processes: int) -> Iterator[Packs]:
-    """As `pack_stretch` of each job, in their order; few wait at a time."""
+    """Run `pack_stretch` on each job, in order; few jobs wait at a time."""
     waiting: deque[Future[Packs]] = deque()
-    # Spawned: the caller may have threads, whose locks a fork would copy.
+    # Spawned: the caller may have threads, and a fork would copy their locks.
     with ProcessPoolExecutor(num_processes, mp_context=get_context("spawn")) as pool:
         for job in jobs:
             waiting.append(pool.submit(pack_stretch, *job))

@@ -1,8 +1,8 @@
 """Exact fits from a pool of the oldest samples: for samples much smaller than a pack.
 
-Each pack begins with the oldest sample of the pool and is filled by the first
-exact subset of the others, oldest first. So no sample waits for more packs
-than the pool has places, and the order of the samples is nearly kept.
+Each pack begins with the oldest sample of the pool and is filled by the first exact subset of
+the others, oldest first. So no sample waits for more packs than the pool has entries, and the
+order of the samples is nearly kept.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from pipeline.data.packing.measures import Measures, choose
 from pipeline.data.packing.subset import fill
 
 POOL_SIZE = 64
-"""A sample is in one of the first `POOL_SIZE` packs that are begun once it is in the pool."""
+"""Limit of packs that start before a sample of the pool is used."""
 
 
 def pack_by_pool(measures: Measures) -> tuple[list[int], list[int]]:
-    """Packs as the end of each in the second list, which has the places of the samples."""
+    """Return the end of each pack in the second list, and that list: positions of the samples."""
     pool = _Pool(measures)
     ends: list[int] = []
     items: list[int] = []
@@ -26,7 +26,7 @@ def pack_by_pool(measures: Measures) -> tuple[list[int], list[int]]:
 
 
 class _Pool:
-    """The samples that are looked at, oldest first, as lists that lie side by side."""
+    """Samples to choose from, oldest first, as parallel lists."""
 
     __slots__ = ("costs", "measures", "next_place", "places", "sizes", "sum_of_sizes")
 
@@ -60,8 +60,8 @@ class _Pool:
         room = self.measures.size_limit - self.sizes[0]
         cost_room = self.measures.cost_limit - self.costs[0]
         self._take(0, items)
-        # Where a pack holds more than the pool does, the oldest go in until the pool has four
-        # times of what is still missing: enough to choose from.
+        # If a pack holds more samples than the pool, the oldest are added until the pool has four
+        # times the remaining room: enough to choose from.
         while self.next_place < len(self.measures) and 4 * room > self.sum_of_sizes:
             self._refill()
             size, cost = self.sizes[0], self.costs[0]

@@ -1,4 +1,4 @@
-"""What packs cost: padding by the rule of each strategy, and how far samples moved."""
+"""Cost of packs: padding by the rule of each strategy, and the displacement of samples."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from pipeline.data.packing.lower_bound import fewest_packs
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Padding:
-    """Places for tokens, and how many of them stay empty."""
+    """Token positions, and how many of them are empty."""
 
     num_packs: int
     num_tokens: int
     num_places: int
     """Tokens that the model computes, padding included."""
     least_num_packs: int
-    """No strategy needs fewer packs that are padded to the full; see `lower_bound`."""
+    """Lower bound for packs that are padded to the full; see `lower_bound`."""
     max_tokens: int
 
     @property
     def share(self) -> float:
-        """Of all places, those that are padding."""
+        """Share of positions that are padding."""
         return 1 - self.num_tokens / self.num_places
 
     @property
     def least_share(self) -> float:
-        """The share that `least_num_packs` packs would have, each padded to `max_tokens`."""
+        """Share for `least_num_packs` packs, each padded to `max_tokens`."""
         return 1 - self.num_tokens / (self.least_num_packs * self.max_tokens)
 
 
@@ -41,15 +41,15 @@ def padding(
     budget: PackBudget,
     batch_size: int | None = None,
 ) -> Padding:
-    """Padding of packs that are filled up to `max_tokens`, or to the longest of their batch.
+    """Return the padding of packs filled up to `max_tokens`, or to the longest of their batch.
 
     Args:
         packs: One or more.
-        num_tokens: Integers [num_samples], the index's.
+        num_tokens: Integers [num_samples] of the index.
         num_images: Integers [num_samples].
-        budget: Of a pack.
-        batch_size: Packs that are padded together to the longest of them, as `none` does; the last
-            batch may be short. None: each is padded to `budget.max_tokens`.
+        budget: Budget of a pack.
+        batch_size: Packs that are padded together to the longest of them, as for `none`; the
+            last batch may be short. None: each is padded to `budget.max_tokens`.
     """
     loads = sums_of(packs, num_tokens)
     if batch_size is None:
@@ -68,7 +68,7 @@ def padding(
 
 
 def sums_of(packs: Packs, values: np.ndarray) -> np.ndarray:
-    """The sum of integers over the samples of each pack, int64 [num_packs].
+    """Return the sum of integers over the samples of each pack, int64 [num_packs].
 
     Args:
         packs: One or more, none empty.
@@ -79,17 +79,17 @@ def sums_of(packs: Packs, values: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Waits:
-    """How much later than in their order samples leave; 0 for those that leave earlier."""
+    """Delay of samples against their order; 0 for those that come earlier."""
 
     max_packs: int
-    """Packs between the one that a sample is in and the one at its place of the order."""
+    """Packs between a sample's pack and the one at its position in the order."""
     max_samples: int
-    """Places between a sample's in its packs and its own in the order."""
+    """Positions between a sample's in its packs and in the order."""
     mean_samples: float
 
 
 def waits(packs: Packs, order: np.ndarray) -> Waits:
-    """How long samples waited.
+    """Return how long samples waited.
 
     Args:
         packs: One or more.

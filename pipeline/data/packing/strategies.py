@@ -1,7 +1,7 @@
-"""The strategies by name: pure functions from samples in their order to packs.
+"""Strategies by name: pure functions from samples in their order to packs.
 
-Each is told lengths as lists, because it looks at them one by one, and sees one
-stretch of the order; which samples these are is `plan`'s affair.
+Each gets lengths as lists, because it reads them one at a time, for one stretch of the order;
+`plan` knows which samples these are.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from pipeline.data.packing.exact import exact
 from pipeline.data.permutation import make_permutation
 
 Strategy = Callable[[list[int], list[int], PackBudget], tuple[list[int], list[int]]]
-"""From tokens and images of samples, each within the budget and with one token at least, to the
-end of each pack in a second list, and that list: places of the samples, pack by pack."""
+"""Maps tokens and images of samples, each within the budget and with at least one token, to the
+end of each pack in a second list, and that list: positions of the samples, pack by pack."""
 
 CHUNK_SIZE = 1024
-"""Samples that `ffd` and `bfd` sort together; TRL's `pack_dataset` does 1,000 at a time, the
-default batch of `datasets.map`."""
+"""Samples that `ffd` and `bfd` sort together; TRL's `pack_dataset` sorts 1,000, the default
+batch of `datasets.map`."""
 KNAPSACK_PACKS = 1024
 """nanoVLM collects this many packs' worth of tokens (`num_of_sequences`)."""
 KNAPSACK_SPARES = 5
-"""and deals them to so many packs more than their tokens need (`delta`)."""
+"""Number of packs beyond those their tokens need, to which nanoVLM deals them (`delta`)."""
 
 
 def one_by_one(
@@ -32,9 +32,10 @@ def one_by_one(
     num_images: list[int],  # noqa: ARG001 - as every strategy
     budget: PackBudget,  # noqa: ARG001
 ) -> tuple[list[int], list[int]]:
-    """One sample a pack: both `none` and `constrained`, which differ in how packs are padded.
+    """Put one sample into each pack: both `none` and `constrained`, which pad differently.
 
-    `none` pads to the longest of a batch, `constrained` to the budget; see `statistics.padding`.
+    `none` pads to the longest of a batch, `constrained` to the budget; see
+    `statistics.padding`.
     """
     return list(range(1, len(num_tokens) + 1)), list(range(len(num_tokens)))
 
@@ -42,7 +43,7 @@ def one_by_one(
 def greedy(
     num_tokens: list[int], num_images: list[int], budget: PackBudget
 ) -> tuple[list[int], list[int]]:
-    """Next fit: samples in their order, a new pack when the next one does not fit."""
+    """Pack by next fit: samples in order, a new pack when the next one does not fit."""
     max_images = _image_limit(num_images, budget)
     ends: list[int] = []
     tokens = images = 0
@@ -60,7 +61,7 @@ def ffd(
     budget: PackBudget,
     chunk_size: int = CHUNK_SIZE,
 ) -> tuple[list[int], list[int]]:
-    """First fit decreasing within chunks: the longest first, each into the first pack it fits."""
+    """Pack by first fit decreasing in chunks: longest first, each into the first pack it fits."""
     packs: list[list[int]] = []
     max_images = _image_limit(num_images, budget)
     for chunk in _chunks(len(num_tokens), chunk_size):
@@ -84,11 +85,11 @@ def bfd(
     budget: PackBudget,
     chunk_size: int = CHUNK_SIZE,
 ) -> tuple[list[int], list[int]]:
-    """Best fit decreasing within chunks: the longest first, each into the fullest pack it fits."""
+    """Pack by best fit decreasing in chunks: longest first, each into the fullest pack it fits."""
     packs: list[list[int]] = []
     max_images = _image_limit(num_images, budget)
     for chunk in _chunks(len(num_tokens), chunk_size):
-        rooms: list[tuple[int, int]] = []  # room and number of each pack, by rising room
+        rooms: list[tuple[int, int]] = []  # room and number of each pack, ascending
         first = len(packs)
         room_for_images: list[int] = []
         for place in _falling(chunk, num_tokens):
@@ -113,12 +114,12 @@ def knapsack(
     budget: PackBudget,
     num_packs: int = KNAPSACK_PACKS,
 ) -> tuple[list[int], list[int]]:
-    """The rule of nanoVLM: the longest first, each into the emptiest pack that it fits.
+    """Pack by nanoVLM's rule: longest first, each into the emptiest pack it fits.
 
-    Source: `_balanced_greedy_knapsack` of huggingface/nanoVLM,
-    data/advanced_datasets.py. It starts with `KNAPSACK_SPARES` packs more than
-    the tokens need and shuffles them at the end. nanoVLM also puts a separator
-    behind each sample, which takes one token more; packs here need none.
+    Source: `_balanced_greedy_knapsack` of huggingface/nanoVLM, data/advanced_datasets.py. It
+    starts with `KNAPSACK_SPARES` packs more than the tokens need and shuffles them at the end.
+    nanoVLM also adds a separator after each sample, which takes one more token; packs here need
+    none.
     """
     packs: list[list[int]] = []
     for number, chunk in enumerate(_chunks_of_tokens(num_tokens, num_packs * budget.max_tokens)):
@@ -131,7 +132,7 @@ def knapsack(
 def _dealt(
     chunk: range, num_tokens: list[int], num_images: list[int], budget: PackBudget
 ) -> list[list[int]]:
-    """One chunk by the rule of `knapsack`; some of its packs may be empty."""
+    """Deal one chunk by the rule of `knapsack`; some of its packs may be empty."""
     max_images = _image_limit(num_images, budget)
     tokens = sum([num_tokens[place] for place in chunk])
     made: list[list[int]] = [[] for _ in range(-(-tokens // budget.max_tokens) + KNAPSACK_SPARES)]
@@ -152,7 +153,7 @@ def _dealt(
 
 
 def _emptiest(loads: list[tuple[int, int]], images: list[int], most_images: int) -> tuple[int, int]:
-    """Take the pack with the least load and at most so many images from a heap; -1 if none."""
+    """Pop the least loaded pack with at most this many images from a heap; -1 if none."""
     passed = []
     found = (0, -1)
     while loads and found[1] < 0:
@@ -178,7 +179,7 @@ STRATEGIES: dict[str, Strategy] = {
 
 
 class _RoomTree:
-    """The room in each of a row of packs, and the greatest of every half of it."""
+    """Tree over the room of a row of packs, with the greatest room of every half."""
 
     __slots__ = ("rooms", "width")
 
@@ -187,7 +188,7 @@ class _RoomTree:
         self.rooms = [room] * (2 * self.width)
 
     def first(self, size: int, start: int = 0) -> int:
-        """The first pack from `start` on with room for `size`; there must be one."""
+        """Return the first pack from `start` on with room for `size`; there must be one."""
         node = start + self.width
         while self.rooms[node] < size:
             while node & 1:
@@ -199,7 +200,7 @@ class _RoomTree:
         return node - self.width
 
     def take(self, pack: int, size: int) -> None:
-        """Fill `size` of one pack's room."""
+        """Use `size` of one pack's room."""
         node = pack + self.width
         self.rooms[node] -= size
         while node > 1:
@@ -212,7 +213,7 @@ def _image_limit(num_images: list[int], budget: PackBudget) -> int:
 
 
 def _falling(chunk: range, sizes: list[int]) -> list[int]:
-    """Places by falling size; equal sizes in their order."""
+    """Return positions by falling size; equal sizes keep their order."""
     return sorted(chunk, key=sizes.__getitem__, reverse=True)
 
 
@@ -222,7 +223,7 @@ def _chunks(num_places: int, chunk_size: int) -> Iterator[range]:
 
 
 def _chunks_of_tokens(num_tokens: list[int], enough: int) -> Iterator[range]:
-    """Runs of places that end as soon as they have enough tokens."""
+    """Yield runs of positions that end as soon as they have enough tokens."""
     start = tokens = 0
     for place, more in enumerate(num_tokens):
         tokens += more

@@ -1,10 +1,9 @@
-"""The search for samples that fill what is left of a pack: exactly, or as far as they can.
+"""Search for samples that fill the rest of a pack exactly, or as far as possible.
 
-A subset-sum over one big integer whose bit r says "r can be left over" (Bellman;
-as a bitset: Pisinger, "Dynamic programming on the word RAM", Algorithmica 35,
-2003). Python shifts four thousand bits in a tenth of a microsecond. Where the
-answer breaks the second limit, a table of the least that each rest costs finds
-one that keeps it.
+A subset sum over one big integer whose bit r means "r can be left over" (Bellman; as a bitset:
+Pisinger, "Dynamic programming on the word RAM", Algorithmica 35, 2003). Python shifts four
+thousand bits in a tenth of a microsecond. If the answer exceeds the second limit, a table of
+the least cost of each rest gives one that keeps it.
 """
 
 from __future__ import annotations
@@ -15,17 +14,16 @@ import numpy as np
 
 
 def fill(sizes: Sequence[int], room: int) -> tuple[list[int], int]:
-    """Places of sizes whose sum comes closest to `room` from below, and what is left.
+    """Return positions of sizes whose sum comes closest to `room` from below, and the rest.
 
-    The first sum that is exact ends the search, so that earlier sizes are
-    preferred to later ones.
+    The first exact sum ends the search, so earlier sizes are preferred to later ones.
 
     Args:
         sizes: Integers of 0 or more; one of 0 is never chosen.
         room: An integer of 0 or more.
 
     Returns:
-        Places in `sizes`, falling, and `room` minus the sum of these sizes.
+        Positions in `sizes`, falling, and `room` minus the sum of these sizes.
     """
     room, spare = _usable(sizes, room)
     reach = 1 << room
@@ -51,13 +49,13 @@ def fill(sizes: Sequence[int], room: int) -> tuple[list[int], int]:
 def fill_within(
     sizes: Sequence[int], room: int, costs: Sequence[int], cost_room: int
 ) -> tuple[list[int], int]:
-    """As `fill`, of the subsets whose costs sum to `cost_room` at most.
+    """Run `fill` over the subsets whose costs sum to `cost_room` at most.
 
     Args:
         sizes: Integers of 0 or more.
-        room: For the sizes.
-        costs: Integers of 0 or more, one a size.
-        cost_room: For the costs.
+        room: Limit of the sizes.
+        costs: Integers of 0 or more, one per size.
+        cost_room: Limit of the costs.
     """
     room, spare = _usable(sizes, room)
     too_much = cost_room + 1
@@ -83,9 +81,9 @@ def fill_within(
 
 
 def _usable(sizes: Sequence[int], room: int) -> tuple[int, int]:
-    """What of `room` all sizes together take, and the rest: memory follows the first."""
+    """Return how much of `room` all sizes can use, and the rest: memory follows the first."""
     total = 0
-    for size in sizes:  # not `sum`: a few fill the room as a rule, of thousands
+    for size in sizes:  # not `sum`: usually a few of thousands fill the room
         total += size
         if total >= room:
             return room, 0

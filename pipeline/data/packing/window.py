@@ -1,10 +1,9 @@
 """Exact fits within a window, largest first: for samples of which few fill a pack.
 
-Minimum bin slack (Gupta and Ho, Production Planning and Control 10, 1999): each
-pack begins with the largest sample that is left and is filled by the first exact
-subset of the next smaller ones, so that the small ones, with which everything
-can be filled, are used last. What fills badly at the end of a window goes back
-into the next one, a few times at most.
+Minimum bin slack (Gupta and Ho, Production Planning and Control 10, 1999): each pack begins
+with the largest remaining sample and is filled by the first exact subset of the next smaller
+ones. So the small samples, which fill any room, are used last. Samples that fill badly at the
+end of a window return to the next one, a few times at most.
 """
 
 from __future__ import annotations
@@ -16,32 +15,32 @@ from dataclasses import dataclass
 from pipeline.data.packing.measures import Measures, choose
 
 WINDOW_SIZE = 4096
-"""Samples that are looked at together."""
+"""Samples that are searched together."""
 MAX_DELAYS = 3
-"""How often a sample may be put off to the next window: so it leaves before `LONGEST_DELAY` more
-samples are looked at."""
+"""Limit of deferrals of a sample to the next window: it is used before `LONGEST_DELAY` more
+samples are read."""
 LONGEST_DELAY = (MAX_DELAYS + 1) * WINDOW_SIZE
 _MAX_CARRIED = WINDOW_SIZE // 4
 _NUM_LOOKED_AT = 128
-"""Samples among which the search for an exact fit chooses."""
+"""Samples from which the search for an exact fit chooses."""
 _GOOD_SHARE = 512
-"""A pack of which less than one part in so many is left empty is not put off."""
+"""A pack with less than 1 / `_GOOD_SHARE` of its room empty is not deferred."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Filled:
-    """A pack that may still be put off."""
+    """Pack that may still be deferred."""
 
     places: list[int]
     left: int
-    """Of the size."""
+    """Remaining room by size."""
     is_full: bool
-    """But for less than one part in `_GOOD_SHARE`; where images fill packs and not every sample has
-    one, a pack full of tokens is, too."""
+    """Filled but for less than 1 / `_GOOD_SHARE`; where images fill packs and some samples have
+    none, a pack full of tokens counts, too."""
 
 
 def pack_by_windows(measures: Measures) -> tuple[list[int], list[int]]:
-    """Packs as the end of each in the second list, which has the places of the samples."""
+    """Return the end of each pack in the second list, and that list: positions of the samples."""
     ends: list[int] = []
     items: list[int] = []
     carried: list[int] = []
@@ -63,7 +62,7 @@ def pack_by_windows(measures: Measures) -> tuple[list[int], list[int]]:
 
 
 def _worst(packs: list[_Filled], first_window: dict[int, int], window: int) -> set[int]:
-    """Numbers of the packs that are put off, the emptiest first while there is room for them."""
+    """Return the packs to defer, the emptiest first while there is room for them."""
     found: set[int] = set()
     num_carried = 0
     for number in sorted(range(len(packs)), key=lambda number: -packs[number].left):
@@ -78,7 +77,7 @@ def _worst(packs: list[_Filled], first_window: dict[int, int], window: int) -> s
 
 
 def _fill_window(measures: Measures, places: list[int]) -> list[_Filled]:
-    """Packs of these samples, the one with the largest sample first."""
+    """Pack these samples, the pack with the largest sample first."""
     all_sizes, all_costs = measures.sizes, measures.costs
     places = sorted(places, key=lambda place: (all_sizes[place], all_costs[place], place))
     window = _Window(
@@ -103,7 +102,7 @@ def _fill_pack(measures: Measures, window: _Window, least_cost: int) -> _Filled:
     numbers, left, cost_left = choose(
         window.sizes[start:end][::-1], left, window.costs[start:end][::-1], cost_left
     )
-    for number in reversed(numbers):  # of those that are looked at, the largest is number 0
+    for number in reversed(numbers):  # the largest of the candidates is number 0
         window.take(end - 1 - number, pack)
     while left >= window.smallest and cost_left >= least_cost:
         number = window.next_that_fits(left, cost_left)
@@ -131,12 +130,12 @@ class _Window:
         return self.sizes[0] if self.sizes else math.inf
 
     def take(self, number: int, pack: list[int]) -> tuple[int, int]:
-        """Move one sample to the end of `pack`; its size and cost."""
+        """Move one sample to the end of `pack`; return its size and cost."""
         pack.append(self.places.pop(number))
         return self.sizes.pop(number), self.costs.pop(number)
 
     def next_that_fits(self, room: int, cost_room: int) -> int:
-        """The number of the largest sample that fits; -1 if none does."""
+        """Return the number of the largest sample that fits; -1 if none does."""
         stop = bisect_right(self.sizes, room)
         while stop:
             start = bisect_left(self.sizes, self.sizes[stop - 1], 0, stop)

@@ -38,8 +38,8 @@ def test_image_of_another_shape_is_named_with_its_sample() -> None:
 @pytest.mark.parametrize(
     ("meta", "said"),
     [
-        ({}, "does not tell the sizes"),
-        ([1], "does not tell the sizes"),
+        ({}, "has no sizes of its original"),
+        ([1], "has no sizes of its original"),
         ({"original_sizes": 5}, "original_sizes is 5, not a width and a height"),
         ({"original_sizes": [5]}, r"original_sizes is \[5\], not a width"),
         ({"original_sizes": [[1]]}, r"original_sizes is \[\[1\]\], not a width"),

@@ -80,7 +80,7 @@ def test_flipped_bit_in_a_row_is_told_by_the_sample_that_it_leads_to(
 def test_row_that_names_no_shard_is_told(folder: Path, byte: int) -> None:
     flip(folder / "index.arrow", "shard", 3, byte=byte)
     with pytest.raises(
-        StageError, match=r"index\.arrow: sample 3 lies in shard \d+; it is damaged"
+        StageError, match=r"index\.arrow: sample 3 points to shard \d+, which does not exist"
     ):
         open_dataset(folder).sample(3)
 

@@ -43,7 +43,7 @@ def test_answers_that_are_told_by_class_are_no_text() -> None:
 @pytest.mark.parametrize(
     ("learned", "words"),
     [
-        ([1, 4, 7], "sample y has 1 answers that are learned, and there are 2 levels"),
+        ([1, 4, 7], "sample y has 1 learned answers, but there are 2 levels"),
         ([1, 3, 5, 7, 9], "sample x has 3 answers"),
         ([1, 4], "a sample of .*x.*y.* has 0 answers"),
         ([], "a sample of .*x.*y.* has 0 answers"),

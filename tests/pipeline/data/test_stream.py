@@ -226,7 +226,7 @@ def test_samples_without_the_sizes_that_the_model_needs_are_named(
     needs = ModelNeeds(original_sizes=True)
     for made_for, wanted, reason in (
         (tiled, ModelNeeds(), "sample a: meta.json is not what .*no 'stored_sizes'"),
-        (info, needs, "sample a does not tell the sizes of its pictures' files"),
+        (info, needs, "sample a has no sizes of its original image files"),
     ):
         with (
             StreamReader(made_for, stream((str(shard),)), layout, needs=wanted) as steps,

@@ -74,7 +74,7 @@ def test_loss_is_the_weighted_sum_of_the_levels_means(made, make_train_run):
 @pytest.mark.parametrize(
     ("levels", "words"),
     [
-        (LEVELS[:2], r"sample \d+ has 3 answers that are learned, and there are 2 levels"),
+        (LEVELS[:2], r"sample \d+ has 3 learned answers, but there are 2 levels"),
         (
             [{**LEVELS[0], "classes": ["red", "blue"]}, *LEVELS[1:]],
             r"sample \d+, level colour: the answer 'green' is none of .*`levels\.0\.classes`, or",
