@@ -1,7 +1,7 @@
-"""The vision-language models that can be trained: Hugging Face ones, and the small one built here.
+"""Vision-language models that can be trained: Hugging Face ones, and the built-in small one.
 
-Training asks only what `interface` says. What the data set stores becomes a model's input by a
-layout of `layouts`, chosen by the model's family.
+Training uses only the API of `interface`. A layout of `layouts`, chosen by the model's family,
+turns the stored data into a model's input.
 """
 
 from pipeline.models.build import build_model, check_images, load_model, make_unloaded

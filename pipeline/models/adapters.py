@@ -1,7 +1,7 @@
-"""LoRA adapters (arXiv:2106.09685) by peft: added before sharding, merged or saved by themselves.
+"""LoRA adapters (arXiv:2106.09685) by peft: added before sharding, merged or saved separately.
 
-Which layers they are added to is for `linear_layers` to find. peft is imported where it is needed:
-it loads bitsandbytes, which takes 1.5 s that a training without adapters need not spend.
+`linear_layers` finds the layers to adapt. peft is imported on demand: it loads bitsandbytes,
+which takes 1.5 s that a training without adapters need not spend.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ log = logging.getLogger(__name__)
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 _NAME = "default"
-"""What peft calls the one adapter."""
+"""Name of the one adapter in peft."""
 
 
 def add_adapters(model: VisionLanguageModel, config: AdaptersConfig, *, seed: int) -> None:
-    """Put adapters beside the linear layers that the config names; they change nothing at first.
+    """Add adapters to the linear layers that the config names; at first they change no output.
 
     Their weights are fp32 and depend on `seed` alone; all other parameters are frozen.
 
     Raises:
-        StageConfigError: a pattern matches no linear layer, or one that is the embeddings.
+        StageConfigError: a pattern matches no linear layer, or matches the embeddings.
     """
     from peft import LoraConfig, inject_adapter_in_model
 
@@ -57,7 +57,7 @@ def add_adapters(model: VisionLanguageModel, config: AdaptersConfig, *, seed: in
 
 @contextlib.contextmanager
 def _telling_peft(model: VisionLanguageModel) -> Iterator[None]:
-    """Have peft take its own layer for quantised ones: it asks the model whether it has some."""
+    """Make peft use its own layer for quantised ones: it checks a flag of the model."""
     root = model.root()
     if next(quantized_layers(model), None) is None:
         yield
@@ -72,11 +72,11 @@ def _telling_peft(model: VisionLanguageModel) -> Iterator[None]:
 def merge_adapters(
     model: VisionLanguageModel, weights: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """The weights of the model without adapters that computes the same.
+    """Return the weights of the model without adapters that computes the same.
 
     Args:
-        model: That has the adapters; its own weights are not looked at.
-        weights: Whole ones, by the model's names; not quantised.
+        model: Model with adapters; its own weights are not read.
+        weights: Full weights, by the model's names; not quantised.
 
     Returns:
         By the names of the model before adapters were added.
@@ -101,17 +101,18 @@ def save_adapters(
     base: str,
     learned: AbstractSet[str],
 ) -> Mapping[str, torch.Tensor]:
-    """Write what `PeftModel.from_pretrained(base model, folder)` reads.
+    """Write the folder for `PeftModel.from_pretrained(base model, folder)`.
 
     Args:
-        model: That has the adapters.
-        folder: Appears whole by the caller's doing.
-        weights: Whole ones, by the model's names.
-        base: Where the model without adapters is found.
-        learned: Names of all parameters that have learned; modules of which all have, as a
-            projector, go with the adapters. For others peft has no place: a warning names them.
+        model: Model with adapters.
+        folder: The caller makes it appear atomically.
+        weights: Full weights, by the model's names.
+        base: Location of the model without adapters.
+        learned: Names of all trained parameters. Modules whose parameters were all trained,
+            such as a projector, are saved with the adapters. peft cannot store others: a
+            warning names them.
 
-    Returns: What must be found in `ADAPTER_WEIGHTS`, by the names there.
+    Returns: Expected contents of `ADAPTER_WEIGHTS`, by the names there.
     """
     from peft import get_peft_model_state_dict
 
@@ -124,7 +125,7 @@ def save_adapters(
     copies = _tied_copies(model, own, places)
     chosen |= copies
     modules += [name.rpartition(".")[0] for name in copies]
-    # As PeftModel writes them, which has the model within two wrappers.
+    # Names as in PeftModel, which nests the model in two wrappers.
     written = {
         f"base_model.model.{name}": weight.detach().cpu().contiguous()
         for name, weight in chosen.items()
@@ -143,9 +144,9 @@ def _write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
 def _tied_copies(
     model: VisionLanguageModel, own: Mapping[str, torch.Tensor], places: tuple[str, ...]
 ) -> dict[str, torch.Tensor]:
-    """What is tied to weights of modules that peft puts a copy in the place of: it keeps the old.
+    """Return weights tied to those of modules that peft copies: they keep the old values.
 
-    All names are those within `model.root()`; `places` are what names in such modules begin with.
+    All names are those within `model.root()`; `places` are prefixes of names in such modules.
     """
     prefix = root_prefix(model)
     tied = {
@@ -156,11 +157,11 @@ def _tied_copies(
 
 
 def _beside(root: nn.Module, learned: AbstractSet[str]) -> list[str]:
-    """Modules that learned beside adapters; a warning says what of them has no place."""
+    """Return modules trained in addition to adapters; warn about weights that cannot be stored."""
     modules, left = whole_modules(root, {name for name in learned if not is_adapter(name)})
     if left:
         log.warning(
-            "the folder of adapters has no place for %d weights that learned beside them (%s, ..): "
+            "the adapter folder cannot store %d weights that were trained in addition (%s, ..): "
             "use the exported model, which has them",
             len(left), min(left),
         )  # fmt: skip
@@ -168,9 +169,9 @@ def _beside(root: nn.Module, learned: AbstractSet[str]) -> list[str]:
 
 
 def whole_modules(root: nn.Module, names: AbstractSet[str]) -> tuple[list[str], AbstractSet[str]]:
-    """The largest modules of which `names` has every parameter, and the names that are in none."""
+    """Return the largest modules with all parameters in `names`, and the remaining names."""
     found, left = [], set(names)
-    for name, module in root.named_modules():  # what is within comes after
+    for name, module in root.named_modules():  # inner modules come later
         own = {f"{name}.{parameter}" for parameter, _ in module.named_parameters()}
         if own and own <= left and not isinstance(module, nn.ModuleList | nn.ModuleDict):
             found.append(name)

@@ -1,9 +1,10 @@
-"""Zeros for matrix products whose width is no multiple of 8.
+"""Zero padding for matrix products whose width is not a multiple of 8.
 
-Rows of bf16 that do not begin at a multiple of 16 bytes get kernels of cuBLAS that are several
-times slower (docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication). The
-vision tower of Qwen2.5-VL has such layers: they are 3,420 wide. Zeros change no result: the
-activation of 0 times 0 is 0.
+For rows of bf16 that do not start at a multiple of 16 bytes cuBLAS uses kernels that are
+several times slower
+(docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication). The vision
+tower of Qwen2.5-VL has such layers: they are 3,420 wide. Zeros change no result: the activation
+of 0 times 0 is 0.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ _PARTS = ("gate_proj", "up_proj", "down_proj")
 
 
 def align_products(tower: nn.Module) -> None:
-    """Append zeros in gated layers of a width that is no multiple of 8, on a GPU in bf16 or fp16.
+    """Pad gated layers whose width is not a multiple of 8 with zeros, on a GPU in bf16 or fp16.
 
-    Parameters stay what they are. Layers with adapters or in 4 bits compute as before. The padded
+    Parameters do not change. Layers with adapters or in 4 bits compute as before. The padded
     weights are kept for the backward pass. The modules can be copied, but not pickled.
     """
     for module in tower.modules():
         parts = [getattr(module, name, None) for name in _PARTS]
         if all(type(part) is nn.Linear for part in parts) and parts[0].out_features % _MULTIPLE:
-            # One class for all layers: a function for each would be compiled for each.
+            # One class for all layers: each separate function would be compiled again.
             module.__class__ = _aligned(type(module))
 
 
 @functools.cache
 def _aligned(kind: type[nn.Module]) -> type[nn.Module]:
-    """Return a subclass that appends zeros, under the same name."""
+    """Return a subclass that pads with zeros, under the same name."""
 
     def forward(self: nn.Module, hidden: torch.Tensor) -> torch.Tensor:
         if _gains(self, hidden):

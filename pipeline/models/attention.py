@@ -1,4 +1,4 @@
-"""Sizes of a model's attention, from which PyTorch chooses the kernel that computes it."""
+"""Attention sizes of a model, from which PyTorch selects the kernel."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from pipeline.models.interface import VisionLanguageModel
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttentionSizes:
-    """Of one layer of a tower."""
+    """Sizes of one layer of a tower."""
 
     num_heads: int
     num_kv_heads: int
-    """Heads of keys and values; fewer than `num_heads` are shared by several."""
+    """Heads of keys and values; if fewer than `num_heads`, several heads share one."""
     head_dim: int
 
 
 def attention_sizes(model: VisionLanguageModel) -> tuple[AttentionSizes, AttentionSizes]:
-    """Of the vision tower and of the language model; with weights or on "meta"."""
+    """Return the sizes of the vision tower and the language model; with weights or on "meta"."""
     vision, language = (_sizes_of(tower[0]) for tower in model.towers())
     return vision, language
 
 
 def _sizes_of(layer: nn.Module) -> AttentionSizes:
-    """By the names that all of transformers' attention modules give to these sizes."""
+    """Read the sizes from the attribute names common to all of transformers' attention modules."""
     attention: Any = next(module for module in layer.modules() if hasattr(module, "head_dim"))
     num_heads = getattr(attention, "num_heads", None)
     if num_heads is None:

@@ -1,8 +1,8 @@
-"""What lies beside a model's weights, compared with the data set: tokenizer and image processor.
+"""Comparison of the tokenizer and image processor in a model's folder with the data set.
 
-Training reads neither, since numbers of tokens and pixels come from the data set. Where they were
-made with another processor, the model would learn from what means something else to it, and
-nothing but its answers would show it. Sizes are compared in `fit` and `towers`.
+Training reads neither, because numbers of tokens and pixels come from the data set. If another
+processor made them, the model would learn from inputs with another meaning, and only its
+answers would show it. `fit` and `towers` compare sizes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from slurm_jobs.common.stage_config.model import ModelConfig
 def check_beside(config: ModelConfig, facts: DataFacts) -> None:
     """Compare the tokenizer and the image processor of each of the model's folders.
 
-    What a folder has no file of is not compared.
+    Files missing from a folder are not compared.
 
     Raises:
-        StageConfigError: the data set was made with others.
+        StageConfigError: the data set was made with different ones.
     """
     if config.type == "hugging_face" or config.path is not None:
         folder = find_folder(config)
@@ -47,9 +47,9 @@ def _check_tokens(folder: Path, facts: DataFacts, remedy: str) -> None:
     wrong = _differences(tokenizer.get_vocab(), tokenizer.get_added_vocab(), facts.vocabulary)
     if wrong:
         message = (
-            f"{folder}: tokens have other numbers in its tokenizer than in the data set's"
-            f"{_place(facts)}, {len(wrong)} of them ({wrong[min(wrong)]}), so they would mean "
-            f"something else: preprocess with {remedy}"
+            f"{folder}: its tokenizer and the data set's{_place(facts)} number {len(wrong)} "
+            f"tokens differently ({wrong[min(wrong)]}), so the model would misread them: "
+            f"preprocess with {remedy}"
         )
         raise StageConfigError(message)
 
@@ -57,10 +57,10 @@ def _check_tokens(folder: Path, facts: DataFacts, remedy: str) -> None:
 def _differences(
     own: Mapping[str, int], added: Mapping[str, int], others: Mapping[str, int]
 ) -> dict[int, str]:
-    """By their number, the tokens of `own` that `others` numbers otherwise, in words.
+    """Describe, by their number, the tokens of `own` that `others` numbers differently.
 
-    More tokens are none, and neither are those with new names of which only `added` has had the
-    old: models come with places for tokens of their users.
+    Additional tokens do not count, and neither do tokens with new names whose old name only
+    `added` has: models have spare tokens for their users.
     """
     named = {number: token for token, number in others.items()}
     wrong = {}
@@ -82,13 +82,14 @@ def _check_pixels(folder: Path, facts: DataFacts, remedy: str) -> None:
     wrong = [f"{name}: model {m}, data set {d}" for name, (m, d) in pairs.items() if m != d]
     if wrong:
         message = (
-            f"{found.file}: the model sees pixels otherwise than the data set{_place(facts)} has "
-            f"them ({'; '.join(wrong)}, of pixels from 0 to 1): preprocess with {remedy}; or, if "
-            f"its weights were trained with the data set's, say so in a copy of that folder"
+            f"{found.file}: the model normalises pixels differently from the data "
+            f"set{_place(facts)} ({'; '.join(wrong)}, for pixels from 0 to 1): preprocess with "
+            f"{remedy}; or, if its weights were trained with the data set's values, set them in "
+            "a copy of that folder"
         )
         raise StageConfigError(message)
 
 
 def _place(facts: DataFacts) -> str:
-    """Where the data set's processor lies, if that is known."""
+    """Return the location of the data set's processor, if known."""
     return "" if facts.tokenizer is None else f" ({facts.tokenizer.name_or_path})"

@@ -1,4 +1,4 @@
-"""From a config and a data set to a model: from folders or from seeded random weights."""
+"""Building of a model for a config and a data set: from folders or from seeded random weights."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ from slurm_jobs.common.stage_config.model import LanguageConfig, ModelConfig, Vi
 
 
 def check_images(config: ModelConfig, info: DatasetInfo) -> None:
-    """Refuse images that the model does not take, before anything is copied or built.
+    """Refuse images that the model does not take, before copying or building anything.
 
     Raises:
-        StageConfigError: they are stored in another way than the model's own processor does.
+        StageConfigError: they are stored differently from what the model's own processor
+            produces.
     """
     if config.type == "small_vlm":
         check_small_images(info)
@@ -58,7 +59,7 @@ def check_images(config: ModelConfig, info: DatasetInfo) -> None:
 
 
 def check_small_images(info: DatasetInfo) -> None:
-    """Those of the small model: each of one size, and square.
+    """Check the images of the small model: all of one size, and square.
 
     Raises:
         StageConfigError: they are not.
@@ -69,9 +70,9 @@ def check_small_images(info: DatasetInfo) -> None:
     if found == "fixed":
         found = f"{info.image_height} x {info.image_width} pixels"
     message = (
-        f"the data set's images are {found}; model type small_vlm takes square ones of one size; "
-        f"preprocess with a processor of that kind (SigLIP's, CLIP's), or set `model.type: "
-        f"hugging_face` and the model's path"
+        f"the data set's images are {found}; model type small_vlm needs square ones of one size; "
+        "preprocess with such a processor (SigLIP's, CLIP's), or set `model.type: hugging_face` "
+        "and the model's path"
     )
     raise StageConfigError(message)
 
@@ -79,10 +80,10 @@ def check_small_images(info: DatasetInfo) -> None:
 def build_model(
     config: ModelConfig, facts: DataFacts, *, seed: int, as_stored: bool = False
 ) -> VisionLanguageModel:
-    """The model that `config` describes, fp32 on the CPU; random weights depend on `seed` alone.
+    """Build the model of `config`, fp32 on the CPU; random weights depend on `seed` alone.
 
-    With `as_stored` a Hugging Face model has the precision of its files, which takes half of the
-    memory where that is bf16, and is for the caller to change.
+    With `as_stored` a Hugging Face model keeps the precision of its files, which takes half of
+    the memory for bf16; the caller must convert it.
 
     Raises:
         StageConfigError: there is no such model, or it does not fit the data set.
@@ -102,7 +103,7 @@ def build_model(
 
 
 def _build_small(config: ModelConfig, facts: DataFacts, seed: int) -> SmallVLM:
-    """From towers in folders where they are given; what is left starts from random weights."""
+    """Build the small model from the given towers; other parts start from random weights."""
     sizes = small_vlm_config(config, facts)
     check_small_fit(sizes, facts)  # before weights are read
     vision = language = None
@@ -118,7 +119,7 @@ def _build_small(config: ModelConfig, facts: DataFacts, seed: int) -> SmallVLM:
 def make_unloaded(
     config: ModelConfig, facts: DataFacts, device: torch.device
 ) -> VisionLanguageModel:
-    """The model of these sizes with any weights, in training mode; on "meta" it has none.
+    """Build a model of these sizes with arbitrary weights, in training mode; none on "meta".
 
     Raises:
         StageConfigError: there is no such model, or it does not fit the data set.
@@ -143,14 +144,14 @@ def load_model(
     dtype: torch.dtype = torch.float32,
     trust_remote_code: bool = False,
 ) -> VisionLanguageModel:
-    """The model that a training exported, on the CPU.
+    """Load the model that a training exported, on the CPU.
 
-    Its parameters have `dtype`; buffers (positions among them) stay as they are computed with.
-    Code that lies beside its weights runs where the training trusted it, and is another model
-    where it does not: transformers takes its own of the same name, without a word.
+    Its parameters have `dtype`; buffers (positions among them) keep the dtype they are computed
+    with. Code next to its weights runs only if the training trusted it. If it did not,
+    transformers silently uses its own model of the same name.
 
     Raises:
-        StageConfigError: the folder holds none.
+        StageConfigError: the folder contains none.
     """
     try:
         values: Mapping[str, Any] = json.loads((folder / "config.json").read_bytes())
@@ -171,10 +172,10 @@ def load_model(
 
 
 def small_vlm_config(config: ModelConfig, facts: DataFacts) -> SmallVLMConfig:
-    """Sizes from the towers' folders or the config, everything else from the data set.
+    """Return the config: sizes from the towers' folders or the config, the rest from the data set.
 
     Raises:
-        StageConfigError: a folder holds no such tower, or one that does not fit.
+        StageConfigError: a folder contains no such tower, or one that does not fit.
     """
     return SmallVLMConfig(
         vision=_vision_values(config.vision, facts),
@@ -191,11 +192,11 @@ def _vision_values(config: VisionConfig, facts: DataFacts) -> dict[str, Any]:
         check_image_size(config, facts.info)
         return vision_values(read_vision_config(config))
     sizes, image_size = config.sizes(), facts.info.image_height
-    assert image_size is not None  # as `check_small_images` has seen to
+    assert image_size is not None  # guaranteed by `check_small_images`
     if image_size % sizes["patch_size"]:
         message = (
-            f"model.vision.patch_size is {sizes['patch_size']}: "
-            f"give a divisor of the data set's image size ({image_size})"
+            f"model.vision.patch_size is {sizes['patch_size']}: set a divisor of the data set's "
+            f"image size ({image_size})"
         )
         raise StageConfigError(message)
     return {

@@ -1,8 +1,8 @@
 """`torch.compile` of the layers of the towers, one by one (regional compilation).
 
-All layers of a kind share what is compiled for the first of them. Their `forward` alone is
-compiled: names of parameters stay what they are, and hooks, such as those by which `fully_shard`
-gathers a layer, stay outside and break nothing apart.
+All layers of a kind share the compilation of the first. Only their `forward` is compiled. So
+parameter names do not change, and hooks, such as those by which `fully_shard` gathers a layer,
+stay outside and cause no graph breaks.
 """
 
 from __future__ import annotations
@@ -22,49 +22,49 @@ from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.compile import CompileConfig
 
 _MARK = "is_compiled"
-"""Of a `forward`; what is wrapped around it by `functools.wraps` has it, too."""
+"""Attribute of a `forward`; `functools.wraps` copies it to wrappers."""
 USUAL_VARIANTS = 8
-"""Compilations that two kinds of layers may need in one phase: with and without a gradient of what
-goes in, for one row and for several. torch's own limit, for all phases, is as many."""
+"""Compilations that two kinds of layers may need in one phase: with and without a gradient of
+the input, for one row and for several. torch's own limit, for all phases, is the same."""
 MAX_VARIANTS = 64
-"""More fail the attempt, because it goes on without end; a warning came long before."""
+"""More fail the attempt, because compilation would never end; a warning came long before."""
 _REMEDY = "leave `compile` out"
 _CALLED = {"vision": "vision tower", "language": "language model"}
 
 
 def compile_layers(model: VisionLanguageModel, config: CompileConfig, device: torch.device) -> None:
-    """Have all layers of the towers compiled when they are first called in training.
+    """Compile all layers of the towers at their first call in training.
 
-    In training alone: in eval mode, and without gradients, a layer is called as it was, because
-    generation has other shapes at each token. Lengths of rows are symbols from the first
-    compilation on, so that no length is compiled for anew. A layer is compiled whole or not at all.
+    In eval mode, and without gradients, a layer is not compiled, because generation has new
+    shapes at each token. Lengths of rows are symbolic from the first compilation on, so a new
+    length causes no compilation. A layer is compiled as a whole or not at all.
 
     Args:
-        model: Before it is spread, and after `recompute_layers`; may be on "meta".
-        config: By what.
-        device: Of the training.
+        model: Before sharding, and after `recompute_layers`; may be on "meta".
+        config: Backend and towers.
+        device: Device of the training.
 
     Raises:
-        StageConfigError: nothing can be compiled here, or not this tower; and at a call, a layer
-            cannot be.
+        StageConfigError: compiling is impossible here, or for this tower; or, at a call, a
+            layer cannot be compiled.
     """
     check_can_compile(config, device)
     check_towers(model, config)
-    # It cuts what is compiled where buckets of gradients end, for the sake of overlapping their
-    # reduction with the backward pass: layers are small enough for that as they are.
+    # This would split the graph at the ends of gradient buckets, to overlap their reduction with
+    # the backward pass; the layers are small enough already.
     torch._dynamo.config.optimize_ddp = False  # noqa: SLF001 - no public way
     for layer in chosen_layers(model, config):
         _compile(layer, config)
 
 
 def chosen_layers(model: VisionLanguageModel, config: CompileConfig) -> list[nn.Module]:
-    """Those of the towers that the config names."""
+    """Return the layers of the towers that the config names."""
     by_name = dict(zip(("vision", "language"), model.towers(), strict=True))
     return [layer for name in config.towers for layer in by_name[name]]
 
 
 def check_can_compile(config: CompileConfig, device: torch.device) -> None:
-    """See that nothing in the environment stands against it.
+    """Check that the environment allows compiling.
 
     Raises:
         StageConfigError: it is switched off there, or Triton is missing.
@@ -77,28 +77,29 @@ def check_can_compile(config: CompileConfig, device: torch.device) -> None:
         raise StageConfigError(message)
     if config.backend == "inductor" and device.type == "cuda" and not has_triton():
         message = (
-            f"compile.backend is inductor, and there is no Triton for {device}: install it (the "
-            f"CUDA builds of torch bring it), or {_REMEDY}"
+            f"compile.backend is inductor, but Triton for {device} is missing: install it (the "
+            f"CUDA builds of torch include it), or {_REMEDY}"
         )
         raise StageConfigError(message)
 
 
 def check_towers(model: VisionLanguageModel, config: CompileConfig) -> None:
-    """See that layers of the towers that the config names can be compiled, as far as is known.
+    """Check that layers of the towers in the config can be compiled, as far as is known.
 
     Raises:
         StageConfigError: those of the vision tower cannot.
     """
     if "vision" in config.towers and model.why_vision_not_compiled:
         message = (
-            f"compile.towers is [{', '.join(config.towers)}], and this model's vision tower cannot "
-            f"be compiled: {model.why_vision_not_compiled}; leave `vision` out of compile.towers"
+            f"compile.towers is [{', '.join(config.towers)}], but this model's vision tower "
+            f"cannot be compiled: {model.why_vision_not_compiled}; leave `vision` out of "
+            "compile.towers"
         )
         raise StageConfigError(message)
 
 
 def describe_compiling(model: VisionLanguageModel, config: CompileConfig) -> str:
-    """Which layers are compiled, and why others are not, for the log."""
+    """Describe which layers are compiled, and why others are not, for the log."""
     by_name = dict(zip(("vision", "language"), model.towers(), strict=True))
     numbers = {name: len(by_name[name]) for name in config.towers}
     counts = [
@@ -135,6 +136,6 @@ def _compile(layer: Any, config: CompileConfig) -> None:
 
 
 def count_compiled(model: VisionLanguageModel) -> int:
-    """How many layers of the towers are called compiled."""
+    """Return how many layers of the towers are compiled."""
     layers: list[nn.Module] = list(chain.from_iterable(model.towers()))
     return sum(hasattr(layer.forward, _MARK) for layer in layers)

@@ -1,4 +1,4 @@
-"""What a model needs to know of the data set that it is trained on."""
+"""Facts about the data set that a model needs."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataFacts:
-    """The data set's own words, and its tokenizer's."""
+    """Facts from `dataset.json` and from its tokenizer."""
 
     info: DatasetInfo
     eos_token_id: int
-    """The token that ends an answer."""
+    """Token that ends an answer."""
     vocab_size: int
-    """Tokens that the tokenizer knows."""
+    """Number of tokens of the tokenizer."""
     vocabulary: Mapping[str, int] = field(default_factory=dict)
-    """Their numbers; empty where nobody asked the tokenizer."""
+    """Number of each token; empty unless the tokenizer was loaded."""
     tokenizer: PreTrainedTokenizerFast | None = None
-    """Itself; None where nobody asked."""
+    """The tokenizer; None unless it was loaded."""
 
     @property
     def pixel_scale(self) -> PixelScale:
-        """What the processor does with bytes."""
+        """Scaling of bytes by the processor."""
         info = self.info
         return PixelScale.of_processor(info.image_mean, info.image_std, info.rescale_factor)
 
 
 def read_facts(info: DatasetInfo, tokenizer: PreTrainedTokenizerFast) -> DataFacts:
-    """Put together what the data set and its tokenizer say.
+    """Combine the facts of the data set and its tokenizer.
 
     Raises:
-        StageConfigError: the tokenizer ends no answer.
+        StageConfigError: the tokenizer has no end token.
     """
     if tokenizer.eos_token_id is None:
         message = f"tokenizer {tokenizer.name_or_path}: no eos_token; generation would never end"
@@ -55,7 +55,7 @@ def read_facts(info: DatasetInfo, tokenizer: PreTrainedTokenizerFast) -> DataFac
 
 
 def load_tokenizer(processor_dir: Path) -> PreTrainedTokenizerFast:
-    """The tokenizer of a processor folder; no hub is asked."""
+    """Load the tokenizer of a processor folder, without access to a hub."""
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(processor_dir, local_files_only=True)

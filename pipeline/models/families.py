@@ -1,8 +1,8 @@
-"""The families of Hugging Face models that can be trained: how each takes images, and its parts.
+"""Families of Hugging Face models that can be trained: their image inputs and their parts.
 
-A model of a family is found by the `model_type` of its config.json. What is not in the table is
-refused: between the pixels that are stored and what a vision tower takes there is a layout, and a
-wrong one trains without an error.
+The `model_type` of config.json selects the family. Types that are not in the table are refused:
+a layout turns the stored pixels into a vision tower's input, and a wrong layout would train
+without an error.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from slurm_jobs.common.model_kinds import ImageKind
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Family:
-    """Models that are alike but for their sizes."""
+    """Models that differ only in sizes."""
 
     image_kind: ImageKind
-    """Which data sets it takes."""
+    """Kind of data sets that it takes."""
     make_layout: Callable[[Any, DataFacts], ImageLayout]
-    """From the model's config and the data set."""
+    """Maps the model's config and the data set to the layout."""
     projector: tuple[str, ...]
-    """Prefixes of parameter names; they may lie within the vision tower."""
+    """Prefixes of parameter names; they may be within the vision tower."""
     has_feature_layer: bool = False
-    """Whether `vision_feature_layer` may leave the last layers of the vision tower unused."""
+    """True if `vision_feature_layer` may leave the last layers of the vision tower unused."""
     marks_images: bool = False
-    """Whether generation wants `mm_token_type_ids`, from which it numbers the tokens."""
+    """True if generation needs `mm_token_type_ids` to number the tokens."""
     why_vision_not_compiled: str = ""
-    """Why layers of the vision tower cannot be compiled; empty where they can."""
+    """Reason why layers of the vision tower cannot be compiled; empty if they can."""
     follow_from_grids: FollowFromGrids | None = None
-    """Where pictures have sizes of their own: what the vision tower is told beside them."""
+    """For images of varying size: computes further arguments of the vision tower."""
     encode_images: Callable[..., Any] | None = None
     """Called instead of transformers' `get_image_features`, with the model and its arguments."""
 
@@ -70,8 +70,8 @@ def _one_row(_config: Any, facts: DataFacts) -> TilesInOneRow:
     if not all(facts.info.image_mean):
         message = (
             "the processor's image_mean is 0 in a channel: this model drops tiles that are 0 "
-            "throughout once they are normalised, and a black picture's would be; preprocess with "
-            "the model's own processor"
+            "throughout after normalisation, which would include a black picture's; preprocess "
+            "with the model's own processor"
         )
         raise StageConfigError(message)
     return TilesInOneRow(scale=facts.pixel_scale, size=_size(facts))
@@ -97,7 +97,7 @@ def _native(_config: Any, facts: DataFacts) -> NativePatches:
 
 
 def _encode_tiles(model: Any, pixel_values: torch.Tensor) -> BaseModelOutputWithPooling:
-    """Return the features of tiles, of which none is padding: transformers would look for these.
+    """Return the features of tiles without padding, which transformers would search for.
 
     Args:
         model: Idefics3Model or SmolVLMModel.
@@ -109,9 +109,9 @@ def _encode_tiles(model: Any, pixel_values: torch.Tensor) -> BaseModelOutputWith
 
 
 def encode_whole_tiles(tower: Any) -> None:
-    """Have the vision tower of SmolVLM or Idefics3 use no mask of patches if it is given none.
+    """Make the vision tower of SmolVLM or Idefics3 skip the patch mask if it gets none.
 
-    transformers makes one of ones, and reads back from the device whether all are.
+    transformers creates a mask of ones, and reads back from the device whether all are.
     """
     tower.forward = functools.partial(_encode, tower, tower.forward)
 
@@ -133,10 +133,10 @@ def _encode(
     return BaseModelOutputWithPooling(last_hidden_state=tower.post_layernorm(hidden))
 
 
-_HANDED_OUT = "its layers hand out what lies between them"
+_HANDED_OUT = "its layers also return intermediate results"
 _BY_PICTURE = (
-    "without varlen attention its layers attend picture by picture, those of one size at once, so "
-    "that each other number of sizes would be compiled again"
+    "without varlen attention its layers attend image by image, those of one size at once, so "
+    "that each new number of sizes would be compiled again"
 )
 
 _LLAVA_PROJECTOR = ("model.multi_modal_projector.",)
@@ -194,11 +194,11 @@ FAMILIES: Mapping[str, Family] = {
         follow_from_grids=with_learned_places,
     ),
 }
-"""By `model_type`."""
+"""Families by `model_type`."""
 
 
 def find_family(model_type: str, where: str) -> Family:
-    """The family of a model; `where` names its folder.
+    """Return the family of a model; `where` names its folder.
 
     Raises:
         StageConfigError: there is no such family.
@@ -206,7 +206,7 @@ def find_family(model_type: str, where: str) -> Family:
     family = FAMILIES.get(model_type)
     if family is None:
         message = (
-            f"{where}: model_type is {model_type!r}; those that can be trained are "
+            f"{where}: model_type {model_type!r} cannot be trained; supported are "
             f"{', '.join(sorted(FAMILIES))}, and small_vlm with `type: small_vlm`"
         )
         raise StageConfigError(message)
@@ -214,14 +214,14 @@ def find_family(model_type: str, where: str) -> Family:
 
 
 def check_image_kind(family: Family, model_type: str, info: DatasetInfo) -> None:
-    """Compare how the data set stores images with what the family takes.
+    """Compare the image kind of the data set with the family's.
 
     Raises:
         StageConfigError: they differ.
     """
     if info.image_kind != family.image_kind:
         message = (
-            f"the data set's images are {info.image_kind}, and a model of type {model_type} "
-            f"takes {family.image_kind} ones; preprocess with the model's own processor"
+            f"the data set's images are {info.image_kind}, but a model of type {model_type} "
+            f"needs {family.image_kind} ones; preprocess with the model's own processor"
         )
         raise StageConfigError(message)

@@ -1,4 +1,4 @@
-"""Whether a model fits the data set that it is to be trained on."""
+"""Checks that a model fits the data set that it is to be trained on."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from slurm_jobs.common.errors import StageConfigError
 
 _REMEDY = "preprocess with the processor that the model came with"
 _Pairs = Mapping[str, tuple[Any, Any]]
-"""What the model and what the data set says, by what it is."""
+"""Values of the model and of the data set, by their name."""
 
 
 def check_small_fit(config: SmallVLMConfig, facts: DataFacts) -> None:
-    """Compare what the small model and the data set say of images and tokens.
+    """Compare the image and token settings of the small model and the data set.
 
     Raises:
         StageConfigError: naming each difference.
@@ -31,7 +31,7 @@ def check_small_fit(config: SmallVLMConfig, facts: DataFacts) -> None:
         "image size in pixels": (config.vision["image_size"], info.image_height),
         "image token": (config.image_token_id, info.image_token_id),
         "end token": (config.language["eos_token_id"], facts.eos_token_id),
-        # training normalises by the data set's, whoever uses the model by the model's
+        # training normalises by the data set's values, users of the model by the model's
         "image mean": (own.mean, scale.mean),
         "image deviation": (own.std, scale.std),
     }
@@ -43,7 +43,7 @@ def check_small_fit(config: SmallVLMConfig, facts: DataFacts) -> None:
 
 
 def check_config(model: HuggingFaceVLM) -> None:
-    """Compare what a model of transformers and the data set say of images and tokens.
+    """Compare the image and token settings of a transformers model and the data set.
 
     Raises:
         StageConfigError: naming each difference.
@@ -65,7 +65,7 @@ def check_config(model: HuggingFaceVLM) -> None:
 
 
 def check_features(model: HuggingFaceVLM) -> None:
-    """Compare how many tokens the vision tower makes of an image with how many the data set has.
+    """Compare the number of image tokens of the vision tower and of the data set.
 
     Raises:
         StageConfigError: they differ.
@@ -87,7 +87,7 @@ def _compare(pairs: _Pairs, vocab_size: int, facts: DataFacts, remedy: str) -> N
 
 @torch.no_grad()
 def _count_features(model: HuggingFaceVLM) -> int:
-    """Tokens that the vision tower makes of one image."""
+    """Return the number of tokens that the vision tower makes from one image."""
     smallest = model.layout.smallest(torch.device("cpu"), torch.float32)
     first = next(features_of(model.image_features(smallest)))
     return first.numel() // first.shape[-1]

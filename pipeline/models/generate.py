@@ -1,4 +1,4 @@
-"""What greedy generation in batches has in common, whatever the model."""
+"""Common parts of greedy generation in batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.models.layouts.model import VisionInputs
 
 
 def pad_left(prompts: Sequence[Sequence[int]], pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token ids and attention mask, int64 [batch, tokens]: all prompts end in the last column."""
+    """Pad token ids and attention mask, int64 [batch, tokens], so all prompts end in one column."""
     width = max(len(prompt) for prompt in prompts)
     ids = [[pad_id] * (width - len(prompt)) + list(prompt) for prompt in prompts]
     mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
@@ -20,14 +20,14 @@ def pad_left(prompts: Sequence[Sequence[int]], pad_id: int) -> tuple[torch.Tenso
 
 
 def before(answer: list[int], end_id: int) -> list[int]:
-    """The answer up to its first end token."""
+    """Return the answer up to its first end token."""
     return answer[: answer.index(end_id)] if end_id in answer else answer
 
 
 def arrange_prompts(
     prompts: Sequence[Prompt], layout: ImageLayout, device: torch.device, dtype: torch.dtype
 ) -> VisionInputs:
-    """What the vision tower takes for the images of all prompts; empty without any."""
+    """Return the input of the vision tower for the images of all prompts; empty without any."""
     images = [prompt.images for prompt in prompts if len(prompt.images.sizes)]
     if not images:
         return {}

@@ -1,10 +1,10 @@
-"""What Qwen's vision towers follow from the sizes of pictures, worked out on the host.
+"""Inputs of Qwen's vision towers that follow from image sizes, computed on the host.
 
-From sizes on the device transformers would work it out there and read it back: the lengths of
-pictures in each layer, three times, and as often again where layers are computed again. At each
-read the host waits until the device has done all that is queued. The towers take all of it as
-arguments instead (`transformers.vision_utils`), by the names that are given here: lengths, which
-are only read, stay on the host, and what is computed with is copied to the device.
+Given sizes on the device, transformers would compute them there and read them back: the lengths
+of images in each layer, three times, and as often again where layers are recomputed. At each
+read the host waits until the device has done all queued work. The towers accept all of it as
+arguments instead (`transformers.vision_utils`), by the names used here: lengths, which are only
+read, stay on the host, and tensors for computing are copied to the device.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from pipeline.models.layouts.model import VisionInputs
 from pipeline.models.segments import picture_segments
 
 _LONGEST = {"cu_seqlens": "max_seqlen", "cu_window_seqlens": "max_window_seqlen"}
-"""transformers' name of the length of the longest segment, by the name of its borders."""
+"""transformers' name of the length of the longest segment, by the name of its bounds."""
 
 FollowFromGrids = Callable[[torch.Tensor, Any], Mapping[str, torch.Tensor]]
-"""From int64 [num_images, 3] on the host and a vision tower to its arguments, on the host."""
+"""Maps int64 [num_images, 3] on the host and a vision tower to its arguments, on the host."""
 
 
 def lengths_and_places(grids: torch.Tensor, tower: Any) -> dict[str, torch.Tensor]:
-    """Where pictures end, and the row and column of each patch: all that Qwen2-VL wants."""
+    """Return the bounds of images, and row and column of each patch, for Qwen2-VL."""
     return {
         "cu_seqlens": get_vision_cu_seqlens(grids),
         "position_ids": get_vision_position_ids(grids, tower.spatial_merge_size),
@@ -40,7 +40,7 @@ def lengths_and_places(grids: torch.Tensor, tower: Any) -> dict[str, torch.Tenso
 
 
 def with_windows(grids: torch.Tensor, tower: Any) -> dict[str, torch.Tensor]:
-    """And which patches see each other in most layers of Qwen2.5-VL."""
+    """Return also which patches see each other in most layers, for Qwen2.5-VL."""
     order, bounds = get_vision_window_index(
         grids,
         spatial_merge_size=tower.spatial_merge_size,
@@ -52,7 +52,7 @@ def with_windows(grids: torch.Tensor, tower: Any) -> dict[str, torch.Tensor]:
 
 
 def with_learned_places(grids: torch.Tensor, tower: Any) -> dict[str, torch.Tensor]:
-    """And the share that each patch has in the learned places of Qwen3-VL."""
+    """Return also the weights of each patch in the learned positions, for Qwen3-VL."""
     indices, weights = get_vision_interpolation_indices_and_weights(
         grids,
         num_grid_per_side=tower.num_grid_per_side,
@@ -65,7 +65,7 @@ def with_learned_places(grids: torch.Tensor, tower: Any) -> dict[str, torch.Tens
 
 
 def plain_arguments(vision: VisionInputs, device: torch.device) -> dict[str, torch.Tensor]:
-    """As tensors, as transformers takes them; SYNC: to a GPU sizes are copied."""
+    """Return the arguments as tensors, as in transformers; SYNC: to a GPU sizes are copied."""
     return {
         name: value if isinstance(value, torch.Tensor) else torch.tensor(value, device=device)
         for name, value in vision.items()
@@ -75,9 +75,9 @@ def plain_arguments(vision: VisionInputs, device: torch.device) -> dict[str, tor
 def tower_arguments(
     vision: VisionInputs, follow: FollowFromGrids | None, tower: Any, *, uses_varlen: bool = False
 ) -> dict[str, Any]:
-    """Of `get_image_features`: sizes on the host, and all that follows from them; no SYNC.
+    """Return the arguments of `get_image_features`: sizes on the host, and derived values; no SYNC.
 
-    `uses_varlen`: whether the kernel of attention takes the borders of pictures.
+    `uses_varlen`: True if the attention kernel takes the bounds of images.
     """
     found = plain_arguments(vision, torch.device("cpu"))
     if follow is None:
@@ -90,12 +90,12 @@ def tower_arguments(
         moved = {name: move(bounds.to(torch.int32)) for name, bounds in borders.items()}
         longest = {_LONGEST[name]: int(bounds.diff().max()) for name, bounds in borders.items()}
         return {**found, **copied, **moved, **longest, "uses_varlen": True}
-    # Lengths are read, by `tolist`, and nothing is computed with them.
+    # Lengths are only read, by `tolist`.
     segments = {len(bounds): picture_segments(bounds, move) for bounds in borders.values()}
     return {**found, **copied, **borders, "segments": segments}
 
 
 def _queue_copy(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """From pinned memory, because the host may wait for the device to copy from any other."""
+    """Copy from pinned memory, because from other memory the host may wait for the device."""
     pinned = tensor.pin_memory() if device.type == "cuda" else tensor
     return pinned.to(device, non_blocking=True)

@@ -1,6 +1,6 @@
-"""Heads that tell classes, as files beside the model: which levels there are, and their weights.
+"""Classifier heads, as files next to the model: the levels, and their weights.
 
-Who loads the folder as a model of transformers does not see them.
+Loading the folder as a transformers model ignores them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEVELS_NAME = "levels.json"
 
 
 def num_classes(levels: Sequence[LevelConfig]) -> dict[int, int]:
-    """Of the levels that are told by class, by number of the level."""
+    """Return the number of classes of each level with a head, by number of the level."""
     return {
         number: len(level.classes) for number, level in enumerate(levels) if level.head == "classes"
     }
@@ -33,7 +33,7 @@ def num_classes(levels: Sequence[LevelConfig]) -> dict[int, int]:
 def save_heads(
     folder: Path, levels: Sequence[LevelConfig], weights: Mapping[str, torch.Tensor]
 ) -> Mapping[str, torch.Tensor]:
-    """Write the levels, and of the weights those of heads; what must be found on disk."""
+    """Write the levels and the heads' weights; return what must be found on disk."""
     if not levels:
         return {}
     write_json_atomic(folder / LEVELS_NAME, [asdict(level) for level in levels])
@@ -48,7 +48,7 @@ def save_heads(
 
 
 def load_heads(model: VisionLanguageModel, folder: Path) -> tuple[LevelConfig, ...]:
-    """Give the model the heads that lie in its folder; the levels, none if there are none.
+    """Add the heads in its folder to the model; return the levels, none if there are none.
 
     Raises:
         StageConfigError: the files are damaged.

@@ -1,10 +1,11 @@
-"""Image-text-to-text models of transformers, behind the interface that training asks for.
+"""Image-text-to-text models of transformers, behind the interface of training.
 
-Two ways of calling these models are wrong without an error, and are kept in this one place.
-Packed rows need a mask, or the borders of samples (`pipeline.models.segments`); without either,
-positions that begin again and no cache: otherwise samples of a row see each other. And a batch
-without an image must run the vision tower all the same, because other ranks do. A third is only
-slow: what the host would read back of the device is worked out before (`pipeline.models.grids`).
+Two ways of calling these models are wrong without an error, and are handled only here. Packed
+rows need a mask, or the bounds of samples (`pipeline.models.segments`); without either,
+positions that restart and no cache: otherwise samples of a row see each other. And a batch
+without an image must still run the vision tower, because other ranks do. A third way is only
+slow: values that the host would read back from the device are computed before
+(`pipeline.models.grids`).
 """
 
 from __future__ import annotations
@@ -50,14 +51,14 @@ from slurm_jobs.common.files import dump_json
 
 _MAX_FILE_SIZE = "5GB"
 _LAYER_LISTS = ("layers", "blocks")
-"""How families call the list of a tower's layers."""
+"""Names that families use for the list of a tower's layers."""
 
 
 class HuggingFaceVLM(VisionLanguageModel):
-    """One of the families of `pipeline.models.families`."""
+    """Model of a family in `pipeline.models.families`."""
 
     def __init__(self, hf: Any, family: Family, facts: DataFacts) -> None:
-        """`hf` is what `AutoModelForImageTextToText` gives."""
+        """Wrap `hf`, from `AutoModelForImageTextToText`."""
         super().__init__()
         self.hf = hf
         self.family = family
@@ -83,7 +84,7 @@ class HuggingFaceVLM(VisionLanguageModel):
         packing: Packing | None = None,
         image_places: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As `VisionLanguageModel`."""
+        """Implement `VisionLanguageModel.hidden_states`."""
         unused = torch.zeros((), device=input_ids.device)
         embed = self.hf.get_input_embeddings()
         embeddings = embed(input_ids)
@@ -99,7 +100,7 @@ class HuggingFaceVLM(VisionLanguageModel):
             smallest = self.layout.smallest(input_ids.device, embed.weight.dtype)
             found = self.image_features(smallest)
             unused = sum((zero_of(value) for value in features_of(found)), start=unused)
-            # What enters the layers has a gradient where pictures do: see `VisionLanguageModel`.
+            # The input of the layers has a gradient where images do: see `VisionLanguageModel`.
             embeddings = embeddings + unused.to(embeddings.dtype)
         apart = attention_arguments(
             packing,
@@ -107,15 +108,15 @@ class HuggingFaceVLM(VisionLanguageModel):
             input_ids,
             uses_varlen=self.uses_varlen,
         )
-        # SYNC: without `packing`, or for a language model that is not known to take masks,
-        # transformers asks whether rows are packed. tests/pipeline/models/test_grids.py counts it.
+        # SYNC: without `packing`, or for a language model that may not take masks, transformers
+        # checks whether rows are packed. tests/pipeline/models/test_grids.py counts it.
         hidden = self.language_model(
             inputs_embeds=embeddings, **images, **apart, position_ids=position_ids, use_cache=False
         ).last_hidden_state
         return hidden, unused
 
     def image_features(self, vision: VisionInputs) -> Any:
-        """Return the output of the vision tower and the projector, as transformers does."""
+        """Return the output of the vision tower and the projector, like transformers."""
         call = tower_arguments(
             vision,
             self.family.follow_from_grids,
@@ -127,34 +128,34 @@ class HuggingFaceVLM(VisionLanguageModel):
         return self.hf.model.get_image_features(**call, return_dict=True)
 
     def output_head(self) -> nn.Module:
-        """As `VisionLanguageModel`."""
+        """Implement `VisionLanguageModel.output_head`."""
         return self.hf.get_output_embeddings()
 
     @property
     def why_vision_not_compiled(self) -> str:  # type: ignore[override]
-        """Why layers of the vision tower cannot be compiled; empty where they can.
+        """Reason why layers of the vision tower cannot be compiled; empty if they can.
 
-        Varlen attention is one call whatever the sizes of pictures are.
+        Varlen attention is one call, whatever the sizes of images.
         """
         takes_borders = self.uses_varlen and self.family.follow_from_grids is not None
         return "" if takes_borders else self.family.why_vision_not_compiled
 
     @property
     def vision_tower(self) -> nn.Module:
-        """In some families the projector is a part of it."""
+        """Vision tower; in some families the projector is part of it."""
         return self.hf.get_encoder(modality="image")
 
     @property
     def language_model(self) -> nn.Module:
-        """Without the output head."""
+        """Language model without the output head."""
         return self.hf.get_decoder()
 
     def towers(self) -> list[list[nn.Module]]:
-        """As `VisionLanguageModel`."""
+        """Implement `VisionLanguageModel.towers`."""
         return [_layers(self.vision_tower), _layers(self.language_model)]
 
     def part_prefixes(self) -> Mapping[Literal["projector", "vision"], tuple[str, ...]]:
-        """As `VisionLanguageModel`."""
+        """Implement `VisionLanguageModel.part_prefixes`."""
         tower = self.vision_tower
         (vision,) = (name for name, module in self.named_modules() if module is tower)
         return {
@@ -163,20 +164,20 @@ class HuggingFaceVLM(VisionLanguageModel):
         }
 
     def root(self) -> nn.Module:
-        """As `VisionLanguageModel`."""
+        """Implement `VisionLanguageModel.root`."""
         return self.hf
 
     def tied_weights(self) -> Mapping[str, str]:
-        """As `VisionLanguageModel`."""
+        """Implement `VisionLanguageModel.tied_weights`."""
         tied = self.hf.all_tied_weights_keys
         return {f"hf.{name}": f"hf.{of}" for name, of in tied.items()}
 
     def unused_parameters(self) -> frozenset[str]:
-        """As `VisionLanguageModel`: layers behind the one that features are taken from."""
+        """Return the parameters of layers after the one that features are taken from."""
         return self._unused
 
     def sizes(self) -> tuple[TowerSizes, TowerSizes]:
-        """As `VisionLanguageModel`."""
+        """Implement `VisionLanguageModel.sizes`."""
         text, vision = self.text_config, self.hf.config.vision_config
         width = getattr(vision, "embed_dim", vision.hidden_size)  # Qwen2-VL's is of its output
         num_layers = len(_layers(self.vision_tower))
@@ -187,39 +188,39 @@ class HuggingFaceVLM(VisionLanguageModel):
 
     @property
     def max_positions(self) -> int | None:
-        """As `VisionLanguageModel`."""
+        """Limit of `VisionLanguageModel.max_positions`."""
         return max_positions(self.text_config)
 
     @property
     def patch_size(self) -> int:
-        """As `VisionLanguageModel`."""
+        """Side of a patch in pixels."""
         return int(self.hf.config.vision_config.patch_size)
 
     @property
     def text_config(self) -> Any:
-        """As `VisionLanguageModel`."""
+        """Config of transformers for the language model."""
         return self.hf.config.get_text_config()
 
     def save_pretrained(
         self, folder: Path, weights: Mapping[str, torch.Tensor] | None = None
     ) -> Mapping[str, torch.Tensor]:
-        """As `VisionLanguageModel`; transformers gives weights the names of the original files."""
+        """Implement `VisionLanguageModel.save_pretrained`, with the original files' names."""
         with torch.device("meta"):
             shell = AutoModelForImageTextToText.from_config(self.hf.config)
         # A tied output head is the input embeddings, and is written once.
         own = dict(_without_prefix(self.state_dict() if weights is None else weights))
         once = without_tied(own, shell.all_tied_weights_keys)
         whole = {name: value.detach().cpu() for name, value in once.items()}
-        # Of copies, because both take out what they have dealt with.
+        # Copies, because both functions remove what they have processed.
         shell.save_pretrained(folder, state_dict=dict(whole), max_shard_size=_MAX_FILE_SIZE)
-        # As text: transformers reads settings that contradict each other, but would not save them.
+        # As text: transformers reads contradictory settings, but refuses to save them.
         (folder / GENERATION_CONFIG_NAME).write_text(dump_json(self._settings()))
         return revert_weight_conversion(shell, dict(whole))
 
     def _settings(self) -> dict[str, Any]:
-        """Those of generation that came with the weights, which also end where answers do."""
+        """Return the weights' generation settings, changed to end where answers do."""
         settings: dict[str, Any] = json.loads(self.hf.generation_config.to_json_string())
-        # Or releases before transformers 5 take the end token of config.json.
+        # Without this, releases before transformers 5 use the end token of config.json.
         settings.pop("_from_model_config", None)
         own, end_id = settings.get("eos_token_id"), self.facts.eos_token_id
         others = [token for token in _as_list(own) if token != end_id]
@@ -227,9 +228,9 @@ class HuggingFaceVLM(VisionLanguageModel):
 
     @torch.inference_mode()
     def generate(self, prompts: Sequence[Prompt], *, max_new_tokens: int) -> list[list[int]]:
-        """As `VisionLanguageModel`, by transformers' own.
+        """Implement `VisionLanguageModel.generate` by transformers' method.
 
-        Nothing of the `generation_config.json` that came with the weights takes part.
+        The weights' `generation_config.json` has no influence.
         """
         device = self.hf.get_input_embeddings().weight.device
         pad_id, end_id = self.facts.info.pad_token_id, self.facts.eos_token_id
@@ -244,7 +245,7 @@ class HuggingFaceVLM(VisionLanguageModel):
             pad_token_id=pad_id,
             eos_token_id=end_id,
         )
-        # Sharded models would otherwise meet at each token, also with ranks that ask nothing.
+        # Otherwise sharded models would synchronise at each token, also with idle ranks.
         with _without_own_settings(self.hf):
             found = self.hf.generate(
                 input_ids=ids,
@@ -259,11 +260,11 @@ class HuggingFaceVLM(VisionLanguageModel):
 
 @contextmanager
 def _without_own_settings(hf: Any) -> Iterator[None]:
-    """Have `generate` go by what it is given alone; afterwards the model's own are back.
+    """Make `generate` use only its arguments; restore the model's own settings afterwards.
 
-    transformers fills up what a config leaves unset (beams, penalties, suppressed tokens) with the
-    model's own: answers were not the likeliest ones, and ranks whose model had no file to read
-    said others.
+    transformers fills unset values of a config (beams, penalties, suppressed tokens) from the
+    model's own. So answers were not the likeliest ones, and ranks whose model had no such file
+    gave other answers.
     """
     own = hf.generation_config
     hf.generation_config = GenerationConfig()
@@ -282,7 +283,7 @@ def _as_list(tokens: int | list[int] | None) -> list[int]:
 def _joined(features: torch.Tensor | Sequence[torch.Tensor]) -> torch.Tensor:
     """Return the features of all images: [num_image_tokens, hidden].
 
-    Families, and releases of transformers, give one tensor or a list of them.
+    Families, and releases of transformers, return one tensor or a list of them.
     """
     if isinstance(features, torch.Tensor):
         return features.flatten(0, -2)
@@ -299,11 +300,11 @@ def _added_features(found: Any, places: torch.Tensor) -> dict[str, Any]:
 
 
 def _add_features_by_place(language: Any) -> None:
-    """Have a language model take places for a mask: with a mask it reads the device, per layer."""
+    """Make a language model take positions instead of a mask, which it would read per layer."""
     by_mask = language._deepstack_process  # noqa: SLF001 - no public way
 
     def add(hidden: torch.Tensor, places: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
-        if places.dtype == torch.bool:  # `generate` gives transformers' own mask
+        if places.dtype == torch.bool:  # `generate` passes transformers' own mask
             by_masked: torch.Tensor = by_mask(hidden, places, features)
             return by_masked
         indices = rows_and_columns(places, hidden)
@@ -313,7 +314,7 @@ def _add_features_by_place(language: Any) -> None:
 
 
 def features_of(found: Any) -> Iterator[torch.Tensor]:
-    """All tensors that a vision tower hands to the language model."""
+    """Yield all tensors that a vision tower passes to the language model."""
     yield from _tensors_in([found.pooler_output, getattr(found, "deepstack_features", None)])
 
 
@@ -326,7 +327,7 @@ def _tensors_in(values: Any) -> Iterator[torch.Tensor]:
 
 
 def _layers(tower: nn.Module) -> list[nn.Module]:
-    """The layers of a tower: of its lists of layers, the one with the most parameters."""
+    """Return the layers of a tower: the list of layers with the most parameters."""
     lists = [
         module
         for name, module in tower.named_modules()
@@ -336,12 +337,12 @@ def _layers(tower: nn.Module) -> list[nn.Module]:
 
 
 def _unused_parameters(hf: Any, family: Family) -> Iterator[nn.Parameter]:
-    """Those behind the layer from which features are taken: they never have a gradient."""
+    """Yield the parameters after the feature layer: they never have a gradient."""
     if not family.has_feature_layer:
         return
     chosen = hf.config.vision_feature_layer
     layers = _layers(hf.get_encoder(modality="image"))
-    # Number n of the hidden states is what comes out of layer n; 0 is the embeddings.
+    # Hidden state n is the output of layer n; 0 is the embeddings.
     numbers = [n % (len(layers) + 1) for n in ([chosen] if isinstance(chosen, int) else chosen)]
     for layer in layers[max(numbers) :]:
         yield from layer.parameters()
@@ -353,7 +354,7 @@ def _unused_parameters(hf: Any, family: Family) -> Iterator[nn.Parameter]:
 def _without_prefix(
     weights: Mapping[str, torch.Tensor],
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """By the names that `hf` itself has for them; heads are none of its."""
+    """Yield weights by the names in `hf`, which has no heads."""
     return (
         (name.removeprefix("hf."), value)
         for name, value in weights.items()

@@ -1,4 +1,4 @@
-"""What training asks of every vision-language model."""
+"""Interface of all vision-language models for training."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from pipeline.models.loss import summed_cross_entropy
 from pipeline.models.segments import Packing
 
 HEADS_PREFIX = "heads."
-"""Of the names of parameters that tell classes."""
+"""Prefix of the names of classifier heads' parameters."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TowerSizes:
-    """As much of a tower as its work follows from."""
+    """Sizes of a tower that determine its work."""
 
     hidden_size: int
     num_layers: int
@@ -32,7 +32,7 @@ class TowerSizes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prompt:
-    """A conversation that the model is to continue."""
+    """Conversation that the model is to continue."""
 
     input_ids: Sequence[int]
     """Image tokens expanded."""
@@ -41,27 +41,27 @@ class Prompt:
 
 
 class VisionLanguageModel(nn.Module, abc.ABC):
-    """Images and text in, loss or text out."""
+    """Model from images and text to loss or text."""
 
     layout: ImageLayout
-    """How it takes images."""
+    """Layout of its image input."""
     num_levels: int = 1
-    """Chained targets of a sample."""
+    """Number of chained targets of a sample."""
     why_vision_not_compiled: str = ""
-    """Why layers of the vision tower cannot be compiled; empty where they can."""
+    """Reason why layers of the vision tower cannot be compiled; empty if they can."""
     uses_varlen: bool = False
-    """Whether attention takes the borders of packed samples, and of pictures of sizes of their own,
+    """True if attention takes the bounds of packed samples and of images of varying size,
     instead of a dense mask and one call for each size."""
 
     def __init__(self) -> None:
         super().__init__()
         self.heads = nn.ModuleDict()
-        """Linear layers that tell classes, by number of the level."""
+        """Linear classifier heads, by number of the level."""
 
     def add_heads(self, num_levels: int, num_classes: Mapping[int, int]) -> None:
-        """Make room for levels; those of `num_classes` are told by class.
+        """Prepare for levels; those of `num_classes` get a classifier head.
 
-        Heads begin with zeros: all classes are equally likely, whatever the seed.
+        Heads start with zeros: all classes are equally likely, whatever the seed.
         """
         self.num_levels = num_levels
         hidden_size = self.sizes()[1].hidden_size
@@ -84,29 +84,31 @@ class VisionLanguageModel(nn.Module, abc.ABC):
         classes: Mapping[int, ClassPlaces] | None = None,
         image_places: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Summed cross-entropy over what is learned of each level, in nats.
+        """Return the summed cross-entropy of the targets of each level, in nats.
 
-        The sum, not the mean: the caller knows how much all ranks have to learn in a step.
+        The sum, not the mean: the caller knows the number of targets of all ranks in a step.
 
         Args:
-            input_ids: int64 [num_rows, length], padded on the right, where a causal model never
-                looks: attention needs no mask.
-            supervised: int64 [num_supervised]: places in the rows, one after the other, at which
-                the next token is learned.
+            input_ids: int64 [num_rows, length], padded on the right, which a causal model never
+                reads: attention needs no mask.
+            supervised: int64 [num_supervised]: positions, in the concatenated rows, whose next
+                token is a target.
             targets: int64 [num_supervised]: those tokens.
-            vision: What `layout.arrange` made of the batch's images; empty without any.
-            position_ids: int64 [num_rows, length], or as `layout.needs` makes them. They begin anew
-                in each sample. None: tokens are counted.
-            packing: Where samples begin, which keeps attention within them. None: transformers
-                takes the borders from positions, and makes a mask from them.
-            levels: int64 [num_supervised]: of each token; None if there is one level.
-            classes: By level that is told by class, where its answers begin and which they are.
-            image_places: int64 [num_image_tokens]: places of image tokens in the rows, one after
-                the other. None: they are looked up, for which a GPU's host waits (SYNC).
+            vision: Result of `layout.arrange` for the batch's images; empty without any.
+            position_ids: int64 [num_rows, length], or as `layout.needs` makes them. They
+                restart in each sample. None: positions count tokens.
+            packing: Bounds of samples, which limit attention. None: transformers derives the
+                bounds from positions, and builds a mask from them.
+            levels: int64 [num_supervised]: level of each target; None if there is one level.
+            classes: Positions before the answers, and the answers' classes, for levels with a
+                head.
+            image_places: int64 [num_image_tokens]: positions of image tokens in the
+                concatenated rows. None: they are searched for, for which a GPU's host waits
+                (SYNC).
 
         Returns:
-            float32 [num_levels]. In training every parameter that can have a gradient has one, so
-            that all ranks enter the same collectives whatever their batches hold.
+            float32 [num_levels]. In training every trainable parameter gets a gradient, so
+            that all ranks enter the same collectives whatever their batches contain.
         """
         hidden, unused = self.hidden_states(input_ids, vision, position_ids, packing, image_places)
         hidden = hidden.flatten(0, 1)
@@ -118,12 +120,12 @@ class VisionLanguageModel(nn.Module, abc.ABC):
         return losses
 
     def _told_loss(self, level: int, hidden: torch.Tensor, answers: torch.Tensor) -> torch.Tensor:
-        """Of a level that is told by class, at its place: float32 [num_levels]."""
+        """Return the loss of a level with a head, at its index: float32 [num_levels]."""
         loss = functional.cross_entropy(self.class_logits(level, hidden), answers, reduction="sum")
         return loss * (torch.arange(self.num_levels, device=loss.device) == level)
 
     def class_logits(self, level: int, hidden: torch.Tensor) -> torch.Tensor:
-        """What the head of a level says: float [num, hidden_size] to float32 [num, num_classes]."""
+        """Compute the head of a level: float [num, hidden_size] to float32 [num, num_classes]."""
         logits: torch.Tensor = self.heads[str(level)](hidden)
         return logits.float()
 
@@ -136,19 +138,19 @@ class VisionLanguageModel(nn.Module, abc.ABC):
         packing: Packing | None = None,
         image_places: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The language model's last hidden states, and a zero that depends on what was not used.
+        """Return the last hidden states, and a zero that depends on unused parts.
 
-        Without an image this zero is added to what enters the layers, so that it has a gradient
-        wherever a picture's would have one. fully_shard reduces a layer's gradients when those of
-        its inputs are there, or at the end of the pass where its inputs have none: ranks would
-        reduce in unlike orders.
+        Without an image this zero is added to the input of the layers, so that the input has a
+        gradient wherever images would give it one. fully_shard reduces a layer's gradients when
+        those of its inputs are ready, or at the end of the pass if its inputs have none: ranks
+        would reduce in different orders.
 
         Args:
-            input_ids: As for `forward`.
-            vision: As for `forward`.
-            position_ids: As for `forward`.
-            packing: As for `forward`.
-            image_places: As for `forward`.
+            input_ids: See `forward`.
+            vision: See `forward`.
+            position_ids: See `forward`.
+            packing: See `forward`.
+            image_places: See `forward`.
 
         Returns:
             Float [num_rows, length, hidden_size], and a scalar.
@@ -156,36 +158,36 @@ class VisionLanguageModel(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def output_head(self) -> nn.Module:
-        """From hidden states to logits."""
+        """Return the module from hidden states to logits."""
 
     @abc.abstractmethod
     def towers(self) -> list[list[nn.Module]]:
-        """Layers in the order in which they run, one list a tower: the units of sharding."""
+        """Return the layers in order of execution, one list per tower: the units of sharding."""
 
     @abc.abstractmethod
     def sizes(self) -> tuple[TowerSizes, TowerSizes]:
-        """Of the vision tower and of the language model."""
+        """Return the sizes of the vision tower and of the language model."""
 
     @abc.abstractmethod
     def part_prefixes(self) -> Mapping[Literal["projector", "vision"], tuple[str, ...]]:
-        """What names of parameters begin with, by part, the first that fits; the rest is language.
+        """Return prefixes of parameter names by part; the first match counts, the rest is language.
 
-        In some families the projector lies within the vision tower.
+        In some families the projector is within the vision tower.
         """
 
     def root(self) -> nn.Module:
-        """The module whose names are those of the model's own files."""
+        """Return the module whose names are those of the model's own files."""
         return self
 
     def tied_weights(self) -> Mapping[str, str]:
-        """Names of weights that are others by another name, and these others'.
+        """Return the names of tied weights, with the names of the weights they equal.
 
-        An output head is, where it is the input embeddings.
+        An output head may be tied to the input embeddings.
         """
         return {}
 
     def unused_parameters(self) -> frozenset[str]:
-        """Names of parameters on which nothing depends, and which therefore stay frozen."""
+        """Return the names of parameters that affect no output, and so stay frozen."""
         return frozenset()
 
     @property
@@ -196,7 +198,7 @@ class VisionLanguageModel(nn.Module, abc.ABC):
     @property
     @abc.abstractmethod
     def patch_size(self) -> int:
-        """Side of what the vision tower takes as one patch, in pixels."""
+        """Side of a patch of the vision tower, in pixels."""
 
     @property
     @abc.abstractmethod
@@ -205,69 +207,69 @@ class VisionLanguageModel(nn.Module, abc.ABC):
 
     @property
     def attention_name(self) -> str:
-        """Which attention implementation runs (`sdpa`, `eager`)."""
+        """Name of the attention implementation in use (`sdpa`, `eager`)."""
         return str(self.text_config._attn_implementation)  # noqa: SLF001 - no public name
 
     @abc.abstractmethod
     def save_pretrained(
         self, folder: Path, weights: Mapping[str, torch.Tensor] | None = None
     ) -> Mapping[str, torch.Tensor]:
-        """Write config and weights; `weights` (by this model's names) stand in for sharded ones.
+        """Write config and weights; `weights` (by this model's names) replace sharded ones.
 
-        The caller makes the folder appear whole.
+        The caller makes the folder appear atomically.
 
         Returns:
-            What must be found on disk, under the names that are used there.
+            Expected contents of the files, by the names in them.
         """
 
     @abc.abstractmethod
     def generate(self, prompts: Sequence[Prompt], *, max_new_tokens: int) -> list[list[int]]:
-        """The likeliest next token again and again, until the end token or `max_new_tokens`.
+        """Generate greedily until the end token or `max_new_tokens`.
 
-        The model is in eval mode, and whole (not sharded).
+        The model is in eval mode, and not sharded.
 
         Returns:
-            One answer a prompt, without the end token.
+            One answer per prompt, without the end token.
         """
 
 
 def put_features(
     embeddings: torch.Tensor, features: torch.Tensor, places: torch.Tensor
 ) -> torch.Tensor:
-    """Replace the embeddings of image tokens by the features of images, in order; no SYNC.
+    """Replace the embeddings of image tokens by image features, in order; no SYNC.
 
-    `masked_scatter` would ask the device in its backward pass how many tokens these are.
+    The backward pass of `masked_scatter` would read their number from the device.
 
     Args:
         embeddings: Float [num_rows, length, hidden].
         features: Float [num_image_tokens, hidden].
-        places: int64 [num_image_tokens]: places in the rows, one after the other.
+        places: int64 [num_image_tokens]: positions in the concatenated rows.
 
     Raises:
-        ValueError: There are not as many features as image tokens.
+        ValueError: the number of features differs from that of image tokens.
     """
     if len(places) != len(features):
         message = f"{len(places)} image tokens do not fit {len(features)} features of images"
         raise ValueError(message)
-    # Not by a view of all rows: a layer that is compiled would be compiled once more for a view.
+    # Not by a view of all rows, for which a compiled layer would be compiled again.
     return embeddings.index_put(rows_and_columns(places, embeddings), features.to(embeddings.dtype))
 
 
 def rows_and_columns(
     places: torch.Tensor, values: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the indices of places that count through the rows of `values`: [rows, length, ..]."""
+    """Return row and column indices of positions in the concatenated rows of `values`."""
     length = values.shape[1]
     return places // length, places % length
 
 
 def find_places(input_ids: torch.Tensor, image_token_id: int) -> torch.Tensor:
-    """Return the places of image tokens in the rows, one after the other; SYNC on a GPU."""
+    """Return the positions of image tokens in the concatenated rows; SYNC on a GPU."""
     return (input_ids == image_token_id).flatten().nonzero().flatten()
 
 
 def zero_of(features: torch.Tensor) -> torch.Tensor:
-    """Return a float32 zero with a gradient path to `features`, whatever they hold.
+    """Return a float32 zero with a gradient path to `features`, whatever their values.
 
     `0.0 * features.sum()` is NaN where a feature has overflowed under fp16.
     """

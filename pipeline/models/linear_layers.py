@@ -1,7 +1,7 @@
-"""Linear layers by name: which of them are adapted, and which quantised.
+"""Linear layers by name: those to adapt, and those to quantise.
 
-By full names. By the last word of a name alone (`q_proj`), which is how they are often given, the
-vision tower of most families would be meant too, without a word.
+Full names are used. The last word of a name alone (`q_proj`), which is how they are often
+given, would silently include the vision tower in most families.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ def find_targets(
     *,
     only_used: bool = True,
 ) -> list[str]:
-    """Full names, within `model.root()`, of the linear layers that are meant.
+    """Return the full names, within `model.root()`, of the linear layers that patterns match.
 
     Args:
         model: Before adapters are added.
         patterns: Names with `*`, `?` and `[..]`, or `language` for all within the layers of the
             language model.
-        key: The config's, which has the patterns, for messages.
-        only_used: Leave out layers on which nothing depends: they cannot learn.
+        key: The config key of the patterns, for messages.
+        only_used: Leave out layers that affect no output: they cannot learn.
 
     Raises:
         StageConfigError: a pattern matches none.
@@ -49,10 +49,10 @@ def find_targets(
         else:
             found = set(fnmatch.filter(linear, pattern))
         if not found:
-            of_all = " that anything depends on" if unused else ""
+            of_all = "that affects an output" if unused else ""
             near = near_patterns(pattern, [_LANGUAGE], linear) or sorted(linear)[:3]
             message = (
-                f"{key}: {pattern!r} matches no linear layer{of_all}; give `language`, or a "
+                f"{key}: {pattern!r} matches no linear layer{of_all}; set `language`, or a "
                 f"pattern of full names, such as {', '.join(near)}"
             )
             raise StageConfigError(message)
@@ -61,28 +61,28 @@ def find_targets(
 
 
 def _unused_layers(model: VisionLanguageModel) -> set[str]:
-    """Names, within `model.root()`, of what has a weight on which nothing depends."""
+    """Return the names, within `model.root()`, of modules with a weight that affects no output."""
     prefix = root_prefix(model)
     names = (name.removeprefix(prefix) for name in model.unused_parameters())
     return {name.removesuffix(".weight") for name in names if name.endswith(".weight")}
 
 
 def root_prefix(model: VisionLanguageModel) -> str:
-    """What names in the model have before those in `model.root()`."""
+    """Return the prefix of the names in `model.root()` within the model."""
     root = model.root()
     (name,) = (name for name, module in model.named_modules() if module is root)
     return f"{name}." if name else ""
 
 
 def refuse_tied(model: VisionLanguageModel, names: Collection[str], key: str) -> None:
-    """Weights that are others by another name are changed by none of both alone.
+    """Refuse layers with tied weights, which cannot be changed separately.
 
-    An export has such a weight once, as the other: what were changed of it would be lost.
+    An export has such a weight once, under the other name: a change of it would be lost.
 
     Args:
         model: Before adapters are added.
-        names: Of the linear layers that are meant, within `model.root()`.
-        key: The config's, which has the patterns, for messages.
+        names: Names of the linear layers, within `model.root()`.
+        key: The config key of the patterns, for messages.
 
     Raises:
         StageConfigError: one of the layers has such a weight.
@@ -92,8 +92,8 @@ def refuse_tied(model: VisionLanguageModel, names: Collection[str], key: str) ->
         layer = name.removeprefix(prefix).removesuffix(".weight")
         if layer in names:
             message = (
-                f"{key} matches {layer}, whose weight is {of.removeprefix(prefix)} by another "
-                "name (tie_word_embeddings), and has no place of its own in an export; give "
-                f"`{_LANGUAGE}`, or patterns that leave {layer} out"
+                f"{key} matches {layer}, whose weight is tied to {of.removeprefix(prefix)} "
+                f"(tie_word_embeddings) and cannot be exported separately; set `{_LANGUAGE}`, or "
+                f"patterns that leave {layer} out"
             )
             raise StageConfigError(message)

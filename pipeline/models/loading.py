@@ -1,8 +1,8 @@
-"""Models of transformers from a folder or from the hub, with nothing left to chance.
+"""Models of transformers from a folder or from the hub, loaded strictly.
 
-`from_pretrained` gives weights that the files lack random values, keeps the precision that they
-were saved in, and asks the network where it may. Here missing weights are an error, weights are
-fp32 (the master copy of mixed precision), and a folder is never looked for elsewhere.
+`from_pretrained` gives random values to weights that are missing in the files, keeps the
+precision of the files, and may use the network. Here missing weights are an error, weights are
+fp32 (the master copy of mixed precision), and a folder is never searched for elsewhere.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from slurm_jobs.common.stage_config.model import ModelConfig
 log = logging.getLogger(__name__)
 
 _MOST_NAMES = 5
-"""Of weights, in a message."""
+"""Number of weights named in a message."""
 
 
 def source_of(config: ModelConfig) -> str:
-    """The folder, or the name on the hub."""
+    """Return the folder, or the name on the hub."""
     source = config.path if config.path is not None else config.name
-    assert source is not None  # as ModelConfig has seen to
+    assert source is not None  # guaranteed by ModelConfig
     return source
 
 
 def read_hugging_face_config(config: ModelConfig) -> Any:
-    """The model's own config, without its weights.
+    """Read the model's own config, without its weights.
 
     Raises:
-        StageConfigError: there is none, or it wants code of its own.
+        StageConfigError: there is none, or it needs custom code.
     """
     source = source_of(config)
     try:
@@ -52,10 +52,10 @@ def read_hugging_face_config(config: ModelConfig) -> Any:
 
 
 def find_folder(config: ModelConfig) -> Path:
-    """Where the files beside a whole model's weights lie: of a name on the hub, in its cache.
+    """Return the folder of a whole model; for a name on the hub, its cache.
 
     Raises:
-        StageConfigError: the hub has no such model, or cannot be asked.
+        StageConfigError: the hub has no such model, or is unreachable.
     """
     if config.path is not None:
         return Path(config.path)
@@ -67,7 +67,7 @@ def find_folder(config: ModelConfig) -> Path:
 
 
 def read_config_values(folder: str, key: str) -> Mapping[str, Any]:
-    """What the config.json of a model in a folder says; `key` names the folder to the user.
+    """Read the config.json of a model's folder; `key` is the config key of the folder.
 
     Raises:
         StageConfigError: there is none.
@@ -85,12 +85,12 @@ def load_hugging_face(
     *,
     dtype: torch.dtype | Literal["auto"] = torch.float32,
 ) -> HuggingFaceVLM:
-    """The model with its weights on the CPU, in training mode.
+    """Load the model with its weights on the CPU, in training mode.
 
     They have `dtype`; "auto" is that of the files.
 
     Raises:
-        StageConfigError: it cannot be loaded whole, or takes other images.
+        StageConfigError: it cannot be loaded completely, or takes other images.
     """
     source, hf_config = source_of(config), read_hugging_face_config(config)
     family = find_family(hf_config.model_type, source)
@@ -101,7 +101,7 @@ def load_hugging_face(
 
 
 def load_part(model_class: Any, folder: str, key: str, config: PreTrainedConfig) -> Any:
-    """As `load_whole`, of a folder that `key` names to the user."""
+    """Run `load_whole` for a folder; `key` is its config key."""
     options = {"config": config, "local_files_only": True}
     return load_whole(model_class, folder, remedy=_folder_remedy(key), **options)
 
@@ -114,20 +114,20 @@ def load_whole(
     dtype: torch.dtype | Literal["auto"] = torch.float32,
     **options: Any,
 ) -> Any:
-    """A model of transformers with all of its weights on the CPU, in eval mode.
+    """Load a transformers model with all of its weights on the CPU, in eval mode.
 
     Args:
-        model_class: Of transformers.
+        model_class: Class of transformers.
         source: Folder, or name on the hub.
-        remedy: What to do if there is nothing that can be loaded.
-        dtype: Of the weights; "auto" is that of the files.
-        options: Of `from_pretrained`.
+        remedy: Advice if it cannot be loaded.
+        dtype: Dtype of the weights; "auto" is that of the files.
+        options: Options of `from_pretrained`.
 
     Raises:
-        StageConfigError: it cannot be loaded, or weights are missing, of other sizes, or not tied
-            as the config says.
+        StageConfigError: it cannot be loaded, or weights are missing, of other sizes, or not
+            tied as the config says.
     """
-    disable_progress_bar()  # one a rank, in the log
+    disable_progress_bar()  # one per rank, in the log
     try:
         model, found = model_class.from_pretrained(
             source, dtype=dtype, output_loading_info=True, **options
@@ -137,33 +137,33 @@ def load_whole(
     lacking = {*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}
     if lacking:
         message = (
-            f"{source}: {len(lacking)} weights are missing, or of other sizes than config.json "
-            f"says ({_some(lacking)}); they would be random: copy the folder anew"
+            f"{source}: {len(lacking)} weights are missing, or differ in size from config.json "
+            f"({_some(lacking)}); they would be random: copy the folder again"
         )
         raise StageConfigError(message)
     _check_tied(model, source)
     if found["unexpected_keys"]:
         names = _some(set(found["unexpected_keys"]))
-        log.warning("%s: weights that the model has no place for are left out: %s", source, names)
+        log.warning("%s: weights that are not part of the model are ignored: %s", source, names)
     return model
 
 
 def _check_tied(model: Any, source: str) -> None:
-    """Refuse what transformers has untied, because it differs in the files: one would be lost."""
+    """Refuse weights that transformers untied because the files differ: one would be lost."""
     meant = model.get_expanded_tied_weights_keys(all_submodels=True)
     apart = {name: of for name, of in meant.items() if name not in model.all_tied_weights_keys}
     if apart:
         name, of = min(apart.items())
         message = (
-            f"{source}: config.json says that {name} is {of} (tie_word_embeddings), and the files "
-            "have both, with other values; set tie_word_embeddings to false in config.json, and "
-            "in its text_config"
+            f"{source}: config.json ties {name} to {of} (tie_word_embeddings), but the files "
+            "have both, with different values; set tie_word_embeddings to false in config.json, "
+            "and in its text_config"
         )
         raise StageConfigError(message)
 
 
 def make_random(config: ModelConfig, facts: DataFacts, device: torch.device) -> HuggingFaceVLM:
-    """A model of the same sizes with random weights, or none on "meta"; in training mode.
+    """Build a model of the same sizes with random weights, or none on "meta"; in training mode.
 
     Raises:
         StageConfigError: there is no such model, or it takes other images.
@@ -206,7 +206,7 @@ def _remedy(config: ModelConfig) -> str:
 
 
 def _folder_remedy(key: str) -> str:
-    return f"{key} is the folder that has config.json and the weights"
+    return f"{key} must be the folder with config.json and the weights"
 
 
 def _not_loaded(source: str, error: Exception, remedy: str) -> StageConfigError:

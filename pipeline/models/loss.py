@@ -1,4 +1,4 @@
-"""The loss of learned tokens, without the logits of all others."""
+"""Loss of the learned tokens, without computing the logits of all others."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 CHUNK = 1024
-"""Tokens whose logits are held at a time. With a vocabulary of 152,000 they take 1.5 GB in bf16,
-fp32 and as a gradient; all of a batch's would outweigh the layers of a small model."""
+"""Tokens whose logits are in memory at a time. With a vocabulary of 152,000 they take 1.5 GB in
+bf16, fp32 and as a gradient; those of a whole batch would exceed the layers of a small model."""
 
 
 def summed_cross_entropy(
@@ -19,16 +19,16 @@ def summed_cross_entropy(
     levels: torch.Tensor | None = None,
     num_levels: int = 1,
 ) -> torch.Tensor:
-    """Summed over the tokens of each level, in nats.
+    """Return the cross-entropy summed over the tokens of each level, in nats.
 
-    Logits beyond one chunk are computed again in the backward.
+    Logits beyond one chunk are recomputed in the backward pass.
 
     Args:
-        head: From hidden states to logits.
+        head: Maps hidden states to logits.
         hidden: Float [num_tokens, hidden_size]; num_tokens may be 0.
         targets: int64 [num_tokens].
-        levels: int64 [num_tokens]; None if there is one.
-        num_levels: How many there are.
+        levels: int64 [num_tokens]; None if there is one level.
+        num_levels: Number of levels.
 
     Returns:
         float32 [num_levels]; every parameter of the head has a gradient, zero without a token.
@@ -54,5 +54,5 @@ def _of_chunk(
     losses = functional.cross_entropy(head(hidden).float(), targets, reduction="none")
     if num_levels == 1:
         return losses.sum()[None]
-    # A product, because adding up by index is not deterministic on GPUs.
+    # A product, because adding by index is not deterministic on GPUs.
     return losses @ functional.one_hot(levels, num_levels).to(losses.dtype)

@@ -1,4 +1,4 @@
-"""Patterns of names that come near to one that matches nothing."""
+"""Suggestions for a pattern of names that matches nothing."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _CUTOFF = 0.4
 
 
 def near_patterns(pattern: str, words: Iterable[str], names: Iterable[str]) -> list[str]:
-    """What may have been meant, the nearest first; empty if nothing is near.
+    """Return likely alternatives, the nearest first; empty if nothing is near.
 
     Args:
-        pattern: with `*`, `?` and `[..]`, that matches none of `names`.
-        words: that may stand in a pattern's place.
-        names: dotted. Where the pattern begins with `*.`, their ends are compared, as many words
-            of them as the pattern has behind its last `*`.
+        pattern: Pattern with `*`, `?` and `[..]` that matches none of `names`.
+        words: Keywords that are allowed instead of a pattern.
+        names: Dotted names. If the pattern begins with `*.`, the ends of names are compared,
+            with as many words as the pattern has after its last `*`.
     """
     candidates = {*words, *names}
     head, _, tail = pattern.rpartition("*")

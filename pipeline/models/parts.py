@@ -1,7 +1,7 @@
-"""Which parameters are trained: parts of a model by name, or patterns of parameter names.
+"""Selection of trained parameters: parts of a model by name, or patterns of parameter names.
 
-A parameter belongs to one part. Names are those of the model's own files, so that a pattern is
-written as the model's documentation has it.
+A parameter belongs to one part. Names are those of the model's own files, so patterns can be
+copied from the model's documentation.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from slurm_jobs.common.stage_config.learn import ALL, PARTS, Part
 
 _ADAPTER_MARK = ".lora_"
 _MOST_NAMES = 3
-"""Of parameters, suggested for a pattern that matches none."""
+"""Number of parameters suggested for a pattern that matches none."""
 
 
 def visible_name(name: str) -> str:
-    """Of a parameter, without what wrappers of ours and of peft add to it."""
+    """Remove the additions of wrappers, ours and peft's, from a parameter's name."""
     return without_adapters(name).removeprefix("hf.")
 
 
 def without_adapters(name: str) -> str:
-    """The name that a parameter, or a buffer, has where no adapters were added to its layer."""
+    """Return the name that a parameter, or a buffer, has in the model without adapters."""
     return name.replace(".base_layer.", ".")
 
 
 def is_adapter(name: str) -> bool:
-    """Whether a parameter belongs to adapters, and not to what they stand beside."""
+    """Check whether a parameter belongs to adapters."""
     return _ADAPTER_MARK in name
 
 
 def parts_of(model: VisionLanguageModel) -> dict[str, Part]:
-    """The part of each parameter, by the parameter's name in the model."""
+    """Return the part of each parameter, by the parameter's name in the model."""
     prefixes = {"heads": ("heads.",), **model.part_prefixes()}
     found: dict[str, Part] = {}
     for name, _ in model.named_parameters():
@@ -45,16 +45,16 @@ def parts_of(model: VisionLanguageModel) -> dict[str, Part]:
 
 
 def choose(parts: Mapping[str, Part], patterns: Sequence[str], where: str) -> frozenset[str]:
-    """Names of the parameters that the patterns stand for.
+    """Return the names of the parameters that the patterns match.
 
     Args:
         parts: From `parts_of`.
-        patterns: Names of parts, `all` (all parts but the adapters), or patterns of parameter names
-            with `*`, `?` and `[..]`.
-        where: The config key that has the patterns, for messages.
+        patterns: Names of parts, `all` (all parts but the adapters), or patterns of parameter
+            names with `*`, `?` and `[..]`.
+        where: The config key of the patterns, for messages.
 
     Raises:
-        StageConfigError: a pattern stands for none.
+        StageConfigError: a pattern matches none.
     """
     chosen: set[str] = set()
     for pattern in patterns:
@@ -78,24 +78,25 @@ def _matches_nothing(parts: Mapping[str, Part], pattern: str, where: str) -> str
         return f"{where}: the model has no adapters; set `adapters:`, or leave `adapters` out here"
     if pattern == "heads":
         return (
-            f"{where}: the model has no heads; give `levels` of which one has `head: classes`, or "
-            "leave `heads` out here"
+            f"{where}: the model has no heads; set `levels` with a `head: classes`, or leave "
+            "`heads` out here"
         )
     if pattern in {*PARTS, ALL}:
         return f"{where}: the model has no parameter of the part {pattern!r}; leave it out here"
     names = sorted({visible_name(name) for name in parts})
     near = near_patterns(pattern, [*PARTS, ALL], names)
     return (
-        f"{where}: {pattern!r} is no part ({', '.join(PARTS)}, {ALL}) and matches no parameter; "
-        f"near to it: {', '.join(near or names[:_MOST_NAMES])}"
+        f"{where}: {pattern!r} is not a part ({', '.join(PARTS)}, {ALL}) and matches no "
+        f"parameter; similar: {', '.join(near or names[:_MOST_NAMES])}"
     )
 
 
 def set_trainable(model: VisionLanguageModel, chosen: frozenset[str]) -> None:
-    """Let the chosen parameters have gradients, and no others.
+    """Enable gradients of the chosen parameters only.
 
-    Those that nothing depends on stay as they are: waiting for their gradient would end training.
-    May be called again when the model is sharded, as FSDP2 heeds it at every forward pass.
+    Parameters that affect no output do not change: waiting for their gradient would end
+    training. May be called again when the model is sharded, because FSDP2 reads it at every
+    forward pass.
     """
     unused = model.unused_parameters()
     for name, parameter in model.named_parameters():

@@ -1,9 +1,9 @@
-"""Whether the samples of a data set fit the positions of a language model.
+"""Checks that the samples of a data set fit the positions of a language model.
 
-A rotary embedding computes any position, so a sample that is too long trains without an error: on
-positions that the model never saw, or that its config says it does not have. Programs that serve
-the model (vLLM, TGI) then refuse such prompts. Whoever means to extend the context says so in
-config.json: `max_position_embeddings`, or the scaling of `rope_parameters`.
+A rotary embedding computes any position, so a sample that is too long trains without an error,
+on positions that the model never saw or that exceed its config. Programs that serve the model
+(vLLM, TGI) then refuse such prompts. To extend the context, set it in config.json:
+`max_position_embeddings`, or the scaling of `rope_parameters`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _BLOCK_ROWS = 1 << 20
 def max_positions(language: Any) -> int | None:
     """Return the longest sequence that a language model's config allows; None if it has no limit.
 
-    A scaled rotary embedding reaches `factor` times as far as what it was trained with. Configs
-    give that reach themselves, or only the original length and the factor: the greater one counts.
+    A scaled rotary embedding reaches `factor` times its training length. Configs state that
+    reach, or only the original length and the factor: the greater value counts.
     """
     for name in ("max_position_embeddings", "n_positions"):
         limit = getattr(language, name, None)
@@ -69,12 +69,12 @@ def longest_sample(index: DatasetIndex, info: DatasetInfo, limit: int) -> tuple[
 def _least_positions(
     lengths: np.ndarray, index: DatasetIndex, info: DatasetInfo, rows: slice
 ) -> np.ndarray:
-    assert info.patch_size is not None  # of a `native` data set
+    assert info.patch_size is not None  # a `native` data set
     assert info.merge_size is not None
     num_pixels = index.whole("num_pixels")[rows]
     num_image_tokens = num_pixels // (info.patch_size * info.merge_size) ** 2
     least = lengths - num_image_tokens + np.ceil(np.sqrt(num_image_tokens)).astype(np.int64)
-    # Older data sets did not count pixels: nothing is known of samples with images there.
+    # Older data sets did not count pixels: samples with images cannot be judged there.
     unknown = (index.whole("num_images")[rows] > 0) & (num_pixels == 0)
     return np.where(unknown, 0, least)
 
@@ -86,9 +86,9 @@ def positions_problem(
 
     Args:
         longest: Positions of the longest sample.
-        limit: Of the language model.
+        limit: Limit of the language model.
         num_over: Samples with more than `limit`.
-        num_samples: All of them.
+        num_samples: Number of all samples.
         source: The key or file that gives the limit, and how to raise it.
     """
     if longest <= limit:

@@ -1,6 +1,6 @@
-"""Which layers of a model are in 4 bits, and putting them there (QLoRA, arXiv:2305.14314).
+"""Quantising of a model's layers to 4 bits (QLoRA, arXiv:2305.14314).
 
-The layer itself is for `quantized_linear`, which needs bitsandbytes.
+`quantized_linear` implements the layer; it needs bitsandbytes.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ STORAGE_DTYPES: Mapping[str, torch.dtype] = {
 
 
 class PackedLinear(nn.Linear):
-    """What is known of a quantised layer without bitsandbytes; `quantized_linear` makes them."""
+    """Quantised layer as seen without bitsandbytes; `quantized_linear` implements it."""
 
     compute_dtype: torch.dtype
 
     @property
     def num_weights(self) -> int:
-        """Of the matrix; the packed tensor has fewer numbers."""
+        """Number of weights of the matrix; the packed tensor has fewer numbers."""
         return self.in_features * self.out_features
 
     def dequantize(self, packed: torch.Tensor) -> torch.Tensor:
-        """Float32 [out_features, in_features]: the matrix that was trained beside.
+        """Return float32 [out_features, in_features]: the dequantised base weight.
 
         Args:
-            packed: This layer's weight, whole.
+            packed: This layer's full weight.
         """
-        message = "quantized_linear makes the layers, which know how they are packed"
+        message = "quantized_linear creates the layers, which know how they are packed"
         raise NotImplementedError(message)
 
 
 def quantize_model(
     model: VisionLanguageModel, config: QuantizeConfig, device: torch.device
 ) -> None:
-    """Replace the linear layers that the config names, one after the other; the rest is fp32.
+    """Replace the linear layers that the config names, one by one; the rest becomes fp32.
 
     Args:
         model: On the CPU, in any precision, or on "meta"; before adapters are added.
-        config: Which layers, and how.
-        device: Where it is computed. The last bits may depend on its type.
+        config: Layers and method.
+        device: Device of the computation. The last bits may depend on its type.
 
     Raises:
-        StageConfigError: a pattern matches no linear layer, or one that is the embeddings.
+        StageConfigError: a pattern matches no linear layer, or matches the embeddings.
     """
     from pipeline.models.quantized_linear import QuantizedLinear
 
@@ -72,8 +72,8 @@ def quantize_model(
         names = [name for name in names if not fnmatch.fnmatchcase(name, pattern)]
     refuse_tied(model, names, "quantize.targets")
     layers = [root.get_submodule(name) for name in names]
-    # Room for all of them before the first is computed: what lies between the large tensors that
-    # come and go would keep the heap from taking these in again.
+    # Allocate all of them before computing the first: small allocations between the large
+    # temporary tensors would fragment the heap.
     made = [QuantizedLinear(layer, config) for layer in layers]
     for name, layer in zip(names, made, strict=True):
         owner, _, own_name = name.rpartition(".")
@@ -86,7 +86,7 @@ def quantize_model(
 
 
 def _make_fp32(model: VisionLanguageModel) -> None:
-    """What is not packed; a config of transformers says so, too, which exports are loaded by."""
+    """Convert all that is not packed, and the transformers config, which exports use."""
     quantized = {id(layer.weight) for _, layer in quantized_layers(model)}
     for parameter in model.parameters():
         if id(parameter) not in quantized:
@@ -99,19 +99,19 @@ def _make_fp32(model: VisionLanguageModel) -> None:
 
 
 def quantized_layers(model: nn.Module) -> Iterator[tuple[str, PackedLinear]]:
-    """By their names in the model."""
+    """Yield the quantised layers by their names in the model."""
     for name, module in model.named_modules():
         if isinstance(module, PackedLinear):
             yield name, module
 
 
 def quantized_names(model: nn.Module) -> frozenset[str]:
-    """Names of the parameters that are packed."""
+    """Return the names of the packed parameters."""
     return frozenset(f"{name}.weight" for name, _ in quantized_layers(model))
 
 
 def compute_in(model: nn.Module, dtype: torch.dtype) -> None:
-    """Have quantised layers give and take `dtype`."""
+    """Set the dtype of inputs and outputs of quantised layers."""
     for _, layer in quantized_layers(model):
         layer.compute_dtype = dtype
 
@@ -119,10 +119,10 @@ def compute_in(model: nn.Module, dtype: torch.dtype) -> None:
 def dequantize_weights(
     model: nn.Module, weights: Mapping[str, torch.Tensor], device: torch.device
 ) -> dict[str, torch.Tensor]:
-    """Return the same weights with float32 matrices instead of packed ones; all of them whole.
+    """Return the same weights with float32 matrices instead of packed ones; all are full weights.
 
-    Each is unpacked on `device`, a GPU if there is one, and goes back to where `weights` are: on a
-    CPU 7 billion weights take minutes.
+    Each is unpacked on `device`, a GPU if there is one, and moved back to the device of
+    `weights`: on a CPU 7 billion weights take minutes.
     """
     layers = {f"{name}.weight": layer for name, layer in quantized_layers(model)}
     return {

@@ -1,12 +1,13 @@
-"""A linear layer in 4 bits (NF4, arXiv:2305.14314), by the kernels of bitsandbytes.
+"""Linear layer in 4 bits (NF4, arXiv:2305.14314), by the kernels of bitsandbytes.
 
-bitsandbytes' own layer keeps the scales of its blocks in an attribute of the weight, which sharding
-replaces, and changes what it holds as it computes: its bias is cast for good, and on CPUs with
-bfloat16 instructions the weights are packed anew in eval mode. Here scales are buffers, which are
-moved, sent and compared as all buffers are, and nothing is changed by computing.
+bitsandbytes' own layer is not used. It keeps the scales of its blocks in an attribute of the
+weight, which sharding replaces. It also changes state when it computes: its bias is cast
+permanently, and on CPUs with bfloat16 instructions the weights are repacked in eval mode. Here
+scales are buffers, which are moved, sent and compared like all buffers, and computing changes
+nothing.
 
-`quantized` imports this where a layer is to be made: bitsandbytes takes 1.5 s to load, on a network
-file system more, which every rank of a training without 4 bits would spend at its start.
+`quantized` imports this on demand: bitsandbytes takes 1.5 s to load, and more on a network file
+system, which every rank of a training without 4 bits would spend at its start.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from slurm_jobs.common.stage_config.quantize import QuantizeConfig
 BLOCK_SIZE = 64
 """Weights that share a scale."""
 NESTED_BLOCK_SIZE = 256
-"""Scales that share a scale of their own; bitsandbytes knows no other."""
+"""Scales that share a second-level scale; bitsandbytes supports no other number."""
 _NUM_CODES, _NUM_NESTED_CODES = 16, 256
 
 
 class QuantizedLinear(PackedLinear, bnb.nn.Linear4bit):
-    """A frozen linear layer whose weight is packed; peft adapts it as it does its base class."""
+    """Frozen linear layer with a packed weight; peft adapts it like its base class."""
 
     def __init__(self, layer: nn.Linear, config: QuantizeConfig) -> None:
-        """Make room for `layer`, where its weight lies; `take` quantises it."""
+        """Allocate the layer on the device of `layer`'s weight; `take` quantises it."""
         super().__init__(
             layer.in_features,
             layer.out_features,
@@ -47,7 +48,7 @@ class QuantizedLinear(PackedLinear, bnb.nn.Linear4bit):
         num_numbers = (self.num_weights + 1) // (2 * self.quant_storage.itemsize)
         packed = torch.empty((num_numbers, 1), dtype=self.quant_storage, device=device)
         self.weight = nn.Parameter(packed, requires_grad=False)
-        # What peft asks of a weight of this kind, when adapters are added.
+        # Attributes that peft reads from such a weight when adapters are added.
         self.weight.compress_statistics = config.double  # type: ignore[attr-defined]
         self.weight.quant_type = config.kind  # type: ignore[attr-defined]
         for name, (shape, dtype) in self._scales().items():
@@ -55,7 +56,7 @@ class QuantizedLinear(PackedLinear, bnb.nn.Linear4bit):
             self.register_buffer(name, empty, persistent=False)
 
     def _scales(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-        """Shape and dtype of what the weight's blocks are scaled by."""
+        """Return shape and dtype of the scales of the weight's blocks."""
         num_blocks = -(-self.num_weights // BLOCK_SIZE)
         whole = torch.float32
         if not self.is_double:
@@ -87,7 +88,7 @@ class QuantizedLinear(PackedLinear, bnb.nn.Linear4bit):
             self.nested_code.copy_(found.state2.code)
 
     def state(self, dtype: torch.dtype) -> QuantState:
-        """What bitsandbytes needs to know of the weight, to give it as `dtype`."""
+        """Return bitsandbytes' state of the weight for a result of `dtype`."""
         nested = None
         if self.is_double:
             nested = QuantState(
@@ -108,22 +109,22 @@ class QuantizedLinear(PackedLinear, bnb.nn.Linear4bit):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Float [..., in_features] to [..., out_features] of the same dtype."""
+        """Compute float [..., in_features] to [..., out_features] of the same dtype."""
         dtype = self.compute_dtype
         bias = None if self.bias is None else self.bias.to(dtype)
         found = bnb.matmul_4bit(x.to(dtype), self.weight, self.state(dtype), bias=bias)
         return found.to(x.dtype)
 
     def dequantize(self, packed: torch.Tensor) -> torch.Tensor:
-        """Float32 [out_features, in_features]: the matrix that was trained beside.
+        """Return float32 [out_features, in_features]: the dequantised base weight.
 
         Args:
-            packed: This layer's weight, whole.
+            packed: This layer's full weight.
         """
         state = self.state(torch.float32)
         state.to(packed.device)
         return dequantize_4bit(packed, state)
 
     def _save_to_state_dict(self, destination, prefix, keep_vars) -> None:  # type: ignore[no-untyped-def]
-        """Without the scales, which bitsandbytes would add as long as weights are not sharded."""
+        """Omit the scales, which bitsandbytes would add while weights are not sharded."""
         nn.Module._save_to_state_dict(self, destination, prefix, keep_vars)  # noqa: SLF001

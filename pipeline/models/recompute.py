@@ -1,11 +1,10 @@
-"""Activation checkpointing (arXiv:1604.06174): layers are computed again in the backward pass.
+"""Activation checkpointing (arXiv:1604.06174): layers are recomputed in the backward pass.
 
-What a layer computes on its way is not kept for its backward pass; what goes into it is. Its
-`forward` alone is wrapped, by torch's own non-reentrant `checkpoint`: no module comes between, so
-that names of parameters stay what checkpoints, adapters and exports are keyed by, and hooks, such
-as those by which `fully_shard` gathers a layer, stay outside and are not run again. Layers of
-transformers can do the same by themselves (`GradientCheckpointingLayer`), but not those of every
-family.
+Only a layer's inputs are kept for its backward pass, not its intermediate results. Only its
+`forward` is wrapped, by torch's non-reentrant `checkpoint`. No module is inserted, so the names
+of parameters do not change, by which checkpoints, adapters and exports are keyed. Hooks, such
+as those by which `fully_shard` gathers a layer, stay outside and do not run again. Layers of
+transformers support it (`GradientCheckpointingLayer`), but not in every family.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from torch.utils.checkpoint import checkpoint
 from pipeline.models.interface import VisionLanguageModel
 
 _MARK = "is_recomputed"
-"""Of a `forward`; what is wrapped around it by `functools.wraps` has it, too."""
+"""Attribute of a `forward`; `functools.wraps` copies it to wrappers."""
 
 
 def recompute_layers(model: VisionLanguageModel) -> None:
-    """Have all layers of the towers compute again in the backward pass what they need there.
+    """Make all layers of the towers recompute their intermediate results in the backward pass.
 
-    In training alone: in eval mode, and without gradients, a layer is called as it was. The
-    generators of random numbers begin the second time where they began the first, so that dropout
-    leaves out the same; where a layer has no dropout, they are left alone, which saves the host two
-    copies of their state a layer. Losses and gradients are the same bits.
+    In eval mode, and without gradients, a layer is called unchanged. The state of random number
+    generators is restored for the second run, so that dropout is the same. Where a layer has no
+    dropout, they are not saved, which saves the host two copies of their state per layer.
+    Losses and gradients are bit-equal.
 
     Args:
-        model: With its adapters, before it is spread; may be on "meta".
+        model: With its adapters, before sharding; may be on "meta".
     """
     for layer in chain.from_iterable(model.towers()):
         _recompute(layer)
@@ -43,8 +42,8 @@ def recompute_layers(model: VisionLanguageModel) -> None:
 def may_draw(layer: nn.Module) -> bool:
     """Check whether a layer may draw random numbers in training.
 
-    It may if any of its modules has a number above 0 whose name says that something is dropped:
-    dropout of any kind, of attention weights, or of paths.
+    It may if any of its modules has a number above 0 whose name indicates dropout, of attention
+    weights or paths, too.
     """
     return any(
         isinstance(value, (int, float)) and value > 0
@@ -55,7 +54,7 @@ def may_draw(layer: nn.Module) -> bool:
 
 
 def _numbers_of(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Attributes, those of a config that the module keeps, and the rate of a dropout module."""
+    """Yield numeric attributes, those of a config that the module keeps, and a dropout rate."""
     yield from vars(module).items()
     yield from vars(getattr(module, "config", None) or object).items()
     if isinstance(module, nn.modules.dropout._DropoutNd):  # noqa: SLF001 - no public base
@@ -70,7 +69,7 @@ def _recompute(layer: Any) -> None:
     def recomputed(*args: Any, **kwargs: Any) -> Any:
         if not (layer.training and torch.is_grad_enabled()):
             return forward(*args, **kwargs)
-        # torch keeps the generators of the devices of these alone, not of keyword arguments.
+        # torch saves generators only of these arguments' devices, not of keyword arguments.
         assert isinstance(args[0], torch.Tensor)
         return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=draws, **kwargs)
 
@@ -79,6 +78,6 @@ def _recompute(layer: Any) -> None:
 
 
 def count_recomputed(model: VisionLanguageModel) -> int:
-    """How many layers of the towers are computed again, whoever has wrapped them since."""
+    """Return how many layers of the towers are recomputed, whatever wraps them."""
     layers: list[nn.Module] = list(chain.from_iterable(model.towers()))
     return sum(hasattr(layer.forward, _MARK) for layer in layers)

@@ -1,9 +1,9 @@
-"""The residual stream in fp32, while autocast multiplies matrices in fp16.
+"""Residual stream in fp32, while autocast multiplies matrices in fp16.
 
-Each layer adds its output to what went into it. In models that were trained in bf16, such as the
-Qwen2 family, these sums leave the range of fp16 (65,504; QwenLM/Qwen3#868, ms-swift#5580), though
-what a single layer computes does not. Autocast adds in the wider of two types. So it is enough to
-hand the first layer of each tower an input in fp32: all sums after it are in fp32.
+Each layer adds its output to its input. In models that were trained in bf16, such as the Qwen2
+family, these sums exceed the range of fp16 (65,504; QwenLM/Qwen3#868, ms-swift#5580), though
+the results of a single layer do not. Autocast adds in the wider of two types. So an fp32 input
+for the first layer of each tower is enough: all later sums are in fp32.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pipeline.models.interface import VisionLanguageModel
 
 
 def keep_residual_in_fp32(model: VisionLanguageModel, device: torch.device) -> None:
-    """Cast what enters the first layer of each tower to fp32 wherever autocast is on.
+    """Cast the input of the first layer of each tower to fp32 wherever autocast is on.
 
     Without autocast the model computes as before.
 
     Args:
-        model: Before it is spread; may be on "meta".
-        device: Where it computes.
+        model: Before sharding; may be on "meta".
+        device: Device of the computation.
     """
     for tower in model.towers():
         tower[0].register_forward_pre_hook(_cast_first_input)
@@ -43,7 +43,7 @@ def _cast_first_input(_layer: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ..
 
 
 def _layer_norm(module: nn.LayerNorm, x: torch.Tensor) -> torch.Tensor:
-    """Compute as autocast does on a GPU; PyTorch on a CPU refuses fp32 input with fp16 weights."""
+    """Compute like autocast on a GPU; PyTorch on a CPU refuses fp32 input with fp16 weights."""
     if not torch.is_autocast_enabled(x.device.type):
         return functional.layer_norm(
             x, module.normalized_shape, module.weight, module.bias, module.eps

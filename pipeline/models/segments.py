@@ -1,17 +1,18 @@
-"""Attention within segments: samples that share a row, and pictures of sizes of their own.
+"""Attention within segments: samples that share a row, and images of varying size.
 
-Rows of several samples are attended in one of two ways. `dense`: one additive mask keeps the
-samples apart, made once per microbatch in the precision of computing, so that no layer converts it
-again. `varlen`: a kernel takes the borders of the samples and computes nothing across them
-(`torch.nn.attention.varlen`, for GPUs of compute capability 8.0 and later). On a CPU the same call
-computes the formula of attention segment by segment: a reference for tests, not for speed.
+There are two implementations for rows of several samples. `dense`: one additive mask keeps the
+samples apart, built once per microbatch in the dtype of the computation, so that no layer
+converts it again. `varlen`: a kernel takes the bounds of the samples and computes nothing
+across them (`torch.nn.attention.varlen`, for GPUs of compute capability 8.0 and later). On a
+CPU the same call computes the formula of attention segment by segment: a reference for tests,
+not for speed.
 
-Pictures of Qwen's vision towers, and the windows in which Qwen2.5-VL cuts them, are segments, too.
-transformers loops over them, one call each; here segments of equal length are one call.
+Images of Qwen's vision towers, and the windows into which Qwen2.5-VL cuts them, are segments,
+too. transformers loops over them, one call each; here segments of equal length are one call.
 
 transformers dispatches attention by a name in the config. `sdpa` is registered again, for calls
-that bring the borders of samples, and `_PICTURES` for vision towers: these hand over the borders of
-pictures only where the name contains `flash`.
+with the bounds of samples, and `_PICTURES` for vision towers: these pass the bounds of images
+only if the name contains `flash`.
 """
 
 from __future__ import annotations
@@ -34,36 +35,36 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 _ROWS = "sdpa"
 _PICTURES = "flash_by_picture"
 _MULTIPLE = 8
-"""Kernels want sizes of heads, and rows of masks, to be a multiple of this."""
+"""Kernels need head sizes, and rows of masks, to be a multiple of this."""
 
 AttendRows = Callable[..., tuple[torch.Tensor, Any]]
-"""As `sdpa_attention_forward` of transformers."""
+"""Signature of transformers' `sdpa_attention_forward`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Packing:
-    """Where samples begin and end in the rows of a batch."""
+    """Bounds of the samples in the rows of a batch."""
 
     bounds: torch.Tensor | None
-    """int32 [num_segments + 1] on the device: borders in the rows one after the other, from 0 to
-    all places. The padding of a row is a segment. None: no row has several samples."""
+    """int32 [num_segments + 1] on the device: bounds in the concatenated rows, from 0 to the
+    number of positions. The padding of a row is a segment. None: no row has several samples."""
     longest: int
     """Tokens of the longest segment."""
     dtype: torch.dtype
-    """Of computing, and of masks."""
+    """Dtype of the computation and of masks."""
 
 
 def dense_mask(
     bounds: torch.Tensor, dtype: torch.dtype, num_rows: int, length: int, window: int | None = None
 ) -> torch.Tensor:
-    """Return what is added to scores: [num_rows, 1, length, length], 0 or minus infinity.
+    """Return the mask to add to scores: [num_rows, 1, length, length], 0 or minus infinity.
 
     Args:
-        bounds: As `Packing` has them.
-        dtype: Of computing.
+        bounds: As in `Packing`.
+        dtype: Dtype of the computation.
         num_rows: Rows of the batch.
-        length: Tokens of each.
-        window: How many tokens a token sees, itself included; None: all before it.
+        length: Tokens of each row.
+        window: Number of tokens that a token sees, itself included; None: all before it.
     """
     device = bounds.device
     places = torch.arange(num_rows * length, device=device, dtype=bounds.dtype)
@@ -73,7 +74,7 @@ def dense_mask(
     hidden = (numbers[..., :, None] != numbers[..., None, :]) | (distance < 0)
     if window is not None:
         hidden |= distance >= window
-    # Rows of another alignment would be copied in each layer, for its backward pass too.
+    # Each layer would copy rows of another alignment, also for its backward pass.
     width = -(-length // _MULTIPLE) * _MULTIPLE
     padded = torch.zeros(num_rows, 1, length, width, device=device, dtype=dtype)
     return padded[..., :length].masked_fill_(hidden, -torch.inf)
@@ -82,16 +83,16 @@ def dense_mask(
 def attention_arguments(
     packing: Packing | None, text_config: Any, input_ids: torch.Tensor, *, uses_varlen: bool
 ) -> dict[str, Any]:
-    """Return the arguments of a language model of transformers that keep packed samples apart.
+    """Return arguments that make a transformers language model keep packed samples apart.
 
-    A mask of four dimensions is taken as it is: transformers asks the device nothing, and makes
-    none of its own.
+    transformers passes a mask of four dimensions through: it reads nothing from the device, and
+    builds no mask.
 
     Args:
-        packing: None: not known, and transformers makes a mask of positions that begin again.
-        text_config: Of the language model.
+        packing: None: unknown, and transformers builds a mask from positions that restart.
+        text_config: Config of the language model.
         input_ids: [num_rows, length].
-        uses_varlen: Whether the kernel takes the borders.
+        uses_varlen: True if the kernel takes the bounds.
     """
     if packing is None or not takes_masks(text_config):
         return {"attention_mask": None}
@@ -113,12 +114,12 @@ def attention_arguments(
 
 
 def _no_mask(input_ids: torch.Tensor) -> torch.Tensor:
-    """Stand for no mask; it broadcasts to no scores, so that other attention than ours fails."""
+    """Return a placeholder for no mask; it broadcasts to no scores, so other attention fails."""
     return torch.empty((0,) * 4, device=input_ids.device, dtype=torch.bool)
 
 
 def _windows(text_config: Any) -> dict[str, int | None]:
-    """Return by kind of layer how many tokens a token sees; None: all before it."""
+    """Return the number of tokens that a token sees by kind of layer; None: all before it."""
     window = getattr(text_config, "sliding_window", None)
     kinds = set(getattr(text_config, "layer_types", None) or ())
     if "sliding_attention" in kinds:
@@ -135,15 +136,15 @@ _TAKE_MASKS = (
 
 
 def takes_masks(text_config: Any) -> bool:
-    """Check whether a language model is known to take masks and borders that are made here.
+    """Check whether a language model is known to take prepared masks and bounds.
 
-    Others get none, and transformers makes the mask from positions that start again at 0.
+    Others get none, and transformers builds the mask from positions that restart at 0.
     """
     return text_config.model_type in _TAKE_MASKS
 
 
 def attend_rows_by(attend_rows: AttendRows) -> None:
-    """Have `sdpa` call this for rows whose borders are not given, in all of this process."""
+    """Make `sdpa` call this for rows without bounds, in this whole process."""
 
     def attend(
         module: nn.Module,
@@ -179,26 +180,26 @@ def attend_rows_by(attend_rows: AttendRows) -> None:
 attend_rows_by(sdpa_attention_forward)
 
 
-# Pictures of sizes of their own
+# Images of varying size
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PictureSegments:
-    """Segments of the patches of a batch, as the attention of a vision tower takes them."""
+    """Segments of the patches of a batch, for the attention of a vision tower."""
 
     runs: tuple[tuple[int, int], ...]
-    """Number of segments and their length, for each length; in the order of `order`."""
+    """Number of segments of each length, and the length; in the order of `order`."""
     order: torch.Tensor | None
-    """int64 [num_patches] on the device: patches by the length of their segment; None: as they
-    are."""
+    """int64 [num_patches] on the device: patches sorted by the length of their segment; None:
+    unchanged."""
     inverse: torch.Tensor | None
-    """int64 [num_patches] on the device: where each patch is in `order`."""
+    """int64 [num_patches] on the device: position of each patch in `order`."""
 
 
 def picture_segments(
     bounds: torch.Tensor, move: Callable[[torch.Tensor], torch.Tensor]
 ) -> PictureSegments:
-    """Return how segments are attended, those of equal length in one call.
+    """Return the grouping of segments in which those of equal length are one call.
 
     Args:
         bounds: int32 [num_segments + 1], on the host.
@@ -207,7 +208,7 @@ def picture_segments(
     lengths = np.diff(bounds.numpy())
     distinct, firsts, counts = np.unique(lengths, return_index=True, return_counts=True)
     order = inverse = None
-    if np.count_nonzero(np.diff(lengths)) < len(distinct):  # equal lengths follow each other
+    if np.count_nonzero(np.diff(lengths)) < len(distinct):  # equal lengths are consecutive
         by_place = np.argsort(firsts)
         distinct, counts = distinct[by_place], counts[by_place]
     else:
@@ -222,7 +223,7 @@ def picture_segments(
 
 
 class _Reorder(torch.autograd.Function):
-    """Take rows in another order; the backward pass takes them back, and adds nothing up."""
+    """Reorder rows; the backward pass reverses it without any summation."""
 
     @staticmethod
     def forward(
@@ -238,11 +239,11 @@ class _Reorder(torch.autograd.Function):
 
 
 def attend_pictures_by_segment(tower: nn.Module) -> None:
-    """Have the layers of a vision tower of Qwen attend all segments of one length at once."""
+    """Make the layers of a vision tower of Qwen attend all segments of one length at once."""
     for module in tower.modules():
         config = getattr(module, "config", None)
         if config is not None and hasattr(module, "qkv"):
-            # Of this module alone: the tower's own config is saved, and models are built of it.
+            # Only of this module: the tower's own config is saved, and models are built from it.
             module.config = copy.copy(config)
             module.config._attn_implementation_internal = _PICTURES  # noqa: SLF001 - the setter checks nothing, and has no public name
 
@@ -261,17 +262,17 @@ def _attend_pictures(
     segments: Mapping[int, PictureSegments] | None = None,
     **_options: Any,
 ) -> tuple[torch.Tensor, None]:
-    """[1, heads, num_patches, size] to [1, num_patches, heads, size].
+    """Attend: [1, heads, num_patches, size] to [1, num_patches, heads, size].
 
-    `segments` are by the number of borders: windows are parts of pictures, so that two divisions of
-    the same patches with as many borders are the same.
+    `segments` are keyed by the number of bounds: windows are parts of images, so two divisions
+    of the same patches with equally many bounds are the same.
     """
     q, k, v = (each[0].transpose(0, 1) for each in (query, key, value))
     if uses_varlen:
         assert max_length_q is not None
         borders = {"bounds": cu_seq_lens_q, "longest": max_length_q}
         return _by_borders(q, k, v, **borders, scale=scaling, window=(-1, -1))[None], None
-    if segments is None:  # generation, which transformers does alone
+    if segments is None:  # generation, which only transformers runs
         here = picture_segments(cu_seq_lens_q.cpu(), lambda tensor: tensor.to(query.device))
     else:
         here = segments[len(cu_seq_lens_q)]
@@ -299,11 +300,11 @@ AttentionInterface.register(_PICTURES, _attend_pictures)
 
 
 def why_no_varlen() -> str:
-    """Return why this PyTorch has no attention that takes borders; empty if it has."""
+    """Return why this PyTorch has no attention that takes bounds; empty if it has."""
     try:
         from torch.nn.attention import varlen  # noqa: F401 - torch before 2.10 has none
     except ImportError:
-        return f"torch {torch.__version__} has no torch.nn.attention.varlen (2.11 has)"
+        return f"torch {torch.__version__} has no torch.nn.attention.varlen (2.11 or later has)"
     return ""
 
 
@@ -316,7 +317,7 @@ def _kernel() -> tuple[Callable[..., torch.Tensor], bool]:
 
 
 def computing_dtype(tensor: torch.Tensor) -> torch.dtype:
-    """Return the dtype of products with a tensor: that of autocast where it is on, or its own."""
+    """Return the dtype of products with a tensor: autocast's if it is on, else its own."""
     device = tensor.device.type
     if tensor.is_meta or not torch.is_autocast_enabled(device):
         return tensor.dtype
@@ -333,14 +334,14 @@ def _by_borders(
     scale: float | None,
     window: tuple[int, int],
 ) -> torch.Tensor:
-    """Attend within segments: [tokens, heads, size], keys and values of fewer heads.
+    """Attend within segments: [tokens, heads, size]; keys and values may have fewer heads.
 
-    `window`: how many tokens before and after itself a token sees, -1 for all of its segment.
+    `window`: number of tokens before and after itself that a token sees, -1 for its segment.
     """
     size = query.shape[-1]
     scale = size**-0.5 if scale is None else scale
-    # The kernel takes no fp32, and autocast does not cast for it: rotated queries and keys are fp32
-    # where the residual is, and 4-bit layers return fp32 for fp32.
+    # The kernel takes no fp32, and autocast does not cast for it. Rotated queries and keys are
+    # fp32 if the residual is, and 4-bit layers return fp32 for fp32.
     query, key, value = (each.to(computing_dtype(value)) for each in (query, key, value))
     if not query.is_cuda:
         return reference_attention(query, key, value, bounds, scale, *window)
@@ -375,12 +376,12 @@ def _segments(
 
 
 def _weights(q: torch.Tensor, k: torch.Tensor, seen: torch.Tensor, scale: float) -> torch.Tensor:
-    """[heads, tokens, tokens], of [heads, tokens, size]."""
+    """Compute [heads, tokens, tokens] from [heads, tokens, size]."""
     return (scale * q @ k.mT).masked_fill(~seen, -torch.inf).softmax(-1)
 
 
 def _by_head(tensor: torch.Tensor, num_heads: int) -> torch.Tensor:
-    """fp32 [num_heads, tokens, size], of [tokens, heads, size] that several share."""
+    """Return fp32 [num_heads, tokens, size] from [tokens, heads, size] with shared heads."""
     shared = tensor.transpose(0, 1).to(torch.promote_types(tensor.dtype, torch.float32))
     return shared.repeat_interleave(num_heads // len(shared), 0)
 
@@ -395,9 +396,9 @@ def reference_attention(  # noqa: PLR0917 - as the kernel
     before: int,
     after: int,
 ) -> torch.Tensor:
-    """Compute the formula of attention segment by segment, for what `varlen_attn` is called with.
+    """Compute the formula of attention segment by segment, with the arguments of `varlen_attn`.
 
-    An operation of its own, so that a compiled layer has it whole, as it has the kernel.
+    It is a custom operation, so that a compiled layer contains it as a whole, like the kernel.
     """
     found = torch.empty_like(query)
     q, k, v = (_by_head(each, query.shape[1]) for each in (query, key, value))
@@ -423,7 +424,7 @@ def _reference_backward(  # noqa: PLR0917 - as the kernel's
     before: int,
     after: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """As `Softmax.backward` of arXiv:2205.14135, algorithm 4, for whole segments."""
+    """Compute `Softmax.backward` of arXiv:2205.14135, algorithm 4, for whole segments."""
     num_heads = query.shape[1]
     q, k, v, given = (_by_head(each, num_heads) for each in (query, key, value, gradient))
     of_q, of_k, of_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)

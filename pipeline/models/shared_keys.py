@@ -1,9 +1,9 @@
-"""Attention whose shared keys are repeated first, for cards that compute it so alone.
+"""Attention that repeats shared keys first, for cards whose kernels need it.
 
-Several heads of a language model may share keys and values. Where there is no mask, transformers
-hands them to PyTorch as they are (`enable_gqa`), which of the fused kernels FlashAttention can
-read; the memory-efficient one, the only one of a V100, cannot, and what is left is the `math`
-kernel, which holds every score. With keys repeated for each head it can.
+Several heads of a language model may share keys and values. Without a mask, transformers passes
+them to PyTorch unrepeated (`enable_gqa`). Of the fused kernels only FlashAttention can read
+that. The memory-efficient one, the only one of a V100, cannot, which leaves the `math` kernel,
+and that stores every score. With keys repeated for each head it can.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_f
 from pipeline.models.segments import attend_rows_by
 
 _UNSHARED = nn.Identity()
-"""Stands for a module whose heads share nothing."""
+"""Stands for a module without shared heads."""
 
 
 def repeat_shared_keys(*, on: bool) -> None:
-    """Have attention without a mask repeat them, in all of this process; off: as transformers."""
+    """Make attention without a mask repeat them, in this whole process; off: like transformers."""
     attend_rows_by(_attend if on else sdpa_attention_forward)
 
 
@@ -35,7 +35,7 @@ def _attend(
     is_causal: bool | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
-    """As `sdpa_attention_forward`: query [rows, heads, length, size], keys of fewer heads."""
+    """Implement `sdpa_attention_forward`: query [rows, heads, length, size], fewer key heads."""
     num_sharing = getattr(module, "num_key_value_groups", 1)
     if attention_mask is None and num_sharing > 1:
         is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal

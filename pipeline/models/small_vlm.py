@@ -1,8 +1,8 @@
-"""The small vision-language model of our own: SigLIP encoder, MLP projector, Qwen2 decoder.
+"""Built-in small vision-language model: SigLIP encoder, MLP projector, Qwen2 decoder.
 
-Its architecture is LLaVA's (arXiv:2304.08485): each image token of the text is
-replaced by the projected embedding of one patch. Small enough to learn a real
-task on two CPU cores, and made of the same parts as the large ones.
+Its architecture is LLaVA's (arXiv:2304.08485): each image token of the text is replaced by the
+projected embedding of one patch. It is small enough to learn a real task on two CPU cores, and
+has the same parts as the large models.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ WEIGHTS_NAME = "model.safetensors"
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class SmallVLMConfig:
-    """What `config.json` says: enough to build the model and to feed it."""
+    """Content of `config.json`: enough to build the model and to prepare its input."""
 
     vision: Mapping[str, Any]
     """Keyword arguments of `SiglipVisionConfig`."""
@@ -64,11 +64,11 @@ class SmallVLMConfig:
 
     @property
     def num_image_tokens(self) -> int:
-        """Tokens that one image takes in the text: one a patch."""
+        """Tokens of one image in the text: one per patch."""
         return (self.vision["image_size"] // self.vision["patch_size"]) ** 2
 
     def to_json(self) -> dict[str, Any]:
-        """The content of `config.json`."""
+        """Return the content of `config.json`."""
         return {
             "model_type": MODEL_TYPE,
             "architectures": ["SmallVLM"],
@@ -77,7 +77,7 @@ class SmallVLMConfig:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> SmallVLMConfig:
-        """The config that `to_json` described."""
+        """Return the config from the values of `to_json`."""
         known = {f.name: values[f.name] for f in dataclasses.fields(cls)}
         for name in ("image_mean", "image_std"):
             known[name] = tuple(known[name])
@@ -85,7 +85,7 @@ class SmallVLMConfig:
 
 
 class SmallVLM(VisionLanguageModel):
-    """Images and text in, loss or text out."""
+    """Model from images and text to loss or text."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class SmallVLM(VisionLanguageModel):
         vision: SiglipVisionModel | None = None,
         language: Qwen2ForCausalLM | None = None,
     ) -> None:
-        """Parts that are not given get random weights; those given are as `config` says."""
+        """Create it; missing parts get random weights, given parts must match `config`."""
         super().__init__()
         self.config = config
         self.vision = _make_vision(config) if vision is None else vision
@@ -109,29 +109,29 @@ class SmallVLM(VisionLanguageModel):
 
     @property
     def text_config(self) -> Any:
-        """As `VisionLanguageModel`."""
+        """Config of transformers for the language model."""
         return self.language.config
 
     def towers(self) -> list[list[nn.Module]]:
-        """As `VisionLanguageModel`."""
+        """Implement `VisionLanguageModel.towers`."""
         return [list(self.vision.encoder.layers), list(self.language.model.layers)]
 
     def part_prefixes(self) -> Mapping[Literal["projector", "vision"], tuple[str, ...]]:
-        """As `VisionLanguageModel`."""
+        """Implement `VisionLanguageModel.part_prefixes`."""
         return {"projector": ("projector.",), "vision": ("vision.",)}
 
     def sizes(self) -> tuple[TowerSizes, TowerSizes]:
-        """As `VisionLanguageModel`."""
+        """Implement `VisionLanguageModel.sizes`."""
         return tower_sizes(self.config)
 
     @property
     def max_positions(self) -> int | None:
-        """As `VisionLanguageModel`."""
+        """Limit of `VisionLanguageModel.max_positions`."""
         return max_positions(self.language.config)
 
     @property
     def patch_size(self) -> int:
-        """As `VisionLanguageModel`."""
+        """Side of a patch in pixels."""
         return int(self.config.vision["patch_size"])
 
     def embed(
@@ -140,15 +140,15 @@ class SmallVLM(VisionLanguageModel):
         vision: VisionInputs,
         image_places: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Token embeddings with the image tokens replaced by projected patches, in order.
+        """Return token embeddings with image tokens replaced by projected patches, in order.
 
         Args:
             input_ids: int64 [batch, tokens].
             vision: `pixel_values` [num_images, 3, height, width], or empty.
-            image_places: As `VisionLanguageModel.forward`.
+            image_places: See `VisionLanguageModel.forward`.
 
         Returns:
-            Float [batch, tokens, hidden], and a zero that depends on what was not used.
+            Float [batch, tokens, hidden], and a zero that depends on unused parts.
         """
         text = self.language.model.embed_tokens(input_ids)
         unused = torch.zeros((), device=input_ids.device)
@@ -158,16 +158,16 @@ class SmallVLM(VisionLanguageModel):
                 places = find_places(input_ids, self.config.image_token_id)
             return put_features(text, self._project(vision).flatten(0, 1), places), unused
         if self.training:
-            # A rank without an image must still enter the collectives of the
-            # vision tower, and give its parameters a (zero) gradient.
+            # A rank without an image must still enter the collectives of the vision tower, and
+            # give its parameters a (zero) gradient.
             smallest = self.layout.smallest(input_ids.device, text.dtype)
             unused = unused + zero_of(self._project(smallest))
-            # What enters the layers has a gradient where pictures do: see `VisionLanguageModel`.
+            # The input of the layers has a gradient where images do: see `VisionLanguageModel`.
             text = text + unused.to(text.dtype)
         return text, unused
 
     def _project(self, vision: VisionInputs) -> torch.Tensor:
-        """Float [num_images, patches, hidden of the language model]."""
+        """Return float [num_images, patches, hidden of the language model]."""
         projected: torch.Tensor = self.projector(self.vision(**vision).last_hidden_state)
         return projected
 
@@ -179,9 +179,9 @@ class SmallVLM(VisionLanguageModel):
         packing: Packing | None = None,
         image_places: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As `VisionLanguageModel`."""
+        """Implement `VisionLanguageModel.hidden_states`."""
         embeds, unused = self.embed(input_ids, vision, image_places)
-        # SYNC: without `packing` transformers asks whether rows are packed.
+        # SYNC: without `packing` transformers checks whether rows are packed.
         hidden = self.language.model(
             inputs_embeds=embeds,
             **attention_arguments(
@@ -193,12 +193,12 @@ class SmallVLM(VisionLanguageModel):
         return hidden, unused
 
     def output_head(self) -> nn.Module:
-        """As `VisionLanguageModel`."""
+        """Implement `VisionLanguageModel.output_head`."""
         return self.language.lm_head
 
     @torch.inference_mode()
     def generate(self, prompts: Sequence[Prompt], *, max_new_tokens: int) -> list[list[int]]:
-        """As `VisionLanguageModel`, with a key-value cache."""
+        """Implement `VisionLanguageModel.generate`, with a key-value cache."""
         weight, end_id = self.language.lm_head.weight, self.language.config.eos_token_id
         padded = pad_left([prompt.input_ids for prompt in prompts], self.config.pad_token_id)
         input_ids, mask = (tensor.to(weight.device) for tensor in padded)
@@ -220,7 +220,7 @@ class SmallVLM(VisionLanguageModel):
             chosen = logits.argmax(-1).masked_fill(finished, end_id)
             answers.append(chosen)
             finished |= chosen == end_id
-            if bool(finished.all()):  # SYNC: the host decides whether to go on
+            if bool(finished.all()):  # SYNC: the host decides whether to continue
                 break
             embeds = self.language.model.embed_tokens(chosen.unsqueeze(-1))
             mask = torch.cat([mask, mask.new_ones(len(prompts), 1)], dim=-1)
@@ -231,9 +231,9 @@ class SmallVLM(VisionLanguageModel):
     def save_pretrained(
         self, folder: Path, weights: Mapping[str, torch.Tensor] | None = None
     ) -> Mapping[str, torch.Tensor]:
-        """As `VisionLanguageModel`: `config.json` and `model.safetensors`.
+        """Write `config.json` and `model.safetensors`.
 
-        An output head that is the token embeddings is written once, under their name.
+        An output head that is tied to the token embeddings is written once, under their name.
         """
         found = self.state_dict() if weights is None else weights
         whole = {
@@ -246,16 +246,17 @@ class SmallVLM(VisionLanguageModel):
         return whole
 
     def tied_weights(self) -> Mapping[str, str]:
-        """As `VisionLanguageModel`."""
+        """Implement `VisionLanguageModel.tied_weights`."""
         tied = self.language.all_tied_weights_keys
         return {f"language.{name}": f"language.{of}" for name, of in tied.items()}
 
     @classmethod
     def from_pretrained(cls, folder: Path) -> SmallVLM:
-        """The model that `save_pretrained` wrote.
+        """Load the model that `save_pretrained` wrote.
 
         Raises:
-            StageConfigError: `folder` holds no model of this type, or other weights than it names.
+            StageConfigError: `folder` contains no model of this type, or its weights do not
+                fit.
         """
         model = cls(read_model_config(folder))
         try:
@@ -269,18 +270,18 @@ class SmallVLM(VisionLanguageModel):
 
 
 def _make_vision(config: SmallVLMConfig) -> SiglipVisionModel:
-    # Without SigLIP's pooling head: its output is never used, and a
-    # parameter without a gradient has no place in an optimizer.
+    # Without SigLIP's pooling head: its output is never used, and a parameter without a gradient
+    # has no place in an optimizer.
     return SiglipVisionModel(SiglipVisionConfig(**config.vision, vision_use_head=False))
 
 
 def _make_language(config: SmallVLMConfig) -> Qwen2ForCausalLM:
-    # Earlier folders do not say whether the head is tied; theirs is not.
+    # Earlier folders do not state whether the head is tied; theirs is not.
     return Qwen2ForCausalLM(Qwen2Config(**{"tie_word_embeddings": False, **config.language}))
 
 
 def tower_sizes(config: SmallVLMConfig) -> tuple[TowerSizes, TowerSizes]:
-    """Of the vision tower and of the language model."""
+    """Return the sizes of the vision tower and of the language model."""
     vision, language = (
         TowerSizes(hidden_size=tower["hidden_size"], num_layers=tower["num_hidden_layers"])
         for tower in (config.vision, config.language)
@@ -289,10 +290,10 @@ def tower_sizes(config: SmallVLMConfig) -> tuple[TowerSizes, TowerSizes]:
 
 
 def read_model_config(folder: Path) -> SmallVLMConfig:
-    """The sizes of the model in a folder, without its weights.
+    """Read the sizes of the model in a folder, without its weights.
 
     Raises:
-        StageConfigError: `folder` holds no model of this type.
+        StageConfigError: `folder` contains no model of this type.
     """
     try:
         values = json.loads((folder / "config.json").read_bytes())

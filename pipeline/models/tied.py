@@ -1,7 +1,7 @@
-"""Weights that are others by another name: in most families the output head may be the embeddings.
+"""Tied weights: in most families the output head may be the embeddings.
 
-Files have such a weight once. What is changed by one of its names alone would be lost there: so
-adapters and 4 bits are refused on them (`linear_layers`), and here nothing that differs is dropped.
+Files have such a weight once. A change under one name alone would be lost there. So adapters
+and 4 bits are refused for them (`linear_layers`), and nothing that differs is dropped here.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from slurm_jobs.common.errors import StageError
 def without_tied(
     weights: Mapping[str, torch.Tensor], tied: Mapping[str, str]
 ) -> dict[str, torch.Tensor]:
-    """The weights as files have them.
+    """Return the weights for a file, without tied duplicates.
 
     Args:
-        weights: Whole ones, by name.
-        tied: Names of weights that are others by another name, and these others'.
+        weights: Full weights, by name.
+        tied: Names of tied weights, with the names of the weights they equal.
 
     Raises:
-        StageError: one is not what it is tied to, and would be lost.
+        StageError: a weight differs from the one it is tied to, and would be lost.
     """
     for name, of in tied.items():
         if name in weights and of in weights and not torch.equal(weights[name], weights[of]):
             message = (
-                f"{name} is not {of} any more, and the model's config ties them "
-                "(tie_word_embeddings): the export would lose what was learned of it; set "
+                f"{name} no longer equals {of}, but the model's config ties them "
+                "(tie_word_embeddings): the export would lose what it learned; set "
                 "tie_word_embeddings to false in the config.json of the model that is trained"
             )
             raise StageError(message)

@@ -1,8 +1,8 @@
-"""The parts of the small model from folders of their own: a SigLIP encoder, a Qwen2 language model.
+"""Parts of the small model from separate folders: a SigLIP encoder, a Qwen2 language model.
 
-Sizes are read from config.json alone, so that what does not fit is refused before weights are
-read. A learned table of positions fixes the size of images, and a table of embeddings the tokens:
-neither is resized, because rows made up at random would pass for learned ones.
+Sizes are read from config.json alone, so a misfit is refused before weights are read. A learned
+position table fixes the size of images, and an embedding table the tokens. Neither is resized,
+because random new rows would pass for learned ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _RGB = 3
 
 
 class _VisionTower(SiglipVisionModel):
-    """That of a whole SigLIP: what is known to be unused there is no reason for a warning."""
+    """Vision tower of a whole SigLIP, without warnings about its known unused parts."""
 
     _keys_to_ignore_on_load_unexpected: ClassVar[list[str]] = [
         r"^(vision_model\.)?head\.",
@@ -40,14 +40,14 @@ class _VisionTower(SiglipVisionModel):
 
 
 def read_vision_config(config: VisionConfig) -> SiglipVisionConfig:
-    """That of the encoder in `config.path`, without the pooling head.
+    """Read the config of the encoder in `config.path`, without the pooling head.
 
     Raises:
-        StageConfigError: no encoder of this kind is there, or sizes were given that it has not.
+        StageConfigError: no such encoder is there, or the given sizes differ.
     """
     assert config.path is not None
     _check_kind(_VISION_KEY, config.path, VISION_PART)
-    # Of a whole SigLIP this takes the vision model's part.
+    # From a whole SigLIP this reads the vision model's part.
     found = SiglipVisionConfig.from_pretrained(config.path, local_files_only=True)
     found.vision_use_head = False
     found.image_size = _side(found.image_size, "image_size", config.path)
@@ -61,10 +61,10 @@ def read_vision_config(config: VisionConfig) -> SiglipVisionConfig:
 
 
 def read_language_config(config: LanguageConfig) -> Qwen2Config:
-    """That of the language model in `config.path`.
+    """Read the config of the language model in `config.path`.
 
     Raises:
-        StageConfigError: no such model is there, or sizes were given that it has not.
+        StageConfigError: no such model is there, or the given sizes differ.
     """
     assert config.path is not None
     _check_kind(_LANGUAGE_KEY, config.path, LANGUAGE_PART)
@@ -79,20 +79,20 @@ def read_language_config(config: LanguageConfig) -> Qwen2Config:
 
 
 def load_vision_tower(config: VisionConfig) -> SiglipVisionModel:
-    """The encoder with its weights, fp32 on the CPU.
+    """Load the encoder with its weights, fp32 on the CPU.
 
     Raises:
-        StageConfigError: it cannot be loaded whole.
+        StageConfigError: it cannot be loaded completely.
     """
     assert config.path is not None
     return load_part(_VisionTower, config.path, _VISION_KEY, read_vision_config(config))
 
 
 def load_language_tower(config: LanguageConfig, eos_token_id: int) -> Qwen2ForCausalLM:
-    """The language model with its weights, fp32 on the CPU; answers end with `eos_token_id`.
+    """Load the language model with its weights, fp32 on the CPU; answers end with `eos_token_id`.
 
     Raises:
-        StageConfigError: it cannot be loaded whole.
+        StageConfigError: it cannot be loaded completely.
     """
     found = read_language_config(config)
     found.eos_token_id = eos_token_id
@@ -101,15 +101,15 @@ def load_language_tower(config: LanguageConfig, eos_token_id: int) -> Qwen2ForCa
 
 
 def vision_values(config: SiglipVisionConfig) -> dict[str, Any]:
-    """What `SmallVLMConfig.vision` has of it."""
+    """Return the values of `SmallVLMConfig.vision`."""
     own = _own_values(config)
-    # The small model never has one; transformers 5.20 leaves it out.
+    # The small model never has one; transformers 5.20 omits it.
     own.pop("vision_use_head", None)
     return own
 
 
 def language_values(config: Qwen2Config, eos_token_id: int) -> dict[str, Any]:
-    """What `SmallVLMConfig.language` has of it; answers end with `eos_token_id`."""
+    """Return the values of `SmallVLMConfig.language`; answers end with `eos_token_id`."""
     return {**_own_values(config), "eos_token_id": eos_token_id}
 
 
@@ -123,34 +123,34 @@ def check_image_size(config: VisionConfig, info: DatasetInfo) -> None:
     if found.image_size != info.image_height:
         places = found.image_size // found.patch_size
         message = (
-            f"{config.path} takes images of {found.image_size} x {found.image_size} pixels (its "
-            f"learned table of positions has {places} x {places} places), and the data set's are "
+            f"{config.path} needs images of {found.image_size} x {found.image_size} pixels (its "
+            f"learned position table has {places} x {places} entries), but the data set's are "
             f"{info.image_height} x {info.image_width}: preprocess with the image processor of "
-            f"that folder (`processor.images`), or take an encoder of that size"
+            "that folder (`processor.images`), or use an encoder of that size"
         )
         raise StageConfigError(message)
 
 
 def check_vocabulary(config: LanguageConfig, num_rows: int, facts: DataFacts) -> None:
-    """See that each token of the data set has its row in the table of embeddings.
+    """Check that each token of the data set has its row in the embedding table.
 
     Raises:
-        StageConfigError: there are more tokens than rows (none are added: mostly the tokenizer is
-            that of another model).
+        StageConfigError: there are more tokens than rows (none are added: usually the tokenizer
+            belongs to another model).
     """
     assert config.path is not None
     if facts.vocab_size > num_rows or facts.info.image_token_id >= num_rows:
         message = (
-            f"{config.path} has embeddings of {num_rows} tokens, and the data set's tokenizer "
-            f"{facts.vocab_size} (its image token {facts.info.image_token!r} is number "
+            f"{config.path} has embeddings of {num_rows} tokens, but the data set's tokenizer "
+            f"has {facts.vocab_size} (its image token {facts.info.image_token!r} is number "
             f"{facts.info.image_token_id}): preprocess with the tokenizer of that folder "
-            f"(`processor.text`), and with an image token that it has"
+            "(`processor.text`), and with one of its tokens as image token"
         )
         raise StageConfigError(message)
 
 
 def _own_values(config: PreTrainedConfig) -> dict[str, Any]:
-    """What a config says of its own kind of model, not of models in general."""
+    """Return the values of a config that are specific to its kind of model."""
     own = type(config)().to_dict().keys() - PreTrainedConfig().to_dict().keys()
     return {name: value for name, value in sorted(config.to_dict().items()) if name in own}
 
@@ -166,17 +166,17 @@ def _sizes_of(config: Any) -> dict[str, float]:
 
 def _check_given(key: str, path: str, given: Mapping[str, int], found: Mapping[str, float]) -> None:
     wrong = [
-        f"{key}.{name} is {value}, there it is {found[name]:g}"
+        f"{key}.{name} is {value}, but {found[name]:g} there"
         for name, value in given.items()
         if value != found[name]
     ]
     if wrong:
-        message = f"{path}: {'; '.join(wrong)}: leave it out, sizes come from the folder"
+        message = f"{path}: {'; '.join(wrong)}: leave it out, the folder determines sizes"
         raise StageConfigError(message)
 
 
 def _check_kind(key: str, path: str, part: PartKind) -> None:
-    """Refuse another kind of model, and weights that are packed: they could not be trained."""
+    """Refuse another kind of model, and packed weights: they could not be trained."""
     wrong = wrong_part(read_config_values(path, key), part)
     if wrong:
         message = f"{key} {path}: {wrong}"
@@ -184,9 +184,9 @@ def _check_kind(key: str, path: str, part: PartKind) -> None:
 
 
 def _side(value: Any, name: str, path: str) -> int:
-    """A size of squares, which newer configs may write as two numbers."""
+    """Return the side of a square, which newer configs may give as two numbers."""
     sides = {value} if isinstance(value, int) else set(value)
     if len(sides) == 1:
         return int(sides.pop())
-    message = f"{path}: {name} is {value}; squares are taken"
+    message = f"{path}: {name} is {value}; it must be square"
     raise StageConfigError(message)

@@ -1,7 +1,7 @@
-"""Whether the files of a model's weights are there and whole, told without reading them.
+"""Check that the files of a model's weights are present and complete, without reading them.
 
-A download that was broken off, or a copy to a full disk, has the config and some of the weights:
-that would be noticed when they are loaded.
+An interrupted download, or a copy to a full disk, leaves the config and some of the weights;
+loading them would detect it only later.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _CANDIDATES = (
     *("model.safetensors", "model.safetensors.index.json"),
     *("pytorch_model.bin", "pytorch_model.bin.index.json"),
 )
-"""The first that is there counts, as for transformers (modeling_utils.py)."""
+"""The first existing name is used, as in transformers (modeling_utils.py)."""
 _LENGTH = struct.Struct("<Q")
-"""The first bytes of a safetensors file: how long its header is."""
+"""First bytes of a safetensors file: the length of its header."""
 _MOST_HEADER_BYTES = 100_000_000
-"""As safetensors itself has it."""
+"""Limit of safetensors."""
 
 
 def check_weight_files(config: ModelConfig) -> None:
-    """Look into the folders that weights come from; a model of the hub is left alone.
+    """Check the folders of weights; a model of the hub is skipped.
 
     Raises:
-        StageConfigError: files are missing, or shorter than they say themselves.
+        StageConfigError: files are missing, or shorter than their headers state.
     """
     for folder in (config.path, config.vision.path, config.language.path):
         try:
@@ -39,14 +39,14 @@ def check_weight_files(config: ModelConfig) -> None:
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             problem = f"the index or a header of its weights is damaged ({error!r})"
         if problem is not None:
-            message = f"model {folder}: {problem}: copy or download the folder anew"
+            message = f"model {folder}: {problem}: copy or download the folder again"
             raise StageConfigError(message)
 
 
 def fp16_warning(config: ModelConfig) -> str | None:
-    """Say that a model was trained in bf16, whose range fp16 does not have.
+    """Warn that a model was trained in bf16, whose range exceeds that of fp16.
 
-    Asks the `config.json` of the folders that weights come from; a model of the hub is left alone.
+    Reads the `config.json` of the weights' folders; a model of the hub is skipped.
     """
     folders = (config.path, config.vision.path, config.language.path)
     values = ((folder, read_json(Path(folder) / "config.json")) for folder in folders if folder)
@@ -54,15 +54,15 @@ def fp16_warning(config: ModelConfig) -> str | None:
     if not found:
         return None
     return (
-        f"precision is fp16, and {' and '.join(found)} was trained in bf16: sums within its layers "
-        "may leave the range of fp16 (65,504), and steps in which they do are skipped. If many "
-        "are, take a GPU of compute capability 8.0 or above (A100) with `precision: bf16`, or set "
-        "`precision: fp32`"
+        f"precision is fp16, but {' and '.join(found)} was trained in bf16: sums within its "
+        "layers may exceed the range of fp16 (65,504), and steps in which they do are skipped. "
+        "If many are, use a GPU of compute capability 8.0 or above (A100) with `precision: "
+        "bf16`, or set `precision: fp32`"
     )
 
 
 def _names_bf16(values: Mapping[str, Any]) -> bool:
-    """Newer releases of transformers write `dtype`, and settings of towers may have their own."""
+    """Check for bf16; newer releases of transformers write `dtype`, and towers may differ."""
     parts = (values, values.get("text_config"), values.get("vision_config"))
     dtypes = (part.get(key) for part in parts if part for key in ("dtype", "torch_dtype"))
     return "bfloat16" in dtypes
@@ -74,15 +74,15 @@ def _problems(folder: Path) -> Iterator[str]:
         yield "no weights are there (*.safetensors)"
     for file in files:
         if not file.is_file():
-            yield f"{file.name} is missing, which the index of its weights names"
+            yield f"{file.name} is missing, but the index of its weights names it"
         elif file.suffix == ".safetensors" and not _is_whole(file):
-            yield f"{file.name} is cut short, or no safetensors file"
+            yield f"{file.name} is truncated, or not a safetensors file"
 
 
 def _files_of(folder: Path) -> list[Path]:
-    """Those that are loaded: one with all weights, or those that an index names."""
+    """Return the files to load: one with all weights, or those of an index."""
     found = next((folder / name for name in _CANDIDATES if (folder / name).is_file()), None)
-    if found is None:  # under names that the config gives
+    if found is None:  # under names from the config
         return sorted((*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")))
     if found.suffix != ".json":
         return [found]
@@ -91,7 +91,7 @@ def _files_of(folder: Path) -> list[Path]:
 
 
 def _is_whole(file: Path) -> bool:
-    """Whether a safetensors file is as long as its header says."""
+    """Check whether a safetensors file is as long as its header states."""
     with file.open("rb") as stream:
         start = stream.read(_LENGTH.size)
         if len(start) < _LENGTH.size:

@@ -1,6 +1,6 @@
-"""What a model's operations follow from, read off its modules; see `pipeline.timing.flops`.
+"""Sizes that determine a model's operations, read from its modules; see `pipeline.timing.flops`.
 
-Ask before a strategy spreads the model, and again when other parts of it are trained.
+Read them before sharding, and again when other parts are trained.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from pipeline.models.parts import without_adapters
 from pipeline.timing.flops import ModelWork, PartWork
 
 _BASE = ".base_layer"
-"""How adapters call the layer that they are added to."""
+"""Suffix of adapted layers' names in peft."""
 _ORDER = ("vision", "projector", "language", "head", "heads")
-"""In which a gradient cannot pass from an earlier part to a later one."""
+"""Order in which a gradient cannot pass from an earlier part to a later one."""
 _Place = tuple[int, int]
-"""In a pass: of the part, and of the layer in it; -1 is before all layers."""
+"""In a pass: index of the part, and of the layer in it; -1 is before all layers."""
 
 
 def read_work(model: VisionLanguageModel) -> ModelWork:
-    """The matrices and attention of each part, and which gradients they take part in.
+    """Return the matrices and attention of each part, and the gradients they take part in.
 
-    Parameters on which nothing depends are left out, and so are heads that tell classes. A gradient
-    is taken to pass through all of a layer if anything in it, or before it, is trained: where
-    adapters alone are in the first such layer, that is a little too much.
+    Parameters that affect no output are left out, and so are classifier heads. A gradient is
+    assumed to pass through a whole layer if anything in it, or before it, is trained. That
+    slightly overestimates where only adapters are in the first such layer.
     """
     first = _first_trained(model)
     num_weights: dict[str, Counter[int]] = {part: Counter() for part in _ORDER}
@@ -58,16 +58,16 @@ def read_work(model: VisionLanguageModel) -> ModelWork:
 
 
 def _first_trained(model: VisionLanguageModel) -> _Place:
-    """Behind everything if nothing is."""
+    """Return the first trained place; after everything if nothing is trained."""
     learned = {name: value.requires_grad for name, value in model.named_parameters()}
     trained = (place for name, place in _places(model, learned) if learned[name])
     return min(trained, default=(len(_ORDER), 0))
 
 
 def _places(model: VisionLanguageModel, names: Iterable[str]) -> Iterator[tuple[str, _Place]]:
-    """Names of parameters, as they are defined, with their places.
+    """Yield names of parameters, in order of definition, with their places.
 
-    What a tower has behind its layers is defined behind them, too.
+    Modules of a tower after its layers are defined after them, too.
     """
     head, layers = model.output_head(), [layer for tower in model.towers() for layer in tower]
     (head_name,) = (name for name, module in model.named_modules() if module is head)
@@ -88,12 +88,12 @@ def _places(model: VisionLanguageModel, names: Iterable[str]) -> Iterator[tuple[
 
 
 def _is_reached(place: _Place, first: _Place) -> bool:
-    """Whether a gradient passes there; what goes into the output head needs none of the head's."""
+    """Check whether a gradient passes there; the output head's input needs none of the head's."""
     return first < place or (first == place and _ORDER[place[0]] != "head")
 
 
 def _matrices(model: VisionLanguageModel) -> Iterator[tuple[str, Any]]:
-    """Modules that multiply by a matrix, by name; 4-bit ones are linear layers, too."""
+    """Yield modules that multiply by a matrix, by name; 4-bit ones are linear layers, too."""
     unused = model.unused_parameters()
     for name, module in model.named_modules():
         is_matrix = isinstance(module, nn.Linear | nn.Conv2d | nn.Conv3d)
@@ -102,7 +102,7 @@ def _matrices(model: VisionLanguageModel) -> Iterator[tuple[str, Any]]:
 
 
 def _num_weights(module: Any) -> int:
-    """Not from the weight itself, which may be packed to 4 bits or sharded."""
+    """Return the number of weights, without the weight itself, which may be packed or sharded."""
     if isinstance(module, nn.Linear):
         return module.in_features * module.out_features
     size = 1
@@ -112,7 +112,7 @@ def _num_weights(module: Any) -> int:
 
 
 def _query_width(name: str, module: Any) -> int:
-    """Heads times size of a head, of the matrix that makes queries; 0 for any other."""
+    """Return heads times head size of the matrix that makes queries; 0 for any other."""
     leaf = name.removesuffix(".weight").removesuffix(_BASE).rpartition(".")[2]
     if leaf == "q_proj":
         return int(module.out_features)
@@ -124,7 +124,7 @@ def _vision_config(model: VisionLanguageModel) -> Any:
 
 
 def _full_attention_layers(model: VisionLanguageModel) -> frozenset[int] | None:
-    """Of a vision tower with windows (Qwen2.5-VL's), the layers without; None of any other."""
+    """Return a vision tower's layers without windows (Qwen2.5-VL's); None for any other model."""
     found = getattr(_vision_config(model), "fullatt_block_indexes", None)
     return None if found is None else frozenset(found)
 

@@ -1,7 +1,7 @@
-"""The stage `preprocess`: rows of a manifest become tokens, labels and resized images.
+"""Stage `preprocess`: rows of a manifest become tokens, labels and resized images.
 
-Deterministic: a slice that runs twice writes the same bytes. Augmentation is
-left to the loader, shuffling to `consolidate`.
+Deterministic: a slice that runs twice writes the same bytes. The loader augments, and
+`consolidate` shuffles.
 """
 
 from pipeline.preprocess.stage import run

@@ -1,4 +1,4 @@
-"""Conversations to tokens, and which of them the assistant says."""
+"""Conversations to tokens, with the tokens of the assistant's answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 ChatMessages = Sequence[Mapping[str, Any]]
-"""Messages as chat templates take them: `role`, and `content` as a list of items."""
+"""Messages for chat templates: `role`, and `content` as a list of items."""
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def _refusals() -> Iterator[None]:
         yield
     except TemplateRefusedError:
         raise
-    except (TemplateError, TypeError, ValueError, LookupError) as error:  # what expressions raise
+    except (TemplateError, TypeError, ValueError, LookupError) as error:  # errors of expressions
         message = f"{error}" if isinstance(error, TemplateError) else f"{error!r}"
         raise TemplateRefusedError(message) from error
 
@@ -42,10 +42,10 @@ def _refusals() -> Iterator[None]:
 def render(
     template: str, messages: ChatMessages, special_tokens: Mapping[str, Any], **options: bool
 ) -> tuple[str, Sequence[tuple[int, int]]]:
-    """The template's text, and the spans in it that it marks, if asked for.
+    """Return the template's text, and the spans that it marks, if requested.
 
     Raises:
-        TemplateRefusedError: the template takes no such messages.
+        TemplateRefusedError: the template refuses the messages.
     """
     from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -58,7 +58,7 @@ def render(
 
 @functools.lru_cache(maxsize=8)
 def _header_of(template: str, special_tokens: str) -> str:
-    """See `find_header`; `special_tokens` as JSON. Empty if no question by itself is taken."""
+    """Return `find_header` of the template; empty if it refuses a single question."""
     options = json.loads(special_tokens)
     asked = [{"role": "user", "content": [{"type": "text", "text": "question"}]}]
     try:
@@ -71,12 +71,12 @@ def _header_of(template: str, special_tokens: str) -> str:
 
 @functools.lru_cache(maxsize=16)
 def _glues_system(template: str, special_tokens: str, role: str) -> bool:
-    """Check whether a template prints a system message right after the words of this role.
+    """Check whether a template prints a system message right after the text of this role.
 
     Args:
-        template: text of the template.
-        special_tokens: as JSON.
-        role: of the message before.
+        template: Text of the template.
+        special_tokens: As JSON.
+        role: Role of the message before.
     """
     words = {"user": "testquestion", "assistant": "testanswer", "system": "testrule"}
     roles = ("user", "assistant", "system") if role == "assistant" else ("user", "system")
@@ -92,8 +92,8 @@ def _glues_system(template: str, special_tokens: str, role: str) -> bool:
 def _check_printed(messages: ChatMessages, text: str) -> None:
     """Refuse a template that leaves out a text, such as a second system message.
 
-    White space is not compared: many templates strip texts. Neither are answers before the last:
-    templates of models that think aloud shorten them.
+    White space is not compared, because many templates strip texts. Answers before the last are
+    not compared either, because templates of reasoning models shorten them.
     """
     printed = "".join(text.split())
     for number, message in enumerate(messages):
@@ -107,14 +107,14 @@ def _check_printed(messages: ChatMessages, text: str) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChatTokenizer:
-    """A tokenizer, and a chat template by which the assistant's words are told from others."""
+    """Tokenizer and chat template that locate the assistant's answers."""
 
     tokenizer: PreTrainedTokenizerBase
     image_token_id: int
     pad_token_id: int
     closes_each_text: bool = False
-    """Whether the template ends the turn after each text of a message, as LLaVA-NeXT's for Llama 3:
-    then it takes messages of one text alone."""
+    """True if the template ends the turn after each text of a message, as LLaVA-NeXT's for
+    Llama 3 does: then messages may have only one text."""
 
     def encode_conversation(
         self,
@@ -123,19 +123,19 @@ class ChatTokenizer:
         must_print_all: bool = False,
         unlearned: Collection[int] = (),
     ) -> TokenSequence:
-        """Tokens of a whole conversation, one token for each image.
+        """Return the tokens of a whole conversation, one token for each image.
 
-        What is learned is found by the tokens' offsets: the mask of `apply_chat_template` lacks
-        the last bytes of a character of several tokens, and all that follows a blank of which the
-        offsets were trimmed.
+        Learned tokens are found by the tokens' offsets. The mask of `apply_chat_template` is
+        not used: it lacks the last bytes of a character of several tokens, and everything after
+        a blank with trimmed offsets.
 
         Args:
-            messages: all of them.
-            must_print_all: refuse a conversation of which the template leaves out a text.
-            unlearned: numbers of answers, from 0, that are context alone.
+            messages: All messages.
+            must_print_all: Refuse a conversation if the template leaves out a text.
+            unlearned: Numbers of answers, from 0, that are only context.
 
         Raises:
-            TemplateRefusedError: the template takes no such messages, or, with `must_print_all`,
+            TemplateRefusedError: the template refuses the messages, or, with `must_print_all`,
                 leaves out a text.
         """
         self._check_texts(messages)
@@ -159,10 +159,10 @@ class ChatTokenizer:
     def encode_prompt(
         self, messages: ChatMessages, *, must_print_all: bool = False
     ) -> TokenSequence:
-        """Tokens up to the place where the assistant starts to speak; none is learned.
+        """Return the tokens up to where the assistant's answer starts; none is learned.
 
         Raises:
-            TemplateRefusedError: as `encode_conversation`.
+            TemplateRefusedError: as in `encode_conversation`.
         """
         self._check_texts(messages)
         text, _ = self._render(messages, add_generation_prompt=True)
@@ -183,12 +183,12 @@ class ChatTokenizer:
             if sum(item["type"] == "text" for item in message["content"]) > 1:
                 error = (
                     f"it ends the turn of the {message['role']} after each of its texts, and an "
-                    "image stands between them; put images before or after the whole text"
+                    "image is between them; put images before or after the whole text"
                 )
                 raise TemplateRefusedError(error)
 
     def _check_system(self, messages: ChatMessages) -> None:
-        """Refuse a later system message that the template would put into another turn's words."""
+        """Refuse a later system message that the template would print as part of another turn."""
         for number, message in enumerate(messages[1:], 2):
             role = messages[number - 2]["role"]
             if message["role"] != "system" or role == "system":
@@ -196,22 +196,22 @@ class ChatTokenizer:
             special_tokens = json.dumps(self.tokenizer.special_tokens_map, default=str)
             if _glues_system(self.tokenizer.chat_template, special_tokens, role):
                 error = (
-                    f"it prints the system message of turn {number} as words of the {role} before "
-                    "it; write it into the first system message"
+                    f"it prints the system message of turn {number} as part of the {role}'s text "
+                    "before it; move it into the first system message"
                 )
                 raise TemplateRefusedError(error)
 
     def _render_answers(self, messages: ChatMessages) -> tuple[str, Sequence[tuple[int, int]]]:
-        """The text, and what of it the assistant says: as the template marks it, or by its turns.
+        """Return the text and the answers in it, from the template's marks or from its turns.
 
         Raises:
-            TemplateRefusedError: the template takes no such messages, or does not tell turns apart.
+            TemplateRefusedError: the template refuses the messages, or turns cannot be located.
         """
         tokenizer = self.tokenizer
         if marks_answers(tokenizer.chat_template):
             return self._render(messages, return_assistant_tokens_mask=True)
 
-        @functools.cache  # the whole conversation is also that up to its last answer
+        @functools.cache  # the whole conversation also ends with its last answer
         def render_to(num_messages: int, is_prompt: bool) -> str:
             return self._render(messages[:num_messages], add_generation_prompt=is_prompt)[0]
 
@@ -219,7 +219,7 @@ class ChatTokenizer:
         return find_answers(messages, render_to, header=self._header(), end_token=end_token)
 
     def _header(self) -> str:
-        """What the template puts before an answer to a question."""
+        """Return what the template puts before an answer to a question."""
         special_tokens = json.dumps(self.tokenizer.special_tokens_map, default=str)
         return _header_of(self.tokenizer.chat_template, special_tokens)
 
@@ -230,7 +230,7 @@ class ChatTokenizer:
         return render(tokenizer.chat_template, messages, tokenizer.special_tokens_map, **options)
 
     def _tokenise(self, text: str, **options: bool) -> Mapping[str, Any]:
-        """As transformers' processors do: `<s>` comes first, by the template or by the tokenizer.
+        """Tokenise like transformers' processors: `<s>` comes first, from template or tokenizer.
 
         (`apply_chat_template` of a tokenizer leaves it to the template alone.)
         """

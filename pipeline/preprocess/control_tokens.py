@@ -1,7 +1,7 @@
-"""The tokens that structure a conversation, which no text of a row may write.
+"""Tokens that structure a conversation and that no text of a row may contain.
 
-In a text, `<|end|>` would become the real token: it would end a turn that goes
-on, and could begin one that nobody said.
+In a text, `<|end|>` would become the real token: it would end a turn too early, and could start
+a false one.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ if TYPE_CHECKING:
     from slurm_jobs.common.manifests.rows import Message
 
 _PLAIN = re.compile(r"[\w\s]*")
-"""Words, digits and white space, which some tokenizers list among their added tokens, and which
-stand between tiles of an image."""
+"""Words, digits and white space, which some tokenizers list as added tokens, and which separate
+the tiles of an image."""
 
 
 def compile_control_tokens(chat: ChatTokenizer, image_tokens: Iterable[str]) -> re.Pattern[str]:
-    """What finds a control token in a text.
+    """Compile a pattern that finds a control token in a text.
 
-    These are the tokens that stand for images and their tiles, the tokenizer's special tokens, and
-    those of its other added tokens that the template prints around answers: some tokenizers do not
-    call `<|user|>` special. Added
-    tokens that only answers hold, as `<think>`, are the row's to write; so is a single character,
-    which some tokenizers pad with (`!`).
+    Control tokens are the tokens of images and their tiles, the tokenizer's special tokens, and
+    its other added tokens that the template prints around answers: some tokenizers do not mark
+    `<|user|>` as special. Rows may contain added tokens that occur only in answers, such as
+    `<think>`, and single characters, which some tokenizers use as padding (`!`).
     """
     printed = find_printed_tokens(chat)
     tokens = {
@@ -45,7 +44,7 @@ def compile_control_tokens(chat: ChatTokenizer, image_tokens: Iterable[str]) -> 
 
 
 def find_control_token(pattern: re.Pattern[str], message: Message) -> str | None:
-    """The first control token in the texts of a message, also where two texts make one."""
+    """Return the first control token in a message, including one that two texts form together."""
     texts = (item.value if item.kind == "text" else "\n" for item in message.content)
     found = pattern.search("".join(texts))
     return found.group() if found else None

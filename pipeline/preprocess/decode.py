@@ -1,9 +1,9 @@
 """Image bytes to upright RGB, by Pillow for the formats of image_formats.py and by libjpeg-turbo.
 
-EXIF orientation is applied, transparency is laid over white, 16-bit grey is scaled to 8 bits, CMYK
-and other colour models are converted without their ICC profile, and an animation gives its first
-frame. What cannot be taken is rejected with a reason: Pillow alone judges, so that the same
-pictures are rejected whichever way they are decoded.
+EXIF orientation is applied, transparency is composed over white, 16-bit grey is scaled to 8
+bits, CMYK and other colour models are converted without their ICC profile, and an animation
+gives its first frame. Unsupported images are rejected with a reason. Only Pillow decides this,
+so the same images are rejected by either decoder.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ _UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""By EXIF's orientation, where it is not 1 (CIPA DC-008, 4.6.4.A): what makes a picture upright."""
+"""Transposition that makes an image upright, by EXIF orientation if it is not 1 (CIPA DC-008,
+4.6.4.A)."""
 
 SIDEWAYS = frozenset({5, 6, 7, 8})
-"""Orientations of which the upright picture is as wide as the stored one is high."""
+"""Orientations that swap width and height."""
 
 _DIRECT_MODES = frozenset({"RGB", "L", "1", "P", "CMYK", "YCbCr", "HSV"})
 _ALPHA_MODES = frozenset({"RGBA", "LA", "PA", "La", "RGBa"})
@@ -40,27 +41,28 @@ _STRIP_PIXELS = 1 << 20
 
 _SHOWN_BYTES = 12
 _JPEG_FORMATS = frozenset({"JPEG", "MPO"})
-"""MPO: a JPEG with further pictures behind it, as telephones write them."""
+"""MPO: a JPEG followed by further images, as phones write them."""
 
 
 _LEAST_PIXEL_LIMIT = 1 << 24
-"""Pillow's limit also holds for what this process cuts out, and is one for the whole process: below
-this many pixels `open_image` alone compares."""
+"""Pillow's limit also applies to crops in this process, and it is global: below this many
+pixels only `open_image` compares."""
 
 
 def limit_inner_pixels(max_pixels: int) -> None:
-    """Have Pillow refuse pictures inside of files that have more pixels than allowed.
+    """Make Pillow refuse images inside files that have more pixels than allowed.
 
-    `open_image` compares the size in a file's header with `max_pixels`, but an icon, an animation
-    or a tile has sizes of its own. Pillow raises an error at twice its limit, and warns from once.
-    Its warnings, of broken metadata too, are left out: a picture is taken or rejected.
+    `open_image` compares the size in a file's header with `max_pixels`, but an icon, an
+    animation or a tile has its own size. Pillow raises an error at twice its limit, and warns
+    at the limit. Its warnings, including those about broken metadata, are suppressed: an image
+    is accepted or rejected.
     """
     Image.MAX_IMAGE_PIXELS = max(max_pixels, _LEAST_PIXEL_LIMIT) // 2
     warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 def open_image(data: bytes, *, max_pixels: int, name: str) -> Image.Image:
-    """Read the picture's header; nothing is decoded yet, except of an icon.
+    """Read the image's header; nothing is decoded yet, except an icon.
 
     Raises:
         SampleRejectedError: not an image, a broken header, or too many pixels.
@@ -79,7 +81,7 @@ def _identify(data: bytes, *, name: str, max_pixels: int) -> Image.Image:
         return Image.open(io.BytesIO(plain), formats=FORMATS)
     except MemoryError:
         raise
-    except Exception as error:  # Pillow's plugins raise anything on broken bytes
+    except Exception as error:  # Pillow's plugins raise any exception for broken bytes
         plain = without_metadata(data)
         if plain is not data:
             try:
@@ -101,17 +103,17 @@ def _unopened(error: Exception, data: bytes, *, name: str, max_pixels: int) -> S
         return broken(error, name)
     promised = recognise(data)
     if promised:
-        message = f"{name}: a {promised} file whose header is broken or cut short"
+        message = f"{name}: a {promised} file whose header is broken or truncated"
         return SampleRejectedError(reason="corrupt_image", message=message)
     foreign = describe_foreign(data) or (
-        f"no image format that is read (it begins with {data[:_SHOWN_BYTES]!r}); convert it to PNG "
-        "or JPEG"
+        f"not a supported image format (it begins with {data[:_SHOWN_BYTES]!r}); convert it to "
+        "PNG or JPEG"
     )
     return SampleRejectedError(reason="not_an_image", message=f"{name}: {foreign}")
 
 
 def broken(error: Exception, name: str) -> SampleRejectedError:
-    """Return the rejection of a picture at which a decoder failed, with the error's type."""
+    """Return the rejection of an image that a decoder failed on, with the error's type."""
     if isinstance(error, Image.DecompressionBombError):
         return SampleRejectedError(reason="too_many_pixels", message=f"{name}: {error}")
     reason: Reason = "truncated_image" if "truncated" in str(error).lower() else "corrupt_image"
@@ -128,33 +130,33 @@ def decode_upright(image: Image.Image, name: str) -> Image.Image:
     try:
         image.load()
         method = _UPRIGHT.get(orientation_of(image))
-        # ImageOps.exif_transpose makes the same pixels, but writes the EXIF block anew as well,
-        # and fails where any other tag of it cannot be written.
+        # ImageOps.exif_transpose gives the same pixels, but also rewrites the EXIF block, and
+        # fails if any other tag of it cannot be written.
         upright = image if method is None else image.transpose(method)
-    except MemoryError:  # says nothing of the picture: the task fails, and no sample is lost
+    except MemoryError:  # not the image's fault: the task fails, and no sample is lost
         raise
-    except Exception as error:  # Pillow's plugins raise anything on broken bytes
+    except Exception as error:  # Pillow's plugins raise any exception for broken bytes
         raise broken(error, name) from error
     return to_rgb(upright, name)
 
 
 def read_upright_size(data: bytes, *, max_pixels: int, name: str) -> tuple[int, int]:
-    """The (width, height) of the upright picture, by what the file states; decodes nothing.
+    """Return (width, height) of the upright image from the file's header; decodes nothing.
 
     Raises:
         SampleRejectedError: not an image, broken, or too large.
     """
     image = open_image(data, max_pixels=max_pixels, name=name)
-    if image.format == "TIFF":  # which Pillow turns itself, and says so at once
+    if image.format == "TIFF":  # Pillow turns these itself, and reports the final size
         return image.size
     width, height = image.size
     return (height, width) if orientation_of(image) in SIDEWAYS else (width, height)
 
 
 def orientation_of(image: Image.Image) -> int:
-    """Return EXIF's number of how the stored picture is turned; 1, upright, if it is unreadable."""
+    """Return the EXIF orientation of the stored image; 1, upright, if it is unreadable."""
     try:
-        # not `image.getexif`, for which a PNG is decoded: what turns it is before its pixels
+        # `image.getexif` would decode a PNG; its orientation is stored before the pixels
         orientation = Image.Image.getexif(image).get(ExifTags.Base.Orientation, 1)
     except MemoryError:
         raise
@@ -164,7 +166,7 @@ def orientation_of(image: Image.Image) -> int:
 
 
 def turn_upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
-    """Pixels [height, width, 3] as EXIF's orientation means them; a copy where they are turned."""
+    """Turn pixels [height, width, 3] by EXIF orientation; a copy if they are turned."""
     method = _UPRIGHT.get(orientation)
     if method is None:
         return pixels
@@ -172,15 +174,15 @@ def turn_upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
 
 
 def is_plain_jpeg(image: Image.Image) -> bool:
-    """Whether `decode_jpeg` may be tried: a JPEG in colour, of three channels."""
+    """Check whether `decode_jpeg` may be tried: a colour JPEG with three channels."""
     return image.format in _JPEG_FORMATS and image.mode == "RGB"
 
 
 def decode_jpeg(data: bytes, *, width: int, height: int, denominator: int) -> np.ndarray | None:
     """Decode a JPEG of `width` x `height` at 1, 1/2, 1/4 or 1/8 of its size, rounded up.
 
-    The pixels are those that Pillow gives (with `draft` at a fraction), as uint8 [h, w, 3], not
-    turned. None if libjpeg-turbo finds anything amiss: Pillow is to say what.
+    The pixels equal Pillow's (with `draft` at a fraction), as uint8 [h, w, 3], not turned. None
+    if libjpeg-turbo reports any problem: Pillow then decides.
     """
     at_least = (-(-width // denominator), -(-height // denominator))
     try:
@@ -193,10 +195,10 @@ def decode_jpeg(data: bytes, *, width: int, height: int, denominator: int) -> np
 
 
 def to_rgb(image: Image.Image, name: str = "image") -> Image.Image:
-    """A decoded image in mode RGB.
+    """Convert a decoded image to mode RGB.
 
     Raises:
-        SampleRejectedError: the mode's range of values is not known.
+        SampleRejectedError: the value range of the mode is unknown.
     """
     if image.mode in _ALPHA_MODES or "transparency" in image.info:
         return _over_white(image)
@@ -209,7 +211,8 @@ def to_rgb(image: Image.Image, name: str = "image") -> Image.Image:
 
 
 def _over_white(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I;16"):  # a 16-bit PNG whose transparent grey is named by a chunk
+    # a 16-bit PNG with a chunk that declares a grey as transparent
+    if image.mode.startswith("I;16"):
         return _scale_16_bit(image)
     straight = {"La": "LA", "RGBa": "RGBA"}.get(image.mode, image.mode)
     flat = Image.new("RGB", image.size)
@@ -224,7 +227,7 @@ def _over_white(image: Image.Image) -> Image.Image:
 
 def _scale_16_bit(image: Image.Image) -> Image.Image:
     values = np.asarray(image).astype(np.uint32)  # convert("L") would clip at 255 instead
-    transparent = image.info.get("transparency")  # the grey of a PNG that is: white
+    transparent = image.info.get("transparency")  # the transparent grey of a PNG becomes white
     if isinstance(transparent, int):
         values = np.where(values == transparent, 65535, values)
     return Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8)).convert("RGB")

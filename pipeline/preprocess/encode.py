@@ -1,8 +1,8 @@
-"""A manifest row to what the model is given: token ids, labels, resized images.
+"""A manifest row to model inputs: token ids, labels, resized images.
 
-The tokens of a row follow from its texts and from the sizes of its images, which may be looked at
-in another thread: the text is tokenised with one token an image, then the images are planned, then
-each image's token makes room for all that stand for it.
+The tokens of a row follow from its texts and from the sizes of its images, which another thread
+may read. The text is tokenised with one token per image, then the images are planned, then each
+image's token is replaced by all its image tokens.
 """
 
 from __future__ import annotations
@@ -40,36 +40,36 @@ from slurm_jobs.common.stage_config.preprocess import (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncodedTokens:
-    """The text side of a sample."""
+    """Text side of a sample."""
 
     input_ids: np.ndarray
     """int32 [num_tokens], with all tokens of its images."""
     labels: np.ndarray
     """int32 [num_tokens], -100 where nothing is learned."""
     truncated: bool
-    """Whether text was cut to fit `max_tokens`."""
+    """True if text was cut to fit `max_tokens`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncodedPrompt:
-    """A conversation up to its last answer, for generation."""
+    """Conversation up to its last answer, for generation."""
 
     key: str
     input_ids: np.ndarray
-    """int32 [num_tokens], up to where the assistant starts to speak."""
+    """int32 [num_tokens], up to where the assistant's answer starts."""
     images: tuple[np.ndarray, ...]
-    """uint8 [height, width, 3] each, as a sample of the data set would have them."""
+    """uint8 [height, width, 3] each, as in a sample of the data set."""
     original_sizes: tuple[tuple[int, int], ...]
     """(width, height) of each image of the row, upright."""
     reference: str
-    """What the manifest has the assistant say there."""
+    """Answer of the manifest."""
 
 
 class SampleEncoder:
-    """Encodes rows by one processor folder: `tokenise`, `images.plan`, `expand`, then `finish`.
+    """Encodes rows with one processor folder: `tokenise`, `images.plan`, `expand`, then `finish`.
 
-    `tokenise`, `finish` and `encode_prompt` are for one thread at a time (fast tokenizers are not
-    thread-safe); `expand`, and `images`, may be used from many.
+    Only one thread at a time may call `tokenise`, `finish` and `encode_prompt` (fast tokenizers
+    are not thread-safe); `expand` and `images` may be used from many.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class SampleEncoder:
 
         Raises:
             StageConfigError: the processor cannot be used.
-            StageError: there is no `image_root` on this node.
+            StageError: `image_root` does not exist on this node.
         """
         limit_inner_pixels(max_pixels)
         _check_root(image_root)
@@ -111,12 +111,12 @@ class SampleEncoder:
         self._too_long = too_long
 
     def encode_prompt(self, row: ManifestRow) -> EncodedPrompt:
-        """The row's conversation without its last answer, ready for generation.
+        """Return the row's conversation without its last answer, ready for generation.
 
         `too_long` does not apply: a prompt over a limit is rejected, not cut.
 
         Raises:
-            SampleRejectedError: the row cannot be used; it has the reason.
+            SampleRejectedError: the row cannot be used; the error has the reason.
         """
         self._check_row(row)
         problem = self._too_many_images(row)
@@ -143,10 +143,10 @@ class SampleEncoder:
         )
 
     def tokenise(self, row: ManifestRow) -> TokenSequence:
-        """Tokens of a row, one for each image, and which of them are learned.
+        """Return the tokens of a row, one for each image, and which of them are learned.
 
         Raises:
-            SampleRejectedError: the row cannot become a sample; it has the reason.
+            SampleRejectedError: the row cannot become a sample; the error has the reason.
             StageConfigError: it has more images than `max_images`, and `too_long` is `error`.
         """
         self._check_row(row)
@@ -175,7 +175,7 @@ class SampleEncoder:
     def expand(
         self, tokens: TokenSequence, planned: Sequence[PlannedImage], row: ManifestRow
     ) -> TokenSequence:
-        """Put all tokens of each image in the place of its one.
+        """Replace the one token of each image by all its image tokens.
 
         Raises:
             SampleRejectedError: the row is over `max_tokens`, and not cut.
@@ -200,7 +200,7 @@ class SampleEncoder:
         return expanded
 
     def finish(self, tokens: TokenSequence, row: ManifestRow) -> EncodedTokens:
-        """Tokens and labels of a row, of which `expand` gave the tokens; cut if they must be.
+        """Return tokens and labels of a row from the tokens of `expand`; cut if necessary.
 
         Raises:
             SampleRejectedError: a cut leaves nothing to learn.
@@ -239,7 +239,7 @@ class SampleEncoder:
         others: str = "`drop`",
         num_tokens: int | None = None,
     ) -> NoReturn:
-        """Apply `too_long` to a row that is over a limit, and not cut."""
+        """Apply `too_long` to a row that is over a limit and not cut."""
         if self._too_long == "error":
             text = f"{message}; raise config.{limit}, or set config.too_long to {others}"
             raise StageConfigError(text)
@@ -271,18 +271,18 @@ class SampleEncoder:
 
 
 def _check_root(image_root: Path) -> None:
-    """Refuse a root that is not there: not its images are missing, but a mount or a right path."""
+    """Refuse a missing root: its cause is a missing mount or a wrong path, not missing images."""
     if not image_root.is_dir():
         message = (
-            f"{image_root}: no such folder on this node, so no image can be read; mount it, or set "
-            f"config.image_root"
+            f"{image_root}: no such folder on this node, so images cannot be read; mount it, or "
+            "set config.image_root"
         )
         raise StageError(message)
 
 
 @contextmanager
 def _template_rejects(row: ManifestRow) -> Iterator[None]:
-    """Make a row that the chat template refuses a reject of that row alone."""
+    """Turn a refusal of the chat template into a reject of that row."""
     try:
         yield
     except TemplateRefusedError as error:
@@ -291,7 +291,7 @@ def _template_rejects(row: ManifestRow) -> Iterator[None]:
 
 
 def _up_to_last_learned(row: ManifestRow) -> ManifestRow:
-    """The row without what comes after its last answer that is learned."""
+    """Return the row up to its last learned answer."""
     answers = (n for n, turn in enumerate(row.messages) if turn.role == "assistant")
     last = max((n for n in answers if row.messages[n].is_learned), default=None)
     if last is None:
@@ -301,11 +301,11 @@ def _up_to_last_learned(row: ManifestRow) -> ManifestRow:
 
 
 def _to_chat(message: Message) -> dict[str, Any]:
-    """Return the message as chat templates take it.
+    """Return the message for chat templates.
 
-    Texts that follow each other are one item, because published templates print only the first, or
-    end the turn after each. A message without content has an empty text: templates look at the
-    first item.
+    Consecutive texts become one item, because published templates print only the first, or end
+    the turn after each. A message without content gets an empty text, because templates read
+    the first item.
     """
     content: list[dict[str, str]] = []
     for kind, items in itertools.groupby(message.content, key=lambda item: item.kind):

@@ -1,10 +1,9 @@
-"""What tells one state of a file from another without reading it, and files kept by it.
+"""Facts that identify one state of a file without reading it, and index files keyed by them.
 
-An index of a manifest or an archive is made once and read by the slices that
-come later: it lies in the stage's own folder (that of the data may be read-only),
-under a name that depends on the path, size and times of what it describes. The
-facts only say which index to look at. What is read by it is compared with
-checksums in it, so an index that is wrong is noticed, and then removed.
+An index of a manifest or an archive is built once and reused by later slices. It is stored in
+the stage's folder (the data's folder may be read-only), under a name that depends on the path,
+size and times of the described files. The facts only select the index. Data read through it is
+compared with checksums in it, so a wrong index is detected, and then removed.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from slurm_jobs.common.files import create_once, make_private_dir
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileFacts:
-    """A file at one moment."""
+    """State of a file at one moment."""
 
     path: str
     num_bytes: int
     mtime_ns: int
     ctime_ns: int
-    """Moves with every change, and no program can set it back."""
+    """Changes with every modification; no program can reset it."""
 
 
 def facts_of(path: Path, fd: int | None = None) -> FileFacts:
-    """The facts of what lies at `path`, or of the open file `fd` that was found there.
+    """Return the facts of the file at `path`, or of the open file `fd` from there.
 
     Raises:
-        OSError: there is nothing, or it cannot be asked.
+        OSError: it does not exist, or its state cannot be read.
     """
     found = path.stat() if fd is None else os.fstat(fd)
     return FileFacts(
@@ -54,12 +53,12 @@ def _check_of(data: bytes) -> bytes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptFile:
-    """Where an index of certain files is kept; nowhere without a folder."""
+    """Location of an index of certain files; without a folder nothing is kept."""
 
     path: Path | None
 
     def load_checked(self) -> bytes | None:
-        """What `save_checked` kept; None if nothing was. What is damaged is removed."""
+        """Return the data of `save_checked`; None if there is none. Damaged data is removed."""
         try:
             found = b"" if self.path is None else self.path.read_bytes()
         except FileNotFoundError:
@@ -71,20 +70,20 @@ class KeptFile:
         return None
 
     def save_checked(self, data: bytes) -> None:
-        """Keep `data` behind its checksum, unless another task was first."""
+        """Store `data` behind its checksum, unless another task was first."""
         self.save(_check_of(data) + data)
 
     def save(self, data: bytes) -> None:
-        """Keep `data`, unless another task was first.
+        """Store `data`, unless another task was first.
 
-        What is there is never replaced: on NFS, who has mapped it would lose it.
+        An existing file is never replaced: on NFS, a process that has mapped it would lose it.
         """
         if self.path is not None:
             make_private_dir(self.path.parent)
             create_once(self.path, data)
 
     def remove(self) -> None:
-        """Forget what was kept, because it is wrong."""
+        """Remove the stored data, because it is wrong."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 
@@ -92,7 +91,7 @@ class KeptFile:
 def kept_file(
     folder: Path | None, kind: str, facts: Iterable[FileFacts], *, about: str = ""
 ) -> KeptFile:
-    """Where to keep what follows from these files and from `about`; `kind` begins its name."""
+    """Return the location of data about these files and `about`; `kind` starts its name."""
     if folder is None:
         return KeptFile(path=None)
     digest = xxhash.xxh3_128(about.encode())

@@ -1,4 +1,4 @@
-"""Opens a file that a user named, and does not wait where what lies there is none."""
+"""Opens a file that a user named, without blocking on special files."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 
 def open_at_once(path: Path) -> int:
-    """A descriptor to read from; of a pipe too, to which nobody need write.
+    """Return a descriptor for reading; also of a pipe that has no writer.
 
-    A file on which another program holds a lease (file servers do, for their clients) answers
-    nobody at once: that is waited for, a moment as a rule and 45 s at most (fcntl(2), F_SETLEASE).
+    A file on which another program holds a lease (as file servers do for their clients) blocks
+    every opener: wait for it, usually a moment and 45 s at most (fcntl(2), F_SETLEASE).
 
     Raises:
-        OSError, ValueError: as `os.open`; ENXIO is a socket, or a device without a driver.
+        OSError, ValueError: as in `os.open`; ENXIO is a socket, or a device without a driver.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC
     try:

@@ -1,17 +1,17 @@
-"""Image formats that are read, and the name of a file that is of none of them.
+"""Supported image formats, and descriptions of other files.
 
-Pillow picks the decoder by a file's content, so the list is what keeps a stranger's file from
-choosing: whatever is called `cat.jpg` may be PostScript. Read are raster formats that Pillow
-decodes in this process, whose header states the size and whose decoders were seen to keep to it.
+Pillow selects the decoder by a file's content, so this list limits what an untrusted file can
+reach: `cat.jpg` may be PostScript. Supported are raster formats that Pillow decodes in this
+process, whose header states the size and whose decoders were verified to respect it.
 
-Left out, of the formats of Pillow 12 and 13:
+Not supported, of the formats of Pillow 12 and 13:
 
-- EPS starts Ghostscript, WMF and EMF need Windows, IPTC opens any format inside of itself;
+- EPS starts Ghostscript, WMF and EMF need Windows, IPTC opens any format inside itself;
 - BUFR, GRIB, HDF5 and MPEG are names without a decoder; FITS unpacks gzip without a bound;
 - ICNS and CUR are icons without use as training data, and Pillow loads ICNS at sizes that its
   header does not state;
 - BLP, DCX, FLI, FTEX, GBR, IM, IMT, MCIDAS, MSP, PCD, PIXAR, SPIDER, SUN, XBM, XPM and XVTHUMB
-  are hardly published today, and each is one more decoder that a stranger's file can reach.
+  are rarely published today, and each is one more decoder that an untrusted file can reach.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from PIL import Image
 from pipeline.preprocess.rejects import SampleRejectedError
 
 FORMATS = (
-    "JPEG",  # and MPO, which is one with more pictures behind it
+    "JPEG",  # and MPO, a JPEG followed by further images
     "PNG",
     "WEBP",
     "GIF",
@@ -41,13 +41,13 @@ FORMATS = (
     "PCX",
     "TGA",  # last: it has no signature
 )
-"""By Pillow's names, in the order in which they are tried."""
+"""Pillow's names, in the order in which they are tried."""
 
 MAX_ICON_PIXELS = 1024 * 1024
-"""Of a picture in an .ico: Windows shows 256 x 256, and its directory cannot state more."""
+"""Limit for an image in an .ico: Windows shows 256 x 256, and its directory cannot state more."""
 
 _CONVERT = "; convert it to PNG or JPEG"
-_DOWNLOAD = ", as a download that failed leaves it; download the picture again"
+_DOWNLOAD = ", probably from a failed download; download the picture again"
 _UNPACK = "; unpack it, and name the pictures in it"
 _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"%!PS", f"an EPS or PostScript file{_CONVERT}"),
@@ -92,15 +92,15 @@ _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"/9j/", "base64 text of a JPEG, not the picture; decode it"),
     (0, b"iVBORw0KGgo", "base64 text of a PNG, not the picture; decode it"),
 )
-"""Offset, bytes, and what they mean with the remedy."""
+"""Offset, bytes, and description with the remedy."""
 
 _HEIF_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"})
 _MAX_TEXT = 4096
-"""Bytes in which a text file must show what it is."""
+"""Bytes in which a text file must be recognisable."""
 
 
 def describe_foreign(data: bytes) -> str | None:
-    """Say what a file is that none of the `FORMATS` can be, with the remedy; None if unknown."""
+    """Describe a file that is none of the `FORMATS`, with the remedy; None if unknown."""
     for offset, signature, what in _SIGNATURES:
         if data.startswith(signature, offset):
             return what
@@ -112,7 +112,7 @@ def describe_foreign(data: bytes) -> str | None:
             return f"a HEIC or HEIF file{_CONVERT}"
         return "an MP4 or QuickTime video; name pictures of its frames"
     if not any(data[:_MAX_TEXT]) and not any(data):
-        return f"nothing but zero bytes{_DOWNLOAD}"
+        return f"only zero bytes{_DOWNLOAD}"
     return _describe_text(data[:_MAX_TEXT]) or _describe_pillow(data[:16])
 
 
@@ -141,7 +141,7 @@ def _describe_pillow(prefix: bytes) -> str | None:
 
 
 def recognise(data: bytes) -> str | None:
-    """Return the name of the one of `FORMATS` that a file's first bytes promise, else None."""
+    """Return the format of `FORMATS` that a file's first bytes indicate, else None."""
     Image.init()
     return next((name for name in FORMATS if _accepts(name, data[:16])), None)
 
@@ -150,15 +150,15 @@ def _accepts(name: str, prefix: bytes) -> bool:
     accept = Image.OPEN[name][1]
     try:
         return accept is not None and accept(prefix) is True
-    except (struct.error, IndexError):  # fewer bytes than a signature has
+    except (struct.error, IndexError):  # less than a signature
         return False
 
 
 def check_icon(data: bytes, name: str) -> None:
-    """Refuse an .ico with a picture that no icon has: Pillow decodes it before it says its size.
+    """Refuse an .ico with an oversized image: Pillow decodes it before it states its size.
 
     Raises:
-        SampleRejectedError: a picture of it is larger than `MAX_ICON_PIXELS`.
+        SampleRejectedError: an image of it is larger than `MAX_ICON_PIXELS`.
     """
     if not data.startswith(b"\0\0\1\0"):
         return
@@ -168,7 +168,7 @@ def check_icon(data: bytes, name: str) -> None:
         header = data[offset : offset + 24].ljust(24, b"\0")
         is_png = header.startswith(b"\x89PNG")
         width, height = struct.unpack_from(">II" if is_png else "<ii", header, 16 if is_png else 4)
-        if not is_png:  # a bitmap, and below it a mask of the same height
+        if not is_png:  # a bitmap, followed by a mask of the same height
             height = abs(height) // 2
         if abs(width) * height > MAX_ICON_PIXELS:
             message = (

@@ -1,8 +1,8 @@
-"""Image files without what is not pixels, so that no broken metadata rejects a whole picture.
+"""Image files without metadata, so that broken metadata does not reject a whole image.
 
-Text, ICC profiles, EXIF, XMP, thumbnails and further pictures are removed from the file's
-structure; nothing is decoded. What turns the picture (EXIF's orientation, or XMP's) stays where it
-is whole. A file whose structure is not understood is returned as it is: its decoder says why.
+Text, ICC profiles, EXIF, XMP, thumbnails and further images are removed from the file's
+structure; nothing is decoded. The orientation (from EXIF or XMP) stays if it is intact. A file
+whose structure is not understood is returned unchanged: its decoder reports the problem.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 _TURNING_TEXTS = (b"Raw profile type exif", b"XML:com.adobe.xmp")
 """Keywords of PNG texts that may state an orientation."""
 _MAX_TEXT_BYTES = 1 << 20
-"""Of such a text, unpacked; Pillow's own bound."""
+"""Limit of such a text, unpacked; Pillow's own limit."""
 
 _MAX_PARTS = 4096
-"""Of a file, between which metadata is: far above what any writer makes, and a bound on memory."""
+"""Limit of parts of a file between which metadata is removed: far above what any writer
+produces, and a bound on memory."""
 _PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
 
 _TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
@@ -29,20 +30,20 @@ _TIFF_TAGS = frozenset(
         *(512, 513, 514, 515, 517, 518, 519, 520, 521, 529, 530, 531, 532, 50674),
     }
 )
-"""Tags that pixels follow from, and the orientation (274)."""
+"""Tags that determine the pixels, and the orientation (274)."""
 
 _JPEG_KEPT = frozenset({0xE0, 0xEE})
-"""JFIF and Adobe segments: they say what the channels are."""
+"""JFIF and Adobe segments: they define the channels."""
 _WEBP_KEPT = frozenset({b"VP8X", b"ALPH", b"VP8 ", b"VP8L", b"ANIM", b"ANMF", b"EXIF", b"XMP "})
 
 
 def is_read_while_decoding(data: bytes) -> bool:
-    """Check whether Pillow reads metadata of the file's kind after it has opened it."""
+    """Check whether Pillow reads metadata of this file format after it has opened it."""
     return data.startswith((_PNG, *_TIFF_STARTS))
 
 
 def without_metadata(data: bytes) -> bytes:
-    """Return the file with its pixels and orientation alone; `data` itself if nothing changes."""
+    """Return the file with only its pixels and orientation; `data` itself if nothing changes."""
     try:
         if data.startswith(_PNG):
             return _strip_png(data)
@@ -54,13 +55,13 @@ def without_metadata(data: bytes) -> bytes:
             return _strip_webp(data)
         if data[4:8] == b"ftyp":
             return _strip_avif(data)
-    except (struct.error, IndexError, OverflowError):  # cut short in its structure
+    except (struct.error, IndexError, OverflowError):  # truncated
         pass
     return data
 
 
 def _png_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """Yield kind, start and end of each chunk, up to IEND or to what is no chunk."""
+    """Yield kind, start and end of each chunk, up to IEND or to invalid data."""
     start = len(_PNG)
     while start + 8 <= len(data):
         length, kind = struct.unpack_from(">I4s", data, start)
@@ -77,7 +78,7 @@ def _strip_png(data: bytes) -> bytes:
     header: dict[bytes, memoryview] = {}
     turning: dict[bytes, bytes] = {}
     view = memoryview(data)
-    first, last = 0, 0  # of the pixels, which are in one row of chunks
+    first, last = 0, 0  # pixel chunks, which are consecutive
     is_plain = True
     for kind, start, end in _png_chunks(data):
         if kind == b"IDAT":
@@ -98,7 +99,7 @@ def _strip_png(data: bytes) -> bytes:
 
 
 def _turning_keyword(kind: bytes, data: bytes, start: int, end: int) -> bytes | None:
-    """Return under which name a whole chunk may state an orientation; None if it states none."""
+    """Return the keyword under which a complete chunk may state an orientation; else None."""
     if kind not in (b"eXIf", b"tEXt", b"zTXt", b"iTXt") or end - start > _MAX_TEXT_BYTES:
         return None
     if zlib.crc32(data[start + 4 : end - 4]) != int.from_bytes(data[end - 4 : end], "big"):
@@ -120,7 +121,7 @@ def _turning_keyword(kind: bytes, data: bytes, start: int, end: int) -> bytes | 
 
 
 def _strip_tiff(data: bytes) -> bytes:
-    """Keep the tags of the first page that pixels follow from, and no other page."""
+    """Keep the tags of the first page that determine the pixels, and no other page."""
     order = "<" if data[:2] == b"II" else ">"
     is_big = 43 in data[2:4]
     count_format, entry_size, offset_format = ("Q", 20, "Q") if is_big else ("H", 12, "I")
@@ -163,7 +164,7 @@ def _strip_jpeg(data: bytes) -> bytes:
 
 
 def _strip_webp(data: bytes) -> bytes:
-    """Keep whole chunks, the first frame of an animation, and state the size that then is."""
+    """Keep complete chunks and the first frame of an animation, and update the size."""
     view = memoryview(data)
     kept: list[bytes | memoryview] = []
     num_frames = 0
@@ -183,7 +184,7 @@ def _strip_webp(data: bytes) -> bytes:
 
 
 def _strip_avif(data: bytes) -> bytes:
-    """Rename the item that holds EXIF, so that it is passed over; the file turns the picture."""
+    """Rename the EXIF item, so that it is skipped; the file itself states the orientation."""
     at = 0
     while at + 8 <= len(data):
         size, kind = struct.unpack_from(">I4s", data, at)

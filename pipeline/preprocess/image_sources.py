@@ -1,14 +1,13 @@
-"""Where the bytes of an image come from: a file, a member of an archive, or the manifest itself.
+"""Sources of image bytes: a file, a member of an archive, or the manifest itself.
 
     photos/1.jpg                a file
-    photos.tar::cats/1.jpg      a member of a tar, whose path is what stands before `::`
+    photos.tar::cats/1.jpg      a member of a tar; its path is the part before `::`
     photos.zip::cats/1.jpg      a member of a zip
-    (no name, but bytes)        a Parquet or `datasets` manifest that holds the picture
+    (no name, but bytes)        a Parquet or `datasets` manifest that contains the image
 
-The name alone decides, whatever lies on the disk. Paths are relative to the image
-root, and lead nowhere else unasked (`slurm_jobs/common/image_places.py`).
-What one row gets wrong is that row's reject; an archive that is broken concerns
-thousands of rows and fails the stage.
+The name alone decides, whatever is on the disk. Paths are relative to the image root, and must
+stay in it unless allowed (`slurm_jobs/common/image_places.py`). An error of one row is that
+row's reject; a broken archive affects thousands of rows and fails the stage.
 """
 
 from __future__ import annotations
@@ -37,22 +36,23 @@ from slurm_jobs.common.image_places import (
 from slurm_jobs.common.manifests.rows import Content
 
 _LONGEST_PATH = 4096
-"""Bytes, by Linux's PATH_MAX."""
+"""Bytes; Linux's PATH_MAX."""
 _NO_SUCH_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
 
 
 class ImageSource:
-    """Reads images by what a manifest says of them. For any number of threads."""
+    """Reads images named by a manifest; for any number of threads."""
 
     def __init__(
         self, root: Path, *, within: Path | None = None, index_dir: Path | None = None
     ) -> None:
-        """Make one; nothing is read yet.
+        """Create it; nothing is read yet.
 
         Args:
-            root: the folder that relative paths start from.
-            within: a folder that images may lie in, too; None: in the root alone.
-            index_dir: where lists of archives' members are kept for other slices, if anywhere.
+            root: Base folder of relative paths.
+            within: Another folder that may contain images; None: only the root.
+            index_dir: Folder for lists of archives' members, shared with other slices; None for
+                none.
         """
         self.root = root
         self._absolute_root = str(root.absolute())
@@ -60,12 +60,12 @@ class ImageSource:
         self._archives = OpenArchives(index_dir)
 
     def read(self, image: Content) -> bytes:
-        """The content of an image file.
+        """Return the content of an image file.
 
         Raises:
-            SampleRejectedError: it is missing, empty or damaged, lies outside of the folder that
-                images must lie in, or may not be read.
-            StageConfigError: it lies in an archive that is broken.
+            SampleRejectedError: it is missing, empty, damaged, not readable, or outside of the
+                allowed folders.
+            StageConfigError: its archive is broken.
             OSError: the file system failed, or an archive was changed meanwhile.
         """
         if image.data is not None:
@@ -74,7 +74,7 @@ class ImageSource:
             message = f"{image.value}: {image.problem}"
             raise SampleRejectedError(reason="corrupt_image", message=message)
         if len(image.value) > _LONGEST_PATH and "::" not in image.value:
-            message = f"{image.value[:40]}...: {len(image.value):,} characters, which no path has"
+            message = f"{image.value[:40]}...: {len(image.value):,} characters, too long for a path"
             raise SampleRejectedError(reason="missing_image", message=message)
         try:
             return self._read_named(image.value)
@@ -84,10 +84,10 @@ class ImageSource:
             return self._read_normal_form(image.value, rejection)
 
     def _read_normal_form(self, name: str, rejection: SampleRejectedError) -> bytes:
-        """Read the one file whose name is the same text in another normal form of Unicode.
+        """Read the only file whose name is the same text in another Unicode normal form.
 
         Raises:
-            SampleRejectedError: there is none, or two; it says what is strange about the name.
+            SampleRejectedError: there is none, or two; the message describes the name.
         """
         contents = []
         for form in normal_forms(name):
@@ -116,14 +116,14 @@ class ImageSource:
         except BrokenArchiveError as error:
             message = f"{file}: {error}"
             if not isinstance(error, CompressedArchiveError):
-                message += "; no picture can be trusted to come out of it. Make or copy it anew"
+                message += "; no image of it can be trusted. Create or copy it again"
             raise StageConfigError(message) from error
 
     def _allowed_place(self, name: str) -> tuple[Path, str | None]:
-        """What is judged is what is opened: a path without `..`, which a link could lead astray."""
+        """Check the path that is opened: one without `..`, which a link could redirect."""
         path, member = place_of(name, self._absolute_root)
         if not any(lies_within(path, folder) for folder in self._folders):
-            message = f"{name}: lies outside of {' and '.join(self._folders)}"
+            message = f"{name}: is outside of {' and '.join(self._folders)}"
             raise SampleRejectedError(reason="image_outside", message=message)
         return Path(path), member
 
@@ -154,10 +154,7 @@ class ImageSource:
 def _look_up(archive: Archive, member_name: str, name: str) -> bytes:
     member = archive.table.find(member_name.encode())
     if member is None and not archive.table.has_end:
-        message = (
-            f"no member {member_name}, and the archive has no mark of its end: it may have "
-            f"been cut short"
-        )
+        message = f"no member {member_name}, and the archive has no end mark: it may be truncated"
         raise BrokenArchiveError(message)
     if member is None:
         message = f"{name}: no such member of the archive"

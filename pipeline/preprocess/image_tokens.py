@@ -1,8 +1,8 @@
-"""Placeholders of images as tokens, checked against the tokenizer before they are trusted.
+"""Placeholders of images as tokens, checked against the tokenizer before use.
 
-Transformers puts an image's placeholder into the text and tokenises all of it. Here each piece is
-tokenised once, and the tokens are put together: the same, and quicker by the number of tokens,
-unless a tokenizer joins pieces with what stands beside them. Whether it does is tried at the start.
+Transformers puts an image's placeholder into the text and tokenises all of it. Here each piece
+is tokenised once, and the tokens are concatenated. That is equal and much faster, unless a
+tokenizer merges pieces with their neighbours, which is tested at the start.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _TRIED_TEXTS = ("{}", "a{}b", "See {}\n and {} too", "\n{}{}\n")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImageTokens:
-    """The tokens of every piece that a placeholder may have. May be used from many threads."""
+    """Tokens of every piece that a placeholder may have; may be used from many threads."""
 
     image_token_id: int
     wrapping_ids: tuple[int, int] | None
     ids_of: Mapping[str, tuple[int, ...]]
 
     def encode(self, plan: ImagePlan) -> np.ndarray:
-        """The tokens of a plan's placeholder: int32 [num_tokens]."""
+        """Return the tokens of a plan's placeholder: int32 [num_tokens]."""
         parts = [
             np.tile(np.asarray(self.ids_of[piece], dtype=np.int32), count)
             for piece, count in plan.placeholder
@@ -43,7 +43,7 @@ class ImageTokens:
         return np.concatenate(parts)
 
     def expand(self, tokens: TokenSequence, plans: list[ImagePlan]) -> TokenSequence:
-        """Put each image's placeholder in the place of its token."""
+        """Replace the token of each image by its placeholder."""
         return expand_images(
             tokens,
             image_token_id=self.image_token_id,
@@ -55,13 +55,13 @@ class ImageTokens:
 def make_image_tokens(
     tokenizer: PreTrainedTokenizerBase, images: ImageRules, folder: Path
 ) -> ImageTokens:
-    """Tokenise the pieces of a processor's placeholders, and try them together.
+    """Tokenise the pieces of a processor's placeholders, and test their concatenation.
 
     `images.image_token` is a token of the tokenizer.
 
     Raises:
-        StageConfigError: a piece that must be one token is none, or the tokenizer makes other
-            tokens of whole placeholders than of their pieces.
+        StageConfigError: a piece that must be one token is not, or the tokenizer encodes whole
+            placeholders differently from their pieces.
     """
     tokens = ImageTokens(
         image_token_id=tokenizer.convert_tokens_to_ids(images.image_token),
@@ -76,7 +76,7 @@ def make_image_tokens(
 
 
 def _wrapping_ids(tokenizer: PreTrainedTokenizerBase, images: ImageRules) -> tuple[int, int] | None:
-    """None too where the tokenizer lacks them: then no template can print them."""
+    """Return the tokens around an image; None also if the tokenizer lacks them."""
     if images.wrapping is None:
         return None
     first, last = (tokenizer.convert_tokens_to_ids(token) for token in images.wrapping)
@@ -106,10 +106,10 @@ def _try(
         if np.array_equal(tokens.expand(sequence, [plan] * num_images).input_ids, expected):
             return
     message = (
-        f"{folder / 'tokenizer.json'}: it makes other tokens of {text.replace('{}', '[image]')!r} "
-        f"with the tokens of an image in it than of these one by one, so that images could not be "
-        f"counted; {', '.join(map(repr, sorted(_marks(images))[:4]))} must be added tokens of it "
-        f"that take no white space beside them (`lstrip`, `rstrip`)"
+        f"{folder / 'tokenizer.json'}: it encodes {text.replace('{}', '[image]')!r} with the "
+        "tokens of an image in it differently from these tokens one by one, so that images "
+        f"could not be counted; {', '.join(map(repr, sorted(_marks(images))[:4]))} must be added "
+        "tokens that do not absorb neighbouring white space (`lstrip`, `rstrip`)"
     )
     raise StageConfigError(message)
 

@@ -1,10 +1,10 @@
-"""Image files to uint8 RGB of the size that the model wants.
+"""Image files to uint8 RGB in the size that the model needs.
 
-`load_pixels` is the one way from bytes to pixels. decode.py says what becomes of strange pictures,
-resample.py resizes, storage.py turns the pixels into what is stored. An error of the file
-system itself (`EIO`, `ESTALE`, a refusal that the file's mode does not explain,
-a root folder that is gone) is no reject: it propagates, so that another attempt
-may read the same image and the data set stays what it would have been.
+`load_pixels` is the only path from bytes to pixels. decode.py handles unusual images,
+resample.py resizes, storage.py encodes the stored pixels. An error of the file system itself
+(`EIO`, `ESTALE`, a refusal that the file's mode does not explain, a missing root folder) is not
+a reject: it propagates. So another attempt can read the same image, and the data set does not
+change.
 """
 
 from __future__ import annotations
@@ -39,39 +39,40 @@ from pipeline.preprocess.resample import (
 from slurm_jobs.common.stage_config.preprocess import ImageDecoding
 
 _NO_SUCH_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
-"""The name's fault, not the file system's: another attempt would meet it again."""
+"""Errors of the name, not of the file system: another attempt would fail, too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadedImage:
-    """A picture of the size that the target asked for."""
+    """Image in the size of its target."""
 
     pixels: np.ndarray
     """uint8 [height, width, 3], upright."""
     original_size: tuple[int, int]
-    """(width, height) as the file states it, before it is turned."""
+    """(width, height) in the file, before it is turned."""
 
 
 class _NoFileError(OSError):
-    """What lies there has no end, or waits for somebody to write it."""
+    """The path is a pipe, socket or device: no end, or no writer."""
 
 
 def read_image_bytes(file: Path, *, name: str, root: Path) -> bytes:
-    """The content of an image file.
+    """Return the content of an image file.
 
     Args:
-        file: what is opened.
-        name: as the manifest has it, for messages.
-        root: the folder without which no file can be said to be missing.
+        file: Path to open.
+        name: Its name in the manifest, for messages.
+        root: Folder that must exist before a file counts as missing.
 
     Raises:
-        SampleRejectedError: the file is missing, empty, or its mode forbids this user to read it.
+        SampleRejectedError: the file is missing, empty, or its mode forbids this user to read
+            it.
         OSError: the file system failed.
     """
     try:
         data = _read_file(file)
     except _NoFileError as error:
-        message = f"{name}: no file, but a pipe, a socket or a device"
+        message = f"{name}: not a file, but a pipe, a socket or a device"
         raise SampleRejectedError(reason="unreadable_image", message=message) from error
     except (PermissionError, IsADirectoryError) as error:
         if isinstance(error, PermissionError) and _may_read(file):
@@ -84,7 +85,7 @@ def read_image_bytes(file: Path, *, name: str, root: Path) -> bytes:
         why = "" if error.errno == errno.ENOENT else f" ({error.strerror})"
         message = f"{name}: no such file{why}"
         raise SampleRejectedError(reason="missing_image", message=message) from error
-    except ValueError as error:  # a name that no file can have
+    except ValueError as error:  # not a possible file name
         message = f"{name!r}: no such file ({error})"
         raise SampleRejectedError(reason="missing_image", message=message) from error
     if not data:
@@ -93,11 +94,11 @@ def read_image_bytes(file: Path, *, name: str, root: Path) -> bytes:
 
 
 def _read_file(path: Path) -> bytes:
-    """All of a file; opened so that a pipe to which nobody writes is noticed, and not waited for.
+    """Read a whole file; does not wait on a pipe without a writer.
 
     Raises:
-        _NoFileError: it is none, and no folder either.
-        OSError, ValueError: as `os.open`.
+        _NoFileError: it is not a file, and not a folder.
+        OSError, ValueError: as in `os.open`.
     """
     try:
         fd = open_at_once(path)
@@ -116,10 +117,10 @@ def _read_file(path: Path) -> bytes:
 
 
 def _may_read(path: Path) -> bool:
-    """Whether the mode of a file lets this user read it, whatever the mount says at the moment.
+    """Check whether the mode of a file lets this user read it, whatever the mount reports now.
 
     Raises:
-        PermissionError: even that may not be asked.
+        PermissionError: the mode cannot be read either.
     """
     facts = path.stat()
     if facts.st_uid == os.geteuid():
@@ -137,14 +138,14 @@ def load_pixels(
     max_pixels: int,
     name: str,
 ) -> LoadedImage:
-    """Decode, turn upright and resize to what `target` says of the upright picture.
+    """Decode, turn upright and resize to the `target` for the upright image.
 
     The same bytes give the same pixels, whatever the thread or processor.
 
     Raises:
-        SampleRejectedError: not an image, broken, of an unknown range, or of too many pixels; or
-            what `target` raised.
-        MemoryError: says nothing of the picture.
+        SampleRejectedError: not an image, broken, of an unknown value range, or of too many
+            pixels; or the error of `target`.
+        MemoryError: not the image's fault.
     """
     image = open_image(data, max_pixels=max_pixels, name=name)
     size = image.size
@@ -167,9 +168,9 @@ def _load_jpeg(
     target: Target,
     decoding: ImageDecoding,
 ) -> np.ndarray | None:
-    """A colour JPEG by libjpeg-turbo, as small as the target allows; None where Pillow must judge.
+    """Decode a colour JPEG by libjpeg-turbo, as small as allowed; None where Pillow must decide.
 
-    It is resized as it is stored and turned after that, when there is less to turn.
+    It is resized as stored and then turned, because fewer pixels are turned.
     """
     orientation = orientation_of(image)
     width, height = image.size

@@ -1,9 +1,8 @@
-"""Manifests to rows: CSV, JSON lines, LLaVA's JSON, Parquet, and what `datasets` saved to disk.
+"""Manifests to rows: CSV, JSON lines, LLaVA's JSON, Parquet, and `datasets` saved to disk.
 
-Rows are numbered over the whole manifest, so that neither a row's key nor its
-part of the data set depends on how the manifest is cut into slices. A row that
-cannot be understood stays in the list with its `problem`: one bad line of a
-million is a reject, not the end of the stage.
+Rows are numbered over the whole manifest, so neither a row's key nor its part of the data set
+depends on the slices. An invalid row stays in the list with its `problem`: one bad line of a
+million is a reject, not a failure of the stage.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from slurm_jobs.common.stage_config.preprocess import DEFAULT_PROMPT, KNOWN_COLU
 
 
 def slice_range(num_rows: int, slice_index: int, num_slices: int) -> range:
-    """The rows of one slice; over all slices every row once, sizes within one of each other."""
+    """Return the rows of one slice; the slices cover every row once, with sizes within one."""
     start = slice_index * num_rows // num_slices
     return range(start, (slice_index + 1) * num_rows // num_slices)
 
 
 def folder_of(manifest: Path) -> Path:
-    """Where the paths in a manifest start from, if nothing else is said: its own folder."""
+    """Return the default base folder of paths in a manifest: its own folder."""
     return manifest if manifest.is_dir() else manifest.parent
 
 
@@ -35,7 +34,7 @@ def read_manifest(
     system_prompt: str = "",
     columns: Columns = KNOWN_COLUMNS,
 ) -> list[ManifestRow]:
-    """The first `limit` rows of a manifest, or all; raises as `open_manifest`.
+    """Return the first `limit` rows of a manifest, or all; raises like `open_manifest`.
 
     `prompt`, `system_prompt` and `columns` are as in the config of `preprocess`.
     """

@@ -1,14 +1,12 @@
-"""A part: what one slice of the manifest became.
+"""A part: the output of one slice of the manifest.
 
-`part-00003.tar` holds the samples, `part-00003.samples.npy` says where each of
-them lies, `part-00003.rejects.jsonl` lists the rows that became none, and
-`part-00003.json`, written last, proves that the others are whole. Nothing in
-them depends on time or on the machine, so a slice that runs again writes the
-same bytes.
+`part-00003.tar` holds the samples, `part-00003.samples.npy` has the location of each,
+`part-00003.rejects.jsonl` lists the rows that became none, and `part-00003.json`, written last,
+proves that the others are complete. Nothing in them depends on time or on the machine, so a
+slice that runs again writes the same bytes.
 
-Where the samples lie is an array of rows, not of columns: who shuffles reads
-rows here and there, and a row is then one page of the file. Each row has a
-check of its own, because nobody reads them all.
+The locations are an array of rows, not of columns: shuffling reads single rows, and a row is
+then one page of the file. Each row has its own check value, because no process reads them all.
 """
 
 from __future__ import annotations
@@ -36,24 +34,24 @@ SAMPLE_ROW = np.dtype(
         ("offset", "<i8"),  # of the sample's first tar header in the part
         ("num_bytes", "<i8"),
         ("xxh3", "<u8"),  # xxh3-64 of the sample's bytes, headers included
-        ("num_pixels", "<i8"),  # of all images as they are stored; 0 where not counted
+        ("num_pixels", "<i8"),  # of all stored images; 0 where not counted
         ("num_tokens", "<i4"),
         ("num_supervised_tokens", "<i4"),
         ("num_images", "<i4"),
         ("check", "<u4"),  # the low half of xxh3-64 of the fields before it
     ]
 )
-"""What a part says of one sample."""
+"""Record of one sample in a part."""
 _FIELDS = struct.Struct("<qqqQqiii")
 _CHECK = struct.Struct("<I")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartPaths:
-    """Where the files of a part lie."""
+    """Paths of the files of a part."""
 
     output_dir: Path
-    """Of the stage `preprocess`."""
+    """Output folder of the stage `preprocess`."""
     slice_index: int
 
     @property
@@ -62,62 +60,62 @@ class PartPaths:
 
     @property
     def tar(self) -> Path:
-        """The samples."""
+        """Samples."""
         return self.output_dir / "parts" / f"{self._stem}.tar"
 
     @property
     def samples(self) -> Path:
-        """Where each sample lies: an array of `SAMPLE_ROW`."""
+        """Location of each sample: an array of `SAMPLE_ROW`."""
         return self.output_dir / "parts" / f"{self._stem}.samples.npy"
 
     @property
     def index(self) -> Path:
-        """What is in the others; the proof that the part is whole."""
+        """Facts about the other files; proof that the part is complete."""
         return self.output_dir / "parts" / f"{self._stem}.json"
 
     @property
     def rejects(self) -> Path:
-        """The rows that became no sample, one JSON object a line."""
+        """Rows that became no sample, one JSON object per line."""
         return self.output_dir / "parts" / f"{self._stem}.rejects.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartIndex:
-    """The content of a part's `.json`."""
+    """Content of a part's `.json`."""
 
     slice_index: int
     num_slices: int
     first_row: int
     end_row: int
-    """Not included."""
+    """Exclusive."""
     settings: Mapping[str, Any]
-    """What shaped the samples; equal in all parts of a data set."""
+    """Settings that shaped the samples; equal in all parts of a data set."""
     model_inputs: Mapping[str, Any]
-    """What a model must know of the samples: image size, mean and deviation, token ids."""
+    """Facts that a model needs about the samples: image size, mean and deviation, token ids."""
     processor_dir: str
-    """Where the processor was read from."""
+    """Source folder of the processor."""
     num_bytes: int
-    """Of the tar."""
+    """Size of the tar."""
     xxh3: str
     """xxh3-64 of the tar, in hexadecimal."""
     num_samples: int
     samples_num_bytes: int
-    """Of `.samples.npy`, whose last `num_samples` rows of bytes are the array."""
+    """Size of `.samples.npy`, whose last `num_samples` rows of bytes are the array."""
     samples_xxh3: str
     """xxh3-64 of that file, in hexadecimal."""
     num_rejected: int
     rejects_by_reason: Mapping[str, int]
     max_reject_share: float
-    """What `preprocess` was told; no setting, because no sample depends on it."""
+    """Config of `preprocess`; not in `settings`, because no sample depends on it."""
     rejects_num_bytes: int = 0
-    """Of their list, as `write_part` found it."""
+    """Size of the list of rejects in `write_part`."""
     max_too_long_share: float = 1.0
-    """As `max_reject_share`, for rows left out as too long; parts of older versions have none."""
+    """Config of `preprocess`, for rows left out as too long; parts of older versions have none."""
 
 
 @dataclass(slots=True)
 class PartBuilder:
-    """Appends samples to a part's tar and remembers where they lie."""
+    """Appends samples to a part's tar and records their locations."""
 
     stream: IO[bytes]
     num_bytes: int = 0
@@ -143,7 +141,7 @@ class PartBuilder:
 
     @property
     def samples(self) -> np.ndarray:
-        """Where the samples lie, `SAMPLE_ROW` [num_samples]."""
+        """Locations of the samples, `SAMPLE_ROW` [num_samples]."""
         return np.frombuffer(bytes(self._rows), dtype=SAMPLE_ROW)
 
     def finish(
@@ -159,7 +157,7 @@ class PartBuilder:
         max_reject_share: float,
         max_too_long_share: float = 1.0,
     ) -> PartIndex:
-        """Close the archive, and say what is in it."""
+        """Close the archive and return its index."""
         self._write(END_OF_ARCHIVE)
         samples_file = npy_bytes(self.samples)
         return PartIndex(
@@ -192,7 +190,7 @@ def _check_of(fields: bytes) -> int:
 
 
 def damaged_rows(rows: np.ndarray) -> np.ndarray:
-    """Which of these rows (`SAMPLE_ROW`) are not as they were written: their places, ascending."""
+    """Return which rows (`SAMPLE_ROW`) do not match their check value: positions, ascending."""
     data = np.ascontiguousarray(rows).tobytes()
     starts = range(0, len(data), SAMPLE_ROW.itemsize)
     found = [_check_of(data[start : start + _FIELDS.size]) for start in starts]
@@ -200,14 +198,14 @@ def damaged_rows(rows: np.ndarray) -> np.ndarray:
 
 
 def npy_bytes(samples: np.ndarray) -> bytes:
-    """The content of `.samples.npy`."""
+    """Return the content of `.samples.npy`."""
     stream = io.BytesIO()
     np.lib.format.write_array(stream, samples, version=(1, 0))
     return stream.getvalue()
 
 
 def write_part(paths: PartPaths, index: PartIndex, samples: np.ndarray) -> None:
-    """Write where the samples lie, and last what proves the part whole: the others are there."""
+    """Write the locations, and last the proof that the part is complete; the other files exist."""
     write_bytes_atomic(paths.samples, npy_bytes(samples))
     index = replace(index, rejects_num_bytes=paths.rejects.stat().st_size)
     values = {name: getattr(index, name) for name in index.__slots__}
@@ -220,7 +218,7 @@ def read_part_index(path: Path) -> PartIndex:
 
     Raises:
         FileNotFoundError: the slice was not finished.
-        ValueError: not a part's index, or of another version.
+        ValueError: it is not a part's index, or has another version.
     """
     values = json.loads(path.read_bytes())
     found = values.pop("format", None) if isinstance(values, dict) else None
@@ -231,6 +229,6 @@ def read_part_index(path: Path) -> PartIndex:
 
 
 def write_rejects(path: Path, rejects: Sequence[Reject]) -> None:
-    """Write a part's list of rejects, whole."""
+    """Write a part's complete list of rejects."""
     lines = (json.dumps(r.to_json(), sort_keys=True, ensure_ascii=False) for r in rejects)
     write_text_atomic(path, "".join(line + "\n" for line in lines))

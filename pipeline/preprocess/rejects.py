@@ -1,4 +1,4 @@
-"""Why a row of the manifest cannot become a sample, and how many such rows are too many."""
+"""Reasons why a row of the manifest cannot become a sample, and limits for such rows."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from slurm_jobs.common.stage_config.preprocess import CHOSEN_REASONS
 from slurm_jobs.common.truncation import truncated
 
 Reason = Literal[
-    "bad_row",  # the row itself cannot be understood
+    "bad_row",  # the row is invalid
     "refused_by_template",  # the chat template raises an error on its messages
     "missing_image",
-    "image_outside",  # of the folder that images must lie in
-    "unreadable_image",  # its mode forbids it, or a folder
+    "image_outside",  # of the allowed image folders
+    "unreadable_image",  # by its mode, or a folder's
     "empty_image",  # zero bytes
     "not_an_image",
     "truncated_image",
     "corrupt_image",
-    "unexpected_error",  # the decoder, or our own code, raised what nobody foresaw
-    "too_many_pixels",  # as it is, or resized before the middle is cut out
-    "unfit_size",  # the processor takes no image of such a shape
-    "unsupported_mode",  # 32-bit, floating-point or LAB: how white is written is not known
+    "unexpected_error",  # unexpected error of the decoder or of this code
+    "too_many_pixels",  # as stored, or when resized before the crop
+    "unfit_size",  # the processor refuses images of this shape
+    "unsupported_mode",  # 32-bit, floating-point or LAB: the value of white is unknown
     "too_many_images",
     "image_token_in_text",
     "control_token_in_text",  # a special token, or another that the template prints around answers
     "image_lost_by_template",  # fewer image tokens than images
-    "nothing_supervised",  # the assistant says nothing
+    "nothing_supervised",  # the answers are empty
     "images_too_long",  # the image tokens alone exceed max_tokens
-    "too_long",  # left out by `too_long: drop`, or nothing to learn is left of it by a cut
+    "too_long",  # left out by `too_long: drop`, or a cut leaves nothing to learn
 ]
 
 
 class SampleRejectedError(Exception):
-    """A row cannot become a sample; the stage goes on without it."""
+    """A row cannot become a sample; the stage continues without it."""
 
     def __init__(self, *, reason: Reason, message: str, num_tokens: int | None = None) -> None:
         super().__init__(truncated(message))
@@ -57,35 +57,36 @@ class Reject:
     """Number of the row in the whole manifest, from 0."""
     key: str
     source: str
-    """The row's own id, or its first image."""
+    """The row's id, or its first image."""
     place: str
     """File and line of the row."""
     reason: str
     message: str
     num_tokens: int | None = None
-    """Of a row over `max_tokens`."""
+    """Length of a row over `max_tokens`."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the line as JSON values; `num_tokens` only where there is one."""
+        """Return the line as JSON values; `num_tokens` only if set."""
         values = {name: getattr(self, name) for name in self.__slots__}
         return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RejectLimit:
-    """How many rows of a manifest may be lost. Judged over all slices together."""
+    """Limit of lost rows of a manifest, over all slices together."""
 
     max_reject_share: float
     num_rows: int
-    """Of the whole manifest."""
+    """Rows of the whole manifest."""
     max_too_long_share: float = 1.0
-    """The same for rows that `too_long` leaves out."""
+    """Limit for rows that `too_long` leaves out."""
 
     @property
     def num_allowed(self) -> int:
         """The share, rounded up to whole rows: one bad image fails no small manifest, unless 0.
 
-        Of the share as it is written: 0.07 of 100 rows is 7, though in floats it is a bit more.
+        The share is used as decimal: 0.07 of 100 rows is 7, though as a float it is slightly
+        more.
         """
         return self._rounded_up(self.max_reject_share)
 
@@ -98,12 +99,12 @@ class RejectLimit:
         lengths: Sequence[int],
         settings: Mapping[str, Any],
     ) -> str | None:
-        """Return what is wrong if more rows than allowed are too long; else None.
+        """Return the problem if more rows than allowed are too long; else None.
 
         Args:
-            rejects_by_reason: of the rows judged.
-            lengths: in tokens, of those over `max_tokens`.
-            settings: which have the limits that rows may be over.
+            rejects_by_reason: Counts of the judged rows.
+            lengths: Tokens of each row over `max_tokens`.
+            settings: Settings with the limits of rows.
         """
         chosen = {r: n for r, n in rejects_by_reason.items() if r in CHOSEN_REASONS}
         num_long, num_allowed = sum(chosen.values()), self._rounded_up(self.max_too_long_share)
@@ -124,12 +125,12 @@ class RejectLimit:
         )
 
     def needed_too_long_share(self, rejects_by_reason: Mapping[str, int]) -> float:
-        """Return the least `max_too_long_share` of three digits that allows as many."""
+        """Return the least `max_too_long_share` of three digits that allows these rejects."""
         num_long = sum(n for r, n in rejects_by_reason.items() if r in CHOSEN_REASONS)
         return math.ceil(1000 * num_long / self.num_rows) / 1000
 
     def no_sample_text(self, rejects_by_reason: Mapping[str, int]) -> str:
-        """Say that no row of the manifest became a sample, and for what reasons."""
+        """Report that no row of the manifest became a sample, with the reasons."""
         reasons = _reasons(_by_count(rejects_by_reason))
         if self.num_rows == 1:
             return f"the only row did not become a sample ({reasons})"
@@ -144,14 +145,14 @@ class RejectLimit:
         run: str,
         stage: str,
     ) -> str:
-        """That no row became a sample, for what reasons, and what to do about it.
+        """Report that no row became a sample, with reasons and remedies.
 
         Args:
-            rejects_by_reason: of the whole manifest.
-            settings: of the parts, which have the limits that rows may be over.
-            fixed: the command after the rows were fixed.
-            run: folder of the run.
-            stage: that preprocessed, as the spec names it.
+            rejects_by_reason: Counts of the whole manifest.
+            settings: Settings of the parts, with the limits of rows.
+            fixed: Command to run after fixing the rows.
+            run: Folder of the run.
+            stage: Name of the preprocessing stage in the spec.
         """
         counts = _by_count(rejects_by_reason)
         message = self.no_sample_text(counts)
@@ -162,12 +163,12 @@ class RejectLimit:
         changes = [f"stages.{stage}.config.{limit}=NUMBER" for limit in limits]
         command = resume_command(run, *(word for set_ in changes for word in ("--set", set_)))
         return (
-            f"{message}; {allowed} leaves out what is over it. Raise it by "
-            f"`{command}`: the list says what each row has"
+            f"{message}; {allowed} leaves out rows over it. Raise it by `{command}`; the list "
+            "has the value of each row"
         )
 
     def problem(self, rejects_by_reason: Mapping[str, int]) -> str | None:
-        """What is wrong if more rows than allowed were lost, whoever lost them; else None."""
+        """Return the problem if more rows than allowed were lost in all slices; else None."""
         broken = _broken(rejects_by_reason)
         num_broken = sum(broken.values())
         if num_broken <= self.num_allowed:
@@ -178,22 +179,22 @@ class RejectLimit:
         )
 
     def needed_share(self, rejects_by_reason: Mapping[str, int]) -> float:
-        """The least `max_reject_share` of three digits that allows as many."""
+        """Return the least `max_reject_share` of three digits that allows these rejects."""
         return math.ceil(1000 * sum(_broken(rejects_by_reason).values()) / self.num_rows) / 1000
 
 
 def _broken(rejects_by_reason: Mapping[str, int]) -> dict[str, int]:
-    """Those that nobody chose to leave out."""
+    """Return the rejects that no setting asked for."""
     return {r: n for r, n in rejects_by_reason.items() if r not in CHOSEN_REASONS}
 
 
 def count_reasons(rejects: Sequence[Reject]) -> dict[str, int]:
-    """Number of rejects by reason, most common first, ties by name."""
+    """Return the number of rejects by reason, most common first, ties by name."""
     return _by_count(Counter(reject.reason for reject in rejects))
 
 
 def pixels_of_token(model_inputs: Mapping[str, Any]) -> int | None:
-    """Return the area of an image that is one token, where `image_pixels` limits images."""
+    """Return the area of an image per token, where `image_pixels` limits images."""
     if model_inputs["image_kind"] != "native":
         return None
     return int((model_inputs["patch_size"] * model_inputs["merge_size"]) ** 2)
@@ -206,13 +207,13 @@ def too_long_remedies(
     pixels_of_token: int | None,
     max_tokens: int,
 ) -> str:
-    """Return the keys of `preprocess` that keep rows which are too long, with values.
+    """Return keys of `preprocess`, with values, that keep rows which are too long.
 
     Args:
-        rejects_by_reason: of the rows judged.
-        lengths: in tokens, of those over `max_tokens`.
-        pixels_of_token: area of an image that is one token; None where no key makes images smaller.
-        max_tokens: the limit that they are over.
+        rejects_by_reason: Counts of the judged rows.
+        lengths: Tokens of each row over `max_tokens`.
+        pixels_of_token: Area of an image per token; None if no key makes images smaller.
+        max_tokens: The exceeded limit.
     """
     changes = []
     if lengths and pixels_of_token:
@@ -226,13 +227,13 @@ def too_long_remedies(
 
 
 def about_places(counts: Mapping[str, int], *, root: Path, command: str, has_samples: bool) -> str:
-    """What to say, after all else, of images that were not found or lie elsewhere.
+    """Return hints for images that were not found or are in other folders; come after all else.
 
     Args:
-        counts: of rejects by reason.
-        root: the folder that relative paths start from.
-        command: that sets a key of the stage, up to the key.
-        has_samples: some rows can be used.
+        counts: Rejects by reason.
+        root: Base folder of relative paths.
+        command: Command that sets a key of the stage, up to the key.
+        has_samples: True if some rows can be used.
     """
     hints = ""
     if set(counts) == {"missing_image"} and not has_samples:
@@ -244,19 +245,19 @@ def about_places(counts: Mapping[str, int], *, root: Path, command: str, has_sam
         hints += f". Images are looked for in {root} (image_root)"
     if "image_outside" in counts:
         hints += (
-            f". No list may bring in files from elsewhere than {root} unasked; if this one may: "
-            f"`{command}.images_within=FOLDER`, one that holds them all"
+            f". By default a manifest may not read files outside of {root}; to allow it: "
+            f"`{command}.images_within=FOLDER`, one that contains them all"
         )
     if "too_many_pixels" in counts:
         hints += (
-            ". max_pixels rejects image files of more pixels and makes none smaller; "
-            "image_pixels.max is the limit that images are resized to"
+            ". max_pixels rejects larger image files instead of resizing them; image_pixels.max "
+            "is the limit that images are resized to"
         )
     return hints
 
 
 def add_reasons(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """The counts of several slices together, most common first, ties by name."""
+    """Add the counts of several slices, most common first, ties by name."""
     total: Counter[str] = Counter()
     for by_reason in counts:
         total.update(by_reason)

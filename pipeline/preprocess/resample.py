@@ -1,12 +1,13 @@
-"""From the pixels of a picture to the size that the model wants, and how few pixels that takes.
+"""Resizing of pixels to the size that the model needs, from as few pixels as possible.
 
-What is exact is Pillow's: the image processors of transformers call it. Quicker is torch, whose
-antialiasing filters are Pillow's (bilinear, bicubic, Lanczos) in vector instructions; torchvision,
-and so transformers' other image processors, call it. Its weights have 16 bits, so a value differs
-by one step of 255 here and there; by up to some 25 at edges in black and white where Pillow 13
-takes the vertical pass first (python-pillow/Pillow#9549): where a picture loses height and keeps or
-gains width, and where it loses clearly more height than width. torch begins with the rows. With
-AVX2, AVX-512 and neither it gives the same pixels. Both release the interpreter's lock.
+`exact` uses Pillow, as the image processors of transformers do. The faster way is torch, whose
+antialiasing filters are Pillow's (bilinear, bicubic, Lanczos) in vector instructions;
+torchvision, and so transformers' other image processors, use it. Its weights have 16 bits, so
+some values differ by one step of 255. At black and white edges they differ by up to about 25
+where Pillow 13 takes the vertical pass first (python-pillow/Pillow#9549): where an image loses
+height and keeps or gains width, and where it loses clearly more height than width. torch begins
+with the rows. It gives the same pixels with AVX2, AVX-512 and neither. Both release the
+interpreter's lock.
 """
 
 from __future__ import annotations
@@ -26,31 +27,31 @@ _TORCH_MODES = {
     Image.Resampling.BILINEAR: "bilinear",
     Image.Resampling.BICUBIC: "bicubic",
 }
-"""Pillow's filters that torch has as well."""
+"""Pillow's filters that torch has, too."""
 
 _LEAST_RATIO: Mapping[ImageDecoding, Mapping[int, float]] = {
     "exact": {},
     "fine": {8: 3.0, 4: 3.0, 2: 3.0},
     "fast": {8: 1.0, 4: 1.0, 2: 0.8},
 }
-"""How many times the size it is resized to a picture must still have that is decoded at 1/8, 1/4
-or 1/2, the fractions for which libjpeg-turbo has vector instructions.
+"""Minimum ratio of the decoded size at 1/8, 1/4 or 1/2 to the target size. libjpeg-turbo has
+vector instructions for these fractions.
 
-Measured on photographs and on pictures of their spectrum (docs/data.md): from three times the size
-the outcome is at least 50 dB from exact. From 0.8 times it is 28 to 44 dB, where from one time it
-was 29 to 47: little more is lost than halving loses at all, and a megapixel for a model of 512
-pixels decodes in 0.7 of the time. With less, many lines would have to be made up; and the smaller
-fractions save too little time to be worth it.
+Measured on photographs and on images of their spectrum (docs/data.md): from three times the
+size the result is at least 50 dB from exact. From 0.8 times it is 28 to 44 dB, where from one
+time it was 29 to 47: little more is lost than halving loses anyway, and a megapixel for a model
+of 512 pixels decodes in 0.7 of the time. Lower ratios would need to invent many lines, and the
+smaller fractions save too little time.
 """
 
 _ROUNDING = 1e-3
-"""Pixels: torch rounds the number of rows and columns down, so a product that is a hair short of
-a whole number must not lose one."""
+"""Pixels: torch rounds the number of rows and columns down, so a product slightly below a whole
+number must not lose one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resize:
-    """To what an upright picture is resized, and what is cut out of that."""
+    """Target size of an upright image, and its crop."""
 
     width: int
     height: int
@@ -61,11 +62,11 @@ class Resize:
 
 
 Target = Callable[[int, int], Resize]
-"""Decides by the width and height of the upright picture."""
+"""Maps width and height of the upright image to its resize."""
 
 
 def jpeg_denominator(width: int, height: int, resize: Resize, decoding: ImageDecoding) -> int:
-    """By how much a JPEG of `width` x `height` may be decoded smaller: 1, 2, 4 or 8."""
+    """Return the factor, 1, 2, 4 or 8, by which a JPEG may be decoded smaller."""
     if resize.resample not in _TORCH_MODES:
         return 1
     ratio = min(width / resize.width, height / resize.height)
@@ -74,7 +75,7 @@ def jpeg_denominator(width: int, height: int, resize: Resize, decoding: ImageDec
 
 
 def resize_image(image: Image.Image, resize: Resize) -> np.ndarray:
-    """An image of mode RGB as uint8 [height, width, 3], by Pillow; `crop` is applied."""
+    """Resize an image of mode RGB by Pillow to uint8 [height, width, 3]; `crop` is applied."""
     resized = image.resize((resize.width, resize.height), Image.Resampling(resize.resample))
     return np.asarray(resized if resize.crop is None else resized.crop(resize.crop))
 
@@ -88,9 +89,8 @@ def resize_pixels(
 ) -> np.ndarray:
     """Resize uint8 [height, width, 3]; `crop` is applied.
 
-    `extent` is the width and height in pixels that the picture takes up, where that is less than
-    the array: a JPEG of 641 columns, decoded at half its size, has 321 columns of which the last
-    is half a pixel.
+    `extent` is the width and height in pixels of the image if it is less than the array: a JPEG
+    of 641 columns, decoded at half its size, has 321 columns, and the last is half a pixel.
     """
     mode = _TORCH_MODES.get(Image.Resampling(resize.resample))
     if decoding == "exact" or mode is None:
@@ -99,7 +99,7 @@ def resize_pixels(
 
 
 def cut_out(pixels: np.ndarray, crop: tuple[int, int, int, int] | None) -> np.ndarray:
-    """The part of [height, width, 3] between left, upper, right and lower edge; None is all."""
+    """Crop [height, width, 3] to left, upper, right and lower edge; None keeps all."""
     if crop is None:
         return pixels
     left, upper, right, lower = crop
@@ -112,15 +112,16 @@ def _resize_by_torch(
     """Resize, without the crop.
 
     Raises:
-        MemoryError: torch, which says so by a RuntimeError, got none.
+        MemoryError: torch reported a lack of memory, as a RuntimeError.
     """
     height, width = pixels.shape[:2]
-    owned = np.require(pixels, np.uint8, ["C", "W"])  # torch warns of what may not be written
+    owned = np.require(pixels, np.uint8, ["C", "W"])  # torch warns about read-only arrays
     size: dict[str, Any] = {"size": (resize.height, resize.width)}
-    if extent not in (None, (width, height)):  # by factors, which the array's own size is not of
+    # by factors, because `extent` is not the array's size
+    if extent not in (None, (width, height)):
         factors = ((resize.height + _ROUNDING) / extent[1], (resize.width + _ROUNDING) / extent[0])
         size = {"scale_factor": factors, "recompute_scale_factor": False}
-    values = torch.from_numpy(owned)[None].permute(0, 3, 1, 2)  # channels last, as they lie
+    values = torch.from_numpy(owned)[None].permute(0, 3, 1, 2)  # channels last, as in memory
     try:
         resized = torch.nn.functional.interpolate(values, mode=mode, antialias=True, **size)
     except RuntimeError as error:

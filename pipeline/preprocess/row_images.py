@@ -1,6 +1,6 @@
-"""The images of a row: read, planned by their sizes, then decoded and made as planned.
+"""Images of a row: read, planned by their sizes, then decoded and processed as planned.
 
-Planning decodes nothing, so that a row which is too long costs no decoding; its pixels follow from
+Planning decodes nothing, so a row that is too long costs no decoding; its pixels follow from
 the plan. May run in many threads.
 """
 
@@ -27,37 +27,37 @@ from slurm_jobs.common.stage_config.preprocess import DEFAULT_IMAGE_DECODING, Im
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedImage:
-    """An image of a row, not decoded yet."""
+    """Image of a row that is not decoded yet."""
 
     name: str
-    """As the manifest has it."""
+    """Its name in the manifest."""
     data: bytes
-    """The file's content."""
+    """Content of the file."""
     size: Size
-    """Width and height of the upright picture."""
+    """Width and height of the upright image."""
     plan: ImagePlan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncodedImages:
-    """The image side of a sample."""
+    """Image side of a sample."""
 
     images: tuple[np.ndarray, ...]
-    """uint8 [height, width, 3] each: what all images of the row became, in their order."""
+    """uint8 [height, width, 3] each: stored arrays of all images of the row, in their order."""
     original_sizes: tuple[Size, ...]
     """(width, height) of each image of the row, upright."""
     stored_sizes: tuple[tuple[Size, ...], ...]
-    """(width, height) of each array that an image of the row became."""
+    """(width, height) of each stored array of each image of the row."""
 
     @property
     def num_pixels(self) -> int:
-        """Of all arrays."""
+        """Pixels of all arrays."""
         return sum(image.shape[0] * image.shape[1] for image in self.images)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowImages:
-    """Reads images of manifest rows, and makes of them what a processor would."""
+    """Reads images of manifest rows and processes them as a processor would."""
 
     processor: ProcessorInfo
     source: ImageSource
@@ -65,21 +65,21 @@ class RowImages:
     decoding: ImageDecoding = DEFAULT_IMAGE_DECODING
 
     def plan(self, row: ManifestRow) -> tuple[PlannedImage, ...]:
-        """What becomes of the row's images, by what their files state.
+        """Plan the row's images from their files' headers.
 
         Raises:
-            SampleRejectedError: an image cannot be used; it has the reason.
-            StageConfigError: an image lies in an archive that is broken.
+            SampleRejectedError: an image cannot be used; the error has the reason.
+            StageConfigError: an image is in a broken archive.
             StageError: the file system failed.
             MemoryError: naming row and image.
         """
         return tuple(self._plan_image(image, row) for image in row.images)
 
     def make(self, row: ManifestRow, planned: tuple[PlannedImage, ...]) -> EncodedImages:
-        """The row's images, decoded and made as planned.
+        """Decode and process the row's images as planned.
 
         Raises:
-            SampleRejectedError: an image cannot be used; it has the reason.
+            SampleRejectedError: an image cannot be used; the error has the reason.
             MemoryError: naming row and image.
         """
         images: list[np.ndarray] = []
@@ -123,14 +123,14 @@ class RowImages:
         return carry_out(planned.plan, begun, resample=self.processor.resample)
 
     def _decode(self, planned: PlannedImage) -> Image.Image:
-        """The whole picture, upright."""
+        """Decode the whole image, upright."""
         opened = open_image(planned.data, max_pixels=self.max_pixels, name=planned.name)
         image = decode_upright(opened, planned.name)
         _check_decoded(planned, image.size)
         return image
 
     def _load(self, planned: PlannedImage, size: Size) -> Image.Image:
-        """The picture of a size, decoded no larger than it need be."""
+        """Decode an image for a target size, no larger than needed."""
 
         def target(width: int, height: int) -> Resize:
             _check_decoded(planned, (width, height))
@@ -147,7 +147,7 @@ class RowImages:
 
 
 def _check_decoded(planned: PlannedImage, size: Size) -> None:
-    """Refuse a picture that is of another size than its file states: its tokens are counted."""
+    """Refuse an image whose decoded size differs from the one that was planned."""
     if size != planned.size:
         (width, height), (found_width, found_height) = planned.size, size
         message = (
@@ -160,17 +160,17 @@ def _check_decoded(planned: PlannedImage, size: Size) -> None:
 def carry_out(
     plan: ImagePlan, begun: Mapping[tuple[Size, ...], Image.Image], *, resample: int
 ) -> list[np.ndarray]:
-    """The arrays that a plan makes of a picture: uint8 [height, width, 3] each.
+    """Return the arrays of a plan for an image: uint8 [height, width, 3] each.
 
-    `begun` has the upright RGB picture after some resizes, by these: after none (`()`), or after
-    the first ones of all recipes.
+    `begun` has the upright RGB image after some resizes, keyed by them: after none (`()`), or
+    after the first ones of all recipes.
     """
     made = dict(begun)
     arrays = []
     for recipe in plan.recipes:
         for num_done, size in enumerate(recipe.resizes):
             before, after = recipe.resizes[:num_done], recipe.resizes[: num_done + 1]
-            if after not in made:  # all tiles are cut from the same picture
+            if after not in made:  # all tiles come from the same image
                 made[after] = _resize(made[before], size, resample)
         whole = made[recipe.resizes]
         arrays.append(np.asarray(whole if recipe.box is None else whole.crop(recipe.box)))
@@ -182,7 +182,7 @@ def _resize(image: Image.Image, size: Size, resample: int) -> Image.Image:
 
 
 def _check_resizes(plan: ImagePlan, size: Size, *, max_pixels: int, name: str) -> None:
-    """Refuse a picture so thin that it would be huge before most of it is cut away."""
+    """Refuse an image so thin that it would be huge before it is cropped."""
     largest = max(
         (resized for recipe in plan.recipes for resized in recipe.resizes),
         key=lambda resized: resized[0] * resized[1],
@@ -200,5 +200,5 @@ def _naming_what_lacks_memory(row: ManifestRow, name: str) -> Iterator[None]:
     try:
         yield
     except MemoryError as error:
-        message = f"{row.origin}: {name}: no memory to decode and resize it"
+        message = f"{row.origin}: {name}: not enough memory to decode and resize it"
         raise MemoryError(message) from error

@@ -1,4 +1,4 @@
-"""What a part says of how its samples were made: equal in all parts of a data set."""
+"""Settings in a part that shaped its samples: equal in all parts of a data set."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pipeline.preprocess.storage import LOSSY_FORMATS
 from slurm_jobs.common.stage_config.preprocess import KNOWN_COLUMNS, PreprocessConfig
 
 _DECIDE_PIXELS_AND_TOKENS = ("pillow", "simplejpeg", "tokenizers", "torch", "transformers")
-"""Packages whose version a sample depends on; which build of a version (`+cpu`) does not matter."""
+"""Packages whose version affects samples; the build of a version (`+cpu`) does not matter."""
 
 
 def part_settings(
     stage: PreprocessConfig, manifest: Manifest, processor_dir: Path
 ) -> dict[str, Any]:
-    """What the samples depend on but the bytes of images, and nothing of slices or places."""
+    """Return all that determines the samples, except images' bytes, slices and paths."""
     settings = {
         "manifest": manifest.path.name,
         "manifest_xxh3": manifest.fingerprint,
@@ -38,13 +38,13 @@ def part_settings(
         "max_pixels": stage.max_pixels,
         "versions": {name: version(name).partition("+")[0] for name in _DECIDE_PIXELS_AND_TOKENS},
     }
-    if stage.image_pixels is not None:  # left out otherwise: older parts do not have it
+    if stage.image_pixels is not None:  # omitted otherwise: older parts do not have it
         settings["image_pixels"] = {"min": stage.image_pixels.min, "max": stage.image_pixels.max}
     return settings
 
 
 def model_inputs(encoder: SampleEncoder) -> dict[str, Any]:
-    """The fields of `DatasetInfo` that come from the processor."""
+    """Return the fields of `DatasetInfo` that come from the processor."""
     processor = encoder.processor
     return {
         **processor.images.model_inputs(),

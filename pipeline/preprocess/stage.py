@@ -1,4 +1,4 @@
-"""The stage `preprocess`: one array task turns one slice of the manifest into one part."""
+"""Stage `preprocess`: one array task turns one slice of the manifest into one part."""
 
 from __future__ import annotations
 
@@ -59,17 +59,17 @@ from slurm_jobs.common.stage_config.preprocess import PreprocessConfig
 log = logging.getLogger(__name__)
 
 _MAX_IGNORED = 100
-"""Names of keys that are counted; rows may have any number."""
+"""Limit of names of keys that are counted; rows may have any number."""
 
 
 @dataclass(slots=True)
 class _Tally:
-    """What was counted while the part was written."""
+    """Counts while the part is written."""
 
     rejects: list[Reject]
     num_truncated: int = 0
     ignored: Counter[str] = field(default_factory=Counter)
-    """Rows of each key that is neither read nor known to be metadata."""
+    """Number of rows by key that is neither read nor known to be metadata."""
 
     def count_ignored(self, row: ManifestRow) -> None:
         """Count the keys of a row that are not read."""
@@ -82,11 +82,11 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     """Preprocess this task's slice.
 
     Raises:
-        StageConfigError: the manifest or the processor cannot be used, this
-            slice alone rejects more rows than the whole manifest may lose (the
-            list is kept), or the time limit is too short.
+        StageConfigError: the manifest or the processor cannot be used, this slice alone rejects
+            more rows than the whole manifest may lose (the list is kept), or the time limit is
+            too short.
         StageError: the file system failed, or the manifest or an archive changed meanwhile.
-        StageStoppedError: asked to stop; the slice starts again.
+        StageStoppedError: a stop was requested; the slice starts again.
     """
     guard = StopGuard(context, "rows", "raise resources.timeout_min, or array.num_slices")
     stage = build_config(PreprocessConfig, config)
@@ -131,15 +131,15 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
 
 
 def _make_folder(paths: PartPaths) -> None:
-    """The folder of the parts, without what a killed attempt at this one left."""
+    """Create the folder of the parts, and remove files of a killed attempt at this one."""
     make_private_dir(paths.tar.parent)
     remove_leftovers(paths.tar.parent, f"{paths.tar.stem}.*")
 
 
 def _index_dir(context: TaskContext) -> Path:
-    """What slices find out of manifest and archives, for those that come later.
+    """Return the folder for indexes of manifest and archives that later slices reuse.
 
-    Not beside them: their folder may be read-only.
+    It is not next to the data, whose folder may be read-only.
     """
     return context.output_dir / "indexes"
 
@@ -198,10 +198,10 @@ def _open_rows(stage: PreprocessConfig, context: TaskContext) -> Manifest:
 
 
 def _check_unchanged(manifest: Manifest, num_rows: int, num_found: int) -> None:
-    """Refuse rows of two manifests under one name: it is opened anew to count and to read them.
+    """Refuse rows of two manifests under one name: it is opened twice, to count and to read.
 
     Raises:
-        StageError: it is not what it was, or has not given all rows of the slice.
+        StageError: it has changed, or has not given all rows of the slice.
     """
     after = manifest.fingerprint_now()
     if after != manifest.fingerprint or num_found != num_rows:
@@ -221,7 +221,7 @@ def _write_samples(
     *,
     guard: StopGuard,
 ) -> None:
-    with contextlib.closing(worker.results(rows)) as results:  # a stop must end its threads too
+    with contextlib.closing(worker.results(rows)) as results:  # a stop must end its threads, too
         for num_done, result in enumerate(results, start=1):
             guard.check(num_done - 1, progress.total)
             tally.count_ignored(result.row)
@@ -256,11 +256,11 @@ def _keep_rejects(
     inputs: Mapping[str, Any],
     has_samples: bool,
 ) -> None:
-    """Write the list; the slice fails if by itself it rejects more than this stage's share allows.
+    """Write the list, and fail if the slice alone rejects more than this stage's share allows.
 
-    The share is one of all rows, and `consolidate` judges all slices together by the same: then the
-    outcome does not depend on the number of slices. Where `consolidate` is told a greater share, it
-    may: a slice still fails by this stage's, and the fewer the slices, the sooner one does.
+    The share is of all rows, and `consolidate` applies it to all slices together, so the
+    outcome does not depend on the number of slices. `consolidate` may have a greater share; a
+    slice still fails by this stage's share, and sooner with fewer slices.
     """
     write_rejects(paths.rejects, rejects)
     limit = RejectLimit(
@@ -270,9 +270,9 @@ def _keep_rejects(
     )
     counts = count_reasons(rejects)
     where = f"in slice {context.slice_index}, " if context.num_slices > 1 else ""
-    others = " (or more where other slices lose rows, too)" if where else ""
+    others = "(or more if other slices lose rows, too)" if where else ""
     key = f"stages.{context.stage}.config"
-    # Parts of two versions of a manifest do not go together, so that all slices run again.
+    # Parts of two versions of a manifest cannot be combined, so all slices run again.
     options = ("--again", context.stage) if where else ()
     fixed = resume_command(context.run_dir, *options)
     problem = limit.problem(counts)
@@ -282,8 +282,9 @@ def _keep_rejects(
     if problem:
         needed = limit.needed_share(counts)
         allow = resume_command(context.run_dir, "--set", f"{key}.max_reject_share={needed:g}")
-        do_without = f". To do without them: `{allow}`{others}"
-        if not has_samples or needed >= 0.5:  # a wrong column or folder rather than broken rows
+        do_without = f". To continue without them: `{allow}`{others}"
+        # probably a wrong column or folder rather than broken rows
+        if not has_samples or needed >= 0.5:
             do_without = ""
         message = (
             f"{stage.manifest}: {where}{problem}. {_first_broken(rejects)}. Fix these rows, then "
@@ -330,13 +331,13 @@ def _about_places(
     *,
     has_samples: bool,
 ) -> str:
-    """Which keys to look at, where images were not found or lie elsewhere."""
+    """Return hints about keys for images that were not found or are in other folders."""
     command = resume_command(context.run_dir, "--set", f"stages.{context.stage}.config")
     return about_places(counts, root=_image_root(stage), command=command, has_samples=has_samples)
 
 
 def _image_root(stage: PreprocessConfig) -> Path:
-    """The folder that paths of images begin at: as the config says, else the manifest's own."""
+    """Return the base folder of image paths: from the config, else the manifest's folder."""
     root = stage.image_root
     return folder_of(Path(stage.manifest)) if root is None else Path(root)
 
@@ -374,6 +375,6 @@ def _files(paths: PartPaths) -> tuple[Path, ...]:
 
 
 def token_histogram(num_tokens: Iterable[int]) -> dict[str, int]:
-    """Samples by length: each entry counts those of at most so many tokens (powers of two)."""
+    """Return the number of samples by length; each entry counts up to a power of two."""
     counts = Counter(max(1, count - 1).bit_length() for count in num_tokens)
     return {str(2**bits): counts[bits] for bits in sorted(counts)}

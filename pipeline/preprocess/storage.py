@@ -1,7 +1,7 @@
-"""Pixels to the bytes that stand in a shard, and what a choice of format costs.
+"""Pixels to the bytes stored in a shard, and the cost of each format.
 
-A format is a trade between space, the time to write once and the time to read in every epoch; the
-table in docs/data.md has all of them, and a slice measures its own choice on its first images.
+A format is a trade between space, the time to write once and the time to read in every epoch.
+docs/data.md compares them all, and a slice measures its own format on its first images.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ MEMBER_SUFFIX: dict[ImageFormat, str] = {
     "webp_lossless": "webp",
     "raw": "npy",
 }
-"""Ending of an image's member in a shard."""
+"""File name suffix of an image's member in a shard."""
 
 LOSSY_FORMATS: frozenset[ImageFormat] = frozenset({"jpeg", "webp"})
-"""Those to which `image_quality` applies."""
+"""Formats with an `image_quality`."""
 
 _MOST_PIXELS_A_SIDE: dict[ImageFormat, int] = {
     "jpeg": 65_500,  # libjpeg's JPEG_MAX_DIMENSION
@@ -43,13 +43,13 @@ _Z_RLE = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredPrice:
-    """What one stored image costs, measured by reading it back."""
+    """Cost of one stored image, measured by reading it back."""
 
     num_bytes: int
     decode_s: float
     """CPU seconds of the thread."""
     squared_error: float
-    """Mean over all values, of 255 steps; 0 where every pixel is kept."""
+    """Mean over all values, in squared steps of 255; 0 if every pixel is kept."""
 
 
 def image_to_bytes(
@@ -58,13 +58,13 @@ def image_to_bytes(
     """Encode uint8 [height, width, 3]; equal pixels give equal bytes.
 
     Raises:
-        SampleRejectedError: a side is longer than the format can say.
+        SampleRejectedError: a side is longer than the format allows.
     """
     most = _MOST_PIXELS_A_SIDE.get(image_format)
     if most is not None and max(pixels.shape[:2]) > most:
         message = (
-            f"{name}: {pixels.shape[1]} x {pixels.shape[0]} pixels once resized, and "
-            f"image_format: {image_format} holds {most} a side; png and raw hold more"
+            f"{name}: {pixels.shape[1]} x {pixels.shape[0]} pixels after resizing, but "
+            f"image_format: {image_format} allows {most} per side; png and raw allow more"
         )
         raise SampleRejectedError(reason="too_many_pixels", message=message)
     stream = io.BytesIO()
@@ -76,14 +76,15 @@ def image_to_bytes(
         # 4:4:4: text and thin lines in screenshots lose most to colour subsampling
         image.save(stream, "JPEG", quality=quality, subsampling=0)
     elif image_format == "webp":
-        # Method 2 is within 1 % of the size that the default, 4, makes, in half of its time.
+        # Method 2 gives a size within 1 % of the default, 4, in half the time.
         image.save(stream, "WEBP", quality=quality, method=2)
     elif image_format == "webp_lossless":
-        # The least effort takes a third of PNG's time and makes less of it; the default effort
-        # saves 5 to 12 % more in forty times the time.
+        # The lowest effort takes a third of PNG's time and is smaller; the default effort saves 5
+        # to 12 % more in forty times the time.
         image.save(stream, "WEBP", lossless=True, quality=0, method=0)
     else:
-        # On photographs as small as zlib's default strategy, in 8 ms instead of 23 (384 x 384).
+        # On photographs as small as with zlib's default strategy, in 8 ms instead of 23 (384 x
+        # 384).
         image.save(stream, "PNG", compress_level=6, compress_type=_Z_RLE)
     return stream.getvalue()
 
@@ -100,14 +101,14 @@ def price_of(pixels: np.ndarray, stored: bytes, image_format: ImageFormat) -> St
 
 
 def psnr_db(squared_error: float) -> float:
-    """Peak signal to noise ratio of 8-bit values in decibels; infinite where there is no error."""
+    """Return the peak signal-to-noise ratio of 8-bit values in decibels; infinite without error."""
     return 10 * math.log10(255**2 / squared_error) if squared_error else math.inf
 
 
 def mean_price(prices: Sequence[StoredPrice]) -> dict[str, float | None]:
-    """Bytes, milliseconds to decode and PSNR of the images that were measured, for a result.
+    """Return mean bytes, milliseconds to decode and PSNR of the measured images.
 
-    The PSNR is that of the mean error, and None where every pixel is kept (JSON has no infinity).
+    The PSNR is that of the mean error; None if every pixel is kept (JSON has no infinity).
     """
     count = len(prices)
     error = sum(price.squared_error for price in prices) / count

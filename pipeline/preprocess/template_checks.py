@@ -1,10 +1,10 @@
-"""Chat templates, tried before they are trusted.
+"""Checks of chat templates before they are used.
 
-A template that prints lists, loses a text or an image, or marks somebody else's
-words would train on nonsense without any error; so would one whose prompt ends elsewhere
-than where answers start be evaluated, and one whose answers end in another
-token than generation does never stop. A few conversations are rendered at the
-start, and looked at. One that raises an error on a row refuses that row alone.
+A template that prints Python lists, loses a text or an image, or marks the wrong text as answer
+would train on nonsense without any error. If its prompt ends elsewhere than where answers
+start, evaluation is wrong. If its answers end in another token than generation does, generation
+never stops. So a few conversations are rendered at the start and checked. An error on one row
+refuses only that row.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from slurm_jobs.common.errors import StageConfigError
 _RULE, _QUESTION, _ANSWER = "testrule", "testquestion", "testanswer"
 _DOUBT, _REPLY, _BEFORE, _BETWEEN = "testdoubt", "testreply", "testbefore", "testbetween"
 _WORDS = (_RULE, _QUESTION, _ANSWER, _DOUBT, _REPLY, _BEFORE, _BETWEEN)
-"""Words that no template has of its own: a default system prompt may well say "question"."""
+"""Words that occur in no template: a default system prompt may contain "question"."""
 _LIST_MARK = re.compile(r"""['"]type['"]""")
-"""In a rendered text: a content item as Python or JSON writes it."""
+"""In a rendered text: a content item printed by Python or JSON."""
 _END_TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json")
-"""Where a folder says its `eos_token`; the second, which older ones have, comes first."""
+"""Files of a folder with its `eos_token`; the second, which older folders have, comes first."""
 
 
 def check_template(chat: ChatTokenizer, place: Path) -> None:
-    """Try the template on a question, alone and answered, then on less common conversations.
+    """Test the template on a question, with and without answer, then on less common conversations.
 
-    The first it must take; the others (a system message, two turns, two images between texts) it
-    may refuse, and with them the rows that have such.
+    It must accept the first. It may refuse the others (a system message, two turns, two images
+    between texts), and then rows of that form.
 
     Raises:
         StageConfigError: it refuses the first, or would train on nonsense.
@@ -54,10 +54,10 @@ def check_template(chat: ChatTokenizer, place: Path) -> None:
     problem = problem or _find_prompt_problem(chat, asked)
     if problem:
         message = (
-            f"{place}: the `chat_template` {problem}; {_instead(chat, asked[:-1])}it must "
-            f"take `content` as a list of items, of the assistant's messages too, print every one, "
-            f"mark nothing else as theirs, and with `add_generation_prompt` end where the "
-            f"assistant starts to speak"
+            f"{place}: the `chat_template` {problem}; {_instead(chat, asked[:-1])}it must accept "
+            "`content` as a list of items, also in the assistant's messages, print every item, "
+            "mark only the assistant's answers, and with `add_generation_prompt` end where the "
+            "answer starts"
         )
         raise StageConfigError(message)
     for messages, _ in _probes():
@@ -65,7 +65,7 @@ def check_template(chat: ChatTokenizer, place: Path) -> None:
 
 
 def find_printed_tokens(chat: ChatTokenizer) -> frozenset[int]:
-    """The tokens that the template prints around answers in the conversations that it takes."""
+    """Return the tokens that the template prints around answers in conversations it accepts."""
     printed: set[int] = set()
     for messages, _ in _probes():
         with suppress(TemplateRefusedError):
@@ -75,7 +75,7 @@ def find_printed_tokens(chat: ChatTokenizer) -> frozenset[int]:
 
 
 def _probes() -> list[tuple[list[dict[str, Any]], tuple[str, ...]]]:
-    """Conversations, each with the answers in it; the first is the one that must be taken."""
+    """Return test conversations, each with its answers; the first must be accepted."""
     image = {"type": "image"}
     asked = [_message("user", image, _QUESTION), _message("assistant", _ANSWER)]
     again = [_message("user", _DOUBT), _message("assistant", _REPLY)]
@@ -107,7 +107,7 @@ def _find_problem(
     *,
     must_take: bool = False,
 ) -> str | None:
-    """What the template does wrong with these messages; None if nothing, or if it refuses them."""
+    """Return what the template does wrong with these messages; None if nothing or refused."""
     roles = ", ".join(message["role"] for message in messages)
     try:
         tokens = chat.encode_conversation(messages)
@@ -119,7 +119,7 @@ def _find_problem(
     learned = [chat.tokenizer.decode(span) for span in _learned_spans(tokens)]
     if not _are_answers(learned, answers):
         return (
-            f"gives {', '.join(map(repr, learned)) or 'nothing'} as the assistant's words in a "
+            f"gives {', '.join(map(repr, learned)) or 'nothing'} as the assistant's answers in a "
             f"conversation of {roles}, expected {', '.join(map(repr, answers))}"
         )
     return _find_text_problem(messages, chat.tokenizer.decode(tokens.input_ids))
@@ -137,9 +137,9 @@ def _find_image_problem(
 
 
 def _find_text_problem(messages: ChatMessages, printed: str) -> str | None:
-    """What is wrong with the texts in `printed`: lists as they are, or one lost or out of place."""
+    """Return what is wrong with the texts in `printed`: a raw list, or one lost or out of order."""
     if _LIST_MARK.search(printed):
-        return f"prints lists as they are: {printed!r}"
+        return f"prints a list without formatting it: {printed!r}"
     end = 0
     for message in messages:
         for text in (item["text"] for item in message["content"] if item["type"] == "text"):
@@ -151,7 +151,7 @@ def _find_text_problem(messages: ChatMessages, printed: str) -> str | None:
 
 
 def _find_prompt_problem(chat: ChatTokenizer, asked: ChatMessages) -> str | None:
-    """Whether generation starts elsewhere than the answer does in training."""
+    """Return the problem if generation starts elsewhere than the answer does in training."""
     try:
         prompt = chat.encode_prompt(asked[:-1]).input_ids
     except TemplateRefusedError as error:
@@ -167,9 +167,9 @@ def _find_prompt_problem(chat: ChatTokenizer, asked: ChatMessages) -> str | None
 
 
 def _check_end_of_turn(chat: ChatTokenizer, messages: ChatMessages, place: Path) -> None:
-    """See that what is learned of a turn ends with the token at which generation stops.
+    """Check that the learned text of a turn ends with the token at which generation stops.
 
-    White space after it may be learned or not: generation does not come so far.
+    White space after it may be learned or not: generation does not reach it.
 
     Raises:
         StageConfigError: a model would never learn to stop, or would stop within its answer.
@@ -188,17 +188,16 @@ def _check_end_of_turn(chat: ChatTokenizer, messages: ChatMessages, place: Path)
         files = " and ".join(name for name in _END_TOKEN_FILES if (place.parent / name).exists())
         instead = _instead(chat, messages[:1])
         message = (
-            f"{place}: by the `chat_template` {chat.tokenizer.decode(span)!r} is what the "
-            f"assistant says, which does not end with the tokenizer's `eos_token` "
+            f"{place}: with the `chat_template`, {chat.tokenizer.decode(span)!r} is the "
+            "assistant's answer, which does not end with the tokenizer's `eos_token` "
             f"({chat.tokenizer.eos_token!r}), where generation stops; {instead}{mend}set "
-            f"`eos_token` to "
-            f"{'it' if mend else 'the token that ends turns'} in {files}"
+            f"`eos_token` to {'it' if mend else 'the token that ends turns'} in {files}"
         )
         raise StageConfigError(message)
 
 
 def _instead(chat: ChatTokenizer, asked: ChatMessages) -> str:
-    """Name the replacement that renders this question as the template does, if there is one."""
+    """Name the replacement that renders this question like the template, if there is one."""
     tokens = chat.tokenizer.special_tokens_map
 
     def renders_alike(own: str, other: str) -> bool:
@@ -210,8 +209,8 @@ def _instead(chat: ChatTokenizer, asked: ChatMessages) -> str:
     if name is None:
         return ""
     return (
-        f"set `chat_template: {name}` in the config of this stage, which renders questions alike "
-        "and ends answers as the model was trained; or change the template: "
+        f"set `chat_template: {name}` in the config of this stage, which renders questions the "
+        "same way and ends answers as the model was trained; or change the template:"
     )
 
 
@@ -231,7 +230,7 @@ def _around(
     items: Sequence[dict[str, str] | str],
     words: Sequence[str],
 ) -> str | None:
-    """Return what is printed besides these words and white space; None if it is refused."""
+    """Return the printed text besides these words and white space; None if it is refused."""
     others = {"user": _QUESTION, "assistant": _ANSWER}
     messages = [_message(r, *(items if r == role else (text,))) for r, text in others.items()]
     try:
@@ -244,15 +243,15 @@ def _around(
 
 
 def _learned_spans(tokens: TokenSequence) -> list[np.ndarray]:
-    """The runs of supervised tokens."""
+    """Return the runs of supervised tokens."""
     edges = np.flatnonzero(np.diff(tokens.supervised, prepend=False, append=False))
     return [tokens.input_ids[start:end] for start, end in edges.reshape(-1, 2)]
 
 
 def _are_answers(learned: Sequence[str], answers: Sequence[str]) -> bool:
-    """Whether each span is an answer and the end of turn, which is for the template to say.
+    """Check whether each span is an answer and its end of turn, as the template defines it.
 
-    A template may leave earlier answers out, not the last.
+    A template may leave earlier answers out, but not the last.
     """
     texts = [text.strip() for text in learned]
     expected = answers[-len(texts) :]

@@ -1,6 +1,6 @@
-"""Pure rules on token sequences: image tokens expanded, labels masked, length kept.
+"""Pure rules on token sequences: expand image tokens, mask labels, limit length.
 
-Everything here takes and gives int32 or bool arrays of shape [num_tokens].
+Everything here takes and returns int32 or bool arrays of shape [num_tokens].
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class TokenSequence:
     input_ids: np.ndarray
     """int32 [num_tokens]."""
     supervised: np.ndarray
-    """bool [num_tokens]: the assistant's words, with the end-of-turn token."""
+    """bool [num_tokens]: the assistant's answers, with the end-of-turn token."""
     of_image: np.ndarray
-    """bool [num_tokens]: stands for an image, or marks where it or a tile begins or ends; neither
-    learned nor cut."""
+    """bool [num_tokens]: an image token, or a mark at the start or end of an image or tile;
+    neither learned nor cut."""
 
     @property
     def labels(self) -> np.ndarray:
@@ -32,12 +32,12 @@ class TokenSequence:
 
 
 def mark_spans(offsets: np.ndarray, spans: Iterable[tuple[int, int]]) -> np.ndarray:
-    """The tokens that lie in one of the spans, wholly or in part: bool [num_tokens].
+    """Return which tokens overlap one of the spans: bool [num_tokens].
 
     Args:
         offsets: int64 [num_tokens, 2], start and end of each token in characters. Tokens that
-            make one character together share its offsets. A token that is all white space may
-            have lost it (`trim_offsets`), and then stands empty where it ended.
+            form one character together share its offsets. A token of only white space may have
+            lost it (`trim_offsets`); then it is empty, at its end.
         spans: Start and end of each span in characters.
     """
     starts, ends = offsets[:, 0], offsets[:, 1]
@@ -55,13 +55,13 @@ def expand_images(
     placeholders: Sequence[np.ndarray],
     wrapping_ids: tuple[int, int] | None = None,
 ) -> TokenSequence:
-    """Put a placeholder in the place of every image token; nothing of an image is supervised.
+    """Replace every image token by a placeholder; no token of an image is supervised.
 
     Args:
         tokens: With as many image tokens as placeholders.
         image_token_id: The token that the chat template prints for an image.
         placeholders: int32 [any length] each, in the order of the images.
-        wrapping_ids: Tokens that belong to an image where they stand right before and after it.
+        wrapping_ids: Tokens that belong to an image if they are directly before and after it.
     """
     is_image = tokens.input_ids == image_token_id
     lengths = np.ones(len(is_image), dtype=np.int64)
@@ -82,12 +82,12 @@ def expand_images(
 
 
 def count_token(input_ids: np.ndarray, token_id: int) -> int:
-    """How often `token_id` occurs."""
+    """Count occurrences of `token_id`."""
     return int(np.count_nonzero(input_ids == token_id))
 
 
 def cut_text(tokens: TokenSequence, *, max_tokens: int) -> TokenSequence:
-    """Drop text tokens from the end until `max_tokens` are left; those of images all stay.
+    """Drop text tokens from the end until `max_tokens` are left; image tokens stay.
 
     The images alone must fit.
     """

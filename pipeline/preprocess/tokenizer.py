@@ -1,4 +1,4 @@
-"""The tokenizer and chat template of a processor folder, checked before they are trusted."""
+"""Tokenizer and chat template of a processor folder, checked before use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAMED_TOKENS = (
     *("image_token", "fake_image_token", "global_image_token"),
     *("vision_start_token", "vision_end_token"),
 )
-"""Attributes by which transformers' processors ask a tokenizer for its tokens of images."""
+"""Attributes under which transformers' processors look up a tokenizer's image tokens."""
 
 
 def load_chat_tokenizer(folder: Path, image_token: str) -> ChatTokenizer:
@@ -31,30 +31,30 @@ def load_chat_tokenizer(folder: Path, image_token: str) -> ChatTokenizer:
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of a processor folder.
+    """Load the tokenizer of a processor folder.
 
     Raises:
-        StageConfigError: there is none, or none that tells characters from tokens.
+        StageConfigError: there is none, or it does not map tokens to characters.
     """
     from transformers import AutoTokenizer
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        # The last three come from files that are JSON, and no tokenizer.
+        # The last three come from JSON files that are not a tokenizer.
         message = f"{folder}: no tokenizer can be loaded from it ({type(error).__name__}: {error})"
         raise StageConfigError(message) from error
     if not tokenizer.is_fast:
         message = (
-            f"{folder}: {type(tokenizer).__name__} does not tell which characters a token stands "
-            f"for, so that labels could not be placed; use a tokenizer with a `tokenizer.json`"
+            f"{folder}: {type(tokenizer).__name__} does not map tokens to characters, so labels "
+            "could not be placed; use a tokenizer with a `tokenizer.json`"
         )
         raise StageConfigError(message)
     return tokenizer
 
 
 def named_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
-    """The tokens of images that a tokenizer names itself, by their role."""
+    """Return the image tokens that a tokenizer names, by their role."""
     named = {name: getattr(tokenizer, name, None) for name in _NAMED_TOKENS}
     return {name: token for name, token in named.items() if token is not None}
 
@@ -62,7 +62,7 @@ def named_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
 def make_chat_tokenizer(
     tokenizer: PreTrainedTokenizerBase, folder: Path, image_token: str
 ) -> ChatTokenizer:
-    """Check the chat template of a tokenizer that was loaded from `folder`.
+    """Check the chat template of a tokenizer from `folder`.
 
     Raises:
         StageConfigError: no usable template, or no image token.
@@ -72,8 +72,8 @@ def make_chat_tokenizer(
     image_token_id = tokenizer.convert_tokens_to_ids(image_token)
     if image_token_id is None or image_token_id == tokenizer.unk_token_id:
         message = (
-            f"{folder / 'tokenizer.json'}: the image token {image_token!r} is no token of it; "
-            f"set `image_token` in processor_config.json"
+            f"{folder / 'tokenizer.json'}: it has no image token {image_token!r}; set "
+            "`image_token` in processor_config.json"
         )
         raise StageConfigError(message)
     chat = ChatTokenizer(
@@ -86,6 +86,6 @@ def make_chat_tokenizer(
 
 
 def _pad_token_id(tokenizer: PreTrainedTokenizerBase) -> int:
-    """The padding token, else the end token: padding is masked, so any known token serves."""
+    """Return the padding token, else the end token: padding is masked, so any token works."""
     ids = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
     return next(token_id for token_id in ids if token_id is not None)

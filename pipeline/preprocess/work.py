@@ -1,9 +1,9 @@
-"""The rows of a slice through tokenizer, decoder and writer, in order, on several threads.
+"""Rows of a slice through tokenizer, decoder and writer, in order, on several threads.
 
-Fast tokenizers are not thread-safe, so the calling thread tokenises while the
-pool reads, plans, decodes, resizes and stores images: libjpeg-turbo, torch and
-Pillow's codecs release the interpreter's lock. How many tokens an image has
-follows from its plan, so the pool expands the tokens, too.
+Fast tokenizers are not thread-safe, so the calling thread tokenises while the pool reads,
+plans, decodes, resizes and stores images: libjpeg-turbo, torch and Pillow's codecs release the
+interpreter's lock. The number of tokens of an image follows from its plan, so the pool expands
+the tokens, too.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from slurm_jobs.common.stage_config.preprocess import ImageFormat
 _ROWS_AHEAD_PER_THREAD = 4
 
 _IMAGES_TO_PRICE = 16
-"""Images of a slice that are read back to tell what the choice of a format costs: the first ones,
-and a few more that are under way by then."""
+"""Images of a slice that are read back to measure the cost of the format: the first ones, and a
+few more that are in progress by then."""
 
 
 @dataclass(slots=True)
 class Seconds:
-    """Where the time of a slice went. What threads do is summed over them."""
+    """Time of a slice by activity, summed over threads."""
 
     decode: float = 0.0
     """Reading, decoding and resizing."""
@@ -46,7 +46,7 @@ class Seconds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredImages:
-    """A row's images as they are stored, and its tokens with theirs."""
+    """Stored images of a row, and its tokens with theirs."""
 
     tokens: TokenSequence
     images: list[bytes]
@@ -54,19 +54,19 @@ class StoredImages:
     decode_s: float
     store_s: float
     prices: list[StoredPrice]
-    """Of each image, where they were measured."""
+    """Cost of each image, if measured."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowResult:
-    """What became of a row: a sample's bytes, or the reason why there is none."""
+    """Result of a row: a sample's bytes, or the reason why there is none."""
 
     row: ManifestRow
     tokens: EncodedTokens | None = None
     data: bytes = b""
-    """Members of the sample, as they stand in the part's tar."""
+    """Members of the sample, as in the part's tar."""
     num_images: int = 0
-    """Stored ones: of a tiled processor, all tiles."""
+    """Stored images; for tiled images, all tiles."""
     num_pixels: int = 0
     """Of all stored images."""
     reject: Reject | None = None
@@ -82,12 +82,12 @@ class RowWorker:
     num_threads: int
     seconds: Seconds = field(default_factory=Seconds)
     prices: list[StoredPrice] = field(default_factory=list)
-    """Of the first images of the rows."""
+    """Costs of the first images."""
     in_progress: RowsInProgress | None = None
-    """Where the rows that are worked on are noted."""
+    """Register of the rows in progress."""
 
     def results(self, rows: Iterable[ManifestRow]) -> Generator[RowResult, None, None]:
-        """One result a row, in the order of the rows.
+        """Yield one result per row, in the order of the rows.
 
         Raises:
             StageError: the file system or the memory failed; another attempt may succeed.
@@ -124,10 +124,10 @@ class RowWorker:
     def _store_images(
         self, row: ManifestRow, tokens: TokenSequence, *, is_priced: bool
     ) -> StoredImages | Reject:
-        """Return what became of the row's images; a reject is a value, without any frame.
+        """Return the row's stored images; a reject is returned, not raised, to free its frames.
 
-        An exception that a future keeps holds the frames that it came through, and with them the
-        file and the pixels.
+        An exception in a future keeps all its frames alive, and with them the file and the
+        pixels.
         """
         try:
             with self._noting(row):
@@ -148,7 +148,7 @@ class RowWorker:
     ) -> StoredImages:
         start = time.perf_counter()
         planned = self.encoder.images.plan(row)
-        expanded = self.encoder.expand(tokens, planned, row)  # before much time is spent on it
+        expanded = self.encoder.expand(tokens, planned, row)  # before spending much time on it
         encoded = self.encoder.images.make(row, planned)
         decoded = time.perf_counter()
         names = (
@@ -205,10 +205,10 @@ class RowWorker:
 
 
 def _reject(row: ManifestRow, error: Exception) -> Reject:
-    """Return the reject of a row that an error belongs to.
+    """Return the reject of a row for an error.
 
-    What nobody foresaw has a reason of its own, and its message the error's type: it is counted,
-    and a fault of ours that hits many rows fails the slice by `max_reject_share`.
+    An unexpected error has its own reason and its type in the message. So it is counted, and a
+    bug that affects many rows fails the slice by `max_reject_share`.
 
     Raises:
         StageError: an error of the operating system; an `OSError` of a decoder has no number.

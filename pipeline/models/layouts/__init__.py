@@ -1,8 +1,8 @@
-"""How stored images, and the places of tokens, are given to each family of models.
+"""Inputs of each family of models: the layout of stored images, and token positions.
 
-The data set has the pixels that a model's processor would make, as bytes one image after the
-other. What differs between families is how these are laid out, what is said beside them, and how
-tokens are numbered. One module a layout; none knows a model's weights.
+The data set has the pixels that a model's processor would produce, as bytes, with images
+concatenated. Families differ in the shape of the input, its further arguments, and the
+numbering of tokens. Each layout has one module, independent of a model's weights.
 """
 
 from pipeline.models.layouts.anyres import AnyresTiles

@@ -1,4 +1,4 @@
-"""The whole picture and tiles of it, told apart by the picture's own size: LLaVA-NeXT."""
+"""The whole image and tiles of it, matched by the image's size: LLaVA-NeXT."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.models.pixels import PixelScale, stack_images
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AnyresTiles:
-    """`pixel_values` [num_tiles, 3, height, width], and `image_sizes` of pictures."""
+    """`pixel_values` [num_tiles, 3, height, width], and `image_sizes` of original images."""
 
     scale: PixelScale
     size: tuple[int, int]
@@ -23,18 +23,18 @@ class AnyresTiles:
 
     @property
     def needs(self) -> ModelNeeds:
-        """The sizes of the pictures, from which the model tells which tiles are whose."""
+        """Sizes of the original images, from which the model assigns tiles to images."""
         return ModelNeeds(original_sizes=True)
 
     def arrange(self, images: StoredImages, dtype: torch.dtype) -> VisionInputs:
-        """As `ImageLayout`."""
+        """Implement `ImageLayout.arrange`."""
         assert images.original_sizes is not None
         tiles = stack_images(images.pixels, self.size, self.scale, dtype)
         sizes = tuple((height, width) for height, width in images.original_sizes.tolist())
         return {"pixel_values": tiles, "image_sizes": sizes}
 
     def smallest(self, device: torch.device, dtype: torch.dtype) -> VisionInputs:
-        """As `ImageLayout`."""
+        """Implement `ImageLayout.smallest`."""
         height, width = self.size
         num_tiles = (self.smallest_grid[0] // height) * (self.smallest_grid[1] // width)
         tiles = torch.ones(1 + num_tiles, 3, height, width, device=device, dtype=dtype)

@@ -1,4 +1,4 @@
-"""Pictures of sizes of their own, cut into patches: Qwen2-VL, Qwen2.5-VL and Qwen3-VL."""
+"""Images of varying size, cut into patches: Qwen2-VL, Qwen2.5-VL and Qwen3-VL."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.models.pixels import PixelScale
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NativePatches:
-    """`pixel_values` [num_patches, values of a patch], and `image_grid_thw`, of the host.
+    """`pixel_values` [num_patches, values of a patch], and `image_grid_thw`, on the host.
 
     Tokens are numbered in three dimensions (M-RoPE, arXiv:2409.12191, section 2.1).
     """
@@ -26,18 +26,18 @@ class NativePatches:
     scale: PixelScale
     patch_size: int
     merge_size: int
-    """A square of this many patches a side is one token."""
+    """Side, in patches, of the square that becomes one token."""
     temporal_patch_size: int
-    """How often a picture is repeated in time."""
+    """Number of times an image is repeated in time."""
     image_token_id: int
 
     @property
     def needs(self) -> ModelNeeds:
-        """Places in three dimensions."""
+        """Positions in three dimensions."""
         return ModelNeeds(make_positions=self.positions)
 
     def arrange(self, images: StoredImages, dtype: torch.dtype) -> VisionInputs:
-        """As `ImageLayout`."""
+        """Implement `ImageLayout.arrange`."""
         scaled = self.scale(images.pixels).to(dtype)
         sizes = images.sizes.tolist()
         each = scaled.split([height * width for height, width in sizes])
@@ -48,7 +48,7 @@ class NativePatches:
         return {"pixel_values": torch.cat(patches), "image_grid_thw": grids}
 
     def _cut(self, image: torch.Tensor) -> torch.Tensor:
-        """[height, width, 3] to [num_patches, values]: the patches of a token follow each other."""
+        """Cut [height, width, 3] to [num_patches, values], grouped by token."""
         patch, merge = self.patch_size, self.merge_size
         rows, columns = (side // (patch * merge) for side in image.shape[:2])
         cut = image.view(rows, merge, patch, columns, merge, patch, 3)
@@ -57,7 +57,7 @@ class NativePatches:
         return repeated.reshape(len(in_order), -1)
 
     def smallest(self, device: torch.device, dtype: torch.dtype) -> VisionInputs:
-        """As `ImageLayout`."""
+        """Implement `ImageLayout.smallest`."""
         num_values = 3 * self.temporal_patch_size * self.patch_size**2
         return {
             "pixel_values": torch.ones(self.merge_size**2, num_values, device=device, dtype=dtype),
@@ -65,11 +65,11 @@ class NativePatches:
         }
 
     def positions(self, rows: TokenRows, image_sizes: Sequence[ImageSize]) -> np.ndarray:
-        """int64 [3, num_rows, length]: time, height and width of each token in its sample.
+        """Return int64 [3, num_rows, length]: time, height and width of each token in its sample.
 
-        Of packed rows [4, num_rows, length]: the first says where samples begin, by the place of
-        each token in its sample. With three alone transformers would have samples see each other,
-        and say nothing.
+        For packed rows [4, num_rows, length]: the first is the index of each token in its
+        sample, which marks where samples begin. With only three, transformers would silently
+        let samples see each other.
         """
         input_ids = rows.input_ids.reshape(-1)
         sides = iter([self._tokens_of(size) for size in image_sizes])
@@ -81,16 +81,16 @@ class NativePatches:
         return np.concatenate([rows.position_ids[None], places]) if rows.is_packed else places
 
     def _tokens_of(self, size: ImageSize) -> tuple[int, int]:
-        """Rows and columns of tokens of an image."""
+        """Return rows and columns of tokens of an image."""
         side = self.patch_size * self.merge_size
         return size[0] // side, size[1] // side
 
 
 def _number(places: np.ndarray, is_image: np.ndarray, sides: Iterator[tuple[int, int]]) -> None:
-    """Fill `places` int64 [3, num_tokens] of one sample; `sides` gives its images one by one.
+    """Fill `places` int64 [3, num_tokens] of one sample; `sides` yields the sizes of its images.
 
-    Text counts on in all three; an image begins where the text before it would go on, and the text
-    after it where the longer of its sides ends.
+    Text increments all three. An image begins at the next text position, and the text after it
+    at the end of its longer side.
     """
     next_place, token, num_tokens = 0, 0, len(is_image)
     while token < num_tokens:
@@ -109,6 +109,6 @@ def _number(places: np.ndarray, is_image: np.ndarray, sides: Iterator[tuple[int,
 
 @functools.lru_cache(maxsize=1024)
 def _grid(num_rows: int, num_columns: int) -> np.ndarray:
-    """int64 [3, num_rows * num_columns]: time, row and column of an image's tokens."""
+    """Return int64 [3, num_rows * num_columns]: time, row and column of an image's tokens."""
     rows, columns = np.divmod(np.arange(num_rows * num_columns), num_columns)
     return np.stack([np.zeros_like(rows), rows, columns])

@@ -15,8 +15,8 @@ from pipeline.models.pixels import PixelScale, stack_images
 class TilesInOneRow:
     """`pixel_values` [1, num_tiles, 3, height, width], whatever the number of rows of text.
 
-    These models fill up rows that have fewer tiles than others with black ones, and drop tiles
-    that are 0 throughout. Without rows nothing is filled up, and no mask of pixels is needed.
+    These models pad rows that have fewer tiles than others with black ones, and drop tiles that
+    are 0 throughout. A single row needs no padding, and so no mask of pixels.
     """
 
     scale: PixelScale
@@ -25,13 +25,13 @@ class TilesInOneRow:
 
     @property
     def needs(self) -> ModelNeeds:
-        """Nothing."""
+        """No requirements."""
         return ModelNeeds()
 
     def arrange(self, images: StoredImages, dtype: torch.dtype) -> VisionInputs:
-        """As `ImageLayout`."""
+        """Implement `ImageLayout.arrange`."""
         return {"pixel_values": stack_images(images.pixels, self.size, self.scale, dtype)[None]}
 
     def smallest(self, device: torch.device, dtype: torch.dtype) -> VisionInputs:
-        """As `ImageLayout`; of ones, because zeros would be dropped."""
+        """Implement `ImageLayout.smallest`; of ones, because zeros would be dropped."""
         return {"pixel_values": torch.ones(1, 1, 3, *self.size, device=device, dtype=dtype)}

@@ -1,4 +1,4 @@
-"""Images of one size, one after the other: LLaVA 1.5 and the small model of our own."""
+"""Images of one size, concatenated: LLaVA 1.5 and the built-in small model."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class StackedImages:
 
     @property
     def needs(self) -> ModelNeeds:
-        """Nothing."""
+        """No requirements."""
         return ModelNeeds()
 
     def arrange(self, images: StoredImages, dtype: torch.dtype) -> VisionInputs:
-        """As `ImageLayout`."""
+        """Implement `ImageLayout.arrange`."""
         return {"pixel_values": stack_images(images.pixels, self.size, self.scale, dtype)}
 
     def smallest(self, device: torch.device, dtype: torch.dtype) -> VisionInputs:
-        """As `ImageLayout`."""
+        """Implement `ImageLayout.smallest`."""
         return {"pixel_values": torch.ones(1, 3, *self.size, device=device, dtype=dtype)}

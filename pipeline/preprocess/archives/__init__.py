@@ -1,6 +1,5 @@
-"""Pictures within tar and zip archives, reached in place and never extracted.
+"""Images within tar and zip archives, read in place and never extracted.
 
-`tar_members` and `zip_members` list what an archive holds, `member_table` is
-that list as numbers which can be mapped into memory, `reading` opens archives and
-reads members by name.
+`tar_members` and `zip_members` list the members of an archive, `member_table` stores that list
+as a memory-mapped table of numbers, `reading` opens archives and reads members by name.
 """

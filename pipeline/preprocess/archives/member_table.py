@@ -1,8 +1,8 @@
-"""Where each member of an archive lies: a table of numbers, sorted by the hash of its name.
+"""Locations of an archive's members: a table of numbers, sorted by the hash of the name.
 
-A member takes 56 bytes, whatever the length of its name. The table of an
-archive is written once and mapped by whoever reads it, so that an archive of
-ten million members costs a task the few pages that it looks at.
+A member takes 56 bytes, whatever the length of its name. The table is written once and
+memory-mapped by its readers, so an archive of ten million members costs a task only the pages
+it reads.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _HALF = (1 << 64) - 1
 
 
 class BrokenArchiveError(ValueError):
-    """An archive is cut short, damaged, or of a kind in which nothing can be reached in place."""
+    """An archive is truncated, damaged, or of a kind that does not allow access in place."""
 
 
 class CompressedArchiveError(BrokenArchiveError):
-    """It is whole, as far as is known, but compressed from end to end."""
+    """It seems intact, but is compressed as a whole."""
 
 
 class Kind(IntEnum):
-    """What a member is. Only those without a word in `WHY_UNREADABLE` can be read."""
+    """Kind of a member. Only kinds without an entry in `WHY_UNREADABLE` can be read."""
 
     FILE = 0
-    """Stored as it is."""
+    """Stored uncompressed."""
     FOLDER = 1
     SYMBOLIC_LINK = 2
     SPARSE = 3
@@ -55,8 +55,8 @@ WHY_UNREADABLE = {
     Kind.SYMBOLIC_LINK: "a symbolic link, which is not followed",
     Kind.SPARSE: "stored as a sparse file",
     Kind.ENCRYPTED: "encrypted",
-    Kind.UNKNOWN_METHOD: "compressed by another method than deflate",
-    Kind.OTHER: "no file",
+    Kind.UNKNOWN_METHOD: "compressed by a method other than deflate",
+    Kind.OTHER: "not a file",
 }
 
 
@@ -66,11 +66,11 @@ class Member:
 
     kind: Kind
     offset: int
-    """In a tar of the member's first byte, in a zip of its local header; from the file's start."""
+    """From the file's start: in a tar, the member's first byte; in a zip, its local header."""
     stored_bytes: int
-    """In the archive."""
+    """Size in the archive."""
     num_bytes: int
-    """As a file."""
+    """Size of the file."""
     check: int
     """In a tar xxh3-64 of the 512 bytes before the member, seeded with its `num_bytes`; in a zip
     CRC-32 of the file."""
@@ -78,16 +78,16 @@ class Member:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundMember:
-    """A member as the walk over an archive finds it."""
+    """Member as the walk over an archive yields it."""
 
     name: bytes
     member: Member
     link_to: bytes = b""
-    """Name of the member that has the bytes, where this one is a hard link."""
+    """Name of the member that has the bytes, if this is a hard link."""
 
 
 def member_name(name: bytes) -> bytes:
-    """A name as it is looked up: `./cats/1.jpg` is `cats/1.jpg`, a folder's last `/` is no part."""
+    """Normalise a name for lookup: `./cats/1.jpg` is `cats/1.jpg`; drop a trailing `/`."""
     name = name.rstrip(b"/")
     while name.startswith(b"./"):
         name = name[2:].lstrip(b"/")
@@ -102,18 +102,18 @@ class MemberTable:
     ) -> None:
         """`columns` is uint64 [7, num_members], sorted by its first two rows.
 
-        `stated_xxh3`: what the file that it was mapped from says of them.
+        `stated_xxh3` is the checksum in the file that it was mapped from.
         """
         self._columns = columns
         self._stated_xxh3 = stated_xxh3
         self.has_end = has_end
-        """Whether the archive ends with its own mark of an end; if not, it may be cut short."""
+        """True if the archive has an end mark; otherwise it may be truncated."""
 
     def __len__(self) -> int:
         return self._columns.shape[1]
 
     def find(self, name: bytes) -> Member | None:
-        """The member called `name`; of several the last, as unpacking would leave it."""
+        """Return the member called `name`; of several the last, as when unpacking."""
         high, low = _hash(member_name(name))
         first, second = self._columns[0], self._columns[1]
         start = int(np.searchsorted(first, np.uint64(high), "left"))
@@ -132,24 +132,24 @@ class MemberTable:
         return None
 
     def is_whole(self) -> bool:
-        """Whether it is as it was written; reads all of it, once.
+        """Compare the table with its checksum; reads all of it, once.
 
-        What is found in it is compared with the archive anyway; ask where something is not found.
+        A member is compared with the archive anyway; call this if a member is missing.
         """
         if self._stated_xxh3 is not None and _xxh3_of(self._columns) == self._stated_xxh3:
             self._stated_xxh3 = None
         return self._stated_xxh3 is None
 
     def to_bytes(self) -> bytes:
-        """The table as a file of its own."""
+        """Return the table as the content of a file."""
         head = _HEAD.pack(_MAGIC, len(self), self.has_end, _xxh3_of(self._columns))
         return head + np.ascontiguousarray(self._columns).tobytes()
 
 
 class Walk(Protocol):
-    """The members of an archive, in order, and after them whether it had a mark of its end.
+    """Members of an archive, in order, and then whether it has an end mark.
 
-    Iterating raises BrokenArchiveError where the archive cannot be followed.
+    Iterating raises BrokenArchiveError where the archive cannot be parsed.
     """
 
     has_end: bool
@@ -160,7 +160,7 @@ class Walk(Protocol):
 
 
 def build_table(found: Walk) -> MemberTable:
-    """The table of the members that a walk finds; raises as it does."""
+    """Return the table of the members of a walk; raises as the walk does."""
     values, links = array("Q"), array("Q")
     for item in found:
         if item.link_to:
@@ -175,9 +175,10 @@ def build_table(found: Walk) -> MemberTable:
 
 
 def _resolved(rows: np.ndarray, links: np.ndarray) -> np.ndarray:
-    """The rows with each hard link as what its target was at that place of the archive.
+    """Return the rows with each hard link replaced by its target at that point of the archive.
 
-    A link to nothing is left out. `links` is uint64 [num_links, 3]: a row, and its target's hash.
+    A link without a target is left out. `links` is uint64 [num_links, 3]: a row, and its
+    target's hash.
     """
     order = np.lexsort((rows[:, 1], rows[:, 0]))
     first = rows[order, 0]
@@ -193,7 +194,7 @@ def _resolved(rows: np.ndarray, links: np.ndarray) -> np.ndarray:
 
 
 def load_table(path: Path) -> MemberTable | None:
-    """Map the table in a file; None if there is none. One that is damaged is removed."""
+    """Map the table in a file; None if it is missing. A damaged file is removed."""
     try:
         with path.open("rb") as stream:
             mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
@@ -208,7 +209,7 @@ def load_table(path: Path) -> MemberTable | None:
 def _mapped_table(mapped: mmap.mmap) -> MemberTable:
     magic, num_members, has_end, stated_xxh3 = _HEAD.unpack(mapped[: _HEAD.size].ljust(_HEAD.size))
     if magic != _MAGIC or len(mapped) != _HEAD.size + num_members * _NUM_COLUMNS * 8:
-        message = "no table of members"
+        message = "not a table of members"
         raise ValueError(message)
     columns = np.frombuffer(mapped, dtype=np.uint64, offset=_HEAD.size)
     columns = columns.reshape(_NUM_COLUMNS, num_members)
@@ -216,7 +217,7 @@ def _mapped_table(mapped: mmap.mmap) -> MemberTable:
 
 
 def _sorted_table(rows: np.ndarray, *, has_end: bool) -> MemberTable:
-    """`rows` is uint64 [num_members, 7], in the archive's order."""
+    """Build the table from `rows`, uint64 [num_members, 7], in the archive's order."""
     if not len(rows):
         return MemberTable(np.empty((_NUM_COLUMNS, 0), np.uint64), has_end=has_end)
     order = np.lexsort((rows[:, 1], rows[:, 0]))  # stable: equal names stay in the archive's order

@@ -1,8 +1,7 @@
 """Opens archives and reads their members, for all threads of a task.
 
-A few archives stay open; the table of members of each is made once, by the
-thread that comes first, while others wait for that archive alone, and kept as a
-file for the slices that come later.
+A few archives stay open. The table of members of each is built once, by the first thread, while
+others wait only for that archive, and stored as a file for later slices.
 """
 
 from __future__ import annotations
@@ -35,25 +34,25 @@ _MAX_OPEN = 128
 
 
 class ArchiveChangedError(OSError):
-    """An archive is no longer what its table of members was made from; it may be read anew."""
+    """An archive has changed since its table of members was built; a new attempt may read it."""
 
 
 class Archive:
-    """One open tar or zip. Reading is for any number of threads."""
+    """An open tar or zip; any number of threads may read."""
 
     def __init__(self, path: Path, index_dir: Path | None) -> None:
-        """Open it, and make its table or find the one that was kept.
+        """Open it, and build its table or load a stored one.
 
         Raises:
-            BrokenArchiveError: cut short, damaged, compressed as a whole, or no archive.
-            OSError: it is not there, or the file system failed.
+            BrokenArchiveError: truncated, damaged, compressed as a whole, or not an archive.
+            OSError: it does not exist, or the file system failed.
         """
         self._path = path
         self._fd = open_at_once(path)
-        weakref.finalize(self, os.close, self._fd)  # a thread may still read one that was put away
+        weakref.finalize(self, os.close, self._fd)  # a thread may still read an evicted archive
         found = os.fstat(self._fd)
         if not stat.S_ISREG(found.st_mode):
-            message = "it is no file"
+            message = "it is not a file"
             raise BrokenArchiveError(message)
         self._is_zip = path.suffix.lower() == ".zip"
         self._kept = kept_file(index_dir, "archive", [facts_of(path, self._fd)])
@@ -67,8 +66,8 @@ class Archive:
         compression = compression_of(self._fd)
         if compression and not self._is_zip:
             message = (
-                f"compressed as a whole ({compression}), so that no member can be reached in "
-                f"place; unpack the compression and keep the tar"
+                f"compressed as a whole ({compression}), so that members cannot be read in "
+                "place; decompress it and keep the tar"
             )
             raise CompressedArchiveError(message)
         if self._is_zip:
@@ -77,14 +76,14 @@ class Archive:
         else:
             made = build_table(TarWalk(self._fd, num_bytes))
         self._kept.save(made.to_bytes())
-        return _load(self._kept) or made  # mapped, it takes no memory of this task
+        return _load(self._kept) or made  # mapped: uses no memory of this task
 
     def read(self, member: Member) -> bytes:
-        """The file that a member holds, which must be of a kind that can be read.
+        """Return the content of a member, which must be of a readable kind.
 
         Raises:
-            DamagedMemberError: it is not what was packed into a zip.
-            ArchiveChangedError: the archive was changed since its table was made.
+            DamagedMemberError: a zip member does not match its checksum.
+            ArchiveChangedError: the archive has changed since its table was built.
             OSError: the file system failed.
         """
         before, length = (0, member.stored_bytes) if self._is_zip else (BLOCK, member.num_bytes)
@@ -104,10 +103,10 @@ class Archive:
         return data[BLOCK:]
 
     def check_table(self) -> None:
-        """See that the table is whole, before a row is left out by what it says.
+        """Verify the table before a row is rejected because of it.
 
         Raises:
-            ArchiveChangedError: it is not; it is made anew for the next attempt.
+            ArchiveChangedError: it is damaged; the next attempt builds it again.
         """
         if not self.table.is_whole():
             found = "the kept list of them has another checksum"
@@ -124,7 +123,7 @@ def _load(kept: KeptFile) -> MemberTable | None:
 
 
 class _Raw(io.RawIOBase):
-    """An open file as a stream with a position of its own, which leaves it open."""
+    """Open file as a stream with a separate position; does not close the file."""
 
     def __init__(self, fd: int, num_bytes: int) -> None:
         self._fd = fd
@@ -140,7 +139,7 @@ class _Raw(io.RawIOBase):
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._num_bytes}[whence]
         if base + offset < 0:
-            message = "a place before the beginning"
+            message = "a position before the beginning"
             raise ValueError(message)
         self._position = base + offset
         return self._position
@@ -153,7 +152,7 @@ class _Raw(io.RawIOBase):
 
 
 class OpenArchives:
-    """The archives that a task reads; the one not used for longest is put away."""
+    """Archives that a task reads; the least recently used one is evicted."""
 
     def __init__(self, index_dir: Path | None) -> None:
         self._index_dir = index_dir
@@ -161,7 +160,7 @@ class OpenArchives:
         self._archives: OrderedDict[Path, Future[Archive]] = OrderedDict()
 
     def open(self, path: Path) -> Archive:
-        """The archive at `path`; raises as `Archive` does, for each caller that waited for it."""
+        """Return the archive at `path`; raises like `Archive`, in each waiting thread."""
         with self._lock:
             future = self._archives.get(path)
             is_first = future is None
@@ -175,7 +174,7 @@ class OpenArchives:
         return future.result()
 
     def _put_away(self) -> None:
-        """Make room for one more; what is still being opened stays, so that nobody else does it."""
+        """Make room for one more; archives that are being opened stay."""
         opened = [path for path, future in self._archives.items() if future.done()]
         for path in opened[: max(0, len(self._archives) + 1 - _MAX_OPEN)]:
             del self._archives[path]
@@ -183,7 +182,7 @@ class OpenArchives:
     def _fill(self, path: Path, future: Future[Archive]) -> None:
         try:
             future.set_result(Archive(path, self._index_dir))
-        except Exception as error:  # whatever it was, who waits must hear of it
+        except Exception as error:  # any error must reach the waiting threads
             with self._lock:
                 if self._archives.get(path) is future:
                     del self._archives[path]

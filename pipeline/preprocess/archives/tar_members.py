@@ -1,8 +1,7 @@
-"""A raw walk over the headers of a tar: ustar, GNU and pax, the last two with long names.
+"""Walk over the raw headers of a tar: ustar, GNU and pax, the last two with long names.
 
-Python's `tarfile` builds an object a member and reads 30 thousand a second; an
-index needs the names and places alone. The format: POSIX.1-2024 (pax), and "GNU
-tar: Basic Tar Format".
+Python's `tarfile` creates an object per member and reads 30 thousand a second; an index needs
+only names and locations. The format: POSIX.1-2024 (pax), and "GNU tar: Basic Tar Format".
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from pipeline.preprocess.archives.member_table import (
 
 BLOCK = 512
 _NUM_CHECKED_AT_ONCE = 1024
-"""Headers whose sums are compared in one go; Python alone would need 3 us for each."""
+"""Headers whose checksums are compared at once; Python alone would need 3 us for each."""
 _FAR_BYTES, _NEAR_BYTES = 4096, 256 * 1024
-"""Read at a header whose neighbours are far, and at one whose neighbours are near."""
+"""Bytes to read at a header if headers are far apart, and if they are close."""
 
 _LARGEST = 2**63 - 1
-"""Of the numbers in a header: file systems hold no larger ones."""
+"""Limit of the numbers in a header: file systems have no larger ones."""
 
 _MAX_EXTRA_BYTES = 16 * 1024 * 1024
-"""Of a header that says more of the next member; what is longer is garbage."""
+"""Limit of a header that describes the next member; longer ones are garbage."""
 
 _WITHOUT_DATA = {
     b"1": Kind.OTHER,  # a hard link
@@ -54,7 +53,7 @@ _COMPRESSED = {
 
 @dataclass(slots=True)
 class _Extra:
-    """What the headers before a member say of it."""
+    """Values from headers before a member that describe it."""
 
     pax: dict[bytes, bytes] = field(default_factory=dict)
     long_name: bytes | None = None
@@ -62,7 +61,7 @@ class _Extra:
 
 
 class _Window:
-    """Blocks of an open file, read ahead as far as headers lie close together."""
+    """Blocks of an open file, read ahead while headers are close together."""
 
     def __init__(self, fd: int, num_bytes: int) -> None:
         self._fd = fd
@@ -97,9 +96,9 @@ def read_at(fd: int, offset: int, length: int) -> bytes:
 
 
 class TarWalk:
-    """The members of the tar in an open file, in order.
+    """Members of the tar in an open file, in order.
 
-    Iterating raises BrokenArchiveError where the archive is cut short or no tar.
+    Iterating raises BrokenArchiveError if the archive is truncated or not a tar.
     """
 
     def __init__(self, fd: int, num_bytes: int) -> None:
@@ -107,7 +106,7 @@ class TarWalk:
         self._num_bytes = num_bytes
         self._global_pax: dict[bytes, bytes] = {}
         self.has_end = False
-        """After the walk: whether an empty block marks the end of the archive."""
+        """After the walk: True if an empty block marks the end of the archive."""
 
     def __iter__(self) -> Iterator[FoundMember]:
         found: list[FoundMember] = []
@@ -124,10 +123,10 @@ class TarWalk:
         yield from found
 
     def _headers(self) -> Iterator[tuple[bytes, FoundMember | None]]:
-        """Each header, and the member that it belongs to, if it is not one of what follows it."""
+        """Yield each header with its member, or None if it describes the next one."""
         position, extra = 0, _Extra()
         if not self._num_bytes:
-            message = "no bytes at all"
+            message = "the file is empty"
             raise BrokenArchiveError(message)
         while position < self._num_bytes:
             header = self._window.read(position)
@@ -156,11 +155,12 @@ class TarWalk:
                 raise BrokenArchiveError(_cut_short(self._num_bytes))
             yield header, _member(header, kind, start=start, size=size, pax=pax, extra=extra)
             position, extra = end, _Extra()
-        if position > self._num_bytes or extra != _Extra():  # after a header that says of the next
+        # after a header that describes the next one
+        if position > self._num_bytes or extra != _Extra():
             raise BrokenArchiveError(_cut_short(self._num_bytes))
 
     def _note(self, kind: bytes, body: bytes, extra: _Extra) -> None:
-        """Keep what a header without a member of its own says."""
+        """Store the values of a header that has no member."""
         if kind == b"g":
             self._global_pax.update(_pax_records(body))
         elif kind in b"xX":
@@ -171,7 +171,7 @@ class TarWalk:
             extra.long_link = body.split(b"\0", 1)[0]
 
     def _after_sparse_map(self, header: bytes, start: int) -> int:
-        """Where the data of a GNU sparse member begin: behind further blocks of its map."""
+        """Return where the data of a GNU sparse member begin: after further blocks of its map."""
         goes_on = header[482]
         while goes_on:
             goes_on = self._window.read(start)[504]
@@ -193,7 +193,8 @@ def _member(
         is_sparse = kind == b"S" or any(key.startswith(b"GNU.sparse.") for key in pax)
         is_file = kind in _FILES and not name.endswith(b"/")
         found = Kind.SPARSE if is_sparse else Kind.FILE if is_file else Kind.OTHER
-        if kind == b"\0" and name.endswith(b"/"):  # a folder, before there was a type for it
+        # a folder in old archives without a type for it
+        if kind == b"\0" and name.endswith(b"/"):
             found = Kind.FOLDER
     link = b""
     if kind == b"1":
@@ -208,7 +209,7 @@ def _padded(num_bytes: int) -> int:
 
 
 def _number(field_bytes: bytes, position: int) -> int:
-    """A number of a header: octal, or, where it is too large, in base 256."""
+    """Parse a number of a header: octal, or in base 256 if it is too large."""
     try:
         if field_bytes[0] == 0x80:
             value = int.from_bytes(field_bytes[1:], "big")
@@ -224,13 +225,13 @@ def _number(field_bytes: bytes, position: int) -> int:
 
 def _decimal(text: bytes, position: int) -> int:
     if not text.isdigit():
-        message = f"a pax header before byte {position} has no number as size"
+        message = f"a pax header before byte {position} has a size that is not a number"
         raise BrokenArchiveError(message)
     return int(text)
 
 
 def _pax_records(body: bytes) -> dict[bytes, bytes]:
-    """The records `LENGTH KEY=VALUE` of a pax header, each ended by a line break."""
+    """Parse the records `LENGTH KEY=VALUE` of a pax header, each ended by a line break."""
     records = {}
     position = 0
     while position < len(body) and body[position]:
@@ -248,7 +249,7 @@ def _pax_records(body: bytes) -> dict[bytes, bytes]:
 
 
 def _check_sums(headers: list[bytes]) -> None:
-    """Compare the headers with the sums that they state."""
+    """Compare the headers with their checksums."""
     if not headers:
         return
     blocks = np.frombuffer(b"".join(headers), np.uint8).reshape(-1, BLOCK)
@@ -259,21 +260,21 @@ def _check_sums(headers: list[bytes]) -> None:
             int(stated, 8) == total or int(stated, 8) == _signed(header)
         )
         if not is_right:
-            message = "a header does not have the sum that it states"
+            message = "a header does not match its checksum"
             raise BrokenArchiveError(message)
 
 
 def _signed(header: bytes) -> int:
-    """The sum as old writers made it, of signed bytes."""
+    """Return the checksum of old writers, over signed bytes."""
     blocks = np.frombuffer(header[:148] + b" " * 8 + header[156:], np.int8)
     return int(blocks.sum(dtype=np.int64))
 
 
 def _cut_short(num_bytes: int) -> str:
-    return f"cut short: it ends at byte {num_bytes}, within a member"
+    return f"truncated: it ends at byte {num_bytes}, within a member"
 
 
 def compression_of(fd: int) -> str:
-    """The compression that the first bytes of an open file show; empty if none."""
+    """Return the compression that the first bytes of an open file indicate; empty if none."""
     head = read_at(fd, 0, 8)
     return next((name for magic, name in _COMPRESSED.items() if head.startswith(magic)), "")

@@ -1,8 +1,8 @@
-"""The members of a zip, by its central directory, and their bytes.
+"""Members of a zip, from its central directory, and their bytes.
 
-`zipfile` reads the directory (and knows Zip64 and what may stand before and
-behind an archive); the members are read in place by number, so that any number
-of threads may, which an open `ZipFile` serves one after the other.
+`zipfile` reads the directory (and handles Zip64 and data before and after the archive). The
+members are read in place by number, in any number of threads; an open `ZipFile` would serve
+threads one at a time.
 """
 
 from __future__ import annotations
@@ -24,28 +24,29 @@ from pipeline.preprocess.archives.member_table import (
 from pipeline.preprocess.archives.tar_members import read_at
 
 _LOCAL = struct.Struct("<4s5H3I2H")
-"""Of a local header; its last two are the lengths of what follows: the name, and extra fields."""
+"""Struct of a local header; its last two numbers are the lengths of the name and the extra
+fields."""
 _LOCAL_MAGIC = b"PK\x03\x04"
 _IS_ENCRYPTED, _IS_UTF8 = 0x1, 0x800
 _UNIX = 3
 _MOST_INFLATED = 1032
-"""Bytes that one of deflate can become (zlib's technical details)."""
+"""Greatest expansion factor of deflate (zlib's technical details)."""
 _ROOM_FOR_NAMES = 512
-"""Read beyond a member's local header and data, so that one read is enough for most."""
+"""Bytes read beyond a member's local header and data, so that one read usually suffices."""
 
 
 _BROKEN = (zipfile.BadZipFile, struct.error, NotImplementedError, ValueError, OverflowError)
-"""What `zipfile` raises on a directory that makes no sense."""
+"""Errors of `zipfile` on a malformed directory."""
 
 
 class DamagedMemberError(ValueError):
-    """The bytes of one member are not what was packed."""
+    """The bytes of one member do not match its checksum."""
 
 
 class ZipWalk:
-    """The members of the zip in an open file.
+    """Members of the zip in an open file.
 
-    Iterating raises BrokenArchiveError where the directory at its end is missing or broken.
+    Iterating raises BrokenArchiveError if the directory at its end is missing or broken.
     """
 
     has_end = True
@@ -60,11 +61,11 @@ class ZipWalk:
                 infos = archive.infolist()
             num_bytes = self._stream.seek(0, os.SEEK_END)
         except _BROKEN as error:
-            message = f"cut short or no zip ({error})"
+            message = f"truncated or not a zip ({error})"
             raise BrokenArchiveError(message) from error
         for info in infos:
             if not 0 <= info.header_offset <= num_bytes - info.compress_size:
-                message = "its directory names a place before its first byte, or behind its last"
+                message = "its directory has a location before its first byte, or after its last"
                 raise BrokenArchiveError(message)
             yield from _found(info)
 
@@ -84,7 +85,7 @@ def _found(info: zipfile.ZipInfo) -> Iterator[FoundMember]:
 
 
 def _kind(info: zipfile.ZipInfo) -> Kind:
-    if info.filename.endswith("/"):  # `is_dir` fails where there is no name at all
+    if info.filename.endswith("/"):  # `is_dir` fails for an empty name
         return Kind.FOLDER
     if info.create_system == _UNIX and stat.S_ISLNK(info.external_attr >> 16):
         return Kind.SYMBOLIC_LINK
@@ -95,11 +96,11 @@ def _kind(info: zipfile.ZipInfo) -> Kind:
 
 
 def read_zip_member(fd: int, member: Member) -> bytes:
-    """The file that a member of kind FILE or DEFLATED holds. For any number of threads.
+    """Return the content of a member of kind FILE or DEFLATED; for any number of threads.
 
     Raises:
-        DamagedMemberError: its bytes do not have the checksum of the directory.
-        BrokenArchiveError: there is no member where the directory says.
+        DamagedMemberError: its bytes do not match the directory's checksum.
+        BrokenArchiveError: no member at the directory's location.
         OSError: the file system failed.
     """
     stored_bytes = member.stored_bytes
@@ -113,18 +114,18 @@ def read_zip_member(fd: int, member: Member) -> bytes:
         data, start = read_at(fd, member.offset + start, stored_bytes), 0
     packed = data[start : start + stored_bytes]
     if len(packed) < stored_bytes:
-        message = "cut short within a member"
+        message = "truncated within a member"
         raise BrokenArchiveError(message)
     is_deflated = member.kind is Kind.DEFLATED
     plain = _inflate(packed, member.num_bytes) if is_deflated else packed
     if len(plain) != member.num_bytes or zlib.crc32(plain) != member.check:
-        message = "its bytes do not have the checksum (CRC-32) of the archive"
+        message = "its bytes do not match the checksum (CRC-32) of the archive"
         raise DamagedMemberError(message)
     return plain
 
 
 def _inflate(packed: bytes, num_bytes: int) -> bytes:
-    """The file in deflated bytes, at most one byte more than it should have."""
+    """Inflate the bytes of a file, to at most one byte more than expected."""
     try:
         most = min(num_bytes, _MOST_INFLATED * len(packed))
         return zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, most + 1)

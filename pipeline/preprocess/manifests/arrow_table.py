@@ -1,8 +1,8 @@
 """Arrow streams as `datasets` writes them to disk, as tables; a piece is a record batch.
 
-The file is mapped: to count rows only the heads of the batches are touched, and of
-a batch only the rows that are wanted. A file that is cut short while it is mapped
-ends the process with SIGBUS; nothing is written then, and the attempt has failed.
+The file is memory-mapped: counting rows reads only the headers of the batches, and reading a
+batch touches only the requested rows. If a file is truncated while it is mapped, SIGBUS ends
+the process; nothing is written then, and the attempt fails.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from slurm_jobs.common.manifests.table_columns import looked_at, unread_names
 from slurm_jobs.common.manifests.values import RowOptions
 
 _END = b"\xff\xff\xff\xff\0\0\0\0"
-"""Of a stream. Without it a stream that is cut between two batches would pass for a whole one."""
+"""End mark of a stream. Without it a stream that is cut between two batches would seem complete."""
 
 
 class ArrowTable:
-    """One stream of record batches in a file. See `TableFile`."""
+    """Stream of record batches in a file; see `TableFile`."""
 
     def __init__(self, path: Path, options: RowOptions) -> None:
         """Map it, and find its batches.
 
         Raises:
-            StageConfigError: it is cut short, or no stream of Arrow.
+            StageConfigError: it is truncated, or not an Arrow stream.
             OSError: the file system failed.
         """
         self._path = path
@@ -46,7 +46,7 @@ class ArrowTable:
         self.piece_rows = [batch.num_rows for batch in self._batches]
 
     def piece_xxh3(self, piece: int) -> int:
-        """See `TableFile.piece_xxh3`."""
+        """Return the checksum of a piece (`TableFile.piece_xxh3`)."""
         batch = self._batches[piece]
         digest = xxhash.xxh3_64()
         for name in self._columns:
@@ -54,10 +54,10 @@ class ArrowTable:
         return digest.intdigest()
 
     def batches(self, piece: int) -> Iterator[pa.RecordBatch]:
-        """See `TableFile.batches`.
+        """Yield the batches of a piece (`TableFile.batches`).
 
         Raises:
-            StageConfigError: values would lie outside of the batch.
+            StageConfigError: offsets point outside of the batch.
         """
         batch = self._batches[piece].select(self._looked_at)
         with broken_file(self._path, "Arrow stream"):
@@ -68,15 +68,15 @@ class ArrowTable:
 
 
 def _read_batches(path: Path, source: pa.MemoryMappedFile) -> list[pa.RecordBatch]:
-    """All batches, none of whose rows is read: they are views of the mapped file."""
+    """Return all batches without reading rows: they are views of the mapped file."""
     reader = pa.ipc.open_stream(source)
     if any(_has_dictionary(field.type) for field in reader.schema):
-        message = f"{path}: a dictionary-encoded column; cast it to its values, and save it anew"
+        message = f"{path}: a dictionary-encoded column; cast it to its values, and save it again"
         raise StageConfigError(message)
     batches = list(reader)
     source.seek(max(0, source.size() - len(_END)))
     if source.read() != _END:
-        message = f"{path}: cut short, the stream has no end; copy it anew"
+        message = f"{path}: truncated, the stream has no end; copy it again"
         raise StageConfigError(message)
     return batches
 
@@ -93,12 +93,12 @@ def _has_dictionary(kind: pa.DataType) -> bool:
 
 
 def _check_places(batch: pa.RecordBatch) -> None:
-    """See that values lie where they can: Arrow trusts offsets, and reads memory by them.
+    """Check that values are within the batch: Arrow trusts offsets when it reads memory.
 
-    Texts are taken for bytes here: one that is no UTF-8 is its row's reject.
+    Texts are read as bytes here: invalid UTF-8 is its row's reject.
 
     Raises:
-        pa.ArrowInvalid: they do not.
+        pa.ArrowInvalid: they are not.
     """
     for column in batch.columns:
         plain = column.storage if isinstance(column, pa.ExtensionArray) else column
@@ -107,7 +107,7 @@ def _check_places(batch: pa.RecordBatch) -> None:
 
 
 def _as_bytes(kind: pa.DataType) -> pa.DataType:
-    """The type with `binary` in place of `string`, which lies in memory alike."""
+    """Replace `string` by `binary`, which has the same memory layout."""
     if pa.types.is_string(kind):
         return pa.binary()
     if pa.types.is_large_string(kind):
@@ -123,9 +123,9 @@ def _as_bytes(kind: pa.DataType) -> pa.DataType:
 
 
 def _hash(column: pa.Array, digest: xxhash.xxh3_64) -> None:
-    """Take in all buffers of a column but those that hold the bytes of binary values.
+    """Hash all buffers of a column, except the bytes of binary values.
 
-    Where those begin and end is taken in, so the sizes of images are.
+    Their offsets are hashed, and so the sizes of images.
     """
     if isinstance(column, pa.ExtensionArray):
         column = column.storage

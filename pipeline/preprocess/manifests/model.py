@@ -1,4 +1,4 @@
-"""What every manifest can do, and the error of one that is changed while it is read."""
+"""Interface of manifests, and the error of one that changes while it is read."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from slurm_jobs.common.manifests.rows import ManifestRow
 
 
 class Manifest(Protocol):
-    """An open manifest: its rows have been counted, and its content has a fingerprint."""
+    """Open manifest with counted rows and a fingerprint of its content."""
 
     path: Path
     num_rows: int
-    """Those beyond `limit` left out."""
+    """Rows, up to `limit`."""
     fingerprint: str
-    """In hexadecimal, of the whole manifest, whatever `limit`; images' bytes are not part of it."""
+    """Hexadecimal, of the whole manifest, whatever `limit`; images' bytes are not part of it."""
 
     def rows(self, wanted: range) -> Iterator[ManifestRow]:
-        """The rows of these numbers, in order.
+        """Yield the rows of these numbers, in order.
 
         Raises:
-            StageError: they are not those that were counted.
+            StageError: the file has changed since rows were counted.
             StageConfigError: the file is damaged.
         """
         ...
 
     def fingerprint_now(self) -> str | None:
-        """The fingerprint of what lies there now; None if nothing can be read there."""
+        """Return the fingerprint of the current content; None if it cannot be read."""
         ...
 
 
 def changed(path: Path, found: str) -> StageError:
-    """The error of a manifest whose content is not what was counted."""
+    """Return the error of a manifest whose content has changed since it was counted."""
     message = (
-        f"{path}: changed while its rows were read ({found}); nothing was written. Leave it alone "
-        f"while the array runs, and preprocess all slices of one manifest"
+        f"{path}: changed while its rows were read ({found}); nothing was written. Do not change "
+        "it while the array runs, and preprocess all slices of one manifest"
     )
     return StageError(message)

@@ -1,4 +1,4 @@
-"""Finds out the format of a manifest by looking, and opens it."""
+"""Detects the format of a manifest from its content, and opens it."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def open_manifest(
     options: RowOptions | None = None,
     index_dir: Path | None = None,
 ) -> Manifest:
-    """The manifest at `path`, its rows counted.
+    """Open the manifest at `path` and count its rows.
 
     Args:
-        path: a file, or the folder of a table.
-        limit: only so many rows.
-        options: what the config says about rows.
-        index_dir: where what was found out by looking through it is kept for other slices.
+        path: A file, or the folder of a table.
+        limit: Number of rows to use.
+        options: Options of the config for rows.
+        index_dir: Folder for the index of the manifest, shared with other slices.
 
     Raises:
-        StageConfigError: the file is missing, of no known format, or no longer
-            of its format somewhere. One that is blank has no rows.
+        StageConfigError: the file is missing, of unknown format, or malformed. A blank file has
+            no rows.
     """
     options = options or RowOptions()
     table = _find_table(path)
@@ -83,7 +83,7 @@ def _text_format(path: Path, options: RowOptions) -> TextFormat:
 
 
 def _first_byte(path: Path) -> bytes:
-    """The first byte that is no blank; none of a file that is blank."""
+    """Return the first non-blank byte; empty for a blank file."""
     with path.open("rb") as stream:
         block = stream.read(4096).removeprefix(b"\xef\xbb\xbf")
         while block and not block.strip():

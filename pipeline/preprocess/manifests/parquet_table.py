@@ -1,11 +1,10 @@
 """Parquet files as tables of samples; a piece is a row group.
 
-The footer says how many rows each row group has and where the chunks of its
-columns lie, so no row is read to count them. What a row group says is the bytes of
-its chunks as they are stored: they are hashed without being decoded, and the
-chunks of binary columns, which are images, are left out. The footer is in the
-checksum of the file, and has the size of those too, so images that were replaced
-by others are noticed in all likelihood, but not for certain.
+The footer has the number of rows of each row group and the location of its column chunks, so
+rows are counted without reading them. The checksum of a row group is over the stored bytes of
+its chunks, without decoding, and without the chunks of binary columns, which are images. The
+footer is part of the file's checksum and has their sizes, so replaced images are detected in
+all likelihood, but not for certain.
 """
 
 from __future__ import annotations
@@ -24,19 +23,20 @@ from slurm_jobs.common.manifests.table_columns import looked_at, unread_names
 from slurm_jobs.common.manifests.values import RowOptions
 
 _TAIL_BYTES = 8
-"""Length of the footer, and the mark."""
+"""Length of the footer, and the magic bytes."""
 _BUFFER_BYTES = 1024 * 1024
-"""Read of a column's chunk at once; without it pyarrow reads a chunk whole, images and all."""
+"""Bytes of a column's chunk to read at once; by default pyarrow reads a whole chunk, images
+included."""
 
 
 class ParquetTable:
-    """One Parquet file. See `TableFile`."""
+    """One Parquet file; see `TableFile`."""
 
     def __init__(self, path: Path, options: RowOptions) -> None:
         """Read its footer.
 
         Raises:
-            StageConfigError: it is cut short, or no Parquet.
+            StageConfigError: it is truncated, or not Parquet.
             OSError: the file system failed.
         """
         self._path = path
@@ -57,7 +57,7 @@ class ParquetTable:
         self.piece_rows = [self._metadata.row_group(group).num_rows for group in groups]
 
     def piece_xxh3(self, piece: int) -> int:
-        """See `TableFile.piece_xxh3`."""
+        """Return the checksum of a piece (`TableFile.piece_xxh3`)."""
         digest = xxhash.xxh3_64()
         with broken_file(self._path, "Parquet"), self._path.open("rb") as stream:
             for start, num_bytes in self._text_chunks(piece):
@@ -66,7 +66,7 @@ class ParquetTable:
         return digest.intdigest()
 
     def _text_chunks(self, piece: int) -> Iterator[tuple[int, int]]:
-        """Offset and size of the chunks that are read and hold no bytes of images."""
+        """Yield offset and size of the chunks that are read and do not contain images."""
         group = self._metadata.row_group(piece)
         for index in range(group.num_columns if group.num_rows else 0):  # one without rows is empty
             chunk = group.column(index)
@@ -81,7 +81,7 @@ class ParquetTable:
                 yield start, chunk.total_compressed_size
 
     def batches(self, piece: int) -> Iterator[pa.RecordBatch]:
-        """See `TableFile.batches`."""
+        """Yield the batches of a piece (`TableFile.batches`)."""
         group = self._metadata.row_group(piece)
         found = self._file.iter_batches(
             batch_size=rows_a_batch(group.num_rows, group.total_byte_size),
@@ -107,14 +107,14 @@ def _footer(path: Path) -> bytes:
 
 @contextmanager
 def broken_file(path: Path, kind: str) -> Iterator[None]:
-    """Make what pyarrow says of damaged bytes the error of a file that nobody can read.
+    """Turn pyarrow's errors about damaged bytes into the error of an unreadable file.
 
-    It raises OSError for them, too, as for the file system; only the latter has a number.
+    pyarrow raises OSError for them and for the file system; only the latter has a number.
     """
     try:
         yield
     except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        message = f"{path}: damaged, cut short, or no {kind} ({error}); write or copy it anew"
+        message = f"{path}: damaged, truncated, or not {kind} ({error}); write or copy it again"
         raise StageConfigError(message) from error

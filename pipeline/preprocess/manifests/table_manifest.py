@@ -1,10 +1,9 @@
-"""Manifests that are tables: one file or several, each of pieces that can be read by themselves.
+"""Manifests that are tables: one file or several, each of independent pieces.
 
-A piece is a row group of Parquet or a record batch of Arrow. The index counts
-their rows and has the checksum of all that they say but the bytes of images: these
-may be terabytes, and like image files they are no part of the fingerprint. A slice
-opens the files that it needs, and knows of each piece that it is the one that was
-counted.
+A piece is a row group of Parquet or a record batch of Arrow. The index has the number of rows
+and a checksum of each piece, without the bytes of images: these may be terabytes, and like
+image files they are not part of the fingerprint. A slice opens only the files that it needs,
+and verifies that each piece is the one that was counted.
 """
 
 from __future__ import annotations
@@ -26,29 +25,29 @@ from slurm_jobs.common.manifests.rows import ManifestRow, RowOrigin, bad_row
 from slurm_jobs.common.manifests.values import RowOptions, read_row
 
 BATCH_BYTES = 32 * 1024 * 1024
-"""Of a table's rows that are in memory at once, as Arrow has them; one row may be more."""
+"""Limit of a table's rows in memory at once, as Arrow data; a single row may be more."""
 MAX_BATCH_ROWS = 1024
 _INDEX_FORMAT = "slurm-jobs-table-index-1"
 
 
 class TableFile(Protocol):
-    """An open file of a table."""
+    """Open file of a table."""
 
     names: Sequence[str]
-    """Of its columns."""
+    """Names of its columns."""
     names_unread: Sequence[str]
-    """Of columns whose values are not looked at: numbers, or what the config ignores."""
+    """Columns whose values are not read: numbers, or those that the config ignores."""
     head_xxh3: int
-    """Of what it says of itself: its schema, or its footer."""
+    """Checksum of its schema or footer."""
     piece_rows: Sequence[int]
     """Rows of each piece."""
 
     def piece_xxh3(self, piece: int) -> int:
-        """Checksum of what a piece says, the bytes of images left out."""
+        """Return the checksum of a piece, without the bytes of images."""
         ...
 
     def batches(self, piece: int) -> Iterator[pa.RecordBatch]:
-        """The columns that are looked at, some megabytes at a time."""
+        """Yield the columns that are read, some megabytes at a time."""
         ...
 
 
@@ -63,7 +62,7 @@ class _File:
 
 
 class TableManifest:
-    """A manifest of tables. Rows are numbered through the files in their order."""
+    """Manifest of tables. Rows are numbered through the files in their order."""
 
     def __init__(
         self,
@@ -75,7 +74,7 @@ class TableManifest:
         limit: int | None,
         index_dir: Path | None,
     ) -> None:
-        """Look through the files, or find the index of them that was kept.
+        """Scan the files, or load the stored index of them.
 
         Raises:
             StageConfigError: a file is damaged, or lacks columns.
@@ -101,7 +100,7 @@ class TableManifest:
         return files
 
     def rows(self, wanted: range) -> Iterator[ManifestRow]:
-        """See `Manifest.rows`."""
+        """Yield the rows of these numbers (`Manifest.rows`)."""
         first = 0
         for path, file in zip(self._paths, self._files, strict=True):
             num_rows = sum(rows for rows, _ in file.pieces)
@@ -117,18 +116,18 @@ class TableManifest:
             if first < wanted.stop and first + num_rows > wanted.start:
                 if table.piece_xxh3(piece) != xxh3:
                     self._kept.remove()
-                    raise changed(self.path, f"{path.name} has other rows than were counted")
+                    raise changed(self.path, f"{path.name} has other rows than when it was counted")
                 yield from self._rows_of_piece(table, piece, first, wanted)
             first += num_rows
 
     def _reopen(self, path: Path, file: _File) -> TableFile:
         if not path.is_file():
-            raise changed(self.path, f"{path.name} is gone")
+            raise changed(self.path, f"{path.name} is missing")
         table = self._open(path, self._options)
         counted = [num_rows for num_rows, _ in file.pieces]
         if table.head_xxh3 != file.head_xxh3 or list(table.piece_rows) != counted:
             self._kept.remove()
-            raise changed(self.path, f"{path.name} is another file than was counted")
+            raise changed(self.path, f"{path.name} is not the file that was counted")
         return table
 
     def _rows_of_piece(
@@ -160,7 +159,7 @@ class TableManifest:
         return _File(head_xxh3=table.head_xxh3, pieces=pieces)
 
     def fingerprint_now(self) -> str | None:
-        """See `Manifest.fingerprint_now`. Files are looked through only if times have changed."""
+        """Return the current fingerprint; files are scanned only if their times have changed."""
         with suppress(OSError, StageConfigError):
             if self._facts_now() == self._facts:
                 return self.fingerprint
@@ -169,15 +168,15 @@ class TableManifest:
 
 
 def rows_a_batch(num_rows: int, num_bytes: int) -> int:
-    """How many rows of a piece of this size are read at once."""
+    """Return how many rows of a piece of this size are read at once."""
     return max(1, min(MAX_BATCH_ROWS, BATCH_BYTES * num_rows // max(1, num_bytes)))
 
 
 def _values(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | str]:
-    """Each row as Python values, or why it has none: a text that is no UTF-8, say."""
+    """Yield each row as Python values, or why it has none, such as invalid UTF-8."""
     try:
         yield from batch.to_pylist()
-    except ValueError:  # raised before the first row was given
+    except ValueError:  # raised before the first row was yielded
         for index in range(batch.num_rows):
             try:
                 yield batch.slice(index, 1).to_pylist()[0]

@@ -1,8 +1,8 @@
-"""Manifests of text, in blocks of some megabytes that end where a row ends.
+"""Text manifests, in blocks of some megabytes that end at a row end.
 
-One pass over the file finds the blocks, counts their rows and takes their
-checksums. That index is kept, so that a slice of a thousand reads its own blocks
-alone, and knows of each that it holds the bytes which were counted.
+One pass over the file finds the blocks, counts their rows and computes their checksums. That
+index is stored, so a slice of a thousand reads only its own blocks, and verifies that each has
+the bytes that were counted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from slurm_jobs.common.manifests.rows import ManifestRow
 from slurm_jobs.common.manifests.text_format import BLOCK_BYTES, Block, Found, TextFormat
 
 _WORTH_KEEPING_BYTES = 16 * 1024 * 1024
-"""A smaller file is looked through in less time than an index of it is fetched."""
+"""A smaller file is scanned faster than its index is loaded."""
 _INDEX_FORMAT = "slurm-jobs-text-index-1"
 
 
@@ -36,12 +36,12 @@ class _Index:
 
 
 class TextManifest:
-    """A manifest of text. `fingerprint` is xxh3-64 of the file."""
+    """Manifest of text; `fingerprint` is xxh3-64 of the file."""
 
     def __init__(
         self, text_format: TextFormat, *, limit: int | None, index_dir: Path | None
     ) -> None:
-        """Look through the file, or find the index of it that was kept.
+        """Scan the file, or load its stored index.
 
         Raises:
             StageConfigError: it is not of its format.
@@ -62,7 +62,7 @@ class TextManifest:
         return index
 
     def rows(self, wanted: range) -> Iterator[ManifestRow]:
-        """See `Manifest.rows`."""
+        """Yield the rows of these numbers (`Manifest.rows`)."""
         blocks = self._index.blocks
         first = max(0, bisect_right(blocks, wanted.start, key=lambda block: block.first_row) - 1)
         with _open(self.path) as stream:
@@ -81,11 +81,13 @@ class TextManifest:
         data = stream.read(block.num_bytes)
         if xxhash.xxh3_64_intdigest(data) != block.xxh3:
             self._kept.remove()
-            raise changed(self.path, f"other bytes at {block.offset} than were counted")
+            raise changed(
+                self.path, (f"the bytes at {block.offset} differ from those that were counted")
+            )
         return data
 
     def fingerprint_now(self) -> str | None:
-        """See `Manifest.fingerprint_now`. The file is read anew only if its times have changed."""
+        """Return the current fingerprint; the file is read again only if its times have changed."""
         try:
             if facts_of(self.path) == self._facts:
                 return self.fingerprint
@@ -99,7 +101,7 @@ def _open(path: Path) -> IO[bytes]:
     try:
         return path.open("rb")
     except FileNotFoundError as error:
-        raise changed(path, "no such file any more") from error
+        raise changed(path, "the file no longer exists") from error
 
 
 def _make_index(text_format: TextFormat, limit: int | None) -> _Index:
@@ -133,7 +135,7 @@ def _block(found: Found, first_row: int) -> Block:
 
 
 class _Hashing(io.RawIOBase):
-    """A file whose bytes go into a digest as they are read, each once and in order."""
+    """File whose bytes update a digest as they are read, each once and in order."""
 
     def __init__(self, file: IO[bytes], digest: xxhash.xxh3_64) -> None:
         self._file = file

@@ -1,6 +1,6 @@
-"""Processor folders: their files and checksum, and folders that a stage writes itself.
+"""Processor folders: their files and checksum, and folders that a stage writes.
 
-What a folder's JSON files say of images is in `slurm_jobs.common.processors`.
+`slurm_jobs.common.processors` reads image settings from a folder's JSON files.
 """
 
 from pipeline.preprocess.processors.folder import hash_folder

@@ -1,9 +1,9 @@
-"""The built-in chat template: ChatML as Qwen2.5 writes it, with images and marks of answers.
+"""Built-in chat template: ChatML as in Qwen2.5, with images and marks of answers.
 
-The templates of language models have no place for images, and do not mark what the assistant says.
-This one has both. It is used for a model only where it renders chats of text exactly as the
-model's own template does, which is tried. A module instead of a file in `templates/`, because
-compute nodes have this package alone.
+The templates of language models have no slot for images, and do not mark the assistant's
+answers. This one does both. It is used only if it renders text chats exactly like the model's
+own template, which is tested. It is a module instead of a file in `templates/`, because compute
+nodes have only this package.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from pipeline.preprocess.chat_tokenizer import TemplateRefusedError, render
 
 TURN_TOKENS = ("<|im_start|>", "<|im_end|>")
-"""Before and after each turn; the second ends answers."""
+"""Marks before and after each turn; the second ends answers."""
 
 _BEGIN, _END = TURN_TOKENS
 _DEFAULT_SYSTEM = """\
@@ -68,10 +68,10 @@ _TRIED: tuple[tuple[Turn, ...], ...] = (
 
 
 def make_chatml(image_token: str, system_prompt: str | None) -> str:
-    """The template's text.
+    """Return the template's text.
 
     Args:
-        image_token: Stands once for each image.
+        image_token: Token of an image, printed once for each.
         system_prompt: Comes first in chats without a system message; None for nothing.
     """
     default = ""
@@ -82,7 +82,7 @@ def make_chatml(image_token: str, system_prompt: str | None) -> str:
 
 
 def find_system_prompt(own: str, special_tokens: Mapping[str, Any]) -> str | None:
-    """What a model's own template puts before chats without a system message, if it is ChatML."""
+    """Return the default system prompt of a model's own template, if it is ChatML."""
     rendered = _render(own, (_QUESTION,), special_tokens, as_items=False)
     first, last = f"{_BEGIN}system\n", f"{_END}\n{_BEGIN}user\n{_QUESTION[1]}"
     if rendered is None or not rendered.startswith(first) or last not in rendered:
@@ -91,9 +91,9 @@ def find_system_prompt(own: str, special_tokens: Mapping[str, Any]) -> str | Non
 
 
 def find_difference(own: str, ours: str, special_tokens: Mapping[str, Any]) -> str | None:
-    """How two templates differ on chats of text; None if they do not.
+    """Describe how two templates differ on text chats; None if they do not.
 
-    What the model's own template refuses, as an order of turns, is not compared.
+    Conversations that the model's own template refuses are not compared.
     """
     for turns in _TRIED:
         expected = _render(own, turns, special_tokens, as_items=False)
@@ -102,14 +102,14 @@ def find_difference(own: str, ours: str, special_tokens: Mapping[str, Any]) -> s
             continue
         if found != expected:
             roles = ", ".join(role for role, _ in turns)
-            return f"of {roles} it makes {expected!r}, ChatML is {found!r}"
+            return f"of {roles} it prints {expected!r}, ChatML {found!r}"
     return None
 
 
 def _render(
     template: str, turns: Sequence[Turn], special_tokens: Mapping[str, Any], *, as_items: bool
 ) -> str | None:
-    """With the prompt for an answer where it is the assistant's turn; None if it is refused."""
+    """Render with the prompt for an answer where it is the assistant's turn; None if refused."""
     messages = [
         {"role": role, "content": [{"type": "text", "text": text}] if as_items else text}
         for role, text in turns
@@ -124,5 +124,5 @@ def _render(
 
 
 def _literal(text: str) -> str:
-    """A string as Jinja reads it; it takes Python's escapes, of which JSON's are a part."""
+    """Return a string as a Jinja literal; Jinja takes Python's escapes, and so JSON's."""
     return json.dumps(text, ensure_ascii=False)

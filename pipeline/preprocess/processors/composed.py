@@ -1,8 +1,7 @@
-"""A processor put together from the folders of a small model's parts: a SigLIP's, a Qwen2.5's.
+"""Processor composed from the folders of a small model's parts, such as SigLIP and Qwen2.5.
 
-It is written as a folder like any other, so that all that comes later reads one folder: the images
-as the first folder's image processor makes them, the second folder's tokenizer, and a chat template
-that has a place for images.
+It is written as an ordinary folder, so that all later steps read one folder: the first folder's
+image processor, the second folder's tokenizer, and a chat template with a slot for images.
 """
 
 from __future__ import annotations
@@ -39,25 +38,25 @@ _TOKENIZER_FILES = (
 )
 _NAMING_THE_END = ("tokenizer_config.json", "special_tokens_map.json")
 SIGLIP_DEFAULTS: Mapping[str, int] = {"image_size": 224, "patch_size": 16}
-"""Of transformers' SiglipVisionConfig: the folders on hubs leave out what is as there."""
+"""Defaults of transformers' SiglipVisionConfig: folders on hubs leave out default values."""
 _MOST_TOKENS = 8
-"""Named in a message."""
+"""Number of tokens named in a message."""
 
 
 def write_composed(
     parts: ComposedProcessor, tokenizer: PreTrainedTokenizerBase, root: Path
 ) -> Path:
-    """Write the processor into a folder of `root` that is named by its content, and return it.
+    """Write the processor into a folder of `root` named by its content, and return it.
 
     So array tasks that write it at the same time write the same bytes.
 
     Args:
-        parts: What it is made of.
+        parts: Source folders.
         tokenizer: Loaded from `parts.text`.
         root: Folder for processors.
 
     Raises:
-        StageConfigError: a folder lacks something, or the two do not go together.
+        StageConfigError: a folder lacks something, or the two do not fit together.
     """
     side, patch_size = _read_encoder(Path(parts.images))
     described = {
@@ -78,7 +77,7 @@ def write_composed(
 
 
 def _read_encoder(folder: Path) -> tuple[int, int]:
-    """Side of an image and of a patch in pixels, as a SigLIP's config.json says."""
+    """Read the side of an image and of a patch in pixels from a SigLIP's config.json."""
     check_folder(folder)
     file = folder / "config.json"
     values = read_json(file)
@@ -101,7 +100,7 @@ def _read_encoder(folder: Path) -> tuple[int, int]:
 
 
 def _read_images(folder: Path) -> Mapping[str, Any]:
-    """The image processor's own values, whichever file has them."""
+    """Read the image processor's values, from any of its files."""
     file = folder / "processor_config.json"
     images, _ = find_images(read_json(file), file)
     return {name: value for name, value in images.items() if name != "processor_class"}
@@ -127,7 +126,7 @@ def _tokenizer_files(parts: ComposedProcessor) -> dict[str, bytes]:
 
 
 def _end_answers(data: bytes) -> bytes:
-    """With the token that ends turns as `eos_token`: base models name the one that ends texts."""
+    """Set `eos_token` to the token that ends turns: base models name the one that ends texts."""
     values = json.loads(data)
     named = values.get("eos_token")
     content = named.get("content") if isinstance(named, dict) else named
@@ -151,8 +150,8 @@ def _make_template(parts: ComposedProcessor, tokenizer: PreTrainedTokenizerBase)
     if difference is None:
         return made
     message = (
-        f"{parts.text}: its chat template is not ChatML as Qwen2.5 writes it ({difference}); give "
-        f"processor.template: that template with {parts.image_token} in place of images"
+        f"{parts.text}: its chat template is not ChatML as in Qwen2.5 ({difference}); set "
+        f"processor.template to that template with {parts.image_token} in place of images"
     )
     raise StageConfigError(message)
 

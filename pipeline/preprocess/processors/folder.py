@@ -16,7 +16,7 @@ from slurm_jobs.common.stage_config.preprocess import ImagePixels
 
 
 def hash_folder(folder: Path) -> str:
-    """xxh3-128 over the names and bytes of a folder's files, in hexadecimal."""
+    """Return xxh3-128 over the names and bytes of a folder's files, in hexadecimal."""
     digest = xxhash.xxh3_128()
     for path in processor_files(folder):
         digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
@@ -41,9 +41,9 @@ def write_folder(files: Mapping[str, bytes], root: Path) -> Path:
 
 
 def write_with_pixels(source: Path, pixels: ImagePixels, root: Path) -> Path:
-    """Write a copy of a processor folder that has the user's limits on resized images.
+    """Write a copy of a processor folder with the user's limits on resized images.
 
-    Every file that has an image processor gets them, so that whatever reads the copy agrees.
+    Every file with an image processor gets them, so that all readers of the copy agree.
 
     Raises:
         StageConfigError: the processor has no such limits, or they leave no size for an image.

@@ -1,12 +1,12 @@
-"""Chat templates: which one a processor folder gives, and replacements for some that cannot train.
+"""Chat templates: the one of a processor folder, and replacements for some that cannot train.
 
 The precedence is that of `AutoProcessor` in transformers 5 (`processing_utils.py`,
-`get_processor_dict`): a key of processor_config.json, `chat_template.json`, `chat_template.jinja`
-with `additional_chat_templates/`, and last the tokenizer's own.
+`get_processor_dict`): a key of processor_config.json, `chat_template.json`,
+`chat_template.jinja` with `additional_chat_templates/`, and last the tokenizer's own.
 
-The replacements are for templates that print no end of turn after an answer. They render questions
-as the published templates do, and end each answer with the tokenizer's `eos_token`, as the models
-were trained. They are a module because compute nodes have this package alone.
+The replacements are for templates that print no end of turn after an answer. They render
+questions like the published templates, and end each answer with the tokenizer's `eos_token`, as
+the models were trained. They are a module because compute nodes have only this package.
 """
 
 from __future__ import annotations
@@ -69,25 +69,25 @@ REPLACEMENTS: Mapping[ChatTemplateName, str] = {
         "{%- endif -%}{%- endfor -%}"
     ),
 }
-"""By the name that `chat_template` of the stage takes. `llava-1.5` is also for LLaVA-NeXT with
+"""Templates by the name in the stage's `chat_template`. `llava-1.5` is also for LLaVA-NeXT with
 Vicuna."""
 assert set(REPLACEMENTS) == set(get_args(ChatTemplateName))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundTemplate:
-    """A chat template and where it comes from."""
+    """Chat template and its source."""
 
     text: str
     place: Path
-    """The file."""
+    """File."""
 
 
 def read_text(path: Path) -> str:
     """Return the text of a file, without a byte order mark and with Unix line ends.
 
     Raises:
-        StageConfigError: it is not UTF-8, or a folder.
+        StageConfigError: it is a folder, or not UTF-8.
     """
     if path.is_dir():
         message = f"{path} is a folder; name the file of the template in it"
@@ -103,7 +103,7 @@ def find_template(folder: Path, tokenizer: PreTrainedTokenizerBase) -> FoundTemp
     """Return the chat template that `AutoProcessor` takes from a processor folder.
 
     Raises:
-        StageConfigError: there is none, or several by names of which none is `default`.
+        StageConfigError: there is none, or several named ones without `default`.
     """
     given = _given(folder, tokenizer)
     if not given:
@@ -144,7 +144,7 @@ def _given(folder: Path, tokenizer: PreTrainedTokenizerBase) -> list[tuple[Path,
         (folder / _TOKENIZER, read_json(folder / _TOKENIZER).get(_KEY)),
     ]
     given = [(place, value) for place, value in values if value]
-    # A tokenizer that was changed after it was loaded has one that is in no file.
+    # A tokenizer that was changed after loading has a template that is in no file.
     template = tokenizer.chat_template
     return given or ([(folder / _TOKENIZER, template)] if template else [])
 
@@ -152,7 +152,7 @@ def _given(folder: Path, tokenizer: PreTrainedTokenizerBase) -> list[tuple[Path,
 def _differs(value: Any, text: str, place: Path) -> bool:
     try:
         return _the_default(value, place) != text
-    except StageConfigError:  # several without a default, which nothing takes
+    except StageConfigError:  # several without a default: none is usable
         return False
 
 
@@ -160,7 +160,7 @@ def _the_default(value: Any, place: Path) -> str:
     """Return the one template in a value: a text, a mapping by name, or a list of both.
 
     Raises:
-        StageConfigError: it is none of them, or has no `default`.
+        StageConfigError: it is none of these, or has no `default`.
     """
     if isinstance(value, str):
         return value.removeprefix(_BOM)
@@ -181,19 +181,19 @@ def _the_default(value: Any, place: Path) -> str:
 
 
 def prepare_folder(folder: Path, root: Path, chat_template: str | None) -> Path:
-    """Return the processor folder to work with: the one given, or a corrected copy in `root`.
+    """Return the processor folder to use: the given one, or a corrected copy in `root`.
 
-    A copy is made to replace the chat template, or to remove byte order marks: with one, templates
-    would begin every sample with U+FEFF, and JSON files could not be loaded. The data set and the
-    exported model get the copy, so that they agree with the samples.
+    A copy is made to replace the chat template, or to remove byte order marks: with one,
+    templates would begin every sample with U+FEFF, and JSON files could not be loaded. The data
+    set and the exported model get the copy, so that they agree with the samples.
 
     Args:
-        folder: As the config names it.
-        root: For copies.
+        folder: Folder in the config.
+        root: Folder for copies.
         chat_template: Name of a replacement, or a file; None for the folder's own.
 
     Raises:
-        StageConfigError: there is no such folder, or a file is no JSON.
+        StageConfigError: the folder does not exist, or a file is not JSON.
     """
     check_folder(folder)
     given = {path.name: path.read_bytes() for path in processor_files(folder)}
@@ -224,7 +224,7 @@ def _with_template(folder: Path, files: Mapping[str, bytes], template: str) -> d
 def find_replacement(
     template: str, renders_alike: Callable[[str, str], bool]
 ) -> ChatTemplateName | None:
-    """Return the replacement that renders questions as `template` does, if there is one."""
+    """Return the replacement that renders questions like `template`, if there is one."""
     return next(
         (name for name, text in REPLACEMENTS.items() if renders_alike(template, text)), None
     )

@@ -113,7 +113,7 @@ def test_weights_that_learned_and_have_no_place_beside_adapters_are_named(
     add_adapters(model, CONFIG_4, seed=0)
     within = next(n for n, _ in model.named_parameters() if n.endswith("q_proj.base_layer.weight"))
     save_adapters(model, tmp_path, model.state_dict(), base="b", learned=frozenset({within}))
-    assert "no place for 1 weights that learned beside them" in caplog.text
+    assert "cannot store 1 weights that were trained in addition" in caplog.text
     assert within.removeprefix("hf.") in caplog.text
 
 
@@ -154,7 +154,7 @@ def test_layers_on_which_nothing_depends_are_quantised_and_never_adapted(
 ) -> None:
     pattern = "*vision_tower*.layers.2.*.q_proj"
     model = make_kind("llava").build()
-    with pytest.raises(StageConfigError, match="matches no linear layer that anything depends on"):
+    with pytest.raises(StageConfigError, match="matches no linear layer that affects an output"):
         add_adapters(model, AdaptersConfig(targets=(pattern,)), seed=0)
     quantize_model(model, QuantizeConfig(targets=(pattern,)), torch.device("cpu"))
     assert len(list(quantized_layers(model))) == 1
@@ -174,7 +174,7 @@ def test_a_head_that_is_the_embeddings_is_no_target(
     found = find_targets(kind.build(), (pattern,))
     assert "lm_head" in found  # where it has weights of its own
     tied = load_model(tied_dir, kind.facts)
-    words = r"adapters\.targets matches lm_head, .*embed_tokens.weight by another name"
+    words = r"adapters\.targets matches lm_head, .* tied to .*embed_tokens.weight \(tie"
     with pytest.raises(StageConfigError, match=words):
         add_adapters(tied, AdaptersConfig(targets=(pattern,)), seed=0)
     with pytest.raises(StageConfigError, match=r"quantize\.targets matches lm_head"):

@@ -30,9 +30,7 @@ from tests.pipeline.models.tiny_towers import (
 )
 
 META = torch.device("meta")
-OTHER_NUMBERS = (
-    r"tokens have other numbers in its tokenizer than in the data set's \(.*\), 2 of them \('"
-)
+OTHER_NUMBERS = r"its tokenizer and the data set's \(.*\) number 2 tokens differently \('"
 
 
 def whole_folder(kind: Kind, folder: Path) -> ModelConfig:
@@ -116,7 +114,9 @@ def test_place_for_a_token_of_ones_own_may_be_named_and_a_token_of_words_may_not
     values["model"]["vocab"]["anew"] = number
     file.write_text(json.dumps(values))
     facts = read_facts(make_facts().info, load_tokenizer(tmp_path / "named"))
-    words = rf"1 of them \({number} is 'a' and 'anew'\), so they .*`processor\.text`"
+    words = (
+        rf"number 1 tokens differently \({number} is 'a' and 'anew'\), so the .*`processor\.text`"
+    )
     refused_by_all(from_folders(None, folder), facts, words)
 
 
@@ -127,7 +127,7 @@ def test_other_mean_or_deviation_than_the_models_own_is_refused(
     kind = make_kind(name)
     config = whole_folder(kind, tmp_path / "model")
     info = replace(kind.facts.info, image_mean=(0.2,) * 3)
-    own = r"image mean: model \(0\.[45].*, data set \(0\.2, 0\.2, 0\.2\), of pixels"
+    own = r"image mean: model \(0\.[45].*, data set \(0\.2, 0\.2, 0\.2\), for pixels"
     refused_by_all(config, replace(kind.facts, info=info), rf"processor_config\.json: .*{own}")
     info = replace(kind.facts.info, image_std=(0.2,) * 3)
     refused_by_all(config, replace(kind.facts, info=info), r"image deviation: model")

@@ -187,7 +187,7 @@ def test_a_vision_tower_that_cannot_be_compiled_is_refused_with_the_reason(
     make_kind: Callable[[str], Kind],
 ) -> None:
     model = make_kind("qwen2_5_vl").build().train()
-    expected = r"compile.towers is \[vision, language\], .* picture by picture, .*; leave `vision`"
+    expected = r"compile.towers is \[vision, language\], .* image by image, .*; leave `vision`"
     with pytest.raises(StageConfigError, match=expected):
         compile_layers(model, BOTH, CPU)
     assert count_compiled(model) == 0
@@ -206,7 +206,7 @@ def test_the_log_says_which_layers_are_compiled_and_why_others_are_not(
     )
     told = describe_compiling(make_kind("qwen2_5_vl").build(), language)
     assert (
-        "the vision tower is not compiled: without varlen attention its layers attend picture by"
+        "the vision tower is not compiled: without varlen attention its layers attend image by"
         in told
     )
 

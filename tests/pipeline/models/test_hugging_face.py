@@ -337,7 +337,9 @@ def test_model_of_an_unknown_type_or_none_is_refused(
 ) -> None:
     facts = make_kind("llava").facts
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    with pytest.raises(StageConfigError, match="model_type is 'bert'; those that can be trained"):
+    with pytest.raises(
+        StageConfigError, match="model_type 'bert' cannot be trained; supported are"
+    ):
         load_model(tmp_path, facts)
     (tmp_path / "config.json").unlink()
     with pytest.raises(StageConfigError, match=r"no readable config\.json"):

@@ -56,10 +56,10 @@ def test_patterns_match_names_as_the_files_have_them(make_kind: Callable[[str], 
 @pytest.mark.parametrize(
     ("pattern", "words"),
     [
-        ("projektor", r"phases\.0\.train: 'projektor' is no part .* near to it: projector"),
-        ("language.model.layer.*", r"matches no parameter; near to it: language"),
+        ("projektor", r"phases\.0\.train: 'projektor' is not a part .* similar: projector"),
+        ("language.model.layer.*", r"matches no parameter; similar: language"),
         ("adapters", "the model has no adapters; set `adapters:`"),
-        ("heads", "the model has no heads; give `levels` of which one has `head: classes`"),
+        ("heads", "the model has no heads; set `levels` with a `head: classes`"),
     ],
 )
 def test_pattern_that_matches_nothing_is_refused_with_what_is_near(

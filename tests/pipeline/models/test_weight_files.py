@@ -53,7 +53,7 @@ def test_a_file_that_was_cut_short_is_named(folder, num_bytes):
 
 def test_a_page_of_an_error_in_the_place_of_weights_is_named(folder):
     (folder / NAMES[0]).write_text("<html>404, no such file in this repository</html>")
-    with pytest.raises(StageConfigError, match="or no safetensors file"):
+    with pytest.raises(StageConfigError, match="or not a safetensors file"):
         check_weight_files(model_of(folder))
 
 
@@ -95,4 +95,4 @@ def test_a_model_that_was_trained_in_bf16_is_named_where_fp16_is_computed_in(
     assert (warning is not None) == warns
     assert fp16_warning(ModelConfig()) is None
     if warning:
-        assert f"precision is fp16, and {tmp_path} was trained in bf16" in warning
+        assert f"precision is fp16, but {tmp_path} was trained in bf16" in warning

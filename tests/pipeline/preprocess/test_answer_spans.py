@@ -116,7 +116,7 @@ def test_a_message_shows_where_texts_differ_and_no_more(tmp_path: Path) -> None:
     long = message("assistant", "word " * 2_000)
     with pytest.raises(TemplateRefusedError) as caught:
         chat.encode_conversation([message("user", "What?"), long, *MORE])
-    assert "turn 2 cannot be told from its text" in str(caught.value)
+    assert "turn 2 cannot be located in its text" in str(caught.value)
     assert len(str(caught.value)) < 500
 
 
@@ -133,7 +133,7 @@ def test_a_template_that_shortens_earlier_turns_takes_one_answer_alone(tmp_path:
     shortened = "{{ item['text'] if message is sameas messages[-1] else 'hm' }}"
     chat = chats_of(tmp_path, without_marks(CHAT_TEMPLATE).replace(said, shortened, 1))
     assert chat.encode_conversation(ASKED).supervised.any()
-    with pytest.raises(TemplateRefusedError, match=r"turn 2 cannot be told from its text: up to"):
+    with pytest.raises(TemplateRefusedError, match=r"turn 2 cannot be located in its text: up to"):
         chat.encode_conversation([*ASKED, *MORE])
 
 

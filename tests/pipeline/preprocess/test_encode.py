@@ -288,7 +288,7 @@ def test_lack_of_memory_names_row_and_image(
 
     row = make_row(tmp_path, user("IMAGE"), assistant("x"))
     monkeypatch.setattr("PIL.ImageFile.ImageFile.load", lack)
-    with pytest.raises(MemoryError, match=r"rows\.jsonl:1: a\.png: no memory"):
+    with pytest.raises(MemoryError, match=r"rows\.jsonl:1: a\.png: not enough memory"):
         encode_images(make_encoder(processor_dir, tmp_path), row)
 
 

@@ -97,7 +97,7 @@ def test_what_has_no_end_is_rejected_and_not_waited_for(tmp_path: Path, kind: st
     with socket.socket(socket.AF_UNIX) as listener:
         if kind == "socket":
             listener.bind(name)
-        with pytest.raises(SampleRejectedError, match="no file, but a pipe") as raised:
+        with pytest.raises(SampleRejectedError, match="not a file, but a pipe") as raised:
             read_image_bytes(tmp_path / name, name=name, root=tmp_path)
     assert raised.value.reason == "unreadable_image"
 

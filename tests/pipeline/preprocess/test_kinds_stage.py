@@ -122,5 +122,5 @@ def check_is_taken_by_the_small_model(info: Any, *, taken: bool) -> None:
     if taken:
         check_small_images(info)
         return
-    with pytest.raises(StageConfigError, match=f"images are {info.image_kind}; .* small_vlm takes"):
+    with pytest.raises(StageConfigError, match=f"images are {info.image_kind}; .* small_vlm needs"):
         check_small_images(info)

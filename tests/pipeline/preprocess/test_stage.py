@@ -155,7 +155,7 @@ def test_too_many_rejects_fail_and_keep_their_list(tmp_path: Path, processor_dir
     break_rows(config, 4, 5)
     words = (
         r": 2 of 10 rows cannot be used \(missing_image 2\); .* allows 1\. The first is .*: no "
-        r"such file\. Fix these rows, then `slurm-jobs resume \S+`\. To do without them: "
+        r"such file\. Fix these rows, then `slurm-jobs resume \S+`\. To continue without them: "
         r"`slurm-jobs resume .* stages\.prep\.config\.max_reject_share=0\.2`\. Images .*\. "
         r"All rejects: "
     )
@@ -177,7 +177,7 @@ def test_images_elsewhere_fail_with_the_key_that_lets_them_in(
     text = (moved / "train.csv").read_text().replace("\n", f"\n{moved}/").rstrip(f"{moved}/")
     Path(config["manifest"]).write_text(text + "\n")
     words = (
-        rf"\(image_outside 10\).* from elsewhere than {source} unasked; if this one may: "
+        rf"\(image_outside 10\).* may not read files outside of {source}; to allow it: "
         r"`slurm-jobs resume .* --set stages\.prep\.config\.images_within=FOLDER`"
     )
     with pytest.raises(StageConfigError, match=words):
@@ -247,7 +247,9 @@ def test_lack_of_memory_fails_the_slice_with_row_image_and_remedy(
         raise MemoryError
 
     monkeypatch.setattr(row_images, "load_pixels", lack)
-    with pytest.raises(StageError, match=r"train\.csv:2: red\.png: no memory .*resources\.mem_gb"):
+    with pytest.raises(
+        StageError, match=r"train\.csv:2: red\.png: not enough memory .*resources\.mem_gb"
+    ):
         run(base_config(tmp_path, processor_dir), make_context(tmp_path))
 
 

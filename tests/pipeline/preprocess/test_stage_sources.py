@@ -139,7 +139,7 @@ def test_broken_archive_fails_the_slice_at_once_and_leaves_no_part(
     broken_tar(tmp_path / "files")
     manifest = write_lines(tmp_path / "files" / "m.jsonl", "t.tar::")
     config = {"manifest": str(manifest), "processor": str(processor_dir)}
-    with pytest.raises(StageConfigError, match=r"t\.tar: cut short: it ends at byte 5000"):
+    with pytest.raises(StageConfigError, match=r"t\.tar: truncated: it ends at byte 5000"):
         run(config, make_context(tmp_path))
     assert not list((tmp_path / "output" / "parts").iterdir())
 

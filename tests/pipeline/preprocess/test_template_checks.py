@@ -20,7 +20,7 @@ from tests.pipeline.kinds import without_marks
         (("{{ '<image>' }}", "{{ '<image><image>' }}"), "gives 2 image tokens"),
         (
             ("{% for item in message['content'] %}{{ item['text'] }}{% endfor %}", "{{ message }}"),
-            "as the assistant's words",
+            "as the assistant's answers",
         ),
     ],
 )
@@ -63,7 +63,7 @@ NOT_THE_USERS = "{% if message['role'] == 'assistant' %}{% generation %}"
         ),
         (
             ("{{ '<|start|>' + message['role'] + '\n' }}", PRINTS_SYSTEM),
-            r"prints lists as they are: .system\[\{'type': 'text', 'text': 'testrule'\}\]",
+            r"prints a list without formatting it: .system\[\{'type': 'text', 'text': 'testrule'\}\]",
         ),
     ],
 )

@@ -29,7 +29,7 @@ def test_images_that_the_model_does_not_take_are_refused_before_anything_is_copi
 ):
     dataset_dir = write_tiled_dataset(tmp_path)
     run = make_train_run(dataset=str(dataset_dir))
-    words = "images are tiled; model type small_vlm takes square ones of one size"
+    words = "images are tiled; model type small_vlm needs square ones of one size"
     words = rf"^dataset \({dataset_dir}\): the data set's {words}"
     with pytest.raises(StageConfigError, match=words):
         run.run_here()

@@ -142,7 +142,7 @@ def test_two_ranks_learn_adapters_and_projector_and_say_what_they_see(made, make
     [
         (
             {"learn": ["*.merge"]},
-            r"learn: '\*.merge' is no part .* matches no parameter; near to it",
+            r"learn: '\*.merge' is not a part .* matches no parameter; similar",
         ),
         ({"adapters": {**LORA, "targets": ["q_proj"]}}, "'q_proj' matches no linear layer"),
     ],

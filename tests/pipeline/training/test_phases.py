@@ -349,7 +349,7 @@ def test_two_ranks_go_through_phases_as_one_does(made, whole, make_train_run, st
         (
             {"phases": [LORA, {**PROJECTOR, "learn": ["projector.*"]}]},
             StageConfigError,
-            r"phases.1.learn: 'projector.\*' is no part",
+            r"phases.1.learn: 'projector.\*' is not a part",
         ),
         (
             {"adapters": None, "phases": [PROJECTOR, LORA]},

@@ -110,6 +110,6 @@ def test_encoder_of_another_size_is_refused_before_anything_is_copied(
     other = write_siglip(tmp_path / "other", image_size=64)
     towers = {"vision": {"path": str(other)}, "language": {"path": str(made["qwen"])}}
     run = make_train_run(**config_of(made, model=towers))
-    with pytest.raises(StageConfigError, match="takes images of 64 x 64 pixels"):
+    with pytest.raises(StageConfigError, match="needs images of 64 x 64 pixels"):
         run.run_here()
     assert not list(run.root.rglob("shard-*.tar"))

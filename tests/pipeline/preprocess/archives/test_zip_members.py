@@ -89,7 +89,7 @@ def test_a_damaged_byte_never_gives_other_bytes(at: int, by: int, method: int) -
 @given(st.integers(0, 10**6))
 def test_a_zip_cut_short_is_refused(cut: int) -> None:
     data = zip_of(("a.png", b"x" * 2000), ("b.png", b"y" * 2000))
-    with pytest.raises(BrokenArchiveError, match="cut short or no zip"):
+    with pytest.raises(BrokenArchiveError, match="truncated or not a zip"):
         build_table(ZipWalk(io.BytesIO(data[: cut % len(data)])))
 
 
@@ -145,7 +145,7 @@ def test_a_directory_that_names_more_bytes_than_there_are_is_refused() -> None:
     with zipfile.ZipFile(stream, "w") as archive:
         archive.writestr("a.png", b"a")
         archive.infolist()[0].compress_size = 1 << 63
-    with pytest.raises(BrokenArchiveError, match="behind its last"):
+    with pytest.raises(BrokenArchiveError, match="after its last"):
         list(ZipWalk(stream))
 
 

@@ -226,7 +226,7 @@ def test_manifest_that_is_gone_or_cut_short_is_told(tmp_path: Path) -> None:
     with pytest.raises(StageError, match="changed while"):
         list(manifest.rows(range(10)))
     path.unlink()
-    with pytest.raises(StageError, match="no such file any more"):
+    with pytest.raises(StageError, match="the file no longer exists"):
         list(manifest.rows(range(10)))
     assert manifest.fingerprint_now() is None
 

@@ -35,7 +35,7 @@ def test_it_tells_what_runs_and_what_it_takes(by_rank):
         ("a model that is too large", "GB at the least, and"),
         ("no model on rank 1", "(rank 1 on node-1)"),
         ("single with two ranks", "strategy is single, and the stage has 2 ranks"),
-        ("a part that is none", "near to it: projector"),
+        ("a part that is none", "similar: projector"),
         ("packed weights that would not survive", "set `quantize: {storage: uint8}`"),
     ],
 )
