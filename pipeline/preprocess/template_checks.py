@@ -184,14 +184,16 @@ def _check_end_of_turn(chat: ChatTokenizer, messages: ChatMessages, place: Path)
         if ends.size and not any(word in after for word in _WORDS):
             continue
         is_marked = marks_answers(chat.tokenizer.chat_template)
-        mend = "print the end-of-turn token once, before `{% endgeneration %}`, and " * is_marked
+        marks_remedy = (
+            "print the end-of-turn token once, before `{% endgeneration %}`, and " * is_marked
+        )
         files = " and ".join(name for name in _END_TOKEN_FILES if (place.parent / name).exists())
         instead = _instead(chat, messages[:1])
         message = (
             f"{place}: with the `chat_template`, {chat.tokenizer.decode(span)!r} is the "
             "assistant's answer, which does not end with the tokenizer's `eos_token` "
-            f"({chat.tokenizer.eos_token!r}), where generation stops; {instead}{mend}set "
-            f"`eos_token` to {'it' if mend else 'the token that ends turns'} in {files}"
+            f"({chat.tokenizer.eos_token!r}), where generation stops; {instead}{marks_remedy}set "
+            f"`eos_token` to {'it' if marks_remedy else 'the token that ends turns'} in {files}"
         )
         raise StageConfigError(message)
 

@@ -1,4 +1,4 @@
-"""The built-in stage `train`: staged shards in, a fine-tuned model and its evaluation out."""
+"""Built-in stage `train`: trains on staged shards, then exports and evaluates the model."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any] | Non
     """Train, export, evaluate; called once on every rank. Rank 0 returns the result.
 
     Raises:
-        StageConfigError: what was asked for cannot run here or does not fit together.
-        StageStoppedError: asked to stop; the state is saved, and the next attempt goes on from it.
-        StageError: training failed in a way that another attempt may mend.
+        StageConfigError: the config cannot run here, or contradicts itself.
+        StageStoppedError: a stop was requested; the state is saved, and the next attempt
+            continues from it.
+        StageError: training failed in a way that a retry may fix.
     """
     start_unix_s, start = time.time(), time.perf_counter()
     _leave_out_hints()
@@ -31,5 +32,5 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any] | Non
 
 
 def _leave_out_hints() -> None:
-    """Bitsandbytes hints, when it is imported, at quicker CPU kernels that lie on a model hub."""
+    """Suppress bitsandbytes' hints, at import, about faster CPU kernels on a model hub."""
     logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)

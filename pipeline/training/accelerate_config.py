@@ -1,4 +1,4 @@
-"""The file of `strategy: accelerate`, as a rank finds it."""
+"""The file of `strategy: accelerate`, as a rank reads it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from slurm_jobs.common.stage_config.train import TrainConfig
 
 
 def asked_precision(config: TrainConfig) -> str:
-    """What the config asks for; with `precision: auto` what accelerate's file says, if any.
+    """Return the config's precision; for `precision: auto` that of accelerate's file, if any.
 
     Raises:
-        StageConfigError: there is no such file.
+        StageConfigError: the file does not exist.
     """
     if config.accelerate is None or config.precision != "auto":
         return config.precision
@@ -35,11 +35,11 @@ def asked_precision(config: TrainConfig) -> str:
 def read_accelerate_file(
     config: TrainConfig, ranks: Ranks, *, num_nodes: int
 ) -> AccelerateFile | None:
-    """What the file asks for, None if the config names none; a collective.
+    """Read and check the file, None if the config names none; a collective.
 
     Raises:
-        StageConfigError: it is not there, or a training cannot be what it says.
-        StageError: rank 0 read something else.
+        StageConfigError: it does not exist, or a training cannot satisfy it.
+        StageError: rank 0 read different content.
     """
     if config.accelerate is None:
         return None
@@ -47,8 +47,8 @@ def read_accelerate_file(
     text = _read(file)
     if text != ranks.from_main(text):
         message = (
-            f"{file}: rank {ranks.rank} reads something else than rank 0: it has just been "
-            "changed, or a node shows what it was before; try again"
+            f"{file}: rank {ranks.rank} reads other content than rank 0: the file was just "
+            "changed, or a node has a stale copy; try again"
         )
         raise StageError(message)
     values = _parse(file, text)
@@ -80,5 +80,5 @@ def _parse(file: str, text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        message = f"{file}: not YAML as `accelerate config` writes it: {error}"
+        message = f"{file}: not valid YAML ({error}); write it with `accelerate config`"
         raise StageConfigError(message) from error

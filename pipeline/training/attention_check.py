@@ -1,7 +1,7 @@
-"""The first batch of an attempt is computed with borders and with the dense mask, and compared.
+"""Comparison of varlen attention with the dense mask on the first batch of an attempt.
 
-The kernel that takes borders is chosen where no CPU can test it. Samples that see each other, or a
-gradient that is wrong, would train without an error.
+The varlen kernel is chosen where no CPU can test it. Samples that see each other, or a wrong
+gradient, would train without an error.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ from slurm_jobs.common.errors import StageConfigError
 log = logging.getLogger(__name__)
 
 _EPSILONS = {"outputs": 8, "gradients": 16}
-"""Rounding that passes through a few layers once, and on the way back again. What is wrong differs
-by more: a model of two random layers by 10 % and 13 % where samples see each other, and by 0.1 %
-and 0.7 % from rounding in bf16."""
+"""Multiples of the rounding error after one pass through a few layers, forward and backward.
+Errors differ by more: in a model of two random layers by 10 % and 13 % if samples see each
+other, and by 0.1 % and 0.7 % from rounding in bf16."""
 _NUM_FEW_LAYERS = 8
-"""More add rounding as a random walk does. Of 80 random layers in bf16, 5.7 % and 13 % of rounding
-were measured; where samples see each other, or half a gradient is lost, at least 47 %."""
+"""More layers add rounding like a random walk. With 80 random layers in bf16, rounding gave 5.7
+% and 13 %; if samples see each other, or half a gradient is lost, at least 47 %."""
 _LEAST_TOLERANCE = 1e-3
 _LEAST_NORM = torch.finfo(torch.float32).tiny
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Pass:
-    """What one way of attention gave on this rank; by name of the tower."""
+    """Results of one attention implementation on this rank, by name of the tower."""
 
     outputs: dict[str, torch.Tensor]
     """[.., width] of the last layer."""
     gradients: dict[str, list[torch.Tensor]]
-    """On the host, as this rank has them: of the first layer that learns."""
+    """On the host, local to this rank: gradients of the first trained layer."""
     loss: float
 
 
 def tolerance(dtype: torch.dtype, kind: str, num_layers: int) -> float:
     """Return the relative difference of `outputs` or `gradients` that rounding may explain.
 
-    `num_layers` are those of the tower.
+    `num_layers` is that of the tower.
     """
     growth = math.sqrt(max(1.0, num_layers / _NUM_FEW_LAYERS))
     return max(_LEAST_TOLERANCE, growth * _EPSILONS[kind] * torch.finfo(dtype).eps)
@@ -71,11 +71,11 @@ def check_attention(
     workplace: Workplace,
     ranks: Ranks,
 ) -> None:
-    """Compare both ways on a microbatch of the first step; a collective, where borders are used.
+    """Compare both implementations on a microbatch of the first step; a collective for varlen.
 
-    Compared are what the last layer of each tower gives, and the gradients of the first that
-    learns. Compiled layers have no backward pass here: the other way would be compiled for it
-    alone. Nothing is learned, and what is drawn at random is drawn again.
+    Compares the outputs of the last layer of each tower, and the gradients of the first trained
+    one. Compiled layers have no backward pass here: the other implementation would be compiled
+    only for it. Nothing is learned, and random number generators are restored.
 
     Raises:
         StageConfigError: on all ranks: they differ by more than rounding.
@@ -131,7 +131,7 @@ def _compute(
             loss = loss_of(spread.model, inputs)
         if learns:
             scaling.backward(loss)
-    # SYNC: once an attempt, as the numbers that are compared.
+    # SYNC: once per attempt, like the numbers that are compared.
     gradients = {
         name: _gradients(layers) for name, layers in zip(_TOWERS, spread.bare.towers(), strict=True)
     }
@@ -143,7 +143,7 @@ _TOWERS = ("the vision tower", "the language model")
 
 
 def _gradients(layers: Sequence[nn.Module]) -> list[torch.Tensor]:
-    """Return those of the first layer that has any."""
+    """Return the gradients of the first layer that has any."""
     for layer in layers:
         found = [weight.grad for weight in layer.parameters() if weight.grad is not None]
         if found:
@@ -153,7 +153,7 @@ def _gradients(layers: Sequence[nn.Module]) -> list[torch.Tensor]:
 
 @contextmanager
 def _last_outputs(model: VisionLanguageModel) -> Iterator[dict[str, torch.Tensor]]:
-    """Yield what the last layers of the towers give, once they have run."""
+    """Yield the outputs of the towers' last layers, once they have run."""
     outputs: dict[str, torch.Tensor] = {}
 
     def hook_of(name: str) -> Callable[[nn.Module, Any, Any], None]:
@@ -174,11 +174,11 @@ def _last_outputs(model: VisionLanguageModel) -> Iterator[dict[str, torch.Tensor
 
 
 def _differences(varlen: _Pass, dense: _Pass, *, may_overflow: bool) -> dict[str, float]:
-    """Return relative differences by what differs.
+    """Return relative differences by what is compared.
 
-    Of outputs the mean over tokens, because a few are very long in some models. What is not finite
-    with the dense mask is left out, and so are gradients that the scale of fp16 made overflow with
-    borders alone: the same scale may do that to one way and not to the other.
+    For outputs the mean over tokens, because a few are very large in some models. Values that
+    are not finite with the dense mask are left out. So are gradients that overflowed with
+    varlen only, because the fp16 scale may overflow one implementation and not the other.
     """
     differences = {}
     for name, output in dense.outputs.items():
@@ -201,5 +201,5 @@ def _norm(tensors: Sequence[torch.Tensor]) -> float:
 
 
 def _share(share: float) -> float:
-    """Return a number that compares, whatever is not finite."""
+    """Return a comparable number, also for values that are not finite."""
     return math.inf if math.isnan(share) else share

@@ -1,7 +1,7 @@
-"""Which attention keeps packed samples apart, and pictures of sizes of their own. PURE.
+"""Choice of the attention for packed samples and for images of varying size. PURE.
 
-`varlen` takes the borders of samples and pictures; `dense` adds a mask to packed rows, and attends
-pictures of one size at a time (`pipeline.models.segments`).
+`varlen` takes the bounds of samples and images; `dense` adds a mask to packed rows, and attends
+images of one size at a time (`pipeline.models.segments`).
 """
 
 from __future__ import annotations
@@ -16,62 +16,62 @@ if TYPE_CHECKING:
     from pipeline.data.info import DatasetInfo
 
 _LEAST_CAPABILITY = (8, 0)
-"""Of FlashAttention 2 (github.com/Dao-AILab/flash-attention), which torch's varlen_attn runs."""
+"""Of FlashAttention 2 (github.com/Dao-AILab/flash-attention), which torch's varlen_attn uses."""
 _MOST_HEAD_SIZE = 192
-"""FlashAttention's backward pass has kernels for more on some cards alone
+"""FlashAttention's backward pass supports larger sizes only on some cards
 (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp of PyTorch)."""
 _HALVED = ("bf16", "fp16")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttentionFacts:
-    """What the choice depends on."""
+    """Facts that determine the choice."""
 
     device_type: str
     """`cuda` or `cpu`."""
     capability: tuple[int, int] | None
-    """Of the GPU; None of CPUs."""
+    """Compute capability of the GPU; None for CPUs."""
     precision: str
     """`fp32`, `bf16` or `fp16`."""
     implementation: str
-    """Of the model: `sdpa` or `eager`."""
+    """Attention implementation of the model: `sdpa` or `eager`."""
     text_type: str
     """`model_type` of the language model's config."""
     takes_borders: bool
-    """Whether that language model is known to hand borders on."""
+    """True if that language model is known to pass bounds on."""
     head_sizes: tuple[int, ...]
-    """Of the towers."""
+    """Head sizes of the towers."""
     dropout: float
-    """Of the scores, in training."""
+    """Dropout of the scores, in training."""
     packs: bool
-    """Whether a row may have several samples."""
+    """True if a row may have several samples."""
     sizes_differ: bool
-    """Whether pictures have sizes of their own."""
+    """True if images have varying sizes."""
     why_no_varlen: str
-    """Why this PyTorch has no such kernel; empty if it has."""
+    """Reason why this PyTorch has no such kernel; empty if it has."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttentionChoice:
-    """What a run uses, and why."""
+    """Attention of a run, and the reason."""
 
     packed: Literal["varlen", "dense"]
-    """Of packed rows, and of pictures of sizes of their own."""
+    """For packed rows, and for images of varying size."""
     reason: str
 
     @property
     def uses_varlen(self) -> bool:
-        """Whether attention takes borders."""
+        """True if attention takes bounds."""
         return self.packed == "varlen"
 
 
 def choose_attention(
     asked: Literal["auto", "varlen", "dense"], facts: AttentionFacts
 ) -> AttentionChoice:
-    """Return what a training uses; the same on all ranks that are alike.
+    """Return the attention of a training; equal on ranks with equal facts.
 
     Raises:
-        StageConfigError: `varlen` is asked for and cannot run.
+        StageConfigError: `varlen` is required but cannot run.
     """
     if asked == "dense":
         return AttentionChoice(packed="dense", reason="the config says so")
@@ -84,7 +84,7 @@ def choose_attention(
             raise StageConfigError(message)
         return AttentionChoice(packed="varlen", reason="the config says so")
     if not (facts.packs or facts.sizes_differ):
-        problem = "no row has several samples, and pictures are of one size"
+        problem = "no row has several samples, and images are of one size"
     if problem:
         return AttentionChoice(packed="dense", reason=problem)
     assert facts.capability is not None
@@ -97,30 +97,35 @@ def _why_not_this_model(facts: AttentionFacts) -> str:
     if facts.implementation != "sdpa":
         return f"model.attention is {facts.implementation}"
     if facts.packs and not facts.takes_borders:
-        return f"language models of type {facts.text_type} are not known to take borders"
+        return f"language models of type {facts.text_type} are not known to accept sample bounds"
     if facts.dropout:
-        return f"the model drops {facts.dropout:g} of its scores, and varlen has no dropout"
+        return (
+            f"the model has a dropout of {facts.dropout:g} on scores, which varlen does not support"
+        )
     return ""
 
 
 def _why_not_here(facts: AttentionFacts) -> str:
     if facts.capability is None:
-        return "a CPU has no kernel that takes borders"
+        return "there is no varlen kernel for CPUs"
     if facts.capability < _LEAST_CAPABILITY:
         major, minor = facts.capability
-        return f"the GPU has compute capability {major}.{minor}, and the kernel needs 8.0 (A100)"
+        return f"the GPU has compute capability {major}.{minor}, but the kernel needs 8.0 (A100)"
     if facts.precision not in _HALVED:
-        return f"precision is {facts.precision}, and the kernel needs bf16 or fp16"
+        return f"precision is {facts.precision}, but the kernel needs bf16 or fp16"
     if max(facts.head_sizes) > _MOST_HEAD_SIZE:
-        return f"heads have {max(facts.head_sizes)} numbers, and the kernel takes {_MOST_HEAD_SIZE}"
+        return (
+            f"heads have {max(facts.head_sizes)} numbers, but the kernel supports {_MOST_HEAD_SIZE}"
+        )
     return facts.why_no_varlen or _why_not_this_model(facts)
 
 
 def lengths_are_fixed(infos: Sequence[DatasetInfo], batching_kinds: Collection[str]) -> bool:
     """Check whether all batches of a training have the same shapes.
 
-    cuDNN plans its attention for each batch size and pair of lengths, 23 to 37 ms each, and keeps
-    every plan (github.com/modelscope/FunASR/pull/3705): it pays for shapes that come again.
+    cuDNN plans its attention for each batch size and pair of lengths, 23 to 37 ms each, and
+    keeps every plan (github.com/modelscope/FunASR/pull/3705): this pays off for repeated
+    shapes.
     """
     return not {"packed", "auto"} & set(batching_kinds) and all(
         info.image_kind == "fixed"

@@ -1,4 +1,4 @@
-"""How the loader's batches are counted, moved to the device and given to the model."""
+"""Counting of the loader's batches, copying to the device, and passing to the model."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from pipeline.training.device import Workplace
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepCounter:
-    """Counts what the microbatches of a step hold, and what work they are for the model."""
+    """Counts the contents of a step's microbatches, and their work for the model."""
 
     work: ModelWork
-    """Of the model, with what learns in this phase."""
+    """Work of the model, for the parameters trained in this phase."""
     patch_size: int
     image_token_id: int
     pad_token_id: int
 
     def __call__(self, batches: Sequence[Batch]) -> StepCounts:
-        """Of one step on this rank."""
+        """Return the counts of one step on this rank."""
         works = [self._work_of(batch) for batch in batches]
         loading = add_up(batch.loading for batch in batches)
         return StepCounts(
@@ -64,7 +64,7 @@ class StepCounter:
 
 
 def make_counter(model: VisionLanguageModel, data: DatasetInfo) -> StepCounter:
-    """For a model with what learns in it now, and batches of a data set."""
+    """Make a counter for a model with its currently trained parameters, and a data set."""
     return StepCounter(
         work=read_work(model),
         patch_size=model.patch_size,
@@ -75,7 +75,7 @@ def make_counter(model: VisionLanguageModel, data: DatasetInfo) -> StepCounter:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelInputs:
-    """A microbatch on the device: the arguments of `VisionLanguageModel.forward`."""
+    """Microbatch on the device: the arguments of `VisionLanguageModel.forward`."""
 
     input_ids: torch.Tensor
     """int64 [num_rows, length]."""
@@ -88,17 +88,17 @@ class ModelInputs:
     image_places: torch.Tensor | None
     """int64 [num_image_tokens]; None without an image."""
     position_ids: torch.Tensor | None
-    """None where the tokens of one sample a row are simply counted."""
+    """None if positions simply count the tokens of one sample per row."""
     packing: Packing
     levels: torch.Tensor | None
     """int64 [num_supervised]; None without levels."""
     classes: Mapping[int, ClassPlaces]
-    """By level that is told by class."""
+    """Targets by level that has a classifier head."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Copied:
-    """A microbatch on the device as it was stored; its pictures are not yet what the model takes.
+    """Microbatch on the device in stored form; images are not yet in the model's layout.
 
     Tensors have the shapes and dtypes of `ModelInputs`.
     """
@@ -107,7 +107,7 @@ class Copied:
     supervised: torch.Tensor
     targets: torch.Tensor
     images: StoredImages | None
-    """Their pixels are on the device, sizes on the host."""
+    """Pixels are on the device, sizes on the host."""
     image_places: torch.Tensor | None
     position_ids: torch.Tensor | None
     bounds: torch.Tensor | None
@@ -119,9 +119,9 @@ class Copied:
 
 
 def copy_batch(batch: Batch, device: torch.device) -> Copied:
-    """Queue the copies of what the model takes; the batch is held until they are done.
+    """Queue the copies of the model's inputs; the batch is kept until they are done.
 
-    No SYNC: the reader pins memory for a GPU, which then copies while the host goes on.
+    No SYNC: the reader pins memory for a GPU, which then copies asynchronously.
     """
 
     def move(tensor: torch.Tensor) -> torch.Tensor:
@@ -154,7 +154,7 @@ def copy_batch(batch: Batch, device: torch.device) -> Copied:
 
 
 def arrange(copied: Copied, workplace: Workplace, layout: ImageLayout) -> ModelInputs:
-    """What the model takes, computed on the device."""
+    """Return the model's inputs, computed on the device."""
     images = copied.images
     return ModelInputs(
         input_ids=copied.input_ids,
@@ -170,14 +170,14 @@ def arrange(copied: Copied, workplace: Workplace, layout: ImageLayout) -> ModelI
 
 
 def to_device(batch: Batch, workplace: Workplace, layout: ImageLayout) -> ModelInputs:
-    """Both at once."""
+    """Copy and arrange."""
     return arrange(copy_batch(batch, workplace.device), workplace, layout)
 
 
 def losses_of(model: nn.Module, inputs: ModelInputs) -> torch.Tensor:
-    """Summed over what is learned of each level, in nats: float32 [num_levels].
+    """Return the loss summed over each level's targets, in nats: float32 [num_levels].
 
-    `model` is a `VisionLanguageModel`, or a wrapper that is called like one.
+    `model` is a `VisionLanguageModel`, or a wrapper with the same call.
     """
     losses: torch.Tensor = model(
         input_ids=inputs.input_ids,
@@ -194,5 +194,5 @@ def losses_of(model: nn.Module, inputs: ModelInputs) -> torch.Tensor:
 
 
 def loss_of(model: nn.Module, inputs: ModelInputs) -> torch.Tensor:
-    """The same over all levels: float32 scalar."""
+    """Return the loss summed over all levels: float32 scalar."""
     return losses_of(model, inputs).sum()

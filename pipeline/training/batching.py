@@ -1,4 +1,4 @@
-"""Which samples share a batch and a row in this training: decided once, the same on every rank."""
+"""Samples of each batch and row in this training: planned once, equal on every rank."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ from slurm_jobs.common.stage_config.train import TrainConfig
 log = logging.getLogger(__name__)
 
 _LAYER_PARAMETERS = 12
-"""Of a transformer layer, as a multiple of its width squared; exact enough to compare towers."""
+"""Parameters of a transformer layer, as a multiple of its width squared; accurate enough to
+compare towers."""
 
 
 def plan_reading(
@@ -45,10 +46,10 @@ def plan_reading(
     ranks: Ranks,
     packs_dirs: tuple[Path, ...],
 ) -> ReadingPlan:
-    """The plan that the config asks for.
+    """Return the plan of the config.
 
-    Packs are computed by rank 0, and kept for other attempts and trainings in the first of
-    `packs_dirs` that may be written.
+    Rank 0 computes packs and stores them, for other attempts and trainings, in the first of
+    `packs_dirs` that is writable.
 
     Raises:
         StageConfigError: sizes do not divide, or a sample fits in no row.
@@ -63,7 +64,7 @@ def plan_reading(
 
 
 def read_work_model(model: VisionLanguageModel, dataset: ShardedDataset) -> WorkModel:
-    """What images and attention cost in this model, in tokens' worth."""
+    """Return the cost of images and attention in this model, in units of one token."""
     vision, language = model.sizes()
     return work_model(
         hidden_size=language.hidden_size,
@@ -74,7 +75,7 @@ def read_work_model(model: VisionLanguageModel, dataset: ShardedDataset) -> Work
 
 
 def _mean_pixels(dataset: ShardedDataset) -> int:
-    """Of a stored image."""
+    """Return the mean pixels of a stored image."""
     info = dataset.info
     if info.image_height is not None and info.image_width is not None:
         return info.image_height * info.image_width
@@ -90,7 +91,7 @@ def _layout(config: TrainConfig, ranks: Ranks, global_batch_size: int) -> BatchL
 
 
 def batch_layout(config: TrainConfig, num_ranks: int, global_batch_size: int) -> BatchLayout:
-    """How a global batch of so many rows is divided; `num_microbatches` is a number by now.
+    """Return the division of a global batch of this size; `num_microbatches` is a number here.
 
     Raises:
         StageConfigError: sizes do not divide.
@@ -108,14 +109,14 @@ def batch_layout(config: TrainConfig, num_ranks: int, global_batch_size: int) ->
             raise
         message = (
             f"packed, the {config.global_batch_size} samples of a step are {global_batch_size} "
-            f"rows, which is global_batch_size here: {error}; change num_microbatches, or "
+            f"rows, which is the global_batch_size here: {error}; change num_microbatches, or "
             f"global_batch_size ({config.global_batch_size})"
         )
         raise StageConfigError(message) from error
 
 
 def row_budget(config: TrainConfig, info: DatasetInfo) -> PackBudget:
-    """What a row of packed samples may hold: as configured, else what a sample may."""
+    """Return the limits of a packed row: from the config, else those of a sample."""
     return PackBudget(
         max_tokens=config.batching.max_tokens or info.preprocess["max_tokens"],
         max_images=config.batching.max_images,
@@ -163,11 +164,11 @@ def _keep_packs(
     key: Mapping[str, Any],
     folders: tuple[Path, ...],
 ) -> Path:
-    """Where the packs lie, computed if they are nowhere.
+    """Return the path of the packs, computed if they do not exist.
 
     Raises:
         StageConfigError: a sample fits in no row.
-        OSError: none of the folders can be written.
+        OSError: none of the folders is writable.
     """
     name = plan_name(key)
     for folder in folders:
@@ -185,7 +186,7 @@ def _keep_packs(
         except OSError as error:
             if folder == folders[-1]:
                 raise
-            log.warning("packs cannot be kept in %s (%s); trying the next folder", folder, error)
+            log.warning("packs cannot be stored in %s (%s); trying the next folder", folder, error)
             continue
         return folder / name
     message = "no folder for packs"
@@ -199,7 +200,7 @@ def _over_budget_text(error: OverBudgetError, dataset: ShardedDataset) -> str:
     )
     return (
         f"batching: {error} ({dataset.where(error.number)}); set {settings}, or let `preprocess` "
-        f"leave out or cut what is longer (its {' and '.join(error.needed)})"
+        f"leave out or cut longer samples (its {' and '.join(error.needed)})"
     )
 
 
@@ -209,7 +210,7 @@ def _is_sound(path: Path, key: Mapping[str, Any]) -> bool:
     except FileNotFoundError:
         return False
     except (OSError, DamagedFileError) as error:
-        log.warning("packs are made anew: %s", error)
+        log.warning("packs are computed again: %s", error)
         return False
     return True
 
@@ -238,23 +239,23 @@ def _announce(packs: Packs, dataset: ShardedDataset, budget: PackBudget, rows: i
 
 
 def rows_per_step(config: TrainConfig, *, num_samples: int, num_packs: int) -> int:
-    """Rows of a global batch of packs: the multiple of `num_lanes` nearest to the wanted samples.
+    """Return rows of a global batch of packs: the multiple of `num_lanes` nearest to its samples.
 
-    At least one row a lane.
+    At least one row per lane.
     """
     lane_rows = config.global_batch_size * num_packs / num_samples / config.num_lanes
     return max(1, round(lane_rows)) * config.num_lanes
 
 
 def steps_to_make(config: TrainConfig, plan: ReadingPlan) -> int:
-    """`num_steps`, or what `num_epochs` comes to.
+    """Return `num_steps`, or the steps of `num_epochs`.
 
     Raises:
         StageConfigError: the epochs do not fill one step.
     """
     if config.num_steps is not None:
         return config.num_steps
-    # Of the number as it is written: 0.29 epochs of 100 samples are 29, in floats a bit less.
+    # The number as decimal: 0.29 epochs of 100 samples are 29, but slightly less as float.
     num_epochs = Fraction(str(config.num_epochs))
     batch_size = plan.layout.global_batch_size
     num_steps = math.floor(num_epochs * plan.num_packs / batch_size)
@@ -262,7 +263,7 @@ def steps_to_make(config: TrainConfig, plan: ReadingPlan) -> int:
         what = "samples" if plan.packs is None else "rows"
         message = (
             f"num_epochs is {config.num_epochs}: {plan.num_packs} {what} of it are less than one "
-            f"step of {batch_size}; give more epochs, num_steps, or a smaller global_batch_size "
+            f"step of {batch_size}; set more epochs, num_steps, or a smaller global_batch_size "
             f"({config.global_batch_size})"
         )
         raise StageConfigError(message)

@@ -1,6 +1,6 @@
-"""What all ranks agree on after each step: to save, to stop.
+"""Agreement of all ranks after each step: whether to save or stop.
 
-And whether a save that goes on beside the steps has ended on all of them.
+And whether a background save has ended on all of them.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ _S_PER_MIN = 60.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Agreement:
-    """The same on every rank."""
+    """Decision, equal on every rank."""
 
     save: bool
     must_end: bool
-    """What is saved now must be safe before anything else is done."""
+    """The save must be complete before anything else is done."""
     stop: bool
     upload_ended: bool
-    """A save that went on beside the steps has ended everywhere: time to see what came of it."""
+    """A background save has ended everywhere: its result can be read."""
 
 
 class Boundary:
-    """One small collective a step, of the hosts. Rank 0's clock alone says when to save."""
+    """One small host collective per step. Only rank 0's clock decides when to save."""
 
     def __init__(
         self,
@@ -50,10 +50,10 @@ class Boundary:
         self._last_save_s = read_clock_s()
 
     def agree(self, num_steps_done: int) -> Agreement:
-        """Sum the ranks' wishes; every rank must call it after every step.
+        """Sum the ranks' requests; every rank must call it after every step.
 
         Args:
-            num_steps_done: steps completed, this one included.
+            num_steps_done: Steps completed, this one included.
         """
         stop_here = float(self._is_stop_requested())
         due_here = float(self._ranks.rank == 0 and self._is_time())

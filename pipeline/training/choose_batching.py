@@ -1,12 +1,12 @@
-"""`batching.kind: auto`: whether rows of several samples or batches of like lengths are faster.
+"""`batching.kind: auto`: measures whether packed rows or batches of similar lengths are faster.
 
-Packing saves padding, and where attention takes a dense mask it pays for the
-square of the row instead of the samples' squares: which weighs more depends on
-model, lengths and kernel, so both are tried on the data itself. What was chosen
-is kept beside the checkpoints, because the order of samples depends on it.
+Packing saves padding. With a dense mask, attention costs the square of the row instead of the
+samples' squares. Which effect is larger depends on model, lengths and kernel, so both are tried
+on the data. The choice is stored next to the checkpoints, because the order of samples depends
+on it.
 
-With `num_microbatches: auto` each kind is tried with as few microbatches as its
-own rows leave room for: what is compared is what would be trained.
+With `num_microbatches: auto` each kind is tried with as few microbatches as fit in memory: the
+comparison uses the settings of the training.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ log = logging.getLogger(__name__)
 CHOICE_NAME = "batching.json"
 _KINDS: tuple[Literal["grouped", "packed"], ...] = ("grouped", "packed")
 _NUM_TRIALS = 3
-"""Steps of each kind that are timed, taking turns, after one of each that is not."""
+"""Steps of each kind that are timed, alternating, after one warm-up step of each."""
 
 
 def choose_batching(trial: Trial, folder: Path) -> TrainConfig:
-    """The config with the kind of batching that is to be used; the same on every rank.
+    """Return the config with the chosen kind of batching; equal on every rank.
 
-    `folder` keeps the choice. It is made anew where another model, other data or other batches are
-    trained, which no checkpoint is continued with either. Devices, precision, strategy and the
-    number of ranks bear on speed as well, and do not have it made anew: training goes on from its
-    checkpoints with others, and these are of one order of samples.
+    `folder` stores the choice. It is measured again if the model, the data or the batches
+    change; then no checkpoint can be continued either. Devices, precision, strategy and the
+    number of ranks also affect speed, but do not cause a new choice: training can continue from
+    its checkpoints with others, and these have one order of samples.
     """
     config = trial.config
     if config.batching.kind != "auto":
@@ -67,12 +67,12 @@ def _read_choice(file: Path, key: dict[str, Any]) -> str | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
-        log.warning("%s is damaged (%r): the kinds of batching are tried anew", file, error)
+        log.warning("%s is damaged (%r): the kinds of batching are measured again", file, error)
         return None
 
 
 def _measure(trial: Trial, folder: Path) -> dict[str, float]:
-    """Tokens a second of all ranks, padding not counted, by kind: of the fastest trial of each.
+    """Return tokens per second of all ranks without padding, by kind: the fastest trial of each.
 
     Raises:
         NoRoomError: `num_microbatches: auto` has no room for either kind.
@@ -86,7 +86,7 @@ def _measure(trial: Trial, folder: Path) -> dict[str, float]:
             except NoRoomError as error:
                 refused = error
                 if trial.ranks.rank == 0:
-                    log.info("batching: auto does not take %s: %s", kind, error)
+                    log.info("batching: auto cannot use %s: %s", kind, error)
         if refused is not None and not readers:
             raise refused
         rates: dict[str, list[float]] = {kind: [] for kind in readers}

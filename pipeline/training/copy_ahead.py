@@ -1,7 +1,7 @@
-"""The next microbatch is copied to the device while the model computes on this one.
+"""Copy of the next microbatch to the device while the model computes on the current one.
 
-On a GPU copies queue in a stream of their own, so that they run beside kernels. On a CPU nothing
-is copied, and PyTorch's streams of it do nothing.
+On a GPU the copies have their own stream, so they run in parallel with kernels. On a CPU
+nothing is copied, and PyTorch's CPU streams do nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pipeline.training.batches import Copied, copy_batch
 
 
 class CopyAhead:
-    """One microbatch at a time is on its way."""
+    """Copies one microbatch at a time."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -23,19 +23,19 @@ class CopyAhead:
         self._copied: Copied | None = None
 
     def begin(self, batch: Batch) -> None:
-        """Queue its copies; no SYNC.
+        """Queue the copies of a microbatch; no SYNC.
 
-        Call it when the microbatch before it was taken, and before what the model computes on that
-        is queued: copies wait for all that is queued so far, because the device may have given
-        them memory that it reads. They run beside whatever is queued later.
+        Call it after the previous microbatch was taken, and before the model's computation on
+        that one is queued. Copies wait for all work queued so far, because the device may reuse
+        its memory for them. They run in parallel with later work.
         """
         self._stream.wait_stream(self._module.current_stream())
         with self._module.stream(self._stream):
             self._copied = copy_batch(batch, self._device)
-        self._batch = batch  # held while it is copied from
+        self._batch = batch  # kept while it is copied from
 
     def take(self, batch: Batch) -> Copied:
-        """What the device may use from here on; copied now, if it was not begun."""
+        """Return the microbatch for use on the device; copied now unless `begin` did it."""
         if self._batch is not batch or self._copied is None:
             self.begin(batch)
         self._module.current_stream().wait_stream(self._stream)

@@ -1,4 +1,4 @@
-"""Which device, precision and number of threads a rank works with; nothing falls back."""
+"""Device, precision and number of threads of a rank, without fallbacks."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from slurm_jobs.common.ranges import parse_ranges, ranges_text
 from slurm_jobs.common.stage_config.train import TrainConfig
 
 _GENERATORS_WORD = 4
-"""Tells these seeds from those of the order, of augmentation and of streams."""
+"""Separates these seeds from those of the order, of augmentation and of streams."""
 _BF16_CAPABILITY = (8, 0)
-"""Below it torch.cuda.is_bf16_supported() says True, but the card emulates it."""
+"""Below it torch.cuda.is_bf16_supported() returns True, but the card emulates bf16."""
 _FP16_CAPABILITY = (7, 0)
-"""From it on cards have tensor cores, with which fp16 is faster than fp32."""
+"""From this capability on, cards have tensor cores, with which fp16 is faster than fp32."""
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workplace:
-    """What a rank computes on."""
+    """Device and precision of a rank."""
 
     device: torch.device
     precision: str
@@ -40,16 +40,16 @@ class Workplace:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of activations and of the gathered weights."""
+        """Dtype of activations and of the gathered weights."""
         return _DTYPES[self.precision]
 
 
 def prepare_device(config: TrainConfig, context: TaskContext) -> Workplace:
-    """Choose this rank's device and make PyTorch use it as the config says.
+    """Choose this rank's device and configure PyTorch from the config.
 
     Raises:
-        StageConfigError: `device: cuda`, and this rank sees no GPU; or accelerate's file cannot be
-            read, which says the precision.
+        StageConfigError: `device: cuda`, and this rank sees no GPU; or accelerate's file, which
+            states the precision, cannot be read.
     """
     num_threads = config.num_compute_threads or threads_per_rank(
         os.environ.get("SLURM_CPUS_PER_TASK"),
@@ -70,39 +70,39 @@ def prepare_device(config: TrainConfig, context: TaskContext) -> Workplace:
 
 
 def near_cores(device: torch.device) -> tuple[int, ...]:
-    """Return the cores of the NUMA node that a GPU is at; none of a CPU, or where nothing says."""
+    """Return the cores of a GPU's NUMA node; none for a CPU, or if unknown."""
     if device.type != "cuda":
         return ()
     properties = torch.cuda.get_device_properties(device)
     names = ("pci_domain_id", "pci_bus_id", "pci_device_id")
     domain, bus, number = (getattr(properties, name, -1) for name in names)
-    if min(domain, bus, number) < 0:  # a build of torch that does not say
+    if min(domain, bus, number) < 0:  # a build of torch without this attribute
         return ()
     return cores_near(f"{domain:04x}:{bus:02x}:{number:02x}.0")
 
 
 def cores_near(pci_address: str, devices: Path = Path("/sys/bus/pci/devices")) -> tuple[int, ...]:
-    """Return the cores of the NUMA node that a PCI device is at; none where Linux does not say."""
+    """Return the cores of a PCI device's NUMA node; none if Linux does not report it."""
     with suppress(OSError, ValueError):
         return parse_ranges((devices / pci_address / "local_cpulist").read_text().strip())
     return ()
 
 
 def far_text(cores: Collection[int], near: Collection[int]) -> str:
-    """Return the warning of a rank that has none of the cores near its GPU."""
+    """Return the warning for a rank without any cores near its GPU."""
     if not near or {*cores} & {*near}:
         return ""
     return (
-        f"this rank runs on cores {ranges_text(sorted(cores))}, and its GPU is near cores "
-        f"{ranges_text(near)}: copies to it cross sockets. The report says what helps"
+        f"this rank runs on cores {ranges_text(sorted(cores))}, but its GPU is near cores "
+        f"{ranges_text(near)}: copies to it cross sockets. The report has the remedy"
     )
 
 
 def seed_generators(seed: int, rank: int) -> None:
-    """Give this rank's generators a beginning of their own: dropout draws from them.
+    """Seed this rank's random number generators, from which dropout draws.
 
-    Without it each process would begin with numbers of the operating system's, and the same spec
-    would give other weights each time. A checkpoint that is restored after this brings its own.
+    Without it each process would start from random seeds, and the same spec would give other
+    weights each time. A checkpoint that is restored later has its own state.
     """
     words = np.random.SeedSequence([_GENERATORS_WORD, seed, rank]).generate_state(3)
     torch_seed, numpy_seed, python_seed = (int(word) for word in words)
@@ -112,21 +112,21 @@ def seed_generators(seed: int, rank: int) -> None:
 
 
 def threads_per_rank(slurm_cpus: str | None, *, num_cpus: int, num_local_ranks: int) -> int:
-    """Compute threads of one rank: what Slurm gave it, else an equal share of the node."""
+    """Return compute threads of one rank: those from Slurm, else an equal share of the node."""
     if slurm_cpus is not None:
         return int(slurm_cpus)
     return max(1, num_cpus // num_local_ranks)
 
 
 def native_precisions(capability: tuple[int, int] | None) -> tuple[str, ...]:
-    """What a GPU of this compute capability has units for; on a CPU (None) that is `fp32`."""
+    """Return the precisions that a GPU of this capability has units for; `fp32` on a CPU (None)."""
     if capability is None or capability < _FP16_CAPABILITY:
         return ("fp32",)
     return ("fp32", "fp16", "bf16") if capability >= _BF16_CAPABILITY else ("fp32", "fp16")
 
 
 def choose_precision(asked: str, capability: tuple[int, int] | None) -> str:
-    """What `precision` means on a GPU of this compute capability, or on a CPU (None).
+    """Resolve `precision` for a GPU of this compute capability, or for a CPU (None).
 
     Raises:
         StageConfigError: bf16 on a GPU that only emulates it.
@@ -137,18 +137,18 @@ def choose_precision(asked: str, capability: tuple[int, int] | None) -> str:
         return "bf16" if native else halved
     if asked == "bf16" and capability is not None and not native:
         message = (
-            f"precision is bf16, and this GPU has compute capability {capability[0]}."
-            f"{capability[1]}, which only emulates it: set `precision: fp16`, or ask for a GPU of "
-            "capability 8.0 or above (A100)"
+            "precision is bf16, but this GPU has compute capability "
+            f"{capability[0]}.{capability[1]}, which only emulates it: set `precision: fp16`, or "
+            "request a GPU of capability 8.0 or above (A100)"
         )
         raise StageConfigError(message)
     return asked
 
 
 def read_device_memory(device: torch.device) -> tuple[float, int]:
-    """Peak bytes and allocator retries so far; the allocator's own counters, no synchronisation.
+    """Return peak bytes and allocator retries so far; the allocator's counters, no synchronisation.
 
-    One query a step: `memory_stats` would flatten and sort some hundred counters in Python.
+    One query per step: `memory_stats` would flatten and sort some hundred counters in Python.
     """
     if device.type != "cuda":
         return read_process_memory()
@@ -158,10 +158,9 @@ def read_device_memory(device: torch.device) -> tuple[float, int]:
 
 
 def give_back_memory(device: torch.device) -> None:
-    """Have the device without what nobody holds any more; modules and their hooks hold each other.
+    """Free unreferenced device memory, including reference cycles of modules and hooks.
 
-    What PyTorch keeps of a GPU for later goes back to the driver, so that pieces of another size
-    find room.
+    GPU memory that PyTorch caches is returned to the driver, so that blocks of other sizes fit.
     """
     gc.collect()
     if device.type == "cuda":
@@ -181,12 +180,12 @@ def _require_gpu(context: TaskContext) -> None:
 
 
 def capability_of(device: torch.device) -> tuple[int, int] | None:
-    """Return the compute capability of a GPU; None of a CPU."""
+    """Return the compute capability of a GPU; None for a CPU."""
     return torch.cuda.get_device_capability(device) if device.type == "cuda" else None
 
 
 def _set_tf32(*, on: bool) -> None:
-    """For products of matrices and for convolutions, in which PyTorch alone would use it."""
+    """Set TF32 for matrix products and for convolutions, where PyTorch alone would use it."""
     torch.backends.cuda.matmul.allow_tf32 = on
     torch.backends.cudnn.allow_tf32 = on
 
@@ -195,5 +194,5 @@ def _set_determinism(*, on: bool) -> None:
     if on:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(on)
-    # Filling fresh memory finds reads of uninitialised values; it is not needed to repeat a run.
+    # Filling fresh memory finds reads of uninitialised values; reproducibility does not need it.
     torch.utils.deterministic.fill_uninitialized_memory = False

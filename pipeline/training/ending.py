@@ -1,10 +1,10 @@
-"""What a training that has made its last step does when it is asked to stop.
+"""Handling of stop requests after the last step of a training.
 
-Its state is saved, but nothing of an export or an evaluation is kept. The next
-attempt makes no step and has all of its time for them, so an attempt that made
-steps may stop. One that began with all steps made would only be repeated by
-every attempt of the same length: what fits in the time left is finished, and
-what does not is an error that says so (`pipeline.stopping`).
+The state is saved, but a partial export or evaluation is not kept. The next attempt makes no
+step and has all of its time for them, so an attempt that made steps may stop. If an attempt
+started with all steps made, every attempt of the same length would repeat it. So it finishes
+what fits in the time left, and otherwise raises an error that explains this
+(`pipeline.stopping`).
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _REMEDY = (
-    "raise resources.timeout_min, or lower evaluate.num_samples or evaluate.max_new_tokens; with "
-    "either, `slurm-jobs resume RUN --set KEY=VALUE` goes on from the last checkpoint"
+    "raise resources.timeout_min, or lower evaluate.num_samples or evaluate.max_new_tokens; "
+    "with either, `slurm-jobs resume RUN --set KEY=VALUE` continues from the last checkpoint"
 )
 
 
 class TimeLimitError(StageConfigError):
-    """The time limit is too short; all ranks agreed on that, so none waits for another."""
+    """The time limit is too short; all ranks agreed on that, so no rank waits for another."""
 
 
 class Ending:
-    """Heeds requests to stop after the last step; all ranks stop together, or none does."""
+    """Handles stop requests after the last step; all ranks stop together, or none does."""
 
     def __init__(
         self, ranks: Ranks, context: TaskContext, *, began_unix_s: float, made_steps: bool
@@ -49,7 +49,7 @@ class Ending:
         self._goes_on = False
 
     def check(self, unit: str) -> None:
-        """Call on every rank before work that has no parts, one of `unit`; raises as `between`."""
+        """Call on every rank before indivisible work, one of `unit`; raises like `between`."""
         num_stops, num_ends = self._ranks.sums([float(stop_requested()), float(end_requested())])
         if num_stops:
             now = time.time()
@@ -57,13 +57,14 @@ class Ending:
             self._heed(pace, unit, must_end=bool(num_ends))
 
     def between(self, batches: Sequence[Sequence[T]], unit: str) -> Iterator[Sequence[T]]:
-        """This rank's batches, each once all ranks go on; every rank must take all of its own.
+        """Yield this rank's batches, each after all ranks agree; every rank must take them all.
 
         Ranks with fewer batches than others wait for these with their last one.
 
         Raises:
             StageStoppedError: a rank was asked to stop; the next attempt does all of it.
-            TimeLimitError: a rank was asked to stop, and no attempt of this length would finish.
+            TimeLimitError: a rank was asked to stop, and no attempt of this length would
+                finish.
         """
         first_unix_s, num_total = time.time(), 0
         for index in itertools.count():
@@ -91,27 +92,27 @@ class Ending:
         )
 
     def _heed(self, pace: Pace, unit: str, *, must_end: bool) -> None:
-        """Do what rank 0's clock says; the clocks of nodes differ."""
+        """Follow rank 0's decision; the clocks of nodes differ."""
         answer, pace = self._ranks.from_main(
             (answer_after_steps(pace, made_steps=self._made_steps, must_end=must_end), pace)
         )
         if answer == "stop":
             message = (
-                f"asked to stop after the last step: its state is saved, {pace.num_done} of "
-                f"{pace.num_total} {unit} done, which the next attempt begins anew"
+                f"asked to stop after the last step: its state is saved; {pace.num_done} of "
+                f"{pace.num_total} {unit} were done, and the next attempt starts them again"
             )
             raise StageStoppedError(message)
         if answer == "give_up":
             raise TimeLimitError(describe_shortage(pace, unit=unit, remedy=_REMEDY))
         if self._ranks.rank == 0 and not self._goes_on:
-            log.warning("asked to stop near the time limit; the rest may fit in, so it goes on")
+            log.warning("asked to stop near the time limit; the rest may fit, so it continues")
         self._goes_on = True
 
 
 def answer_after_steps(pace: Pace, *, made_steps: bool, must_end: bool) -> Answer:
-    """What to do about a request to stop when all steps are made; the pace is that of the rest.
+    """Decide about a stop request when all steps are made, from the pace of the remaining work.
 
-    `made_steps`: this attempt made some of them, so that the next has more time for the rest.
+    `made_steps`: this attempt made steps, so the next one has more time for the rest.
     """
     if made_steps and (pace.left_s is None or pace.needed_s > pace.left_s):
         return "stop"

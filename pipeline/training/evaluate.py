@@ -1,4 +1,4 @@
-"""Greedy answers to held-out samples, compared with what the manifest says."""
+"""Greedy answers to held-out samples, compared with the manifest."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from slurm_jobs.common.stage_config.preprocess import Columns
 log = logging.getLogger(__name__)
 
 _KEYS = {": no such ": "evaluate.image_root", ": lies outside of ": "evaluate.images_within"}
-"""Of what is said of an image that was not found or lies elsewhere, the key that may mend it."""
+"""Config key that may fix an image that was not found or is in another folder."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,14 +39,15 @@ class Generation:
     """One held-out sample and the model's answer."""
 
     row: int
-    """In the manifest, from 0."""
+    """Row number in the manifest, from 0."""
     key: str
     reference: str
     generated: str
     exact: bool
-    """Equal but for white space at both ends; of a chain, at every level."""
+    """Equal except for white space at both ends; for a chain, at every level."""
     levels: Mapping[str, LevelAnswer] = field(default_factory=dict)
-    """Of a chain, by name of the level; the reference and answer above are the last one's."""
+    """Answers of a chain, by name of the level; the reference and answer above are the last
+    level's."""
 
 
 def evaluate(
@@ -62,14 +63,14 @@ def evaluate(
     workplace: Workplace,
     ending: Ending,
 ) -> dict[str, Any]:
-    """Generate on every rank's share with what was exported: `model`, as `load_trained`.
+    """Generate on every rank's share with the exported `model` (`load_trained`).
 
     Returns:
         The content of `evaluation.json`, which rank 0 writes; an empty dict on the other ranks.
 
     Raises:
-        StageConfigError: no row can be used, on rank 0; or as `read_manifest`.
-        StageStoppedError, TimeLimitError: asked to stop, on all ranks; as `Ending.between`.
+        StageConfigError: no row can be used, on rank 0; or as in `read_manifest`.
+        StageStoppedError, TimeLimitError: asked to stop, on all ranks; as in `Ending.between`.
     """
     preprocess = facts.info.preprocess
     half = next(model.parameters()).dtype == torch.float16
@@ -86,7 +87,7 @@ def evaluate(
     rows = read_rows(config, manifest, preprocess)
     own = range(ranks.rank, len(rows), ranks.num_ranks)
     prompts, rejected = encode_prompts(asker.encoder, rows, own, levels)
-    ranks.meet("evaluation", speaks=ranks.rank in (0, 1))  # nodes read at their own pace
+    ranks.meet("evaluation", speaks=ranks.rank in (0, 1))  # nodes read at different speeds
     batches = ending.between(list(in_batches(prompts, config.batch_size)), "held-out samples")
     with torch.autocast(workplace.device.type, torch.float16, enabled=half):
         generations = [g for batch in batches for g in answer(asker, rows, batch)]
@@ -100,7 +101,7 @@ def _conclude(
     manifest: Path,
     out_dir: Path,
 ) -> dict[str, Any]:
-    """Put the ranks' answers and rejected rows together, and write them."""
+    """Combine the ranks' answers and rejected rows, and write them."""
     problems = [line for _, share in shares for line in share]
     if len(problems) == num_rows:
         raise _nothing_to_ask(manifest, problems)
@@ -111,9 +112,9 @@ def _conclude(
 def load_trained(
     folder: Path, facts: DataFacts, dtype: torch.dtype, *, trust_remote_code: bool
 ) -> VisionLanguageModel:
-    """The model that a training exported, with its heads, on the CPU, in weights of `dtype`.
+    """Load the exported model with its heads, on the CPU, with weights of `dtype`.
 
-    `trust_remote_code` is that of the training: the model that answers is the one that learned.
+    `trust_remote_code` is that of the training, so the same model code answers.
     """
     model = load_model(folder, facts, dtype=dtype, trust_remote_code=trust_remote_code)
     load_heads(model, folder)
@@ -122,10 +123,10 @@ def load_trained(
 
 
 def evaluation_dtype(workplace: Workplace, strategy: str) -> torch.dtype:
-    """Of the weights that answer: on a GPU rounded, where as fp32 they might find no room.
+    """Return the dtype of weights for evaluation: rounded on a GPU, where fp32 might not fit.
 
-    Under fp16 with `ddp` and `single` they had room there as fp32, and training summed in fp32:
-    Qwen2's overflow in fp16 alone, and answer with `!` (transformers#33294, QwenLM/Qwen3#826).
+    Under fp16 with `ddp` and `single` they fit as fp32, and training summed in fp32: Qwen2's
+    overflow in pure fp16, and answer with `!` (transformers#33294, QwenLM/Qwen3#826).
     """
     was_whole = workplace.precision == "fp16" and strategy in {"ddp", "single"}
     rounds = workplace.device.type == "cuda" and not was_whole
@@ -140,10 +141,10 @@ def check_heldout(
     preprocess: Mapping[str, Any],
     processor_dir: Path,
 ) -> None:
-    """Refuse before training what could not be evaluated after it; one good row is enough.
+    """Refuse before training what could not be evaluated after it; one valid row is enough.
 
     Raises:
-        StageConfigError: no row of the manifest can be used; or as `read_manifest`.
+        StageConfigError: no row of the manifest can be used; or as in `read_manifest`.
     """
     encoder = make_encoder(config, manifest, preprocess, processor_dir)
     rows, problems = read_rows(config, manifest, preprocess), []
@@ -159,9 +160,9 @@ def _nothing_to_ask(manifest: Path, problems: Sequence[str]) -> StageConfigError
     found = f"none of its {len(problems)} rows can be used" if problems else "it has no rows"
     first = f" (first: {problems[0]})" if problems else ""
     keys = [key for said, key in _KEYS.items() if any(said in problem for problem in problems)]
-    mend = ", ".join(["mend it", *(f"set {key}" for key in keys), "or"]) if keys else "mend it, or"
+    remedy = ", ".join(["fix it", *(f"set {key}" for key in keys), "or"]) if keys else "fix it, or"
     return StageConfigError(
-        f"evaluate.manifest {manifest}: {found}{first}; {mend} leave evaluation out by "
+        f"evaluate.manifest {manifest}: {found}{first}; {remedy} disable evaluation with "
         "`evaluate.manifest: null`"
     )
 
@@ -169,7 +170,7 @@ def _nothing_to_ask(manifest: Path, problems: Sequence[str]) -> StageConfigError
 def _write(
     generations: Sequence[Generation], problems: Sequence[str], folder: Path
 ) -> dict[str, Any]:
-    """Write both files, and the problems to the log; the content of `evaluation.json`."""
+    """Write both files, log the problems, and return the content of `evaluation.json`."""
     for problem in problems:
         log.warning("held-out sample left out: %s", problem)
     records = [asdict(generation) for generation in generations]
@@ -186,7 +187,7 @@ def _write(
 def make_encoder(
     config: EvaluateConfig, manifest: Path, preprocess: Mapping[str, Any], processor_dir: Path
 ) -> SampleEncoder:
-    """The encoder of held-out rows, with the limits of the data set."""
+    """Return the encoder of held-out rows, with the limits of the data set."""
     return SampleEncoder(
         processor_dir,
         image_root=folder_of(manifest) if config.image_root is None else Path(config.image_root),
@@ -194,14 +195,15 @@ def make_encoder(
         max_tokens=preprocess["max_tokens"],
         max_images=preprocess["max_images"],
         max_pixels=preprocess["max_pixels"],
-        image_decoding=preprocess.get("image_decoding", "exact"),  # all that older sets had
+        # older data sets have only this
+        image_decoding=preprocess.get("image_decoding", "exact"),
     )
 
 
 def read_rows(
     config: EvaluateConfig, manifest: Path, preprocess: Mapping[str, Any]
 ) -> list[ManifestRow]:
-    """The held-out rows, with the prompts of the data set; raises as `read_manifest`."""
+    """Read the held-out rows, with the prompts of the data set; raises like `read_manifest`."""
     return read_manifest(
         manifest,
         config.num_samples,
@@ -217,7 +219,7 @@ def encode_prompts(
     numbers: Iterable[int],
     levels: Sequence[LevelConfig],
 ) -> tuple[list[tuple[int, EncodedPrompt]], list[str]]:
-    """The prompts of these rows, of chains those of the first level, and why rows have none."""
+    """Return the prompts of these rows (of chains, the first level's), and why rows have none."""
     prompts, rejected = [], []
     for number in numbers:
         try:
@@ -229,7 +231,7 @@ def encode_prompts(
 
 
 def summarise(generations: Sequence[Generation], *, num_rejected: int) -> dict[str, Any]:
-    """Counts and the share of exact answers; None without any sample."""
+    """Return counts and the share of exact answers; None without any sample."""
     num_exact = sum(generation.exact for generation in generations)
     shares = {
         name: sum(g.levels[name].exact for g in generations) / len(generations)
@@ -249,7 +251,7 @@ def summarise(generations: Sequence[Generation], *, num_rejected: int) -> dict[s
 def in_batches(
     prompts: Sequence[tuple[int, EncodedPrompt]], batch_size: int
 ) -> Iterator[list[tuple[int, EncodedPrompt]]]:
-    """Batches of prompts of similar length, so that little is padded."""
+    """Yield batches of prompts of similar length, to reduce padding."""
     by_length = sorted(prompts, key=lambda item: (len(item[1].input_ids), item[0]))
     for start in range(0, len(by_length), batch_size):
         yield by_length[start : start + batch_size]
@@ -258,7 +260,7 @@ def in_batches(
 def answer(
     asker: Asker, rows: Sequence[ManifestRow], batch: Sequence[tuple[int, EncodedPrompt]]
 ) -> Iterator[Generation]:
-    """What the model says to prompts; their numbers are those of their rows."""
+    """Yield the model's answers to prompts; their numbers are those of their rows."""
     if asker.levels:
         chains = ask_chains(asker, [rows[number] for number, _ in batch])
     else:

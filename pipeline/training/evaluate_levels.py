@@ -1,6 +1,6 @@
-"""Held-out samples with chained targets: each level asked with the model's own answers before it.
+"""Held-out samples with chained targets: each level sees the model's own previous answers.
 
-As in use: what the manifest says of a level is seen by nobody but the comparison.
+As in use: the manifest's answers are used only for the comparison.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from slurm_jobs.common.stage_config.levels import LevelConfig
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asker:
-    """A model with levels, and how rows become its prompts."""
+    """Model with levels, and the encoding of rows as its prompts."""
 
     model: VisionLanguageModel
-    """In eval mode, and whole."""
+    """In eval mode, and not sharded."""
     levels: Sequence[LevelConfig]
     encoder: SampleEncoder
     facts: DataFacts
@@ -40,7 +40,7 @@ class Asker:
     max_new_tokens: int
 
     def ask(self, level: int, prompts: Sequence[EncodedPrompt]) -> list[str]:
-        """What the model says at one level."""
+        """Return the model's answers at one level."""
         if not prompts:
             return []
         if self.levels[level].head == "text":
@@ -49,7 +49,7 @@ class Asker:
         return [self.levels[level].classes[number] for number in told]
 
     def generate(self, prompts: Sequence[EncodedPrompt]) -> list[str]:
-        """What the model says, as text."""
+        """Return the model's answers as text."""
         asked = [to_prompt(prompt) for prompt in prompts]
         said = self.model.generate(asked, max_new_tokens=self.max_new_tokens)
         decode = self.encoder.chat.tokenizer.decode
@@ -58,11 +58,11 @@ class Asker:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LevelAnswer:
-    """What a model says at one level of a row."""
+    """Answer of a model at one level of a row."""
 
     reference: str
     generated: str
-    """Empty where the row, with the answers before, is too long to be asked."""
+    """Empty if the row, with the previous answers, is too long."""
     exact: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -71,13 +71,13 @@ class LevelAnswer:
 
 
 def ask_chains(asker: Asker, rows: Sequence[ManifestRow]) -> list[dict[str, LevelAnswer]]:
-    """The answers to some rows by name of the level; each row can be asked at its first level."""
+    """Return the answers to some rows by name of the level; each row has a valid first level."""
     chains: list[dict[str, LevelAnswer]] = [{} for _ in rows]
     for level, config in enumerate(asker.levels):
         prompts: dict[int, EncodedPrompt] = {}
         for number, row in enumerate(rows):
             before = [answer.generated for answer in chains[number].values()]
-            with suppress(SampleRejectedError):  # the answers before may be of any length
+            with suppress(SampleRejectedError):  # the previous answers may be of any length
                 prompts[number] = asker.encoder.encode_prompt(row_up_to(row, level, before))
         said = dict(zip(prompts, asker.ask(level, list(prompts.values())), strict=True))
         for number, row in enumerate(rows):
@@ -88,11 +88,11 @@ def ask_chains(asker: Asker, rows: Sequence[ManifestRow]) -> list[dict[str, Leve
 
 
 def first_level(row: ManifestRow, levels: Sequence[LevelConfig]) -> ManifestRow:
-    """The row up to its first answer.
+    """Return the row up to its first answer.
 
     Raises:
-        SampleRejectedError: it has more or fewer answers than there are levels, or one that is
-            none of its level's classes.
+        SampleRejectedError: it has more or fewer answers than there are levels, or an answer
+            that is not one of its level's classes.
     """
     turns = _turns(row)
     if len(turns) != len(levels):
@@ -114,7 +114,7 @@ def _turns(row: ManifestRow) -> list[Message]:
 
 
 def row_up_to(row: ManifestRow, level: int, answers: Sequence[str]) -> ManifestRow:
-    """The row up to its assistant's turn number `level`, with other answers in those before."""
+    """Return the row up to its assistant turn `level`, with other answers in the previous turns."""
     turns = [n for n, message in enumerate(row.messages) if message.role == "assistant"]
     messages = list(row.messages[: turns[level] + 1])
     for turn, answer in zip(turns[:level], answers, strict=True):
@@ -125,7 +125,7 @@ def row_up_to(row: ManifestRow, level: int, answers: Sequence[str]) -> ManifestR
 
 @torch.inference_mode()
 def tell_classes(asker: Asker, level: int, prompts: Sequence[EncodedPrompt]) -> list[int]:
-    """The likeliest class of each prompt."""
+    """Return the likeliest class of each prompt."""
     model = asker.model
     samples = [
         Sample(

@@ -1,4 +1,4 @@
-"""The trained model as a folder that loads again: written whole, read back, compared."""
+"""Export of the trained model to a loadable folder: written, read back, compared."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from slurm_jobs.common.stage_config.levels import LevelConfig
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 _HOST = torch.device("cpu")
 _MOST_NAMES = 5
-"""Of weights, of each kind of problem in a message."""
+"""Number of weights named per kind of problem in a message."""
 _NOT_PROCESSOR = ("config.json", "generation_config.json")
 
 
@@ -48,21 +48,21 @@ def export_model(
 ) -> Path:
     """Gather the weights and write the folder `model/`, which is returned; a collective.
 
-    Adapters are merged into it. An equal folder that an earlier attempt exported stays as it is.
+    Adapters are merged into it. An equal folder that an earlier attempt exported is kept.
 
     Args:
-        model: As it was spread.
-        output_dir: Where the folders appear.
-        processor_dir: What is copied beside the weights.
-        ranks: All of them.
-        attempt: Of the stage.
-        adapters_of: The model that the adapters were added to, which are written to `adapters/`
-            as `PeftModel.from_pretrained` reads them; None if there are none.
-        learned: Names of the parameters that learned, which go with them.
-        levels: Of the targets; written with their heads.
+        model: The sharded model.
+        output_dir: Parent of the folders.
+        processor_dir: Copied next to the weights.
+        ranks: All ranks.
+        attempt: Attempt of the stage.
+        adapters_of: The model that the adapters were added to. They are written to `adapters/`
+            for `PeftModel.from_pretrained`; None if there are none.
+        learned: Names of the trained parameters, which are saved with them.
+        levels: Levels of the targets; written with their heads.
 
     Raises:
-        StageError: on rank 0, as `_write`, or what was gathered is not the model's.
+        StageError: on rank 0, as in `_write`, or the gathered weights are not the model's.
     """
     weights = get_model_state_dict(model, options=_WHOLE)
     if ranks.rank == 0:
@@ -84,10 +84,10 @@ def _write_model(
     levels: Sequence[LevelConfig],
     place: Path,
 ) -> Mapping[str, torch.Tensor]:
-    """Everything that the model's folder has; its tensors, by their names in the files.
+    """Write the model's folder; return its tensors, by their names in the files.
 
-    Adapters are merged into what 4-bit weights stand for, beside which they have learned, and not
-    into the weights that these were made of.
+    Adapters are merged into the dequantised 4-bit weights, next to which they were trained, not
+    into the original weights.
     """
     copy_processor(processor_dir, place)
     device = next((b.device for b in model.buffers() if b.device.type == "cuda"), _HOST)
@@ -97,11 +97,11 @@ def _write_model(
 
 
 def _write(folder: Path, attempt: int, write: Callable[[Path], Mapping[str, torch.Tensor]]) -> None:
-    """Have a folder written beside its place, read it back, and put it there.
+    """Write a folder next to its final path, read it back, and move it there.
 
     Raises:
-        StageError: the file system failed (a full disk, a quota), or what is on disk is not what
-            `write` says.
+        StageError: the file system failed (a full disk, a quota), or the disk content differs
+            from what `write` returned.
     """
     temp_dir = folder.with_name(f".{folder.name}.{attempt}.tmp")
     with _exporting(folder, temp_dir):
@@ -113,25 +113,25 @@ def _write(folder: Path, attempt: int, write: Callable[[Path], Mapping[str, torc
 
 @contextmanager
 def _exporting(folder: Path, temp_dir: Path) -> Iterator[None]:
-    """Say which folder could not be written and why, and leave room for saying it."""
+    """Name the folder that could not be written and why; free the space of the partial folder."""
     try:
         yield
     except (SafetensorError, OSError) as error:
         with suppress(OSError):
             remove_folder(temp_dir)
         message = (
-            f"the model cannot be exported to {folder}: {error}; what was written of it is removed "
-            "and the checkpoints stay: make room where the disk or a quota is full, and another "
-            "attempt exports from the last one"
+            f"the model cannot be exported to {folder}: {error}. The partial export is removed "
+            "and the checkpoints stay: free space if the disk or a quota is full; the next "
+            "attempt exports from the last checkpoint"
         )
         raise StageError(message) from error
 
 
 def check_names(expected: set[str], gathered: set[str]) -> None:
-    """Compare the names of the weights that were gathered with the model's own.
+    """Compare the names of the gathered weights with the model's.
 
-    Gathering through wrappers has been seen to drop tensors without an error (pytorch/peft
-    adapters under activation checkpointing).
+    Gathering through wrappers can drop tensors without an error (seen with peft adapters under
+    activation checkpointing).
 
     Raises:
         StageError: naming what is missing or unexpected.
@@ -148,8 +148,8 @@ def check_weights(folder: Path, weights: Mapping[str, torch.Tensor]) -> None:
     """Read the weight files of a folder back and compare names and bytes.
 
     Args:
-        folder: That was written.
-        weights: What must be found, under the names on disk.
+        folder: The written folder.
+        weights: Expected contents, under the names on disk.
 
     Raises:
         StageError: naming the tensors that are missing, unexpected or different.
@@ -166,12 +166,14 @@ def check_weights(folder: Path, weights: Mapping[str, torch.Tensor]) -> None:
         "different": {n for n, state in found.items() if n in weights and state != "same"},
     }
     if any(problems.values()):
-        message = f"{folder} does not hold what was gathered from the ranks ({_listed(problems)})"
+        message = (
+            f"{folder} does not match the weights gathered from the ranks ({_listed(problems)})"
+        )
         raise StageError(message)
 
 
 def _listed(problems: Mapping[str, AbstractSet[str]]) -> str:
-    """The first names of each kind, and how many more there are."""
+    """Return the first names of each kind, and how many more there are."""
     told = []
     for kind, names in problems.items():
         more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
@@ -181,14 +183,14 @@ def _listed(problems: Mapping[str, AbstractSet[str]]) -> str:
 
 
 def copy_processor(processor_dir: Path, folder: Path) -> None:
-    """Copy tokenizer and image preprocessing beside the weights, as model folders have them."""
+    """Copy tokenizer and image preprocessing next to the weights, as in model folders."""
     for path in processor_files(processor_dir):
         if path.name not in _NOT_PROCESSOR:
             shutil.copyfile(path, folder / path.name)
 
 
 def _put_in_place(temp_dir: Path, folder: Path) -> None:
-    """Give the export its name; an older, different one is moved away first and removed last."""
+    """Move the export to its name; an older, different one is moved away first and removed last."""
     if _holds_same_files(folder, temp_dir):
         remove_folder(temp_dir)
         return
@@ -200,10 +202,10 @@ def _put_in_place(temp_dir: Path, folder: Path) -> None:
 
 
 def _holds_same_files(folder: Path, temp_dir: Path) -> bool:
-    """Whether `folder` has every file of the new export, with the same bytes, and loads alike.
+    """Check whether `folder` has every file of the new export, with the same bytes.
 
-    What the user put beside them stays, unless it is a file that the processor is read from:
-    a `chat_template.jinja` would come before the template of the export.
+    Additional files of the user stay, unless the processor would read them: a
+    `chat_template.jinja` would take precedence over the template of the export.
     """
     try:
         unknown = {p.name for p in processor_files(folder)} - {p.name for p in temp_dir.iterdir()}

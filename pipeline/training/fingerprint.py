@@ -1,4 +1,4 @@
-"""What of a config must stay the same for a checkpoint to be continued."""
+"""Part of a config that must not change for a checkpoint to be continued."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from slurm_jobs.common.stage_config.train import MAY_CHANGE, TrainConfig
 
 
 def lasting_config(config: TrainConfig, num_steps: int) -> dict[str, Any]:
-    """The part of the config that must not change between attempts, as JSON values."""
+    """Return the part of the config that must not change between attempts, as JSON values."""
     values = asdict(config)
     for name in (*MAY_CHANGE, "num_epochs"):
         del values[name]
-    # As a checkpoint's file gives them back: tuples become lists.
+    # As in a checkpoint's file: tuples become lists.
     return json.loads(json.dumps({**values, "num_steps": num_steps}))
 
 
 def fingerprint(values: Mapping[str, Any]) -> str:
-    """Equal for equal values, whatever their order."""
+    """Return a fingerprint that is equal for equal values, whatever their order."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def describe_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """`optimizer.learning_rate: 0.1 then, 0.2 now` for every value that differs."""
+    """Return `optimizer.learning_rate: 0.1 then, 0.2 now` for every value that differs."""
     then, now = _flatten(before), _flatten(after)
     missing = "(not there)"
     return [

@@ -1,9 +1,9 @@
 """From staged data sets to trained weights: build, plan, and train phase after phase.
 
-Every attempt goes through all phases. In one that has ended there is nothing left to do but to
-load its last checkpoint, whose weights the next one begins with: so what a phase follows is
-compared like everything else that a checkpoint depends on. Where that one is damaged, a later
-phase's has what it learned, and nothing is loaded.
+Every attempt runs all phases. For a completed phase it only loads the last checkpoint, whose
+weights the next phase starts with. So the previous phases are compared like everything else
+that a checkpoint depends on. If that checkpoint is damaged, a later phase's has its weights,
+and nothing is loaded.
 """
 
 from __future__ import annotations
@@ -50,31 +50,32 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trained:
-    """What training left behind on a rank."""
+    """Result of training on a rank."""
 
     made: SpreadModel
     phases: Sequence[PhaseEnd]
-    """All of them."""
+    """Ends of all phases."""
     tokens_per_s: float | None
     """Over all ranks, padding not counted; None if no step was made."""
     looks: Sequence[Look]
-    """At held-out samples, of all attempts at this training that looked at the same; on rank 0."""
+    """Evaluations on held-out samples, from all attempts at this training with the same
+    samples; on rank 0."""
 
     @property
     def num_steps(self) -> int:
-        """Of all phases."""
+        """Steps of all phases."""
         return sum(end.planned.num_steps for end in self.phases)
 
     @property
     def resumed_from_step(self) -> int:
-        """Where this attempt began, counted over all phases."""
+        """Step at which this attempt began, counted over all phases."""
         begun = (e for e in self.phases if e.resumed.step < e.planned.num_steps)
         first = next(begun, None)
         return self.num_steps if first is None else first.planned.first_step + first.resumed.step
 
     @property
     def made_steps(self) -> bool:
-        """Whether this attempt made any; not if it began where the training ends."""
+        """True if this attempt made steps; False if it began where the training ends."""
         return self.resumed_from_step < self.num_steps
 
 
@@ -85,9 +86,9 @@ def fit(
     facts: DataFacts,
     trackers: Trackers,
 ) -> Trained:
-    """Train from the newest checkpoints, or from the start, to the last step; raises as `run`.
+    """Train from the newest checkpoints, or from the start, to the last step; raises like `run`.
 
-    `sources` are the phases' data sets, in their order; `trackers` are left open.
+    `sources` are the phases' data sets, in their order; `trackers` stay open.
     """
     made, device = _build(job, phases, facts), job.workplace.device
     with watch_compiling(job, lambda _: None, len(phases)):  # in trials
@@ -108,7 +109,7 @@ def fit(
             make_held_out=_make_held_out(job, facts, share, planned, reporter),
         )
         made, ends = _train(job, planned, made, told)
-        told.begin(sum(each.num_steps for each in planned))  # for what is told after the steps
+        told.begin(sum(each.num_steps for each in planned))  # for messages after the steps
     made.strategy.close(made.spread)
     return Trained(
         made=made,
@@ -137,7 +138,7 @@ def _build(job: Job, phases: Sequence[Phase], facts: DataFacts) -> SpreadModel:
 def _plan(
     job: Job, phases: Sequence[Phase], sources: Sequence[Source], made: SpreadModel
 ) -> tuple[SpreadModel, list[PlannedPhase]]:
-    """All phases before the first step, so that what cannot be planned is told at once."""
+    """Plan all phases before the first step, so that planning errors appear at once."""
     planned: list[PlannedPhase] = []
     for phase, source in zip(phases, sources, strict=True):
         made = _for_phase(job, made, phase, anew=len(phases) > 1)
@@ -165,10 +166,10 @@ def _train(
 
 
 def _for_phase(job: Job, made: SpreadModel, phase: Phase, *, anew: bool) -> SpreadModel:
-    """Spread so that the phase's own parameters learn; as it is for the only phase.
+    """Shard again with the phase's trained parameters; unchanged for the only phase.
 
-    Unless there were trials: ddp puts gradients together as the first backward pass made them,
-    which with more than two ranks shows in the last bits of their sums.
+    After trials it is sharded again: ddp orders gradient buckets by the first backward pass,
+    which with more than two ranks changes the last bits of their sums.
     """
     return respread(made, phase, job.workplace) if anew else made
 
@@ -176,7 +177,7 @@ def _for_phase(job: Job, made: SpreadModel, phase: Phase, *, anew: bool) -> Spre
 def _encode_held_out(
     job: Job, facts: DataFacts, needs: ModelNeeds, processor_dir: Path
 ) -> HeldOutShare | None:
-    """This rank's held-out samples, if any are looked at while training goes on."""
+    """Encode this rank's held-out samples, if they are evaluated during training."""
     if job.config.evaluate.every_steps is None:
         return None
     with job.spans.span("heldout_encode"):
@@ -205,7 +206,7 @@ def _make_held_out(
 def _read_looks(
     job: Job, share: HeldOutShare | None, planned: Sequence[PlannedPhase]
 ) -> list[Look]:
-    """Of all attempts, at what this one looks at, or at what was looked at last; on rank 0."""
+    """Read earlier evaluations of the same samples, or the latest ones; on rank 0."""
     if job.ranks.rank != 0:
         return []
     basis = None if share is None else share.basis
@@ -214,7 +215,7 @@ def _read_looks(
 
 
 def _last_steps(planned: Sequence[PlannedPhase]) -> dict[str, int]:
-    """Steps at the end of each phase, by the training that ends with it."""
+    """Return steps at the end of each phase, by the training that ends with it."""
     ends = (phase.first_step + phase.num_steps for phase in planned)
     return dict(zip(trainings_of(planned), ends, strict=True))
 
@@ -247,7 +248,7 @@ def _announce(job: Job, num_parameters: int, planned: Sequence[PlannedPhase]) ->
 
 
 def _describe_phase(planned: PlannedPhase) -> str:
-    """`lora: 1,000 steps of 64 samples, each rank's share at once`."""
+    """Return `lora: 1,000 steps of 64 samples, each rank's share at once`."""
     layout, what = planned.plan.layout, "rows" if planned.plan.packs is not None else "samples"
     number = layout.num_microbatches
     pieces = "at once" if number == 1 else f"in {number:,} microbatches"

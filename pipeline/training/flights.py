@@ -1,7 +1,7 @@
-"""Records of torch's flight recorder, written each time the rank's Python stacks are.
+"""Records of torch's flight recorder, written whenever the rank's Python stacks are.
 
-A file of its own: frames in `ranks` mean a wait for other ranks (`slurm_jobs.task.stacks`), and
-the thread that looks for requests is never in one.
+This is a separate file: frames in `ranks` mean a wait for other ranks
+(`slurm_jobs.task.stacks`), and the thread that checks for requests is never in one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from slurm_jobs.common.files import write_bytes_atomic
 from slurm_jobs.common.heartbeat import is_quiet, stacks_path
 
 FLIGHT_PREFIXES = {"_dump_nccl_trace": "flight-", "_dump_fr_trace": "gloo-flight-"}
-"""Files of torch's flight recorder, by its function; the rank's number follows, as `torchfrtrace`
-reads them. NCCL's watchdog writes to the first on a timeout, too."""
+"""Files of torch's flight recorder, by its function; the rank's number follows, as
+`torchfrtrace` expects. NCCL's watchdog also writes to the first on a timeout."""
 _POLL_S = 5.0
 """The file is on a shared folder."""
 _QUIET_POLL_S = 1.0
@@ -26,19 +26,20 @@ _POLLS_A_TIMEOUT = 20
 
 
 def write_flights_on_request(task_dir: Path, rank: int, *, timeout_s: float) -> None:
-    """Write what torch's flight recorder has, each time this rank's stacks are written.
+    """Write torch's flight records each time this rank's stacks are written.
 
-    A thread sees that the file of stacks grows; the handler that writes it cannot run Python. It
-    looks more often where the rank makes no progress: the rank is ended soon after the request.
+    A thread watches the size of the stack file, because the handler that writes it cannot run
+    Python. It checks more often if the rank makes no progress: the rank is ended soon after the
+    request.
 
     Args:
-        task_dir: folder of the attempt.
-        rank: of this process.
-        timeout_s: of collectives.
+        task_dir: Folder of the attempt.
+        rank: Rank of this process.
+        timeout_s: Timeout of collectives.
     """
     poll_s = max(_QUIET_POLL_S, min(_POLL_S, timeout_s / _POLLS_A_TIMEOUT))
     stacks = stacks_path(task_dir, rank)
-    if not stacks.exists():  # this process is no rank of the supervisor's
+    if not stacks.exists():  # this process is not a rank of the supervisor
         return
 
     def follow() -> None:
@@ -54,10 +55,10 @@ def write_flights_on_request(task_dir: Path, rank: int, *, timeout_s: float) -> 
 
 
 def write_flights(task_dir: Path, rank: int) -> None:
-    """Write the last collectives of this rank, pickled, one file a recorder.
+    """Write the last collectives of this rank, pickled, one file per recorder.
 
-    The stack of each is added second: to look up its lines takes seconds, and the process may be
-    ended meanwhile.
+    Their stacks are added in a second pass: looking up source lines takes seconds, and the
+    process may be ended meanwhile.
 
     Raises:
         OSError: a file cannot be written.

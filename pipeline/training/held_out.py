@@ -1,8 +1,9 @@
-"""Looks at held-out samples while training goes on: their loss, and answers to some of them.
+"""Evaluation on held-out samples during training: their loss, and answers to some of them.
 
-Each rank encodes its share once, when training begins. A look takes the weights as they are: every
-rank has them whole meanwhile, so that ranks need not keep in step, and a text alone hangs nobody.
-Nothing of a look changes what is learned: nothing is drawn at random, and no gradient is kept.
+Each rank encodes its share once, when training starts. An evaluation uses the current weights:
+every rank has full weights for its duration, so ranks need not keep in step, and a sample
+without an image does not cause a hang. It does not affect training: no random numbers are
+drawn, and no gradient is kept.
 """
 
 from __future__ import annotations
@@ -43,27 +44,27 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeldOutShare:
-    """What one rank looks at."""
+    """Held-out samples of one rank."""
 
     samples: Sequence[Sample]
     rows: Sequence[ManifestRow]
-    """All of the manifest that are looked at, by any rank."""
+    """All evaluated rows of the manifest, of any rank."""
     prompts: Sequence[tuple[int, EncodedPrompt]]
-    """With their numbers in `rows`; of chains those of the first level."""
+    """Prompts with their numbers in `rows`; for chains the first level's."""
     encoder: SampleEncoder
     basis: str
-    """Equal, on rank 0, where losses may be compared: a hash of all ranks' samples."""
+    """Hash of all ranks' samples on rank 0; losses are comparable if it is equal."""
 
 
 def encode_share(
     job: Job, facts: DataFacts, needs: ModelNeeds, processor_dir: Path
 ) -> HeldOutShare:
-    """This rank's part of the rows that are looked at; rows that cannot be used are left out.
+    """Encode this rank's part of the rows; unusable rows are left out.
 
     A collective.
 
     Raises:
-        StageConfigError: on all ranks: there is no row to look at.
+        StageConfigError: on all ranks: there is no usable row.
     """
     config, preprocess = job.config.evaluate, facts.info.preprocess
     assert config.manifest is not None
@@ -82,8 +83,8 @@ def encode_share(
         which = "the first row" if len(rows) == 1 else f"none of the first {len(rows)} rows"
         verb = "cannot" if len(rows) == 1 else "can"
         message = (
-            f"evaluate.every_steps: {which} of {manifest} {verb} be learned; fix it, or leave "
-            "every_steps out"
+            f"evaluate.every_steps: {which} of {manifest} {verb} be used; fix it, or remove "
+            "every_steps"
         )
         raise StageConfigError(message)
     asked = [number for number in own if number < config.num_answers]
@@ -98,9 +99,9 @@ def encode_share(
 
 
 def _hash_all(job: Job, samples: Mapping[int, Sample]) -> str:
-    """Of rows, prompts and limits it is what they come to that counts; "" on ranks other than 0.
+    """Hash the encoded rows and prompts, so their settings need no comparison; "" on ranks > 0.
 
-    Where the stage was asked for again, looks at what it had trained before are no such looks.
+    If the stage was requested again, evaluations of its earlier training do not match.
     """
     shares = job.ranks.gather({number: _hash(sample) for number, sample in samples.items()})
     found = sorted(item for share in shares for item in share.items())
@@ -118,7 +119,7 @@ def _hash(sample: Sample) -> str:
 def _encode_fitting(
     encoder: SampleEncoder, row: ManifestRow, facts: DataFacts, needs: ModelNeeds
 ) -> Sample:
-    """The sample of a row; one that does not fit the levels would end the first look."""
+    """Encode a row; a sample that does not fit the levels would fail the first evaluation."""
     sample = _encode(encoder, row)
     if needs.levels is not None:
         try:
@@ -154,7 +155,7 @@ def _collate(samples: Sequence[Sample], facts: DataFacts, needs: ModelNeeds) -> 
 
 
 class HeldOut:
-    """Looks when one is due."""
+    """Evaluates on held-out samples when due."""
 
     def __init__(
         self, job: Job, facts: DataFacts, made: SpreadModel, share: HeldOutShare, told: HeldOutLog
@@ -162,9 +163,9 @@ class HeldOut:
         self._job, self._facts, self._made, self._share, self._log = job, facts, made, share, told
 
     def look(self, step: int) -> Look | None:
-        """Loss and answers after `step` steps, the same on every rank; a collective.
+        """Return loss and answers after `step` steps, equal on every rank; a collective.
 
-        None if a rank was asked to stop meanwhile: nothing is kept of that look.
+        None if a rank was asked to stop meanwhile: nothing of that evaluation is kept.
         """
         start_s, job = time.perf_counter(), self._job
         strategy, spread = self._made.strategy, self._made.spread
@@ -180,7 +181,7 @@ class HeldOut:
         return look
 
     def look_unless_found(self, step: int) -> None:
-        """Look after `step` steps, unless the log has what an earlier attempt found then.
+        """Evaluate after `step` steps, unless the log has the result of an earlier attempt.
 
         A collective: rank 0's log decides.
         """
@@ -189,7 +190,7 @@ class HeldOut:
             self.look(step)
 
     def _sum_losses(self, model: VisionLanguageModel) -> list[float]:
-        """Over this rank's samples: the loss of each level, then how much it was learned of."""
+        """Return the loss of each level over this rank's samples, then its number of targets."""
         num_levels = max(1, len(self._job.config.levels))
         losses, nums = torch.zeros(num_levels), [0.0] * num_levels
         size = self._job.config.evaluate.batch_size
@@ -206,7 +207,7 @@ class HeldOut:
         return [*losses.tolist(), *nums]
 
     def _count_answers(self, model: VisionLanguageModel) -> list[float]:
-        """Of this rank's prompts: how many were answered, and how many exactly right."""
+        """Return how many of this rank's prompts were answered, and how many exactly right."""
         config = self._job.config
         asker = Asker(
             model=model,
@@ -244,7 +245,7 @@ class HeldOut:
 
 @contextmanager
 def _evaluating(model: VisionLanguageModel) -> Iterator[None]:
-    """Without gradients and without dropout; afterwards as it was."""
+    """Disable gradients and dropout; restore the mode afterwards."""
     model.eval()
     try:
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""What looks at held-out samples found: a line each in `held_out.jsonl`, and in the log."""
+"""Results of held-out evaluations: a line each in `held_out.jsonl`, and in the log."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ HELD_OUT_NAME = "held_out.jsonl"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Look:
-    """What one look found, over all ranks."""
+    """Result of one evaluation, over all ranks."""
 
     step: int
     """Optimizer steps completed, of all phases."""
     loss: float
-    """As the training's own: nats a supervised token, or the weighted sum over levels."""
+    """Same unit as the training loss: nats per supervised token, or the weighted sum over
+    levels."""
     level_losses: Mapping[str, float]
     """By name of the level; empty without levels."""
     num_tokens: int
-    """That the loss is the mean of; of levels, tokens or answers told by class."""
+    """Tokens that the loss is averaged over; for levels, tokens or classified answers."""
     num_answers: int
     num_exact: int
     duration_s: float
@@ -43,7 +44,7 @@ class Look:
 
 
 class HeldOutLog:
-    """Appends looks; on rank 0. A file that fails, fails no training."""
+    """Appends results; on rank 0. A failing file does not fail training."""
 
     def __init__(
         self,
@@ -58,29 +59,30 @@ class HeldOutLog:
 
         Args:
             path: None on all ranks but 0.
-            attempt: Of the stage.
-            trainings: As in the step records, of each phase, with the steps at its end.
-            basis: Of what is looked at; losses of another are not to be compared.
-            tell: Told too, for trackers: steps made, and values by name.
+            attempt: Attempt of the stage.
+            trainings: Training of each phase, as in the step records, with the steps at its
+                end.
+            basis: Hash of the samples; losses of another basis are not comparable.
+            tell: Also called for trackers: with steps made, and values by name.
         """
         self._path, self._tell = path, tell
         self._attempt, self._trainings, self._basis = attempt, trainings, basis
 
     def has(self, step: int) -> bool:
-        """Whether it has such a look of this training after `step` steps; on rank 0.
+        """Check for a result of this training after `step` steps; on rank 0.
 
-        A file that cannot be read has none.
+        An unreadable file has none.
         """
         assert self._path is not None
         try:
             looks = read_looks(self._path, self._trainings, self._basis)
         except OSError as error:
-            log.warning("%s: looks of earlier attempts cannot be read: %s", self._path, error)
+            log.warning("%s: results of earlier attempts cannot be read: %s", self._path, error)
             return False
         return any(look.step == step for look in looks)
 
     def write(self, look: Look) -> None:
-        """Append it, and say it."""
+        """Append and log it."""
         if self._path is None:
             return
         log.info("step %d: %s", look.step, describe(look))
@@ -94,33 +96,32 @@ class HeldOutLog:
                     stream, _line_break(stream) + json.dumps(plain_json(line)).encode() + b"\n"
                 )
         except OSError as error:
-            log.warning("a look at the held-out samples is not written down: %s", error)
+            log.warning("a held-out result cannot be written: %s", error)
 
     def _own(self, look: Look) -> str:
-        """The training that ends with the look's phase."""
+        """Return the training that ends with the result's phase."""
         return next(name for name, last in self._trainings.items() if look.step <= last)
 
 
 def describe(look: Look) -> str:
-    """`held-out loss 0.1234, 12 of 16 exact`."""
+    """Return `held-out loss 0.1234, 12 of 16 exact`."""
     levels = ", ".join(f"{name} {loss:.4f}" for name, loss in look.level_losses.items())
     answers = f", {look.num_exact} of {look.num_answers} exact" if look.num_answers else ""
     return f"held-out loss {look.loss:.4f}{f' ({levels})' if levels else ''}{answers}"
 
 
 def lowest(looks: Iterable[Look]) -> Look | None:
-    """The look of the lowest loss, the first of equal ones; None if no loss is a number."""
+    """Return the result with the lowest loss, the first of equals; None if no loss is finite."""
     finite = (look for look in looks if math.isfinite(look.loss))
     return min(finite, key=lambda look: look.loss, default=None)
 
 
 def read_looks(path: Path, trainings: Collection[str], basis: str | None = None) -> list[Look]:
-    """Of a training, by step, the newest of each; without a file none.
+    """Read a training's results, by step, the newest of each; none without a file.
 
-    It is told by those that end with each of its phases: looks in a phase stay where later ones
-    change.
+    Trainings are identified per phase: a phase's results stay valid if later phases change.
 
-    All of one basis, as what `evaluate` looks at may change between attempts; None: the newest.
+    All have one basis, because the samples may change between attempts; None: the newest.
     """
     lines = _read_lines(path, trainings)
     wanted = lines[-1][0] if lines and basis is None else basis
@@ -129,9 +130,9 @@ def read_looks(path: Path, trainings: Collection[str], basis: str | None = None)
 
 
 def _read_lines(path: Path, trainings: Collection[str]) -> list[tuple[str, Look]]:
-    """Basis and look of every line of these trainings, in their order; "" of lines without one.
+    """Return basis and result of every line of these trainings, in order; "" if it has no basis.
 
-    Lines that a kill cut short are left out.
+    Lines that a kill truncated are left out.
     """
     found: list[tuple[str, Look]] = []
     try:
@@ -144,12 +145,12 @@ def _read_lines(path: Path, trainings: Collection[str]) -> list[tuple[str, Look]
             if values["training"] in trainings:
                 found.append((values.get("basis", ""), _as_look(values)))
         except (ValueError, KeyError, TypeError, AttributeError):
-            log.warning("%s: a line that is damaged is left out", path)
+            log.warning("%s: a damaged line is ignored", path)
     return found
 
 
 def _as_look(values: Mapping[str, Any]) -> Look:
-    """As it was written: null is a loss that was no number."""
+    """Parse values; null is a loss that was not finite."""
     levels = {name: _loss(value) for name, value in values["level_losses"].items()}
     own = {name: values[name] for name in Look.__dataclass_fields__}
     return Look(**{**own, "loss": _loss(own["loss"]), "level_losses": levels})
@@ -160,7 +161,7 @@ def _loss(value: float | None) -> float:
 
 
 def _line_break(stream: FileIO) -> bytes:
-    """What ends a line that a kill cut short; the stream stands at its end afterwards."""
+    """Return the line break that a truncated line needs; the stream is at its end afterwards."""
     if not stream.seek(0, os.SEEK_END):
         return b""
     stream.seek(-1, os.SEEK_END)

@@ -1,6 +1,6 @@
-"""How much of a node's memory the job may use: by Slurm, by the kernel's cgroups, or all of it.
+"""Memory limit of the job on a node: from Slurm, from the kernel's cgroups, or all of it.
 
-And how much of it this process has taken.
+And the memory that this process uses.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from pathlib import Path
 from slurm_jobs.common.machine import available_memory_bytes, memory_bytes
 
 _MIB = 2**20
-"""What Slurm calls a megabyte."""
+"""Slurm's megabyte."""
 _SLURM_PAIRS = (
     ("SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE"),
     ("SLURM_MEM_PER_GPU", "SLURM_GPUS_ON_NODE"),
 )
-"""Memory of one, and how many there are on this node."""
+"""Variables of the memory per unit, and of the number of units on this node."""
 _CGROUP_FILES = {"": "memory.max", "memory": "memory/memory.limit_in_bytes"}
-"""By controller in /proc/self/cgroup: version 2, and 1."""
+"""File by controller in /proc/self/cgroup: version 2, and 1."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostMemory:
-    """Of a node."""
+    """Memory of a node."""
 
     limit_bytes: int
-    """What all ranks of the job here may take together."""
+    """Limit for all ranks of the job here together."""
     source: str
-    """Who says so."""
+    """Source of the limit."""
     available_bytes: int
-    """What could be taken now without swapping."""
+    """Memory that is free without swapping."""
 
 
 def read_host_memory(variables: Mapping[str, str]) -> HostMemory:
-    """Of this node; `variables` are those of the environment."""
+    """Read this node's limit; `variables` are those of the environment."""
     limits = {
         **slurm_limits(variables),
         **dict(cgroup_limits(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))),
@@ -54,7 +54,7 @@ def read_host_memory(variables: Mapping[str, str]) -> HostMemory:
 
 
 def slurm_limits(variables: Mapping[str, str]) -> dict[str, int]:
-    """Bytes that Slurm gave the job on this node, by the variable that says so; 0 means all."""
+    """Return bytes from Slurm on this node, by the variable that states them; 0 means all."""
 
     def number(name: str) -> int:
         value = variables.get(name, "")
@@ -66,14 +66,14 @@ def slurm_limits(variables: Mapping[str, str]) -> dict[str, int]:
 
 
 def cgroup_limits(own: Path, root: Path) -> Iterator[tuple[str, int]]:
-    """Bytes that the process's cgroups allow, by the file that says so.
+    """Yield bytes that the process's cgroups allow, by file.
 
-    A limit of a group above counts as well. Within a container the path in `own` is the host's,
-    and what there is of it lies at the root.
+    Limits of parent groups count as well. In a container the path in `own` is the host's, and
+    the visible part of it is mounted at the root.
 
     Args:
-        own: /proc/self/cgroup.
-        root: Where cgroups are mounted.
+        own: Content of /proc/self/cgroup.
+        root: Mount point of cgroups.
     """
     lines: list[str] = []
     with suppress(OSError):
@@ -92,14 +92,14 @@ def cgroup_limits(own: Path, root: Path) -> Iterator[tuple[str, int]]:
 
 
 def _read_number(file: Path) -> int | None:
-    """None where there is no such file, or no limit (`max`)."""
+    """Read a limit; None if the file does not exist or there is no limit (`max`)."""
     with suppress(OSError, ValueError):
         return int(file.read_text())
     return None
 
 
 def resident_bytes(status: Path = Path("/proc/self/status")) -> int:
-    """What this process holds of memory that no file stands behind."""
+    """Return memory of this process that is not backed by a file."""
     found = re.search(r"^RssAnon:\s+(\d+) kB$", status.read_text(), re.MULTILINE)
     assert found is not None  # of every kernel since 4.5
     return int(found[1]) * 1024

@@ -1,4 +1,4 @@
-"""What every part of the stage needs on a rank, in one value."""
+"""Values that every part of the stage needs on a rank."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slurm_jobs.common.stage_config.train import TrainConfig
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """What every part of the stage needs."""
+    """Common context of the stage on a rank."""
 
     config: TrainConfig
     context: TaskContext
@@ -22,9 +22,9 @@ class Job:
     workplace: Workplace
     ranks: Ranks
     began_unix_s: float
-    """When this attempt began."""
+    """Start of this attempt."""
 
 
 def versions() -> dict[str, str]:
-    """Of the libraries that numbers depend on."""
+    """Return versions of the libraries that affect results."""
     return {name: importlib.metadata.version(name) for name in ("torch", "transformers")}

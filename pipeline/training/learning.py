@@ -1,7 +1,7 @@
-"""What of a model learns: adapters are added, and all other parameters than the chosen frozen.
+"""Selection of trained parameters: adds adapters and heads, and freezes all others.
 
-What does not learn is the base. It is in no checkpoint, so what it was is noted instead, by a hash
-of its weights: a training that went on from another base would be another one, without a word.
+The frozen part is the base. It is in no checkpoint, so a hash of its weights is stored instead:
+otherwise training could silently continue from another base.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from slurm_jobs.common.stage_config.train import TrainConfig
 
 
 def add_what_learns(model: VisionLanguageModel, config: TrainConfig) -> None:
-    """Add the config's heads and adapters; before the model is spread.
+    """Add the config's heads and adapters; before sharding.
 
-    Weights of adapters depend on the seed alone; of a model on "meta" they have none either.
+    Weights of adapters depend on the seed alone; on "meta" they have none.
 
     Raises:
-        StageConfigError: a target of adapters is no linear layer.
+        StageConfigError: a target of adapters is not a linear layer.
     """
     with next(model.parameters()).device:
         if config.levels:
@@ -42,36 +42,36 @@ def add_what_learns(model: VisionLanguageModel, config: TrainConfig) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Learning:
-    """Which parameters learn in which phase; each value has one entry a phase."""
+    """Parameters trained in each phase; each value has one entry per phase."""
 
     now: tuple[frozenset[str], ...]
-    """Names of those that learn in it."""
+    """Names of the parameters trained in the phase."""
     so_far: tuple[frozenset[str], ...]
-    """The same, with those of the phases before."""
+    """These and those of the phases before."""
     bases: tuple[str, ...]
-    """`hash_base` of what has not learned by its end."""
+    """`hash_base` of what was not trained by the phase's end."""
 
 
 def plan_learning(model: VisionLanguageModel, phases: Sequence[Phase], ranks: Ranks) -> Learning:
-    """What the phases' configs name; heads learn in all of them.
+    """Return the parameters that the phases' configs name; heads are trained in all of them.
 
-    A collective, before the model is spread: rank 0 has its weights.
+    A collective, before sharding: rank 0 has the model's weights.
 
     Raises:
-        StageConfigError: a name or pattern stands for nothing, or for quantised weights.
+        StageConfigError: a name or pattern matches nothing, or matches quantised weights.
     """
     now = what_learns(model, phases)
     so_far = tuple(itertools.accumulate(now, operator.or_))
     bases = [hash_base(model, names) for names in so_far] if ranks.rank == 0 else []
-    ranks.meet("base_hash", speaks=ranks.rank == 1)  # which reads all of a large model
+    ranks.meet("base_hash", speaks=ranks.rank == 1)  # reads all of a large model
     return Learning(now=now, so_far=so_far, bases=tuple(ranks.from_main(bases)))
 
 
 def what_learns(model: VisionLanguageModel, phases: Sequence[Phase]) -> tuple[frozenset[str], ...]:
-    """Names of the parameters that learn, phase by phase; of a model on "meta", too.
+    """Return the names of the trained parameters, phase by phase; also for a model on "meta".
 
     Raises:
-        StageConfigError: as `plan_learning`.
+        StageConfigError: as in `plan_learning`.
     """
     parts, unused = parts_of(model), model.unused_parameters()
     heads = frozenset(name for name, part in parts.items() if part == "heads")
@@ -90,13 +90,14 @@ def what_learns(model: VisionLanguageModel, phases: Sequence[Phase]) -> tuple[fr
 
 
 def hash_base(model: VisionLanguageModel, learned: frozenset[str]) -> str:
-    """xxh3-128 of names and bytes of all but what learns, in hexadecimal; "" if all learns.
+    """Return xxh3-128 of names and bytes of all that is not trained, in hexadecimal; "" if all is.
 
-    Of quantised weights the scales belong to it. Adapters do not while none of them has learned:
-    until then they change nothing, and so others in their place make no other training. What they
-    change is the names of learned weights that they stand beside, by which a checkpoint has these.
+    For quantised weights this includes the scales. It excludes adapters while none of them was
+    trained: until then they change nothing, so other adapters would give the same training.
+    They only change the names of the trained weights next to them, under which a checkpoint
+    stores these.
 
-    `model` has its weights, and is not spread yet.
+    `model` has its weights, and is not sharded yet.
     """
     adapters = {name for name, part in parts_of(model).items() if part == "adapters"}
     have_learned = bool(adapters & learned)

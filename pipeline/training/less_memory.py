@@ -1,7 +1,7 @@
-"""What to change where a GPU's memory runs out, and the error that says so.
+"""Remedies when a GPU's memory runs out, and the error that names them.
 
-Where memory is counted before the first step, `pipeline.training.preflight` has remedies of its
-own: it knows which part of the state is too large.
+For memory that is estimated before the first step, `pipeline.training.preflight` has separate
+remedies, because it knows which part of the state is too large.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from slurm_jobs.common.stage_config.train import TrainConfig
 
 
 def less_memory(config: TrainConfig) -> str:
-    """What takes less, as far as this config does not have it yet."""
+    """Return settings that reduce memory and that this config does not use yet."""
     ways = ["lower batching.max_tokens"] if config.batching.kind == "packed" else []
     ways.append("preprocess with a lower max_tokens or max_images")
     if not config.activation_checkpointing:
@@ -32,14 +32,14 @@ def smaller_state(config: TrainConfig) -> str:
     if config.strategy in {"ddp", "single"}:
         ways.append("set `strategy: fsdp2`")
     if config.adapters is None:
-        ways.append("give adapters")
+        ways.append("set adapters")
     elif config.quantize is None:
-        ways.append("give quantize")
+        ways.append("set quantize")
     if config.optimizer.kind == "adamw":
         ways.append("set `optimizer.kind: adamw_8bit`")
     if config.strategy == "fsdp2" and config.device == "cuda" and not config.sharding.cpu_offload:
         ways.append("set `sharding.cpu_offload: true`")
-    ways.append("take more ranks, or devices with more memory")
+    ways.append("use more ranks, or devices with more memory")
     return "; ".join(ways)
 
 
@@ -47,10 +47,10 @@ def smaller_state(config: TrainConfig) -> str:
 def telling_what_takes_less(
     config: TrainConfig, ranks: Ranks, recorder: StepRecorder
 ) -> Iterator[None]:
-    """Around the steps; `config` is as it was asked for, before anything was found for `auto`.
+    """Wrap the steps; `config` is the user's, before `auto` values were resolved.
 
     Raises:
-        StageConfigError: this rank's GPU had no memory left; the same attempt would end the same.
+        StageConfigError: this rank's GPU ran out of memory; a retry would fail the same way.
     """
     try:
         yield
@@ -65,7 +65,7 @@ def naming_the_remedy(ranks: Ranks, where: str, remedy: str) -> Iterator[None]:
     """Turn running out of GPU memory outside the steps into an error that names the remedy.
 
     Raises:
-        StageConfigError: this rank's GPU had no memory left; the same attempt would end the same.
+        StageConfigError: this rank's GPU ran out of memory; a retry would fail the same way.
     """
     try:
         yield

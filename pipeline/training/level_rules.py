@@ -1,4 +1,4 @@
-"""From a config's levels to what the loader and the model must know of them."""
+"""Level rules for loader and model, from a config's levels."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 _MOST_ANSWERS = 65_536
-"""Whose classes are remembered."""
+"""Limit of cached answers with their class."""
 
 
 def make_level_rules(
     levels: Sequence[LevelConfig], tokenizer: PreTrainedTokenizerFast | None
 ) -> LevelRules | None:
-    """What every sample must have; None without levels."""
+    """Return the requirements for every sample; None without levels."""
     if not levels:
         return None
     assert tokenizer is not None  # of every data set that is read
@@ -37,12 +37,11 @@ def make_level_rules(
 
 
 def make_class_reader(classes: Sequence[str], decode: Callable[[list[int]], str]) -> ClassReader:
-    """Tells the class of an answer by its text; may be used from several threads.
+    """Return a function from an answer's tokens to its class; may be used from several threads.
 
-    How a text becomes tokens depends on what stands before it, so tokens are turned back into text
-    and not the other way round.
+    The tokens of a text depend on the text before it, so tokens are decoded and texts compared.
     """
-    lock = threading.Lock()  # tokenizers are for one thread at a time
+    lock = threading.Lock()  # only one thread at a time may use a tokenizer
     numbers = {name: number for number, name in enumerate(classes)}
 
     @functools.lru_cache(maxsize=_MOST_ANSWERS)
@@ -50,7 +49,7 @@ def make_class_reader(classes: Sequence[str], decode: Callable[[list[int]], str]
         with lock:
             text = decode(list(answer)).strip()
         if text not in numbers:
-            message = f"the answer {text!r} is none of the {len(numbers)} classes"
+            message = f"the answer {text!r} is not one of the {len(numbers)} classes"
             raise ValueError(message)
         return numbers[text]
 

@@ -1,12 +1,12 @@
-"""An optimizer of bitsandbytes over what each rank has of the parameters.
+"""Optimizer of bitsandbytes over each rank's part of the parameters.
 
-Its kernels know no DTensors: given sharded parameters, all of its optimizers fail. An update of
-AdamW is element by element, so it may be made shard by shard. But 8-bit state has a scale for each
-256 numbers in a row, and those rows are the shard's: the state of other shards is another state,
-and is no DTensor either. So each rank keeps its own, in checkpoints as well; other shards go on
-from all ranks' states, unpacked, put together, and packed anew.
+Its kernels do not support DTensors: all of its optimizers fail with sharded parameters. An
+update of AdamW is element-wise, so it can be made shard by shard. But 8-bit state has a scale
+for each 256 consecutive numbers of the shard: other shards have other state, and it is not a
+DTensor either. So each rank stores its own in checkpoints, too. With other shards, training
+continues from all ranks' states, unpacked, concatenated, and packed again.
 
-bitsandbytes is imported where it is called: checkpoints ask of any optimizer whether it is this.
+bitsandbytes is imported on demand, because checkpoints test any optimizer for this class.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from pipeline.training.local_updates import local_part
 BLOCK_SIZE = 256
 """Numbers of 8-bit state that share a scale."""
 _SHARED = ("lr", "weight_decay")
-"""What of a group may change from step to step."""
+"""Values of a group that may change from step to step."""
 _TABLES = ("qmap1", "qmap2")
-"""Constants beside the state of a parameter."""
+"""Constants in the state of a parameter."""
 
 
 class LocalOptimizer(torch.optim.Optimizer):
-    """Looks like an optimizer of the model's parameters; a `Stateful` of one rank."""
+    """Acts as an optimizer of the model's parameters; a `Stateful` of one rank."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class LocalOptimizer(torch.optim.Optimizer):
         make: Callable[[list[dict[str, Any]]], torch.optim.Optimizer],
         names: Mapping[int, str],
     ) -> None:
-        """`make` makes the one of bitsandbytes; `names` are those of parameters, by their id."""
+        """Create it; `make` creates bitsandbytes' optimizer; `names` are keyed by parameter id."""
         own = [{**group, "params": list(group["params"])} for group in groups]
         super().__init__(own, {})
         self._locals = [[_local(p) for p in group["params"]] for group in self.param_groups]
@@ -53,7 +53,7 @@ class LocalOptimizer(torch.optim.Optimizer):
 
     @property
     def is_sharded(self) -> bool:
-        """Whether other ranks have other parts of the parameters, and so of the state."""
+        """True if other ranks have other parts of the parameters, and so of the state."""
         return any(isinstance(p, DTensor) for group in self.param_groups for p in group["params"])
 
     @torch.no_grad()
@@ -63,7 +63,7 @@ class LocalOptimizer(torch.optim.Optimizer):
         for group, inner, found in self._groups():
             inner.update({key: group[key] for key in _SHARED})
             for parameter, local in zip(group["params"], found, strict=True):
-                # Or it would go on updating memory that the model has left.
+                # Otherwise it would update memory that the model no longer uses.
                 assert local_part(parameter).data_ptr() == local.data_ptr()
                 gradient = parameter.grad
                 local.grad = None if gradient is None else local_part(gradient)
@@ -73,11 +73,11 @@ class LocalOptimizer(torch.optim.Optimizer):
                 local.grad = None
 
     def state_dict(self) -> dict[str, Any]:
-        """By name of the parameter; its tensors are the live ones, made where there are none."""
+        """Return the state by name of the parameter; tensors are live, created if missing."""
         return {name: self._state_of(*place) for name, place in self._places()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on where `state_dict` was taken of the same parts of the parameters."""
+        """Load the state of the same parts of the parameters."""
         places = dict(self._places())
         assert places.keys() == state_dict.keys()
         for name, loaded in state_dict.items():
@@ -90,7 +90,7 @@ class LocalOptimizer(torch.optim.Optimizer):
                     found[key] = value
 
     def fits(self, state_dict: Mapping[str, Any]) -> bool:
-        """Whether it is of the same parts of the parameters."""
+        """Check whether the state is of the same parts of the parameters."""
         mine = self.state_dict()
         return mine.keys() == state_dict.keys() and all(
             mine[name].keys() == state_dict[name].keys()
@@ -99,7 +99,7 @@ class LocalOptimizer(torch.optim.Optimizer):
         )
 
     def shapes(self) -> dict[str, torch.Size]:
-        """Of the whole parameters, by name."""
+        """Return the shapes of the full parameters, by name."""
         return {
             name: parameter.shape
             for names, group in zip(self._names, self.param_groups, strict=True)
@@ -108,15 +108,15 @@ class LocalOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def take_whole(self, name: str, step: int, moments: Sequence[torch.Tensor]) -> None:
-        """Go on from the state of a whole parameter: 8-bit state is rounded to this rank's blocks.
+        """Load the state of a full parameter: 8-bit state is rounded to this rank's blocks.
 
         Args:
-            name: Of the parameter.
+            name: Name of the parameter.
             step: Updates so far.
             moments: Float32, of the parameter's shape: of gradients, and of their squares.
         """
         place = dict(self._places()).get(name)
-        if place is None:  # another rank's
+        if place is None:  # of another rank
             return
         self._state_of(*place)
         number, local = place
@@ -132,7 +132,7 @@ class LocalOptimizer(torch.optim.Optimizer):
             state[f"state{key}"].copy_(part)
 
     def unpack(self, state: Mapping[str, Any]) -> list[torch.Tensor]:
-        """The two moments, flat and float32, of any rank's state of a parameter."""
+        """Return the two moments, flat and float32, from any rank's state of a parameter."""
         return [
             _unpack(state[f"state{key}"], state.get(f"absmax{key}"), is_signed=key == "1")
             for key in "12"
@@ -142,7 +142,7 @@ class LocalOptimizer(torch.optim.Optimizer):
         yield from zip(self.param_groups, self._inner.param_groups, self._locals, strict=True)
 
     def _places(self) -> Iterator[tuple[str, tuple[int, nn.Parameter]]]:
-        """Name of each parameter of which this rank has a part, with number of group and part."""
+        """Yield the name of each parameter that this rank has a part of, with group and part."""
         for number, found in enumerate(self._locals):
             for name, local in zip(self._names[number], found, strict=True):
                 if local.numel():
@@ -157,7 +157,7 @@ class LocalOptimizer(torch.optim.Optimizer):
 
 
 def _pack(moment: torch.Tensor, code: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """In 8 bits, and the scales of its blocks."""
+    """Quantise to 8 bits; return the values, and the scales of the blocks."""
     from bitsandbytes.functional import quantize_blockwise
 
     packed, found = quantize_blockwise(moment, code=code, blocksize=BLOCK_SIZE)
@@ -175,7 +175,7 @@ def _unpack(moment: torch.Tensor, absmax: torch.Tensor | None, *, is_signed: boo
 
 
 def _part_of(parameter: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
-    """What a rank has of `whole`, which has the parameter's shape."""
+    """Return this rank's part of `whole`, which has the parameter's shape."""
     if not isinstance(parameter, DTensor):
         return whole
     shape, offset = compute_local_shape_and_global_offset(
@@ -185,5 +185,5 @@ def _part_of(parameter: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
 
 
 def _local(parameter: torch.Tensor) -> nn.Parameter:
-    """The same memory as a parameter of its own."""
+    """Return a parameter that shares this memory."""
     return nn.Parameter(local_part(parameter.detach()))

@@ -1,9 +1,9 @@
-"""Gradient norm, clipping and AdamW over each rank's own part of sharded parameters.
+"""Gradient norm, clipping and AdamW on each rank's part of sharded parameters.
 
-torch does both over DTensors, whose dispatch costs the host tens of milliseconds a step for some
-hundred parameters, and many seconds in the first step (`python -m benchmarks.updates`). Both are
-element by element, but for the sum of squares, so that each rank computes the same numbers from the
-tensors behind the DTensors. State dicts are torch's own: checkpoints do not change.
+torch does both over DTensors, whose dispatch costs the host tens of milliseconds per step for
+some hundred parameters, and many seconds in the first step (`python -m benchmarks.updates`).
+Both are element-wise, except for the sum of squares, so each rank computes the same numbers
+from the local tensors. State dicts are torch's: checkpoints do not change.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from torch import nn
 from torch.distributed.tensor import DTensor, Shard
 
 _EPSILON = 1e-6
-"""That torch's `clip_grad_norm_` adds to the norm."""
+"""Constant that torch's `clip_grad_norm_` adds to the norm."""
 
 
 class LocalAdamW(torch.optim.AdamW):
-    """AdamW whose update sees local tensors; its parameters and its state stay DTensors."""
+    """AdamW that updates local tensors; its parameters and its state stay DTensors."""
 
     def _init_group(self, group: dict[str, Any], *lists: list[Any]) -> Any:
-        """Fill `lists` with what is updated, as torch, then take the local part of each."""
+        """Fill `lists` with the tensors to update, like torch, but with their local parts."""
         has_complex = super()._init_group(group, *lists)  # type: ignore[misc]
         for tensors in lists:
             tensors[:] = [local_part(tensor) for tensor in tensors]
@@ -32,9 +32,9 @@ class LocalAdamW(torch.optim.AdamW):
 
 
 def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float | None) -> torch.Tensor:
-    """Clip the gradients; return their norm before that, of the whole model; no SYNC.
+    """Clip the gradients; return the norm of the whole model before clipping; no SYNC.
 
-    A collective where the parameters are sharded.
+    A collective if the parameters are sharded.
     """
     gradients = [p.grad for p in parameters if p.grad is not None]
     local = [local_part(gradient) for gradient in gradients]
@@ -43,7 +43,7 @@ def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float | None) -
         norms.square_()
         for group in groups:
             dist.all_reduce(norms, group=group)
-        norms.sqrt_()  # of whole parameters: in the order of torch, whose bits they are
+        norms.sqrt_()  # for full parameters: in torch's order, for equal bits
     norm = torch.linalg.vector_norm(norms)
     if max_norm is not None:
         factor = torch.clamp(max_norm / (norm + _EPSILON), max=1.0)
@@ -52,7 +52,7 @@ def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float | None) -
 
 
 def _groups_of(gradients: list[torch.Tensor]) -> list[dist.ProcessGroup]:
-    """Process groups of the mesh dimensions that the gradients are sharded over."""
+    """Return process groups of the mesh dimensions that the gradients are sharded over."""
     kinds = {(g.device_mesh, g.placements) for g in gradients if isinstance(g, DTensor)}
     if not kinds:
         return []
@@ -62,5 +62,5 @@ def _groups_of(gradients: list[torch.Tensor]) -> list[dist.ProcessGroup]:
 
 
 def local_part(tensor: Any) -> Any:
-    """Return what this rank has of a DTensor; anything else as it is."""
+    """Return the local part of a DTensor; anything else unchanged."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor

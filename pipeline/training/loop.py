@@ -1,12 +1,12 @@
-"""The training loop: one page, each host-device synchronisation marked SYNC.
+"""Training loop: one page, each host-device synchronisation marked SYNC.
 
-The host waits for the device once a step, for the step before: the device has a whole step queued
-meanwhile. Models wait within the passes a few times a microbatch, as often with one layer as with
-sixty: marked in `pipeline.models`, where they are called, and counted by its tests.
+The host waits for the device once per step, for the previous step: the device has a whole step
+queued meanwhile. Models wait within the passes a few times per microbatch, with any number of
+layers: marked in `pipeline.models`, and counted by its tests.
 
-No update from a loss or a gradient that is not finite reaches the weights: the device skips it on
-all ranks (`pipeline.training.verdict`). The host reads that one step later, before it queues the
-next update: under fp16 it counts the skip and continues, otherwise the attempt fails. At a
+No update from a loss or a gradient that is not finite reaches the weights: the device skips it
+on all ranks (`pipeline.training.verdict`). The host reads that one step later, before it queues
+the next update: under fp16 it counts the skip and continues, otherwise the attempt fails. At a
 checkpoint, a stop, an evaluation and the last step it reads the verdict before anything else.
 
 The ranks agree on stop and checkpoint requests, so that no rank enters a collective alone.
@@ -44,45 +44,46 @@ from slurm_jobs.common.stage_config.train import TrainConfig
 log = logging.getLogger(__name__)
 
 Watch = Callable[[range], Iterable[int]]
-"""Gives the steps back one by one, and so sees each one begin."""
+"""Yields the steps one by one, and so observes when each begins."""
 
 
 Report = Callable[[int, StepOutcome, StepCounts, float, float], None]
-"""Called once for each step: steps done, of all phases; the outcome; this rank's counts; how long
-it waited for data, seconds; when the step ended, by `time.monotonic`."""
+"""Called once for each step: steps done, of all phases; the outcome; this rank's counts; its
+wait for data, seconds; when the step ended, by `time.monotonic`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoopSetup:
-    """Everything that the loop uses and does not change by itself."""
+    """Inputs of the loop, which it does not modify."""
 
     config: TrainConfig
     num_steps: int
     first_step: int = 0
-    """What the records add to the steps counted here: those of the phases before."""
+    """Offset of the steps in records: the steps of the phases before."""
     strategy: Strategy
     spread: Spread
     scaling: Scaling
     batches: Iterator[list[Batch]]
-    """One list of microbatches a step, from the step at which the loop begins."""
+    """One list of microbatches per step, from the first step of the loop."""
     peek: Callable[[], Sequence[Batch] | None] = lambda: None
-    """The list that comes next, if it is there already; does not wait."""
+    """Returns the next list if it is ready; does not wait."""
     count: Callable[[Sequence[Batch]], StepCounts]
-    """Counts those of a step."""
+    """Counts the contents of a step."""
     workplace: Workplace
     ranks: Ranks
     recorder: StepRecorder
     boundary: Boundary
     saver: TimedSaver
-    """Saves the state, and ends what it began; called by all ranks at once."""
+    """Saves the state, and ends running saves; called by all ranks at once."""
     look: Callable[[int], object] | None = None
-    """Looks at held-out samples after so many steps of all phases; called by all ranks at once."""
+    """Evaluates held-out samples after this many steps of all phases; called by all ranks at
+    once."""
     report: Report
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoopEnd:
-    """Where the loop ended."""
+    """End of the loop."""
 
     num_steps_done: int
     stopped: bool
@@ -92,11 +93,11 @@ class LoopEnd:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Queued:
-    """A step that is queued on the device, and whose verdict the host has not read."""
+    """Step that is queued on the device, and whose verdict the host has not read."""
 
     step: int
     batches: Sequence[Batch]
-    """Held until the device has copied them."""
+    """Kept until the device has copied them."""
     counts: StepCounts
     verdict: QueuedVerdict
     learning_rate: float
@@ -105,10 +106,10 @@ class _Queued:
 
 
 def run_steps(setup: LoopSetup, start_step: int, watch: Watch = iter) -> LoopEnd:
-    """Make the steps from `start_step` on, until the last one or a request to stop.
+    """Run the steps from `start_step` on, until the last one or a request to stop.
 
     Raises:
-        StageError, StageConfigError: a loss or a gradient is not finite, or not there.
+        StageError, StageConfigError: a loss or a gradient is not finite, or is missing.
     """
     recorder, loss, waited = setup.recorder, None, _waited(setup.ranks)
     copies, first = CopyAhead(setup.workplace.device), setup.first_step
@@ -121,7 +122,7 @@ def run_steps(setup: LoopSetup, start_step: int, watch: Watch = iter) -> LoopEnd
         counts, learned = setup.count(batches), _learned(batches)
         recorder.lap("other_s")
         num_learned = setup.ranks.sums(learned)
-        recorder.lap(waited, part="rank_wait_data_s")  # for the rank whose batch came last
+        recorder.lap(waited, part="rank_wait_data_s")  # for the rank with the latest batch
 
         share = _accumulate(setup, copies, batches, num_learned, is_first=step == start_step)
         norm = _clip(setup)
@@ -129,8 +130,9 @@ def run_steps(setup: LoopSetup, start_step: int, watch: Watch = iter) -> LoopEnd
         verdict = judge(share, norm, setup.scaling.scale_on_device, setup.ranks)
         recorder.lap(waited)  # for the slowest rank
         if before is not None:
-            # SYNC: once a step the host waits for the device, for the verdict of the step before;
-            # this step is queued by now. Not after the update: none is queued behind a fault.
+            # SYNC: once per step the host waits for the device, for the verdict of the previous
+            # step; this step is queued by now. Not after the update: no update is queued after a
+            # fault.
             loss = _conclude(setup, before, loss)
         learning_rate = _update(setup, step, verdict)
         recorder.lap("optimizer_s")
@@ -148,7 +150,7 @@ def run_steps(setup: LoopSetup, start_step: int, watch: Watch = iter) -> LoopEnd
         )
         outcome = None
         if agreed.save or agreed.stop or _is_look_due(setup, step + 1):
-            outcome = _read(setup, before)  # SYNC: what follows needs the weights anyway
+            outcome = _read(setup, before)  # SYNC: the next actions need the weights anyway
             loss = _finite_or(outcome.loss, loss)
             if agreed.save:
                 recorder.write_so_far(counts, outcome)  # records never lag behind a checkpoint
@@ -168,20 +170,20 @@ def run_steps(setup: LoopSetup, start_step: int, watch: Watch = iter) -> LoopEnd
 
 
 def _waited(ranks: Ranks) -> str:
-    """The step phase of a lap in which the ranks meet: a rank that is alone waits for nobody."""
+    """Return the step phase of a lap in which ranks synchronise; a single rank never waits."""
     return "rank_wait_s" if ranks.num_ranks > 1 else "other_s"
 
 
 def _learned(batches: Sequence[Batch]) -> list[float]:
-    """How many tokens, or answers told by class, of each level this rank learns in the step."""
+    """Return the number of targets of each level on this rank in the step."""
     here = zip(*(batch.learned.num_by_level for batch in batches), strict=True)
     return [float(sum(nums)) for nums in here]
 
 
 def _shares(config: TrainConfig, num_learned: Sequence[float]) -> list[float]:
-    """What one token, or answer told by class, of each level counts in the loss of the step.
+    """Return the weight of one target of each level in the loss of the step.
 
-    The loss is the sum over levels of weight and mean, over what all ranks learn of a level.
+    The loss is the sum over levels of weight times mean, over the targets of all ranks.
     """
     weights = [level.weight for level in config.levels] or [1.0]
     return [weight / max(1.0, num) for weight, num in zip(weights, num_learned, strict=True)]
@@ -195,11 +197,11 @@ def _accumulate(
     *,
     is_first: bool,
 ) -> torch.Tensor:
-    """Forward and backward of each microbatch; this rank's part of the loss, on the device.
+    """Run forward and backward of each microbatch; return this rank's loss, on the device.
 
-    `num_learned` is what all ranks learn of each level.
+    `num_learned` is the number of targets of each level on all ranks.
 
-    SYNC: within the passes models read a few values of the device.
+    SYNC: within the passes models read a few values from the device.
     """
     strategy, spread = setup.strategy, setup.spread
     if is_first:
@@ -219,7 +221,7 @@ def _accumulate(
         inputs = arrange(copies.take(batch), setup.workplace, spread.bare.layout)
         following = batches[number:] or setup.peek()
         if following:
-            copies.begin(following[0])  # beside what is queued next
+            copies.begin(following[0])  # in parallel with later work
         setup.recorder.lap("host_to_device_s")
         with strategy.microbatch(spread.model, is_last=number == len(batches)):
             with strategy.forward_context():
@@ -234,18 +236,18 @@ def _accumulate(
 
 
 def _weighted(losses: torch.Tensor, weights: Sequence[float]) -> torch.Tensor:
-    """Sum of the losses by their weights, which stay on the host: no copy to the device."""
+    """Return the weighted sum of the losses; weights stay on the host: no copy to the device."""
     if len(weights) == 1:
         return (losses * weights[0]).sum()
     return torch.stack([loss * w for loss, w in zip(losses, weights, strict=True)]).sum()
 
 
 def _clip(setup: LoopSetup) -> torch.Tensor:
-    """Clip the gradients; their norm before that, of the whole model, on the device."""
+    """Clip the gradients; return the norm of the whole model before clipping, on the device."""
     setup.scaling.unscale(setup.spread.optimizer)
     max_norm = setup.config.optimizer.grad_clip_norm
     norm = clip_gradients(setup.spread.bare.parameters(), max_norm)
-    return norm.to(setup.workplace.device)  # with cpu_offload it comes from the host
+    return norm.to(setup.workplace.device)  # with cpu_offload it is on the host
 
 
 def _update(setup: LoopSetup, step: int, verdict: QueuedVerdict) -> float:
@@ -263,7 +265,7 @@ def _update(setup: LoopSetup, step: int, verdict: QueuedVerdict) -> float:
 
 
 def _conclude(setup: LoopSetup, queued: _Queued, loss: float | None) -> float | None:
-    """Record and report the step before; return its loss, or `loss` if that is not finite."""
+    """Record and report the previous step; return its loss, or `loss` if that is not finite."""
     outcome = _read(setup, queued)
     setup.recorder.add_outcome(outcome)
     _report(setup, queued, outcome, queued.ended_s)
@@ -291,13 +293,13 @@ def _read(setup: LoopSetup, queued: _Queued) -> StepOutcome:
     return StepOutcome(
         loss=verdict.loss,
         learning_rate=queued.learning_rate,
-        # Of a skipped step it is infinite on every rank, whichever has seen the overflow.
+        # For a skipped step it is infinite on every rank, wherever the overflow occurred.
         grad_norm=verdict.grad_norm if verdict.is_finite else math.inf,
     )
 
 
 def _note_skip(setup: LoopSetup, queued: _Queued, verdict: Verdict) -> None:
-    """Log that the device skipped a step because the loss or a gradient overflowed under fp16.
+    """Log that the device skipped a step because of an overflow under fp16.
 
     Raises:
         StageError: there have been too many in a row.
@@ -336,7 +338,7 @@ def _is_look_due(setup: LoopSetup, num_steps_done: int) -> bool:
 
 
 def _look(setup: LoopSetup, agreed: Agreement, num_steps_done: int) -> None:
-    """Look at held-out samples where that is due; at a stop the next attempt does it first."""
+    """Evaluate held-out samples if due; at a stop the next attempt does it first."""
     if setup.look is not None and not agreed.stop and _is_look_due(setup, num_steps_done):
         setup.look(setup.first_step + num_steps_done)
         setup.recorder.lap("evaluation_s")
@@ -350,5 +352,5 @@ def _not_finite(setup: LoopSetup, queued: _Queued, verdict: Verdict) -> StageErr
     return StageError(
         f"the loss of step {queued.step} is {verdict.loss} (this rank's share is {here}), its "
         f"gradient norm {verdict.grad_norm}; samples of this rank: {_keys(queued.batches)}. "
-        f"Nothing of this step was applied or saved: look at these samples{remedy}"
+        f"Nothing of this step was applied or saved: check these samples{remedy}"
     )

@@ -1,8 +1,8 @@
-"""A trial of `slurm-jobs tune`: some steps of a training as it is, of which only the times stay.
+"""Trial of `slurm-jobs tune`: some steps of a real training, of which only the times are kept.
 
-Model, strategy, data and loop are those of the stage `train`, and so are the step records. Nothing
-is saved, exported, evaluated or told to a tracker. With `num_kept_steps` the data path is taken
-out: the same shapes and the same work, and nothing to read.
+Model, strategy, data, loop and step records are those of the stage `train`. Nothing is saved,
+exported, evaluated or sent to a tracker. `num_kept_steps` removes the data path: the same
+shapes and work, but nothing is read.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from slurm_jobs.common.stage_config.measure import MeasureConfig
 
 
 def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any] | None:
-    """Make the steps; called once on every rank, and rank 0 returns what is said of them.
+    """Run the steps; called once on every rank; rank 0 returns the result.
 
     Raises:
-        StageConfigError, StageError: as `pipeline.training.run`.
+        StageConfigError, StageError: as in `pipeline.training.run`.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     asked = build_config(MeasureConfig, config)
@@ -65,7 +65,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any] | Non
 
 
 def _measure(job: Job, asked: MeasureConfig) -> dict[str, Any]:
-    """Open the data, build and plan as `train` does, and make the steps."""
+    """Open the data, build and plan like `train`, and run the steps."""
     phases = phases_of(job.config)
     folders = find_datasets(phases, job.context)
     facts = read_facts(read_dataset_info(folders[0]), load_tokenizer(folders[0] / PROCESSOR_DIR))
@@ -94,7 +94,7 @@ def _measure(job: Job, asked: MeasureConfig) -> dict[str, Any]:
 def _make_steps(
     job: Job, planned: PlannedPhase, made: SpreadModel, asked: MeasureConfig
 ) -> LoopEnd:
-    """The loop of `train`, with a saver that saves nothing; how it ended."""
+    """Run the loop of `train`, with a saver that saves nothing."""
     device = job.workplace.device
     seed_generators(planned.config.seed, job.ranks.rank)
     with (
@@ -126,15 +126,15 @@ def _batches(reader: Prefetcher, asked: MeasureConfig) -> Prefetcher | KeptBatch
 
 
 class Dropping:
-    """A reader that loses, once, what it has read ahead.
+    """Reader that drops, once, what it has prefetched.
 
-    First steps are slow (kernels are loaded, layers compiled), so that a loader that is slower than
-    the steps is ahead of them for a while. A trial would take that for speed, and the more of it,
-    the more may be read ahead.
+    First steps are slow (kernels are loaded, layers compiled), so a loader that is slower than
+    the steps gets ahead of them. A trial would mistake that for speed, the more the longer the
+    prefetch queue.
     """
 
     def __init__(self, reader: Prefetcher, num_steps: int, *, before: int) -> None:
-        """`num_steps` are dropped before step `before`: as many as may be ahead, or more."""
+        """Drop `num_steps` before step `before`: at least as many as may be prefetched."""
         self._reader, self._num_dropped, self._before = reader, num_steps, before
         self._number = 0
 
@@ -149,14 +149,14 @@ class Dropping:
         return next(self._reader)
 
     def peek(self) -> list[Batch] | None:
-        """What comes next, if it is there; nothing before the step at which some are dropped."""
+        """Return the next step if ready; None before the step at which some are dropped."""
         return None if self._number == self._before else self._reader.peek()
 
 
 class KeptBatches:
-    """The first steps of a reader, held in memory and given out again and again.
+    """First steps of a reader, kept in memory and repeated.
 
-    The reader is closed: its threads take no core from the steps, and none of their time is told.
+    The reader is closed: its threads compete for no core, and their time is not recorded.
     """
 
     def __init__(self, reader: Prefetcher, num_steps: int) -> None:
@@ -176,12 +176,12 @@ class KeptBatches:
         return batches
 
     def peek(self) -> list[Batch]:
-        """What comes next; always there."""
+        """Return the next step; always ready."""
         return self._kept[self._number % len(self._kept)]
 
 
 class _SavesNothing:
-    """In the place of the saver: the loop asks for a checkpoint after its last step."""
+    """Replaces the saver: the loop requests a checkpoint after its last step."""
 
     save: Callable[..., None] = staticmethod(lambda *_step, **_must_end: None)
     finish: Callable[[], None] = staticmethod(lambda: None)

@@ -1,8 +1,7 @@
-"""A wait for all ranks that no timeout bounds: for work that nodes are done with at other times.
+"""Wait for all ranks without a timeout: for work that takes nodes different times.
 
-A collective that waits is given up after `collective_timeout_min`, with an
-error that names nobody. Here ranks note in the store of the process group that
-they have come, and look there for the others.
+A collective is given up after `collective_timeout_min`, with an error that names no rank. Here
+ranks record their arrival in the store of the process group, and check it for the others.
 """
 
 from __future__ import annotations
@@ -17,33 +16,33 @@ from slurm_jobs.common.ranges import ranges_text
 log = logging.getLogger(__name__)
 
 FIRST_WORD_S = 60.0
-"""After so long a wait the log says for whom; then after twice as long, and so on."""
+"""Time of waiting after which the log names the missing ranks; the interval then doubles."""
 _FIRST_POLL_S = 0.02
-_LAST_POLL_S = 1.0  # a thousand ranks are a thousand small questions a second to rank 0
+_LAST_POLL_S = 1.0  # a thousand ranks send rank 0 a thousand small requests per second
 
 
 def tell_node(store: dist.Store, rank: int, node_name: str) -> None:
-    """Note where `rank` runs; every rank does before anyone waits."""
+    """Record the node of `rank`; every rank does it before any rank waits."""
     store.set(f"node/{rank}", node_name)
 
 
 def arrive(store: dist.Store, what: str, *, rank: int, num_ranks: int) -> None:
-    """Note that `rank` is done with `what`, a name that is used once."""
+    """Record that `rank` has done `what`, a name that is used once."""
     store.set(f"{what}/{rank}", "done")
     if store.add(f"{what}/num_done", 1) == num_ranks:
         store.set(f"{what}/all", "done")
 
 
 def wait_for_all(store: dist.Store, what: str, *, num_ranks: int, speaks: bool) -> None:
-    """Wait until all ranks are done with `what`, however long that takes.
+    """Wait until all ranks have done `what`, without a timeout.
 
-    Where a rank has died, the supervisor ends those that wait for it.
+    If a rank has died, the supervisor ends those that wait for it.
 
     Args:
-        store: of the process group.
-        what: that they are done with, as `arrive` was told.
-        num_ranks: that are waited for, this one included.
-        speaks: whether this rank's log says of a long wait who keeps it waiting.
+        store: Store of the process group.
+        what: Name of the work, as in `arrive`.
+        num_ranks: Number of ranks, this one included.
+        speaks: True if this rank logs for whom it waits.
 
     Raises:
         RuntimeError: rank 0, which has the store, is gone.
@@ -60,7 +59,7 @@ def wait_for_all(store: dist.Store, what: str, *, num_ranks: int, speaks: bool) 
 
 
 def _named(store: dist.Store, ranks: list[int]) -> str:
-    """`n1 (ranks 0-3), n2 (rank 5)`; `nobody` if the last has come just now."""
+    """Return `n1 (ranks 0-3), n2 (rank 5)`; `nobody` if the last has just arrived."""
     by_node: dict[str, list[int]] = {}
     for rank in ranks:
         by_node.setdefault(store.get(f"node/{rank}").decode(), []).append(rank)

@@ -1,9 +1,9 @@
-"""The search for the fewest microbatches of a rank's share of a step that memory has room for.
+"""Search for the fewest microbatches of a rank's share of a step that fit in memory.
 
-Forward and backward of the heaviest microbatches of the whole training are really run, from one row
-upwards. More rows are tried only where the peaks so far foretell that there is room for them,
-because a rank that runs out of memory amid collectives leaves the others waiting. The rank with the
-least room decides for all. Nothing is learned by it.
+Forward and backward of the heaviest microbatches of the whole training are run, from one row
+upwards. More rows are tried only if the peaks so far predict that they fit, because a rank that
+runs out of memory amid collectives blocks the others. The rank with the least room decides for
+all. Nothing is learned.
 """
 
 from __future__ import annotations
@@ -37,37 +37,37 @@ GB = 1e9
 
 
 class NoRoomError(StageConfigError):
-    """Not even a row at a time fits into memory; raised on all ranks alike."""
+    """A single row does not fit into memory; raised on all ranks."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """What a search came to, the same on every rank."""
+    """Result of a search, equal on every rank."""
 
     num_microbatches: int
     num_rows: int
-    """Of a microbatch."""
+    """Rows of a microbatch."""
     use: MemoryUse
-    """Of the rank with the least room."""
+    """Memory of the rank with the least room."""
     tried: Mapping[int, float]
-    """By number of rows: the peak of the rank with the least room, in bytes."""
+    """Peak bytes of the rank with the least room, by number of rows."""
     search_s: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Bench:
-    """What is tried on this rank."""
+    """Inputs of the trials on this rank."""
 
     trial: Trial
     plan: ReadingPlan
-    """Of the training."""
+    """Plan of the training."""
     heaviest: Mapping[int, Sequence[np.ndarray]]
-    """By number of rows, the packs of each of some microbatches."""
+    """Packs of the heaviest microbatches, by number of rows."""
 
     def grow(self, num_rows: int) -> Growth:
-        """What the heaviest microbatches of so many rows take beyond what is there; a collective.
+        """Return the extra memory of the heaviest microbatches of this many rows; a collective.
 
-        What one leaves behind has to be there while others go on: gradients.
+        State that one leaves, such as gradients, must exist while others run.
 
         Raises:
             StageConfigError: they do not fit into the GPU.
@@ -77,11 +77,11 @@ class _Bench:
         num_trials = trial.ranks.from_main(max(by_rank, default=0))  # all ranks keep in step
         is_whole = num_rows == self.plan.layout.rank_batch_size
         found = []
-        with self._reader(packs) as reader:  # begins again where it has no more
+        with self._reader(packs) as reader:  # starts again at its end
             for _ in range(num_trials):
                 (batch,) = next(reader)
                 first = self._measure(batch, num_rows, is_last=is_whole)
-                # More than two change nothing: gradients are there from the first on.
+                # More than two change nothing: gradients exist from the first on.
                 found.append(
                     first if is_whole else first.then(self._measure(batch, num_rows, is_last=True))
                 )
@@ -112,20 +112,20 @@ class _Bench:
         except torch.OutOfMemoryError as error:
             message = (
                 f"num_microbatches: auto: rank {trial.ranks.rank} ran out of memory when it "
-                f"tried microbatches of {num_rows} rows ({error}); give num_microbatches as a "
-                f"number, more than {self.plan.layout.rank_batch_size // num_rows}, or: "
+                f"tried microbatches of {num_rows} rows ({error}); set num_microbatches to a "
+                f"number above {self.plan.layout.rank_batch_size // num_rows}, or: "
                 f"{less_memory(trial.config)}; or raise memory_share"
             )
             raise StageConfigError(message) from error
 
 
 def search(trial: Trial, capacity_bytes: float) -> Found:
-    """Try microbatches of more and more rows; a collective.
+    """Try microbatches of increasing rows; a collective.
 
-    `capacity_bytes` is what this rank's device has.
+    `capacity_bytes` is that of this rank's device.
 
     Raises:
-        NoRoomError: on all ranks, if there is no room for a row at a time.
+        NoRoomError: on all ranks, if a single row does not fit.
     """
     begun_s = time.perf_counter()
     bench = _make_bench(trial)
@@ -147,13 +147,13 @@ def search(trial: Trial, capacity_bytes: float) -> Found:
 
 
 def _try_rows(bench: _Bench, capacity_bytes: float) -> dict[int, MemoryUse]:
-    """What was tried, by number of rows."""
+    """Return the memory of each tried number of rows."""
     trial, row_counts = bench.trial, sorted(bench.heaviest)
     device = trial.workplace.device
-    # Half of what is to stay free is room to err.
+    # Half of the reserved memory is a margin for error.
     most_share = (1 + trial.config.memory_share) / 2
     tried: dict[int, MemoryUse] = {}
-    for _ in range(2):  # do not count: libraries take memory at their first use, ddp at its second
+    for _ in range(2):  # not counted: libraries allocate at their first use, ddp at its second
         bench.grow(row_counts[0])
     state = state_bytes(trial.spread.optimizer, trial.config.optimizer, device.type)
     resident = peak_memory.read_resident(device) + state
@@ -162,7 +162,7 @@ def _try_rows(bench: _Bench, capacity_bytes: float) -> dict[int, MemoryUse]:
     for num_rows in row_counts:
         if peaks:
             ahead = extrapolate(peaks, resident + left, num_rows)
-            if num_rows == row_counts[-1]:  # no gradients are there yet when its backward begins
+            if num_rows == row_counts[-1]:  # no gradients exist yet when its backward pass begins
                 ahead = max(ahead - left, resident + left)
             use = MemoryUse(peak_bytes=ahead, capacity_bytes=capacity_bytes)
             if _fullest(trial.ranks, use).share > most_share:
@@ -176,14 +176,14 @@ def _try_rows(bench: _Bench, capacity_bytes: float) -> dict[int, MemoryUse]:
 
 
 def _fullest(ranks: Ranks, use: MemoryUse) -> MemoryUse:
-    """That of the rank with the least room, on every rank."""
+    """Return the memory of the rank with the least room, on every rank."""
     by_rank = ranks.gather(use)
     found: MemoryUse = ranks.from_main(max(by_rank, key=lambda one: one.share, default=None))
     return found
 
 
 def _make_bench(trial: Trial) -> _Bench:
-    # Into how many pieces it cuts has no influence on what it reads.
+    # The number of pieces has no influence on what it reads.
     config, model = replace(trial.config, num_microbatches=1), trial.spread.bare
     plan = plan_reading(
         config,
@@ -204,7 +204,7 @@ def _make_bench(trial: Trial) -> _Bench:
 
 
 def _sizes(dataset: ShardedDataset, model: VisionLanguageModel) -> SampleSizes:
-    """What a layer keeps for the backward grows with its width, and a tower's with its layers."""
+    """Weigh samples: a layer's saved activations grow with its width, a tower's with its layers."""
     info, whole = dataset.info, dataset.index.whole
     if info.image_height is not None and info.image_width is not None:
         num_pixels = whole("num_images").astype(np.int64) * info.image_height * info.image_width
@@ -221,8 +221,8 @@ def _sizes(dataset: ShardedDataset, model: VisionLanguageModel) -> SampleSizes:
 
 def _no_room(config: TrainConfig, use: MemoryUse) -> str:
     return (
-        f"num_microbatches: auto: a single row at a time takes {use.peak_bytes / GB:.3g} GB, and "
-        f"memory_share ({config.memory_share:g}) leaves "
+        f"num_microbatches: auto: a single row takes {use.peak_bytes / GB:.3g} GB, but "
+        f"memory_share ({config.memory_share:g}) allows "
         f"{use.capacity_bytes * config.memory_share / GB:.3g} GB of a rank's "
         f"{use.capacity_bytes / GB:.3g} GB: {less_memory(config)}; or raise memory_share"
     )

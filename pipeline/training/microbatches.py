@@ -1,7 +1,7 @@
-"""`num_microbatches: auto`: the number is searched for once, and kept beside the checkpoints.
+"""`num_microbatches: auto`: searched for once, and stored next to the checkpoints.
 
-Which one it is changes the last bits of what is learned, not the samples of a step. So attempts on
-as many ranks and devices of the same kind take the number that was found before.
+The number changes the last bits of the results, not the samples of a step. So attempts on the
+same number of ranks and the same kind of devices reuse the stored number.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _DECIDE = (
     *("strategy", "accelerate", "sharding", "deterministic", "num_steps", "num_epochs"),
     *("optimizer", "memory_share", "activation_checkpointing", "compile"),
 )
-"""Fields of the config that the number depends on, too."""
+"""Fields of the config on which the number depends, too."""
 
 
 def settle_microbatches(trial: Trial, folder: Path) -> TrainConfig:
-    """The config with a number of microbatches; a collective where that has to be found.
+    """Return the config with a number of microbatches; a collective if it is searched for.
 
-    `folder` keeps it, by kind of batching.
+    `folder` stores it, by kind of batching.
 
     Raises:
-        StageConfigError: memory has no room for a row at a time.
+        StageConfigError: a single row does not fit in memory.
     """
     config, ranks = trial.config, trial.ranks
     if config.num_microbatches != "auto":
@@ -62,7 +62,7 @@ def settle_microbatches(trial: Trial, folder: Path) -> TrainConfig:
 
 
 def _key(trial: Trial, devices: Sequence[str]) -> dict[str, Any]:
-    """What another attempt must have in common, as JSON gives it back; of rank 0's alone use."""
+    """Return what another attempt must have in common, as JSON values; used only on rank 0."""
     key = trial.describe(*_DECIDE) | {
         "precision": trial.workplace.precision,
         "spread": asdict(trial.strategy.facts(trial.spread)),  # a file of accelerate may change
@@ -79,22 +79,22 @@ def _describe(device: torch.device, capacity_bytes: float) -> str:
 
 
 def _read_choices(file: Path) -> Mapping[str, Any]:
-    """By kind of batching; empty where nothing can be read."""
+    """Read the choices by kind of batching; empty if unreadable."""
     try:
         kept = json.loads(file.read_bytes())
         return {kind: _checked(choice) for kind, choice in kept.items()}
     except FileNotFoundError:
         return {}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        log.warning("%s is damaged (%r): num_microbatches is searched for anew", file, error)
+        log.warning("%s is damaged (%r): num_microbatches is searched for again", file, error)
         return {}
 
 
 def _checked(choice: Mapping[str, Any]) -> Mapping[str, Any]:
-    """With what is read of it.
+    """Return the choice if its fields are valid.
 
     Raises:
-        KeyError, ValueError, TypeError: it has not, or no number.
+        KeyError, ValueError, TypeError: a field is missing or not a number.
     """
     return {**choice, "key": choice["key"], "num_microbatches": int(choice["num_microbatches"])}
 
@@ -117,6 +117,6 @@ def _announce(found: Found, config: TrainConfig) -> None:
 
 
 def _gb_text(num_bytes: float) -> str:
-    """`0.0123 GB`, `61.2 GB`, `1,230 GB`: no exponent, whatever the size."""
+    """Return `0.0123 GB`, `61.2 GB`, `1,230 GB`: no exponent, whatever the size."""
     size = num_bytes / GB
     return f"{size:,.0f} GB" if size >= 100 else f"{size:.3g} GB"

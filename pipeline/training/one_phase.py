@@ -1,4 +1,4 @@
-"""One phase of a training: what it reads, where it goes on, its loop."""
+"""One phase of a training: its data, its starting point, its loop."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedPhase:
-    """A phase whose steps are known."""
+    """Phase with a known number of steps."""
 
     phase: Phase
     config: TrainConfig
-    """Its own, with the kind of batching and the number of microbatches decided."""
+    """Config of the phase, with kind of batching and number of microbatches resolved."""
     dataset: ShardedDataset
     plan: ReadingPlan
     num_steps: int
@@ -61,36 +61,36 @@ class PlannedPhase:
 
     @property
     def lasting(self) -> dict[str, Any]:
-        """The part of its config that must not change between attempts."""
+        """Part of its config that must not change between attempts."""
         return lasting_config(self.config, self.num_steps)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PhaseEnd:
-    """What came of a phase in this attempt."""
+    """Result of a phase in this attempt."""
 
     planned: PlannedPhase
     resumed: Restored
     loop: LoopEnd
     num_skips: int
-    """Steps that were left out under fp16."""
+    """Steps skipped under fp16."""
 
     @property
     def final_loss(self) -> float | None:
-        """Of its last step, whichever attempt made it."""
+        """Loss of the phase's last step, of any attempt."""
         return self.resumed.loss if self.loop.final_loss is None else self.loop.final_loss
 
 
 def plan_phase(
     job: Job, phase: Phase, source: Source, made: SpreadModel, first_step: int
 ) -> PlannedPhase:
-    """What the phase reads, and how many steps are made of it; a collective.
+    """Plan the phase's data and number of steps; a collective.
 
     Args:
-        job: Of this rank.
-        phase: To be planned.
+        job: Job of this rank.
+        phase: The phase.
         source: Its data set.
-        made: Spread for this phase.
+        made: Model that is sharded for this phase.
         first_step: Steps of the phases before.
     """
     dataset, folder = source.dataset, phase.folder(job.context.output_dir)
@@ -134,31 +134,31 @@ def _make_trial(job: Job, phase: Phase, source: Source, made: SpreadModel) -> Tr
 
 
 def training_fingerprint(phases: Sequence[PlannedPhase]) -> str:
-    """Equal for attempts that may go on from each other's checkpoints."""
+    """Return a fingerprint; attempts with equal ones can continue each other's checkpoints."""
     parts = [{"config": p.lasting, "data": p.dataset.info.fingerprint} for p in phases]
     return fingerprint(parts[0] if len(parts) == 1 else {"phases": parts})
 
 
 def trainings_of(phases: Sequence[PlannedPhase]) -> list[str]:
-    """Of each phase, the fingerprint of the training that ends with it.
+    """Return for each phase the fingerprint of the training that ends with it.
 
-    What it learned stays where only phases after it change.
+    Its results stay valid if only later phases change.
     """
     return [training_fingerprint(phases[: number + 1]) for number in range(len(phases))]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Watchers:
-    """Who is told of the steps of all phases."""
+    """Observers of the steps of all phases."""
 
     recorder: StepRecorder
     reporter: TrainingReporter
     begin: Callable[[int], None]
-    """Told before a phase's first step how many steps are done, of all phases; of a phase that has
-    ended, it is not."""
+    """Called before a phase's first step with the steps done so far, of all phases; not for a
+    completed phase."""
     watch: Watch
     make_held_out: Callable[[SpreadModel], HeldOut] | None
-    """From a model to what looks at held-out samples with it; None where nobody does."""
+    """Makes the held-out evaluation for a model; None if there is none."""
 
 
 def train_phase(
@@ -167,7 +167,7 @@ def train_phase(
     """Train from the phase's newest checkpoint, or from its start, to its last step.
 
     Raises:
-        StageConfigError, StageStoppedError, StageError: as `pipeline.training.run`.
+        StageConfigError, StageStoppedError, StageError: as in `pipeline.training.run`.
     """
     resumed = _restore(job, planned, checkpoints)
     if resumed.step < planned.num_steps:
@@ -196,27 +196,27 @@ def train_phase(
 
 
 def _note_change(job: Job, since_s: float | None) -> None:
-    """What lies between the steps of two phases, which no step tells."""
+    """Record the time between the steps of two phases, which no step contains."""
     if since_s is not None:
         job.spans.add("phase_change", start_unix_s=time.time() - since_s, duration_s=since_s)
 
 
 def _restore(job: Job, planned: PlannedPhase, checkpoints: Checkpoints) -> Restored:
-    seed_generators(planned.config.seed, job.ranks.rank)  # what is restored comes after it
+    seed_generators(planned.config.seed, job.ranks.rank)  # restored steps come after it
     with job.spans.span("checkpoint_load") as notes:
         resumed = restore(checkpoints)
         notes["step"] = resumed.step
     if resumed.step and resumed.is_loaded and job.ranks.rank == 0:
         where = f" of phase {planned.phase.name}" if planned.phase.name else ""
-        log.info("goes on after step %d of %d%s", resumed.step, planned.num_steps, where)
+        log.info("continues after step %d of %d%s", resumed.step, planned.num_steps, where)
     return resumed
 
 
 def _begin_looks(
     planned: PlannedPhase, made: SpreadModel, resumed: Restored, told: Watchers
 ) -> Callable[[int], object] | None:
-    """What looks at held-out samples; it has looked where the phase goes on, if that was due."""
-    if told.make_held_out is None or not resumed.is_loaded:  # of that, no step is left to be made
+    """Return the held-out evaluation; it runs at the starting step, if that was due."""
+    if told.make_held_out is None or not resumed.is_loaded:  # no step is left for that
         return None
     held_out = told.make_held_out(made)
     step, ends_phase = planned.first_step + resumed.step, resumed.step == planned.num_steps
@@ -237,7 +237,7 @@ def make_loop_setup(
     report: Report,
     look: Callable[[int], object] | None = None,
 ) -> LoopSetup:
-    """What the loop needs for the phase; the rest is told of its steps, as in `LoopSetup`."""
+    """Return the loop's inputs for the phase; the other arguments are as in `LoopSetup`."""
     boundary = Boundary(
         job.ranks,
         planned.config.checkpoint,
@@ -265,7 +265,7 @@ def make_loop_setup(
 
 
 def make_reader(job: Job, planned: PlannedPhase, made: SpreadModel, start_step: int) -> Prefetcher:
-    """What reads the phase's batches of this rank ahead, from the step `start_step` on."""
+    """Return a reader that prefetches this rank's batches, from the step `start_step` on."""
     config, dataset, ranks = planned.config, planned.dataset, job.ranks
     options: dict[str, Any] = {
         "needs": made.needs,
@@ -288,6 +288,6 @@ def make_reader(job: Job, planned: PlannedPhase, made: SpreadModel, start_step: 
         shuffle_buffer=config.stream.shuffle_buffer,
         start_step=start_step,
     )
-    # Tokens of native images share positions, which a token count does not say.
+    # Tokens of native images share positions, so a token count is not a position count.
     limit = None if dataset.info.image_kind == "native" else made.spread.bare.max_positions
     return StreamReader(dataset.info, stream, planned.plan.layout, max_tokens=limit, **options)

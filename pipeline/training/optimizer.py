@@ -1,4 +1,4 @@
-"""AdamW over the model's parameters, with weight decay on matrices only."""
+"""AdamW on the model's parameters, with weight decay on matrices only."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ _OF_BITSANDBYTES = {
 }
 
 _POSITIONS = ("position_embedding", "pos_embed")
-"""In the names of tables of learned positions; the second is Qwen3-VL's."""
+"""Parts of the names of learned position tables; the second is Qwen3-VL's."""
 _FP32_BYTES = 4
 _MIN_8BIT_SIZE = 4096
-"""Numbers of a tensor from which bitsandbytes keeps them in 8 bits; its own default."""
+"""Least size of a tensor whose state bitsandbytes stores in 8 bits; its default."""
 
 
 def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
-    """AdamW of the config's kind; biases, norms and learned positions have no weight decay.
+    """Return AdamW of the config's kind; biases, norms and learned positions have no weight decay.
 
     Raises:
-        StageConfigError: a paged kind, and parameters that lie on a CPU.
+        StageConfigError: a paged kind, but the parameters are on a CPU.
     """
     groups = parameter_groups(model, config.weight_decay)
     options = {"lr": config.learning_rate, "betas": (config.beta1, config.beta2)}
     if config.kind == "adamw":
         return LocalAdamW(groups, fused=True, **options)  # type: ignore[arg-type]
     if config.is_paged and next(model.parameters()).device.type != "cuda":
-        # bitsandbytes would go on without pages, and say so once.
+        # bitsandbytes would continue without pages, with a single warning.
         message = (
-            f"optimizer.kind is {config.kind}, whose state leaves the memory of a GPU, and the "
-            f"parameters lie on a {next(model.parameters()).device.type}: set `kind: "
+            f"optimizer.kind is {config.kind}, which pages its state out of a GPU's memory, but "
+            f"the parameters are on a {next(model.parameters()).device.type}: set `kind: "
             f"{config.kind.removeprefix('paged_')}`"
         )
         raise StageConfigError(message)
@@ -52,9 +52,9 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Opt
 
 
 def state_bytes(optimizer: torch.optim.Optimizer, config: OptimizerConfig, device_type: str) -> int:
-    """What the state takes of this rank's device once a step was made: two numbers a parameter.
+    """Return device bytes of the state on this rank after one step: two numbers per parameter.
 
-    Paged state takes nothing: it makes room. `optimizer` is one that `make_optimizer` made.
+    Paged state counts as 0: it can be evicted. `optimizer` comes from `make_optimizer`.
     """
     if config.is_paged:
         return 0
@@ -67,10 +67,10 @@ def state_bytes(optimizer: torch.optim.Optimizer, config: OptimizerConfig, devic
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Of what learns, in the order of `named_parameters`: a group with weight decay, one without.
+    """Group the trained parameters, in the order of `named_parameters`: with weight decay, without.
 
-    A group of nothing is left out: torch's `set_optimizer_state_dict` takes the state of another
-    for that of the group behind it (torch 2.13), and the training could not be resumed.
+    An empty group is left out: torch's `set_optimizer_state_dict` would assign another group's
+    state to the group after it (torch 2.13), and the training could not be resumed.
     """
     decayed, plain = [], []
     learning = ((name, p) for name, p in model.named_parameters() if p.requires_grad)

@@ -1,8 +1,7 @@
-"""What forward and backward take of a device's memory at their peak, measured; and what it has.
+"""Peak device memory of forward and backward, measured; and the device's capacity.
 
-Of a GPU PyTorch's allocator knows. Of a CPU nobody does, but PyTorch's profiler is told of each
-piece that its allocator hands out or takes back, those of kernels and of FSDP included, which no
-look at tensors would find.
+For a GPU PyTorch's allocator reports it. For a CPU PyTorch's profiler reports each allocation
+and release, including those of kernels and of FSDP, which inspecting tensors would miss.
 """
 
 from __future__ import annotations
@@ -20,34 +19,34 @@ from pipeline.training.host_memory import read_host_memory, resident_bytes
 
 _MEMORY_EVENT = "[memory]"
 _NO_KINETO_LINES = "6"
-"""The profiler's library would write two lines into the log for each time that it is used. It reads
-this once, when it is used first."""
+"""The profiler's library would write two lines into the log each time it is used. It reads this
+variable once, at its first use."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryUse:
-    """Of one rank's device."""
+    """Memory of one rank's device."""
 
     peak_bytes: float
     capacity_bytes: float
 
     @property
     def share(self) -> float:
-        """Of the memory that is there; above 1 it would not fit."""
+        """Share of the capacity; above 1 it does not fit."""
         return self.peak_bytes / self.capacity_bytes
 
 
 def read_capacity(device: torch.device, num_local_ranks: int) -> float:
-    """Bytes that a rank may fill: of its GPU, or an equal part of the job's memory on this node."""
+    """Return bytes a rank may use: its GPU's, or an equal part of the job's memory on this node."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[1])
     return read_host_memory(os.environ).limit_bytes / num_local_ranks
 
 
 def read_resident(device: torch.device) -> float:
-    """Bytes that are taken now, by whomever on a GPU (its context, NCCL's buffers), else by us.
+    """Return bytes in use now: by all on a GPU (context, NCCL's buffers), else by this process.
 
-    What PyTorch keeps for later, and what nobody can reach any more, is given back first.
+    PyTorch's cache, and unreachable objects, are freed first.
     """
     gc.collect()
     if device.type != "cuda":
@@ -60,15 +59,15 @@ def read_resident(device: torch.device) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Growth:
-    """Bytes that tensors take beyond those that were there before."""
+    """Bytes that tensors take beyond those that existed before."""
 
     peak_bytes: float
-    """The most at once."""
+    """Peak."""
     left_bytes: float
-    """In the end."""
+    """At the end."""
 
     def then(self, after: Growth) -> Growth:
-        """Of both, one after the other."""
+        """Combine two growths, one after the other."""
         return Growth(
             peak_bytes=max(self.peak_bytes, self.left_bytes + after.peak_bytes),
             left_bytes=self.left_bytes + after.left_bytes,
@@ -76,10 +75,10 @@ class Growth:
 
 
 def measure_growth(work: Callable[[], object], device: torch.device) -> Growth:
-    """What tensors take while `work` runs.
+    """Measure the memory of tensors while `work` runs.
 
-    On a CPU memory from before that is given back meanwhile is not made out: it is too much then,
-    never too little.
+    On a CPU, releases of earlier memory during `work` are not detected: the result is then too
+    high, never too low.
 
     Raises:
         torch.OutOfMemoryError: they do not fit into a GPU.
@@ -89,11 +88,11 @@ def measure_growth(work: Callable[[], object], device: torch.device) -> Growth:
         with profile(profile_memory=True) as found:
             work()
         return _sum_up(_changes(found))
-    torch.cuda.synchronize(device)  # SYNC: what came before is no part of the work
+    torch.cuda.synchronize(device)  # SYNC: earlier work is not part of it
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
     work()
-    torch.cuda.synchronize(device)  # SYNC: its end is
+    torch.cuda.synchronize(device)  # SYNC: wait for its end
     return Growth(
         peak_bytes=torch.cuda.max_memory_allocated(device) - before,
         left_bytes=torch.cuda.memory_allocated(device) - before,
@@ -101,14 +100,14 @@ def measure_growth(work: Callable[[], object], device: torch.device) -> Growth:
 
 
 def forget_peaks(device: torch.device) -> None:
-    """Whoever reads peaks after it sees none of those before."""
+    """Reset the peaks, so that later readings do not include them."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
 
 
 def _changes(found: profile) -> Iterable[int]:
-    """Bytes that were handed out, or negative: taken back; in their order."""
+    """Yield bytes that were allocated, or negative: released; in order."""
     assert found.kineto_results is not None
     events = [e for e in found.kineto_results.events() if e.name() == _MEMORY_EVENT]
     return [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
@@ -120,17 +119,18 @@ def _sum_up(changes: Iterable[int]) -> Growth:
 
 
 def extrapolate(peaks: Sequence[tuple[int, float]], fixed: float, num_rows: int) -> float:
-    """What a microbatch of more rows than any before takes at its peak, in bytes.
+    """Estimate the peak of a microbatch of more rows than any before, in bytes.
 
-    It is no more than what is fixed plus the rest in proportion to the rows: samples are at most as
-    heavy together as apart. Where more is fixed than is known that is too much, and the line
-    through the last two peaks comes nearer. But a peak is the highest of several, of which another
-    may grow faster: so the line's last error counts twice, the next stretch being twice as long.
+    It is at most the fixed part plus the rest in proportion to the rows: samples are at most as
+    heavy together as apart. If the fixed part is underestimated, this is too high, and the line
+    through the last two peaks is closer. But a peak is the highest of several, of which another
+    may grow faster. So the line's last error counts twice, because the next stretch is twice as
+    long.
 
     Args:
-        peaks: Of rows, rising, and bytes; at least one.
-        fixed: Bytes that are taken whatever the rows: weights, gradients, the optimizer.
-        num_rows: Of the microbatch.
+        peaks: Rows, ascending, and bytes; at least one.
+        fixed: Bytes in use whatever the rows: weights, gradients, the optimizer.
+        num_rows: Rows of the microbatch.
     """
     rows, peak = peaks[-1]
     most = fixed + (peak - fixed) * num_rows / rows

@@ -1,4 +1,4 @@
-"""What the checkpoints of a phase are compared with, and those of the phases after it."""
+"""Identity of a phase's checkpoints, and of those of the phases after it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def find_checkpoints(
     ends: Sequence[PhaseEnd],
     follows: str,
 ) -> Checkpoints:
-    """Those of the phase that comes after `ends`; `follows` as `Identity` has it."""
+    """Return the checkpoints of the phase that comes after `ends`; `follows` as in `Identity`."""
     each, *later = planned[len(ends) :]
     return Checkpoints(
         root=_root(job, each),

@@ -1,8 +1,8 @@
-"""The phases of a training: trainings that follow each other in folders of their own.
+"""Phases of a training: consecutive trainings in separate folders.
 
-Each begins with the weights that the one before ended with, and has an optimizer, data and a
-schedule of its own. A checkpoint of a phase holds all that has learned so far, so that one is
-enough to go on from. A training without phases is one phase, in the stage's own folder.
+Each starts with the final weights of the one before, and has its own optimizer, data and
+schedule. A checkpoint of a phase has all that was trained so far, so one is enough to continue
+from. A training without phases is one phase, in the stage's folder.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ class Phase:
     number: int
     """From 0."""
     name: str
-    """Empty where there is one, which has none."""
+    """Empty for the only phase, which has no name."""
     config: TrainConfig
-    """As if there were no other; without adapters, and quantize, where adapters do not learn."""
+    """Config of a single training; without adapters, and quantize, if adapters are not trained."""
 
     def key(self, name: str) -> str:
-        """Of a value of the phase in the stage's config, for messages."""
+        """Return the key of one of the phase's values in the stage's config, for messages."""
         return f"phases.{self.number}.{name}" if self.name else name
 
     def folder(self, output_dir: Path) -> Path:
-        """Where it keeps its checkpoints and choices."""
+        """Return the folder of its checkpoints and choices."""
         if not self.name:
             return output_dir
         return output_dir / PHASES_DIR / f"{self.number}-{self.name}"
 
 
 def phases_of(config: TrainConfig) -> tuple[Phase, ...]:
-    """In their order; one without a name where the config has none."""
+    """Return the phases in order; one without a name if the config has none."""
     if not config.phases:
         return (Phase(number=0, name="", config=config),)
     return tuple(

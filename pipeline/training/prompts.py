@@ -1,4 +1,4 @@
-"""From encoded rows to what a model is asked."""
+"""From encoded rows to a model's prompts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipeline.preprocess.encode import EncodedPrompt
 
 
 def to_prompt(encoded: EncodedPrompt) -> Prompt:
-    """What a model takes of a prompt."""
+    """Return the model's form of an encoded prompt."""
     flat = [image.reshape(-1, 3) for image in encoded.images]
     sizes = [image.shape[:2] for image in encoded.images]
     originals = [(height, width) for width, height in encoded.original_sizes]

@@ -1,4 +1,4 @@
-"""The process group of all ranks, and the small agreements that they come to on the host."""
+"""Process group of all ranks, and small agreements between them on the host."""
 
 from __future__ import annotations
 
@@ -17,28 +17,29 @@ from pipeline.training.meeting import arrive, tell_node, wait_for_all
 from slurm_jobs.common.context import TaskContext
 
 _WORKERS_END_S = 0.25
-"""gloo's worker threads let go of a collective's tensors, which takes the interpreter's lock, some
-time after the collective has returned. One that meets the end of the interpreter there aborts the
-process (github.com/pytorch/pytorch/pull/179291): without a pause a third of all two-rank groups on
-a busy two-core machine."""
+"""Pause before the end of the interpreter. gloo's worker threads release a collective's
+tensors, which takes the interpreter's lock, some time after the collective has returned. If one
+does so at the interpreter's end, it aborts the process
+(github.com/pytorch/pytorch/pull/179291): without a pause a third of all two-rank groups on a
+busy two-core machine."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ranks:
-    """Who this process is, and how it talks to the others."""
+    """This process's rank, and its communication with the others."""
 
     rank: int
     num_ranks: int
     host_group: dist.ProcessGroup
     """gloo, whatever the device: an agreement must not wait for the device's queue."""
     store: dist.Store
-    """Of this attempt; rank 0 has it."""
+    """Store of this attempt, on rank 0."""
 
     def sums(self, values: Sequence[float]) -> list[float]:
-        """Each value summed over all ranks; a collective of the host, in float64.
+        """Return each value summed over all ranks; a collective of the host, in float64.
 
-        A rank that is alone asks nobody: gloo would hand its values to a thread and back, which on
-        a busy node takes as long as that thread, and the interpreter, have no core.
+        A single rank skips the collective: gloo would use another thread, which on a busy node
+        may wait long for a core and the interpreter.
         """
         if self.num_ranks == 1:
             return [float(value) for value in values]
@@ -47,7 +48,7 @@ class Ranks:
         return tensor.tolist()
 
     def sum_on_device(self, tensor: torch.Tensor) -> None:
-        """Sum `tensor` over all ranks, in place, where it is; on a GPU this is queued, no SYNC."""
+        """Sum `tensor` over all ranks, in place; on a GPU this is queued, no SYNC."""
         if self.num_ranks > 1:
             dist.all_reduce(tensor)
 
@@ -61,13 +62,13 @@ class Ranks:
         wait_for_all(self.store, what, num_ranks=self.num_ranks, speaks=speaks)
 
     def from_main(self, value: Any) -> Any:
-        """Rank 0's `value`, on every rank."""
+        """Return rank 0's `value` on every rank."""
         box = [value]
         dist.broadcast_object_list(box, src=0, group=self.host_group)
         return box[0]
 
     def gather(self, value: Any) -> list[Any]:
-        """The values of all ranks by rank, on rank 0; an empty list on the others."""
+        """Return the values of all ranks by rank, on rank 0; an empty list on the others."""
         box = [None] * self.num_ranks if self.rank == 0 else None
         dist.gather_object(value, box, dst=0, group=self.host_group)
         return box or []
@@ -82,7 +83,7 @@ def join_ranks(context: TaskContext, *, device_type: str, timeout_min: float) ->
     store = dist.PrefixStore("slurm_jobs", shared)
     tell_node(store, context.rank, context.node_name)
     dist.init_process_group(
-        # With weights offloaded to the host, FSDP has tensors of a GPU's mesh on the CPU.
+        # With weights offloaded to the host, FSDP has CPU tensors on a GPU mesh.
         backend="cpu:gloo,cuda:nccl" if device_type == "cuda" else "gloo",
         store=dist.PrefixStore("default_pg", shared),
         rank=context.rank,
@@ -96,7 +97,7 @@ def join_ranks(context: TaskContext, *, device_type: str, timeout_min: float) ->
 
 
 def new_host_group(*, timeout_min: float) -> dist.ProcessGroup:
-    """Another gloo group of all ranks, for a thread of its own; a collective."""
+    """Return another gloo group of all ranks, for a separate thread; a collective."""
     group = dist.new_group(backend="gloo", timeout=dt.timedelta(minutes=timeout_min))
     assert isinstance(group, dist.ProcessGroup)
     return group

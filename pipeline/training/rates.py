@@ -1,4 +1,4 @@
-"""How fast a training goes, between two looks at what it has done: PURE."""
+"""Speed of a training between two points in time: PURE."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Done:
-    """What rank 0 has done up to a moment of this attempt."""
+    """Work of rank 0 in this attempt up to a point in time."""
 
     at_s: float
-    """Of a clock that only goes forward, and only while there are steps."""
+    """Time of a clock that runs only during the steps."""
     num_steps: int
     num_tokens: int
-    """Padding not counted."""
+    """Without padding."""
     data_wait_s: float
     model_flops: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rates:
-    """Between two moments, all that lies between them included."""
+    """Rates between two points in time, with all pauses in between."""
 
     step_s: float
     tokens_per_s: float
-    """Of all ranks: ranks have equal work, so that rank 0's tokens stand for the others'."""
+    """For all ranks, from rank 0's tokens: ranks have equal work."""
     data_wait_share: float
-    """Of rank 0's time."""
+    """Share of rank 0's time."""
     mfu: float | None
-    """Of rank 0's card; None where its peak is not known."""
+    """For rank 0's card; None if its peak is unknown."""
 
 
 def rates_between(
     first: Done, last: Done, *, num_ranks: int, peak_flops_per_s: float | None
 ) -> Rates:
-    """At least one step lies between the two."""
+    """Return the rates; at least one step is between the two."""
     seconds = max(1e-9, last.at_s - first.at_s)
     flops_per_s = (last.model_flops - first.model_flops) / seconds
     return Rates(
@@ -46,7 +46,7 @@ def rates_between(
 
 
 def time_left(seconds: float) -> str:
-    """As people say it: `45 s`, `12 min`, `3 h 05 min`, `2 d 4 h`."""
+    """Format a duration: `45 s`, `12 min`, `3 h 05 min`, `2 d 4 h`."""
     minutes, hours = round(seconds / 60), round(seconds / 3600)
     if seconds < 90:
         return f"{seconds:.0f} s"

@@ -1,6 +1,6 @@
-"""Who takes note of a rank's steps: recorder, reporter and trackers, and what they are told first.
+"""Recorder, reporter and trackers of a rank's steps, and their initial facts.
 
-What a file of step records says of itself stands here; how it is written, in `pipeline.timing`.
+This defines the header of a file of step records; `pipeline.timing` writes it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from slurm_jobs.common.ranges import ranges_text
 def make_recorder(
     job: Job, model: VisionLanguageModel, planned: Sequence[PlannedPhase]
 ) -> StepRecorder:
-    """Of all phases of this attempt."""
+    """Return the recorder for all phases of this attempt."""
     context, workplace = job.context, job.workplace
     clock, synchronize = choose_clock(workplace.device, job.config.timing)
     flops = describe_flops(workplace, card_name(workplace))
@@ -74,9 +74,9 @@ def make_recorder(
 def watch_compiling(
     job: Job, set_apart: Callable[[int], None], num_phases: int
 ) -> contextlib.AbstractContextManager[object]:
-    """Log what is compiled; nothing where nothing is.
+    """Log compilations; does nothing if nothing is compiled.
 
-    `set_apart` is told of each compilation how long it took, in nanoseconds.
+    `set_apart` gets the duration of each compilation, in nanoseconds.
     """
     if job.config.compile is None:
         return contextlib.nullcontext()
@@ -90,7 +90,7 @@ def watch_compiling(
 def make_reporter(
     job: Job, trackers: Trackers, planned: Sequence[PlannedPhase]
 ) -> TrainingReporter:
-    """Of all phases of this attempt."""
+    """Return the reporter for all phases of this attempt."""
     num_steps = _num_steps(planned)
     is_main = job.ranks.rank == 0
     flops = describe_flops(job.workplace, card_name(job.workplace))
@@ -107,7 +107,7 @@ def make_reporter(
 def start_trackers(
     job: Job, trackers: Trackers, planned: Sequence[PlannedPhase], num_steps_done: int
 ) -> None:
-    """Before the first step of the attempt, in a span: a service may take its time."""
+    """Open trackers before the attempt's first step, in a span, because a service may be slow."""
     if not trackers.are_waiting:
         return
     first = planned[0].config
@@ -125,11 +125,11 @@ def start_trackers(
 
 
 def describe_flops(workplace: Workplace, name: str) -> dict[str, Any]:
-    """The formula of `model_flops` and `mfu`, and the peak with its source; None where unknown.
+    """Describe the formula of `model_flops` and `mfu`, and the peak with its source; else None.
 
     Args:
-        workplace: Of this rank.
-        name: Of its card; empty on a CPU.
+        workplace: Workplace of this rank.
+        name: Name of its card; empty on a CPU.
     """
     card = find_card(name)
     peaks = {} if card is None else card.flops_per_s
@@ -148,7 +148,7 @@ def _num_steps(planned: Sequence[PlannedPhase]) -> int:
 
 
 def card_name(workplace: Workplace) -> str:
-    """As the driver gives it; empty on a CPU."""
+    """Return the card's name from the driver; empty on a CPU."""
     if workplace.device.type != "cuda":
         return ""
     return torch.cuda.get_device_name(workplace.device)
@@ -157,7 +157,7 @@ def card_name(workplace: Workplace) -> str:
 def choose_clock(
     device: torch.device, timing: str
 ) -> tuple[DeviceClock | None, Callable[[], None] | None]:
-    """The clock of the device, or what has the host wait for it; neither on a CPU."""
+    """Return the device's clock, or a function that synchronises with it; neither on a CPU."""
     if device.type != "cuda":
         return None, None
     if timing == "sync":

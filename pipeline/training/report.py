@@ -1,4 +1,4 @@
-"""What a training says while it runs: a progress file, trackers, and a quiet line now and then."""
+"""Reports of a running training: a progress file, trackers, and occasional log lines."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from slurm_jobs.common.progress import Progress
 log = logging.getLogger(__name__)
 
 _NUM_LOOKS = 10
-"""Looks at the progress that its rates are over, so that they jump less."""
+"""Number of progress points over which rates are averaged, to smooth them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Course:
-    """What a reporter has to know of the training."""
+    """Facts about the training for a reporter."""
 
     num_steps: int
     num_ranks: int
     log_every_steps: int
     peak_flops_per_s: float | None
-    """Of rank 0's card; None: there is no MFU."""
+    """Peak of rank 0's card; None: no MFU."""
 
 
 class TrainingReporter:
@@ -40,15 +40,16 @@ class TrainingReporter:
         self._trackers = trackers
         self._course = course
         self._outside_s = time.monotonic()
-        """What of the clock's time is in no loop."""
+        """Time of the clock outside of any loop."""
         self._done = Done(at_s=0.0, num_steps=0, num_tokens=0, data_wait_s=0.0, model_flops=0.0)
         self._line = self._tracked = self._done
         self._looks = deque([self._done], maxlen=_NUM_LOOKS)
 
     def start_clock(self) -> float | None:
-        """The loop begins, of whichever phase: what went before it is in no rate.
+        """Start the clock at the begin of a phase's loop: rates exclude the time before.
 
-        Returns: seconds since the last step of the phase before; None where none was made here.
+        Returns: seconds since the last step of the phase before; None if this attempt made
+        none.
         """
         outside_s = time.monotonic() - self._done.at_s
         since_s = outside_s - self._outside_s
@@ -63,14 +64,14 @@ class TrainingReporter:
         data_wait_s: float,
         ended_s: float,
     ) -> None:
-        """Take note of a step.
+        """Record a step.
 
         Args:
-            num_steps_done: Of all phases, those of earlier attempts included.
-            outcome: What came of it.
-            counts: Of this rank.
-            data_wait_s: Of this rank.
-            ended_s: When it ended here, by `time.monotonic`: the outcome is known later.
+            num_steps_done: Steps of all phases, those of earlier attempts included.
+            outcome: Outcome of the step.
+            counts: Counts of this rank.
+            data_wait_s: Wait for data on this rank.
+            ended_s: End of the step here, by `time.monotonic`: the outcome is known later.
         """
         before = self._done
         self._done = Done(
@@ -87,7 +88,7 @@ class TrainingReporter:
         self._tell_log(num_steps_done, outcome)
 
     def tell(self, num_steps_done: int, values: Mapping[str, float]) -> None:
-        """Hand what a look at held-out samples found to the trackers, by name: `look/loss`."""
+        """Send the results of a held-out evaluation to the trackers, by name: `look/loss`."""
         self._trackers.log(values, num_steps_done)
 
     def _tell_progress(self, progress: Progress, num_steps_done: int, outcome: StepOutcome) -> None:
@@ -130,19 +131,19 @@ class TrainingReporter:
 
     @property
     def num_tokens(self) -> int:
-        """Of this rank, padding not counted."""
+        """Tokens of this rank, without padding."""
         return self._done.num_tokens
 
     @property
     def elapsed_s(self) -> float:
-        """That the loops of all phases took, up to the newest step."""
+        """Time of the loops of all phases, up to the newest step."""
         return self._done.at_s
 
 
 def tracked_values(outcome: StepOutcome, rates: Rates) -> dict[str, float]:
-    """What trackers are told of a step, by name; what is not finite (a skipped step) is left out.
+    """Return the values of a step for trackers, by name; without those that are not finite.
 
-    Rates are over all steps since the last that trackers were told of.
+    Rates are over all steps since the trackers' last update.
     """
     values = {
         "loss": outcome.loss,

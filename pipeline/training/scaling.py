@@ -1,8 +1,8 @@
-"""Scaling of the loss under fp16, whose small gradients would be zero; nothing under others.
+"""Loss scaling under fp16, whose small gradients would be zero; nothing under other precisions.
 
-torch's scaler decides on each rank for itself whether gradients overflowed, and where one rank
-alone sees it (under ddp: what is wrong after the reduction) scales and weights would part. So here
-it only multiplies and divides: whether a step is skipped is the verdict of all ranks.
+torch's scaler decides on each rank whether gradients overflowed. If only one rank sees an
+overflow (under ddp: an error after the reduction), scales and weights would diverge. So here it
+only multiplies and divides: the verdict of all ranks decides whether a step is skipped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from slurm_jobs.common.stage_config.sharding import ScalerConfig
 
 
 class _Scaler(torch.amp.GradScaler):
-    """Divides gradients that lie in the host's memory, too, once the scale has come there."""
+    """Scaler that also divides gradients in host memory, once the scale is copied there."""
 
     def _unscale_grads_(
         self,
@@ -28,23 +28,23 @@ class _Scaler(torch.amp.GradScaler):
         found_inf: torch.Tensor,
         allow_fp16: bool,
     ) -> dict[torch.device, torch.Tensor]:
-        """As torch, which copies both to the host without waiting for them (2.13)."""
+        """Like torch, which copies both to the host without waiting for them (2.13)."""
         if inv_scale.device.type != "cpu" and _lie_on_host(optimizer):
-            inv_scale, found_inf = inv_scale.cpu(), found_inf.cpu()  # SYNC: offloaded ones alone
+            inv_scale, found_inf = inv_scale.cpu(), found_inf.cpu()  # SYNC: only with offloading
         return super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16)
 
     def update_by(self, is_bad: torch.Tensor) -> None:
-        """As `update`, by what all ranks found instead of by what this one did; no SYNC."""
+        """Update the scale from the verdict of all ranks instead of this rank's; no SYNC."""
         for state in self._per_optimizer_states.values():
             state["found_inf_per_device"] = {is_bad.device: is_bad}
         self.update()
 
 
 def _skips_on_device(optimizer: torch.optim.Optimizer, device: torch.device) -> bool:
-    """Whether an update can depend on a number of the device that computes.
+    """Check whether an update can depend on a value on the device.
 
-    torch's fused kernels take one (`found_inf`); those of bitsandbytes do not, and parameters that
-    are offloaded are updated on the host.
+    torch's fused kernels take one (`found_inf`); those of bitsandbytes do not, and offloaded
+    parameters are updated on the host.
     """
     if not isinstance(optimizer, LocalAdamW):
         return False
@@ -59,14 +59,14 @@ def _lie_on_host(optimizer: torch.optim.Optimizer) -> bool:
 
 
 class Scaling:
-    """Around `torch.amp.GradScaler`; a `Stateful` of torch.distributed.checkpoint."""
+    """Wraps `torch.amp.GradScaler`; a `Stateful` of torch.distributed.checkpoint."""
 
     def __init__(self, config: ScalerConfig, workplace: Workplace) -> None:
         self.is_on = workplace.precision == "fp16"
-        """Whether a gradient that overflows is expected now and then."""
+        """True if occasional overflows of gradients are expected."""
         self.num_skips_in_a_row = 0
         self.num_skips = 0
-        """Of the whole training."""
+        """Skips of the whole training."""
         self._scaler = _Scaler(
             workplace.device.type,
             init_scale=config.init_scale,
@@ -75,17 +75,17 @@ class Scaling:
         )
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Of the scaled loss: a float32 scalar."""
+        """Run backward of the scaled loss: a float32 scalar."""
         self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        """Divide the gradients, once a step, before they are clipped."""
+        """Divide the gradients, once per step, before they are clipped."""
         self._scaler.unscale_(optimizer)
 
     def step(self, optimizer: torch.optim.Optimizer, verdict: QueuedVerdict) -> None:
-        """Update where the verdict is good; else leave all as it is, and halve the scale.
+        """Update if the verdict is good; otherwise change nothing, and halve the scale.
 
-        No SYNC where the optimizer skips on the device. After many updates the scale grows.
+        No SYNC if the optimizer skips on the device. After many updates the scale grows.
         """
         if _skips_on_device(optimizer, verdict.is_bad.device):
             optimizer.found_inf = verdict.is_bad  # type: ignore[attr-defined]
@@ -103,16 +103,16 @@ class Scaling:
 
     @property
     def scale_on_device(self) -> torch.Tensor | None:
-        """What the loss of this step was multiplied by; None if nothing is scaled."""
+        """Factor of this step's loss; None if nothing is scaled."""
         return self._scaler._get_scale_async() if self.is_on else None  # noqa: SLF001
 
     @property
     def scale(self) -> float:
-        """What the next loss is multiplied by; SYNC."""
+        """Factor of the next loss; SYNC."""
         return float(self._scaler.get_scale())
 
     def state_dict(self) -> dict[str, Any]:
-        """What goes into a checkpoint: numbers, equal on all ranks."""
+        """Return the state for a checkpoint: numbers, equal on all ranks."""
         if not self.is_on:
             return {}
         found = self._scaler.state_dict()
@@ -124,7 +124,7 @@ class Scaling:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state_dict` was taken; intervals and factors are those of the config."""
+        """Load the state; intervals and factors are those of the config."""
         now = self._scaler.state_dict()
         self._scaler.load_state_dict(
             {**now, "scale": state["scale"], "_growth_tracker": state["growth_tracker"]}

@@ -1,4 +1,4 @@
-"""The learning rate as a pure function of the step."""
+"""Learning rate as a pure function of the step."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import math
 from slurm_jobs.common.stage_config.optimizer import ScheduleConfig
 
 _FLOOR_SHARE = {"onecycle": 1e-4, "cosine": 0.1, "constant": 1.0}
-"""Where the schedule ends, as a share of the peak. onecycle: arXiv:1708.07120, with PyTorch's
+"""Final learning rate, as a share of the peak. onecycle: arXiv:1708.07120, with PyTorch's
 final_div_factor of 1e4; cosine: a tenth, as in the LLaMA reports (arXiv:2302.13971)."""
 
 
 def learning_rate_at(step: int, *, num_steps: int, peak: float, schedule: ScheduleConfig) -> float:
-    """Learning rate of the step before which `step` of `num_steps` were completed.
+    """Return the learning rate after `step` of `num_steps` steps.
 
     It rises linearly to `peak`, which the last warm-up step has, and falls by half a cosine.
     """

@@ -1,4 +1,4 @@
-"""The data sets of a training's phases: found, compared, staged in once each, and opened."""
+"""Data sets of a training's phases: found, compared, staged in once each, and opened."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ from slurm_jobs.common.stage_config.train import TrainConfig
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """A data set in use."""
+    """Data set in use."""
 
     folder: Path
-    """That `consolidate` wrote."""
+    """Folder that `consolidate` wrote."""
     staged: Staged
     dataset: ShardedDataset
 
     @property
     def processor_dir(self) -> Path:
-        """Of the processor that made it."""
+        """Processor that made it."""
         return self.folder / PROCESSOR_DIR
 
     @property
     def packs_dir(self) -> Path:
-        """Where its packs are kept for other trainings, if it may be written."""
+        """Folder of packs for other trainings, if it is writable."""
         return self.folder / PACKS_DIR
 
 
 def find_dataset(config: TrainConfig, context: TaskContext) -> Path:
-    """The data set's folder: as configured, else what the `consolidate` stage before wrote.
+    """Return the data set's folder: from the config, else from the `consolidate` stage before.
 
     Raises:
-        StageConfigError: neither is there.
+        StageConfigError: neither exists.
     """
     if config.dataset is not None:
         return Path(config.dataset)
@@ -63,12 +63,12 @@ def find_dataset(config: TrainConfig, context: TaskContext) -> Path:
 
 
 def find_datasets(phases: Sequence[Phase], context: TaskContext) -> list[Path]:
-    """Those of the phases, in their order; before anything is copied.
+    """Return the data sets of the phases, in order; before anything is copied.
 
     Raises:
-        StageConfigError: one is not there, the model cannot take its images, they cannot be
-            changed as the config says, it was made by another processor than the first phase's, or
-            the files of its processor were changed.
+        StageConfigError: one does not exist, the model cannot take its images, they cannot be
+            augmented as the config says, it was made by another processor than the first
+            phase's, or the files of its processor were changed.
     """
     folders = [find_dataset(phase.config, context) for phase in phases]
     infos = {folder: read_dataset_info(folder) for folder in dict.fromkeys(folders)}
@@ -81,7 +81,7 @@ def find_datasets(phases: Sequence[Phase], context: TaskContext) -> list[Path]:
         if made_by[folder] != made_by[folders[0]]:
             message = (
                 f"{phase.key('dataset')}: {folder} was made by another processor than "
-                f"{folders[0]}, the data set of phase {phases[0].name}: one model learns from "
+                f"{folders[0]}, the data set of phase {phases[0].name}: one model trains on "
                 "both, so preprocess both with the same"
             )
             raise StageConfigError(message)
@@ -98,13 +98,14 @@ def _check_processor(folder: Path, info: DatasetInfo) -> None:
     if digest == info.preprocess["processor_xxh3"]:
         return
     changes = changed_files(info.processor_sha256 or {}, processor_checksums(folder))
-    if info.processor_sha256 is None or not changes:  # an older version noted no single files
+    # older versions stored no checksums per file
+    if info.processor_sha256 is None or not changes:
         changes = ["files were changed, added or removed"]
     raise StageConfigError(changed_processor(folder, changes))
 
 
 def _check_images(phase: Phase, folder: Path, info: DatasetInfo) -> None:
-    """As `check_images`, and the error says whose data set it is."""
+    """Run `check_images`; the error names the data set."""
     try:
         check_images(phase.config.model, info)
     except StageConfigError as error:
@@ -114,10 +115,10 @@ def _check_images(phase: Phase, folder: Path, info: DatasetInfo) -> None:
 
 @contextmanager
 def open_sources(folders: Sequence[Path], job: Job) -> Iterator[list[Source]]:
-    """Stage in and open; the same folder once. In the order of `folders`, closed at the end.
+    """Stage in and open, each folder once, in the order of `folders`; closed at the end.
 
     Raises:
-        StageError, StageStoppedError: as `stage_together`.
+        StageError, StageStoppedError: as in `stage_together`.
     """
     with ExitStack() as stack:
         opened: dict[Path, Source] = {}

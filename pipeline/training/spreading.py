@@ -1,4 +1,4 @@
-"""The model that is trained: built on every rank, compared, spread by the strategy, looked at."""
+"""Building of the trained model: built on every rank, compared, sharded, verified."""
 
 from __future__ import annotations
 
@@ -57,21 +57,21 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpreadModel:
-    """What the loop, checkpoints and the export work on."""
+    """Model for the loop, checkpoints and the export."""
 
     strategy: Strategy
     spread: Spread
     scaling: Scaling
     facts: StrategyFacts
     num_parameters: int
-    """Of the whole model."""
+    """Parameters of the whole model."""
     learning: Learning
     level_rules: LevelRules | None
-    """Of samples with chained targets."""
+    """Rules for samples with chained targets."""
 
     @property
     def needs(self) -> ModelNeeds:
-        """What model and targets want of batches."""
+        """Requirements of model and targets for batches."""
         return dataclasses.replace(self.spread.bare.layout.needs, levels=self.level_rules)
 
 
@@ -84,13 +84,13 @@ def build_and_spread(
     ranks: Ranks,
     data: DataFacts,
 ) -> SpreadModel:
-    """Build the model, spread it for the first phase, and make sure that this took effect.
+    """Build the model, shard it for the first phase, and verify that this took effect.
 
     A collective.
 
     Raises:
-        StageConfigError: there is no such model, it differs between ranks, or the strategy cannot
-            run here or did not take effect.
+        StageConfigError: there is no such model, it differs between ranks, or the strategy
+            cannot run here or did not take effect.
     """
     file = read_accelerate_file(config, ranks, num_nodes=context.num_nodes)
     strategy = choose_strategy(config, workplace, ranks, context, file)
@@ -128,9 +128,9 @@ def _optimizer_of(phase: Phase) -> MakeOptimizer:
 
 
 def respread(made: SpreadModel, phase: Phase, workplace: Workplace) -> SpreadModel:
-    """The same model for a phase: its own parameters learn, with an optimizer of their own."""
+    """Return the model sharded for a phase, with its trained parameters and a new optimizer."""
     bare = made.spread.bare
-    made.spread.optimizer.zero_grad()  # or gradients of what is frozen now would stay
+    made.spread.optimizer.zero_grad()  # or gradients of now frozen parameters would stay
     set_trainable(bare, made.learning.now[phase.number])
     spread = made.strategy.respread(made.spread, _optimizer_of(phase))
     check_optimizer(spread.bare, spread.optimizer)
@@ -138,7 +138,7 @@ def respread(made: SpreadModel, phase: Phase, workplace: Workplace) -> SpreadMod
 
 
 def count_learning(made: SpreadModel, phase: Phase) -> int:
-    """Parameters that learn in a phase."""
+    """Count the parameters trained in a phase."""
     names = made.learning.now[phase.number]
     return sum(p.numel() for name, p in made.spread.bare.named_parameters() if name in names)
 
@@ -146,7 +146,7 @@ def count_learning(made: SpreadModel, phase: Phase) -> int:
 def build_together(
     config: TrainConfig, data: DataFacts, ranks: Ranks, workplace: Workplace, *, loads_once: bool
 ) -> VisionLanguageModel:
-    """The model on the CPU; with `loads_once` on ranks other than 0 without weights, on "meta".
+    """Build the model on the CPU; with `loads_once` only on rank 0, on "meta" elsewhere.
 
     Raises:
         StageConfigError: on all ranks, if one of them cannot build it.
@@ -166,7 +166,7 @@ def build_together(
             check_can_be_shared(model)
     except StageConfigError as error:
         problem = str(error)
-    # Reading and quantising may take long, of which the rank that reads for all says nothing.
+    # Reading and quantising may take long, and the rank that reads for all logs nothing.
     ranks.meet("model_build", speaks=ranks.rank in (0, 1))
     problems = ranks.from_main(ranks.gather(problem))
     if found := next(filter(None, problems), None):
@@ -176,7 +176,7 @@ def build_together(
 
 
 def _prepare_layers(model: VisionLanguageModel, config: TrainConfig, workplace: Workplace) -> None:
-    """How layers compute; compiled is what is done to compute them again."""
+    """Configure how layers compute; what is compiled is the recomputed layer."""
     model.uses_varlen = attention_of(model, config, workplace).uses_varlen
     if workplace.precision == "fp16":
         keep_residual_in_fp32(model, workplace.device)
@@ -187,10 +187,10 @@ def _prepare_layers(model: VisionLanguageModel, config: TrainConfig, workplace: 
 
 
 def make_shell(config: TrainConfig, data: DataFacts, workplace: Workplace) -> VisionLanguageModel:
-    """The whole model with what is added to it, on "meta": shapes without weights.
+    """Build the whole model with its additions, on "meta": shapes without weights.
 
     Raises:
-        StageConfigError: there is no such model, or what is added does not fit it.
+        StageConfigError: there is no such model, or the additions do not fit it.
     """
     model = make_unloaded(config.model, data, torch.device("meta"))
     _add_parts(model, config, workplace)
@@ -201,7 +201,7 @@ def _add_parts(model: VisionLanguageModel, config: TrainConfig, workplace: Workp
     if config.quantize is not None:
         quantize_model(model, config.quantize, workplace.device)
     add_what_learns(model, config)
-    compute_in(model, workplace.dtype)  # not before: peft would make adapters of that dtype
+    compute_in(model, workplace.dtype)  # not before: peft would create adapters of that dtype
 
 
 def attention_of(
@@ -210,12 +210,12 @@ def attention_of(
     workplace: Workplace,
     batching_kinds: Collection[str] | None = None,
 ) -> AttentionChoice:
-    """Return how packed samples, and pictures of sizes of their own, are attended.
+    """Return the attention for packed samples and for images of varying size.
 
-    `batching_kinds`: of all rows; None takes the config's.
+    `batching_kinds`: those of all rows; None uses the config's.
 
     Raises:
-        StageConfigError: not as the config says.
+        StageConfigError: the config's attention cannot run.
     """
     text = model.text_config
     kinds = set(batching_kinds or (phase.config.batching.kind for phase in phases_of(config)))

@@ -1,4 +1,4 @@
-"""The course of the `train` stage on one rank, from staging to evaluation."""
+"""The `train` stage on one rank, from staging to evaluation."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def train(config: TrainConfig, context: TaskContext, spans: SpanLog) -> dict[str
     """Stage in, train, export, evaluate; the result on rank 0, None on the others.
 
     Raises:
-        StageConfigError, StageStoppedError, StageError: as `pipeline.training.run`.
+        StageConfigError, StageStoppedError, StageError: as in `pipeline.training.run`.
     """
     began_unix_s = time.time()
     check_packages(config.trackers)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    with contextlib.suppress(OSError):  # then nothing is supervised, and the work goes on
+    with contextlib.suppress(OSError):  # then nothing is supervised, and the work continues
         start_heartbeat(
             context.task_dir,
             context.rank,
@@ -85,13 +85,14 @@ def train(config: TrainConfig, context: TaskContext, spans: SpanLog) -> dict[str
     except (StageStoppedError, TimeLimitError):  # on every rank
         _leave(job)
         raise
-    # After any other error the process ends without leave_ranks, which might wait for the others.
+    # After any other error the process exits without leave_ranks, which might wait for the
+    # others.
     _leave(job)
     return result
 
 
 def _leave(job: Job) -> None:
-    """Leave the process group; nothing that is done and saved fails for want of the span."""
+    """Leave the process group; a failing span must not fail completed work."""
     with contextlib.suppress(OSError), job.spans.span("leave_ranks"):
         leave_ranks()
 
@@ -108,7 +109,7 @@ def _run(job: Job) -> dict[str, Any] | None:
         Trackers(job.config.trackers, job.context) as trackers,
     ):
         result = _run_staged(job, phases, sources, facts, trackers)
-        ends_last.enter_context(job.spans.span("closing"))  # of what is open here
+        ends_last.enter_context(job.spans.span("closing"))  # resources opened here
     return None if result is None else {**result, "preflight": found}
 
 
@@ -129,7 +130,8 @@ def _run_staged(
     )
     described = _describe(job, trained)
     model_dir = _export(job, ending, trained.made, sources[0].processor_dir)
-    del trained  # nobody else has the model and its optimizer: the evaluation needs their place
+    # the last reference to the model and its optimizer: evaluation needs their memory
+    del trained
     give_back_memory(job.workplace.device)
     evaluation = _evaluate(job, ending, facts, model_dir, sources[0].processor_dir)
     if evaluation.get("exact_match") is not None:
@@ -167,13 +169,13 @@ def _export(job: Job, ending: Ending, made: SpreadModel, processor_dir: Path) ->
 
 
 def _adapters_of(config: TrainConfig) -> str | None:
-    """The model whose adapters peft can put to use, if there are any."""
+    """Return the model whose adapters peft can load, if there are any."""
     is_peft_model = config.adapters is not None and config.model.type == "hugging_face"
     return (config.model.path or config.model.name) if is_peft_model else None
 
 
 def _check_heldout(job: Job, preprocess: Mapping[str, Any], processor_dir: Path) -> None:
-    """Look at the held-out rows on every rank, so that all fail alike and before any step."""
+    """Check the held-out rows on every rank, so that all fail together and before any step."""
     manifest = job.config.evaluate.manifest
     if manifest is not None:
         with job.spans.span("heldout_check"):
@@ -197,7 +199,7 @@ def _evaluate(
     if manifest is None:
         return {}
     ending.check("evaluations")
-    remedy = "lower evaluate.batch_size or evaluate.max_new_tokens, or leave out evaluate.manifest"
+    remedy = "lower evaluate.batch_size or evaluate.max_new_tokens, or remove evaluate.manifest"
     with (
         job.spans.span("evaluation"),
         naming_the_remedy(job.ranks, "while held-out rows were answered", remedy),

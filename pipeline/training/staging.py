@@ -1,7 +1,7 @@
-"""Staging in on every rank of a training: each node takes its own time, then all go on together.
+"""Staging in on every rank of a training: nodes take different times, then all continue.
 
-And what it was worth: how much was read from the nodes' own disks and how much
-from the shared file system, and how long that took.
+And its benefit: how much was read from the nodes' own disks and how much from the shared file
+system, and how long that took.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def stage_together(
 ) -> Staged:
     """Stage in on every rank; if one was asked to stop meanwhile, all stop.
 
-    The first rank of each node copies; the others wait for it where training waits for the copy.
+    The first rank of each node copies; the others wait for it if training waits for the copy.
 
     Raises:
-        StageError: as `stage_in`, on the rank that it happened to.
+        StageError: as in `stage_in`, on the affected rank.
         StageStoppedError: a rank was asked to stop while it staged in.
     """
     staged = None
@@ -41,7 +41,7 @@ def stage_together(
             copies = context.local_rank == 0
             staged = stage_in(dataset_dir, context.node_local_dir, config, copies=copies)
             notes |= {"num_bytes": staged.num_bytes, "copied": staged.copied}
-        # One node may have its copy already, and another copy for an hour.
+        # One node may have its copy already, while another copies for an hour.
         ranks.meet(f"stage_in {dataset_dir}", speaks=context.local_rank == 0)
         (num_stopped,) = ranks.sums([float(staged is None)])
     if num_stopped or staged is None:
@@ -55,9 +55,9 @@ def stage_together(
 def describe_reading(
     reads: Sequence[tuple[Staged, ReadCounts]], config: StagingConfig, ranks: Ranks
 ) -> dict[str, Any]:
-    """For the stage's result: what was read where, over all ranks and data sets, and what it took.
+    """Return the bytes and time of reading by place, over all ranks and data sets.
 
-    A collective: every rank must call it. The first rank's log says it in words.
+    A collective: every rank must call it. The first rank logs it.
     """
     local_bytes, local_s, shared_bytes, shared_s, num_damaged = ranks.sums(
         [
@@ -80,13 +80,13 @@ def describe_reading(
 
 
 def cost_text(local_bytes: float, local_s: float, shared_bytes: float, shared_s: float) -> str:
-    """What reading from the shared file system cost, beside the nodes' own disks.
+    """Describe the extra cost of reading from the shared file system.
 
     Args:
-        local_bytes: samples read from the nodes' own disks, over all ranks.
-        local_s: of loader threads, over all ranks, reading and checksums.
-        shared_bytes: samples read from the shared file system.
-        shared_s: as `local_s`.
+        local_bytes: Samples read from the nodes' own disks, over all ranks.
+        local_s: Time of loader threads, over all ranks, reading and checksums.
+        shared_bytes: Samples read from the shared file system.
+        shared_s: Time, like `local_s`.
     """
     read = [
         f"{num_bytes / 1e9:.2f} GB from {place} in {duration_s:.1f} s of loader threads"

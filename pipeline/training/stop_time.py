@@ -1,13 +1,12 @@
-"""How long this training takes to stop: to the end of the step at hand, and to have it saved."""
+"""Time that this training takes to stop: to finish the current step and to save."""
 
 from __future__ import annotations
 
 
 class StopTime:
-    """Takes the longest save so far, and the longest mean step between two saves.
+    """Tracks the longest save so far, and the longest mean step between two saves.
 
-    A stop saves by itself. One that comes while a save goes on beside the steps waits for that
-    first.
+    A stop saves. If a background save is running, the stop waits for it first.
     """
 
     def __init__(self, start_step: int, begun_s: float) -> None:
@@ -18,23 +17,23 @@ class StopTime:
         self._longest_step_s = 0.0
 
     def after_stall(self, step: int, begun_s: float, ended_s: float) -> None:
-        """Take note of steps that were made, and that they go on.
+        """Record steps that ended with a stall for a save.
 
         Args:
-            step: steps completed when they stood still for a save.
-            begun_s: when they did, on any clock that goes on evenly.
-            ended_s: when they went on, on the same.
+            step: Steps completed at the start of the stall.
+            begun_s: Start of the stall, on any steady clock.
+            ended_s: End of the stall, on the same clock.
         """
         num_steps = max(1, step - self._step)
         self._longest_step_s = max(self._longest_step_s, (begun_s - self._ended_s) / num_steps)
         self._step, self._ended_s = step, ended_s
 
     def after_save(self, save_s: float, *, beside_s: float = 0.0) -> float:
-        """The time to stop as it is known now, seconds.
+        """Return the current estimate of the time to stop, in seconds.
 
         Args:
-            save_s: from when the state was asked for until it was safe.
-            beside_s: for how much of that steps went on.
+            save_s: From the request for the state until it was safe.
+            beside_s: Part of that during which steps continued.
         """
         self._longest_save_s = max(self._longest_save_s, save_s)
         self._longest_beside_s = max(self._longest_beside_s, beside_s)

@@ -1,8 +1,7 @@
-"""Rank 0 tells trackers (TensorBoard, Weights & Biases, ...) of the course of a training.
+"""Trackers (TensorBoard, Weights & Biases, ...) of a training, on rank 0.
 
-They are reached through the classes of `accelerate.tracking`, without an `Accelerator`. A package
-that is missing is an error before anything else is done; whatever fails later is said once, and
-training goes on without that tracker.
+They use the classes of `accelerate.tracking`, without an `Accelerator`. A missing package is an
+error at the start; later failures are logged once, and training continues without that tracker.
 """
 
 from __future__ import annotations
@@ -32,36 +31,36 @@ _KEPT_FILE = "trackers.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrackedRun:
-    """What a tracker is to go on with, or to begin."""
+    """Run that a tracker should continue or start."""
 
     project: str
     label: str
-    """For people: the run and its stage."""
+    """Readable label: the run and its stage."""
     identity: str
     """Equal for attempts at the same training: 32 letters and digits."""
     folder: Path
-    """Of the stage, for what is written to files."""
+    """Folder of the stage, for trackers that write files."""
     first_step: int
     """Steps done before this attempt."""
     kept_id: str | None
-    """What the tracker itself called the run that an earlier attempt began."""
+    """The tracker's own name of the run that an earlier attempt started."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Kind:
-    """How one kind of tracker begins a run, or goes on with it."""
+    """How one kind of tracker starts or continues a run."""
 
     arguments: Callable[[TrackedRun], dict[str, Any]]
-    """Of its class in `accelerate.tracking`."""
+    """Arguments of its class in `accelerate.tracking`."""
     read_id: Callable[[Any], str] | None = None
-    """Of a run that has no name of ours: what a later attempt goes on with."""
+    """Reads the id of a run that we cannot name, with which a later attempt continues it."""
     takes_settings: bool = True
     step_metric: str | None = None
-    """Under which steps are told, where the tracker's own count of them takes none twice."""
+    """Metric for the step, for trackers whose own step counter never goes back."""
 
 
 def _tensorboard(run: TrackedRun) -> dict[str, Any]:
-    # purge_step: entries of steps that are made again give way to the new ones.
+    # purge_step: entries of repeated steps are replaced by the new ones.
     return {
         "run_name": "tensorboard",
         "logging_dir": run.folder,
@@ -115,9 +114,9 @@ def _trackio(run: TrackedRun) -> dict[str, Any]:
 
 
 _KINDS: Mapping[str, _Kind] = {
-    "tensorboard": _Kind(arguments=_tensorboard, takes_settings=False),  # it opens another run
-    # https://docs.wandb.ai/models/track/log/customize-logging-axes: what is behind the newest of
-    # its own steps, of an earlier attempt too, is thrown away.
+    "tensorboard": _Kind(arguments=_tensorboard, takes_settings=False),  # opens another run
+    # https://docs.wandb.ai/models/track/log/customize-logging-axes: entries before its newest
+    # step, even of an earlier attempt, are dropped.
     "wandb": _Kind(arguments=_wandb, step_metric="num_steps_done"),
     "mlflow": _Kind(arguments=_mlflow, read_id=lambda tracked: tracked.info.run_id),
     "aim": _Kind(arguments=_aim, read_id=lambda tracked: tracked.hash),
@@ -130,22 +129,23 @@ _KINDS: Mapping[str, _Kind] = {
 
 
 def check_packages(config: TrackersConfig) -> None:
-    """Make sure that what trackers need can be imported; the same on all ranks.
+    """Check that the trackers' packages can be imported; the same on all ranks.
 
     Raises:
-        StageConfigError: it cannot, with what installs it.
+        StageConfigError: one cannot, with the command that installs it.
     """
     missing = [name for name in config.use if importlib.util.find_spec(name) is None]
     if missing:
         message = (
-            f"trackers.use has {' and '.join(missing)}, and {sys.executable} has no such package: "
-            f"type `{sys.executable} -m pip install {' '.join(missing)}`, or leave it out"
+            f"trackers.use has {' and '.join(missing)}, and {sys.executable} has no such "
+            f"package: type `{sys.executable} -m pip install {' '.join(missing)}`, or remove the "
+            "tracker"
         )
         raise StageConfigError(message)
 
 
 class Trackers:
-    """All trackers of an attempt, on rank 0; of other ranks, and without any, it does nothing."""
+    """All trackers of an attempt, on rank 0; does nothing on other ranks, and without any."""
 
     def __init__(self, config: TrackersConfig, context: TaskContext) -> None:
         self._config = config
@@ -156,18 +156,18 @@ class Trackers:
 
     @property
     def are_waiting(self) -> bool:
-        """Whether there are some, and they are not open yet."""
+        """True if there are trackers that are not open yet."""
         return bool(self._names) and self._open is None
 
     def start(self, first_step: int, training: str, settings: Mapping[str, Any]) -> None:
-        """Open them, in the run that an earlier attempt at the same training began.
+        """Open them, in the run that an earlier attempt at the same training started.
 
-        Does nothing if they are open: a later phase goes on with them.
+        Does nothing if they are open: a later phase continues with them.
 
         Args:
             first_step: Steps done before this attempt.
             training: Its fingerprint; another one is another run.
-            settings: Numbers and words that trackers show beside the curves.
+            settings: Numbers and words that trackers show next to the curves.
         """
         if not self.are_waiting:
             return
@@ -188,14 +188,14 @@ class Trackers:
             self.log(values, num_steps_done)
 
     def are_due(self, num_steps_done: int) -> bool:
-        """Whether they are to be told of this step."""
+        """Check whether they are due an update at this step."""
         return bool(self._open) and num_steps_done % self._config.every_steps == 0
 
     def log(self, values: Mapping[str, float], num_steps_done: int) -> None:
-        """Tell all of them; what comes before they are open, as they are opened.
+        """Send values to all of them; values from before they are open are sent at opening.
 
-        They open where this attempt goes on, after looks that an earlier one left undone. Opened
-        before these, they would take steps between for steps that are made again.
+        They are opened at this attempt's starting step, after evaluations that an earlier
+        attempt left out. Otherwise they would treat the steps in between as repeated.
         """
         if self.are_waiting:
             self._early.append((num_steps_done, dict(values)))
@@ -212,7 +212,7 @@ class Trackers:
             tracker.log({**values, own: num_steps_done})
 
     def close(self) -> None:
-        """Let them write what they have not yet written."""
+        """Flush and close them."""
         for name, tracker in list((self._open or {}).items()):
             self._try(name, tracker.finish)
         self._open = {}
@@ -228,14 +228,15 @@ class Trackers:
         )
         arguments = {**_KINDS[name].arguments(run), **self._config.options.get(name, {})}
         tracker = _tracker_class(name)(**arguments)
-        tracker.main_process_only = False  # it is made on rank 0 alone, and need not ask who it is
+        # created on rank 0 alone, so it need not check the rank
+        tracker.main_process_only = False
         tracker.start()
         if (own := _KINDS[name].step_metric) is not None:
             tracker.tracker.define_metric("*", step_metric=own)
         return tracker
 
     def _first_words(self, name: str, tracker: Any, settings: Mapping[str, Any]) -> str:
-        """Said once a run; what a later attempt finds it by, if it needs that."""
+        """Return the first log line of a run; it names the id that a later attempt needs."""
         kind = _KINDS[name]
         if kind.takes_settings:
             tracker.store_init_configuration(dict(settings))
@@ -247,7 +248,7 @@ class Trackers:
         return hashlib.sha256(words.encode()).hexdigest()[:32]
 
     def _read_kept(self, identity: str) -> dict[str, str]:
-        """By tracker, what it called the run; empty for those that need no such name."""
+        """Return each tracker's name of the run; empty for those that need no such name."""
         try:
             found = read_json(self._context.output_dir / _KEPT_FILE)
         except FileNotFoundError:
@@ -259,12 +260,12 @@ class Trackers:
         write_json_atomic(self._context.output_dir / _KEPT_FILE, values)
 
     def _try(self, name: str, act: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """What it answers; None if it fails, and then that tracker is told of nothing any more."""
+        """Call a tracker; None if it fails, and then that tracker gets no more calls."""
         try:
             return act(*args, **options)
         except Exception as error:  # noqa: BLE001 - a training goes on without its curves
             log.warning(
-                "trackers: %s is given up, training goes on: %s: %s",
+                "trackers: %s is dropped after an error, training continues: %s: %s",
                 name, type(error).__name__, error,
             )  # fmt: skip
             if self._open:
@@ -284,7 +285,7 @@ class Trackers:
 
 
 class _Log(logging.LoggerAdapter):
-    """In the place of accelerate's own, which refuses to work without an `Accelerator`."""
+    """Replaces accelerate's own logger, which needs an `Accelerator`."""
 
     warning_once = logging.LoggerAdapter.warning
 

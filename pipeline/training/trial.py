@@ -1,4 +1,4 @@
-"""Passes made before a training's first step, to measure what they take; nothing is learned."""
+"""Passes before a training's first step, to measure time and memory; nothing is learned."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _TRAINED = (
     *("model", "adapters", "quantize", "learn", "levels"),
     *("global_batch_size", "num_lanes", "batching", "seed"),
 )
-"""Fields of the config that passes depend on, and checkpoints too: none of `MAY_CHANGE`."""
+"""Fields of the config that affect passes and checkpoints: none of `MAY_CHANGE`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """Where a choice is tried."""
+    """Inputs of a trial."""
 
     config: TrainConfig
     dataset: ShardedDataset
     strategy: Strategy
     spread: Spread
     needs: ModelNeeds
-    """What model and targets want of batches."""
+    """Requirements of model and targets for batches."""
     workplace: Workplace
     ranks: Ranks
     num_local_ranks: int
@@ -49,7 +49,7 @@ class Trial:
 
     @property
     def way(self) -> dict[str, Any]:
-        """How microbatches are passed through the model: arguments of `learn_nothing`."""
+        """Arguments of `learn_nothing` for passing microbatches through the model."""
         return {
             "model": self.spread.model,
             "layout": self.spread.bare.layout,
@@ -58,9 +58,9 @@ class Trial:
         }
 
     def describe(self, *more: str) -> dict[str, Any]:
-        """What is trained: what a choice that was kept is compared by, once it is JSON.
+        """Describe the training, as JSON, to compare with that of a stored choice.
 
-        `more`: further fields of the config.
+        `more`: Further fields of the config.
         """
         values = asdict(self.config)
         config = {name: values[name] for name in (*_TRAINED, *more)}
@@ -68,13 +68,13 @@ class Trial:
 
     @property
     def gpu(self) -> torch.device | None:
-        """For which batches are pinned."""
+        """GPU for which batches are pinned."""
         return self.workplace.device if self.workplace.device.type == "cuda" else None
 
 
 @contextmanager
 def leaving_no_trace(device: torch.device) -> Iterator[None]:
-    """What draws at random within (dropout), on `device`, goes on as if nothing had been drawn."""
+    """Restore the random number generators of `device` (for dropout) at the end of the block."""
     before = rng_state(device)
     try:
         yield
@@ -91,9 +91,9 @@ def learn_nothing(
     strategy: Strategy,
     workplace: Workplace,
 ) -> None:
-    """Forward and backward of a microbatch; its gradients are left behind.
+    """Run forward and backward of a microbatch; keep its gradients.
 
-    `model` is that of `Spread`, `layout` how it takes images; `is_last` of its step.
+    `model` is that of `Spread`, `layout` its image layout; `is_last` in its step.
     """
     inputs = to_device(batch, workplace, layout)
     with strategy.microbatch(model, is_last=is_last):
@@ -110,9 +110,9 @@ def time_step(
     strategy: Strategy,
     workplace: Workplace,
 ) -> float:
-    """Seconds of forward and backward; gradients are thrown away, nothing is learned.
+    """Return seconds of forward and backward; gradients are discarded, nothing is learned.
 
-    `model` is that of `Spread`, `layout` how it takes images.
+    `model` is that of `Spread`, `layout` its image layout.
     """
     start_s = time.perf_counter()
     for number, batch in enumerate(batches, start=1):
@@ -125,7 +125,7 @@ def time_step(
             workplace=workplace,
         )
     if workplace.device.type == "cuda":
-        torch.cuda.synchronize(workplace.device)  # SYNC: what is timed must have ended
+        torch.cuda.synchronize(workplace.device)  # SYNC: the timed work must have ended
     spent_s = time.perf_counter() - start_s
     model.zero_grad()
     return spent_s

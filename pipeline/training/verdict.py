@@ -1,7 +1,8 @@
 """Verdict of a step: whether its loss and its gradients are finite on every rank.
 
-The device works it out behind the gradients and skips a bad update without the host
-(`Scaling.step`). The host reads it one step later, when the device has the next step to compute.
+The device computes it after the gradients and skips a bad update without the host
+(`Scaling.step`). The host reads it one step later, when the device has the next step to
+compute.
 """
 
 from __future__ import annotations
@@ -15,28 +16,28 @@ from pipeline.training.ranks import Ranks
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """As the host reads it; the two local values differ between ranks."""
+    """Verdict on the host; the two local values differ between ranks."""
 
     is_finite: bool
     """Loss and gradient norm, on every rank; if not, no rank has applied its update."""
     loss: float
-    """Of the step, summed over the ranks."""
+    """Loss of the step, summed over the ranks."""
     local_loss: float
     """This rank's part."""
     grad_norm: float
     """Of this rank's gradients, before clipping."""
     scale: float
-    """That the loss was multiplied by under fp16; 1 otherwise."""
+    """Factor of the loss under fp16; 1 otherwise."""
 
 
 class QueuedVerdict:
     """Verdict that is queued on the device; the same on every rank."""
 
     def __init__(self, is_bad: torch.Tensor, numbers: torch.Tensor) -> None:
-        """`is_bad` is a float32 scalar, 1 or 0; `numbers` are those of `judge`, on the device."""
+        """Store `is_bad`, a float32 scalar, 1 or 0, and the `numbers` of `judge`, on the device."""
         self.is_bad = is_bad
         self._verdict: Verdict | None = None
-        # No SYNC: to pinned memory, which the host may read once the device has passed the mark.
+        # No SYNC: to pinned memory, which the host may read once the device has passed the event.
         self._numbers = numbers.to("cpu", non_blocking=True)
         self._mark: torch.cuda.Event | None = None
         if numbers.device.type == "cuda":
@@ -44,7 +45,7 @@ class QueuedVerdict:
             self._mark.record()
 
     def read(self) -> Verdict:
-        """Return it; SYNC the first time: waits until the device has computed it."""
+        """Return the verdict; SYNC the first time: waits until the device has computed it."""
         if self._verdict is None:
             if self._mark is not None:
                 self._mark.synchronize()
@@ -65,10 +66,10 @@ def judge(
     """Queue the verdict of all ranks; a collective of the device, no SYNC.
 
     Args:
-        loss: this rank's part of the step's, a scalar on the device.
-        grad_norm: before clipping, a scalar on the device.
-        scale: that the loss was multiplied by under fp16, a scalar on the device.
-        ranks: all of them.
+        loss: This rank's part of the step's loss, a scalar on the device.
+        grad_norm: Before clipping, a scalar on the device.
+        scale: Factor of the loss under fp16, a scalar on the device.
+        ranks: All ranks.
     """
     mine = torch.stack([loss, grad_norm]).double()
     num_bad = mine.isfinite().all().logical_not()

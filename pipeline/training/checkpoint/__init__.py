@@ -1,9 +1,9 @@
-"""The whole state of a training in folders: saved whole or not at all, and restored.
+"""State of a training in folders: saved completely or not at all, and restored.
 
-`info` is what a checkpoint says of itself, `files` its folders, `state` what is in it, `matching`
-whether that is what a training wants; `saving` (with `writer`) and `restoring` are entered by all
-ranks; `timed` is what the loop sees of them; `concluding` is for what follows a training;
-`errors` has why torch could not do it.
+`info` is a checkpoint's record, `files` its folders, `state` its content, and `matching`
+compares that with a training. All ranks enter `saving` (with `writer`) and `restoring`; `timed`
+is their interface to the loop; `concluding` runs after a training; `errors` explains torch's
+errors.
 """
 
 from pipeline.training.checkpoint.concluding import conclude

@@ -1,4 +1,4 @@
-"""What stays of a training that another one goes on from: its last checkpoint."""
+"""Last checkpoint of a training that another one continues from."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from slurm_jobs.common.errors import StageError
 
 
 def conclude(checkpoints: Checkpoints, step: int) -> str:
-    """Remove all checkpoints but that after `step`; its `record_hash`, on every rank.
+    """Remove all checkpoints but that after `step`; return its `record_hash` on every rank.
 
     A collective.
 
     Raises:
-        StageError: on every rank: it cannot be read, or the others not be removed.
+        StageError: on every rank: it cannot be read, or the others cannot be removed.
     """
     problem, found = "", ""
     if checkpoints.ranks.rank == 0:

@@ -1,7 +1,7 @@
-"""Why torch could not save or load a checkpoint, in the system's own words.
+"""Why torch could not save or load a checkpoint, in the system's words.
 
-torch raises one `CheckpointException` on all ranks, which is no `Exception`. It
-has the errors of those that failed as pickles, without what caused them.
+torch raises one `CheckpointException` on all ranks, which is not an `Exception`. It contains
+the pickled errors of the failed ranks, without their causes.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 
 def explain(error: CheckpointException | OSError) -> str:
-    """`rank 1: [Errno 28] No space left on device`, for each rank that failed."""
+    """Return `rank 1: [Errno 28] No space left on device`, for each rank that failed."""
     if not isinstance(error, CheckpointException):
         return str(error)
     failures = sorted(error.failures.items())
     told = (f"rank {rank}: {str(failure) or repr(failure)}" for rank, (failure, _) in failures)
-    return "; ".join(told) or "torch does not say why"
+    return "; ".join(told) or "torch does not state a reason"

@@ -1,12 +1,12 @@
-"""The folders that checkpoints lie in: named by their step, whole or not there.
+"""Folders of checkpoints: named by their step, and complete if they exist.
 
-checkpoints/step-00000250/            a whole checkpoint, `checkpoint.json` written last
+checkpoints/step-00000250/            a complete checkpoint, `checkpoint.json` written last
 checkpoints/.step-00000300.2.tmp/     one that attempt 2 was writing
-checkpoints/.unreadable-step-...      one that did not pass its checksums, kept for a look
+checkpoints/.unreadable-step-...      one that failed its checksums, kept for inspection
 
-An earlier attempt is told to end, but on a node that Slurm lost, or under a
-runner that died, it may still write here for a while. So a folder is renamed
-before it is removed, and a name that is taken is looked at.
+An earlier attempt is asked to end, but on a node that Slurm lost, or under a runner that died,
+it may still write here for a while. So a folder is renamed before it is removed, and an
+existing folder is checked.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ _BUFFER_BYTES = 1 << 18
 
 
 def checkpoint_dir(root: Path, step: int) -> Path:
-    """Where the checkpoint after `step` steps lies."""
+    """Return the path of the checkpoint after `step` steps."""
     return root / checkpoint_name(step)
 
 
 def temp_checkpoint_dir(root: Path, step: int, attempt: int) -> Path:
-    """Where `attempt` writes it before it is whole."""
+    """Return the path where `attempt` writes it before it is complete."""
     return root / f".{checkpoint_name(step)}.{attempt}.tmp"
 
 
 def list_checkpoints(root: Path) -> list[tuple[int, Path]]:
-    """Steps and folders of all whole checkpoints, newest first."""
+    """Return steps and folders of all complete checkpoints, newest first."""
     if not root.is_dir():
         return []
     found = ((_STEP_NAME.fullmatch(path.name), path) for path in root.iterdir())
@@ -57,7 +57,7 @@ def list_checkpoints(root: Path) -> list[tuple[int, Path]]:
 
 
 def hash_file(path: Path) -> FileFacts:
-    """Size and checksum of a file."""
+    """Return size and checksum of a file."""
     digest = xxhash.xxh3_128()
     buffer = memoryview(bytearray(_BUFFER_BYTES))
     num_bytes = 0
@@ -69,7 +69,7 @@ def hash_file(path: Path) -> FileFacts:
 
 
 def damaged_files(folder: Path, files: Mapping[str, FileFacts]) -> list[str]:
-    """What is wrong with each of `files` that is not as it was written.
+    """Describe each of `files` that does not match its record.
 
     Raises:
         StageError: the file system failed.
@@ -93,15 +93,15 @@ def damaged_files(folder: Path, files: Mapping[str, FileFacts]) -> list[str]:
 def share_of_files(
     files: Mapping[str, FileFacts], rank: int, num_ranks: int
 ) -> dict[str, FileFacts]:
-    """The files that `rank` checks: every file is one rank's work."""
+    """Return the files that `rank` checks: each file is checked by one rank."""
     return {name: files[name] for name in sorted(files)[rank::num_ranks]}
 
 
 def publish(temp_dir: Path, final_dir: Path) -> None:
-    """Give a finished folder its name when all its files are on disk, durably.
+    """Rename a finished folder to its final name, durably, once all its files are on disk.
 
     Raises:
-        OSError: `final_dir` has something in it (`ENOTEMPTY`).
+        OSError: `final_dir` is not empty (`ENOTEMPTY`).
     """
     for path in temp_dir.rglob("*"):
         if path.is_file():
@@ -112,12 +112,12 @@ def publish(temp_dir: Path, final_dir: Path) -> None:
 
 
 def publish_checkpoint(temp_dir: Path, final_dir: Path, info: CheckpointInfo, attempt: int) -> None:
-    """Publish a checkpoint; where an earlier attempt was quicker, a sound one of its stays.
+    """Publish a checkpoint; a valid one that an earlier attempt published first is kept.
 
-    A damaged one, or one of another config or data set, is set aside for ours.
+    A damaged one, or one of another config or data set, is set aside.
 
     Raises:
-        StageError: the file system failed while the other one was looked at; it stays.
+        StageError: the file system failed while the existing one was checked; it stays.
     """
     try:
         publish(temp_dir, final_dir)
@@ -132,7 +132,7 @@ def publish_checkpoint(temp_dir: Path, final_dir: Path, info: CheckpointInfo, at
 
 
 def _can_stand_for(folder: Path, info: CheckpointInfo) -> bool:
-    """Whether `folder` is a sound checkpoint of the same training."""
+    """Check whether `folder` is a valid checkpoint of the same training."""
     try:
         found = read_info(folder)
     except DAMAGE:
@@ -150,7 +150,7 @@ def _sync_file(path: Path) -> None:
 
 
 def set_aside(folder: Path, attempt: int) -> Path | None:
-    """Rename an unreadable checkpoint, so that its step can be saved again; its new place.
+    """Rename an unreadable checkpoint, so that its step can be saved again; return the new path.
 
     None if another writer has renamed it. One attempt may set the same step aside twice.
     """
@@ -159,7 +159,7 @@ def set_aside(folder: Path, attempt: int) -> Path | None:
 
 
 def set_other_work_aside(folder: Path, attempt: int) -> Path | None:
-    """Keep a checkpoint of other work beside the checkpoints; its new place, None as above."""
+    """Set a checkpoint of other work aside; return the new path, None as in `set_aside`."""
     root = folder.parent.resolve()  # it may be a link to another disk
     kept = root.with_name(f"{root.name}.before-attempt-{attempt}")
     kept.mkdir(exist_ok=True)
@@ -174,9 +174,9 @@ def _moved(folder: Path, place: Path) -> Path | None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder under another name: nobody takes a half-removed one for whole, or adds to it.
+    """Rename a folder, then remove it, so that a partly removed folder is never used.
 
-    `remove_leftovers` finds what a kill leaves; that somebody else removes it too is no error.
+    `remove_leftovers` handles what a kill leaves; concurrent removal is not an error.
     """
     doomed = folder.with_name(f".{folder.name.strip('.')}.{uuid.uuid4().hex[:12]}.tmp")
     with suppress(FileNotFoundError):
@@ -191,9 +191,9 @@ def remove_leftovers(root: Path, name: str = "step-*") -> None:
 
 
 def keep_newest(root: Path, keep_last: int, info: CheckpointInfo) -> Sequence[Path]:
-    """Remove all but the newest checkpoints of the training that wrote `info`, and say which.
+    """Remove all but the newest checkpoints of the training that wrote `info`; return them.
 
-    Others neither count nor go: a late writer of former work may have higher steps than ours.
+    Other trainings' do not count and stay: a late writer of former work may have higher steps.
     """
     removed = [path for _, path in list_checkpoints(root) if _is_of(path, info)][keep_last:]
     for path in removed:
@@ -205,4 +205,4 @@ def _is_of(folder: Path, info: CheckpointInfo) -> bool:
     try:
         return _training(read_info(folder)) == _training(info)
     except (*DAMAGE, StageError):
-        return False  # not removing one is always safe
+        return False  # keeping one is always safe

@@ -1,8 +1,8 @@
-"""What a checkpoint says of itself: `checkpoint.json`, the last file that is written into it.
+"""Record of a checkpoint: `checkpoint.json`, the last file that is written into it.
 
-Damaged is a record that is missing or has another content than was written. A file system that
-fails (`EIO`, `ESTALE`) says nothing of it: that is an error of the attempt, and another attempt
-reads the same checkpoint.
+A record is damaged if it is missing or has other content than was written. A failing file
+system (`EIO`, `ESTALE`) does not mean damage: it fails the attempt, and another attempt reads
+the same checkpoint.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ INFO_NAME = "checkpoint.json"
 _OWN_HASH = "xxh3"
 """Key of `checkpoint.json`: xxh3-128 over all its other values. Older ones have none."""
 NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
-"""What is told of a path where there should be a file, and is none."""
+"""Errors for a path where a file should exist."""
 DAMAGE = (*NO_FILE, ValueError, TypeError, KeyError)
-"""What `read_info` raises on a record that is damaged."""
+"""Errors of `read_info` on a damaged record."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileFacts:
-    """One file of a checkpoint, as it was written."""
+    """One file of a checkpoint, as written."""
 
     num_bytes: int
     xxh3: str
@@ -38,22 +38,22 @@ class FileFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """Which work of a stage a checkpoint belongs to; a resume may give the stage other work."""
+    """Work of the stage that a checkpoint belongs to; a resume may give the stage other work."""
 
     fingerprint: str = ""
-    """Of the stage's config, code and parents; empty in checkpoints that do not say."""
+    """Fingerprint of the stage's config, code and parents; empty in old checkpoints."""
     num_again: int = 0
-    """How often somebody had asked for the stage to run again, complete or not."""
+    """Number of times the stage was requested again, complete or not."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointInfo:
-    """What a checkpoint says of itself."""
+    """Content of a checkpoint's record."""
 
     step: int
-    """Optimizer steps completed. With the seed it is the position in the data, too."""
+    """Optimizer steps completed. With the seed it determines the position in the data, too."""
     loss: float
-    """Of the last of them."""
+    """Loss of the last step."""
     num_ranks: int
     config_fingerprint: str
     config: Mapping[str, Any]
@@ -62,37 +62,37 @@ class CheckpointInfo:
     files: Mapping[str, FileFacts]
     versions: Mapping[str, str]
     work: Work = Work()
-    """What the stage was to do when it was written."""
+    """Work of the stage when it was written."""
     base: str = ""
-    """A hash of the weights that do not learn, which it has none of; empty if all learn."""
+    """Hash of the weights that are not trained, and not stored here; empty if all are trained."""
     follows: str = ""
     """`record_hash` of the checkpoint that ended the phase before; empty in a first phase."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Identity:
-    """Which training an attempt makes: what a checkpoint is compared with before it is loaded."""
+    """Identity of an attempt's training, which a checkpoint must match to be loaded."""
 
     lasting_config: Mapping[str, Any]
     """The part of the config that must not change between attempts."""
     dataset_fingerprint: str
     work: Work
-    """Of this attempt's stage."""
+    """Work of this attempt's stage."""
     versions: Mapping[str, str]
-    """Of the libraries that numbers depend on."""
+    """Versions of the libraries that affect results."""
     base: str = ""
-    """A hash of the weights that do not learn; empty if all learn."""
+    """Hash of the weights that are not trained; empty if all are."""
     follows: str = ""
     """`record_hash` of the checkpoint that ended the phase before; empty in a first phase."""
 
 
 def checkpoint_name(step: int) -> str:
-    """The name of the folder that has the state after `step` steps."""
+    """Return the name of the folder with the state after `step` steps."""
     return f"step-{step:08d}"
 
 
 def write_info(folder: Path, info: CheckpointInfo) -> None:
-    """Write `checkpoint.json`, the last file of a checkpoint, with a checksum of its own."""
+    """Write `checkpoint.json`, the last file of a checkpoint, with its own checksum."""
     values = asdict(info)
     write_json_atomic(folder / INFO_NAME, {**values, _OWN_HASH: _hash_values(values)})
 
@@ -102,25 +102,25 @@ def _hash_values(values: Mapping[str, Any]) -> str:
 
 
 def record_hash(folder: Path) -> str:
-    """Of all that a whole checkpoint says of itself, the hashes of its files among it.
+    """Return the hash of a checkpoint's record, which includes the hashes of its files.
 
     Raises:
-        FileNotFoundError, ValueError, TypeError, KeyError, StageError: as `read_info`.
+        FileNotFoundError, ValueError, TypeError, KeyError, StageError: as in `read_info`.
     """
     return hash_record(read_info(folder))
 
 
 def hash_record(info: CheckpointInfo) -> str:
-    """The `record_hash` of the checkpoint that says this of itself."""
+    """Return the `record_hash` of the checkpoint with this record."""
     return _hash_values(asdict(info))
 
 
 def read_info(folder: Path) -> CheckpointInfo:
-    """The info that `write_info` wrote into a checkpoint that has its name by now.
+    """Read the record of a checkpoint that has its final name.
 
     Raises:
-        FileNotFoundError, ValueError, TypeError, KeyError: the file is missing, damaged,
-            or of another step than the folder's name says.
+        FileNotFoundError, ValueError, TypeError, KeyError: the file is missing, damaged, or of
+            another step than the folder's name.
         StageError: the file system failed.
     """
     with reading(folder / INFO_NAME):
@@ -148,14 +148,14 @@ def _mapping(value: Any, name: str) -> dict[str, Any]:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Tell a file that is not there, which is damage, from a file system that fails."""
+    """Distinguish a missing file, which is damage, from a failing file system."""
     try:
         yield
     except NO_FILE:
         raise
     except OSError as error:
         message = (
-            f"{path}: cannot be read now ({error}); the checkpoint stays as it is, and another "
-            f"attempt reads it again"
+            f"{path}: cannot be read now ({error}); the checkpoint is kept, and another attempt "
+            "reads it again"
         )
         raise StageError(message) from error

@@ -1,7 +1,7 @@
-"""Whether a checkpoint holds what a training wants of it: names, shapes, dtypes.
+"""Comparison of a checkpoint with a training's state: names, shapes, dtypes.
 
-torch.distributed.checkpoint casts a tensor of another dtype without a word, and
-leaves out what the state has no place for.
+torch.distributed.checkpoint silently casts tensors to another dtype, and ignores tensors that
+are not in the state.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.metadata import STORAGE_TYPES, TensorStorageMetadata
 
 _MOST_NAMES = 5
-"""Of each kind of difference in a message."""
+"""Number of names per kind of difference in a message."""
 _SHARED = ("model.", "optimizer.")
-"""What all ranks hold together; of the rest a rank loads its own alone."""
+"""State that all ranks share; of the rest each rank loads its part."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Differences:
-    """What a checkpoint and a state do not have in common; each a name, or a name and how."""
+    """Differences between a checkpoint and a state; each is a name, and how it differs."""
 
     missing: Sequence[str]
-    """The state has it, the checkpoint has not."""
+    """In the state, but not in the checkpoint."""
     unexpected: Sequence[str]
-    """Tensors that the checkpoint has and the state has not."""
+    """Tensors in the checkpoint, but not in the state."""
     different: Sequence[str]
-    """Of another shape or dtype, or a tensor in one and a value in the other."""
+    """Other shape or dtype, or a tensor in one and a value in the other."""
 
     def __bool__(self) -> bool:
         return bool(self.missing or self.unexpected or self.different)
@@ -44,13 +44,13 @@ class Differences:
 
 
 def compare(stored: Mapping[str, STORAGE_TYPES], wanted: Mapping[str, Any]) -> Differences:
-    """What keeps a state from being what was saved.
+    """Return the differences that prevent loading.
 
-    Options of an optimizer that only another version of torch knows do not.
+    Options of an optimizer that only another version of torch has are ignored.
 
     Args:
-        stored: of a checkpoint, by flat name.
-        wanted: the state to load it into, nested.
+        stored: Content of a checkpoint, by flat name.
+        wanted: The state to load it into, nested.
     """
     planner = dcp.DefaultLoadPlanner()
     planner.set_up_planner(dict(wanted))
@@ -71,7 +71,7 @@ def compare(stored: Mapping[str, STORAGE_TYPES], wanted: Mapping[str, Any]) -> D
 
 
 def _describe(value: Any) -> str:
-    """The same words as `_describe_stored`, for a value of the state; a DTensor counts whole."""
+    """Describe a value of the state like `_describe_stored`; a DTensor by its full shape."""
     if not isinstance(value, torch.Tensor):
         return "a value"
     return f"{tuple(value.shape)} of {value.dtype}"

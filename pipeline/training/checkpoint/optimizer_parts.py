@@ -1,4 +1,4 @@
-"""Optimizer state that is each rank's own, where other ranks or another sharding go on from it."""
+"""Per-rank optimizer state, loaded by other ranks or another sharding."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from pipeline.training.local_optimizer import LocalOptimizer
 from slurm_jobs.common.errors import StageConfigError
 
 NAME = "optimizer"
-"""Under which a rank's own state is kept beside that of other objects."""
+"""Name of a rank's own state among that of other objects."""
 _States = Mapping[str, Mapping[str, Any]]
 """By name of the parameter and of the value."""
 
 
 def has_same_parts(stored: Mapping[str, STORAGE_TYPES], mine: _States, rank_name: str) -> bool:
-    """Whether the stored state of a rank is of the same parts of the parameters as `mine`."""
+    """Check whether a rank's stored state has the same parts of the parameters as `mine`."""
     found = _of_rank(stored, rank_name)
     there = {name: {key: _describe(v) for key, v in found[name].items()} for name in found}
     return there == {name: {k: _describe(v) for k, v in mine[name].items()} for name in mine}
 
 
 def parts_of_all_ranks(stored: Mapping[str, STORAGE_TYPES]) -> dict[str, dict[str, Any]]:
-    """Room for all that ranks have stored, by rank, as `TrainingState` keeps it."""
+    """Allocate the stored state of all ranks, by rank, in the layout of `TrainingState`."""
     ranks = sorted({key.split(".", 2)[1] for key in stored if key.startswith("extra.")})
     return {
         rank: {
@@ -40,12 +40,13 @@ def parts_of_all_ranks(stored: Mapping[str, STORAGE_TYPES]) -> dict[str, dict[st
 
 
 def join_parts(optimizer: LocalOptimizer, by_rank: Mapping[str, _States]) -> None:
-    """Put the ranks' states together, and have the optimizer take its part of them.
+    """Concatenate the ranks' states, and load this rank's part into the optimizer.
 
-    Shards are rows, in the order of the ranks; where several ranks have the same, the first count.
+    Shards are rows, in the order of the ranks; if several ranks have the same, the first is
+    used.
 
     Raises:
-        StageConfigError: the checkpoint has not all of a parameter.
+        StageConfigError: part of a parameter is missing in the checkpoint.
     """
     for name, shape in optimizer.shapes().items():
         states = [by_rank[rank][name] for rank in sorted(by_rank) if name in by_rank[rank]]
@@ -57,9 +58,9 @@ def join_parts(optimizer: LocalOptimizer, by_rank: Mapping[str, _States]) -> Non
         num = sum(part.numel() for part in moments[0])
         if num != shape.numel():
             message = (
-                f"the checkpoint's optimizer has {num} of {shape.numel()} numbers of {name}: go on "
-                "with the number of ranks and the sharding that it was written with, or let the "
-                "stage begin anew with `slurm-jobs resume RUN --again STAGE`"
+                f"the checkpoint's optimizer has {num} of {shape.numel()} numbers of {name}: "
+                "continue with the number of ranks and the sharding that it was written with, "
+                "or start the stage again with `slurm-jobs resume RUN --again STAGE`"
             )
             raise StageConfigError(message)
         whole = [torch.cat(parts).view(shape) for parts in moments]

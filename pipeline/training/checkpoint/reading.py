@@ -1,8 +1,8 @@
-"""Reads a checkpoint of torch.distributed without running anything that stands in it.
+"""Reads a checkpoint of torch.distributed without running code from it.
 
-PyTorch unpickles a checkpoint's `.metadata`, and all in it that is no tensor, as they are: whoever
-wrote the folder would have the reader run what they like. Here only the types that checkpoints of
-trainings are made of are built; any other name is refused.
+PyTorch unpickles a checkpoint's `.metadata`, and everything in it that is not a tensor, without
+restrictions: the author of the folder could run any code. Here only the types that checkpoints
+of trainings contain are built; any other name is refused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TYPES = {
     ("pathlib", "Path"),
     ("collections", "OrderedDict"),
 }
-"""What the metadata of torch 2.13 and 2.14 name, beside dtypes."""
+"""Names in the metadata of torch 2.13 and 2.14, in addition to dtypes."""
 
 
 class _Unpickler(pickle.Unpickler):
@@ -48,13 +48,13 @@ class _Unpickler(pickle.Unpickler):
 
 
 class PlainReader(dcp.FileSystemReader):
-    """Builds plain values alone."""
+    """Builds only plain values."""
 
     def read_metadata(self, *_args: Any, **_kwargs: Any) -> Metadata:
-        """The description of what was saved.
+        """Read the description of the saved state.
 
         Raises:
-            StageConfigError: it holds something else.
+            StageConfigError: it contains something else.
         """
         path = Path(self.path) / METADATA_NAME
         with path.open("rb") as stream:
@@ -71,10 +71,10 @@ class PlainReader(dcp.FileSystemReader):
 
 
 class PlainPlanner(DefaultLoadPlanner):
-    """Takes what is no tensor with `weights_only`, too: numbers, words, states of generators."""
+    """Loads values that are not tensors with `weights_only`: numbers, words, generator states."""
 
     def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
-        """Put one such value into its place.
+        """Load one such value.
 
         Raises:
             StageConfigError: it is of another type.
@@ -91,7 +91,7 @@ class PlainPlanner(DefaultLoadPlanner):
 
 
 def _numpy_types() -> list[Any]:
-    """Of the state of NumPy's generator: an array of whole numbers."""
+    """Return the types in the state of NumPy's generator: an array of whole numbers."""
     return [
         np._core.multiarray._reconstruct,  # noqa: SLF001 - the name that its pickles have
         np.ndarray,
@@ -102,7 +102,7 @@ def _numpy_types() -> list[Any]:
 
 def _refuse(what: Path | str, why: object) -> NoReturn:
     message = (
-        f"{what} is not read: {why}; it was not written by this training: go on from a "
-        "checkpoint of your own"
+        f"{what} is not read: {why}; it was not written by this training: continue from one of "
+        "your own checkpoints"
     )
     raise StageConfigError(message)

@@ -1,4 +1,4 @@
-"""Restoring the newest state that is sound and of this training; a collective of all ranks."""
+"""Restoring of the newest valid state of this training; a collective of all ranks."""
 
 from __future__ import annotations
 
@@ -31,39 +31,40 @@ from slurm_jobs.common.errors import StageConfigError, StageError
 log = logging.getLogger(__name__)
 
 _MOST_LOST = 10
-"""Checkpoints that another writer takes away while they are read, before the attempt fails."""
+"""Limit of checkpoints that another writer removes while they are read, before the attempt
+fails."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Restored:
-    """Where training goes on."""
+    """Position from which training continues."""
 
     step: int
     """Optimizer steps completed; 0 without a checkpoint."""
     loss: float | None
-    """Of the last of them."""
+    """Loss of the last step."""
     is_loaded: bool = True
-    """Not if a phase that has ended was passed over, because a later one has what it learned."""
+    """False if a completed phase was skipped, because a later one has its weights."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Unfit:
-    """Why a checkpoint is not gone on from."""
+    """Why a checkpoint cannot be continued."""
 
     reason: str
     is_other_work: bool = False
-    """It is sound, and of the work that the stage had before."""
+    """It is valid, but of the stage's previous work."""
 
 
 def restore(checkpoints: Checkpoints) -> Restored:
-    """Load the newest checkpoint that is readable.
+    """Load the newest readable checkpoint.
 
-    Where a resume has given the stage other work, which it tells, the checkpoints of the work
-    before are set aside, and training begins at step 0.
+    If a resume has given the stage other work, the checkpoints of the previous work are set
+    aside, and training starts at step 0.
 
     Raises:
-        StageConfigError: config, data set or model have changed beneath the same work.
-        StageError: the file system failed, or a sound checkpoint cannot be loaded; it stays.
+        StageConfigError: config, data set or model have changed without new work.
+        StageError: the file system failed, or a valid checkpoint cannot be loaded; it stays.
     """
     root, ranks = checkpoints.root, checkpoints.ranks
     if ranks.rank == 0:
@@ -82,37 +83,35 @@ def restore(checkpoints: Checkpoints) -> Restored:
         _check_lost(len(lost), root)
     if not checkpoints.can_begin:
         message = (
-            f"checkpoints in {root} were sound and are no more, and the phase before was not "
-            "loaded because of them: another attempt begins with that phase"
+            f"checkpoints in {root} were valid before but are not any more, and the phase before "
+            "was not loaded because of them: another attempt starts with that phase"
         )
         raise StageError(message)
     if tried and ranks.rank == 0:
-        log.warning(
-            "no checkpoint to go on from in %s: what it would hold begins at its step 0", root
-        )
+        log.warning("no checkpoint to continue from in %s: its training starts at step 0", root)
     return Restored(step=0, loss=None)
 
 
 def _check_lost(num_lost: int, root: Path) -> None:
-    """Give up where another writer takes away whatever is read; the same on every rank."""
+    """Give up if another writer removes every checkpoint that is read; the same on every rank."""
     if num_lost > _MOST_LOST:
         message = (
-            f"{num_lost} checkpoints in {root} were taken away by another writer while they "
-            "were read: an earlier attempt still saves there; another attempt tries again"
+            f"{num_lost} checkpoints in {root} were removed by another writer while they were "
+            "read: an earlier attempt still saves there; another attempt tries again"
         )
         raise StageError(message)
 
 
 def _newest(root: Path, lost: Sequence[Path]) -> Path | None:
-    """Listed anew for each that is tried: an earlier attempt may still publish and remove some.
+    """List again for each try, because an earlier attempt may still publish and remove some.
 
-    What is `lost` a file system over a network may still list for a while.
+    A network file system may still list those in `lost` for a while.
     """
     return next((path for _, path in files.list_checkpoints(root) if path not in lost), None)
 
 
 def _set_aside(folder: Path, unfit: _Unfit, attempt: int) -> bool:
-    """Move it out of the way, with a warning; False where another writer has done so before."""
+    """Set it aside, with a warning; False if another writer has done so before."""
     if unfit.is_other_work:
         aside = files.set_other_work_aside(folder, attempt)
         where = f"kept as {aside}" if aside else "another writer took it away"
@@ -129,7 +128,7 @@ def _set_aside(folder: Path, unfit: _Unfit, attempt: int) -> bool:
 
 
 def _try_restore(checkpoints: Checkpoints, folder: Path) -> Restored | _Unfit:
-    """Load `folder`; or what is wrong with it, the same on every rank."""
+    """Load `folder`; or return what is wrong with it, the same on every rank."""
     info, unfit = _check(checkpoints.ranks, folder, checkpoints.identity)
     if unfit is None:
         assert info is not None
@@ -142,8 +141,8 @@ def _try_restore(checkpoints: Checkpoints, folder: Path) -> Restored | _Unfit:
         return unfit
     if checkpoints.ranks.rank == 0:
         log.warning(
-            "checkpoint %s is unreadable (%s); its phase has ended, and %s, which follows it, has "
-            "all that it learned: it stays as it is, and is not loaded",
+            "checkpoint %s is unreadable (%s); its phase is completed, and %s, which follows "
+            "it, has all its weights: it is kept, but not loaded",
             folder,
             unfit.reason,
             follower,
@@ -154,7 +153,7 @@ def _try_restore(checkpoints: Checkpoints, folder: Path) -> Restored | _Unfit:
 def _check(
     ranks: Ranks, folder: Path, identity: Identity
 ) -> tuple[CheckpointInfo | None, _Unfit | None]:
-    """What `folder` says of itself, if that can be read, and why not to go on from it, if so."""
+    """Return the record of `folder` if readable, and why it cannot be continued, if so."""
     info, problem = ranks.from_main(_read_info(folder) if ranks.rank == 0 else None)
     if problem:
         return None, _Unfit(reason=problem)
@@ -168,11 +167,11 @@ def _check(
 
 
 def _find_follower(ranks: Ranks, ended: CheckpointInfo, later: Sequence[LaterPhase]) -> Path | None:
-    """A sound checkpoint of the phases after the one that `ended` with this record.
+    """Return a valid checkpoint of the phases after the one that `ended` with this record.
 
-    By the record alone: where that is as it was written, it says which work a later phase has
-    followed, whatever became of the weights beside it. Listed anew for each that is looked at, as
-    in `restore`.
+    Only the record is compared: if it is intact, it determines the work that a later phase has
+    followed, even if its weights are damaged. The folder is listed again for each try, as in
+    `restore`.
     """
     if not later:
         return None
@@ -203,10 +202,10 @@ def _read_info(folder: Path) -> tuple[CheckpointInfo | None, str | None]:
 
 
 def _describe_other_work(folder: Path, info: CheckpointInfo, now: Identity) -> str:
-    """Why the checkpoint is not to be continued, if so; the same on every rank.
+    """Return why the checkpoint is of other work, if so; the same on every rank.
 
     Raises:
-        StageConfigError: it is of the same work, and cannot be continued all the same.
+        StageConfigError: it is of the same work, but still cannot be continued.
     """
     if info.work.num_again != now.work.num_again:
         return "the stage was asked for again"
@@ -214,7 +213,7 @@ def _describe_other_work(folder: Path, info: CheckpointInfo, now: Identity) -> s
     if info.dataset_fingerprint != now.dataset_fingerprint:
         changes.append(f"data set: {info.dataset_fingerprint} then, {now.dataset_fingerprint} now")
     if info.base != now.base:
-        changes.append(f"weights that do not learn: hash {info.base} then, {now.base} now")
+        changes.append(f"weights that are not trained: hash {info.base} then, {now.base} now")
     if changes and info.work.fingerprint == now.work.fingerprint:
         message = (
             f"checkpoint {folder} cannot be continued ({'; '.join(changes)}), though the "
@@ -227,10 +226,10 @@ def _describe_other_work(folder: Path, info: CheckpointInfo, now: Identity) -> s
 
 
 def _load(checkpoints: Checkpoints, folder: Path, info: CheckpointInfo) -> dict[str, Any]:
-    """The state in a checkpoint whose checksums all match: what fails now is not its fault.
+    """Load the state from a checkpoint whose checksums match: later errors are not its fault.
 
     Raises:
-        StageConfigError: model or optimizer are not those that it was written of.
+        StageConfigError: model or optimizer differ from those that it was written from.
         StageError: it cannot be loaded, on every rank if one of them failed.
     """
     ranks = checkpoints.ranks
@@ -244,7 +243,7 @@ def _load(checkpoints: Checkpoints, folder: Path, info: CheckpointInfo) -> dict[
     except (CheckpointException, OSError) as error:
         message = (
             f"checkpoint {folder} cannot be loaded, though all its checksums match: "
-            f"{explain(error)}; it stays as it is"
+            f"{explain(error)}; it is kept"
         )
         raise StageError(message) from error
     return places
@@ -255,7 +254,7 @@ def _check_content(folder: Path, info: CheckpointInfo, differences: Differences)
         written_by = ", ".join(f"{name} {version}" for name, version in info.versions.items())
         message = (
             f"checkpoint {folder} cannot be continued, though config and data are the same "
-            f"({differences}); it was written with {written_by}: go on with these, or let the "
-            "stage begin anew with `slurm-jobs resume RUN --again STAGE`"
+            f"({differences}); it was written with {written_by}: use these versions, or start "
+            "the stage again with `slurm-jobs resume RUN --again STAGE`"
         )
         raise StageConfigError(message)

@@ -1,13 +1,12 @@
-"""Saving the state of a training, whole or not at all: at once, or beside the steps that follow.
+"""Saving the state of a training, completely or not at all: blocking, or in the background.
 
-Beside the steps: the state is copied to the host, which is the only time that
-training stands still; a thread writes the copy, and publishes it when the parts
-of all ranks are on disk. The threads talk through a gloo group of their own, so
-they never meet the training's collectives. What they could not do is told where
-all ranks look for it together (`Saver.finish`).
+In the background: the state is copied to the host, the only time that training stalls. A thread
+writes the copy, and publishes it when the parts of all ranks are on disk. The threads use a
+separate gloo group, so they never interfere with the training's collectives. Their errors are
+raised where all ranks check together (`Saver.finish`).
 
-The thread does what `torch.distributed.checkpoint.async_save` does; that one ends
-before checksums, record and name, which must not wait for the next step.
+The thread works like `torch.distributed.checkpoint.async_save`, which however ends before
+checksums, record and name; these must not wait for the next step.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Upload:
-    """What a rank spent on writing one checkpoint."""
+    """Cost of writing one checkpoint on a rank."""
 
     step: int
     start_unix_s: float
     duration_s: float
-    """Until the checkpoint had its name; on other ranks than 0 until all parts were on disk."""
+    """Until the checkpoint was published; on ranks other than 0 until all parts were on disk."""
 
 
 class Saver:
-    """Saves into one folder of checkpoints; one save is under way at a time.
+    """Saves into one folder of checkpoints, one save at a time.
 
     Every method but `has_ended_here` and `close` is a collective.
     """
@@ -63,13 +62,13 @@ class Saver:
         group: dist.ProcessGroup,
         device: torch.device,
     ) -> None:
-        """Begin without a save under way.
+        """Start without a running save.
 
         Args:
-            checkpoints: where to, and of what.
-            keep_last: how many checkpoints stay.
-            group: gloo, of all ranks, and used for nothing else.
-            device: of the training.
+            checkpoints: Folder and identity.
+            keep_last: Number of checkpoints to keep.
+            group: gloo group of all ranks, used for nothing else.
+            device: Device of the training.
         """
         self._checkpoints = checkpoints
         self._ranks = dataclasses.replace(checkpoints.ranks, host_group=group)
@@ -80,19 +79,19 @@ class Saver:
         self._under_way: Future[Upload] | None = None
 
     def save(self, step: int, loss: float) -> Upload:
-        """Write the state after `step` steps; it gets its name when every rank's part is safe.
+        """Write the state after `step` steps; it is published when every rank's part is safe.
 
         Raises:
-            StageError: the file system failed (a full disk, a quota); nothing of it stays.
+            StageError: the file system failed (a full disk, a quota); nothing of it is kept.
         """
         self.finish()
         state = self._checkpoints.state.collect(self._ranks.rank)
         return self._agree(_call(self._write, state, step, loss))
 
     def begin(self, step: int, loss: float) -> None:
-        """Copy the state after `step` steps and return; a thread does what `save` does.
+        """Copy the state after `step` steps and return; a thread does the rest of `save`.
 
-        Waits for the save before, if that is still under way, and raises what went wrong with it.
+        Waits for the previous save if it is still running, and raises its error.
         """
         self.finish()
         if self._stager is None or self._thread is None:
@@ -106,14 +105,14 @@ class Saver:
         self._under_way = self._thread.submit(self._write, state, step, loss)
 
     def has_ended_here(self) -> bool:
-        """Whether there is a save that this rank's thread has done, or failed to do."""
+        """Check whether this rank's thread has finished a save, or failed."""
         return self._under_way is not None and self._under_way.done()
 
     def finish(self) -> Upload | None:
-        """Wait for the save that is under way, if there is one; what it took here.
+        """Wait for the running save, if there is one; return its cost here.
 
         Raises:
-            StageError: as `save`; on every rank, if one of them failed.
+            StageError: as in `save`; on every rank, if one of them failed.
         """
         if self._under_way is None:
             return None
@@ -121,19 +120,19 @@ class Saver:
         return self._agree(upload)
 
     def close(self) -> None:
-        """Let a save end that is under way, for a state that was sound may be wanted."""
+        """Wait for a running save, because a valid state may be needed."""
         if self._under_way is not None and (error := self._under_way.exception()) is not None:
-            log.warning("the save that was under way failed, too: %s", error)
+            log.warning("the running save failed, too: %s", error)
         if self._thread is not None:
             self._thread.shutdown()
         if self._stager is not None:
             self._stager.close()
 
     def _agree(self, upload: Future[Upload]) -> Upload:
-        """Raise on every rank what went wrong on one."""
+        """Raise an error of one rank on every rank."""
         error = upload.exception()
         if error is not None and not isinstance(error, StageError):
-            raise error  # nobody expected it: another rank may be gone
+            raise error  # unexpected: another rank may be gone
         ranks = self._checkpoints.ranks
         failures = ranks.from_main(ranks.gather(None if error is None else str(error)))
         if error is not None:
@@ -143,7 +142,7 @@ class Saver:
         return upload.result()
 
     def _write(self, state: Mapping[str, Any], step: int, loss: float) -> Upload:
-        """All of a save but its state; the same in the thread and out of it."""
+        """Write everything but the state; the same in the thread and outside."""
         start_unix_s, start_s = time.time(), time.perf_counter()
         root, ranks = self._checkpoints.root, self._ranks
         temp_dir = files.temp_checkpoint_dir(root, step, self._checkpoints.attempt)
@@ -161,16 +160,16 @@ class Saver:
 
     @contextmanager
     def _saving(self, folder: Path, temp_dir: Path) -> Iterator[None]:
-        """Say which checkpoint could not be saved and why, and leave room for saying it."""
+        """Name the checkpoint that could not be saved and why; free the space of its files."""
         try:
             yield
         except (CheckpointException, OSError) as error:
-            if self._ranks.rank == 0:  # dcp's errors come when all ranks have ended writing
+            if self._ranks.rank == 0:  # dcp raises when all ranks have finished writing
                 with suppress(OSError):
                     files.remove_folder(temp_dir)
             message = (
-                f"checkpoint {folder} cannot be saved: {explain(error)}; those before it stay, and "
-                "another attempt goes on from the newest"
+                f"checkpoint {folder} cannot be saved: {explain(error)}; earlier ones are kept, "
+                "and another attempt continues from the newest"
             )
             raise StageError(message) from error
 
@@ -206,7 +205,7 @@ class Saver:
 
 
 def _call(function: Callable[..., Upload], *args: Any) -> Future[Upload]:
-    """Call it here and now; its result or error as a thread would give it."""
+    """Call it immediately; return its result or error like a thread."""
     future: Future[Upload] = Future()
     try:
         future.set_result(function(*args))
@@ -216,16 +215,16 @@ def _call(function: Callable[..., Upload], *args: Any) -> Future[Upload]:
 
 
 def _make_stager(device: torch.device) -> StateDictStager:
-    """Return what copies the state to the host, into memory that it keeps for the next time.
+    """Return the object that copies the state to the host, into memory that it reuses.
 
-    torch's public `DefaultStager` is this and a thread. In torch 2.11 it gives that memory up after
-    each copy, so that all of it is pinned again, and fails at the second one.
+    torch's public `DefaultStager` is this and a thread. In torch 2.11 it frees that memory
+    after each copy, so all of it is pinned again, and it fails at the second copy.
     """
     return StateDictStager(pin_memory=device.type == "cuda", share_memory=False)
 
 
 def _make_thread(device: torch.device) -> ThreadPoolExecutor:
-    """One thread; on a GPU node it must not open a context on the first GPU, CUDA's default."""
+    """Return one thread; it must not open a context on CUDA's default GPU, the first one."""
     name = "checkpoint"
     if device.type == "cuda":
         return ThreadPoolExecutor(1, name, torch.cuda.set_device, (device,))

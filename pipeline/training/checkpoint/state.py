@@ -1,9 +1,9 @@
-"""What is saved of a training: model, optimizer, and what is each rank's own.
+"""Saved state of a training: model, optimizer, and each rank's own state.
 
-A rank's own are the states of its random-number generators, and of objects that
-the training names (`extra`: a scaler of gradients, say). Where another number of
-ranks goes on, generators begin as the attempt made them, because those of other
-ranks would repeat or miss what they draw; objects get the state of rank 0.
+A rank's own state is that of its random number generators, and of objects that the training
+names (`extra`: a gradient scaler, for example). With another number of ranks, generators start
+as in a new attempt, because those of other ranks would repeat or miss random numbers; objects
+get the state of rank 0.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ log = logging.getLogger(__name__)
 
 _CPU = torch.device("cpu")
 _LEARNING_ALONE = StateDictOptions(ignore_frozen_params=True)
-"""An optimizer has a state of what learns now, and of nothing else."""
+"""An optimizer has state of the currently trained parameters only."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingState:
-    """What a checkpoint holds of this rank."""
+    """State of this rank for a checkpoint."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
     learned: frozenset[str] | None = None
-    """Names of the parameters that have learned so far, in this phase or before; of others nothing
-    is saved. None: all."""
+    """Names of the parameters trained so far, in this phase or before; others are not saved.
+    None: all."""
     extra: Mapping[str, Stateful] = field(default_factory=dict)
-    """More objects with a state, by name; each rank's own is saved."""
+    """More objects with state, by name; each rank's own is saved."""
     device: torch.device = _CPU
-    """What is computed on: a GPU's generator belongs to the state if it is that GPU."""
+    """Device of the computation: its generator is part of the state if it is a GPU."""
 
     def collect(self, rank: int) -> dict[str, Any]:
-        """The state as torch.distributed.checkpoint takes it; its tensors are the live ones."""
+        """Return the state for torch.distributed.checkpoint; its tensors are live."""
         return {
             **self._collect_shared(),
             "rng": {_own(rank): rng_state(self.device)},
@@ -65,10 +65,10 @@ class TrainingState:
     def places(
         self, stored: Mapping[str, STORAGE_TYPES], rank: int, *, same_ranks: bool
     ) -> dict[str, Any]:
-        """The state to load into: all of model and optimizer, of the rank's own what is `stored`.
+        """Return the state to load into: model, optimizer, and the rank's own `stored` state.
 
-        A checkpoint of a training on a CPU has no generator of a GPU, and one of
-        another precision has no scaler.
+        A checkpoint of a training on a CPU has no GPU generator, and one of another precision
+        has no scaler.
         """
         places, source = self._collect_shared(), _own(rank if same_ranks else 0)
         if same_ranks:
@@ -84,25 +84,26 @@ class TrainingState:
         there = [n for n in extra if _has(stored, f"extra.{source}.{n}.")]
         for name in extra.keys() - there:
             if extra[name]:
-                log.warning("the checkpoint has no state of %s: it begins anew", name)
+                log.warning("the checkpoint has no state of %s: it is initialised", name)
         mine = {**others.get(source, {}), **{name: extra[name] for name in there}}
         places["extra"] = {**others, source: mine}
         return places
 
     def put_back(self, loaded: Mapping[str, Any]) -> None:
-        """Take over what was loaded into `places`."""
+        """Apply what was loaded into `places`."""
         self.put_back_model(loaded)
         if "optimizer" in loaded:
             self._put_back_optimizer(loaded["optimizer"])
         self._put_back_own(loaded["extra"])
-        for states in loaded.get("rng", {}).values():  # last: what comes before may draw
+        # last: earlier actions may draw random numbers
+        for states in loaded.get("rng", {}).values():
             set_rng_state(states)
 
     def _put_back_optimizer(self, loaded: Mapping[str, Any]) -> None:
-        """Its state; the options of its groups stay the config's.
+        """Load the optimizer's state; the options of its groups stay those of the config.
 
-        An older version saved a group of nothing, where only vectors learned: torch takes that
-        one's options for the other's, which has none then.
+        An older version saved an empty group if only vectors were trained: torch would use its
+        options for the other group, which has none then.
         """
         groups = self.optimizer.param_groups
         options = [{k: v for k, v in group.items() if k != "params"} for group in groups]
@@ -126,20 +127,20 @@ class TrainingState:
             optimizer_parts.join_parts(self.optimizer, parts)
 
     def collect_model(self) -> dict[str, Any]:
-        """The model's part of the state: what has learned, and buffers."""
+        """Return the model's part of the state: trained parameters, and buffers."""
         known = {name for name, _ in self.model.named_parameters(remove_duplicate=False)}
         kept = known if self.learned is None else self.learned
         state = get_model_state_dict(self.model)
         return {"model": {n: v for n, v in state.items() if n in kept or n not in known}}
 
     def put_back_model(self, loaded: Mapping[str, Any]) -> None:
-        """Take over the model's part of what was loaded."""
-        # It has every name that it should, as `matching` has seen to; `strict` would miss others.
+        """Apply the model's part of the loaded state."""
+        # `matching` has checked all names; `strict` would miss the untrained ones.
         options = StateDictOptions(strict=False)
         set_model_state_dict(self.model, loaded["model"], options=options)
 
     def _held(self) -> Mapping[str, Stateful]:
-        """Objects whose state is each rank's own."""
+        """Return the objects whose state is each rank's own."""
         if isinstance(self.optimizer, LocalOptimizer):
             return {**self.extra, optimizer_parts.NAME: self.optimizer}
         return self.extra
@@ -147,7 +148,7 @@ class TrainingState:
     def _is_of_other_parts(
         self, stored: Mapping[str, STORAGE_TYPES], rank_name: str, *, same_ranks: bool
     ) -> bool:
-        """Whether an optimizer whose state is each rank's own has to be put together."""
+        """Check whether a per-rank optimizer state must be joined from all ranks."""
         if not isinstance(self.optimizer, LocalOptimizer):
             return False
         if self.optimizer.is_sharded and not same_ranks:
@@ -167,16 +168,16 @@ class TrainingState:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaterPhase:
-    """A phase that follows: it may have checkpoints already, with all that learned before it."""
+    """Later phase: it may have checkpoints already, with all that was trained before it."""
 
     root: Path
     identity: Identity
-    """But for what it follows."""
+    """Except for what it follows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoints:
-    """The checkpoints of one training, as one rank of one attempt deals with them."""
+    """Checkpoints of one training, for one rank of one attempt."""
 
     root: Path
     attempt: int
@@ -184,15 +185,15 @@ class Checkpoints:
     state: TrainingState
     identity: Identity
     later: Sequence[LaterPhase] = ()
-    """In their order."""
+    """In order."""
     can_begin: bool = True
-    """Not if the phase before was not loaded, because this one has a checkpoint to go on from."""
+    """False if the phase before was not loaded, because this one has a checkpoint."""
 
 
 def rng_state(device: torch.device) -> dict[str, Any]:
-    """State of the generators of this rank, by name: uint8 tensors on the host, or tuples.
+    """Return this rank's generator states by name: uint8 tensors on the host, or tuples.
 
-    A GPU's is among them if `device` is one; asking for it takes some hundred MB of its memory.
+    A GPU's is included if `device` is one; reading it takes some hundred MB of its memory.
     """
     states = {
         "cpu": torch.get_rng_state(),
@@ -205,7 +206,7 @@ def rng_state(device: torch.device) -> dict[str, Any]:
 
 
 def set_rng_state(states: Mapping[str, Any]) -> None:
-    """Go on drawing where `rng_state` was taken, as far as `states` has generators."""
+    """Restore the generators in `states`."""
     setters = {
         "cpu": torch.set_rng_state,
         "python": random.setstate,
@@ -219,10 +220,10 @@ def set_rng_state(states: Mapping[str, Any]) -> None:
 
 
 def _forget_updates(optimizer: torch.optim.Optimizer) -> None:
-    """Undo what torch does to see the state of an optimizer that has none: an update by nothing.
+    """Undo torch's initialisation of an optimizer state: an update with zero gradients.
 
-    It leaves all as it was but the number of updates, which AdamW's next ones are corrected by. The
-    tensors are those that were collected.
+    It changes only the number of updates, which the bias correction of AdamW's next ones uses.
+    The tensors are those that were collected.
     """
     for state in optimizer.state.values():
         state["step"].zero_()

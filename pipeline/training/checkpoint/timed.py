@@ -1,7 +1,7 @@
-"""The saves of one attempt as the loop asks for them: at once or beside the steps, and timed.
+"""Timed saves of one attempt for the loop: blocking or in the background.
 
-How long training stands still is the step's `checkpoint_s` and a span `checkpoint`; what goes on
-beside the steps is a span `checkpoint_upload`. Both make up the time that a stop takes.
+The stall of training is the step's `checkpoint_s` and a span `checkpoint`; the background part
+is a span `checkpoint_upload`. Both contribute to the time that a stop takes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class TimedSaver:
-    """Saves, writes spans, and says how long it would take to stop; ends with its block."""
+    """Saves, writes spans, and estimates the time to stop; closes at the end of its block."""
 
     def __init__(
         self,
@@ -37,14 +37,14 @@ class TimedSaver:
         is_beside: bool,
         note_stop_time: Callable[[float], None],
     ) -> None:
-        """Begin without a save under way.
+        """Start without a running save.
 
         Args:
-            saver: does it.
-            spans: of this rank.
-            start_step: that the loop begins with.
-            is_beside: whether saves go on beside the steps that follow, where these follow.
-            note_stop_time: told, after each save, how many seconds a stop would take.
+            saver: Saver to use.
+            spans: Spans of this rank.
+            start_step: First step of the loop.
+            is_beside: True to save in the background if steps follow.
+            note_stop_time: Called after each save with the seconds that a stop would take.
         """
         self._saver = saver
         self._spans = spans
@@ -56,7 +56,7 @@ class TimedSaver:
     def save(self, step: int, loss: float, *, must_end: bool) -> None:
         """Save the state after `step` steps; a collective.
 
-        `must_end`: no step comes after this one, so that the checkpoint must be there.
+        `must_end`: no step comes after this one, so that the checkpoint must be complete.
 
         Raises:
             StageError: this save or the one before it failed.
@@ -76,14 +76,14 @@ class TimedSaver:
             self._note_stop_time(self._stop_time.after_save(ended_s - begun_s))
 
     def has_ended_here(self) -> bool:
-        """Whether this rank's part of a save that went on beside the steps has ended."""
+        """Check whether this rank's part of a background save has ended."""
         return self._saver.has_ended_here()
 
     def finish(self) -> None:
-        """Wait for the save that goes on beside the steps, if there is one; a collective.
+        """Wait for the background save, if there is one; a collective.
 
         Raises:
-            StageError: it failed, on whatever rank.
+            StageError: it failed, on any rank.
         """
         upload = self._saver.finish()
         if upload is None:
@@ -111,7 +111,7 @@ def make_saver(
     spans: SpanLog,
     start_step: int,
 ) -> TimedSaver:
-    """As the config says; a collective. Rank 0 tells the supervisor how long a stop would take."""
+    """Make the config's saver; a collective. Rank 0 reports the time to stop to the supervisor."""
     is_gpu = config.device == "cuda"
     saver = Saver(
         checkpoints,

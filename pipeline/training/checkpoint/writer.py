@@ -1,4 +1,4 @@
-"""How one rank writes its part of a checkpoint: on disk and with its checksum."""
+"""Writing of one rank's part of a checkpoint: to disk and with its checksum."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pipeline.training.checkpoint.info import FileFacts
 
 
 class PartWriter(dcp.FileSystemWriter):
-    """Syncs what it wrote and reads it back for the checksum, on the rank that wrote it."""
+    """Syncs its files and reads them back for the checksum, on the rank that wrote them."""
 
     def __init__(self, folder: Path, rank: int) -> None:
-        """Begin a file.
+        """Start a file.
 
-        Nothing is copied ahead of what is written. On an H200 that pinned the whole state and took
-        2.5 s for 1 GB; without it, 2.3 s. With a state that is on the host, torch would also wait
-        for all that training has queued on the GPU.
+        No copy runs ahead of the writing. On an H200 that pinned the whole state and took 2.5 s
+        for 1 GB; without it, 2.3 s. With a state on the host, torch would also wait for all
+        work queued on the GPU.
         """
         super().__init__(
             folder, single_file_per_rank=True, sync_files=True, per_thread_copy_ahead=0
@@ -32,10 +32,10 @@ class PartWriter(dcp.FileSystemWriter):
         """This rank's files by name, once they are on disk."""
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Write this rank's file; torch tells all ranks of an error, and waits for all to end.
+        """Write this rank's file; torch reports an error to all ranks, and waits for all to end.
 
-        When a disk fills up between two tensors, torch's archive complains of a wrong position;
-        that there is no space left stands only in the error before it.
+        When a disk fills up between two tensors, torch's archive reports a wrong position; only
+        the previous error says that no space is left.
 
         Raises:
             OSError: the file system failed.

@@ -1,9 +1,9 @@
-"""What can be told in a job's first seconds, before anything is staged in or read.
+"""Checks in a job's first seconds, before anything is staged in or read.
 
-Whether this PyTorch has code for the card, whether all ranks are alike, which attention runs,
-whether quantised weights survive as they are stored, and whether the training fits in memory: each
-would end the training later, or make it slow or wrong without a word. `device_facts` reads the
-device, the rules beside it are pure, and `course` has all ranks agree.
+They check whether this PyTorch has code for the card, whether all ranks are alike, which
+attention runs, whether quantised weights survive storage, and whether the training fits in
+memory. Each problem would otherwise fail the training later, or make it slow or silently wrong.
+`device_facts` reads the device, the rules are pure, and `course` makes all ranks agree.
 """
 
 from pipeline.training.preflight.course import PREFLIGHT_NAME, preflight

@@ -1,7 +1,7 @@
-"""Whether all ranks are alike. PURE.
+"""Comparison of all ranks. PURE.
 
-Ranks that differ in what they compute with train at the pace of the slowest at best, and at worst
-learn other weights, of which nothing is said.
+Ranks that differ in hardware or software train at the pace of the slowest at best, and at worst
+silently learn other weights.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from pipeline.training.preflight.device_facts import DeviceFacts
 from slurm_jobs.common.ranges import ranges_text
 
 _MEMORY_TOLERANCE_SHARE = 0.02
-"""Cards of one kind report memory that differs by what ECC and retired pages take."""
+"""Cards of one model report memory that differs by ECC and retired pages."""
 _MEMORY_IN_NAME = re.compile(r"[- ]\d+ ?GB\b")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankFacts:
-    """What must be the same on all ranks."""
+    """Facts that must be equal on all ranks."""
 
     node_name: str
     device: DeviceFacts
     versions: Mapping[str, str]
-    """Of libraries, by name."""
+    """Versions of libraries, by name."""
     precision: str
     num_compute_threads: int
     config: str
@@ -34,22 +34,23 @@ class RankFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """What a look at all ranks found."""
+    """Result of comparing all ranks."""
 
     problems: tuple[str, ...]
-    """For which the training must not begin."""
+    """Problems that prevent the training."""
     warnings: tuple[str, ...]
 
 
 def compare_ranks(by_rank: Sequence[RankFacts]) -> Comparison:
-    """What differs between ranks, by rank and node, with the remedy.
+    """Return the differences between ranks, by rank and node, with the remedy.
 
-    Cards of unlike compute capability are a problem: each has kernels and a precision of its own.
-    Unlike cards of one capability, unlike memory and another number of compute threads are told of.
+    Cards of different compute capability are a problem: each has its own kernels and precision.
+    Different cards of one capability, different memory and another number of compute threads
+    are warnings.
     """
     names = sorted({name for rank in by_rank for name in rank.versions})
     same_environment = "give all nodes the same environment (the stage's python, setup lines)"
-    one_kind = "ask for one kind of card (resources.gpu, or slurm: {constraint: ..})"
+    one_kind = "request one kind of card (resources.gpu, or slurm: {constraint: ..})"
     threads = _difference(
         by_rank, "the number of compute threads", lambda rank: rank.num_compute_threads
     )
@@ -66,7 +67,7 @@ def compare_ranks(by_rank: Sequence[RankFacts]) -> Comparison:
     is_mixed = len({(rank.device.type, rank.device.capability) for rank in by_rank}) > 1
     precision = _difference(by_rank, "precision", lambda rank: rank.precision)
     problems += [f"{told}: {one_kind}" for told in (cards if is_mixed else None, precision) if told]
-    slower = cards and not is_mixed and f"{cards}: all go at the pace of the slowest"
+    slower = cards and not is_mixed and f"{cards}: all run at the pace of the slowest"
     warnings = [slower or None, _memory_warning(by_rank), threads]
     return Comparison(
         problems=tuple(problems), warnings=tuple(warning for warning in warnings if warning)
@@ -74,7 +75,7 @@ def compare_ranks(by_rank: Sequence[RankFacts]) -> Comparison:
 
 
 def _kind(rank: RankFacts) -> str:
-    """Of the card, whatever its memory; CPUs of other models are no other device."""
+    """Return the card's model without its memory size; all CPUs count as one."""
     if rank.device.capability is None:
         return rank.device.type
     return _MEMORY_IN_NAME.sub("", str(rank.device))
@@ -94,7 +95,7 @@ def _memory_warning(by_rank: Sequence[RankFacts]) -> str | None:
 def _difference(
     by_rank: Sequence[RankFacts], what: str, value_of: Callable[[RankFacts], object]
 ) -> str | None:
-    """`torch is 2.13.0 on ranks 0-3 (node a), 2.12.1 on ranks 4-7 (node b)`; None if all agree."""
+    """Return `torch is 2.13.0 on ranks 0-3 (node a), 2.12.1 on ranks 4-7 (node b)`, or None."""
     ranks_of: dict[object, list[int]] = {}
     for rank, facts in enumerate(by_rank):
         ranks_of.setdefault(value_of(facts), []).append(rank)

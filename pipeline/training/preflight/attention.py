@@ -1,9 +1,9 @@
-"""Which kernel PyTorch takes for a model's attention here, asked before there are weights.
+"""Attention kernel that PyTorch selects for a model, determined without weights.
 
-What it takes depends on the card, the dtype, the sizes of heads and on the mask: a mask leaves out
-FlashAttention, cards before compute capability 8.0 have none, and where nothing else is left the
-`math` kernel holds every score in memory, without a word. Where keys that several heads share are
-the reason, they are to be repeated (`pipeline.models.shared_keys`).
+The selection depends on the card, the dtype, the head sizes and on the mask. A mask excludes
+FlashAttention, and cards before compute capability 8.0 have none. If nothing else is left, the
+`math` kernel silently stores every score in memory. If the reason is that heads share keys, the
+keys are repeated (`pipeline.models.shared_keys`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NAMES = {
     SDPBackend.CUDNN_ATTENTION: "cudnn",
 }
 _LENGTH = 128
-"""Tokens of the row that PyTorch is asked about; kernels have no rule of it."""
+"""Length of the row in the query to PyTorch; kernels do not depend on it."""
 _SCORE_BYTES = 4
 """The `math` kernel computes scores in fp32."""
 _HOLDS_SCORES = ("math", "eager")
@@ -35,38 +35,39 @@ _HOLDS_SCORES = ("math", "eager")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttentionUse:
-    """How a tower asks for attention."""
+    """Attention call of a tower."""
 
     tower: str
     sizes: AttentionSizes
     dtype: torch.dtype
     is_causal: bool
     has_mask: bool
-    """Packed rows have a dense one, which keeps samples apart, or borders."""
+    """True for packed rows with a dense mask, which keeps samples apart, or bounds."""
     sizes_differ: bool = False
-    """Whether its rows are pictures of sizes of their own."""
+    """True if its rows are images of varying size."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttentionFound:
-    """What runs, and what would run with the other kind of rows."""
+    """Kernel that runs, and the one for the other kind of rows."""
 
     use: AttentionUse
     kernel: str
-    """`flash`, `efficient`, `cudnn`, `math`; or `varlen` or `eager`, where PyTorch is not asked."""
+    """`flash`, `efficient`, `cudnn`, `math`; or `varlen` or `eager`, which PyTorch does not
+    select."""
     kernel_otherwise: str
-    """Without the mask, or with one where there is none."""
+    """Kernel without the mask, or with one if there is none."""
     repeats_keys: bool = False
-    """Whether that takes shared keys that are repeated for each head."""
+    """True if it needs shared keys repeated for each head."""
 
 
 def uses_of(
     model: VisionLanguageModel, batching_kinds: Collection[str], dtype: torch.dtype
 ) -> list[AttentionUse]:
-    """How the towers of a model ask for attention, with rows of all these kinds.
+    """Return the attention calls of a model's towers, with rows of all these kinds.
 
-    Packed rows hold samples that must not see each other, for which they have a dense mask; but a
-    microbatch whose rows are full of one sample each has none.
+    Packed rows have samples that must not see each other, and so a dense mask; but a microbatch
+    in which each row is filled by one sample has none.
     """
     vision, language = attention_sizes(model)
     masks = {"packed": {False, True}, "auto": {False, True}}
@@ -91,14 +92,14 @@ def uses_of(
 def find_kernels(
     use: AttentionUse, device: torch.device, attention_name: str, *, uses_varlen: bool = False
 ) -> AttentionFound:
-    """Ask PyTorch's own choice; memory of a few kilobytes, and no kernel is run.
+    """Query PyTorch's selection; uses a few kilobytes, and runs no kernel.
 
     Args:
-        use: Of a tower.
-        device: That computes.
-        attention_name: The model's: only `sdpa` asks PyTorch.
-        uses_varlen: Whether attention takes borders where there would be a mask, or pictures of
-            sizes of their own.
+        use: Attention call of a tower.
+        device: Device of the computation.
+        attention_name: The model's implementation: only `sdpa` uses PyTorch's selection.
+        uses_varlen: True if attention takes bounds instead of a mask, or for images of varying
+            size.
     """
     if uses_varlen and (use.has_mask or use.sizes_differ):
         return AttentionFound(use=use, kernel="varlen", kernel_otherwise="varlen")
@@ -110,7 +111,7 @@ def find_kernels(
 
 
 def _best_kernel(use: AttentionUse, device: torch.device) -> tuple[str, bool]:
-    """What runs, and whether shared keys are to be repeated for it: where nothing else helps."""
+    """Return the kernel, and whether shared keys must be repeated for it, if nothing else helps."""
     kernel = _choice(call_of(use, device))
     if kernel in _HOLDS_SCORES:
         repeated = _choice(call_of(use, device, repeats_keys=True))
@@ -120,7 +121,7 @@ def _best_kernel(use: AttentionUse, device: torch.device) -> tuple[str, bool]:
 
 
 def _choice(call: dict[str, Any]) -> str:
-    """As `scaled_dot_product_attention` chooses it."""
+    """Return the selection of `scaled_dot_product_attention`."""
     number = torch._fused_sdp_choice(**call)  # noqa: SLF001 - there is no public way to ask
     return _NAMES.get(SDPBackend(number), "another")
 
@@ -128,9 +129,9 @@ def _choice(call: dict[str, Any]) -> str:
 def call_of(
     use: AttentionUse, device: torch.device, *, repeats_keys: bool = False
 ) -> dict[str, Any]:
-    """What PyTorch is called with: shared keys are repeated where transformers' own rule says so.
+    """Return PyTorch's arguments: shared keys are repeated if transformers' rule requires it.
 
-    `repeats_keys`: they always are.
+    `repeats_keys`: always repeat them.
     """
     sizes = use.sizes
     options: dict[str, Any] = {"dtype": use.dtype, "device": device, "requires_grad": True}
@@ -154,22 +155,22 @@ def call_of(
 
 
 def attention_note(found: AttentionFound) -> str:
-    """`language efficient (a dense mask keeps packed samples apart; flash without)`."""
+    """Return `language efficient (a dense mask keeps packed samples apart; flash without)`."""
     told = f"{found.use.tower} {found.kernel}"
     if found.use.has_mask and found.kernel != found.kernel_otherwise:
         told += f" (packed rows have a dense mask; {found.kernel_otherwise} without)"
     if found.repeats_keys:
-        told += " (with keys repeated that heads share, which this card needs)"
+        told += "(with shared keys repeated for each head, which this card needs)"
     return told
 
 
 def attention_warning(found: AttentionFound, *, where: str, max_tokens: int | None) -> str | None:
-    """On a GPU: why memory will be short, where every score is held.
+    """Warn on a GPU about memory if every score is stored.
 
     Args:
-        found: What runs.
+        found: Kernel that runs.
         where: The card.
-        max_tokens: Of a row; None where it is not known.
+        max_tokens: Tokens of a row; None if unknown.
     """
     if found.kernel not in _HOLDS_SCORES:
         return None
@@ -177,7 +178,7 @@ def attention_warning(found: AttentionFound, *, where: str, max_tokens: int | No
     num_bytes = found.use.sizes.num_heads * length**2 * _SCORE_BYTES
     return (
         f"attention of the {found.use.tower} model runs the {found.kernel} kernel on {where} in "
-        f"{found.use.dtype}, which holds every score: a row of {length} tokens takes "
+        f"{found.use.dtype}, which stores every score: a row of {length} tokens takes "
         f"{num_bytes / 1e9:.2f} GB in each layer{_remedy(found)}"
     )
 
@@ -186,9 +187,9 @@ def _remedy(found: AttentionFound) -> str:
     if found.kernel == "eager":
         return "; set `model: {attention: sdpa}`"
     if found.kernel_otherwise in _HOLDS_SCORES:
-        return "; take fewer tokens in a row, or more microbatches"
+        return "; use fewer tokens per row, or more microbatches"
     if found.use.has_mask:
         return f"; rows without a mask run {found.kernel_otherwise}: `batching: {{kind: grouped}}`"
-    if found.use.tower == "vision":  # whose rows are images, packed or not
+    if found.use.tower == "vision":  # its rows are images, packed or not
         return ""
     return f"; packed rows run {found.kernel_otherwise}: `batching: {{kind: packed}}`"

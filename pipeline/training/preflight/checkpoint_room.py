@@ -1,4 +1,4 @@
-"""Whether the disk has room for the checkpoints and the export that a training will write. PURE."""
+"""Check that the disk has room for the checkpoints and the export of a training. PURE."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ def disk_warning(
     free_bytes: int,
     folder: str,
 ) -> str | None:
-    """Why a checkpoint will find no room, with the remedy.
+    """Return a warning that a checkpoint will not fit, with the remedy.
 
     Args:
-        checkpoint_bytes: Of one.
-        keep_last: How many stay; a new one is written before the oldest of them goes.
-        num_present: How many lie there already.
-        export_bytes: Of the exported model.
-        free_bytes: What the file system has left; a quota may leave less.
-        folder: Where they are written.
+        checkpoint_bytes: Size of one.
+        keep_last: Number of checkpoints to keep; a new one is written before the oldest is
+            removed.
+        num_present: Number of existing checkpoints.
+        export_bytes: Size of the exported model.
+        free_bytes: Free bytes of the file system; a quota may leave less.
+        folder: Their folder.
     """
     num_new = max(1, keep_last + 1 - num_present)
     needed_bytes = num_new * checkpoint_bytes + export_bytes
     if needed_bytes <= free_bytes:
         return None
     return (
-        f"{folder} has {free_bytes / _GB:.2f} GB free, and what is still to be written takes "
-        f"{needed_bytes / _GB:.2f} GB (checkpoints {num_new} x {checkpoint_bytes / _GB:.2f} GB, "
-        f"the export {export_bytes / _GB:.2f} GB): make room, or lower checkpoint.keep_last "
-        f"({keep_last})"
+        f"{folder} has {free_bytes / _GB:.2f} GB free, but {needed_bytes / _GB:.2f} GB are still "
+        f"to be written (checkpoints {num_new} x {checkpoint_bytes / _GB:.2f} GB, the export "
+        f"{export_bytes / _GB:.2f} GB): free space, or lower checkpoint.keep_last ({keep_last})"
     )

@@ -1,4 +1,4 @@
-"""The course of the preflight on every rank: look, agree, say, and fail together."""
+"""Preflight on every rank: check, agree, report, and fail together."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ _LIBRARIES = ("transformers", "accelerate", "peft", "bitsandbytes")
 def preflight(
     job: Job, phases: Sequence[Phase], folders: Sequence[Path], facts: DataFacts
 ) -> dict[str, Any]:
-    """See in seconds whether this training can run on these ranks; a collective.
+    """Check in seconds whether this training can run on these ranks; a collective.
 
-    Before anything is staged in or read. Sets how this process computes attention from here on.
+    Runs before anything is staged in or read. Sets how this process computes attention.
 
     Args:
-        job: Of this rank.
-        phases: Of the training.
+        job: Job of this rank.
+        phases: Phases of the training.
         folders: Their data sets.
-        facts: Of the first of them.
+        facts: Facts of the first of them.
 
     Returns:
-        What was found, as in `preflight.json` of the output folder; empty on ranks other than 0.
+        Findings, as in `preflight.json` of the output folder; empty on ranks other than 0.
 
     Raises:
         StageConfigError: on all ranks, naming ranks, reason and remedy.
@@ -85,11 +85,11 @@ def preflight(
 
 
 def _compare(job: Job, device: DeviceFacts) -> list[str]:
-    """Warnings, on rank 0.
+    """Return warnings, on rank 0.
 
     Raises:
-        StageConfigError: on all ranks; one has no code for its card, lacks a library, or they are
-            not alike.
+        StageConfigError: on all ranks; one has no code for its card, lacks a library, or they
+            are not alike.
     """
     problem = card_problem(device, job.config) or library_problem(phases_of(job.config))
     _fail_together(job, problem)

@@ -1,4 +1,4 @@
-"""What a rank computes on, read once; all that the preflight judges of a device stands here."""
+"""Facts about a rank's device, read once; the preflight judges devices only by these."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from slurm_jobs.common.machine import cpu_facts
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceFacts:
-    """A GPU or the node's CPUs, and what this build of PyTorch has for it."""
+    """A GPU or the node's CPUs, and this PyTorch build's support for it."""
 
     type: str
     """`cuda` or `cpu`."""
     name: str
-    """As the driver calls it (`Tesla V100-SXM2-32GB`); of CPUs what the kernel says, or empty."""
+    """Name from the driver (`Tesla V100-SXM2-32GB`); for CPUs from the kernel, or empty."""
     capability: tuple[int, int] | None
-    """Compute capability; None of CPUs."""
+    """Compute capability; None for CPUs."""
     total_bytes: int | None
-    """Memory of the card; None of CPUs, whose memory is the node's."""
+    """Memory of the card; None for CPUs, whose memory is the node's."""
     free_bytes: int | None
-    """What nobody has taken of it so far."""
+    """Free memory of the card."""
     arch_list: tuple[str, ...]
-    """GPUs that this PyTorch has code for (`sm_70`, `compute_90`); empty of one without CUDA."""
+    """GPUs that this PyTorch has code for (`sm_70`, `compute_90`); empty without CUDA."""
     torch_version: str
     """With its build: `2.13.0+cu126`."""
 
@@ -36,7 +36,7 @@ class DeviceFacts:
 
 
 def read_device(device: torch.device) -> DeviceFacts:
-    """Ask the driver, or the kernel; no kernel of PyTorch is run."""
+    """Query the driver, or the kernel; no kernel of PyTorch is run."""
     arch_list, version = tuple(torch.cuda.get_arch_list()), str(torch.__version__)
     if device.type != "cuda":
         return DeviceFacts(

@@ -1,7 +1,7 @@
-"""Whether the libraries that a config needs, and other configs do not, can be loaded on this node.
+"""Check that the libraries that only some configs need can be loaded on this node.
 
-They are loaded where a model gets its adapters or an optimizer is made: after the data set was
-staged and the weights were read, if nobody looks before.
+Without this check they would be loaded when a model gets its adapters or an optimizer is
+created: after the data set was staged and the weights were read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pipeline.training.phases import Phase
 
 
 def library_problem(phases: Sequence[Phase]) -> str | None:
-    """Why one cannot be loaded, who asks for it, and the remedy; loads those that are needed."""
+    """Return why a library cannot be loaded, which key needs it, and the remedy; loads them."""
     for phase in phases:
         for library, key, remedy in _needs(phase):
             try:
@@ -29,7 +29,7 @@ def library_problem(phases: Sequence[Phase]) -> str | None:
 
 
 def _needs(phase: Phase) -> list[tuple[str, str, str]]:
-    """Library, the key that asks for it, and what to do without it."""
+    """Return the library, the key that needs it, and the alternative."""
     config, needs = phase.config, list[tuple[str, str, str]]()
     if config.adapters is not None:
         needs.append(("peft", "adapters", "leave adapters out"))

@@ -1,4 +1,4 @@
-"""What one rank finds out about the training that is to begin, from sizes alone."""
+"""Checks of one rank about the training that will start, from sizes alone."""
 
 from __future__ import annotations
 
@@ -66,30 +66,30 @@ class Planned:
     """Their descriptions."""
     facts: DataFacts
     file: AccelerateFile | None
-    """That of `strategy: accelerate`."""
+    """File of `strategy: accelerate`."""
     sharing: Sharing
 
     @property
     def batching_kinds(self) -> frozenset[str]:
-        """Of all phases."""
+        """Kinds of all phases."""
         return frozenset(phase.config.batching.kind for phase in self.phases)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Findings:
-    """Of one rank."""
+    """Findings of one rank."""
 
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
-    """For the log, in words."""
+    """Readable notes for the log."""
     values: Mapping[str, Any]
-    """For `preflight.json`."""
+    """Values for `preflight.json`."""
     repeats_keys: bool
-    """Whether attention needs keys repeated that heads share."""
+    """True if attention needs shared keys repeated for each head."""
 
 
 def look(job: Job, planned: Planned, device: DeviceFacts) -> Findings:
-    """Put the model together without weights, and compare what it needs with what there is.
+    """Build the model without weights, and compare its needs with the available resources.
 
     Raises:
         StageConfigError: training cannot run; with the remedy.
@@ -98,7 +98,7 @@ def look(job: Job, planned: Planned, device: DeviceFacts) -> Findings:
     check_dtypes(config, job.workplace)
     if config.compile is not None:
         check_can_compile(config.compile, job.workplace.device)
-    if config.strategy != "fsdp2" or job.ranks.rank == 0:  # who reads them
+    if config.strategy != "fsdp2" or job.ranks.rank == 0:  # the ranks that read weights
         check_weight_files(config.model)
     shell = _make_shell(job, planned)
     _check_positions(planned, shell)
@@ -140,7 +140,7 @@ def look(job: Job, planned: Planned, device: DeviceFacts) -> Findings:
 
 
 def _precision_warnings(job: Job, device: DeviceFacts) -> list[str]:
-    """Of what may go wrong on older cards."""
+    """Return warnings about precision on older cards."""
     is_fp16 = job.workplace.precision == "fp16"
     found = (
         fp16_warning(job.config.model) if is_fp16 else None,
@@ -150,7 +150,7 @@ def _precision_warnings(job: Job, device: DeviceFacts) -> list[str]:
 
 
 def _make_shell(job: Job, planned: Planned) -> VisionLanguageModel:
-    """The model without weights, which can be compiled and shared as the config says."""
+    """Build the model without weights; it must allow the config's compiling and sharing."""
     config = job.config
     shell = make_shell(config, planned.facts, job.workplace)
     shell.uses_varlen = attention_of(shell, config, job.workplace).uses_varlen
@@ -164,7 +164,7 @@ def _make_shell(job: Job, planned: Planned) -> VisionLanguageModel:
 def _check_positions(planned: Planned, shell: VisionLanguageModel) -> None:
     """Compare the longest sample of each phase with the positions of the language model.
 
-    The index is not read where the data set's own limit proves that all samples fit.
+    The index is not read if the data set's own limit proves that all samples fit.
 
     Raises:
         StageConfigError: a sample is longer.
@@ -190,9 +190,9 @@ def _check_positions(planned: Planned, shell: VisionLanguageModel) -> None:
 
 
 def _warn_of_answers(job: Job, planned: Planned, shell: VisionLanguageModel) -> list[str]:
-    """Say if the evaluation may generate beyond the positions of the language model.
+    """Warn if the evaluation may generate beyond the positions of the language model.
 
-    A warning, because held-out rows may be shorter than the limit of `preprocess`.
+    A warning only, because held-out rows may be shorter than the limit of `preprocess`.
     """
     evaluate, limit, info = job.config.evaluate, shell.max_positions, planned.infos[0]
     prompt = info.preprocess.get("max_tokens")
@@ -203,15 +203,15 @@ def _warn_of_answers(job: Job, planned: Planned, shell: VisionLanguageModel) -> 
     if prompt + evaluate.max_new_tokens <= limit:
         return []
     warning = (
-        f"held-out prompts may have {prompt:,} tokens (max_tokens of preprocess), with answers of "
-        f"up to {evaluate.max_new_tokens:,} (evaluate.max_new_tokens), but the language model has "
-        f"{limit:,} positions: answers beyond them mean nothing"
+        f"held-out prompts may have {prompt:,} tokens (max_tokens of preprocess), with answers "
+        f"of up to {evaluate.max_new_tokens:,} (evaluate.max_new_tokens), but the language model "
+        f"has {limit:,} positions: answers beyond them are meaningless"
     )
     return [warning]
 
 
 def _more_positions(model: ModelConfig, longest: int) -> str:
-    """How to give the language model more positions."""
+    """Return the setting that gives the language model more positions."""
     folder = model.path or model.name or model.language.path
     if folder is None:
         return f"set model.language.max_positions: {longest}"
@@ -228,12 +228,12 @@ def _needs(
     learned: Sequence[Collection[str]],
     choice: AttentionChoice,
 ) -> list[MemoryNeed]:
-    """Of each phase."""
+    """Return the need of each phase."""
     found = []
     for phase, info, names in zip(planned.phases, planned.infos, learned, strict=True):
         config = phase.config
         num_microbatches, num_samples = _pieces(config, job.ranks.num_ranks)
-        # On average, whatever shares a row.
+        # An average, however samples share rows.
         num_tokens = num_samples * info.num_tokens / max(1, info.num_samples)
         need = memory_need(
             sizes,
@@ -260,10 +260,10 @@ def _masked_length(config: TrainConfig, info: DatasetInfo, choice: AttentionChoi
 
 
 def _pieces(config: TrainConfig, num_ranks: int) -> tuple[int, float]:
-    """Microbatches of a step, and samples in each on one rank.
+    """Return microbatches of a step, and samples in each on one rank.
 
-    What `auto` will find is not known yet; at the least nothing accumulates, and each sample is
-    computed alone.
+    The result of `auto` is not known yet; as a lower bound nothing accumulates, and each sample
+    is computed alone.
     """
     if config.num_microbatches == "auto":
         return 1, 1.0
@@ -271,7 +271,7 @@ def _pieces(config: TrainConfig, num_ranks: int) -> tuple[int, float]:
 
 
 def _hints(job: Job, config: TrainConfig, need: MemoryNeed) -> tuple[str, str]:
-    """What helps against activations alone, and what against all that a phase needs."""
+    """Return remedies against activations only, and against all that a phase needs."""
     remedy = remedies(
         job.config, need, num_ranks=job.ranks.num_ranks, optimizer_kind=config.optimizer.kind
     )
@@ -279,7 +279,7 @@ def _hints(job: Job, config: TrainConfig, need: MemoryNeed) -> tuple[str, str]:
 
 
 def _fewer_rows(config: TrainConfig) -> str:
-    """What helps where rows, not the state, take the memory; nothing if the config has it."""
+    """Return remedies if rows, not the state, take the memory; empty if the config has them."""
     can_search = config.reader == "index" and config.num_microbatches != "auto"
     return "set `num_microbatches: auto`, or " if can_search else ""
 
@@ -287,10 +287,10 @@ def _fewer_rows(config: TrainConfig) -> str:
 def _judge_memory(
     job: Job, need: MemoryNeed, sizes: ModelSizes, device: DeviceFacts, remedies: tuple[str, str]
 ) -> list[str]:
-    """Warnings; the first of the remedies helps against activations alone.
+    """Return warnings; the first of the remedies helps against activations only.
 
     Raises:
-        StageConfigError: what must be there does not fit.
+        StageConfigError: required memory does not fit.
     """
     fewer_rows, remedy = remedies
     verdicts = [_judge_node(job, need, sizes, remedy)]
@@ -303,14 +303,14 @@ def _judge_memory(
 
 
 def _judge_node(job: Job, need: MemoryNeed, sizes: ModelSizes, remedy: str) -> Verdict:
-    """On the memory of the rank's node: what computes there, is offloaded to it, or is read."""
+    """Judge the memory of the rank's node: for CPU computing, offloading, or reading weights."""
     context, on_cpu = job.context, job.workplace.device.type == "cpu"
     least_bytes = need.offloaded_bytes + (need.least_bytes if on_cpu else 0)
     expected_bytes = need.offloaded_bytes + (need.expected_bytes if on_cpu else 0)
     if job.config.checkpoint.mode == "async":  # from the first save on
         expected_bytes += need.saved_bytes
         remedy += "; or save at once (`checkpoint: {mode: sync}`)"
-    read_bytes = stored_bytes(sizes)  # before they are shared out, or moved to the card
+    read_bytes = stored_bytes(sizes)  # before they are sharded, or moved to the card
     if job.config.strategy == "fsdp2":
         read_bytes = read_bytes if context.node_rank == 0 else 0
     else:
@@ -325,7 +325,7 @@ def _judge_node(job: Job, need: MemoryNeed, sizes: ModelSizes, remedy: str) -> V
 
 
 def _judge_ending(job: Job, sizes: ModelSizes, device: DeviceFacts) -> tuple[EndingNeed, list[str]]:
-    """What export and evaluation need, and warnings: the training itself may run."""
+    """Return the needs of export and evaluation, and warnings: the training itself may run."""
     evaluates = job.config.evaluate.manifest is not None
     itemsize = evaluation_dtype(job.workplace, job.config.strategy).itemsize if evaluates else None
     need = ending_need(sizes, evaluation_itemsize=itemsize)
@@ -350,7 +350,7 @@ def _attention(
 
 
 def _choice_notes(attention: Sequence[AttentionFound], choice: AttentionChoice) -> list[str]:
-    """Say why packed rows and pictures are attended so, where there are any."""
+    """Describe the attention of packed rows and images, if there are any."""
     if not any(found.use.has_mask or found.use.sizes_differ for found in attention):
         return []
     return [f"{choice.packed}: {choice.reason}"]
@@ -363,7 +363,7 @@ def _name_of(found: AttentionFound) -> str:
 def _attention_warnings(
     attention: Sequence[AttentionFound], planned: Planned, device: DeviceFacts
 ) -> list[str]:
-    """None on a CPU, where there is memory enough."""
+    """Return no warnings on a CPU, which has enough memory."""
     if device.type == "cpu":
         return []
     longest = _longest_row(planned)
@@ -372,7 +372,7 @@ def _attention_warnings(
 
 
 def _longest_row(planned: Planned) -> int | None:
-    """Tokens that a row may have, in any phase."""
+    """Return the most tokens of a row, in any phase."""
     found = [
         phase.config.batching.max_tokens or info.preprocess.get("max_tokens")
         for phase, info in zip(planned.phases, planned.infos, strict=True)
@@ -383,7 +383,7 @@ def _longest_row(planned: Planned) -> int | None:
 def _disk(
     job: Job, planned: Planned, sizes: ModelSizes, learned: Sequence[Collection[str]]
 ) -> tuple[list[str], dict[str, int]]:
-    """On the first rank: whether checkpoints and export find room."""
+    """Check on the first rank whether checkpoints and export fit on the disk."""
     if job.ranks.rank != 0:
         return [], {}
     names: frozenset[str] = frozenset().union(*learned)

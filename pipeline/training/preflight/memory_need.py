@@ -1,7 +1,7 @@
-"""What a rank's memory must hold, computed from sizes alone. PURE.
+"""Memory needs of a rank, computed from sizes alone. PURE.
 
-The state (weights, gradients, optimizer) is exact: tests compare it with what real trainings hold.
-What comes beside it is a lower bound, so that whatever does not fit by these numbers does not fit.
+The state (weights, gradients, optimizer) is exact: tests compare it with real trainings. The
+rest is a lower bound, so what does not fit by these numbers really does not fit.
 """
 
 from __future__ import annotations
@@ -15,63 +15,63 @@ from pipeline.training.preflight.model_sizes import ModelSizes, TensorSizes
 from pipeline.training.preflight.sharing import Sharing
 
 _FP32 = 4
-"""Bytes of a learned weight, of its gradient, and of each of the optimizer's two moments."""
+"""Bytes of a trained weight, of its gradient, and of each of the optimizer's two moments."""
 _LEAST_8_BIT = 4096
 """bitsandbytes keeps the state of smaller tensors in fp32."""
 _LEAST_PAGED = 100_000
-"""bitsandbytes pages no state of smaller tensors."""
+"""bitsandbytes does not page the state of smaller tensors."""
 _TABLES_BYTES = 2 * 256 * _FP32
-"""What 8-bit codes of the two moments stand for; all tensors share it."""
+"""Tables of the values of 8-bit codes for the two moments, shared by all tensors."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryNeed:
-    """Of the rank that has most, in bytes."""
+    """Needs of the rank with the most, in bytes."""
 
     weights_bytes: int
     """The master copy: fp32, or packed in 4 bits."""
     buffers_bytes: int
-    """Constants, whole on every rank."""
+    """Constants, not sharded."""
     gradients_bytes: int
     optimizer_bytes: int
-    """Without what the driver may page out."""
+    """Without pageable state."""
     accumulated_bytes: int
-    """Whole gradients between the microbatches of a step."""
+    """Unsharded gradients between the microbatches of a step."""
     computing_bytes: int
-    """Weights in the precision of computing: gathered ones, or those that autocast made."""
+    """Weights in the compute dtype: gathered, or cast by autocast."""
     activations_bytes: int
-    """At least: what enters each layer of the language model, kept for the backward pass."""
+    """Lower bound: inputs of each layer of the language model, kept for the backward pass."""
     mask_bytes: int
-    """What keeps the samples of packed rows apart; all layers share it."""
+    """Mask that keeps the samples of packed rows apart; shared by all layers."""
     offloads: bool
-    """Whether weights, gradients and optimizer lie in the node's memory."""
+    """True if weights, gradients and optimizer are in the node's memory."""
     gathered_bytes: int = 0
-    """All weights of a sharded model in the precision of computing, which a look at held-out
-    samples between two steps gathers; 0 without looks."""
+    """All weights of a sharded model in the compute dtype, gathered for a held-out evaluation
+    between two steps; 0 without one."""
 
     @property
     def state_bytes(self) -> int:
-        """What a step leaves behind: all that is there when weights are changed."""
+        """State between steps: everything that exists when weights are updated."""
         return self.weights_bytes + self.buffers_bytes + self.gradients_bytes + self.optimizer_bytes
 
     @property
     def offloaded_bytes(self) -> int:
-        """In the node's memory, though the device computes."""
+        """Part in the node's memory, though the device computes."""
         return self.state_bytes - self.buffers_bytes if self.offloads else 0
 
     @property
     def saved_bytes(self) -> int:
-        """What a checkpoint takes of the rank: learned weights, as large as their gradients."""
+        """A checkpoint's memory on the rank: trained weights, as large as their gradients."""
         return self.gradients_bytes + self.optimizer_bytes
 
     @property
     def least_bytes(self) -> int:
-        """What must be on the device at one time, in a step or in a look at held-out samples."""
+        """Memory that must be on the device at one time, in a step or in a held-out evaluation."""
         return max(self._step_bytes, self._look_bytes)
 
     @property
     def expected_bytes(self) -> int:
-        """The same with weights to compute with and activations: still a lower bound of these."""
+        """Least bytes with compute weights and activations: still a lower bound."""
         passing = self.computing_bytes + self.activations_bytes + self.mask_bytes
         return max(self._step_bytes + passing, self._look_bytes)
 
@@ -102,19 +102,20 @@ def memory_need(
     residual_itemsize: int | None = None,
     looks: bool = False,
 ) -> MemoryNeed:
-    """What training needs of a rank.
+    """Return the needs of a rank in training.
 
     Args:
-        sizes: Of the model.
-        learned: Names of the parameters that learn.
-        sharing: How the model is shared out.
-        compute_itemsize: Bytes of a number in the precision of computing.
-        optimizer_kind: As `OptimizerConfig` has it.
-        num_microbatches: Of a step.
-        num_tokens: Of a microbatch on one rank.
-        masked_length: Tokens of a row that has a dense mask; 0 where rows have none.
-        residual_itemsize: Bytes of a number of what layers hand on; None: as they compute.
-        looks: Whether held-out samples are looked at while training goes on.
+        sizes: Sizes of the model.
+        learned: Names of the trained parameters.
+        sharing: Sharding of the model.
+        compute_itemsize: Bytes of a number in the compute dtype.
+        optimizer_kind: Kind in `OptimizerConfig`.
+        num_microbatches: Microbatches of a step.
+        num_tokens: Tokens of a microbatch on one rank.
+        masked_length: Tokens of a row with a dense mask; 0 if rows have none.
+        residual_itemsize: Bytes of a number in the residual stream; None: that of the compute
+            dtype.
+        looks: True if held-out samples are evaluated during training.
     """
     learning = [each for each in sizes.parameters if each.name in learned]
     accumulates = sharing.is_sharded and sharing.accumulates_whole and num_microbatches > 1
@@ -140,17 +141,17 @@ def memory_need(
 
 
 def _mask_bytes(num_tokens: int, length: int, itemsize: int) -> int:
-    """Of full rows: a number for each pair of places."""
+    """Return the size for full rows: a number for each pair of positions."""
     num_rows = max(1, num_tokens // length) if length else 0
     return num_rows * length**2 * itemsize
 
 
 def optimizer_bytes(nums: Collection[int], kind: str) -> int:
-    """State of an optimizer that stays on the device.
+    """Return the state of an optimizer that stays on the device.
 
     Args:
-        nums: Numbers in each tensor, as this rank has them.
-        kind: As `OptimizerConfig` has it.
+        nums: Numbers in each tensor on this rank.
+        kind: Kind in `OptimizerConfig`.
     """
     if kind == "adamw":
         return sum(2 * _FP32 * num + _FP32 for num in nums)  # and a count of steps
@@ -166,14 +167,14 @@ def optimizer_bytes(nums: Collection[int], kind: str) -> int:
 
 
 def checkpoint_bytes(sizes: ModelSizes, learned: Collection[str], optimizer_kind: str) -> int:
-    """Of one checkpoint on disk, over all ranks: what has learned, and the optimizer's state."""
+    """Return the size of a checkpoint on disk, over all ranks: trained weights and optimizer."""
     nums = [_num(each) for each in sizes.parameters if each.name in learned]
     kind = optimizer_kind.removeprefix("paged_")
     return sum(_FP32 * num for num in nums) + optimizer_bytes(nums, kind)
 
 
 def stored_bytes(sizes: ModelSizes) -> int:
-    """Of all weights whole, as they are when they have been read."""
+    """Return the size of all full weights, as after reading them."""
     return sum(each.itemsize * _num(each) for each in sizes.parameters)
 
 
@@ -182,7 +183,7 @@ def _num(each: TensorSizes) -> int:
 
 
 def _share(each: TensorSizes, sharing: Sharing) -> int:
-    """Numbers that the first rank has, the most of any: rows are dealt out in equal runs."""
+    """Return the numbers on the first rank, the most of any: rows are dealt in equal runs."""
     if not sharing.is_sharded or not each.shape:
         return _num(each)
     return math.ceil(each.shape[0] / sharing.num_shards) * math.prod(each.shape[1:])
@@ -193,7 +194,7 @@ def _gathered_bytes(each: TensorSizes, itemsize: int) -> int:
 
 
 def _computing_bytes(sizes: ModelSizes, sharing: Sharing, itemsize: int) -> int:
-    """Beside the master copy."""
+    """Return the memory in addition to the master copy."""
     if not sharing.is_sharded:
         cast = (each for each in sizes.parameters if each.is_multiplied and not each.is_packed)
         return sum(itemsize * _num(each) for each in cast) if itemsize < _FP32 else 0

@@ -13,43 +13,43 @@ from pipeline.models.quantized import PackedLinear
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorSizes:
-    """Of one parameter."""
+    """Sizes of one parameter."""
 
     name: str
     shape: tuple[int, ...]
-    """As it is stored: packed where it is in 4 bits."""
+    """Stored shape: packed if it is in 4 bits."""
     itemsize: int
     """Bytes of a number."""
     is_packed: bool
-    """Whether it is in 4 bits, and so never cast."""
+    """True if it is in 4 bits, and so never cast."""
     is_multiplied: bool
-    """Whether it is the matrix of a linear layer."""
+    """True if it is the matrix of a linear layer."""
     num_weights: int
-    """Unpacked."""
+    """Number of unpacked weights."""
     unit: int | None
-    """Number of the layer that it is gathered with; None with the rest of the model."""
+    """Number of the layer that it is gathered with; None for the rest of the model."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSizes:
-    """Of a whole model."""
+    """Sizes of a whole model."""
 
     parameters: tuple[TensorSizes, ...]
-    """Those that are one by two names stand here once."""
+    """Tied parameters are listed once."""
     buffer_bytes: int
-    """Which are never shared out: scales of 4-bit blocks among them."""
+    """Never sharded; includes scales of 4-bit blocks."""
     hidden_size: int
-    """Of the language model."""
+    """Width of the language model."""
     num_layers: int
 
     @property
     def num_weights(self) -> int:
-        """Of all parameters, unpacked."""
+        """Unpacked weights of all parameters."""
         return sum(each.num_weights for each in self.parameters)
 
 
 def read_sizes(model: VisionLanguageModel, units: Sequence[nn.Module]) -> ModelSizes:
-    """Of a model, whose weights may be on "meta"; `units` are gathered one at a time."""
+    """Read the sizes of a model, which may be on "meta"; `units` are gathered one at a time."""
     unit_of = {id(p): number for number, unit in enumerate(units) for p in unit.parameters()}
     modules = list(model.modules())
     packed = {id(m.weight): m.num_weights for m in modules if isinstance(m, PackedLinear)}

@@ -1,4 +1,4 @@
-"""How a strategy shares a model out over ranks, so far as memory follows from it."""
+"""Sharding of a model over ranks, as far as it determines memory."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from slurm_jobs.common.stage_config.train import TrainConfig
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sharing:
-    """As a config, or a file of accelerate, asks for it."""
+    """Sharding of a config, or of a file of accelerate."""
 
     is_sharded: bool
-    """Whether weights are gathered to be computed with; whole ones are cast by autocast."""
+    """True if weights are gathered for computing; unsharded ones are cast by autocast."""
     num_shards: int
-    """Ranks over which weights, gradients and optimizer are shared out."""
+    """Ranks over which weights, gradients and optimizer are sharded."""
     keeps_gathered: bool = False
-    """Whether all gathered weights stay until the backward pass."""
+    """True if all gathered weights stay until the backward pass."""
     num_ahead: int = 0
-    """Layers that are gathered before they are needed."""
+    """Layers that are prefetched."""
     accumulates_whole: bool = False
-    """Whether gradients are whole between the microbatches of a step."""
+    """True if gradients are unsharded between the microbatches of a step."""
     offloads: bool = False
-    """Whether shards, gradients and optimizer lie in the node's memory."""
+    """True if shards, gradients and optimizer are in the node's memory."""
 
 
 def sharing_of(
     config: TrainConfig, file: AccelerateFile | None, places: Sequence[Place]
 ) -> Sharing:
-    """What the strategy will do with these ranks; `file` is that of `strategy: accelerate`.
+    """Return the strategy's sharding on these ranks; `file` is that of `strategy: accelerate`.
 
     Raises:
-        StageConfigError: `sharding.within` is `node`, and nodes have unequal ranks.
+        StageConfigError: `sharding.within` is `node`, but nodes have unequal ranks.
     """
     if file is not None:
         if file.distributed_type != "FSDP":
@@ -66,7 +66,7 @@ def sharing_of(
 def gathered_units(
     model: VisionLanguageModel, config: TrainConfig, file: AccelerateFile | None
 ) -> list[nn.Module]:
-    """Parts of the model that are gathered one at a time; none where nothing is."""
+    """Return the parts of the model that are gathered one at a time; empty without sharding."""
     if file is not None:
         return wrapped_by_file(model, file) if file.distributed_type == "FSDP" else []
     return units_of(model, config.sharding.unit_min_params) if config.strategy == "fsdp2" else []

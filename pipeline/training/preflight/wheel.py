@@ -1,8 +1,9 @@
-"""Whether this build of PyTorch has code for the card, and the card what the config asks of it.
+"""Check that this build of PyTorch has code for the card, and that the card supports the config.
 
-Without code for the card the first kernel fails ("no kernel image is available"), which is after
-staging, after the weights were read, and on a queue of days too late. The rules are NVIDIA's: see
-"CUDA C++ Programming Guide", Compute Capability, Binary Compatibility and PTX Compatibility.
+Without code for the card the first kernel fails ("no kernel image is available"), after
+staging, after reading the weights, and possibly after days in the queue. The rules are
+NVIDIA's: see "CUDA C++ Programming Guide", Compute Capability, Binary Compatibility and PTX
+Compatibility.
 """
 
 from __future__ import annotations
@@ -20,49 +21,49 @@ _OLD_CARDS_INDEX = "https://download.pytorch.org/whl/cu126"
 _LEAST_OF_TRITON = (8, 0)
 """https://github.com/triton-lang/triton, Compatibility; a V100 failed: jwohlwend/boltz#315."""
 _NF4_CAPABILITY = (6, 0)
-"""The oldest that bitsandbytes has kernels of 4 bits for."""
+"""Oldest capability with 4-bit kernels in bitsandbytes."""
 
 
 def card_problem(facts: DeviceFacts, config: TrainConfig) -> str | None:
-    """Why nothing can be computed on this card as the config says, with the remedy."""
+    """Return why this card cannot compute what the config needs, with the remedy."""
     if facts.capability is None:
         return None
     if no_code := code_problem(facts):
         return no_code
     if config.quantize is not None and facts.capability < _NF4_CAPABILITY:
         return (
-            f"quantize is given, and {facts} is older than the kernels of 4 bits, which need 6.0: "
-            "leave quantize out, or ask for a V100 or newer (resources.gpu)"
+            f"quantize is set, but {facts} is older than the 4-bit kernels, which need 6.0: "
+            "remove quantize, or request a V100 or newer (resources.gpu)"
         )
     return None
 
 
 def compile_warning(facts: DeviceFacts, config: TrainConfig) -> str | None:
-    """Say that Triton may not work on this card."""
+    """Warn that Triton may not work on this card."""
     if config.compile is None or config.compile.backend != "inductor":
         return None
     if facts.capability is None or facts.capability >= _LEAST_OF_TRITON:
         return None
     return (
-        f"compile.backend is inductor, and {facts} is older than the cards that Triton supports "
+        f"compile.backend is inductor, but {facts} is older than the cards that Triton supports "
         "(compute capability 8.0): Triton 3.3 and later has failed on a V100. If the first step "
-        "fails or is slow, leave `compile` out"
+        "fails or is slow, remove `compile`"
     )
 
 
 def code_problem(facts: DeviceFacts) -> str | None:
-    """Why this build computes nothing on the card, whatever the config, with the remedy."""
+    """Return why this build has no code for the card, whatever the config, with the remedy."""
     if facts.capability is None or runs_on(facts.arch_list, facts.capability):
         return None
     return _no_code(facts, facts.capability)
 
 
 def runs_on(arch_list: Sequence[str], capability: tuple[int, int]) -> bool:
-    """Whether a build with code for `arch_list` runs on a card of that compute capability.
+    """Check whether a build with code for `arch_list` runs on a card of that compute capability.
 
     `sm_XY` is machine code, for cards of the same major number and no smaller minor one.
-    `compute_XY` is PTX, which the driver compiles for any newer card. `a` behind it is for that
-    card alone, `f` for its family. A list without such an entry (AMD's) says nothing of them.
+    `compute_XY` is PTX, which the driver compiles for any newer card. The suffix `a` limits it
+    to that card, `f` to its family. A list without such an entry (AMD's) is not judged.
     """
     known = [match for match in map(_ENTRY.fullmatch, arch_list) if match]
     return not known or any(_entry_runs(match, capability) for match in known)
@@ -91,5 +92,5 @@ def _no_code(facts: DeviceFacts, capability: tuple[int, int]) -> str:
         )
     return (
         f"torch {facts.torch_version} has no code for {facts}, but for "
-        f"{', '.join(facts.arch_list)}: {remedy}; or ask for another card (resources.gpu)"
+        f"{', '.join(facts.arch_list)}: {remedy}; or request another card (resources.gpu)"
     )

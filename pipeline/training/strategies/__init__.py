@@ -1,6 +1,6 @@
-"""How the model is spread over the ranks: one module a strategy, behind one interface.
+"""Distribution of the model over the ranks: one module per strategy, behind one interface.
 
-What was asked for runs, or the stage fails; `effect` looks at what really happened.
+The requested strategy runs, or the stage fails; `effect` checks what really happened.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ __all__ = ["Spread", "Strategy", "StrategyFacts", "check_single", "choose_strate
 
 
 def check_single(config: TrainConfig, num_ranks: int) -> None:
-    """See that `single` has one rank.
+    """Check that `single` has one rank.
 
     Raises:
         StageConfigError: it has several.
     """
     if config.strategy == "single" and num_ranks != 1:
         message = (
-            f"strategy is single, and the stage has {num_ranks} ranks: set `strategy: "
-            "fsdp2`, or resources.nodes and tasks_per_node to 1"
+            f"strategy is single, but the stage has {num_ranks} ranks: set `strategy: fsdp2`, or "
+            "resources.nodes and tasks_per_node to 1"
         )
         raise StageConfigError(message)
 
@@ -42,13 +42,13 @@ def choose_strategy(
     context: TaskContext,
     file: AccelerateFile | None = None,
 ) -> Strategy:
-    """What `strategy` and `sharding` ask for; every rank must call it.
+    """Return the strategy of `strategy` and `sharding`; every rank must call it.
 
     `file` is that of `strategy: accelerate`.
 
     Raises:
-        StageConfigError: `single` with several ranks, ranks that cannot be shared out to nodes, or
-            accelerate makes something else of its file.
+        StageConfigError: `single` with several ranks, ranks that cannot be divided by nodes, or
+            accelerate does not follow its file.
     """
     if file is not None and config.accelerate is not None:
         return Accelerated(workplace, config.accelerate.config, file, ranks)

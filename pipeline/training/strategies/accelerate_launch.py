@@ -1,9 +1,9 @@
 """An `Accelerator` as a rank of `accelerate launch --config_file FILE` would build it.
 
-accelerate passes a file on to its ranks by variables of the environment, so its own code makes
-them of the file here, too. They are there while the accelerator is built, and no longer: later the
-same variables would have transformers load weights on the first rank alone. And what the job
-inherited of them is not: it would count where the file says nothing.
+accelerate passes a file to its ranks by environment variables, so its code reads the file here,
+too. The variables are set only while the accelerator is built: later they would make
+transformers load weights on the first rank alone. Inherited variables are removed: they would
+take effect where the file sets nothing.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from slurm_jobs.common.errors import StageConfigError
 
 _PREFIXES = ("ACCELERATE_", "FSDP_", "PARALLELISM_CONFIG_", "MEGATRON_LM_")
 _OURS = {"FSDP_CPU_RAM_EFFICIENT_LOADING": "false"}
-"""Every rank has its weights already when accelerate meets them."""
+"""Every rank has its weights already when accelerate gets them."""
 
 
 def make_accelerator(
     path: str, file: AccelerateFile, workplace: Workplace, ranks: Ranks
 ) -> Accelerator:
-    """Build it, and make sure that it is what the file says; every rank must call it.
+    """Build it, and verify that it follows the file; every rank must call it.
 
     Args:
-        path: Of the file.
-        file: What stands in it.
-        workplace: Of this rank.
-        ranks: With a process group, which accelerate takes for its own.
+        path: Path of the file.
+        file: Content of the file.
+        workplace: Workplace of this rank.
+        ranks: With a process group, which accelerate uses.
 
     Raises:
-        StageConfigError: accelerate cannot read the file, or made something else of it.
+        StageConfigError: accelerate cannot read the file, or does not follow it.
     """
     on_cpu = workplace.device.type == "cpu"
-    # What another one left behind would count instead of the file, without a word.
+    # State of an earlier accelerator would silently take precedence over the file.
     AcceleratorState._reset_state(reset_partial_state=True)  # noqa: SLF001
     GradientState._reset_state()  # noqa: SLF001
     with _environment(_rank_variables(file, workplace, ranks)):
@@ -69,10 +69,10 @@ def make_accelerator(
 
 
 def _make_plugin(workplace: Workplace) -> FullyShardedDataParallelPlugin:
-    """As the environment says, but for what would cost precision.
+    """Return the environment's plugin, without settings that reduce precision.
 
-    By itself accelerate reduces gradients in the precision of computing, and casts the model's
-    output to it: a summed loss above 65,504 would be infinite under fp16.
+    By default accelerate reduces gradients in the compute dtype, and casts the model's output
+    to it: a summed loss above 65,504 would be infinite under fp16.
     """
     plugin = FullyShardedDataParallelPlugin(mixed_precision_policy=policy_of(workplace))
     if isinstance(plugin.cpu_offload, CPUOffloadPolicy):
@@ -81,7 +81,7 @@ def _make_plugin(workplace: Workplace) -> FullyShardedDataParallelPlugin:
 
 
 def _file_variables(path: str, num_ranks: int) -> dict[str, str]:
-    """What `accelerate launch` would set; where ranks are and how they meet is Slurm's to say."""
+    """Return the variables of `accelerate launch`; ranks and their rendezvous come from Slurm."""
     parser = launch_command_parser()
     options = ["--num_processes", str(num_ranks), "--num_machines", "1", "--machine_rank", "0"]
     options += ["--main_process_port", "0", "--config_file", path]
@@ -93,11 +93,11 @@ def _file_variables(path: str, num_ranks: int) -> dict[str, str]:
 def _rank_variables(
     file: AccelerateFile, workplace: Workplace, ranks: Ranks
 ) -> dict[str, str | None]:
-    """Who this rank is; None takes a variable away.
+    """Return the variables of this rank; None removes a variable.
 
-    accelerate takes LOCAL_RANK for the number of the GPU, which it is not where Slurm shows each
-    rank one GPU alone, and sets the number of threads where OMP_NUM_THREADS does not. All ranks
-    count as local ones, or it would want an address on CPUs, to meet where they have met already.
+    accelerate uses LOCAL_RANK as the number of the GPU, which is wrong if Slurm shows each rank
+    only one GPU, and sets the number of threads if OMP_NUM_THREADS is missing. All ranks count
+    as local, or it would need an address on CPUs, to connect again.
     """
     inherited = {name: None for name in os.environ if name.startswith(_PREFIXES)}
     who = {
@@ -132,7 +132,7 @@ def _environment(changes: Mapping[str, str | None]) -> Iterator[None]:
 def _check(
     accelerator: Accelerator, path: str, file: AccelerateFile, workplace: Workplace, ranks: Ranks
 ) -> None:
-    """Before a model is built: accelerate takes what it cannot do for something else."""
+    """Verify before a model is built: accelerate silently replaces what it cannot do."""
     precision = {"no": "fp32"}.get(accelerator.mixed_precision, accelerator.mixed_precision)
     pairs = {
         "distributed_type": (accelerator.distributed_type.value, file.distributed_type),

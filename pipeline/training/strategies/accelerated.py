@@ -1,4 +1,4 @@
-"""`strategy: accelerate`: what a file of `accelerate config` says, by accelerate's own code."""
+"""`strategy: accelerate`: a file of `accelerate config`, run by accelerate's own code."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ from slurm_jobs.common.errors import StageConfigError
 
 
 class Accelerated:
-    """As `Strategy`.
+    """Implementation of `Strategy`.
 
-    accelerate prepares the model. Loss scaling, clipping and updates stay the loop's, whose ranks
-    skip a step together: on each rank for itself accelerate would let scales and weights part.
+    accelerate prepares the model. Loss scaling, clipping and updates stay in the loop, whose
+    ranks skip a step together: accelerate would decide on each rank, and scales and weights
+    would diverge.
     """
 
     name = "accelerate"
@@ -50,20 +51,20 @@ class Accelerated:
         self._accelerator: Accelerator = make_accelerator(path, file, workplace, ranks)
 
     def spread(self, bare: VisionLanguageModel, make_optimizer: MakeOptimizer) -> Spread:
-        """As `Strategy`."""
+        """Implement `Strategy.spread`."""
         model = self._shard(bare) if self._accelerator.is_fsdp2 else self._accelerator.prepare(bare)
         self._accelerator.free_memory()  # it would keep what it has prepared
         model.train()
         return Spread(model=model, bare=bare, optimizer=make_optimizer(bare))
 
     def _shard(self, bare: VisionLanguageModel) -> nn.Module:
-        """With an optimizer that is thrown away: accelerate shards no model without one.
+        """Shard with a temporary optimizer: accelerate shards no model without one.
 
-        The real one is made of what sharding made. accelerate would find its parameters again by
-        their addresses, of which empty ones and those on "meta" have but one.
+        The real one is made from the sharded parameters. accelerate would identify its
+        parameters by their addresses, which are equal for empty ones and those on "meta".
 
         Raises:
-            StageConfigError: the model has no layer of a class that the file names.
+            StageConfigError: the model has no layer of a class in the file.
         """
         plugin = self._accelerator.state.fsdp_plugin
         known = sorted({type(layer).__name__ for tower in bare.towers() for layer in tower})
@@ -73,9 +74,9 @@ class Accelerated:
         missing = [name for name in plugin.transformer_cls_names_to_wrap if name not in there]
         if missing:
             message = (
-                f"{self._path}: fsdp_transformer_layer_cls_to_wrap names {', '.join(missing)}, of "
-                f"which this model has none; its layers are {', '.join(known)}, which is what it "
-                "is without this key"
+                f"{self._path}: fsdp_transformer_layer_cls_to_wrap names {', '.join(missing)}, "
+                f"but this model has none; its layers are {', '.join(known)}, the default "
+                "without this key"
             )
             raise StageConfigError(message)
         thrown_away = torch.optim.SGD([next(bare.parameters())])
@@ -83,43 +84,43 @@ class Accelerated:
         return model
 
     def respread(self, spread: Spread, make_optimizer: MakeOptimizer) -> Spread:
-        """As `Strategy`: under ddp prepared anew; sharded, what is frozen is always looked at."""
+        """Implement `Strategy.respread`: ddp is prepared again; sharding rereads what is frozen."""
         if not isinstance(spread.model, DistributedDataParallel):
             look_at_what_learns(spread.model)
             return dataclasses.replace(spread, optimizer=make_optimizer(spread.bare))
-        # Its hooks would reduce beside those of the new one for as long as it lives.
+        # Its hooks would reduce in addition to the new ones while it exists.
         spread.model._remove_autograd_hooks()  # type: ignore[no-untyped-call]  # noqa: SLF001
-        # Its buckets are as large as all gradients, and whoever still holds it would keep them.
+        # Its buckets are as large as all gradients, and any reference would keep them.
         del spread.model.logger, spread.model.reducer
         self._unwrap(spread)
         return self.spread(spread.bare, make_optimizer)
 
     def _unwrap(self, spread: Spread) -> None:
-        """Give the model its own `forward` back; each `prepare` wraps it once more."""
+        """Restore the model's `forward`; each `prepare` wraps it once more."""
         self._accelerator.unwrap_model(spread.model, keep_fp32_wrapper=False)
 
     def forward_context(self) -> AbstractContextManager[None]:
-        """As `Strategy`; whole weights are cast here, because on a CPU accelerate leaves fp16 out.
+        """Implement `Strategy.forward_context`; casts unsharded weights, also for fp16 on a CPU.
 
-        On a GPU it casts within the forward pass, too, in the same way.
+        On a GPU accelerate also casts within the forward pass, in the same way.
         """
         context = autocast_sharded if self._accelerator.is_fsdp2 else autocast
         return context(self._workplace)
 
     def microbatch(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[None]:
-        """As `Strategy`."""
+        """Implement `Strategy.microbatch`."""
         if isinstance(model, FSDPModule):
             model.set_is_last_backward(is_last)
         return contextlib.nullcontext() if is_last else self._accelerator.no_sync(model)
 
     @contextlib.contextmanager
     def whole(self, spread: Spread) -> Iterator[VisionLanguageModel]:
-        """As `Strategy`."""
+        """Implement `Strategy.whole`."""
         with gathered(spread.model):
             yield spread.bare
 
     def facts(self, spread: Spread) -> StrategyFacts:
-        """As `Strategy`."""
+        """Implement `Strategy.facts`."""
         kind = self._accelerator.distributed_type.value
         policies = list(policies_of(spread.model))
         is_wrapped = isinstance(spread.model, DistributedDataParallel)
@@ -135,7 +136,7 @@ class Accelerated:
         return dataclasses.replace(facts, distributed_type=kind)
 
     def close(self, spread: Spread) -> None:
-        """As `Strategy`."""
+        """Implement `Strategy.close`."""
         spread.optimizer.zero_grad()
         for unit in units_within(spread.model):
             unit.reshard()
@@ -143,7 +144,7 @@ class Accelerated:
 
 
 def _mesh_of(bare: nn.Module) -> dict[str, int]:
-    """Ranks by dimension, of the first parameter that lies on a mesh."""
+    """Return ranks by dimension, from the first parameter on a mesh."""
     on_mesh = (p.device_mesh for p in bare.parameters() if isinstance(p, DTensor))
     mesh = next(on_mesh, None)
     if mesh is None:

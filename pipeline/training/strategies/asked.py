@@ -1,4 +1,4 @@
-"""What a strategy should make of a model, worked out from the config alone."""
+"""Expected result of a strategy, derived from the config alone."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _SHARDED, _REPLICATED_SHARDS = "Shard(dim=0)", "Replicate(), Shard(dim=0)"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """As much of `StrategyFacts` as follows from the config, and where parameters lie."""
+    """Part of `StrategyFacts` that follows from the config, and the location of parameters."""
 
     distributed_type: str
     model_class: str
     num_units: int
     placement: str
-    """Of every parameter."""
+    """Placement of every parameter."""
     device: str
-    """Where parameters are between the passes."""
+    """Device of parameters between the passes."""
     reduces: str
-    """What gradients are reduced as; empty where they are not."""
+    """Dtype of gradient reduction; empty without one."""
     num_recomputed: int = 0
-    """Layers that are computed again in the backward pass."""
+    """Layers that are recomputed in the backward pass."""
     num_compiled: int = 0
     """Layers that are compiled."""
 
@@ -42,13 +42,13 @@ def asked_of(
     workplace: Workplace,
     file: AccelerateFile | None,
 ) -> Asked:
-    """What there should be.
+    """Return the expected facts.
 
     Args:
-        bare: Spread, however.
-        config: Of the training.
-        workplace: Of the rank.
-        file: That of `strategy: accelerate`.
+        bare: Model, distributed by any strategy.
+        config: Config of the training.
+        workplace: Workplace of the rank.
+        file: File of `strategy: accelerate`.
     """
     num_layers = sum(len(tower) for tower in bare.towers())
     return dataclasses.replace(
@@ -99,7 +99,7 @@ def _asked_of_file(bare: VisionLanguageModel, workplace: Workplace, file: Accele
 
 
 def wrapped_by_file(bare: VisionLanguageModel, file: AccelerateFile) -> list[torch.nn.Module]:
-    """Parts of the model that a file of type FSDP has gathered one at a time."""
+    """Return the parts of the model that a file of type FSDP gathers one at a time."""
     if not file.wraps_layers:
         return []
     layers = {_plain_class(layer) for tower in bare.towers() for layer in tower}

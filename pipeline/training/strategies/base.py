@@ -1,4 +1,4 @@
-"""What training asks of every strategy."""
+"""Interface of all strategies for training."""
 
 from __future__ import annotations
 
@@ -25,94 +25,95 @@ MakeOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spread:
-    """A model and its optimizer, on the ranks."""
+    """Model and its optimizer, on the ranks."""
 
     model: nn.Module
-    """What the loop calls, as it would call `bare`."""
+    """Model that the loop calls, with the signature of `bare`."""
     bare: VisionLanguageModel
     """Without wrappers: its names are those of checkpoints and exports."""
     optimizer: torch.optim.Optimizer
-    """Of the parameters that `bare` has now."""
+    """Optimizer of the parameters that `bare` has now."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StrategyFacts:
-    """What really happened, read from the model that is trained."""
+    """Observed state of the trained model."""
 
     model_class: str
-    """Of what the loop calls."""
+    """Class of the called model."""
     mesh: Mapping[str, int]
     """Ranks by dimension; empty without one."""
     placements: Mapping[str, int]
-    """How many parameters lie how: `Shard(dim=0)`, or `whole`."""
+    """Number of parameters by placement: `Shard(dim=0)`, or `whole`."""
     dtypes: Mapping[str, int]
-    """How many parameters are stored as what."""
+    """Number of parameters by dtype."""
     devices: Mapping[str, int]
-    """How many parameters lie on which type of device."""
+    """Number of parameters by device type."""
     num_units: int
-    """Parts of the model that are gathered one at a time; 0 where nothing is."""
+    """Parts of the model that are gathered one at a time; 0 without sharding."""
     compute_dtypes: tuple[str, ...]
-    """What forward and backward passes compute in; one, if all units agree."""
+    """Dtypes of forward and backward passes; one, if all units agree."""
     reduce_dtypes: tuple[str, ...]
-    """What gradients are reduced as; empty where they are not."""
+    """Dtypes of gradient reduction; empty without one."""
     num_recomputed: int
-    """Layers that are computed again in the backward pass."""
+    """Layers that are recomputed in the backward pass."""
     num_compiled: int
     """Layers that are compiled."""
     distributed_type: str = ""
-    """What accelerate says that it does; empty without it."""
+    """Type that accelerate reports; empty without it."""
 
 
 class Strategy(Protocol):
-    """Spreads a model over the ranks; its methods are called by all ranks alike."""
+    """Distributes a model over the ranks; all ranks call its methods together."""
 
     name: str
-    """As the config has it."""
+    """Name in the config."""
     loads_once: bool
-    """Whether weights are taken from rank 0 alone, and other ranks build the model on "meta"."""
+    """True if only rank 0 has weights, and other ranks build the model on "meta"."""
 
     def spread(self, bare: VisionLanguageModel, make_optimizer: MakeOptimizer) -> Spread:
-        """Put the model where it trains, then make the optimizer.
+        """Move the model to its devices, then make the optimizer.
 
-        In this order: sharding replaces the parameters, and an optimizer made before would go on
-        updating those that nothing uses any more, without an error.
+        In this order: sharding replaces the parameters, and an earlier optimizer would silently
+        update parameters that are no longer used.
 
         Args:
-            bare: On the CPU, equal on all ranks, or as `loads_once` says; it is changed in place.
+            bare: On the CPU, equal on all ranks, or as `loads_once` requires; it is changed in
+                place.
             make_optimizer: Called with `bare` when its parameters are the final ones.
         """
 
     def respread(self, spread: Spread, make_optimizer: MakeOptimizer) -> Spread:
-        """The same model with another choice of what learns, and a new optimizer for that."""
+        """Return the model with other trained parameters, and a new optimizer for them."""
 
     def forward_context(self) -> AbstractContextManager[None]:
-        """Around each forward pass."""
+        """Return the context for each forward pass."""
 
     def microbatch(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[None]:
-        """Around forward and backward of a microbatch; gradients are reduced with the last one.
+        """Return the context for a microbatch; gradients are reduced with the last one.
 
         Args:
             model: That of `Spread`.
-            is_last: Of its step.
+            is_last: True for the last of a step.
         """
 
     def whole(self, spread: Spread) -> AbstractContextManager[VisionLanguageModel]:
-        """The model with all its weights on this rank, for passes without gradients.
+        """Provide the model with full weights on this rank, for passes without gradients.
 
-        Entered and left by all ranks at once; within, each may compute what it likes.
+        Entered and left by all ranks at once; within, each may run different passes.
         """
 
     def facts(self, spread: Spread) -> StrategyFacts:
-        """What really happened."""
+        """Return the observed state."""
 
     def close(self, spread: Spread) -> None:
-        """After the last step: give back what training alone needs."""
+        """Free resources that only training needs, after the last step."""
 
 
 def policy_of(workplace: Workplace) -> MixedPrecisionPolicy:
-    """Return what units of `fully_shard` gather and reduce their weights in.
+    """Return the dtypes in which units of `fully_shard` gather and reduce.
 
-    Under fp16 autocast casts what products need, and units leave their inputs as they are: the
+    Under fp16 autocast casts the inputs of products, and units do not cast their inputs: the
     residual stream stays fp32 (see `pipeline.models.residual`).
     """
     return MixedPrecisionPolicy(
@@ -123,12 +124,12 @@ def policy_of(workplace: Workplace) -> MixedPrecisionPolicy:
 
 
 def autocast_sharded(workplace: Workplace) -> AbstractContextManager[None]:
-    """For a forward pass with weights that are cast when they are gathered."""
+    """Return the context of a forward pass with weights that are cast when gathered."""
     return autocast(workplace) if workplace.dtype == torch.float16 else contextlib.nullcontext()
 
 
 def autocast(workplace: Workplace) -> AbstractContextManager[None]:
-    """For a forward pass with whole fp32 weights; nothing under fp32."""
+    """Return the context of a forward pass with unsharded fp32 weights; nothing under fp32."""
     if workplace.dtype == torch.float32:
         return contextlib.nullcontext()
     return torch.autocast(workplace.device.type, dtype=workplace.dtype)
@@ -142,7 +143,7 @@ def read_facts(
     reduce_dtypes: Iterable[torch.dtype],
     num_units: int = 0,
 ) -> StrategyFacts:
-    """Facts of the parameters, with what the strategy knows of the rest."""
+    """Combine facts of the parameters with those that only the strategy knows."""
     parameters = list(spread.bare.parameters())
     return StrategyFacts(
         model_class=type(spread.model).__name__,
@@ -159,14 +160,14 @@ def read_facts(
 
 
 def placement_of(parameter: torch.Tensor) -> str:
-    """`Shard(dim=0)`, `Replicate(), Shard(dim=0)`, or `whole`."""
+    """Return `Shard(dim=0)`, `Replicate(), Shard(dim=0)`, or `whole`."""
     if not isinstance(parameter, DTensor):
         return "whole"
     return ", ".join(repr(placement) for placement in parameter.placements)
 
 
 def count_parameters(modules: Iterable[nn.Module]) -> int:
-    """Parameters of all modules, sharded ones counted whole, and packed ones unpacked."""
+    """Count parameters of all modules, unsharded and unpacked."""
     num = 0
     for module in modules:
         num += sum(parameter.numel() for parameter in module.parameters())

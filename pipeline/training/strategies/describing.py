@@ -1,4 +1,4 @@
-"""How a model lies on the ranks, as a sentence for the log; `StrategyFacts` are for programs."""
+"""Log sentence about a model's distribution; `StrategyFacts` are for programs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pipeline.training.strategies.base import Spread, StrategyFacts
 from pipeline.training.strategies.fsdp_groups import units_within
 
 _SHORT = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16"}
-"""As `precision` names them."""
+"""Names in `precision`."""
 
 
 def describe_spread(strategy: str, spread: Spread, facts: StrategyFacts) -> str:
-    """Strategy, ranks, units, precision, and where parameters are, read from the model.
+    """Describe strategy, ranks, units, precision, and the location of parameters.
 
     Args:
-        strategy: As the config has it.
-        spread: The model that is trained.
-        facts: Of it.
+        strategy: Name in the config.
+        spread: The trained model.
+        facts: Its facts.
     """
     kind = f" ({facts.distributed_type})" if facts.distributed_type else ""
     said = [
@@ -30,12 +30,12 @@ def describe_spread(strategy: str, spread: Spread, facts: StrategyFacts) -> str:
         f"parameters are stored as {_listed(facts.dtypes)} on {_listed(facts.devices)}",
     ]
     if facts.num_recomputed:
-        said.append(f"{facts.num_recomputed} layers are computed again in the backward pass")
+        said.append(f"{facts.num_recomputed} layers are recomputed in the backward pass")
     return "; ".join(said)
 
 
 def _parts(mesh: Mapping[str, int]) -> str:
-    """Which rank has what; without a mesh there is one."""
+    """Describe which rank has which part; without a mesh there is one rank."""
     if not mesh:
         return ": one rank has the whole model"
     shard, groups = mesh.get("shard"), mesh.get("replicate", 1)
@@ -49,7 +49,7 @@ def _parts(mesh: Mapping[str, int]) -> str:
 
 
 def _units(model: nn.Module, num_units: int) -> list[str]:
-    """Of what classes the parts are that are gathered one at a time; none where nothing is."""
+    """Describe the classes of the parts that are gathered one at a time; empty without sharding."""
     if not num_units:
         return []
     classes = Counter(type(unit).__name__.removeprefix("FSDP") for unit in units_within(model))
@@ -69,7 +69,7 @@ def _names(dtypes: tuple[str, ...]) -> str:
 
 
 def _listed(counts: Mapping[str, int]) -> str:
-    """`fp32`; of several `fp32 (12) and uint8 (34)`, by the number of parameters."""
+    """Return `fp32`; for several `fp32 (12) and uint8 (34)`, by the number of parameters."""
     if len(counts) == 1:
         return _short(next(iter(counts)))
     return " and ".join(f"{_short(name)} ({number:,})" for name, number in counts.items())

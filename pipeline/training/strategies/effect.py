@@ -1,7 +1,7 @@
-"""Whether what was asked for took effect: mistakes that would otherwise train without an error.
+"""Checks that the requested settings took effect: such errors would train silently.
 
-Seen: plugins that were ignored, optimizers of parameters that nothing used any more (the loss
-looked normal), and shards of unequal models put together as one.
+Observed: plugins that were ignored, optimizers of unused parameters (with a normal loss), and
+shards of different models combined into one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.train import TrainConfig
 
 _MOST_NAMES = 5
-"""Of parameters, in a message."""
+"""Number of parameters named in a message."""
 _REMEDY = "; use the versions of constraints.txt, or another `strategy`"
 
 
@@ -37,7 +37,7 @@ def check_effect(
     *,
     file: AccelerateFile | None = None,
 ) -> None:
-    """Compare what happened to model and optimizer with what was asked for.
+    """Compare the observed state of model and optimizer with the requested one.
 
     `file` is that of `strategy: accelerate`.
 
@@ -53,7 +53,7 @@ def check_effect(
         "parts gathered one at a time": (facts.num_units, asked.num_units),
         "computes in": (", ".join(facts.compute_dtypes), str(workplace.dtype)),
         "reduces as": (", ".join(facts.reduce_dtypes), asked.reduces),
-        "layers computed again in the backward pass": (facts.num_recomputed, asked.num_recomputed),
+        "layers recomputed in the backward pass": (facts.num_recomputed, asked.num_recomputed),
         "layers that are compiled": (facts.num_compiled, asked.num_compiled),
     }
     for what, (is_so, wanted) in found.items():
@@ -93,10 +93,10 @@ def _check_parameters(bare: nn.Module, config: TrainConfig, asked: Asked) -> Non
 
 
 def check_optimizer(bare: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Every parameter that learns stands in exactly one group, and nothing else does.
+    """Check that exactly the trained parameters are in the optimizer, each in one group.
 
     Raises:
-        StageConfigError: naming those that do not.
+        StageConfigError: naming those that are not.
     """
     counts = Counter(id(p) for group in optimizer.param_groups for p in group["params"])
     known = {id(parameter) for parameter in bare.parameters()}
@@ -118,7 +118,9 @@ def check_optimizer(bare: nn.Module, optimizer: torch.optim.Optimizer) -> None:
 
 
 def check_gradients(bare: nn.Module, ranks: Ranks) -> None:
-    """After the first backward pass: every parameter that learns has a gradient; a collective.
+    """Check after the first backward pass that every trained parameter has a gradient.
+
+    A collective.
 
     Raises:
         StageConfigError: on all ranks, naming those that have none.
@@ -136,10 +138,11 @@ def check_gradients(bare: nn.Module, ranks: Ranks) -> None:
 
 
 def check_equal_weights(model: nn.Module, ranks: Ranks, *, shapes_only: bool = False) -> None:
-    """Every rank built the same weights and buffers; a collective, before the model is spread.
+    """Check that every rank built the same weights and buffers; a collective, before sharding.
 
-    Compared instead of sent: ranks that differ do so for a reason (another file on a node, another
-    version of a library), which has to be known. `shapes_only` where rank 0's are sent.
+    They are compared instead of sent: ranks differ for a reason (another file on a node,
+    another version of a library) that the user must know. `shapes_only` is for weights that
+    rank 0 sends.
 
     Raises:
         StageConfigError: on all ranks, naming tensors and the first rank that differs.

@@ -1,4 +1,4 @@
-"""What torch keeps of a sharded model, and has no public way to.
+"""Access to torch's private state of a sharded model.
 
 A group is the parameters of one unit, gathered together.
 """
@@ -14,32 +14,32 @@ from pipeline.library_versions import param_groups_of
 
 
 def units_within(model: nn.Module) -> list[FSDPModule]:
-    """The modules that `fully_shard` was applied to."""
+    """Return the modules that `fully_shard` was applied to."""
     return [module for module in model.modules() if isinstance(module, FSDPModule)]
 
 
 def groups_of(model: nn.Module) -> list[Any]:
-    """Their groups, in the same order."""
+    """Return their groups, in the same order."""
     return [group for unit in units_within(model) for group in param_groups_of(unit)]
 
 
 def look_at_what_learns(model: nn.Module) -> None:
-    """Have torch look again at which parameters have gradients, and of which type they are.
+    """Make torch reread which parameters have gradients, and of which dtype.
 
-    It does so before the first pass alone. A unit that was frozen as a whole then has no type for
-    its gradients, and the first backward pass in half precision in which it learns ends in an
-    error (seen with torch 2.13).
+    It does so only before the first pass. A unit that was completely frozen then has no dtype
+    for its gradients, and its first backward pass in half precision fails (observed with torch
+    2.13).
     """
     for group in groups_of(model):
         group._init_mp_dtypes()  # noqa: SLF001 - see above
 
 
 def forget_passes(model: nn.Module) -> None:
-    """Have torch forget the passes without gradients that were made since the last backward one.
+    """Make torch forget the passes without gradients since the last backward pass.
 
-    It keeps the order of forward passes until a backward one ends, and gathers ahead by it. Ranks
-    that made unlike numbers of passes would gather unlike units, and wait for each other for ever
-    (seen with torch 2.13).
+    It records the order of forward passes until a backward pass ends, and prefetches by it.
+    Ranks with different numbers of passes would gather different units, and deadlock (observed
+    with torch 2.13).
     """
     for group in groups_of(model):
         group._post_forward_indices.clear()  # noqa: SLF001 - see above

@@ -39,7 +39,7 @@ from slurm_jobs.common.stage_config.sharding import ShardingConfig
 
 
 class FullySharded:
-    """As `Strategy`."""
+    """Implementation of `Strategy`."""
 
     name = "fsdp2"
     loads_once = True
@@ -52,7 +52,7 @@ class FullySharded:
         self._mesh: DeviceMesh = make_mesh(sharding.within, workplace.device.type, places)
 
     def spread(self, bare: VisionLanguageModel, make_optimizer: MakeOptimizer) -> Spread:
-        """As `Strategy`; the fp32 weights stay the master copy."""
+        """Implement `Strategy.spread`; the fp32 weights stay the master copy."""
         weights = {} if next(bare.parameters()).is_meta else dict(bare.state_dict())
         options = {
             "mesh": self._mesh,
@@ -60,10 +60,11 @@ class FullySharded:
             "offload_policy": self._offload_policy(),
         }
         units = units_of(bare, self._sharding.unit_min_params)
-        # Rank 0's moves its weights to the device and keeps its shard: the whole is never there.
+        # Rank 0's moves its weights to the device and keeps its shard: the full weights are never
+        # there.
         for unit in units:
             fully_shard(unit, reshard_after_forward=self._sharding.reshard_after_forward, **options)
-        # The rest is needed in both passes at once: by default torch keeps it between them.
+        # Both passes need the rest at once: by default torch keeps it between them.
         fully_shard(bare, **options)
         share_weights(
             bare,
@@ -76,16 +77,16 @@ class FullySharded:
         return Spread(model=bare, bare=bare, optimizer=make_optimizer(bare))
 
     def respread(self, spread: Spread, make_optimizer: MakeOptimizer) -> Spread:
-        """As `Strategy`; what is frozen is looked at in every pass, and its type here."""
+        """Implement `Strategy.respread`; every pass reads what is frozen, and this its dtype."""
         look_at_what_learns(spread.model)
         return dataclasses.replace(spread, optimizer=make_optimizer(spread.bare))
 
     def forward_context(self) -> AbstractContextManager[None]:
-        """As `Strategy`; weights are cast when they are gathered."""
+        """Implement `Strategy.forward_context`; weights are cast when they are gathered."""
         return autocast_sharded(self._workplace)
 
     def microbatch(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[None]:
-        """As `Strategy`."""
+        """Implement `Strategy.microbatch`."""
         assert isinstance(model, FSDPModule)
         reduces = is_last or self._sharding.accumulate == "sharded"
         model.set_requires_gradient_sync(reduces)
@@ -94,12 +95,12 @@ class FullySharded:
 
     @contextlib.contextmanager
     def whole(self, spread: Spread) -> Iterator[VisionLanguageModel]:
-        """As `Strategy`; in the precision of computing, on the device."""
+        """Implement `Strategy.whole`; in the compute dtype, on the device."""
         with gathered(spread.model):
             yield spread.bare
 
     def facts(self, spread: Spread) -> StrategyFacts:
-        """As `Strategy`."""
+        """Implement `Strategy.facts`."""
         policies = list(policies_of(spread.model))
         names = self._mesh.mesh_dim_names or ()
         return read_facts(
@@ -111,7 +112,7 @@ class FullySharded:
         )
 
     def close(self, spread: Spread) -> None:
-        """As `Strategy`."""
+        """Implement `Strategy.close`."""
         spread.optimizer.zero_grad()
         for unit in units_within(spread.model):
             unit.reshard()
@@ -123,13 +124,13 @@ class FullySharded:
 
 
 def units_of(bare: VisionLanguageModel, min_params: int) -> list[nn.Module]:
-    """Layers that are gathered one at a time, in the order in which they run."""
+    """Return layers that are gathered one at a time, in order of execution."""
     towers = (tower for tower in bare.towers() if count_parameters(tower) >= min_params)
     return list(chain.from_iterable(towers))
 
 
 def prefetch_in_order(root: nn.Module, units: Sequence[Any], num_ahead: int) -> None:
-    """Have each unit ask for the `num_ahead` ones after it before it computes."""
+    """Make each unit prefetch the next `num_ahead` ones before it computes."""
     if not num_ahead:
         return
     for place, unit in enumerate((root, *units)):
@@ -137,6 +138,6 @@ def prefetch_in_order(root: nn.Module, units: Sequence[Any], num_ahead: int) -> 
 
 
 def policies_of(model: nn.Module) -> Iterator[MixedPrecisionPolicy]:
-    """Those that units have, whatever they were given: there is no public way to ask."""
+    """Yield the policies of the units, as observed: there is no public API."""
     for group in groups_of(model):
         yield group.mp_policy

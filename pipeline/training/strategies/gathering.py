@@ -1,4 +1,4 @@
-"""A sharded model with all its weights on every rank, for a while."""
+"""Temporarily full weights of a sharded model on every rank."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pipeline.training.strategies.fsdp_groups import forget_passes, groups_of, u
 
 @contextlib.contextmanager
 def gathered(model: nn.Module) -> Iterator[None]:
-    """Weights whole, in the precision of computing; entered and left by all ranks at once.
+    """Gather full weights in the compute dtype; entered and left by all ranks at once.
 
-    Within, passes without gradients enter no collective, so that each rank may make its own. What
-    torch was told of resharding is put back as it was, and it forgets these passes.
+    Within, passes without gradients enter no collective, so each rank may run its own.
+    Afterwards torch's resharding settings are restored, and it forgets these passes.
     """
     if isinstance(model, FSDPModule):
-        # Torch takes the first module that runs for the root, and keeps the root's weights between
-        # the passes only if nobody has said otherwise. Before a first step nothing has run.
+        # Torch takes the first module that runs as the root, and keeps the root's weights between
+        # the passes unless set otherwise. Before a first step nothing has run.
         model._get_fsdp_state()._lazy_init()  # noqa: SLF001 - no public way
     units, groups = units_within(model), groups_of(model)
     kept = [group.post_forward_mesh_info for group in groups]

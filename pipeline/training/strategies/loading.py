@@ -1,4 +1,4 @@
-"""Weights that one rank has read, for all: so that a node holds the whole model once, not per rank.
+"""Distribution of weights that one rank has read: a node holds one full model, not one per rank.
 
 The other ranks build the model on the device "meta", which has shapes and no memory.
 """
@@ -18,18 +18,18 @@ from slurm_jobs.common.errors import StageConfigError
 def share_weights(
     sharded: nn.Module, weights: Mapping[str, torch.Tensor], *, device: torch.device, offload: bool
 ) -> None:
-    """Give every rank its shards of rank 0's weights, one tensor after the other; a collective.
+    """Give every rank its shards of rank 0's weights, tensor by tensor; a collective.
 
     Args:
         sharded: With real parameters on rank 0, on "meta" elsewhere.
-        weights: Rank 0's, as they were before sharding; empty elsewhere.
-        device: Where buffers lie, and shards unless `offload`.
-        offload: Whether shards lie on the CPU.
+        weights: Rank 0's, as before sharding; empty elsewhere.
+        device: Device of buffers, and of shards unless `offload`.
+        offload: True if shards are on the CPU.
     """
     if dist.get_rank() != 0:
         sharded.to_empty(device="cpu" if offload else device)
-    # Most buffers are in no state dict: they are computed when a model is built. By name, because a
-    # model without weights may have been put together in another order.
+    # Most buffers are in no state dict: they are computed when a model is built. By name, because
+    # a model without weights may have been built in another order.
     buffers = dict(sharded.named_buffers(remove_duplicate=False))
     for name, buffer in sorted(buffers.items()):
         value = buffer.to(device)
@@ -41,7 +41,7 @@ def share_weights(
 
 
 def check_can_be_shared(model: nn.Module) -> None:
-    """Of a model on "meta", before it is sharded.
+    """Check a model on "meta", before it is sharded.
 
     Raises:
         StageConfigError: it has tensors that are neither parameters nor buffers.
@@ -54,7 +54,7 @@ def check_can_be_shared(model: nn.Module) -> None:
     ]
     if strange:
         message = (
-            f"strategy fsdp2: {', '.join(strange)} cannot be had from rank 0, because they are "
+            f"strategy fsdp2: {', '.join(strange)} cannot be sent from rank 0, because they are "
             "neither parameters nor buffers of the model: set `strategy: ddp`"
         )
         raise StageConfigError(message)

@@ -1,4 +1,4 @@
-"""Which ranks share out a model, and which hold the same part of it."""
+"""Assignment of ranks to shards of a model, and to replicas."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from slurm_jobs.common.errors import StageConfigError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Where a rank runs."""
+    """Location of a rank."""
 
     node_name: str
     local_rank: int
 
 
 def make_mesh(within: str, device_type: str, places: Sequence[Place]) -> DeviceMesh:
-    """The ranks as FSDP takes them: in one dimension, or replicated over nodes and sharded within.
+    """Return FSDP's mesh: one dimension, or replicated over nodes and sharded within.
 
     Raises:
-        StageConfigError: `within` is `node`, and nodes do not have equal numbers of ranks in order.
+        StageConfigError: `within` is `node`, but nodes do not have equal numbers of ranks in
+            order.
     """
     if within == "node":
         names = ("replicate", "shard")
@@ -31,22 +32,23 @@ def make_mesh(within: str, device_type: str, places: Sequence[Place]) -> DeviceM
 
 
 def shape_by_nodes(places: Sequence[Place]) -> tuple[int, int]:
-    """Number of nodes and of ranks on each.
+    """Return the number of nodes and of ranks on each.
 
     Args:
         places: By rank.
 
     Raises:
-        StageConfigError: ranks do not count through one node after the other; a mesh of that shape
-            would shard between nodes, and nothing would say so.
+        StageConfigError: ranks do not count through one node after the other; a mesh of that
+            shape would silently shard between nodes.
     """
     nodes = list(dict.fromkeys(place.node_name for place in places))
     counts = {node: sum(place.node_name == node for place in places) for node in nodes}
     if len(set(counts.values())) != 1:
         told = ", ".join(f"{count} on {node}" for node, count in counts.items())
         message = (
-            f"sharding.within is node, and the nodes have unequal numbers of ranks ({told}): give "
-            "every node as many (resources.tasks_per_node), or set `sharding: {within: all}`"
+            f"sharding.within is node, but the nodes have unequal numbers of ranks ({told}): "
+            "give every node the same number (resources.tasks_per_node), or set `sharding: "
+            "{within: all}`"
         )
         raise StageConfigError(message)
     num_local = counts[nodes[0]]
@@ -56,7 +58,7 @@ def shape_by_nodes(places: Sequence[Place]) -> tuple[int, int]:
     for rank, (found, wanted) in enumerate(zip(places, expected, strict=True)):
         if found != wanted:
             message = (
-                f"sharding.within is node, and rank {rank} is number {found.local_rank} on "
+                f"sharding.within is node, but rank {rank} is number {found.local_rank} on "
                 f"{found.node_name} instead of number {wanted.local_rank} on {wanted.node_name}: "
                 "ranks must count through one node after the other (srun --distribution=block), "
                 "or set `sharding: {within: all}`"

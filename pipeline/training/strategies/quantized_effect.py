@@ -1,7 +1,7 @@
-"""Whether 4-bit weights are still what they were when they are gathered to be computed with.
+"""Check that 4-bit weights are unchanged when they are gathered for computing.
 
-A cast on the way changes the codes of packed weights, and what comes of it trains without an error:
-so each layer is gathered once, before the first step, and its bytes are compared.
+A cast on the way would change the codes of packed weights, and the model would train without an
+error. So each layer is gathered once, before the first step, and its bytes are compared.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from slurm_jobs.common.stage_config.train import TrainConfig
 
 
 def check_dtypes(config: TrainConfig, workplace: Workplace) -> None:
-    """Refuse a storage of 4-bit weights that does not fit what is computed in, on this device.
+    """Refuse a storage of 4-bit weights that does not fit the compute dtype on this device.
 
     Raises:
         StageConfigError: with the remedy.
@@ -41,27 +41,27 @@ def check_dtypes(config: TrainConfig, workplace: Workplace) -> None:
     shards = config.strategy == "fsdp2" and config.quantize.storage == "uint8"
     if shards and not can_shard_whole_numbers():
         message = (
-            f"quantize is given with strategy fsdp2, and torch {torch.__version__} cannot shard "
-            "weights in 4 bits: install torch 2.12 to 2.14 in the stage's Python, or set "
-            "`strategy: ddp`"
+            f"quantize is set with strategy fsdp2, but torch {torch.__version__} cannot shard "
+            "4-bit weights: install torch 2.12 to 2.14 in the stage's Python, or set `strategy: "
+            "ddp`"
         )
         raise StageConfigError(message)
 
 
 def hash_quantized(bare: nn.Module, ranks: Ranks) -> Mapping[str, str]:
-    """Hashes of rank 0's quantised layers, before the model is spread; a collective."""
+    """Hash rank 0's quantised layers, before sharding; a collective."""
     if ranks.rank != 0:
         return ranks.from_main({})
     return ranks.from_main({name: _hash_layer(layer) for name, layer in quantized_layers(bare)})
 
 
 def check_quantized(bare: nn.Module, expected: Mapping[str, str], ranks: Ranks) -> None:
-    """Compare the gathered layers with what they were; a collective.
+    """Compare the gathered layers with the original ones; a collective.
 
     Args:
-        bare: Spread.
-        expected: Of `hash_quantized`.
-        ranks: All of them.
+        bare: Sharded model.
+        expected: Result of `hash_quantized`.
+        ranks: All ranks.
 
     Raises:
         StageConfigError: on all ranks, naming the first layer that differs.
@@ -75,9 +75,9 @@ def check_quantized(bare: nn.Module, expected: Mapping[str, str], ranks: Ranks) 
     for rank, lines in enumerate(by_rank):
         if lines:
             message = (
-                f"{len(lines)} of {len(names)} layers in 4 bits are not what they were, when rank "
-                f"{rank} gathers them ({lines[0]}): set `quantize: {{storage: uint8}}`, and use "
-                "the versions of constraints.txt"
+                f"{len(lines)} of {len(names)} layers in 4 bits have changed when rank {rank} "
+                f"gathers them ({lines[0]}): set `quantize: {{storage: uint8}}`, and use the "
+                "versions of constraints.txt"
             )
             raise StageConfigError(message)
 
@@ -98,10 +98,10 @@ def _hash_gathered(bare: nn.Module) -> dict[str, str]:
 
 
 def _hash_layer(layer: PackedLinear) -> str:
-    """Of the packed weight and of what its blocks are scaled by."""
+    """Hash the packed weight and the scales of its blocks."""
     digest = xxhash.xxh3_128()
     for name, tensor in [("weight", layer.weight), *layer.named_buffers(recurse=False)]:
-        # Of a copy: a NumPy view would keep the gathered memory from being given back.
+        # A copy: a NumPy view would keep the gathered memory alive.
         copy = tensor.detach().clone().cpu().contiguous()
         digest.update(f"{name} {copy.dtype} {tuple(copy.shape)}".encode())
         digest.update(copy.flatten().view(torch.uint8).numpy().data)

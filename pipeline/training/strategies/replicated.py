@@ -23,10 +23,11 @@ from pipeline.training.strategies.base import (
 
 
 class Replicated:
-    """As `Strategy`.
+    """Implementation of `Strategy`.
 
-    Which parameters are averaged is settled when the model is spread: one that is frozen then and
-    learns later would differ from rank to rank, so another choice of them needs another `spread`.
+    The set of averaged parameters is fixed when the model is wrapped. A parameter that is
+    frozen then and trained later would diverge between ranks, so another selection needs
+    another `spread`.
     """
 
     name = "ddp"
@@ -36,34 +37,34 @@ class Replicated:
         self._workplace = workplace
 
     def spread(self, bare: VisionLanguageModel, make_optimizer: MakeOptimizer) -> Spread:
-        """As `Strategy`."""
+        """Implement `Strategy.spread`."""
         bare.to(self._workplace.device).train()
         return Spread(model=replicate(bare), bare=bare, optimizer=make_optimizer(bare))
 
     def respread(self, spread: Spread, make_optimizer: MakeOptimizer) -> Spread:
-        """As `Strategy`: wrapped anew, or what learns now would differ from rank to rank."""
+        """Implement `Strategy.respread`: wrap again, or newly trained parameters would diverge."""
         assert isinstance(spread.model, DistributedDataParallel)
-        # Its hooks would reduce beside those of the new one for as long as it lives.
+        # Its hooks would reduce in addition to the new ones while it exists.
         spread.model._remove_autograd_hooks()  # type: ignore[no-untyped-call]  # noqa: SLF001
-        # Its buckets are as large as all gradients, and whoever still holds it would keep them.
+        # Its buckets are as large as all gradients, and any reference would keep them.
         del spread.model.logger, spread.model.reducer
         return self.spread(spread.bare, make_optimizer)
 
     def forward_context(self) -> AbstractContextManager[None]:
-        """As `Strategy`."""
+        """Implement `Strategy.forward_context`."""
         return autocast(self._workplace)
 
     def microbatch(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[None]:
-        """As `Strategy`; the forward pass must lie within it, too."""
+        """Implement `Strategy.microbatch`; the forward pass must be within it, too."""
         assert isinstance(model, DistributedDataParallel)
         return contextlib.nullcontext() if is_last else model.no_sync()
 
     def whole(self, spread: Spread) -> AbstractContextManager[VisionLanguageModel]:
-        """As `Strategy`; it is whole at all times."""
+        """Implement `Strategy.whole`; the model is always unsharded."""
         return contextlib.nullcontext(spread.bare)
 
     def facts(self, spread: Spread) -> StrategyFacts:
-        """As `Strategy`."""
+        """Implement `Strategy.facts`."""
         return read_facts(
             spread,
             mesh={"replicate": dist.get_world_size()},
@@ -72,5 +73,5 @@ class Replicated:
         )
 
     def close(self, spread: Spread) -> None:
-        """As `Strategy`."""
+        """Implement `Strategy.close`."""
         spread.optimizer.zero_grad()

@@ -20,7 +20,7 @@ from pipeline.training.strategies.base import (
 
 
 class Single:
-    """As `Strategy`."""
+    """Implementation of `Strategy`."""
 
     name = "single"
     loads_once = False
@@ -29,30 +29,30 @@ class Single:
         self._workplace = workplace
 
     def spread(self, bare: VisionLanguageModel, make_optimizer: MakeOptimizer) -> Spread:
-        """As `Strategy`."""
+        """Implement `Strategy.spread`."""
         bare.to(self._workplace.device).train()
         return Spread(model=bare, bare=bare, optimizer=make_optimizer(bare))
 
     def respread(self, spread: Spread, make_optimizer: MakeOptimizer) -> Spread:
-        """As `Strategy`; what is frozen is looked at in every pass."""
+        """Implement `Strategy.respread`; every pass reads what is frozen."""
         return dataclasses.replace(spread, optimizer=make_optimizer(spread.bare))
 
     def forward_context(self) -> AbstractContextManager[None]:
-        """As `Strategy`."""
+        """Implement `Strategy.forward_context`."""
         return autocast(self._workplace)
 
     def microbatch(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[None]:  # noqa: ARG002 - nothing is reduced
-        """As `Strategy`."""
+        """Implement `Strategy.microbatch`."""
         return contextlib.nullcontext()
 
     def whole(self, spread: Spread) -> AbstractContextManager[VisionLanguageModel]:
-        """As `Strategy`; it is whole at all times."""
+        """Implement `Strategy.whole`; the model is always unsharded."""
         return contextlib.nullcontext(spread.bare)
 
     def facts(self, spread: Spread) -> StrategyFacts:
-        """As `Strategy`."""
+        """Implement `Strategy.facts`."""
         return read_facts(spread, mesh={}, compute_dtypes=[self._workplace.dtype], reduce_dtypes=[])
 
     def close(self, spread: Spread) -> None:
-        """As `Strategy`."""
+        """Implement `Strategy.close`."""
         spread.optimizer.zero_grad()

@@ -169,7 +169,7 @@ def test_weight_that_has_no_place_is_told(tmp_path, caplog):
     save_file({**weights, "vision_model.more": torch.ones(1)}, folder / "model.safetensors")
     with caplog.at_level(logging.WARNING):
         build(folder, None)
-    assert [r for r in caplog.records if "left out: " in r.getMessage() and "more" in r.args[1]]
+    assert [r for r in caplog.records if "ignored: " in r.getMessage() and "more" in r.args[1]]
 
 
 @pytest.mark.parametrize("name", ["tied", "untied"])

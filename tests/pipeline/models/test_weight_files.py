@@ -47,7 +47,7 @@ def test_a_file_that_the_index_names_must_be_there(folder):
 def test_a_file_that_was_cut_short_is_named(folder, num_bytes):
     with (folder / NAMES[0]).open("rb+") as stream:
         stream.truncate(num_bytes)
-    with pytest.raises(StageConfigError, match=f"{NAMES[0]} is cut short"):
+    with pytest.raises(StageConfigError, match=f"{NAMES[0]} is truncated"):
         check_weight_files(model_of(folder))
 
 

@@ -63,7 +63,7 @@ NOT_THE_USERS = "{% if message['role'] == 'assistant' %}{% generation %}"
         ),
         (
             ("{{ '<|start|>' + message['role'] + '\n' }}", PRINTS_SYSTEM),
-            r"prints a list without formatting it: .system\[\{'type': 'text', 'text': 'testrule'\}\]",
+            r"prints a list without formatting it: .system\[\{'type': 'text', 'text': 'testr",
         ),
     ],
 )
@@ -189,7 +189,7 @@ def test_template_whose_learned_turns_do_not_end_where_generation_stops_is_refus
     assert change[0] in CHAT_TEMPLATE
     folder = write_processor(tmp_path / "processor", template=CHAT_TEMPLATE.replace(*change, 1))
     words = (
-        rf"by the .* '{learned}' is .* `eos_token` \('<\|end\|>'\), where generation stops; print"
+        rf"with the .* '{learned}' is .* `eos_token` \('<\|end\|>'\), where generation stops; print"
     )
     with pytest.raises(StageConfigError, match=words):
         load_chat_tokenizer(folder, "<image>")

@@ -43,7 +43,11 @@ def test_a_file_that_has_come_to_contradict_the_stage_is_an_error(file):
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [(None, "cannot be read: No such file"), ("a: [", "not YAML"), ("[1]", "no keys and values")],
+    [
+        (None, "cannot be read: No such file"),
+        ("a: [", "not valid YAML"),
+        ("[1]", "no keys and values"),
+    ],
 )
 def test_a_file_that_cannot_be_read_is_named(file, text, words):
     if text is None:
@@ -56,7 +60,7 @@ def test_a_file_that_cannot_be_read_is_named(file, text, words):
 
 def test_a_rank_that_reads_another_file_than_rank_0_is_named(file):
     behind = SimpleNamespace(rank=1, num_ranks=2, from_main=lambda _: "distributed_type: FSDP")
-    with pytest.raises(StageError, match="rank 1 reads something else than rank 0"):
+    with pytest.raises(StageError, match="rank 1 reads other content than rank 0"):
         read_accelerate_file(config_of(file), behind, num_nodes=1)
 
 

@@ -145,7 +145,7 @@ def test_evaluation_that_is_stopped_is_begun_anew_and_given_up_where_no_attempt_
 ):
     ask_at(look)
     at_its_limit = {"deadline_unix_s": time.time()}
-    with pytest.raises(StageStoppedError, match=f"{num_done}.* done, which the next attempt"):
+    with pytest.raises(StageStoppedError, match=f"{num_done}.* were done, and the next attempt"):
         evaluated_run.run_here(at_its_limit)
     ask_at(look)
     with pytest.raises(TimeLimitError, match=f"too short: {num_done}.*raise resources.timeout_min"):

@@ -106,7 +106,7 @@ def test_image_root_is_no_remedy_for_rows_whose_images_are_there(make_train_run,
     run = make_train_run(evaluate={"manifest": str(manifest)})
     for image in manifest.parent.glob("*.png"):
         image.write_bytes(b"")
-    with pytest.raises(StageConfigError, match=r"zero bytes\); mend it, or leave evaluation out"):
+    with pytest.raises(StageConfigError, match=r"zero bytes\); fix it, or disable evaluation with"):
         run.run_here()
     without_images(manifest)
     with pytest.raises(StageConfigError, match=r"\); mend it, set evaluate\.image_root, or leave"):

@@ -97,7 +97,7 @@ def test_export_without_room_says_where_and_what_to_do_and_leaves_nothing(tmp_pa
             (place / "tokenizer.json").write_bytes(bytes(16384))
         return weights
 
-    words = rf"exported to {re.escape(str(tmp_path / 'model'))}: .*File too large.*: make room"
+    words = rf"exported to {re.escape(str(tmp_path / 'model'))}: .*File too large.*: free space"
     with full_disk(1000), pytest.raises(StageError, match=words):
         _write(tmp_path / "model", 1, write)
     assert list(tmp_path.iterdir()) == []

@@ -318,7 +318,7 @@ def test_rows_of_which_none_can_be_learned_are_refused_before_the_first_step(
     rows.write_text(json.dumps({"messages": [asked, said]}) + "\n")
     evaluate = {"manifest": str(rows), "every_steps": 2}
     run = make_train_run(**config_of(made, evaluate=evaluate))
-    with pytest.raises(StageConfigError, match=r"the first row of .* cannot be learned; fix it"):
+    with pytest.raises(StageConfigError, match=r"the first row of .* cannot be used; fix it"):
         run.run_here()
 
 

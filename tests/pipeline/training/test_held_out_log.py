@@ -27,7 +27,7 @@ def test_what_a_kill_cut_short_is_left_out_and_spoils_nothing_after_it(tmp_path)
 
 def test_a_full_disk_fails_no_training(tmp_path, caplog):
     HeldOutLog(tmp_path / "nowhere" / "file", attempt=1, trainings={"t": 6}, basis="b").write(LOOK)
-    assert "is not written down" in caplog.text
+    assert "cannot be written" in caplog.text
 
 
 def test_looks_of_the_newest_basis_belong_together(tmp_path):

@@ -111,7 +111,7 @@ def test_another_base_is_not_gone_on_from(made, make_train_run, tmp_path):
     run.run_here()
     write_tiny("qwen2_5_vl", made[1], seed=5)  # at the same place
     try:
-        with pytest.raises(StageConfigError, match="weights that do not learn: hash"):
+        with pytest.raises(StageConfigError, match="weights that are not trained: hash"):
             run.run_here()
     finally:
         write_tiny("qwen2_5_vl", made[1])

@@ -242,7 +242,7 @@ def test_a_writer_that_takes_away_all_that_is_looked_at_fails_the_attempt(
         return root / f"step-{next(listed):08d}" if folder == root else newest(folder, lost)
 
     monkeypatch.setattr(restoring, "_newest", always_another)
-    with pytest.raises(StageError, match="were taken away by another writer"):
+    with pytest.raises(StageError, match="were removed by another writer"):
         run.run_here(**config_for("single"))
     assert next(listed) < 100
     monkeypatch.undo()
@@ -256,7 +256,7 @@ def test_two_ranks_pass_over_the_same_damaged_phase(made, whole, make_train_run)
     damage(run, "0-projector")
     (_, told), _ = ends = run.finish(run.start(2))
     assert [code for code, _ in ends] == [0, 0], told
-    assert "has all that it learned" in told
+    assert "has all its weights" in told
     result = json.loads(run.result_path(0).read_text())
     assert [phase["resumed_from_step"] for phase in result["phases"]] == [3, 4, 1]
 

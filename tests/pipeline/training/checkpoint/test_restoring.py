@@ -104,7 +104,7 @@ def test_last_resort_is_the_first_step(make_train_run, caplog, record):
     weights = run.weights()
     (run.output_dir / "checkpoints/step-00000006/checkpoint.json").write_text(record)
     assert run.run_here()["resumed_from_step"] == 0
-    assert "what it would hold begins at its step 0" in caplog.text
+    assert "its training starts at step 0" in caplog.text
     assert run.weights() == weights
 
 
@@ -230,5 +230,5 @@ def test_writer_that_takes_away_all_that_is_read_fails_the_attempt(tmp_path, mon
 
 
 def test_phase_never_begins_with_weights_that_the_one_before_did_not_load(tmp_path):
-    with pytest.raises(StageError, match="another attempt begins with that phase"):
+    with pytest.raises(StageError, match="another attempt starts with that phase"):
         restore(checkpoints_in(tmp_path, can_begin=False))

@@ -64,7 +64,7 @@ def test_mixed_cards_are_a_problem():
     (problem,) = compare_ranks(ranks_on(A100, H100)).problems
     assert "NVIDIA A100-SXM4 (compute capability 8.0) on ranks 0-1 (node-0)" in problem
     assert "NVIDIA H100 HBM3 (compute capability 9.0) on ranks 2-3 (node-1)" in problem
-    assert "ask for one kind of card" in problem
+    assert "request one kind of card" in problem
 
 
 def test_cards_that_differ_in_memory_alone_are_told_of():
@@ -98,7 +98,7 @@ def test_other_cards_of_one_capability_are_told_of():
     assert found.problems == ()
     (warning,) = found.warnings
     assert "NVIDIA A100-PCIE (compute capability 8.0) on ranks 2-3 (node-1)" in warning
-    assert warning.endswith("all go at the pace of the slowest")
+    assert warning.endswith("all run at the pace of the slowest")
 
 
 def test_cpus_of_other_models_are_the_same_device():

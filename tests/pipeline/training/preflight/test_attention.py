@@ -46,7 +46,7 @@ def test_keys_are_repeated_where_that_alone_keeps_scores_out_of_memory(monkeypat
     here = find_kernels(USE, CPU, "sdpa")
     assert (here.kernel, here.repeats_keys) == ("efficient", True)
     assert attention_note(here) == (
-        "language efficient (with keys repeated that heads share, which this card needs)"
+        "language efficient (with shared keys repeated for each head, which this card needs)"
     )
     assert attention_warning(here, where=V100, max_tokens=4096) is None
     masked = find_kernels(dataclasses.replace(USE, has_mask=True), CPU, "sdpa")
@@ -80,7 +80,7 @@ def test_scores_that_are_held_are_counted_and_rows_that_need_not_are_named():
     warning = attention_warning(found("math", "efficient"), where=V100, max_tokens=4096)
     assert warning == (
         f"attention of the language model runs the math kernel on {V100} in torch.float16, which "
-        "holds every score: a row of 4096 tokens takes 1.07 GB in each layer; packed rows run "
+        "stores every score: a row of 4096 tokens takes 1.07 GB in each layer; packed rows run "
         "efficient: `batching: {kind: packed}`"
     )
 
@@ -89,7 +89,7 @@ def test_packed_rows_whose_scores_are_held_are_told_of_rows_that_need_not():
     warning = attention_warning(found("math", "flash", has_mask=True), where="x", max_tokens=None)
     assert warning.endswith("without a mask run flash: `batching: {kind: grouped}`")
     nothing = attention_warning(found("math", "math"), where="x", max_tokens=None)
-    assert nothing.endswith("take fewer tokens in a row, or more microbatches")
+    assert nothing.endswith("use fewer tokens per row, or more microbatches")
 
 
 def test_a_mask_that_leaves_flash_out_is_said():

@@ -21,8 +21,8 @@ def warn(free_gb: float, num_present: int = 0) -> str | None:
 def test_room_is_for_the_kept_ones_one_more_and_the_export():
     assert warn(35) is None
     assert warn(34.9) == (
-        "/runs/a has 34.90 GB free, and what is still to be written takes 35.00 GB (checkpoints 3 "
-        "x 10.00 GB, the export 5.00 GB): make room, or lower checkpoint.keep_last (2)"
+        "/runs/a has 34.90 GB free, but 35.00 GB are still to be written (checkpoints 3 "
+        "x 10.00 GB, the export 5.00 GB): free space, or lower checkpoint.keep_last (2)"
     )
 
 

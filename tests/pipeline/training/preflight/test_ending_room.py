@@ -69,8 +69,8 @@ def test_an_evaluation_that_no_card_holds_is_told_with_what_leaves_it_out():
     (warning,) = told(17, device=V100)
     assert warning == (
         "the evaluation after training will hold the whole model on each rank's card, 17.00 GB or "
-        "more, and Tesla V100-SXM2-16GB (compute capability 7.0) has 16.90 GB: take cards with "
-        "more memory, or leave it out (`evaluate: {manifest: null}`)"
+        "more, but Tesla V100-SXM2-16GB (compute capability 7.0) has 16.90 GB: use cards with "
+        "more memory, or disable it (`evaluate: {manifest: null}`)"
     )
 
 
@@ -78,8 +78,8 @@ def test_all_ranks_of_a_node_read_the_evaluated_model_at_once():
     (warning,) = told(17, host_gb=64, device=CPU)
     assert warning == (
         "the evaluation after training will read the whole model on each of the 4 ranks on node-3, "
-        "68.00 GB or more together, and SLURM_MEM_PER_NODE gives 64.00 GB: ask for more memory "
-        "(resources.mem_gb), or leave it out (`evaluate: {manifest: null}`)"
+        "68.00 GB or more together, but SLURM_MEM_PER_NODE gives 64.00 GB: request more memory "
+        "(resources.mem_gb), or disable it (`evaluate: {manifest: null}`)"
     )
 
 
@@ -87,7 +87,7 @@ def test_rank_0_alone_has_the_export():
     (warning,) = told(0, export_gb=62, host_gb=8)
     assert warning == (
         "the export after training will take 62.00 GB or more of the memory of node-3, where rank "
-        "0 puts the weights together, and SLURM_MEM_PER_NODE gives 8.00 GB: ask for more memory "
+        "0 gathers the weights, but SLURM_MEM_PER_NODE gives 8.00 GB: request more memory "
         "(resources.mem_gb)"
     )
     assert told(0, export_gb=62, host_gb=8, exports=False) == []

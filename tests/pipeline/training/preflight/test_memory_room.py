@@ -34,8 +34,8 @@ NEED = MemoryNeed(
 def test_state_that_is_larger_than_the_card_is_a_problem_that_adds_up():
     verdict = judge_card(NEED, V100, "take adapters")
     assert verdict.problem == (
-        "each rank must hold 28.00 GB at the least (weights 7.00 GB, gradients 7.00 GB, optimizer "
-        "14.00 GB), and Tesla V100-SXM2-16GB (compute capability 7.0) has 16.90 GB: take adapters"
+        "each rank must hold at least 28.00 GB (weights 7.00 GB, gradients 7.00 GB, optimizer "
+        "14.00 GB), but Tesla V100-SXM2-16GB (compute capability 7.0) has 16.90 GB: take adapters"
     )
 
 
@@ -71,10 +71,10 @@ def judge(least_gb: float, expected_gb: float, source: str = "SLURM_MEM_PER_NODE
 
 def test_a_node_with_too_little_memory_is_named_with_who_says_so():
     assert judge(9, 9).problem == (
-        "the ranks on node-3 must hold 9.00 GB at the least, and SLURM_MEM_PER_NODE gives 8.00 GB: "
-        "ask for more memory (resources.mem_gb), or take adapters"
+        "the ranks on node-3 must hold at least 9.00 GB, but SLURM_MEM_PER_NODE gives 8.00 GB: "
+        "request more memory (resources.mem_gb), or take adapters"
     )
-    assert "9.00 GB or more, and SLURM_MEM_PER_NODE gives" in judge(1, 9).warning
+    assert "9.00 GB or more, but SLURM_MEM_PER_NODE gives" in judge(1, 9).warning
     assert "6.00 GB are available there now" in judge(1, 7).warning
     assert judge(1, 2) == Verdict()
     default = judge(9, 9, "SLURM_MEM_PER_CPU")  # of the site, which may not hold anybody to it
@@ -96,7 +96,7 @@ def test_remedies_are_what_the_config_does_not_have_yet_in_order():
         optimizer={"kind": "adamw_8bit"},
         sharding={"cpu_offload": True},
     )
-    assert qlora == ["take more ranks under fsdp2 (resources.nodes, tasks_per_node)"]
+    assert qlora == ["use more ranks under fsdp2 (resources.nodes, tasks_per_node)"]
 
 
 def test_remedies_name_sharding_where_weights_are_whole_or_whole_on_each_node():

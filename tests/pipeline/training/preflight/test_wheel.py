@@ -92,4 +92,4 @@ def test_kernels_of_triton_on_a_card_that_it_does_not_support_are_warned_of(fact
     assert (warning is not None) == warns
     if warning:
         assert "Tesla V100" in warning
-        assert warning.endswith("leave `compile` out")
+        assert warning.endswith("remove `compile`")

@@ -22,7 +22,7 @@ KINDS = ("llava_siglip", "qwen2_5_vl", "smolvlm", "qwen2_vl", "qwen3_vl")
 """The small model takes the pictures of the first."""
 TIMEOUT_S = 900  # ends what hangs: all cases take 200 s on a slow machine that others use
 NO_PACKED_SHARDS = (
-    "cannot shard weights in 4 bits",
+    "cannot shard 4-bit weights",
     "only Tensors of floating point",
     "Only Tensors of floating point",
 )
@@ -76,7 +76,7 @@ class Found(dict[str, Any]):
     def __getitem__(self, name: str) -> Any:
         case = super().__getitem__(name)
         if needs_newer_torch(case):
-            pytest.skip(f"torch {torch.__version__} cannot shard weights in 4 bits")
+            pytest.skip(f"torch {torch.__version__} cannot shard 4-bit weights")
         return case
 
 

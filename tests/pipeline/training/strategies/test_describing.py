@@ -89,8 +89,8 @@ def test_packed_weights_and_layers_that_are_computed_again_are_counted() -> None
         num_recomputed=4,
     )
     assert said.endswith(
-        "; parameters are stored as fp32 (1,200) and uint8 (34) on cuda; 4 layers are computed "
-        "again in the backward pass"
+        "; parameters are stored as fp32 (1,200) and uint8 (34) on cuda; 4 layers are recomputed "
+        "in the backward pass"
     )
 
 

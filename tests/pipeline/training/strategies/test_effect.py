@@ -29,7 +29,7 @@ from slurm_jobs.common.errors import StageConfigError
         ("hybrid forgotten", "lies Shard(dim=0), expected Replicate(), Shard(dim=0)"),
         (
             "activation checkpointing forgotten",
-            "layers computed again in the backward pass: 0, expected 4; use the versions of",
+            "layers recomputed in the backward pass: 0, expected 4; use the versions of",
         ),
         ("compile forgotten", "layers that are compiled: 0, expected 2; use the versions of"),
         ("precision forgotten", "computes in: torch.float32, expected torch.bfloat16"),

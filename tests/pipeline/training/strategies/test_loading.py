@@ -33,5 +33,5 @@ def test_a_tensor_that_is_no_buffer_is_refused_before_anything_is_sent():
         model = torch.nn.Sequential(torch.nn.Linear(2, 2))
         check_can_be_shared(model)
         model[0].table = torch.zeros(2)
-    with pytest.raises(StageConfigError, match=r"0\.table cannot be had from rank 0.*ddp"):
+    with pytest.raises(StageConfigError, match=r"0\.table cannot be sent from rank 0.*ddp"):
         check_can_be_shared(model)

@@ -19,7 +19,9 @@ def test_ranks_that_count_through_node_after_node_make_a_mesh(names, shape):
 
 
 def test_nodes_with_unequal_numbers_of_ranks_are_refused():
-    with pytest.raises(StageConfigError, match=r"\(2 on a, 1 on b\): give every node as many"):
+    with pytest.raises(
+        StageConfigError, match=r"\(2 on a, 1 on b\): give every node the same number"
+    ):
         shape_by_nodes(places("a0", "a1", "b0"))
 
 
