@@ -1,4 +1,4 @@
-"""The compute node's side of slurm-jobs: what the built-in stages do.
+"""Compute-node side of slurm-jobs: the built-in stages.
 
 From `slurm_jobs` this package imports only `slurm_jobs.common`.
 """

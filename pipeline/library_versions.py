@@ -1,7 +1,7 @@
-"""What differs between the supported versions of torch (2.11 to 2.14) and transformers.
+"""Differences between the supported versions of torch (2.11 to 2.14) and transformers.
 
-Each function asks for the feature, not for the version, where that is possible. The rest of
-`pipeline` is written for the newest version and calls these. To add a version, run the tests of
+Each function tests for the feature, not for the version, where possible. The rest of `pipeline`
+is written for the newest version and calls these. To add a version, run the tests of
 `tests/pipeline/models` and `tests/pipeline/training` in an environment that has it:
 `tests/end_to_end/test_oldest_torch.py` does so with the oldest torch.
 """
@@ -18,7 +18,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 _PACKED_SHARDS_FROM = (2, 12)
-"""The first torch whose `fully_shard` takes parameters that are whole numbers."""
+"""First torch whose `fully_shard` accepts integer parameters."""
 
 
 def torch_version() -> tuple[int, int]:
@@ -28,7 +28,7 @@ def torch_version() -> tuple[int, int]:
 
 
 def can_shard_whole_numbers() -> bool:
-    """Check whether `fully_shard` takes frozen parameters of an integer dtype (packed weights).
+    """Check whether `fully_shard` accepts frozen parameters of an integer dtype (packed weights).
 
     torch 2.11 makes a parameter of the shard before it sets `requires_grad`: "only Tensors of
     floating point dtype can require gradients".

@@ -1,10 +1,9 @@
-"""What a stage that keeps nothing does when it is asked to stop: stop, go on, or give up.
+"""Handling of stop requests in stages that keep no partial work: stop, continue, or give up.
 
-`preprocess` and `consolidate` start anew after a stop. So near the time limit
-a stop would only be repeated by every attempt of the same length: what fits in
-the time left is finished, and what does not is an error that says so. `train`
-saves its state while it makes steps; what comes after the last of them keeps
-nothing either (`pipeline.training.ending`).
+`preprocess` and `consolidate` start again after a stop. So near the time limit every attempt of
+the same length would repeat the stop. They finish what fits in the time left, and otherwise
+raise an error that explains this. `train` saves its state while it makes steps; the work after
+the last of them is not saved either (`pipeline.training.ending`).
 """
 
 from __future__ import annotations
@@ -23,41 +22,41 @@ from slurm_jobs.common.stop import end_requested, stop_requested
 log = logging.getLogger(__name__)
 
 NEAR_S = 600.0
-"""Less than this before the time limit a request to stop is taken to be about it."""
+"""A stop request with less time than this left is assumed to be due to the time limit."""
 
 Answer = Literal["stop", "go_on", "give_up"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pace:
-    """How far an attempt is, by one clock."""
+    """Progress of an attempt, by one clock."""
 
     num_done: int
     num_total: int
     spent_s: float
-    """On the items that are done."""
+    """Time spent on the completed items."""
     late_s: float
-    """Of the job's time, before the attempt began: a retry in place gets what others left."""
+    """Job time before the attempt began: a retry in place gets what earlier attempts left."""
     elapsed_s: float
-    """Since the attempt began."""
+    """Time since the attempt began."""
     left_s: float | None
-    """Until the time limit; None without one."""
+    """Time until the limit; None without one."""
 
     @property
     def needed_s(self) -> float:
-        """For the items that are left, at the pace so far; infinite if none is done yet."""
+        """Time for the remaining items, at the pace so far; infinite if none is done yet."""
         num_left = self.num_total - self.num_done
         return num_left * self.spent_s / self.num_done if self.num_done else math.inf
 
 
 def answer_stop(pace: Pace, *, must_end: bool) -> Answer:
-    """What to do about a request to stop, where nothing of the work can be kept.
+    """Decide about a stop request if no partial work can be kept.
 
-    Far from the time limit the request is a preemption: stop, another attempt
-    may have more luck. Near it, a stop would come again at the same place of
-    every attempt. So what fits in the time left is finished, unless `must_end`
-    (the scheduler kills soon). What does not fit, as seen in the last half of
-    the attempt, is given up if it does not fit in the whole time limit either.
+    Far from the time limit the request is a preemption: stop, another attempt may finish. Near
+    it, a stop would come at the same point of every attempt. So the rest is finished if it fits
+    in the time left, unless `must_end` (the scheduler kills soon). If it does not fit, as
+    judged in the last half of the attempt, and would not fit in the whole time limit either, it
+    is given up.
     """
     if pace.left_s is None or pace.left_s >= max(NEAR_S, pace.late_s + pace.elapsed_s):
         return "stop"
@@ -67,7 +66,7 @@ def answer_stop(pace: Pace, *, must_end: bool) -> Answer:
 
 
 def _is_hopeless(pace: Pace, left_s: float) -> bool:
-    """Whether an attempt that has all of the time limit would not finish either."""
+    """Check whether an attempt with the whole time limit would not finish either."""
     if not pace.num_done:
         return pace.late_s < pace.elapsed_s
     return pace.needed_s > left_s + pace.late_s
@@ -75,26 +74,26 @@ def _is_hopeless(pace: Pace, left_s: float) -> bool:
 
 @dataclass(slots=True)
 class StopGuard:
-    """Heeds requests to stop between the items of one attempt; begin it with the attempt."""
+    """Handles stop requests between the items of one attempt; create it at its start."""
 
     context: TaskContext
     unit: str
-    """What is counted: `rows`."""
+    """Unit of the count: `rows`."""
     remedy: str
-    """What the user may change if the time limit is too short."""
+    """Setting to change if the time limit is too short."""
     _started_unix_s: float = field(default_factory=time.time)
     _first_unix_s: float | None = None
     _goes_on: bool = False
 
     def check(self, num_done: int, num_total: int) -> None:
-        """Call before each item, with the number of those that are done.
+        """Call before each item, with the number of completed items.
 
         Raises:
-            StageStoppedError: asked to stop; another attempt may finish.
-            StageConfigError: asked to stop near a time limit that is too short.
+            StageStoppedError: a stop was requested; another attempt may finish.
+            StageConfigError: a stop was requested near a time limit that is too short.
         """
         if self._first_unix_s is None:
-            self._first_unix_s = time.time()  # seeking and loading before it are not the pace
+            self._first_unix_s = time.time()  # seeking and loading before it do not count
         if not stop_requested():
             return
         pace = measure_pace(
@@ -111,7 +110,7 @@ class StopGuard:
         if answer == "give_up":
             raise StageConfigError(describe_shortage(pace, unit=self.unit, remedy=self.remedy))
         if not self._goes_on:
-            log.warning("asked to stop near the time limit; the rest may fit in, so it goes on")
+            log.warning("asked to stop near the time limit; the rest may fit, so it continues")
             self._goes_on = True
 
 
@@ -123,9 +122,9 @@ def measure_pace(
     started_unix_s: float,
     first_unix_s: float,
 ) -> Pace:
-    """How far an attempt is now, that began at `started_unix_s`, its first item at the other."""
+    """Return an attempt's progress; it began at `started_unix_s`, its first item at the other."""
     now, deadline = time.time(), context.deadline_unix_s
-    # Slurm says since when the job runs; elsewhere the attempt counts as its only one.
+    # Slurm reports when the job started; elsewhere the attempt counts as the only one.
     job_started = float(os.environ.get("SLURM_JOB_START_TIME", started_unix_s))
     return Pace(
         num_done=num_done,
@@ -138,14 +137,14 @@ def measure_pace(
 
 
 def describe_shortage(pace: Pace, *, unit: str, remedy: str) -> str:
-    """How far an attempt got before its time limit, how long all of it takes, and the remedy."""
+    """Describe an attempt's progress at its time limit, the total time, and the remedy."""
     assert pace.left_s is not None
     done = f"{pace.num_done} of {pace.num_total} {unit} done in {pace.elapsed_s:.0f} s"
     if math.isfinite(pace.needed_s):
         total_min = math.ceil((pace.elapsed_s + pace.needed_s) / 60)
         rest = f"the rest needs about {pace.needed_s:.0f} s more, about {total_min} min in all"
     else:
-        rest = "not one is done"
+        rest = "none is done"
     return (
         f"the time limit is too short: {done}, {max(pace.left_s, 0):.0f} s are left, and {rest}; "
         f"another attempt would get no further: {remedy}"

@@ -1,7 +1,7 @@
-"""The stage `consolidate`: parts become globally shuffled shards of equal size, and an index.
+"""Stage `consolidate`: parts become globally shuffled shards of equal size, and an index.
 
-The data set is a function of the samples, the seed and the config: the number
-of slices that the manifest was cut into leaves no trace in it.
+The data set is a function of the samples, the seed and the config; it does not depend on the
+number of slices of the manifest.
 """
 
 from pipeline.consolidate.stage import run

@@ -1,4 +1,4 @@
-"""Pure rules: which sample goes to which place in which shard, and which task writes it."""
+"""Pure rules: the position of each sample in the shards, and the task that writes each shard."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from slurm_jobs.common.stage_config.consolidate import ConsolidateConfig
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Deal:
-    """All samples at their places: a function of their number, the seed and the config."""
+    """Assignment of all samples to positions, from their number, the seed and the config."""
 
     order: Permutation
-    """Which sample, counted in the order of keys, comes at each place."""
+    """Sample at each position, numbered in the order of keys."""
     bounds: np.ndarray
-    """int64 [num_shards + 1]: shard s holds places bounds[s] to bounds[s + 1]."""
+    """int64 [num_shards + 1]: shard s holds positions bounds[s] to bounds[s + 1]."""
 
     @property
     def num_shards(self) -> int:
-        """At least 1; none is empty."""
+        """At least 1; no shard is empty."""
         return len(self.bounds) - 1
 
     def shard_size(self, shard: int) -> int:
-        """Samples of a shard."""
+        """Return the number of samples of a shard."""
         return int(self.bounds[shard + 1] - self.bounds[shard])
 
     def places(self, shards: range) -> range:
-        """The places that a run of shards holds."""
+        """Return the positions in a run of shards."""
         return range(int(self.bounds[shards.start]), int(self.bounds[shards.stop]))
 
 
 def make_deal(config: ConsolidateConfig, *, num_samples: int, num_bytes: int) -> Deal:
-    """Deal so many samples, at least one, of so many bytes together."""
+    """Deal `num_samples` samples, at least one, of `num_bytes` bytes together."""
     num_shards = choose_num_shards(config, num_samples=num_samples, num_bytes=num_bytes)
     return Deal(
         order=make_permutation(num_samples, [config.seed]),
@@ -45,7 +45,7 @@ def make_deal(config: ConsolidateConfig, *, num_samples: int, num_bytes: int) ->
 
 
 def choose_num_shards(config: ConsolidateConfig, *, num_samples: int, num_bytes: int) -> int:
-    """How many shards; at least one, and none empty."""
+    """Return the number of shards: at least one, and none empty."""
     if config.num_shards is not None:
         wanted = config.num_shards
     elif config.samples_per_shard is not None:
@@ -56,19 +56,19 @@ def choose_num_shards(config: ConsolidateConfig, *, num_samples: int, num_bytes:
 
 
 def shard_bounds(num_samples: int, num_shards: int) -> np.ndarray:
-    """int64 [num_shards + 1]: shard s holds places bounds[s] to bounds[s + 1], sizes within one."""
+    """Return int64 [num_shards + 1], see `Deal.bounds`; sizes differ by at most one."""
     return np.arange(num_shards + 1, dtype=np.int64) * num_samples // num_shards
 
 
 def shards_of_task(num_shards: int, slice_index: int, num_slices: int) -> range:
-    """The run of shards that one array task writes; none where there are more tasks than shards."""
+    """Return the run of shards of one array task; empty if there are more tasks than shards."""
     return range(
         slice_index * num_shards // num_slices, (slice_index + 1) * num_shards // num_slices
     )
 
 
 def windows(places: range, size: int) -> Iterator[range]:
-    """`places` cut into runs of `size`; the last may be shorter."""
+    """Yield `places` cut into runs of `size`; the last may be shorter."""
     for start in range(places.start, places.stop, size):
         yield range(start, min(start + size, places.stop))
 
@@ -76,14 +76,14 @@ def windows(places: range, size: int) -> Iterator[range]:
 def index_rows(
     samples: np.ndarray, places: range, bounds: np.ndarray, *, num_bytes_before: int
 ) -> np.ndarray:
-    """What the index says of the samples at `places`.
+    """Return the index rows of the samples at `places`.
 
     Args:
-        samples: [len(places)], what their parts say of them: a structured array that has all
-            fields of the index but `shard`; its `offset` is replaced.
+        samples: [len(places)], from their parts: a structured array with all fields of the
+            index but `shard`; its `offset` is replaced.
         places: One run.
         bounds: Of the deal.
-        num_bytes_before: Of the samples that come before in the shard of the first place.
+        num_bytes_before: Of the samples that come before in the shard of the first position.
     """
     rows = np.empty(len(places), dtype=INDEX_ROW)
     for name in INDEX_TYPES.keys() & set(samples.dtype.names or ()):
@@ -93,6 +93,6 @@ def index_rows(
     ends = np.cumsum(samples["num_bytes"]) + num_bytes_before
     starts = ends - samples["num_bytes"]
     first_of_shard = bounds[rows["shard"]] - places.start
-    # The shard of the first place may have begun before it: then its bytes so far count.
+    # The shard of the first position may have begun before it: then its earlier bytes count.
     rows["offset"] = starts - np.where(first_of_shard < 0, 0, starts[np.maximum(first_of_shard, 0)])
     return rows

@@ -1,8 +1,8 @@
 """Pieces of all array tasks -> the data set: index, processor, rejects, and `dataset.json` last.
 
-The task whose piece is the last does this. Where two find all pieces there at the same time, both
-do it and write the same bytes. Every file is made in a folder of the task's own and moved to its
-place, so that neither meets what is unfinished of the other, or of an attempt that was killed.
+The task that writes the last piece does this. If two tasks find all pieces at the same time,
+both do it and write the same bytes. Every file is written in the task's own folder and moved to
+its place, so no task sees unfinished files of another task or of a killed attempt.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from slurm_jobs.common.processors.files import processor_checksums, processor_fi
 SHARD_FILE = re.compile(r"shard-\d+\.tar")
 _BLOCK_BYTES = 1 << 20
 _LEFT = re.compile(r"\.(.+)\.[0-9a-f]+\.tmp")
-"""What `atomic_writer` has not finished, and of which file."""
+"""File name of an unfinished `atomic_writer`, with the name of its target."""
 
 
 def finish_dataset(
     parts: Parts, paths: Sequence[PiecePaths], pieces: Sequence[Piece], own: PiecePaths, seed: int
 ) -> DatasetInfo:
-    """Write all but the shards, which the pieces prove to be there.
+    """Write all but the shards, whose existence the pieces prove.
 
     Raises:
-        StageConfigError: the processor changed or went since `preprocess`.
+        StageConfigError: the processor changed or disappeared since `preprocess`.
         StageError: the rows of a piece are damaged, or a list of rejects is missing.
     """
     folder = own.output_dir
@@ -72,11 +72,11 @@ def _move(path: Path, folder: Path) -> None:
 
 
 def _remove_other_shards(folder: Path, names: set[str]) -> None:
-    """Remove shards that were dealt otherwise, and what killed attempts left of those.
+    """Remove shards of other deals, and their remains from killed attempts.
 
-    What they left of these shards is removed by the task that writes them; it may be writing.
-    What has no shard's name is nothing of ours: a folder, or the `.nfs...` of a shard that was
-    replaced while somebody read it, which NFS refuses to remove.
+    The task that writes a current shard removes the shard's remains itself; it may be writing.
+    Files without a shard's name are kept: folders, or the `.nfs...` of a shard that was
+    replaced while it was read, which NFS refuses to remove.
     """
     for path in folder.iterdir():
         left = _LEFT.fullmatch(path.name)
@@ -86,15 +86,15 @@ def _remove_other_shards(folder: Path, names: set[str]) -> None:
 
 
 def check_processor(parts: Parts) -> None:
-    """Refuse another processor than the parts were made with.
+    """Refuse another processor than the one the parts were made with.
 
     Raises:
-        StageConfigError: it is another, or is not there.
+        StageConfigError: it is another, or does not exist.
     """
     if not parts.processor_dir.is_dir():
         message = (
-            f"{parts.processor_dir}: the processor that the parts were made with is no longer "
-            f"there; put it back, or preprocess all slices again with another by `{parts.again} "
+            f"{parts.processor_dir}: the processor that the parts were made with no longer "
+            f"exists; restore it, or preprocess all slices again with another by `{parts.again} "
             f"--set stages.{parts.parent.stage}.config.processor=FOLDER`"
         )
         raise StageConfigError(message)
@@ -179,9 +179,9 @@ def _describe(
 
 
 def _tidy(folder: Path, paths: Sequence[PiecePaths]) -> None:
-    """Remove the pieces of other dealings; all, where one task has made everything.
+    """Remove the pieces of other deals; all pieces, if one task has made everything.
 
-    The pieces of several tasks stay: with them each can be done again alone.
+    The pieces of several tasks are kept, so that each task can be repeated alone.
     """
     kept = {file.name for path in paths for file in (path.rows, path.info)}
     if len(paths) == 1:
@@ -191,5 +191,5 @@ def _tidy(folder: Path, paths: Sequence[PiecePaths]) -> None:
             file.unlink(missing_ok=True)
     workplaces = {path.workplace.name for path in paths}
     for place in folder.glob("work-*"):
-        if place.name not in workplaces:  # of a task that was killed when there were more
+        if place.name not in workplaces:  # of a task that was killed when there were more tasks
             shutil.rmtree(place, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""The parts of a preprocess stage: how many samples each has, checked to belong together.
+"""Parts of a preprocess stage: sample counts, and a check that the parts belong together.
 
-What is held of a part is a few numbers, however many samples it has. The rows that say where single
-samples lie stay in its file; `rows` fetches those that are wanted.
+Memory holds a few numbers per part, however many samples it has. The rows with the locations of
+samples stay in its file; `rows` fetches the ones needed.
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ from slurm_jobs.common.files import dump_json
 
 _MAX_NAMED = 10
 _NUM_THREADS = 16
-"""That read small files: on a shared file system each is a wait, not work."""
+"""Threads that read small files: on a shared file system each read is a wait, not work."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parts:
-    """What a preprocess stage left behind."""
+    """Output of a preprocess stage."""
 
     parent: ParentStage
-    """That made them."""
+    """Stage that made them."""
     paths: tuple[PartPaths, ...]
     first_sample: np.ndarray
     """int64 [num_parts + 1]: part p has samples first_sample[p] to first_sample[p + 1], counted in
     the order of keys over all parts."""
     num_bytes: int
-    """Of all samples."""
+    """Bytes of all samples."""
     settings: Mapping[str, Any]
     model_inputs: Mapping[str, Any]
     processor_dir: Path
     num_rejected: int
     rejects_by_reason: Mapping[str, int]
     reject_limit: RejectLimit
-    """As `preprocess` was told; the strictest, should its slices have been told otherwise."""
+    """Limits of `preprocess`; the strictest, if its slices had different ones."""
     identity: str
-    """xxh3-128 of what all parts say of themselves: equal for equal parts."""
+    """xxh3-128 over the records of all parts: equal for equal parts."""
 
     @property
     def num_samples(self) -> int:
-        """Of all parts."""
+        """Samples of all parts."""
         return int(self.first_sample[-1])
 
     @property
     def again(self) -> str:
-        """The command that makes all of them anew."""
+        """Command that makes all of them again."""
         return again_command(self.parent.run_dir, self.parent.stage)
 
     def too_long_lengths(self) -> list[int]:
@@ -68,16 +68,16 @@ class Parts:
         return [num_tokens for num_tokens in counts if num_tokens is not None]
 
     def locate(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The part of each sample, and its row there; `numbers` count over all parts."""
+        """Return the part of each sample, and its row there; `numbers` count over all parts."""
         part = np.searchsorted(self.first_sample, numbers, side="right") - 1
         return part, numbers - self.first_sample[part]
 
 
 def gather_parts(parent: ParentStage) -> Parts:
-    """Read what every part of a preprocess stage says of itself.
+    """Read the record of every part of a preprocess stage.
 
     Raises:
-        StageError: a part is missing, damaged, or made under other settings.
+        StageError: a part is missing, damaged, or made with other settings.
     """
     paths = tuple(
         PartPaths(output_dir=parent.output_dir, slice_index=index)
@@ -126,7 +126,7 @@ def _name_some(names: Sequence[str]) -> str:
 
 
 def _read_index(path: PartPaths) -> PartIndex:
-    """The index of a part, the other files of which are as long as it says."""
+    """Read the index of a part, and check the sizes of its other files."""
     try:
         index = read_part_index(path.index)
         sizes = [p.stat().st_size for p in (path.tar, path.samples, path.rejects)]
@@ -165,9 +165,9 @@ def _check_same_data(
                 if index.settings.get(name, missing) != first.get(name, missing)
             ]
             message = (
-                f"{path.index}: made under other settings than {paths[0].index.name} "
+                f"{path.index}: made with other settings than {paths[0].index.name} "
                 f"({', '.join(differing) or 'slices or processor'} differ); the manifest or the "
-                f"config changed between array tasks, so preprocess all slices again by "
+                "config changed between array tasks, so preprocess all slices again by "
                 f"`{again_command(parent.run_dir, parent.stage)}`"
             )
             raise StageError(message)

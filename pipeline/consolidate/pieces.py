@@ -1,9 +1,9 @@
-"""A piece: what one array task of `consolidate` leaves for the one that finishes the data set.
+"""A piece: the output of one array task of `consolidate` for the task that finishes the data set.
 
 `pieces/piece-00003-of-00016.npy` holds the index rows of the task's shards, and
-`piece-00003-of-00016.json`, written last, says which shards they are and of which dealing. A
-dealing is all that decides where each sample goes and what its bytes are: pieces of another one,
-or of another number of tasks, are as good as none.
+`piece-00003-of-00016.json`, written last, names the shards and their dealing. A dealing is
+everything that determines the position and the bytes of each sample: pieces of another one, or
+of another number of tasks, are not used.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _BLOCK_ROWS = 1 << 18
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PiecePaths:
-    """Where the files of a piece lie."""
+    """Paths of the files of a piece."""
 
     output_dir: Path
-    """Of the stage `consolidate`."""
+    """Output folder of the stage `consolidate`."""
     slice_index: int
     num_slices: int
 
@@ -50,18 +50,18 @@ class PiecePaths:
 
     @property
     def info(self) -> Path:
-        """What the piece holds; the proof that its shards are whole."""
+        """Content of the piece; proof that its shards are complete."""
         return self.output_dir / PIECES_DIR / f"{self._stem}.json"
 
     @property
     def workplace(self) -> Path:
-        """A folder of this task's own, whose files it moves to where they belong."""
+        """Temporary folder of this task, from which it moves files to their places."""
         return self.output_dir / PIECES_DIR / f"work-{self.slice_index:05d}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Piece:
-    """The content of a piece's `.json`."""
+    """Content of a piece's `.json`."""
 
     dealing: str
     num_samples: int
@@ -73,7 +73,7 @@ class Piece:
 
 
 class PieceRows:
-    """Writes the index rows of a piece into `stream`, and counts what is in them."""
+    """Writes the index rows of a piece into `stream`, and counts their contents."""
 
     def __init__(self, stream: IO[bytes], num_rows: int) -> None:
         self._stream = stream
@@ -92,7 +92,7 @@ class PieceRows:
         self._num_images += int(rows["num_images"].sum())
 
     def finish(self, dealing: str, shards: tuple[ShardInfo, ...]) -> Piece:
-        """What is in the piece."""
+        """Return the record of the piece."""
         return Piece(
             dealing=dealing,
             num_samples=self._num_rows,
@@ -104,12 +104,12 @@ class PieceRows:
 
 
 def write_piece(paths: PiecePaths, piece: Piece) -> None:
-    """Write a piece's `.json`; its shards and rows are there."""
+    """Write a piece's `.json`; its shards and rows exist already."""
     write_json_atomic(paths.info, {"format": _FORMAT, **dataclasses.asdict(piece)})
 
 
 def read_piece(paths: PiecePaths, dealing: str) -> Piece | None:
-    """The piece, if it is there and of this dealing.
+    """Return the piece, if it exists and is of this dealing.
 
     Raises:
         StageError: it is damaged.
@@ -128,10 +128,10 @@ def read_piece(paths: PiecePaths, dealing: str) -> Piece | None:
 
 
 def remove_other_pieces(paths: PiecePaths, dealing: str) -> None:
-    """Remove what proves shards of another dealing, before one of them is written over.
+    """Remove the proofs of another dealing's shards before one of these is overwritten.
 
-    Else the other dealing, asked for again, would take what its own earlier tasks have proved
-    though the shards are of this one. Damaged files stay: who needs them says so.
+    Otherwise the other dealing, if requested again, would trust the proofs of its earlier tasks
+    although the shards are of this one. Damaged files stay: their reader reports them.
     """
     for path in paths.info.parent.glob("piece-*.json"):
         try:
@@ -149,10 +149,10 @@ def _remedy(paths: PiecePaths) -> str:
 
 
 def read_pieces(paths: Sequence[PiecePaths], dealing: str) -> list[Piece] | None:
-    """All pieces of a dealing; None while one is missing.
+    """Return all pieces of a dealing; None while one is missing.
 
-    A task looks after it wrote its own: then of those that end at the same time one sees all,
-    because a client of NFS that has just changed a folder asks the server what is in it.
+    A task checks after writing its own piece. Of tasks that end at the same time one sees all
+    pieces, because an NFS client that has just changed a folder lists it on the server.
     """
     found = []
     for path in paths:
@@ -164,10 +164,10 @@ def read_pieces(paths: Sequence[PiecePaths], dealing: str) -> list[Piece] | None
 
 
 def iter_rows(paths: PiecePaths, piece: Piece) -> Iterator[np.ndarray]:
-    """The index rows of a piece, block by block.
+    """Yield the index rows of a piece, block by block.
 
     Raises:
-        StageError: they are not what the piece says.
+        StageError: they do not match the piece.
     """
     digest = xxhash.xxh3_64()
     try:

@@ -1,7 +1,8 @@
-"""Reads samples out of their parts ahead of time, many at once, and hands them on in order.
+"""Reads samples from their parts ahead of time, in parallel, and yields them in order.
 
-The samples of a shard lie scattered over all parts, so each is a read of its own. On a shared file
-system a read is mostly waiting, and threads wait side by side: `pread` lets go of the interpreter.
+The samples of a shard are scattered over all parts, so each is a separate read. On a shared
+file system a read is mostly waiting, and threads wait in parallel: `pread` releases the
+interpreter's lock.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from slurm_jobs.common.errors import StageError
 
 _RUN_SAMPLES = 8
 _RUN_BYTES = 1 << 20
-"""What one thread reads before it hands over; a sample that is larger, alone."""
+"""Bytes that one thread reads before it returns; a larger sample is read alone."""
 
 
 class _OpenFile:
-    """A descriptor that is closed when nobody reads from it any more."""
+    """Descriptor that is closed when its last reader is done."""
 
     def __init__(self, path: os.PathLike[str]) -> None:
         self.descriptor = os.open(path, os.O_RDONLY)
@@ -39,23 +40,24 @@ class _OpenFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartReader:
-    """Reads single samples out of parts. May be used from several threads."""
+    """Reads single samples from parts; may be used from several threads."""
 
     parts: Parts
     max_open: int
-    """Parts that are held open."""
+    """Limit of open parts."""
     _open: OrderedDict[int, _OpenFile] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def read(self, part: int, row: np.void) -> bytes:
-        """The bytes of the sample that `row` (`SAMPLE_ROW`) describes, compared with its checksum.
+        """Return the bytes of the sample of `row` (`SAMPLE_ROW`), compared with its checksum.
 
         Raises:
-            StageError: they do not match, or cannot be read; part and sample are named.
+            StageError: they do not match, or cannot be read; the message names part and sample.
         """
         offset, num_bytes = int(row["offset"]), int(row["num_bytes"])
         try:
-            held = self._file(part)  # by name, or it might be closed, and its number be another's
+            # keep a reference: otherwise it might be closed, and its number reused
+            held = self._file(part)
             data = os.pread(held.descriptor, num_bytes, offset)
         except OSError as error:
             message = (
@@ -76,7 +78,8 @@ class PartReader:
             if part in self._open:
                 self._open.move_to_end(part)
                 return self._open[part]
-        opened = _OpenFile(self.parts.paths[part].tar)  # without the lock: the others read on
+        # without the lock: the others continue to read
+        opened = _OpenFile(self.parts.paths[part].tar)
         with self._lock:
             opened = self._open.setdefault(part, opened)
             while len(self._open) > self.max_open:
@@ -85,7 +88,7 @@ class PartReader:
 
 
 def open_reader(parts: Parts) -> PartReader:
-    """A reader that holds as many parts open as this process may, half of its files."""
+    """Return a reader that keeps as many parts open as allowed: half of the process's files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return PartReader(parts=parts, max_open=len(parts.paths))
@@ -98,13 +101,14 @@ def open_reader(parts: Parts) -> PartReader:
 def read_ahead(
     reader: PartReader, parts: np.ndarray, rows: np.ndarray, *, num_threads: int
 ) -> Iterator[bytes]:
-    """The samples that `rows` describe, in order; close it to end the threads.
+    """Yield the samples of `rows`, in order; close it to end the threads.
 
     Args:
         reader: Shared by all threads.
         parts: int [num_samples], the part of each.
         rows: `SAMPLE_ROW` [num_samples].
-        num_threads: That read. Two runs of samples for each are held at most.
+        num_threads: Number of reading threads. At most two runs of samples per thread are in
+            memory.
     """
     waiting: deque[Future[list[bytes]]] = deque()
 
@@ -124,7 +128,7 @@ def read_ahead(
 
 
 def cut_runs(num_bytes: np.ndarray) -> Iterator[slice]:
-    """Neighbouring samples that one thread reads: few, and together not more than a mebibyte."""
+    """Yield runs of neighbouring samples for one thread: few, and at most a mebibyte together."""
     start = total = 0
     for place, size in enumerate(num_bytes.tolist()):
         if place > start and (total + size > _RUN_BYTES or place - start == _RUN_SAMPLES):

@@ -1,4 +1,4 @@
-"""Where single samples lie, fetched from their parts' files: few bytes a sample, many at a time."""
+"""Locations of single samples, fetched from their parts' files, many at a time."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from pipeline.preprocess.part import SAMPLE_ROW, PartPaths, damaged_rows
 from slurm_jobs.common.errors import StageError
 
 _RUN_ROWS = 1 << 17
-"""Rows that are read at a time where most are wanted: 7 MiB."""
+"""Rows that are read at a time if most are needed: 7 MiB."""
 _ROWS_OF_A_PAGE = 4096 // SAMPLE_ROW.itemsize
 
 
 def fetch_rows(parts: Parts, numbers: np.ndarray, *, num_threads: int) -> np.ndarray:
-    """What the parts say of the samples `numbers`, in that order: `SAMPLE_ROW` [len(numbers)].
+    """Return the rows of the samples `numbers`, in that order: `SAMPLE_ROW` [len(numbers)].
 
-    Parts are asked side by side, each once.
+    Parts are read in parallel, each once.
 
     Raises:
-        StageError: a part's file is cut short or damaged; part and sample are named.
+        StageError: a part's file is truncated or damaged; the message names part and sample.
     """
     rows = np.empty(len(numbers), dtype=SAMPLE_ROW)
     by_number = np.argsort(numbers)
@@ -37,12 +37,12 @@ def fetch_rows(parts: Parts, numbers: np.ndarray, *, num_threads: int) -> np.nda
 
     with ThreadPoolExecutor(num_threads, thread_name_prefix="rows") as pool:
         for _ in pool.map(fill, np.flatnonzero(np.diff(cuts))):
-            pass  # an error of a thread is raised here
+            pass  # raises an error of a thread
     return rows
 
 
 def _rows_of_part(paths: PartPaths, wanted: np.ndarray, num_samples: int) -> np.ndarray:
-    """The rows `wanted` (ascending) of a part."""
+    """Return the rows `wanted` (ascending) of a part."""
     try:
         with paths.samples.open("rb", buffering=0) as stream:
             size = os.fstat(stream.fileno()).st_size
@@ -55,15 +55,15 @@ def _rows_of_part(paths: PartPaths, wanted: np.ndarray, num_samples: int) -> np.
     if len(rows) < len(wanted) or len(damaged := damaged_rows(rows)):
         which = len(rows) if len(rows) < len(wanted) else int(damaged[0])
         message = (
-            f"{paths.samples}: what it says of sample {wanted[which]} is damaged; preprocess "
-            f"slice {paths.slice_index} again"
+            f"{paths.samples}: its row of sample {wanted[which]} is damaged; preprocess slice "
+            f"{paths.slice_index} again"
         )
         raise StageError(message)
     return rows
 
 
 def _read(descriptor: int, wanted: np.ndarray, start: int) -> Iterator[bytes]:
-    """The bytes of the wanted rows: runs of the file where that is no more than a page for each."""
+    """Yield the bytes of the wanted rows: runs of the file if that reads at most a page per row."""
     width = SAMPLE_ROW.itemsize
     cuts = [*np.flatnonzero(np.diff(wanted // _RUN_ROWS)) + 1, len(wanted)]
     for begin, end in itertools.pairwise([0, *cuts]):

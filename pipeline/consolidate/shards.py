@@ -1,4 +1,4 @@
-"""Writes the shards of one array task, and the index rows that go with them."""
+"""Writes the shards of one array task, and their index rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from slurm_jobs.common.files import atomic_writer
 from slurm_jobs.common.progress import Progress
 
 _WINDOW_SAMPLES = 1 << 18
-"""Whose places are looked up at a time: some 40 MB, whatever the number of samples."""
+"""Samples that are looked up at a time: about 40 MB, whatever the number of samples."""
 
 
 def write_shards(
@@ -35,11 +35,11 @@ def write_shards(
     guard: StopGuard,
     num_threads: int,
 ) -> tuple[ShardInfo, ...]:
-    """Write a run of shards into `folder`, and what the index says of their samples.
+    """Write a run of shards into `folder`, and the index rows of their samples.
 
     Raises:
-        StageError: a sample is not what its part says of it.
-        StageStoppedError, StageConfigError: asked to stop, see `StopGuard`.
+        StageError: a sample does not match its part's row.
+        StageStoppedError, StageConfigError: a stop was requested, see `StopGuard`.
     """
     places = deal.places(shards)
     samples = _samples(parts, deal, places, index, num_threads=num_threads)
@@ -60,7 +60,7 @@ def write_shards(
 def _samples(
     parts: Parts, deal: Deal, places: range, index: PieceRows, *, num_threads: int
 ) -> Iterator[bytes]:
-    """The bytes of the samples at `places`, in order; their index rows are written on the way."""
+    """Yield the bytes of the samples at `places`, in order, and write their index rows."""
     reader = open_reader(parts)
     num_bytes_before = 0
     for window in windows(places, _WINDOW_SAMPLES):

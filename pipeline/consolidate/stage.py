@@ -1,4 +1,4 @@
-"""The stage's function: one array task writes its run of shards; the last one finishes the set."""
+"""The stage: each array task writes its run of shards; the last one finishes the data set."""
 
 from __future__ import annotations
 
@@ -41,14 +41,13 @@ from slurm_jobs.common.stage_config.consolidate import ConsolidateConfig
 
 
 def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
-    """Turn the parts of the preprocess stage before this one into a data set, or this task's share.
+    """Turn the parts of the preprocess stage into a data set, or write this task's share.
 
     Raises:
-        StageConfigError: no preprocess stage before, too many rejects (their
-            list is kept), no sample, the processor changed, or the time limit
-            is too short.
+        StageConfigError: no preprocess stage before, too many rejects (their list is kept), no
+            sample, the processor changed, or the time limit is too short.
         StageError: a part is missing or damaged.
-        StageStoppedError: asked to stop; the shards are written anew.
+        StageStoppedError: a stop was requested; the shards will be written again.
     """
     started_s = time.perf_counter()
     guard = StopGuard(context, "samples", "raise resources.timeout_min, or array.num_slices")
@@ -75,7 +74,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
 
 
 def dealing_of(parts: Parts, stage: ConsolidateConfig, deal: Deal) -> str:
-    """xxh3-128 of all that decides where each sample goes and what its bytes are."""
+    """Return xxh3-128 of everything that determines each sample's position and bytes."""
     words = f"{parts.identity} {stage.seed} {deal.num_shards}"
     return xxhash.xxh3_128_hexdigest(words.encode())
 
@@ -90,23 +89,24 @@ def _gather(context: TaskContext) -> Parts:
 
 @contextmanager
 def _workplace(own: PiecePaths) -> Iterator[None]:
-    """This task's own folder, empty; it is gone afterwards."""
-    shutil.rmtree(own.workplace, ignore_errors=True)  # of an attempt that was killed
+    """Provide this task's own folder, empty; it is removed afterwards."""
+    shutil.rmtree(own.workplace, ignore_errors=True)  # of a killed attempt
     make_private_dir(own.workplace)
     try:
         yield
     finally:
         shutil.rmtree(own.workplace, ignore_errors=True)
-        if own.num_slices == 1:  # else another task may be about to write there
-            with suppress(OSError):  # its piece is there: the data set could not be finished
+        if own.num_slices == 1:  # otherwise another task may be about to write there
+            with suppress(OSError):  # its piece exists, but the data set could not be finished
                 own.workplace.parent.rmdir()
 
 
 def _check(parts: Parts, stage: ConsolidateConfig, context: TaskContext, own: PiecePaths) -> None:
-    """Refuse to go on if the processor changed, or too many rows were lost over all slices.
+    """Refuse to continue if the processor changed, or too many rows were lost over all slices.
 
     Raises:
-        StageConfigError: so it is, or no row became a sample; the list of all rejects is kept.
+        StageConfigError: in these cases, or if no row became a sample; the list of all rejects
+            is kept.
     """
     check_processor(parts)
     limit = parts.reject_limit
@@ -128,8 +128,8 @@ def _too_few_left(parts: Parts, limit: RejectLimit, context: TaskContext) -> str
         needed = limit.needed_share(parts.rejects_by_reason)
         setting = f"stages.{context.stage}.config.max_reject_share={needed:g}"
         return (
-            f"{problem}. Fix these rows, then `{parts.again}`. To do without them, keeping all "
-            f"parts: `{resume_command(run, '--set', setting)}`"
+            f"{problem}. Fix these rows, then `{parts.again}`. To continue without them, keeping "
+            f"all parts: `{resume_command(run, '--set', setting)}`"
         )
     if not parts.num_samples:
         return limit.nothing_left(
@@ -145,7 +145,7 @@ def _too_few_left(parts: Parts, limit: RejectLimit, context: TaskContext) -> str
 
 
 def _too_many_long(parts: Parts, limit: RejectLimit, context: TaskContext) -> str:
-    """Return what is said where too many rows are too long."""
+    """Return the message if too many rows are too long."""
     lengths, counts = parts.too_long_lengths(), parts.rejects_by_reason
     remedies = too_long_remedies(
         counts,
@@ -196,9 +196,9 @@ def _write_own(
 
 
 def _make_room(shards: range, output_dir: Path, own: PiecePaths, dealing: str) -> None:
-    """Take away what proves shards that are about to be written, and what killed attempts left.
+    """Remove the proofs of shards that will be written, and remains of killed attempts.
 
-    While one task is at work, the data set is not whole, and no other can finish it.
+    While one task is working, the data set is incomplete, and no other task can finish it.
     """
     (output_dir / INFO_NAME).unlink(missing_ok=True)
     own.info.unlink(missing_ok=True)
@@ -222,7 +222,7 @@ def _own_numbers(piece: Piece) -> dict[str, Any]:
 
 
 def _numbers_of_all(parts: Parts, info: DatasetInfo | None, folder: Path) -> dict[str, Any]:
-    """What only the task says that finished the data set, so that sums over tasks are right."""
+    """Return results that only the finishing task reports, so that sums over tasks are right."""
     if info is None:
         return {}
     index = open_index(folder / INDEX_NAME, info.index, num_samples=info.num_samples)
@@ -235,7 +235,7 @@ def _numbers_of_all(parts: Parts, info: DatasetInfo | None, folder: Path) -> dic
 
 
 def _outputs(own: PiecePaths, piece: Piece, info: DatasetInfo | None) -> list[Path]:
-    """The files that this task answers for; not what trainings or users lay beside them."""
+    """Return the files of this task; not files that trainings or users added."""
     folder = own.output_dir
     files = [folder / SHARDS_DIR / shard.name for shard in piece.shards]
     if own.num_slices > 1:

@@ -1,5 +1,5 @@
-"""The nodes' side of `slurm-jobs doctor`: what a node is like, and a drill of stop and requeue.
+"""Node side of `slurm-jobs doctor`: facts about a node, and a drill of stop and requeue.
 
-Needs the standard library alone, as a broken Python must not keep it from telling of that; PyTorch
-is asked in a process of its own.
+Uses only the standard library, so that a broken Python environment can still be reported;
+PyTorch runs in a separate process.
 """

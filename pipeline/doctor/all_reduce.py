@@ -1,8 +1,8 @@
-"""An all-reduce over gloo between the nodes of a job: what a training's first agreement needs.
+"""All-reduce over gloo between the nodes of a job, which a training needs at its start.
 
-Each node runs it in a process of its own, which may hang: gloo binds to the address that the host's
-name resolves to, unless GLOO_SOCKET_IFNAME names an interface, and waits where the others cannot
-reach that address.
+Each node runs it in a separate process, because it may hang: gloo binds to the address of the
+host's name, unless GLOO_SOCKET_IFNAME names an interface, and waits if the others cannot reach
+that address.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.doctor_records import AllReduceFacts
 
 LIMIT_S = 90.0
-"""Importing torch from a slow file system takes most of it."""
+"""Mostly for importing torch from a slow file system."""
 _GROUP_LIMIT_S = 45.0
 _CODE = """
 import datetime, json, sys, time
@@ -42,7 +42,7 @@ except Exception as error:
 
 
 def all_reduce(context: TaskContext, limit_s: float = LIMIT_S) -> AllReduceFacts:
-    """Reduce one number over the nodes of the job, or say why that was not possible."""
+    """Reduce one number over the nodes of the job, or return why that failed."""
     interface = os.environ.get("GLOO_SOCKET_IFNAME", "")
     if context.num_nodes == 1:
         return AllReduceFacts(interface=interface, problem="the job has one node")

@@ -1,7 +1,7 @@
-"""A counter that is saved when the job is told to stop, and goes on when it comes back.
+"""Counter that is saved at a stop, and continues after the requeue.
 
-Nothing is played: the signal is the scheduler's own, near the time limit, and the supervisor
-passes it on, has the job requeued, and starts this again.
+Nothing is simulated: the signal is the scheduler's, near the time limit; the supervisor
+forwards it, has the job requeued, and starts this again.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from slurm_jobs.common.stop import end_requested, stop_requested
 
 _STEP_S = 0.1
 _LEFT_S = 3.0
-"""Before the time limit: what has not come until then comes too late to save anything."""
+"""Before the time limit: a later signal would leave no time to save."""
 
 
 def run(_config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
-    """Count until told to stop, save, and come back; called on every rank.
+    """Count until a stop, save, and continue after the requeue; called on every rank.
 
     Raises:
-        StageStoppedError: told to stop, and saved.
-        StageConfigError: the time limit has come, and nobody told it to stop; or what was saved
-            is gone.
+        StageStoppedError: a stop was requested, and the counter saved.
+        StageConfigError: the time limit has come without a signal; or the saved counter is
+            missing.
     """
     make_private_dir(context.output_dir)
     path = context.output_dir / drill_name(context.rank)

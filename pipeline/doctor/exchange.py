@@ -1,8 +1,8 @@
-"""The clock of the login node, over files of the run: a question, and its answer.
+"""Clock comparison with the login node, by files of the run: a question, and its answer.
 
-Neither machine need reach the other. What is seen was written before, so each way bounds by how
-much the clocks differ, however late the file system shows a file; the bounds are kept, and not
-their middle alone.
+Neither machine needs a connection to the other. A file that is seen was written before, so each
+direction bounds the difference of the clocks, however late the file system shows a file. The
+bounds are kept, not only their middle.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _POLL_S = 0.05
 
 
 class Question:
-    """Asks the login node in a thread, while the node is looked at."""
+    """Sends the question to the login node in a thread, while the node is examined."""
 
     def __init__(self, folder: Path, rank: int, patience_s: float) -> None:
         self._folder, self._rank, self._patience_s = folder, rank, patience_s
@@ -33,7 +33,7 @@ class Question:
         self._thread.start()
 
     def wait(self) -> None:
-        """Until it is answered, or its time is over."""
+        """Wait for the answer, or until the time is over."""
         self._thread.join(self._patience_s + 1.0)
 
     def _ask(self) -> None:
@@ -56,7 +56,7 @@ class Question:
 
 
 def signal_was_sent(folder: Path, patience_s: float) -> tuple[bool | None, str]:
-    """Whether the login node has had this job signalled; None and why if nobody can say."""
+    """Return whether the login node had this job signalled; None and why if unknown."""
     end_s = time.monotonic() + patience_s
     while time.monotonic() < end_s:
         try:

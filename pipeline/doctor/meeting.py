@@ -1,7 +1,7 @@
-"""The nodes of a job meet over the network: how their clocks differ, and how late files appear.
+"""Network test between the nodes of a job: clock differences, and delay of new files.
 
-The first node listens where a training's ranks would meet; each other one asks it for its time,
-and looks for a file that it writes. A line of JSON a message.
+The first node listens where a training's ranks would meet. Each other node requests its time,
+and waits for a file that it writes. Each message is a line of JSON.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CONNECT_PATIENCE_S = 30.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Met:
-    """What a node found of the first one."""
+    """A node's measurements with the first node."""
 
     clock: ClockFacts | None = None
     file_s: float | None = None
@@ -37,7 +37,7 @@ class Met:
 
 
 def meet(context: TaskContext) -> Met:
-    """Meet, as the first node or as one of the others; says why where that was not possible."""
+    """Connect, as the first node or as one of the others; report why if it is not possible."""
     if context.num_nodes == 1:
         return Met(reason="the job has one node")
     try:
@@ -52,7 +52,7 @@ def meet(context: TaskContext) -> Met:
 
 
 def _host(context: TaskContext) -> Met:
-    """Serve each of the others, one after the other."""
+    """Serve each of the others in turn."""
     deadline_s = time.monotonic() + CONNECT_PATIENCE_S + FILE_PATIENCE_S
     with socket.create_server(("", context.main_port)) as server:
         left = context.num_nodes - 1
@@ -61,7 +61,8 @@ def _host(context: TaskContext) -> Met:
             connection, _ = server.accept()
             connection.settimeout(FILE_PATIENCE_S + 5.0)
             with connection, connection.makefile("rw") as stream, suppress(OSError, ValueError):
-                if _heard(stream).get("run") == context.run_id:  # else somebody's who scans ports
+                # otherwise it may be a port scanner
+                if _heard(stream).get("run") == context.run_id:
                     left -= 1
                     _serve(stream, context.output_dir)
     return Met(reason="it is the first node")
@@ -73,7 +74,7 @@ def _serve(stream: TextIO, folder: Path) -> None:
         _say(stream, {"unix_s": time.time()})
     name = f"late-{uuid.uuid4().hex}"
     _say(stream, {"name": name})
-    _heard(stream)  # it has looked, and there was none: its client may keep that for a while
+    _heard(stream)  # it has looked, and the file did not exist: its client may cache that
     (folder / name).write_text("seen\n")
     _say(stream, {"written": name})
     _heard(stream)
@@ -110,7 +111,7 @@ def _connected(context: TaskContext) -> socket.socket:
 
 
 def _clock(stream: TextIO) -> ClockFacts:
-    """The tightest bounds of several rounds: it answered after the question, before the answer."""
+    """Return the tightest bounds of several rounds: the answer is between question and reply."""
     bounds = []
     for _ in range(_ROUNDS):
         before_s = time.time()
@@ -137,11 +138,11 @@ def _say(stream: TextIO, value: dict[str, Any]) -> None:
 
 
 def _heard(stream: TextIO) -> dict[str, Any]:
-    """One message.
+    """Read one message.
 
     Raises:
-        ValueError: it is none.
-        OSError: there is none in time, or nobody is left to send one.
+        ValueError: it is invalid.
+        OSError: none in time, or the connection was closed.
     """
     line = stream.readline(_MOST_LINE)
     if not line:
@@ -149,6 +150,6 @@ def _heard(stream: TextIO) -> dict[str, Any]:
         raise ConnectionError(message)
     value = json.loads(line)
     if not isinstance(value, dict):
-        message = "no message of ours"
+        message = "not a message of slurm-jobs"
         raise ValueError(message)  # noqa: TRY004 - what was heard is wrong, as with broken JSON
     return value

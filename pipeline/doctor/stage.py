@@ -1,4 +1,4 @@
-"""Looks at one node of a job, once on each; the verb on the login node judges what it finds."""
+"""Examines one node of a job, once on each; the command on the login node judges the findings."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from slurm_jobs.common.stop import stop_requested
 T = TypeVar("T")
 
 _SIGNAL_S = 10.0
-"""From the login node's word that it has sent the signal until it must have come."""
+"""Limit from the login node's report that it sent the signal until its arrival."""
 
 
 def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
-    """Find out what this node is like, and write it down."""
+    """Examine this node, and write the findings."""
     make_private_dir(context.output_dir)
     question = Question(context.output_dir, context.rank, float(config["patience_s"]))
     facts = _look(context, question, float(config["patience_s"]))
@@ -92,7 +92,7 @@ def _look(context: TaskContext, question: Question, patience_s: float) -> NodeFa
 
 
 def _timed(what: str, look: Callable[[], T]) -> T:
-    """Look, and say in the log how long it took."""
+    """Call `look`, and log how long it took."""
     start_s = time.monotonic()
     found = look()
     print(f"{what}: {time.monotonic() - start_s:.1f} s", flush=True)
@@ -100,7 +100,7 @@ def _timed(what: str, look: Callable[[], T]) -> T:
 
 
 def _signal(context: TaskContext, patience_s: float) -> tuple[bool | None, str]:
-    """Whether SIGUSR2 came through the job's batch process to this rank."""
+    """Return whether SIGUSR2 came through the job's batch process to this rank."""
     if stop_requested():
         return True, ""
     sent, why = signal_was_sent(context.output_dir, patience_s)

@@ -1,4 +1,4 @@
-"""What a node gives a job: folders, programs, limits, the way to the model hub."""
+"""Environment of a job on a node: folders, programs, limits, access to the model hub."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ HUB = "https://huggingface.co"
 HUB_LIMIT_S = 8.0
 _MOST_BYTES = 200_000
 _NO_LIMIT = 1 << 60
-"""Version 1 of control groups says none with a number about so large."""
+"""Version 1 of control groups reports no limit as a number of about this size."""
 _MOUNTS = Path("/proc/self/mountinfo")
 _SHM = "/dev/shm"  # noqa: S108 - it is looked at, and nothing is written
 
 
 def folder_facts(folder: Path) -> FolderFacts:
-    """File system and room of a folder, and whether a file can be written there."""
+    """Return file system and free space of a folder, and whether it is writable."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         mount, status = _mount(folder), os.statvfs(folder)
@@ -52,7 +52,7 @@ def folder_facts(folder: Path) -> FolderFacts:
 def _mount(folder: Path) -> Mount:
     try:
         return mount_of(_MOUNTS.read_text(), folder.resolve())
-    except OSError:  # the kernel does not say
+    except OSError:  # the kernel does not report it
         return Mount("", "")
 
 
@@ -72,7 +72,7 @@ def _told(error: OSError) -> str:
 
 
 def programs(job_id: str) -> dict[str, ProgramFacts]:
-    """Slurm's programs that a job calls: `scontrol` for a requeue, `srun` for several ranks."""
+    """Return the Slurm programs of a job: `scontrol` for a requeue, `srun` for several ranks."""
     commands = {
         "scontrol": ("scontrol", "-o", "show", "job", job_id),
         "srun": ("srun", "--version"),
@@ -90,7 +90,7 @@ def programs(job_id: str) -> dict[str, ProgramFacts]:
 
 
 def limits() -> dict[str, int | None]:
-    """Open files, locked memory, /dev/shm and the memory of the control group; None: no limit."""
+    """Return limits of files, locked memory, /dev/shm and the control group; None: no limit."""
     of_groups = cgroup_limits(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
     return {
         "open_files": _soft(resource.RLIMIT_NOFILE),
@@ -106,7 +106,7 @@ def _soft(kind: int) -> int | None:
 
 
 def _shm_bytes() -> int | None:
-    """What is free there; 0 where there is none."""
+    """Return the free bytes there; 0 if it does not exist."""
     try:
         status = os.statvfs(_SHM)
     except OSError:
@@ -115,34 +115,34 @@ def _shm_bytes() -> int | None:
 
 
 def cores() -> float | None:
-    """Cores that control groups leave; None: no limit of theirs."""
+    """Return the cores that control groups allow; None: no limit."""
     return cgroup_quota()
 
 
 def has_infiniband(cards: Path = Path("/sys/class/infiniband")) -> bool:
-    """Whether the node has a card of that kind, by whatever name."""
+    """Check whether the node has an InfiniBand card, whatever its name."""
     return cards.is_dir() and any(cards.iterdir())
 
 
 def reach_hub(environment: Mapping[str, str]) -> tuple[float | None, str]:
-    """Seconds that the model hub took to answer, or None and why it did not."""
+    """Return the seconds that the model hub took to answer, or None and why it did not."""
     found: list[tuple[float | None, str]] = []
     url = environment.get("HF_ENDPOINT") or HUB
     thread = threading.Thread(target=lambda: found.append(_ask_hub(url)), daemon=True)
     thread.start()
-    thread.join(HUB_LIMIT_S)  # looking up a name has no time limit of its own
+    thread.join(HUB_LIMIT_S)  # a name look-up has no time limit
     return found[0] if found else (None, f"{url}: no answer in {HUB_LIMIT_S:g} s")
 
 
 def _ask_hub(url: str) -> tuple[float | None, str]:
     start_s = time.monotonic()
     if not url.startswith(("https://", "http://")):
-        return None, f"HF_ENDPOINT is {url}, which is no address"
+        return None, f"HF_ENDPOINT is {url}, which is not an address"
     request = urllib.request.Request(url, method="HEAD")  # noqa: S310 - http and https alone
     try:
         with urllib.request.urlopen(request, timeout=HUB_LIMIT_S / 2):  # noqa: S310 - see above
             pass
-    except urllib.error.HTTPError:  # it answered, if only with a refusal
+    except urllib.error.HTTPError:  # it answered, even if only with a refusal
         pass
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)

@@ -1,4 +1,4 @@
-"""What PyTorch says of itself and of the cards: asked in a process that may crash or hang."""
+"""Facts about PyTorch and the cards, from a process that may crash or hang."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from slurm_jobs.common.doctor_records import CardFacts, TorchFacts
 from slurm_jobs.common.process import dies_with_parent
 
 LIMIT_S = 90.0
-"""From a slow file system thousands of files are read; the time limit of the job comes later."""
+"""A slow file system must read thousands of files; the job's time limit comes later."""
 _MOST_BYTES = 200_000
 MARK = "slurm-jobs doctor: "
-"""Begins the line of the answer: libraries print others."""
+"""Prefix of the answer's line: libraries print other lines."""
 _CODE = (
     "import sys; sys.path[:] = sys.argv[1:]; from pipeline.doctor.torch_facts import main; main()"
 )
 
 
 def ask_torch(limit_s: float = LIMIT_S) -> TorchFacts:
-    """Import PyTorch in this Python, in a process of its own, and say what it has."""
+    """Import PyTorch in this Python, in a separate process, and return its facts."""
     values, problem = ask_python(_CODE, sys.path, limit_s=limit_s)
     if values is None:
         return TorchFacts(problem=f"importing torch: {problem}")
@@ -35,12 +35,12 @@ def ask_torch(limit_s: float = LIMIT_S) -> TorchFacts:
 
 
 def ask_python(code: str, words: Sequence[str], *, limit_s: float) -> tuple[Any, str]:
-    """Run code in this Python, in a process of its own that may crash or hang.
+    """Run code in this Python, in a separate process that may crash or hang.
 
     Args:
         code: Prints `MARK` and its answer as JSON.
         words: Its `sys.argv[1:]`.
-        limit_s: After which the process is killed.
+        limit_s: Time after which the process is killed.
 
     Returns:
         The answer, or None and why there is none.
@@ -68,7 +68,7 @@ def _facts() -> TorchFacts:
         import torch
     except ModuleNotFoundError as error:
         return TorchFacts(problem=f"the package {error.name} is missing in {sys.executable}")
-    except (ImportError, OSError) as error:  # a library of CUDA's that is not there
+    except (ImportError, OSError) as error:  # a missing CUDA library
         return TorchFacts(problem=f"importing torch: {_first_line(error)}")
     import_s = time.monotonic() - start_s
     with warnings.catch_warnings(record=True) as said:
@@ -85,11 +85,11 @@ def _facts() -> TorchFacts:
 
 
 def _cards(torch: Any) -> dict[str, Any]:
-    """Cards, NCCL, and why there are no cards."""
+    """Return cards, NCCL, and why there are no cards."""
     nccl = _nccl(torch)
     if not torch.cuda.is_available():
         return {"cards": (), "nccl": nccl, "cuda_problem": _why_no_cuda(torch)}
-    # Only here: the preflight's rooms import transformers, which takes as long again.
+    # Only here: the preflight's modules import transformers, which takes as long again.
     from pipeline.training.preflight.device_facts import read_device
     from pipeline.training.preflight.wheel import code_problem
 
@@ -129,7 +129,7 @@ def _first_line(error: object) -> str:
 
 
 def nccl_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """What steers NCCL and the model hub on this node; tokens are none of it."""
+    """Return variables of NCCL and the model hub on this node; never tokens."""
     names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HOME", "HF_ENDPOINT", "TORCH_HOME")
     return {
         name: value

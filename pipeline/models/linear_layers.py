@@ -49,7 +49,7 @@ def find_targets(
         else:
             found = set(fnmatch.filter(linear, pattern))
         if not found:
-            of_all = "that affects an output" if unused else ""
+            of_all = " that affects an output" if unused else ""
             near = near_patterns(pattern, [_LANGUAGE], linear) or sorted(linear)[:3]
             message = (
                 f"{key}: {pattern!r} matches no linear layer{of_all}; set `language`, or a "

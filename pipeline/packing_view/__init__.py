@@ -1,7 +1,7 @@
-"""What each way of batching costs on a data set; the far side of `slurm-jobs packing`.
+"""Cost of each way of batching on a data set; node side of `slurm-jobs packing`.
 
-`arrangements` makes the plans that a training would read by and counts what they pad, `timing`
-lets a model take steps of them, `picture` draws them. Nothing is kept in the data set.
+`arrangements` makes the plans that a training would use and counts their padding, `timing` runs
+a model's steps on them, `picture` draws them. Nothing is stored in the data set.
 """
 
 from pipeline.packing_view.view import run

@@ -1,6 +1,6 @@
-"""Each way to put samples into batches, as `train` would do it, and what it pads.
+"""Ways to put samples into batches, exactly as `train` does it, and their padding.
 
-Of a large data set a part is looked at, the first stretches in which a training packs its samples:
+For a large data set a part is used, the first stretches in which a training packs its samples:
 the packs are those of a training, not of a smaller data set.
 """
 
@@ -39,15 +39,15 @@ SETTINGS: Mapping[str, str] = {
     "knapsack": "{kind: packed, strategy: knapsack}",
     "exact": "{kind: packed, strategy: exact}",
 }
-"""What is compared, and the `batching` of `train` that does it. `shuffled` pads a microbatch to its
-longest sample, which others call no packing at all; `constrained` pads each sample to the row."""
+"""Compared ways, with the `batching` of `train` for each. `shuffled` pads a microbatch to its
+longest sample, often called no packing; `constrained` pads each sample to the row."""
 
 _UNPACKED = ("shuffled", "grouped")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lengths:
-    """Of all samples, in the order of the index."""
+    """Lengths of all samples, in the order of the index."""
 
     num_tokens: np.ndarray
     """Integers [num_samples], image tokens included."""
@@ -57,22 +57,22 @@ class Lengths:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """What all arrangements have in common."""
+    """Settings that all arrangements share."""
 
     config: TrainConfig
-    """Of a training; its own `batching.kind` and `strategy` do not matter here."""
+    """Config of a training; its `batching.kind` and `strategy` have no influence here."""
     is_spec_known: bool = True
-    """Whether `config` is of a spec, or all defaults."""
+    """True if `config` comes from a spec, False for all defaults."""
     budget: PackBudget
-    """Of a row."""
+    """Budget of a row."""
     num_ranks: int
     work: WorkModel
     num_stretches: int = 1
-    """Of `STRETCH_SIZE` samples, how many are looked at."""
+    """Number of stretches of `STRETCH_SIZE` samples that are used."""
 
     @property
     def num_looked_at(self) -> int:
-        """Samples that are looked at, at most."""
+        """Limit of samples that are used."""
         return self.num_stretches * STRETCH_SIZE
 
 
@@ -81,39 +81,40 @@ class Row:
     """One row of a batch."""
 
     lengths: tuple[int, ...]
-    """Tokens of its samples, in their order."""
+    """Tokens of its samples, in order."""
     padded: int
     """Tokens of the row, padding included."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counts:
-    """What one arrangement comes to."""
+    """Results of one arrangement."""
 
     num_rows: int
     num_samples: int
     padding_share: float
-    """Of all tokens that are computed, those that are padding."""
+    """Padding as a share of all computed tokens."""
     slowest_over_mean: float
-    """Of the ranks' work in a step, padding included; the mean over the steps."""
+    """Ratio of the slowest rank's work to the mean in a step, padding included; mean over the
+    steps."""
     mean_work: float
-    """Of a rank in a step, in tokens' worth."""
+    """Mean work of a rank in a step, in tokens' worth."""
     slowest_work: float
-    """Of the slowest rank in a step, on average."""
+    """Mean work of the slowest rank in a step."""
     rows_per_step: int
     samples_per_step: float
-    """Over all ranks, on average."""
+    """Mean over steps, for all ranks."""
     tokens_per_step: float
-    """Over all ranks, on average, padding not counted."""
+    """Mean over steps, for all ranks, without padding."""
 
 
 def plan_of(name: str, lengths: Lengths, settings: Settings) -> ReadingPlan:
-    """What a training with this arrangement reads; one of packs holds those looked at alone.
+    """Return a training's plan with this arrangement; packs contain only the samples in use.
 
     Args:
         name: One of `SETTINGS`.
-        lengths: Of the data set.
-        settings: The same for all that are compared.
+        lengths: Lengths of the data set.
+        settings: The same for all compared arrangements.
 
     Raises:
         StageConfigError: sizes do not divide, or a sample fits in no row.
@@ -148,7 +149,7 @@ def _first_packs(strategy: str, lengths: Lengths, settings: Settings) -> Packs:
         )
     except OverBudgetError as error:
         needed = (f"--{name.replace('_', '-')} {size}" for name, size in error.needed.items())
-        message = f"{error}; to look at longer rows: {' '.join(needed)}"
+        message = f"{error}; to use longer rows: {' '.join(needed)}"
         raise StageConfigError(message) from error
     except ValueError as error:
         message = str(error)
@@ -157,7 +158,7 @@ def _first_packs(strategy: str, lengths: Lengths, settings: Settings) -> Packs:
 
 
 def count(plan: ReadingPlan, lengths: Lengths, settings: Settings) -> Counts:
-    """Rows, padding and evenness of the whole steps of what is looked at; at least of one step."""
+    """Count rows, padding and evenness of the whole steps in use; of at least one step."""
     num_rows = min(plan.num_packs, settings.num_looked_at)
     num_steps = max(1, num_rows // plan.layout.global_batch_size)
     tokens, padded, work = _steps(plan, range(num_steps), lengths, settings.work)
@@ -176,16 +177,17 @@ def count(plan: ReadingPlan, lengths: Lengths, settings: Settings) -> Counts:
 
 
 def work_of_step(plan: ReadingPlan, step: int, lengths: Lengths, work: WorkModel) -> float:
-    """What rank 0 computes in a step, padding included, in tokens' worth."""
+    """Return rank 0's work in a step, padding included, in tokens' worth."""
     return float(_steps(plan, range(step, step + 1), lengths, work)[2][0, 0])
 
 
 def _steps(
     plan: ReadingPlan, steps: range, lengths: Lengths, work: WorkModel
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Tokens of each row without and with padding, and the work of each rank in each step.
+    """Return tokens of each row without and with padding, and the work of each rank and step.
 
-    Integers [num_steps, num_ranks, num_microbatches, rows] twice, float64 [num_steps, num_ranks].
+    Integers [num_steps, num_ranks, num_microbatches, rows] twice, float64 [num_steps,
+    num_ranks].
     """
     layout = plan.layout
     first, last = (step * layout.global_batch_size for step in (steps.start, steps.stop))
@@ -199,7 +201,7 @@ def _steps(
 def _sizes(
     plan: ReadingPlan, rows: np.ndarray, lengths: Lengths, work: WorkModel
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens of each row, int64, and what images and attention cost in it, float64."""
+    """Return tokens of each row, int64, and the cost of its images and attention, float64."""
     packs = plan.packs
     if packs is None:
         packs = Packs(bounds=np.arange(len(rows) + 1), items=rows)
@@ -210,7 +212,7 @@ def _sizes(
 
 
 def _padded(tokens: np.ndarray, row_length: int | None) -> np.ndarray:
-    """Tokens of each row with its padding; the rows of a microbatch are on the last axis."""
+    """Return tokens of each row with padding; the rows of a microbatch are on the last axis."""
     if row_length is not None:
         return np.full(tokens.shape, row_length)
     return np.broadcast_to(tokens.max(axis=-1, keepdims=True), tokens.shape)
@@ -221,13 +223,13 @@ def _padding_share(
 ) -> float:
     if plan.packs is None or plan.row_length is None:
         return float(1 - tokens.sum() / padded.sum())
-    # Of rows of one length all count, also those that fill no step.
+    # For rows of one length all count, including those that fill no step.
     num_tokens = int(lengths.num_tokens[plan.packs.items].sum(dtype=np.int64))
     return 1 - num_tokens / (len(plan.packs) * plan.row_length)
 
 
 def first_rows(plan: ReadingPlan, lengths: Lengths, num_rows: int) -> list[Row]:
-    """The first rows of the first step, rank after rank, as the training pads them."""
+    """Return the first rows of the first step, rank by rank, as the training pads them."""
     layout = plan.layout
     numbers, _ = stream_range(0, layout.global_batch_size, plan.num_packs, plan.order)
     samples = [plan.samples_of(int(number)) for number in numbers]

@@ -1,4 +1,4 @@
-"""The rows of each way of batching as a PNG: bars of samples in colours, padding in grey."""
+"""PNG of the rows of each way of batching: samples as coloured bars, padding in grey."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ SAMPLE_COLOURS = (
     (204, 187, 68),
     (102, 187, 221),
 )
-"""Of samples one after the other in a row; neighbours differ in lightness, too. After Paul Tol's
-colour schemes for those who do not see all colours (SRON/EPS/TN/09-002)."""
+"""Colours of consecutive samples in a row; neighbours differ in lightness, too. After Paul
+Tol's colour schemes for colour-blind readers (SRON/EPS/TN/09-002)."""
 
 
 def write_picture(view: Mapping[str, Any], path: Path) -> None:
-    """Draw what `view.run` found and write it to `path`, which appears whole or not at all.
+    """Draw the result of `view.run` and write it to `path`, which appears whole or not at all.
 
     Raises:
         OSError: it cannot be written.
@@ -44,7 +44,7 @@ def write_picture(view: Mapping[str, Any], path: Path) -> None:
 
 
 def draw_view(view: Mapping[str, Any]) -> Image.Image:
-    """The picture, `WIDTH` pixels wide; as high as the rows take."""
+    """Draw the picture, `WIDTH` pixels wide; its height depends on the rows."""
     ways = [way for way in view["ways"] if way["problem"] is None]
     heights = [_block_height(len(way["rows"])) for way in ways]
     image = Image.new("RGB", (WIDTH, _TOP_HEIGHT + sum(heights) + _BOTTOM_HEIGHT), BACKGROUND)
@@ -64,14 +64,14 @@ def _block_height(num_rows: int) -> int:
 def bar_pieces(
     lengths: Sequence[int], padded: int, *, max_tokens: int, width: int
 ) -> list[tuple[int, int, int]]:
-    """First and last pixel (not included) of each sample of a row, with its place; -1 is padding.
+    """Return first and last pixel (exclusive) of each sample, with its index; -1 is padding.
 
-    Samples that are narrower than a pixel may have none.
+    Samples narrower than a pixel may be missing.
 
     Args:
         lengths: Tokens of the samples.
         padded: Tokens of the row with its padding.
-        max_tokens: Of the whole width.
+        max_tokens: Tokens of the whole width.
         width: In pixels.
     """
     pieces, start = [], 0
@@ -100,7 +100,7 @@ def _draw_top(draw: ImageDraw.ImageDraw, view: Mapping[str, Any]) -> None:
     draw.text((left + 8, 68), "samples, one after the other", FAINT, _font(_TEXT_SIZE))
     left += 240
     draw.rectangle((left, 72, left + 40, 82), fill=PADDING)
-    draw.text((left + 50, 68), "padding, which is computed too", FAINT, _font(_TEXT_SIZE))
+    draw.text((left + 50, 68), "padding, which is computed, too", FAINT, _font(_TEXT_SIZE))
 
 
 def _draw_way(draw: ImageDraw.ImageDraw, way: Mapping[str, Any], top: int, max_tokens: int) -> None:
@@ -115,13 +115,13 @@ def _draw_way(draw: ImageDraw.ImageDraw, way: Mapping[str, Any], top: int, max_t
             row["lengths"], row["padded"], max_tokens=max_tokens, width=width
         ):
             colour = PADDING if sample < 0 else SAMPLE_COLOURS[sample % len(SAMPLE_COLOURS)]
-            # One pixel less than it has shows where the next one begins.
+            # Drawn one pixel short, so that the start of the next one is visible.
             right = _MARGIN + max(start, end - 2)
             draw.rectangle((_MARGIN + start, above, right, above + _BAR_HEIGHT - 1), fill=colour)
 
 
 def way_words(way: Mapping[str, Any]) -> str:
-    """`12.3 % padding, 1.4 samples a row, 0.31 s a step`."""
+    """Return `12.3 % padding, 1.4 samples a row, 0.31 s a step`."""
     words = [
         f"{100 * way['padding_share']:.1f} % padding",
         f"{way['samples_per_row']:.1f} samples a row",
@@ -135,5 +135,5 @@ def way_words(way: Mapping[str, Any]) -> str:
 
 
 def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    """Pillow's own, so that the picture is the same on every machine."""
+    """Return Pillow's font, so that the picture is the same on every machine."""
     return ImageFont.load_default(size)

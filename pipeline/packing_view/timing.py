@@ -1,8 +1,7 @@
-"""How fast a model takes steps of each arrangement: forward and backward of one rank's share.
+"""Speed of a model on each arrangement: forward and backward of one rank's share.
 
-On the data itself, read as training reads it. Arrangements take turns, so that a machine that
-slows down meanwhile slows all of them. The time of reading, of other ranks and of the optimizer is
-no part of it.
+On real data, read as in training. Arrangements alternate, so that a slowdown of the machine
+affects all of them. Reading, other ranks and the optimizer are not included.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from slurm_jobs.common.stage_config.sharding import ShardingConfig
 from slurm_jobs.common.stage_config.train import TrainConfig
 
 NUM_ROUNDS = 8
-"""Steps of each arrangement that count, after one that does not."""
+"""Timed steps of each arrangement, after one warm-up step."""
 
 _BYTES_PER_PARAMETER = 8
 """fp32, and its gradient."""
@@ -54,49 +53,49 @@ Report = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """What one timed step was."""
+    """One timed step."""
 
     work: float
-    """What was computed, padding included, in tokens' worth."""
+    """Work computed, padding included, in tokens' worth."""
     spent_s: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """The pace of one arrangement on one rank."""
+    """Speed of one arrangement on one rank."""
 
     work_per_s: float
-    """In tokens' worth, as `Step.work`, so that a step that happens to have few pictures or little
-    padding does not pass for a fast one: of the fastest step, which others disturbed least."""
+    """In tokens' worth, as `Step.work`, so that a step with few images or little padding does
+    not seem fast. From the fastest step, which was least disturbed."""
     median_work_per_s: float
-    """Of the steps that count; how much less it is says how much they were disturbed."""
+    """Median of the timed steps; the difference shows how much they were disturbed."""
     num_steps: int
-    """That count."""
+    """Number of timed steps."""
     is_cold: bool
-    """Time was up after the first step, which counts then."""
+    """True if time was up after the first step, which then counts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bench:
-    """A model to take steps with, and where."""
+    """Model for timed steps, and its device."""
 
     config: TrainConfig
     dataset: ShardedDataset
     facts: DataFacts
     workplace: Workplace
     skeleton: VisionLanguageModel
-    """The model's sizes: without memory for its weights."""
+    """Sizes of the model, without memory for its weights."""
 
 
 def make_bench(config: TrainConfig, dataset: ShardedDataset, dataset_dir: Path) -> Bench:
-    """The sizes of the config's model on this data set, and the best device that is here.
+    """Return the sizes of the config's model on this data set, and the best local device.
 
     Raises:
-        StageConfigError: no model of this config takes this data set.
+        StageConfigError: the config's model does not fit this data set.
     """
     check_images(config.model, dataset.info)
     facts = read_facts(dataset.info, load_tokenizer(dataset_dir / PROCESSOR_DIR))
-    # One process without sharding, which has to cast by itself.
+    # One process without sharding, which must cast.
     return Bench(
         config=replace(config, strategy="single", sharding=ShardingConfig(), accelerate=None),
         dataset=dataset,
@@ -107,7 +106,7 @@ def make_bench(config: TrainConfig, dataset: ShardedDataset, dataset_dir: Path) 
 
 
 def lacking_memory(bench: Bench) -> str | None:
-    """Why the model is too large to take steps with here, in words; None if it is not."""
+    """Return why the model is too large to run here; None if it is not."""
     num_parameters = sum(parameter.numel() for parameter in bench.skeleton.parameters())
     needed = _BYTES_PER_PARAMETER * num_parameters
     if bench.workplace.device.type == "cuda":
@@ -117,13 +116,13 @@ def lacking_memory(bench: Bench) -> str | None:
     if needed <= free:
         return None
     return (
-        f"the {num_parameters / 1e9:.1f} billion parameters of the model and their gradients need "
-        f"{needed / 1e9:.0f} GB, and {free / 1e9:.0f} GB are free here"
+        f"the {num_parameters / 1e9:.1f} billion parameters of the model and their gradients "
+        f"need {needed / 1e9:.0f} GB, but {free / 1e9:.0f} GB are free here"
     )
 
 
 def find_workplace(config: TrainConfig) -> Workplace:
-    """The config's device and precision, or the CPU where no GPU is to be seen."""
+    """Return the config's device and precision, or the CPU if no GPU is visible."""
     num_threads = config.num_compute_threads or threads_per_rank(
         os.environ.get("SLURM_CPUS_PER_TASK"),
         num_cpus=len(os.sched_getaffinity(0)),
@@ -143,7 +142,7 @@ def find_workplace(config: TrainConfig) -> Workplace:
 
 
 def device_text(workplace: Workplace) -> str:
-    """`NVIDIA A100, bf16` or `CPU, 2 threads, fp32`."""
+    """Return `NVIDIA A100, bf16` or `CPU, 2 threads, fp32`."""
     if workplace.device.type == "cuda":
         return f"{torch.cuda.get_device_name(workplace.device)}, {workplace.precision}"
     number = workplace.num_compute_threads
@@ -152,12 +151,13 @@ def device_text(workplace: Workplace) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timings:
-    """What `measure_plans` found; a plan that did not come to its turn in time is in none."""
+    """Results of `measure_plans`; a plan that was not run in time is in none of them."""
 
     measured: Mapping[str, Measured]
-    """By name of the plan."""
+    """Results by name of the plan."""
     same_as: Mapping[str, str]
-    """Of plans whose timed batches are another's: whose, and so whose measurement they have."""
+    """For plans whose timed batches equal another plan's: the name of that plan, whose result
+    they share."""
     too_large: frozenset[str]
     """Plans of which a step does not fit into the GPU's memory."""
 
@@ -170,14 +170,14 @@ def measure_plans(
     limit_s: float,
     report: Report,
 ) -> Timings:
-    """The pace of each plan; `work_of` says how much a plan's step of a number is for rank 0.
+    """Measure each plan; `work_of` returns rank 0's work in a step of a plan.
 
     Raises:
         StageError: a sample cannot be read.
     """
     same_as = share(plans)
     model = make_unloaded(bench.config.model, bench.facts, bench.workplace.device)
-    if bench.workplace.device.type == "cuda":  # or a reference would be timed
+    if bench.workplace.device.type == "cuda":  # otherwise a reference would be timed
         choice = attention_of(model, bench.config, bench.workplace, {"packed"})
         model.uses_varlen = choice.uses_varlen
     if bench.config.activation_checkpointing:
@@ -212,7 +212,7 @@ def _open_reader(bench: Bench, model: VisionLanguageModel, plan: ReadingPlan) ->
 
 
 def _time_next(bench: Bench, model: VisionLanguageModel, reader: BatchReader) -> float | None:
-    """Seconds of a reader's next step; None if the GPU's memory does not hold it."""
+    """Return seconds of a reader's next step; None if it does not fit into the GPU's memory."""
     batches = next(reader)
     try:
         return time_step(
@@ -235,10 +235,10 @@ def take_turns(
     report: Report,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, list[Step] | None]:
-    """One step of each name, round after round; none begins when `limit_s` are over.
+    """Run one step of each name, round by round; none begins after `limit_s`.
 
-    The first one is taken in any case. A name whose step is None has failed: so is its list, and it
-    has no further turns.
+    The first one always runs. If the step of a name is None, it has failed: its list is None,
+    and it has no further turns.
     """
     steps: dict[str, list[Step] | None] = {name: [] for name in names}
     turns = [name for _ in range(1 + NUM_ROUNDS) for name in steps]
@@ -255,7 +255,7 @@ def take_turns(
 
 
 def summarise(steps: Sequence[Step]) -> Measured:
-    """The pace of all steps but the first, which finds caches and allocators empty."""
+    """Summarise all steps but the first, which has cold caches and allocators."""
     paces = [step.work / step.spent_s for step in steps[1:] or steps]
     return Measured(
         work_per_s=max(paces),
@@ -266,7 +266,7 @@ def summarise(steps: Sequence[Step]) -> Measured:
 
 
 def share(plans: Mapping[str, ReadingPlan]) -> dict[str, str]:
-    """Of plans whose timed steps are the same batches as an earlier one's, the earlier's name."""
+    """Return, for plans whose timed batches equal an earlier plan's, the name of that plan."""
     first: dict[str, str] = {}
     same: dict[str, str] = {}
     for name, plan in plans.items():
@@ -277,7 +277,7 @@ def share(plans: Mapping[str, ReadingPlan]) -> dict[str, str]:
 
 
 def _digest(plan: ReadingPlan) -> str:
-    """Of the samples, rows and microbatches of rank 0's timed steps."""
+    """Hash the samples, rows and microbatches of rank 0's timed steps."""
     batches = [
         [list(map(int, plan.samples_of(int(pack)))) for pack in microbatch.packs]
         for step in range(1 + NUM_ROUNDS)

@@ -1,4 +1,4 @@
-"""The entry point: from a data set and a training's config to one value a way of batching."""
+"""Entry point: from a data set and a training's config to a result per way of batching."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.train import TrainConfig
 
 _TOKENS_ALONE = WorkModel(per_image=0, per_square_token=0)
-"""Where no model is known."""
+"""Work model if no model is known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Ways:
-    """Plans and what they come to, by name; of those that cannot be, the reason."""
+    """Plans and their results, by name; for impossible ones the reason."""
 
     plans: Mapping[str, ReadingPlan]
     counts: Mapping[str, Counts]
@@ -50,7 +50,7 @@ class _Ways:
 
 
 def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
-    """What each way of batching pads, evens out and costs.
+    """Compute padding, balance and cost of each way of batching.
 
     `arguments`: `folder` of the data set, `config` of `train`, `is_model_known`, `num_ranks`,
     `num_rows` to draw, `limit_s` of timing (None: none) and `picture` to write (or None).
@@ -89,7 +89,7 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
 
 
 def _with_number(config: TrainConfig, notes: list[str]) -> TrainConfig:
-    """A training finds its number of microbatches on its own devices; here it is one."""
+    """Set one microbatch, because a training finds its number on its own devices."""
     if config.num_microbatches != "auto":
         return config
     notes.append("num_microbatches is auto: each rank's share of a step is shown in one piece")
@@ -97,13 +97,13 @@ def _with_number(config: TrainConfig, notes: list[str]) -> TrainConfig:
 
 
 def _untimed(bench: Bench | None, settings: Settings) -> str | None:
-    """Why nothing is timed, where nobody has told yet."""
+    """Return why nothing is timed, if no other note says it."""
     if not settings.is_spec_known:
-        return "no spec says what trains: nothing is timed, and work is tokens alone"
+        return "no spec names a model: nothing is timed, and work is counted in tokens only"
     problem = None if bench is None else lacking_memory(bench)
     if problem is None:
         return None
-    return f"nothing is timed: {problem}; give --no-timing to leave this line out"
+    return f"nothing is timed: {problem}; set --no-timing to suppress this line"
 
 
 def _lengths(dataset: ShardedDataset) -> Lengths:
@@ -114,11 +114,11 @@ def _lengths(dataset: ShardedDataset) -> Lengths:
 def _bench(
     config: TrainConfig, dataset: ShardedDataset, folder: Path, notes: list[str]
 ) -> Bench | None:
-    """The model to take steps with; where there is none, a note says why."""
+    """Return the model for timing; without one, add a note with the reason."""
     try:
         return make_bench(config, dataset, folder)
     except StageConfigError as error:
-        notes.append(f"nothing is timed, and work is tokens alone: {error}")
+        notes.append(f"nothing is timed, and work is counted in tokens only: {error}")
         return None
 
 
@@ -135,7 +135,7 @@ def _settings(
 
 
 def _arrange(lengths: Lengths, settings: Settings, report: Report) -> _Ways:
-    """Every way; what all of them lack is raised."""
+    """Compute every way; raises an error that all of them share."""
     plans, counts, problems = {}, {}, {}
     for number, name in enumerate(SETTINGS):
         report(number, len(SETTINGS), "ways packed")
@@ -165,15 +165,16 @@ def _heading(dataset: ShardedDataset, settings: Settings) -> dict[str, Any]:
 
 
 def _configured(config: TrainConfig) -> str:
-    """Which way the config takes; `auto`, or `none` of packing, is none of those shown."""
+    """Return the config's way; `auto`, or `none` of packing, is not among the shown ways."""
     batching = config.batching
     return batching.strategy if batching.kind == "packed" else batching.kind
 
 
 def _refusal(ways: _Ways, settings: Settings) -> str | None:
-    """Why a training of the spec would not begin; None if it would, or without a spec.
+    """Return why a training of the spec would fail; None if it would not, or without a spec.
 
-    `auto` tries two ways, and `none` of packing has the rows of `constrained`, padded otherwise.
+    `auto` tries two ways, and `none` of packing has the rows of `constrained`, padded
+    differently.
     """
     if not settings.is_spec_known:
         return None
@@ -187,8 +188,8 @@ def _device_notes(bench: Bench) -> list[str]:
     if bench.config.device == "cpu" or bench.workplace.device.type == "cuda":
         return []
     note = (
-        "timed on the CPU, as there is no GPU here, though the training asks for one, which may "
-        "rank them otherwise: type it in a job with a GPU (srun --gpus 1 ...)"
+        "timed on the CPU, as there is no GPU here, though the training needs one, which may "
+        "rank them differently: run it in a job with a GPU (srun --gpus 1 ...)"
     )
     return [note]
 
@@ -208,7 +209,7 @@ def _time_notes(timings: Timings, ways: _Ways, limit_s: float) -> list[str]:
 
 
 def _way(name: str, ways: _Ways, timings: Timings | None, settings: Settings) -> dict[str, Any]:
-    """All numbers of one way."""
+    """Return all numbers of one way."""
     about = {
         "name": name,
         "batching": SETTINGS[name],

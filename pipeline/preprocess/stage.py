@@ -270,7 +270,7 @@ def _keep_rejects(
     )
     counts = count_reasons(rejects)
     where = f"in slice {context.slice_index}, " if context.num_slices > 1 else ""
-    others = "(or more if other slices lose rows, too)" if where else ""
+    others = " (or more if other slices lose rows, too)" if where else ""
     key = f"stages.{context.stage}.config"
     # Parts of two versions of a manifest cannot be combined, so all slices run again.
     options = ("--again", context.stage) if where else ()

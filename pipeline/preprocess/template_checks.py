@@ -212,7 +212,7 @@ def _instead(chat: ChatTokenizer, asked: ChatMessages) -> str:
         return ""
     return (
         f"set `chat_template: {name}` in the config of this stage, which renders questions the "
-        "same way and ends answers as the model was trained; or change the template:"
+        "same way and ends answers as the model was trained; or change the template: "
     )
 
 

@@ -1,7 +1,7 @@
-"""The built-in stage `probe`: what the nodes of a job can do, measured.
+"""Built-in stage `probe`: measures the performance of a job's nodes.
 
-One file a thing that is measured; each returns numbers with their units, or the reason why there
-is none. `stage` calls them in turn, each with its share of the time.
+Each file measures one thing and returns numbers with their units, or the reason why there is
+none. `stage` calls them in turn, each with its share of the time.
 """
 
 from pipeline.probe.stage import run

@@ -1,10 +1,10 @@
-"""How many cores this job may really use: what it is allowed, and how much work gets done at once.
+"""Number of cores that this job can really use: by permission, and by parallel work done.
 
-The affinity and the quota say what is allowed. Neither knows of a neighbour, of a limit that a
-hypervisor sets, or of two logical cores that share one real one. So processes are made to work,
-and what n of them get done in a time is counted in what one core gets done while it has a core:
-that is the number of cores that they had. (Not in what one process gets done in that time: where a
-neighbour takes half of its core, two processes would look as good as two cores.)
+Affinity and quota state what is allowed. Neither knows of a neighbour, of a hypervisor's limit,
+or of two logical cores that share a physical one. So n processes work in parallel, and their
+work in a time is divided by that of one core while it runs: that is the number of cores that
+they had. (Not divided by the work of one process in that time: if a neighbour takes half of its
+core, two processes would look as good as two cores.)
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from pipeline.probe.measured import Deadline, Measured, median, not_measured, re
 from slurm_jobs.common.process import dies_with_parent
 
 WINDOW_S = 0.3
-"""For which processes work: three periods of the kernel's quota, which counts in 0.1 s."""
+"""Time for which processes work: three periods of the kernel's quota of 0.1 s."""
 _CHECK_EVERY = 2000
-"""Turns of the loop between two looks at the clock: about 50 microseconds."""
+"""Iterations between two reads of the clock: about 50 microseconds."""
 _START_S = 0.004
 """For each process to be forked before the work begins."""
 _MAX_PROCESSES = 512
 _FEW = 0.8
-"""Cores for each process, below which a second look is taken."""
+"""Cores per process below which the measurement is repeated."""
 _PAUSE_S = 2.0
-"""Before it. Both are own choices."""
+"""Pause before the repetition. Both values are own choices."""
 _DONE = "dd"
-"""What a process says at its end: turns, and processor seconds that they took."""
+"""Message of a process at its end: iterations, and processor seconds."""
 
 
 def measure_cores(num_asked: int, deadline: Deadline, *, window_s: float = WINDOW_S) -> Measured:
-    """Cores that are usable, and the speed of one; forks, so call it before threads are started.
+    """Measure usable cores, and the speed of one; forks, so call it before threads are started.
 
     Args:
-        num_asked: cores that the job was given on this node.
-        deadline: when no further repeat is begun.
-        window_s: for which the processes work, each time.
+        num_asked: Cores that the job has on this node.
+        deadline: After it no further repetition begins.
+        window_s: Time for which the processes work, each time.
     """
     num_processes = max(1, min(num_asked, _MAX_PROCESSES))
     alone = repeated(lambda: _work(1, window_s), deadline, most=5)
@@ -67,11 +67,10 @@ def measure_cores(num_asked: int, deadline: Deadline, *, window_s: float = WINDO
 
 
 def _cores_of(number: int, window_s: float, deadline: Deadline, speed: float) -> float:
-    """Cores that so many processes have together, in a usual window.
+    """Return the cores of this many processes together, in a typical window.
 
-    Where they had few cores they are looked at again a moment later, and the better of the two
-    counts: what something else took for a moment is no property of the node, a limit is there in
-    both.
+    If they had few cores the measurement is repeated a moment later, and the better result
+    counts: a momentary load is not a property of the node, while a limit shows in both.
     """
 
     def usual() -> float:
@@ -92,7 +91,7 @@ def _levels(most: int) -> list[int]:
 
 
 def _work(num_processes: int, window_s: float) -> tuple[float, float]:
-    """Turns of a loop and processor seconds of so many processes together, within one window."""
+    """Return iterations and processor seconds of the processes together, in one window."""
     read_end, write_end = os.pipe()
     prepare = dies_with_parent(signal.SIGKILL)
     begin_s = time.monotonic() + _START_S * (num_processes + 1)
@@ -138,9 +137,9 @@ def _turns_until(end_s: float) -> float:
 def cgroup_quota(
     cgroup: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
 ) -> float | None:
-    """Cores that the control groups of this process leave it, the tightest one; None: no limit.
+    """Return the tightest core limit of this process's control groups; None: no limit.
 
-    Both versions of control groups are read; what is not there limits nothing.
+    Both versions of control groups are read; a missing file means no limit.
     """
     try:
         lines = cgroup.read_text().splitlines()
@@ -169,7 +168,7 @@ def _quota_of(folder: Path) -> float | None:
 
 
 def quota_in(files: Mapping[str, str]) -> float | None:
-    """Cores, from the texts of a control group's files; None where they set no limit."""
+    """Return cores, from the texts of a control group's files; None if they set no limit."""
     words: Sequence[str] = files.get("cpu.max", "").split()
     if len(words) != 2:
         words = [files.get(f"cpu.cfs_{name}_us", "") for name in ("quota", "period")]
@@ -179,7 +178,7 @@ def quota_in(files: Mapping[str, str]) -> float | None:
 
 
 def busy_cores(seconds: float, stat: Path = Path("/proc/stat")) -> float:
-    """Cores of the whole node that were busy, over so many seconds from now."""
+    """Return the busy cores of the whole node, over the next `seconds`."""
     first, start_s = _busy_ticks(stat), time.monotonic()
     time.sleep(seconds)
     passed_s = time.monotonic() - start_s
@@ -187,6 +186,6 @@ def busy_cores(seconds: float, stat: Path = Path("/proc/stat")) -> float:
 
 
 def _busy_ticks(stat: Path) -> int:
-    """All but idle and waiting for disks; guests are in user's time already (proc(5))."""
+    """Return all ticks but idle and iowait; guests are included in user time (proc(5))."""
     values = [int(word) for word in stat.read_text().split("\n", 1)[0].split()[1:]]
     return sum(values[:8]) - values[3] - values[4]

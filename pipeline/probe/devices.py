@@ -1,7 +1,7 @@
-"""How fast this node's devices multiply matrices, and how fast the host feeds them.
+"""Speed of matrix products on this node's devices, and of copies from the host to them.
 
-Each GPU that the job sees is measured by itself; the number is that of the slowest, which is the
-one that a synchronous training waits for. Without a GPU the processor's rate is measured.
+Each GPU that the job sees is measured separately; the result is that of the slowest, for which
+a synchronous training waits. Without a GPU the processor is measured.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from pipeline.timing.peaks import peak_flops_per_s
 from pipeline.training.device import native_precisions
 
 _SIDES = {"cpu": 1024, "cuda": 8192}
-"""Rows and columns: large enough that a card's units are all busy; a CPU's product takes 0.1 s."""
+"""Rows and columns: large enough to keep a card busy; a CPU's product takes 0.1 s."""
 _COPY_BYTES = 256 * 2**20
 _PRODUCTS = 10
-"""In one repeat on a GPU: a wait for the device takes as long as a small product."""
+"""Products per repetition on a GPU: waiting for the device takes as long as a small product."""
 _DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def measure_matmul(num_threads: int, deadline: Deadline, *, side: int | None = None) -> Measured:
-    """FLOP/s of products of square matrices, by the precisions that the device has.
+    """Return FLOP/s of products of square matrices, by the precisions of the device.
 
     Args:
-        num_threads: of the processor's product, where there is no GPU.
-        deadline: when no further repeat is begun.
-        side: rows and columns; as suits the device where it is left out.
+        num_threads: Threads for the processor's product, without a GPU.
+        deadline: After it no further repetition begins.
+        side: Rows and columns; by default suited to the device.
     """
     cards = _cards()
     if not cards:
         torch.set_num_threads(num_threads)
-    torch.backends.cuda.matmul.allow_tf32 = False  # fp32 means fp32
+    torch.backends.cuda.matmul.allow_tf32 = False  # real fp32
     devices = cards or [torch.device("cpu")]
     side = side or _SIDES[devices[0].type]
     plan = [(device, name) for device in devices for name in _precisions(device)]
@@ -57,7 +57,7 @@ def measure_matmul(num_threads: int, deadline: Deadline, *, side: int | None = N
 
 
 def measure_transfers(deadline: Deadline, *, num_bytes: int = _COPY_BYTES) -> Measured:
-    """Bytes a second from the host's memory to a GPU's, from pinned and from pageable memory."""
+    """Measure bytes per second from the host's memory to a GPU's, pinned and pageable."""
     cards = _cards()
     if not cards:
         return not_measured("host_to_device", "no GPU is seen by torch in this job")
@@ -90,7 +90,7 @@ def _precisions(device: torch.device) -> tuple[str, ...]:
 
 
 def _of_peak(device: torch.device, rates: Mapping[str, list[float]]) -> Mapping[str, float]:
-    """Share of the data sheet's rate, for cards that are known."""
+    """Return the share of the data sheet's rate, for known cards."""
     if device.type != "cuda":
         return {}
     name = torch.cuda.get_device_name(device)
@@ -109,13 +109,14 @@ def _matmul_rate(device: torch.device, precision: str, side: int, deadline: Dead
         for _ in range(number):
             torch.matmul(left, right, out=out)
 
-    multiply()  # loads the kernels, and brings the clock up
+    multiply()  # loads the kernels, and raises the clock
     seconds = repeated(lambda: _timed(multiply, device), deadline, most=15)
     return 2 * side**3 * number / median(seconds)
 
 
 def _copy_rate(card: torch.device, num_bytes: int, deadline: Deadline, *, is_pinned: bool) -> float:
-    host = torch.ones(num_bytes, dtype=torch.uint8, pin_memory=is_pinned)  # touched, so it is there
+    # touched, so the pages exist
+    host = torch.ones(num_bytes, dtype=torch.uint8, pin_memory=is_pinned)
     target = torch.empty(num_bytes, dtype=torch.uint8, device=card)
     target.copy_(host)
 
@@ -126,7 +127,7 @@ def _copy_rate(card: torch.device, num_bytes: int, deadline: Deadline, *, is_pin
 
 
 def _timed(action: Callable[[], None], device: torch.device) -> float:
-    """Seconds from an idle device to an idle device."""
+    """Return seconds from an idle device to an idle device."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     start_s = time.perf_counter()

@@ -1,8 +1,8 @@
-"""Read and write rates of a file system, and how long small files take.
+"""Read and write rates of a file system, and the latency of small files.
 
-The large file loses its name at once, so that the kernel removes it with the process that has it
-open. Reads come after the kernel has let go of the file; whether it did is looked up and told,
-because a rate of the memory is none of the disk.
+The large file is unlinked at once, so that the kernel removes it when the process that has it
+open ends. Reads happen after the kernel has dropped the file from its cache. Whether it did is
+checked and reported, because a rate of the memory is not one of the disk.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ from slurm_jobs.common.stage_config.probe import ProbeConfig
 MIB = 2**20
 _BLOCK_BYTES = 4 * MIB
 _FREE_SHARE, _FREE_BYTES = 0.05, 10 * 1024 * MIB
-"""A probe leaves so much of a file system free, the smaller of the two: others write there, too."""
+"""A probe leaves this much of a file system free, the smaller of the two: others write there,
+too."""
 _MOUNTS = Path("/proc/self/mountinfo")
 _PAUSE_S = 1.0
-"""Between two looks at how fast is read: what others read for a moment is no property of a disk."""
+"""Pause between two read measurements: momentary reads of others are not a property of a disk."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _LargeFile:
-    """A file that is open for reading and writing, and its block of random bytes."""
+    """File that is open for reading and writing, and its block of random bytes."""
 
     fd: int
     block: bytes
@@ -50,13 +51,13 @@ class _LargeFile:
 def measure_file_system(
     place: str, base: Path, config: ProbeConfig, deadline: Deadline
 ) -> Measured:
-    """Rates of one large file, and times of small ones.
+    """Measure rates of one large file, and times of small ones.
 
     Args:
-        place: `local` or `shared`, with which the numbers' names begin.
-        base: a folder on it; made where it is not there.
-        config: sizes.
-        deadline: when no further repeat is begun; writing stops then, too.
+        place: `local` or `shared`, the prefix of the numbers' names.
+        base: A folder on it; created if missing.
+        config: Sizes.
+        deadline: After it no further repetition begins; writing stops then, too.
     """
     try:
         with scratch_folder(base) as folder:
@@ -79,15 +80,16 @@ def measure_file_system(
 
 
 def _too_full(folder: Path, config: ProbeConfig) -> str:
-    """Why nothing is written; empty where there is room."""
+    """Return why nothing is written; empty if there is room."""
     found = os.statvfs(folder)
     free, whole = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
     left = min(int(whole * _FREE_SHARE), _FREE_BYTES)
     if free >= config.file_mb * MIB + left:
         return ""
     return (
-        f"{folder.parent} has {free / MIB:,.0f} MiB free, and writing {config.file_mb:,} MiB would "
-        f"leave less than {left / MIB:,.0f} MiB: remove something there, or write less (--file-mb)"
+        f"{folder.parent} has {free / MIB:,.0f} MiB free, and writing {config.file_mb:,} MiB "
+        f"would leave less than {left / MIB:,.0f} MiB: free space there, or write less "
+        "(--file-mb)"
     )
 
 
@@ -95,8 +97,8 @@ def _explained(base: Path, error: OSError, config: ProbeConfig) -> str:
     where = error.filename or base
     if error.errno in _FULL:
         return (
-            f"{where}: {error.strerror} while {config.file_mb:,} MiB were written: remove "
-            "something there, or write less (--file-mb)"
+            f"{where}: {error.strerror} while {config.file_mb:,} MiB were written: free space "
+            "there, or write less (--file-mb)"
         )
     return f"{where}: {error.strerror}; make it writable, or name another folder"
 
@@ -128,9 +130,9 @@ def _large_file(place: str, folder: Path, config: ProbeConfig, deadline: Deadlin
 
 
 def _write_rate(fd: int, block: bytes, most_bytes: int, deadline: Deadline) -> tuple[float, int]:
-    """Bytes a second with the data on the disk, and how many were written; at least a block.
+    """Return bytes per second to the disk, and how many were written; at least a block.
 
-    Written once, in pieces that are each made durable; the rate is the median piece's.
+    Written once, in pieces that are each synced; the rate is the median piece's.
     """
     half = Deadline.after(deadline.left_s * 0.5)
     piece_blocks = max(1, most_bytes // len(block) // 8)
@@ -148,7 +150,7 @@ def _write_rate(fd: int, block: bytes, most_bytes: int, deadline: Deadline) -> t
 
 
 def _read_rates(file: _LargeFile, deadline: Deadline) -> tuple[list[float], float | None]:
-    """Bytes a second of each read from start to end, and the most that was in memory before one."""
+    """Return bytes per second of each full read, and the largest cached share before one."""
     kept: list[float | None] = []
     buffer = bytearray(len(file.block))
 
@@ -172,7 +174,7 @@ def _read_rates(file: _LargeFile, deadline: Deadline) -> tuple[list[float], floa
 
 
 def _small_files(place: str, folder: Path, config: ProbeConfig, deadline: Deadline) -> Measured:
-    """Median seconds to make a file durable, and to open and read it."""
+    """Return median seconds to write a file durably, and to open and read it."""
     data = os.urandom(config.small_file_kb * 1024)
     created: list[float] = []
     opened: list[float] = []
@@ -206,7 +208,7 @@ def _small_files(place: str, folder: Path, config: ProbeConfig, deadline: Deadli
 
 
 def _within(paths: list[Path], deadline: Deadline) -> Iterator[Path]:
-    """The paths until the deadline, three at least."""
+    """Yield the paths until the deadline, at least three."""
     for number, path in enumerate(paths):
         if number >= 3 and deadline.left_s <= 0:
             return

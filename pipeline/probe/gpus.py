@@ -1,4 +1,4 @@
-"""Which GPUs the job sees on this node, and the links between them."""
+"""GPUs that the job sees on this node, and the links between them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _GPU = re.compile(r"GPU\d+")
 
 
 def look_at_gpus() -> tuple[tuple[str, ...], Measured]:
-    """Names of the GPUs that nvidia-smi shows here, and the links between them as details."""
+    """Return names of the GPUs that nvidia-smi shows, with the links between them as details."""
     if shutil.which(_NAME_COMMAND[0]) is None:
         return (), not_measured("gpu", "no GPU: there is no nvidia-smi on this node")
     answers = ask_together(
@@ -48,7 +48,7 @@ def look_at_gpus() -> tuple[tuple[str, ...], Measured]:
 
 
 def read_links(text: str) -> Sequence[Mapping[str, str]]:
-    """Pairs of GPUs and their link (`NV12`, `PIX`, `SYS`), of `nvidia-smi topo -m`."""
+    """Return pairs of GPUs and their link (`NV12`, `PIX`, `SYS`) from `nvidia-smi topo -m`."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
     columns: list[str] = []
     links = []
@@ -64,6 +64,6 @@ def read_links(text: str) -> Sequence[Mapping[str, str]]:
 
 
 def links_told(links: Sequence[Mapping[str, str]]) -> str:
-    """`6 x NV12`; empty for one GPU."""
+    """Return `6 x NV12`; empty for one GPU."""
     counts = Counter(link["link"] for link in links)
     return ", ".join(f"{number} x {link}" for link, number in sorted(counts.items()))

@@ -1,4 +1,4 @@
-"""How fast the links of a node are, as the kernel says: network cards and InfiniBand ports."""
+"""Link speeds of a node from the kernel: network cards and InfiniBand ports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SYS = Path("/sys")
 
 
 def measure_links(sys: Path = _SYS) -> Measured:
-    """The speed of the fastest link that is up; nothing is sent."""
+    """Return the speed of the fastest active link; nothing is sent."""
     try:
         links = read_links(sys)
     except OSError as error:

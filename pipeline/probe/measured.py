@@ -1,4 +1,4 @@
-"""What measures have in common: their answer, and repeats within a budget of time."""
+"""Common parts of measurements: their result, and repetitions within a time budget."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 MIN_REPEATS = 3
-"""A median of fewer says little; they are made even where the time is up, if one is short."""
+"""A median of fewer is unreliable; short repetitions are run even if the time is up."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """What one measure found on this node."""
+    """Result of one measurement on this node."""
 
     numbers: Mapping[str, float] = field(default_factory=dict)
     """By the names of `slurm_jobs.common.probe_records.MEASURES`."""
     reasons: Mapping[str, str] = field(default_factory=dict)
-    """Why something could not be measured, by group."""
+    """Reasons why something could not be measured, by group."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """How it was measured, by group; plain JSON values."""
+    """Details of the method, by group; plain JSON values."""
 
 
 def not_measured(group: str, reason: str, details: Any = None) -> Measured:
-    """Nothing, and why."""
+    """Return an empty result with the reason."""
     return Measured(reasons={group: reason}, details={group: details} if details else {})
 
 
 def merged(first: Measured, second: Measured) -> Measured:
-    """Both; of equal names the second's."""
+    """Merge both; for equal names the second's."""
     return Measured(
         numbers={**first.numbers, **second.numbers},
         reasons={**first.reasons, **second.reasons},
@@ -42,28 +42,28 @@ def merged(first: Measured, second: Measured) -> Measured:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A moment of the monotonic clock, seconds."""
+    """Time of the monotonic clock, seconds."""
 
     at_s: float
 
     @classmethod
     def after(cls, seconds: float) -> Deadline:
-        """So many seconds from now."""
+        """Return the deadline in `seconds` from now."""
         return cls(time.monotonic() + seconds)
 
     @property
     def left_s(self) -> float:
-        """Seconds until then; below 0 after it."""
+        """Seconds until then; negative after it."""
         return self.at_s - time.monotonic()
 
 
 def repeated(
     action: Callable[[], T], deadline: Deadline, *, most: int, least: int = MIN_REPEATS
 ) -> list[T]:
-    """What `action` returns, again and again until the deadline, `least` to `most` times.
+    """Call `action` repeatedly until the deadline, `least` to `most` times.
 
-    The first call counts always. More than that is not begun where it would not end by about the
-    deadline, going by the longest call so far, so that a slow device takes one call and not three.
+    The first call always counts. Further calls begin only if they would end by about the
+    deadline, going by the longest call so far, so a slow device gets one call instead of three.
     """
     values: list[T] = []
     longest_s = 0.0
@@ -78,5 +78,5 @@ def repeated(
 
 
 def median(values: list[float]) -> float:
-    """The middle one."""
+    """Return the median."""
     return float(statistics.median(values))

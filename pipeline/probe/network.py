@@ -1,8 +1,8 @@
-"""How fast two nodes talk to each other: bandwidth and latency, over gloo and, with GPUs, NCCL.
+"""Bandwidth and latency between nodes, over gloo and, with GPUs, NCCL.
 
-The nodes stand in a ring; each talks to the one before and the one after it, and no node is in two
-talks at once. A node's number is the better of its two: a good node beside a bad one is not blamed.
-With two nodes there is one talk, and nobody can say whose fault it is when that is slow.
+The nodes form a ring; each exchanges data with its two neighbours, in one exchange at a time. A
+node's result is the better of its two, so that a good node next to a bad one is not blamed.
+With two nodes there is one exchange; if it is slow, either may be the cause.
 """
 
 from __future__ import annotations
@@ -20,30 +20,29 @@ from pipeline.training.ranks import Ranks, join_ranks, leave_ranks
 from slurm_jobs.common.context import TaskContext
 
 JOIN_MIN = 3.0
-"""How long a node waits for the slowest: the measures before this one are bounded, imports are
-not."""
+"""Time that a node waits for the slowest: earlier measurements are bounded, imports are not."""
 _TRIAL_BYTES = 2**20
 _MOST_BYTES = 64 * 2**20
 _TALK_S = 0.3
-"""That one message should take, about."""
+"""Approximate time of one message."""
 _NUM_MESSAGES = 5
 _NUM_PINGS = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Line:
-    """What a talk goes over."""
+    """Channel of an exchange."""
 
     group: dist.ProcessGroup
     device: torch.device
 
 
 def measure_network(context: TaskContext, keep: Callable[[Measured], None]) -> Measured:
-    """Talk to the neighbours; every rank of the job must call it.
+    """Exchange data with the neighbours; every rank of the job must call it.
 
     Args:
-        context: with the address of rank 0.
-        keep: given what gloo has told before NCCL is begun, which ends the process if it hangs.
+        context: With the address of rank 0.
+        keep: Called with the gloo results before NCCL, which ends the process if it hangs.
     """
     if context.num_ranks == 1:
         reason = "one node: the network takes two (on Slurm: --nodes 2)"
@@ -54,13 +53,13 @@ def measure_network(context: TaskContext, keep: Callable[[Measured], None]) -> M
             return _all_talks(ranks, context.node_name, keep)
         finally:
             leave_ranks()
-    except (RuntimeError, OSError, ValueError) as error:  # DistError and its kin
+    except (RuntimeError, OSError, ValueError) as error:  # DistError and its subclasses
         reason = f"the nodes could not talk to each other: {_first_line(error)}"
         return Measured(reasons={"network": reason, "nccl": reason})
 
 
 def rounds(num_ranks: int) -> list[list[tuple[int, int]]]:
-    """The talks of a ring: in each round no rank has two; one round for two ranks."""
+    """Return the exchanges of a ring: no rank has two in a round; one round for two ranks."""
     if num_ranks == 2:
         return [[(0, 1)]]
     ring = [(rank, (rank + 1) % num_ranks) for rank in range(num_ranks)]
@@ -110,7 +109,7 @@ def _gathered(ranks: Ranks, value: Any) -> list[Any]:
 
 
 def _ring(ranks: Ranks, line: _Line, names: Sequence[str]) -> list[dict[str, Any]]:
-    """This rank's talks."""
+    """Run this rank's exchanges."""
     talks = []
     for pairs in rounds(ranks.num_ranks):
         for first, second in pairs:
@@ -123,7 +122,7 @@ def _ring(ranks: Ranks, line: _Line, names: Sequence[str]) -> list[dict[str, Any
 
 
 def _talk(line: _Line, other: int, *, begins: bool) -> dict[str, float]:
-    """Both directions, the slower of which counts; both ranks return the same numbers."""
+    """Measure both directions, of which the slower counts; both ranks return the same numbers."""
     there = _measure(line, other) if begins else _answer(line, other)
     back = _answer(line, other) if begins else _measure(line, other)
     return {
@@ -133,7 +132,7 @@ def _talk(line: _Line, other: int, *, begins: bool) -> dict[str, float]:
 
 
 def _measure(line: _Line, other: int) -> dict[str, float]:
-    """Send, and time until the other has all of it; `_answer` is its other end."""
+    """Send, and time until all has arrived; `_answer` is the other end."""
     pings = [_sent(line, other, torch.zeros(1, device=line.device)) for _ in range(_NUM_PINGS)]
     trial = torch.zeros(_TRIAL_BYTES, dtype=torch.uint8, device=line.device)
     trial_s = min(_sent(line, other, trial) for _ in range(3))
@@ -141,7 +140,7 @@ def _measure(line: _Line, other: int) -> dict[str, float]:
     _sent(line, other, torch.tensor([size], dtype=torch.int64, device=line.device))
     message = torch.zeros(size, dtype=torch.uint8, device=line.device)
     seconds = median([_sent(line, other, message) for _ in range(_NUM_MESSAGES)])
-    # A message and its answer are two ways; of a large one the way back is nothing.
+    # A message and its answer are two trips; for a large one the answer takes no time.
     found = {"bytes_per_s": size / seconds, "latency_s": median(pings[1:]) / 2}
     told = torch.tensor(list(found.values()), dtype=torch.float64, device=line.device)
     _sent(line, other, told)
@@ -166,7 +165,7 @@ def _answer(line: _Line, other: int) -> dict[str, float]:
 
 
 def _sent(line: _Line, other: int, tensor: torch.Tensor) -> float:
-    """Seconds until the other has said that it has it."""
+    """Return seconds until the other side confirms arrival."""
     said = torch.zeros(1, device=line.device)
     start_s = time.perf_counter()
     dist.send(tensor, other, group=line.group)

@@ -1,4 +1,4 @@
-"""The page cache: have the kernel let go of a file, and ask how much of it it still holds."""
+"""Page cache: make the kernel drop a file, and query how much of it is still cached."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import mmap
 import os
 
 COLD_SHARE = 0.05
-"""At most so much of a file in the page cache, and reading it times the disk, not the memory."""
+"""Largest cached share of a file with which reading still measures the disk."""
 
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
 
 def drop_from_cache(fd: int) -> float | None:
-    """Ask the kernel to let go of a file's pages; what is not written yet is written first.
+    """Make the kernel drop a file's pages, after writing dirty ones.
 
     Returns:
-        The share that stays in memory (all of it on file systems in memory, such as tmpfs); None
-        where the kernel does not say.
+        The share that stays in memory (all on file systems in memory, such as tmpfs); None
+        if the kernel does not report it.
 
     Raises:
         OSError: writing failed.
@@ -28,13 +28,13 @@ def drop_from_cache(fd: int) -> float | None:
 
 
 def resident_share(fd: int) -> float | None:
-    """Share of a file's pages that are in memory, by mincore(2); None where it cannot be told."""
+    """Return the share of a file's pages in memory, by mincore(2); None if unknown."""
     num_bytes = os.fstat(fd).st_size
     if num_bytes == 0:
         return 0.0
     libc, size = ctypes.CDLL(None), ctypes.c_size_t(num_bytes)
     libc.mmap.restype = ctypes.c_void_p
-    # Not Python's mmap: ctypes takes no address of a map that is read-only.
+    # Not Python's mmap: ctypes cannot take the address of a read-only map.
     address = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, ctypes.c_long(0))
     if address in {None, _MAP_FAILED}:
         return None

@@ -1,7 +1,7 @@
-"""A folder for what a probe writes, that is gone when it ends, however it ends.
+"""Temporary folder of a probe, which is removed however the probe ends.
 
-What a killed probe leaves is removed by the next one that begins on that file system: each folder
-says in it which process made it, and one whose process lives is left alone.
+The next probe on the file system removes what a killed one left: each folder names the process
+that made it, and folders of living processes are kept.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from slurm_jobs.common.process import NotedProcess, note_process, process_lives
 _PREFIX = "slurm-jobs-probe-"
 _OWNER = "owner.json"
 FORGOTTEN_S = 3600.0
-"""A folder of another host's process, which cannot be asked for, is removed when it is older: no
+"""Age at which a folder of another host's process, which cannot be checked, is removed: no
 probe takes so long."""
 
 
 @contextmanager
 def scratch_folder(base: Path) -> Iterator[Path]:
-    """A new private folder in `base`, which is made where it is not there.
+    """Provide a new private folder in `base`, which is created if missing.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     make_private_dir(base)
     remove_left_behind(base)
@@ -54,12 +54,12 @@ def _is_left_behind(folder: Path) -> bool:
     try:
         lives = process_lives(NotedProcess(**read_json(folder / _OWNER)))
         age_s = time.time() - folder.stat().st_mtime
-    except FileNotFoundError:  # it is being made or removed at this moment, or its maker was killed
+    except FileNotFoundError:  # it is being created or removed now, or its process was killed
         lives = None
         try:
             age_s = time.time() - folder.stat().st_mtime
         except FileNotFoundError:
             return False
-    except (OSError, ValueError, TypeError):  # another user's
+    except (OSError, ValueError, TypeError):  # of another user
         return False
     return lives is False or (lives is None and age_s > FORGOTTEN_S)

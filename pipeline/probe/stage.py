@@ -1,7 +1,7 @@
-"""The stage `probe`: every measure in turn on each node, and what was found kept beside the runs.
+"""Stage `probe`: runs every measurement on each node, and stores the results next to the runs.
 
-What cannot be measured says why and stops nothing else. The node's record is written after each
-measure, so that a probe that is stopped, runs out of time or hangs loses no number that it had.
+A failed measurement states its reason and stops no other. The node's record is written after
+each measurement, so a probe that is stopped, runs out of time or hangs keeps its results.
 """
 
 from __future__ import annotations
@@ -34,11 +34,13 @@ from slurm_jobs.common.stop import stop_requested
 log = logging.getLogger(__name__)
 
 _SHARES = {"cores": 0.15, "local": 0.25, "shared": 0.25, "matmul": 0.15, "host_to_device": 0.05}
-"""Of the budget; the network has the rest, which its own sizes keep to."""
+"""Shares of the budget; the network has the rest, bounded by its message sizes."""
 _LOAD_S = 0.5
 _TALKS = ("network", "nccl")
-"""What the nodes measure together, last."""
-_ENDED = "the probe was stopped, or out of time, before this was measured (--minutes gives more)"
+"""Measurements of the nodes together, last."""
+_ENDED = (
+    "the probe was stopped, or ran out of time, before this was measured (--minutes gives more)"
+)
 
 
 def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
@@ -46,7 +48,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
 
     Raises:
         StageConfigError: several tasks on one node, which would measure each other.
-        StageError: asked to stop; what was measured until then was kept.
+        StageError: a stop was requested; earlier results are kept.
     """
     _refuse_several(context)
     settings = build_config(ProbeConfig, config)
@@ -90,11 +92,11 @@ def _refuse_several(context: TaskContext) -> None:
 
 def _stopped(left: Sequence[str]) -> str:
     names = ", ".join(name.replace("_", " ") for name in left)
-    return f"asked to stop before these were measured: {names}; what was until then is kept"
+    return f"asked to stop before these were measured: {names}; earlier results are kept"
 
 
 def asked_cores(slurm_cpus: str | None) -> int:
-    """Cores that the job was given on this node, for its one task: Slurm's word, or all allowed."""
+    """Return the cores of the job's task on this node: Slurm's number, or all allowed."""
     if slurm_cpus is not None and slurm_cpus.isdecimal():
         return int(slurm_cpus)
     return len(os.sched_getaffinity(0))
@@ -103,7 +105,7 @@ def asked_cores(slurm_cpus: str | None) -> int:
 def _before_torch(
     config: ProbeConfig, context: TaskContext, paths: ProbePaths, num_asked: int
 ) -> Mapping[str, Callable[[], Measured]]:
-    """Measures that need the standard library alone; `cores` forks, so it comes before threads."""
+    """Return measurements that need only the standard library; `cores` forks before threads."""
 
     def file_system(place: str) -> Measured:
         base = context.node_local_dir if place == "local" else paths.scratch_dir
@@ -145,7 +147,7 @@ def _deadline(config: ProbeConfig, name: str) -> Deadline:
 
 
 def _answer(name: str, measure: Callable[[], Measured]) -> Measured:
-    """What a measure found; one that cannot be made says why."""
+    """Run a measurement; if it fails, return the reason."""
     start_s = time.monotonic()
     try:
         more = measure()
@@ -185,14 +187,14 @@ def _probe(
 
 
 def _node_name(called: str, slurms: str | None) -> str:
-    """Slurm's name of the node; where the local scheduler made one up, the host's own."""
+    """Return Slurm's name of the node; under the local scheduler, the host's name."""
     return host_facts()["name"] if called != slurms and is_local_node(called) else called
 
 
 def _with(probe: NodeProbe, found: Measured, left: Sequence[str]) -> NodeProbe:
-    """The record of what was found so far; of what is left it says that the probe has ended.
+    """Return the record so far; for remaining measurements it states that the probe has ended.
 
-    So it is true whenever the probe is killed, and no longer there when all is measured.
+    This is true if the probe is killed, and is replaced when all is measured.
     """
     have = {*found.reasons, *(m.group for m in MEASURES if m.name in found.numbers)}
     reasons = {name: _ENDED for name in left if name not in have}
@@ -206,10 +208,10 @@ def _with(probe: NodeProbe, found: Measured, left: Sequence[str]) -> NodeProbe:
 
 
 def _make_folder(paths: ProbePaths, node: str) -> None:
-    """For this node's records, before anything is measured.
+    """Create the folder of this node's records before measuring.
 
     Raises:
-        StageError: it cannot be made or written.
+        StageError: it cannot be created or is not writable.
     """
     with _telling(paths):
         folder = make_node_dir(paths, node)
@@ -229,12 +231,12 @@ def _keep(paths: ProbePaths, probe: NodeProbe, context: TaskContext) -> None:
 
 @contextmanager
 def _telling(paths: ProbePaths) -> Iterator[None]:
-    """What to do where the folder of probes cannot be written."""
+    """Name the remedy if the folder of probes cannot be written."""
     try:
         yield
     except OSError as error:
         message = (
-            f"{error.filename or paths.own_dir}: {error.strerror}; probes are kept there: make "
-            "room and have it writable, or name another folder (--set runs_dir=FOLDER)"
+            f"{error.filename or paths.own_dir}: {error.strerror}; probes are stored there: free "
+            "space and make it writable, or name another folder (--set runs_dir=FOLDER)"
         )
         raise StageError(message) from error

@@ -1,4 +1,4 @@
-"""What the samples of a data set say, and whether it can be learned; of `slurm-jobs samples`."""
+"""Contents of a data set's samples, and checks of them; for `slurm-jobs samples`."""
 
 from pipeline.samples.entry import run
 

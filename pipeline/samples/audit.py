@@ -1,4 +1,4 @@
-"""All samples of a data set held against the rules, by threads; the index is asked first."""
+"""Checks all samples of a data set against the rules, in threads; first by the index."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline.samples.rules import NOTHING_SUPERVISED, Kind, Rules, find
 from slurm_jobs.common.dataset_names import SHARDS_DIR
 
 MOST_FINDINGS = 10_000
-"""That are listed; all are counted. Where more is wrong, the set is, and not single samples."""
+"""Limit of listed findings; all are counted. If more is wrong, the whole data set is."""
 _RUN_ROWS = 1024
 """Samples that a thread reads at a time."""
 
@@ -29,7 +29,7 @@ Report = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One thing wrong with one sample."""
+    """One problem of one sample."""
 
     kind: Kind
     message: str
@@ -40,18 +40,18 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """What an audit found."""
+    """Result of an audit."""
 
     findings: list[Finding]
     """The first `MOST_FINDINGS`, in the order of the index."""
     num_findings: Counter[Kind]
     stored_sizes: Counter[tuple[int, int]]
-    """How often stored images of a width and height came."""
+    """Number of stored images by width and height."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Audit:
-    """What the threads share."""
+    """State shared by the threads."""
 
     folder: Path
     index: DatasetIndex
@@ -77,12 +77,12 @@ def audit(
     num_threads: int,
     report: Report,
 ) -> Found:
-    """Read the tokens of the first `num_samples` of the index, and hold them against the rules.
+    """Read the tokens of the first `num_samples` of the index, and check them.
 
-    Of the others the index is asked whether anything in them is supervised.
+    For the others the index shows whether anything is supervised.
 
     Raises:
-        OSError: a shard cannot be read; that says nothing of the data set.
+        OSError: a shard cannot be read, whether the data set is valid or not.
     """
     shared = _Audit(folder=folder, index=index, rules=rules, num_samples=num_samples, report=report)
     found = Found(findings=[], num_findings=Counter(), stored_sizes=Counter())
@@ -102,7 +102,7 @@ def _add(found: Found, findings: list[Finding]) -> None:
 
 
 def _runs(index: DatasetIndex, num_samples: int) -> Iterator[range]:
-    """Runs of samples that lie in one shard."""
+    """Yield runs of samples in one shard."""
     for start in range(0, num_samples, _RUN_ROWS):
         end = min(start + _RUN_ROWS, num_samples)
         ends = np.flatnonzero(np.diff(index.shard[start:end])) + start + 1
@@ -111,7 +111,7 @@ def _runs(index: DatasetIndex, num_samples: int) -> Iterator[range]:
 
 
 def _read(audit: _Audit, rows: range) -> tuple[list[Finding], Counter[tuple[int, int]]]:
-    """What is wrong with samples of one shard, and the sizes of their images."""
+    """Return the problems of samples of one shard, and the sizes of their images."""
     findings: list[Finding] = []
     sizes: Counter[tuple[int, int]] = Counter()
     file = None
@@ -146,7 +146,7 @@ def _of_sample(
 
 
 def stored_sizes(sample: RawSample) -> list[tuple[int, int]]:
-    """Width and height of each stored image, as its `meta.json` has them."""
+    """Return width and height of each stored image, from `meta.json`."""
     return [(width, height) for sizes in sample.meta["stored_sizes"] for width, height in sizes]
 
 
@@ -163,7 +163,7 @@ def _finding(audit: _Audit, number: int, kind: Kind, message: str) -> Finding:
 
 
 def place_of(index: DatasetIndex, rules: Rules, number: int) -> dict[str, str]:
-    """`key` and `shard` of a sample."""
+    """Return `key` and `shard` of a sample."""
     shard = int(index.shard[number])
     shards = rules.info.shards
     name = shards[shard].name if 0 <= shard < len(shards) else f"no shard {shard}"

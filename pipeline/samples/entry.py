@@ -1,4 +1,4 @@
-"""The entry point: what is asked of a data set, and the answer as JSON values."""
+"""Entry point: from a request about a data set to the answer as JSON values."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 _MOST_SIZES = 12
 _PICTURES_BYTES = 3 << 20
-"""Of all pictures together."""
+"""Size of all pictures together."""
 _LEAST_PICTURE_BYTES = 4096
 
 
 def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
-    """Audit a data set, and show some of its samples.
+    """Audit a data set, and return some of its samples.
 
-    `arguments`: `folder`; `num` samples, the first of the index, or by `random_seed` any, or those
-    of `keys`; `limit` of the audit (None: all samples); `with_pictures`; `num_threads`.
+    `arguments`: `folder`; `num` samples, the first of the index, or by `random_seed` any, or
+    those of `keys`; `limit` of the audit (None: all samples); `with_pictures`; `num_threads`.
 
     Raises:
-        StageError: the data set is not finished, its index damaged, or the processor no use.
+        StageError: the data set is not finished, its index damaged, or the processor unusable.
         OSError: a file cannot be read.
     """
     folder = Path(arguments["folder"])
@@ -74,7 +74,7 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
 
 
 def _open_whole_index(folder: Path, info: DatasetInfo) -> DatasetIndex:
-    """The index, compared with all its checksums: places in it are read without a look at more."""
+    """Open the index, compared with all its checksums: its offsets can be trusted."""
     index = open_index(folder / INDEX_NAME, info.index, num_samples=info.num_samples)
     for name in INDEX_TYPES:
         index.whole(name)
@@ -91,7 +91,7 @@ def _found_values(found: Found) -> dict[str, Any]:
 
 
 def _choose(index: DatasetIndex, arguments: Mapping[str, Any]) -> tuple[list[int], list[str]]:
-    """Places in the index of the samples to show, and the keys that it does not have."""
+    """Return the index positions of the samples to show, and the unknown keys."""
     keys: Sequence[int] = arguments["keys"]
     if keys:
         places = {key: np.flatnonzero(index.key == key) for key in keys}
@@ -113,7 +113,7 @@ def _make_rules(folder: Path, info: DatasetInfo, tokenizer: PreTrainedTokenizerB
 
 
 class _Shown:
-    """Reads samples as they are shown."""
+    """Reads samples on demand."""
 
     def __init__(
         self, folder: Path, index: DatasetIndex, rules: Rules, tokenizer: PreTrainedTokenizerBase
@@ -122,7 +122,7 @@ class _Shown:
         self._tokenizer = tokenizer
 
     def read(self, number: int) -> dict[str, Any]:
-        """One sample as JSON values, and as `raw` its bytes; `problem` where it has none."""
+        """Return one sample as JSON values, with its bytes as `raw`; or a `problem`."""
         place = place_of(self._index, self._rules, number)
         try:
             shard = int(self._index.shard[number])
@@ -157,7 +157,7 @@ class _Shown:
 
 
 def _add_pictures(samples: list[dict[str, Any]]) -> None:
-    """Put `pictures` into each sample: of each stored image a `uri`, or why it has none."""
+    """Add `pictures` to each sample: a `uri` for each stored image, or why there is none."""
     num = sum(len(sample["raw"].images) for sample in samples if sample["raw"] is not None)
     max_bytes = max(_LEAST_PICTURE_BYTES, _PICTURES_BYTES // max(1, num))
     for sample in samples:

@@ -1,4 +1,4 @@
-"""Stored images as they go into a page: as they lie in the shard, or smaller where it must be."""
+"""Stored images for a page: unchanged from the shard, or smaller if necessary."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ _MIME = {".png": "image/png", ".jpg": "image/jpeg"}
 
 
 def data_uri(data: memoryview, suffix: str, *, max_bytes: int) -> str:
-    """A picture that a browser shows without asking anybody, of at most about `max_bytes`.
+    """Return a data URI of at most about `max_bytes`, which a browser shows offline.
 
-    The bytes of the shard, or raw pixels as PNG, if they fit; else a JPEG, as large as it may be.
+    The bytes of the shard, or raw pixels as PNG, if they fit; else a JPEG, as large as
+    possible.
 
     Raises:
-        ValueError, OSError: it is no image.
+        ValueError, OSError: it is not an image.
     """
     pixels = Image.fromarray(np.asarray(decode_stored_image(data, suffix)))
     if max(pixels.size) <= _MAX_SIDE:

@@ -1,4 +1,4 @@
-"""Which text each token stands for, as the tokenizer writes them one after the other."""
+"""Text of each token, as the tokenizer writes them in sequence."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable, Sequence
 Decode = Callable[[Sequence[int]], str]
 
 _UNFINISHED = "\ufffd"
-"""What the bytes of a character become while some are missing."""
+"""Decoded form of an incomplete character."""
 _MOST_BYTES = 4
-"""Of a character in UTF-8, so tokens that can make one together."""
+"""Bytes of a character in UTF-8, so the most tokens that form one together."""
 
 
 def token_pieces(input_ids: Sequence[int], is_known: Sequence[bool], decode: Decode) -> list[str]:
-    """The text of each token. Joined, they are the text of all.
+    """Return the text of each token; joined, they are the text of all.
 
-    Tokenizers that write a blank before words leave it out before the first, so a token is decoded
-    with those before it (as vLLM's and TGI's incremental detokenisers do). Of tokens that make a
-    character together the last has it, the others are empty. An id that no token has is written
+    Tokenizers that write a blank before words omit it before the first, so a token is decoded
+    together with the previous ones (like vLLM's and TGI's incremental detokenisers). If several
+    tokens form a character, the last has it, and the others are empty. An unknown id is written
     as such.
     """
     pieces = [""] * len(input_ids)

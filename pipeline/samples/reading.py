@@ -1,7 +1,7 @@
-"""Samples as bytes of their shards: the tokens of all, and everything of a few.
+"""Samples read from their shards: the tokens of all, and everything of a few.
 
-The members of a sample begin with its tokens and `meta.json`. To look at these alone, that much is
-read of each, however large its images are.
+A sample's members begin with its tokens and `meta.json`. To check only these, the start of each
+sample is read, however large its images are.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ from pipeline.data.tar import BLOCK, scan_members
 from slurm_jobs.common.dataset_names import SHARDS_DIR
 
 BROKEN = (ValueError, TypeError, KeyError, SyntaxError, ArithmeticError, RecursionError)
-"""What bytes that are no sample of ours can raise where they are taken for one."""
+"""Errors from parsing bytes that are not a valid sample."""
 
 _META_BYTES = 2048
-"""That `meta.json` usually fits into; where it does not, the whole sample is read."""
+"""Usual size of `meta.json`; if it is larger, the whole sample is read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RawSample:
-    """A sample without its pictures decoded."""
+    """Sample with encoded images."""
 
     tokens: np.ndarray
     """int32 [2, num_tokens]: token ids and labels."""
     meta: Mapping[str, Any]
     images: tuple[tuple[str, memoryview], ...]
-    """Suffix (`image0.png`) and bytes of each; empty where only the head was read."""
+    """Suffix (`image0.png`) and bytes of each; empty if only the head was read."""
 
 
 def shard_path(folder: Path, info: DatasetInfo, shard: int) -> Path:
-    """Of a shard of the data set.
+    """Return the path of a shard.
 
     Raises:
-        ValueError: it has no such shard.
+        ValueError: the data set has no such shard.
     """
     if not 0 <= shard < info.num_shards:
-        message = f"the index names shard {shard}, there are {info.num_shards}"
+        message = f"the index names shard {shard}, but there are {info.num_shards}"
         raise ValueError(message)
     return folder / SHARDS_DIR / info.shards[shard].name
 
 
 def read_head(file: int, index: DatasetIndex, number: int) -> RawSample:
-    """Tokens and `meta.json` of sample `number`, from the open shard that it lies in.
+    """Read tokens and `meta.json` of sample `number` from its open shard.
 
     Raises:
-        BROKEN: there is no sample.
+        BROKEN: there is no valid sample.
         OSError: the shard cannot be read.
     """
     num_bytes = int(index.num_bytes[number])
@@ -64,13 +64,13 @@ def read_head(file: int, index: DatasetIndex, number: int) -> RawSample:
         data = os.pread(file, head, int(index.offset[number]))
         try:
             return parse(memoryview(data))
-        except BROKEN:  # cut short by ourselves, most likely
+        except BROKEN:  # most likely truncated by reading only the head
             pass
     return read_whole(file, index, number)
 
 
 def read_whole(file: int, index: DatasetIndex, number: int) -> RawSample:
-    """All of sample `number`, as `read_head`."""
+    """Read all of sample `number`; raises like `read_head`."""
     num_bytes = int(index.num_bytes[number])
     data = os.pread(file, max(0, num_bytes), max(0, int(index.offset[number])))
     if len(data) < num_bytes:
@@ -80,7 +80,7 @@ def read_whole(file: int, index: DatasetIndex, number: int) -> RawSample:
 
 
 def parse(data: memoryview, *, wants_images: bool = False) -> RawSample:
-    """The members that `data` begins with; without images, up to the two that are wanted.
+    """Parse the members at the start of `data`; without images, up to tokens and meta.
 
     Raises:
         BROKEN: a member is damaged or missing.

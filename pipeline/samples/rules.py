@@ -1,6 +1,6 @@
-"""What is wrong with the tokens, labels and images of one sample: rules without side effects.
+"""Pure rules for the tokens, labels and images of one sample.
 
-Checksums and counts are `verify`'s: here it is asked whether what was written makes sense.
+`verify` checks checksums and counts; these rules check that the content makes sense.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ NOTHING_SUPERVISED = "no token is supervised: nothing is learned from it"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """What the samples of a data set are held against."""
+    """Facts that the samples of a data set are checked against."""
 
     info: DatasetInfo
     is_token: np.ndarray
-    """bool [largest token id + 1]: whether the tokenizer has a token of this id."""
+    """bool [largest token id + 1]: True if the tokenizer has a token of this id."""
     images: ImageRules
-    """Of the data set's processor."""
+    """Image rules of the data set's processor."""
 
 
 def find(
     rules: Rules, tokens: np.ndarray, meta: Mapping[str, Any], num_images: int
 ) -> Iterator[tuple[Kind, str]]:
-    """Everything that is wrong with a sample: its kind, and a message.
+    """Yield all problems of a sample: the kind, and a message.
 
     Args:
-        rules: Of the data set.
+        rules: Rules of the data set.
         tokens: int32 [2, num_tokens]: token ids and labels.
         meta: The sample's `meta.json`.
-        num_images: Images that are stored with it.
+        num_images: Number of its stored images.
 
     Raises:
-        KeyError, TypeError, ValueError: `meta` is none of ours.
+        KeyError, TypeError, ValueError: `meta` is invalid.
     """
     yield from _of_labels(*tokens, image_token_id=rules.info.image_token_id)
     yield from _of_ids(tokens[0], rules.is_token)
@@ -70,7 +70,7 @@ def _of_labels(
     if len(of_image):
         yield "image_token_supervised", f"{_places('image token', of_image)} supervised"
     if supervised[0]:
-        yield "first_token_supervised", "supervises its first token, which nothing comes before"
+        yield "first_token_supervised", "supervises its first token, which has no token before it"
     other = np.flatnonzero(supervised & (labels != input_ids))
     if len(other):
         first = int(other[0])
@@ -100,7 +100,7 @@ def _of_ids(input_ids: np.ndarray, is_token: np.ndarray) -> Iterator[tuple[Kind,
 
 
 def known_ids(input_ids: np.ndarray, is_token: np.ndarray) -> np.ndarray:
-    """Which ids the tokenizer has: bool [num_tokens]."""
+    """Return which ids the tokenizer has: bool [num_tokens]."""
     in_range = (input_ids >= 0) & (input_ids < len(is_token))
     known: np.ndarray = in_range & is_token[np.where(in_range, input_ids, 0)]
     return known
@@ -125,7 +125,7 @@ def _of_images(
 
 
 def num_image_tokens(rules: Rules, meta: Mapping[str, Any], num_images: int) -> int:
-    """How many tokens a sample's stored images must have."""
+    """Return how many tokens a sample's stored images must have."""
     info = rules.info
     if info.num_image_tokens is not None:
         return info.num_image_tokens * num_images
@@ -144,7 +144,7 @@ def _images(num: int) -> str:
 
 
 def _places(word: str, places: np.ndarray) -> str:
-    """`3 labels, the first at position 7, are`."""
+    """Return `3 labels, the first at position 7, are`."""
     if len(places) == 1:
         return f"the {word} at position {places[0]} is"
     return f"{len(places)} {word}s, the first at position {places[0]}, are"

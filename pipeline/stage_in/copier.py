@@ -1,9 +1,8 @@
-"""Fills a node's copy of a data set, on several threads, before training or beside it.
+"""Fills a node's copy of a data set, on several threads, before or during training.
 
-One process a node and copy does so at a time; another job's waits for its turn,
-and finds what the first has left to do. What is whole stays, however the copy
-ends. An error of the local disk ends the copying, with a warning; one of the
-shared file system is kept for whoever reads (`Copier.failure`).
+One process per node and copy does so at a time; another job's waits for its turn, and copies
+the rest. Complete shards are kept, however copying ends. An error of the local disk ends
+copying with a warning; one of the shared file system is stored for readers (`Copier.failure`).
 """
 
 from __future__ import annotations
@@ -33,18 +32,18 @@ from slurm_jobs.common.stop import stop_requested
 log = logging.getLogger(__name__)
 
 _TURN_POLL_S = 1.0
-_CLOSE_PATIENCE_S = 10.0  # a read that hangs with its server must not keep training from ending
+_CLOSE_PATIENCE_S = 10.0  # a read that hangs with its server must not prevent the end of training
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Task:
     shard: ShardInfo
     is_here: bool
-    """Since an earlier boot of the node: verified, and copied only where it is damaged."""
+    """True if copied before the node's last boot: verified, and copied only if damaged."""
 
 
 class Copier:
-    """Copies what is missing of a data set. Use once: `run`, or `start` and later `close`."""
+    """Copies the missing files of a data set. Use once: `run`, or `start` and later `close`."""
 
     def __init__(
         self,
@@ -64,21 +63,21 @@ class Copier:
         self._threads: list[threading.Thread] = []
         self._thread: threading.Thread | None = None
         self.failure: StageError | StageStoppedError | None = None
-        """What ended the copy, if it was not the local disk."""
+        """Error that ended the copy, if it was not the local disk's."""
         self._is_planned = self._gave_up = False
         self.reason = ""
-        """Why shards stay on the shared file system; empty while nothing speaks against any."""
+        """Reason why shards stay on the shared file system; empty if there is none."""
         self.num_copied = 0
-        """Shards, so far."""
+        """Number of shards so far."""
         self.num_to_copy = 0
-        """As planned; a damaged shard of an earlier boot comes on top."""
+        """As planned; damaged shards from before the last boot are added."""
 
     def plan(self) -> bool:
         """Evict, reserve, and copy the index; False while another process copies.
 
         Raises:
             StageError: the index cannot be read.
-            StageStoppedError: asked to stop meanwhile.
+            StageStoppedError: a stop was requested meanwhile.
             OSError: of the local disk.
         """
         with self._store.locked(self.check_stop):
@@ -86,7 +85,7 @@ class Copier:
                 return False
             self._lease.clean()
             has_index = self._has_index()
-            if not has_index:  # nobody reads a damaged one, should the disk take no other
+            if not has_index:  # so a damaged one is not read, if the disk has no room for another
                 (self._lease.folder / INDEX_NAME).unlink(missing_ok=True)
             plan = self._plan_shards(has_index=has_index)
         if not has_index:
@@ -98,11 +97,11 @@ class Copier:
         return True
 
     def run(self) -> None:
-        """Copy, after whoever does so already, and return when all is done.
+        """Copy, after any other process that copies, and return when all is done.
 
         Raises:
             StageError: a shard does not match its checksum, twice, or cannot be read.
-            StageStoppedError: asked to stop meanwhile.
+            StageStoppedError: a stop was requested meanwhile.
         """
         try:
             seen: object = None
@@ -123,31 +122,31 @@ class Copier:
         """Plan, if no other process copies, and do the rest of `run` in the background.
 
         Raises:
-            StageError, StageStoppedError: as `plan`; what happens later is kept in `failure`.
+            StageError, StageStoppedError: as in `plan`; later errors are stored in `failure`.
         """
         try:
             self.plan()
         except OSError as error:
             self._give_up(error)
-            self._lease.end_copying()  # while this training reads, another's copy must not wait
+            self._lease.end_copying()  # while this training reads, another's copy need not wait
             return
         self._thread = threading.Thread(target=self._run_beside, name="stage-in", daemon=True)
         self._thread.start()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for what `start` began; whether it has ended."""
+        """Wait for what `start` began; return whether it has ended."""
         if self._thread is not None:
             self._thread.join(timeout_s)
         return self._thread is None or not self._thread.is_alive()
 
     def close(self) -> None:
-        """Stop copying, wherever it is; half a shard is removed, whole ones stay."""
+        """Stop copying immediately; a partial shard is removed, complete ones are kept."""
         self._closed.set()
         if not self.wait(_CLOSE_PATIENCE_S):
-            log.warning("staging in hangs in a read of %s, and is left behind", self._source)
+            log.warning("staging in hangs in a read of %s, and is abandoned", self._source)
 
     def check_stop(self) -> None:
-        """Raise StageStoppedError once there is no more use in copying."""
+        """Raise StageStoppedError once copying has become useless."""
         if self._closed.is_set() or self.failure is not None or stop_requested():
             message = "stopped while the data set was staged in"
             raise StageStoppedError(message)
@@ -158,7 +157,7 @@ class Copier:
         return is_sound_index(file, info.index, num_samples=info.num_samples)
 
     def _copy_index(self) -> None:
-        """Before any shard; one that is damaged is left to who reads it on the shared folder."""
+        """Copy the index before any shard; a damaged one is left to its readers."""
         target = self._lease.folder / INDEX_NAME
         self._copy(self._source / INDEX_NAME, target, None)
         if not self._has_index():
@@ -209,7 +208,7 @@ class Copier:
             log.info("staged in: %d shards copied in %.0f s", self.num_copied, duration_s)
 
     def _work(self) -> None:
-        """All tasks, on threads of which none outlives the process."""
+        """Run all tasks on daemon threads, which never outlive the process."""
         verifies = any(task.is_here for task in self._tasks)
         count = min(self._config.num_threads, len(self._tasks))
         self._threads = [
@@ -228,7 +227,7 @@ class Copier:
             while (task := self._next_task()) is not None:
                 self._do(task)
         except (StageError, StageStoppedError) as error:
-            with self._lock:  # the first error is the one to tell: the others stop because of it
+            with self._lock:  # report the first error: the others stop because of it
                 self.failure = self.failure or error
         except OSError as error:
             self._give_up(error)
@@ -270,7 +269,7 @@ class Copier:
         return found
 
     def _give_up(self, error: OSError) -> None:
-        """The local disk is at fault: what is whole is used, the rest is read where it is."""
+        """Handle a failing local disk: use complete shards, read the rest elsewhere."""
         with self._lock:
             self._tasks.clear()
             self._gave_up = True

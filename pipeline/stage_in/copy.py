@@ -1,12 +1,11 @@
-"""One file from the shared file system to the local disk, with its checksum, read once.
+"""Copies one file from the shared file system to the local disk, with its checksum, in one read.
 
-Nothing is synced to the disk: a copy is a cache whose every sample is compared
-with its checksum when it is read, and whose shards are verified anew once the
-node has been started again (`store`). To sync would make each shard wait for
-the disk, which `cp` does not do either.
+Nothing is synced to the disk: a copy is a cache. Every sample is compared with its checksum
+when it is read, and shards are verified again after the node has rebooted (`store`). Syncing
+would make each shard wait for the disk, which `cp` does not do either.
 
-`copy_file_range` and `sendfile` were measured and did not help: the checksum
-needs the bytes in any case.
+`copy_file_range` and `sendfile` were measured and did not help: the checksum needs the bytes in
+any case.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from slurm_jobs.common.errors import StageError
 from slurm_jobs.common.files import atomic_writer
 
 NUM_TRIES = 2
-"""A shard is copied again where its checksum is wrong or it could not be read, and then given up:
-the fault of a moment, on the way, is told from a damaged file."""
+"""Attempts to copy a shard with a wrong checksum or a read error: a second attempt
+distinguishes a transient fault from a damaged file."""
 
 
 class _WrongHashError(Exception):
-    """Keeps a copy with the wrong content from taking its name."""
+    """Prevents a copy with wrong content from getting its name."""
 
 
 def copy_verified(
@@ -42,15 +41,15 @@ def copy_verified(
     check_stop: Callable[[], None],
     note_block: Callable[[], None] = lambda: None,
 ) -> None:
-    """Copy; `target` appears whole, or not at all.
+    """Copy; `target` appears complete, or not at all.
 
     Args:
-        source: on the shared file system.
-        target: its folder exists.
-        xxh3: what xxh3-64 of the content must be, in hexadecimal; None where it is not known.
-        pace: how fast `source` may be read.
-        check_stop: called before each block; may raise.
-        note_block: called after each block.
+        source: On the shared file system.
+        target: Its folder exists.
+        xxh3: Expected xxh3-64 of the content, in hexadecimal; None if unknown.
+        pace: Limit for reading `source`.
+        check_stop: Called before each block; may raise.
+        note_block: Called after each block.
 
     Raises:
         StageError: the source cannot be read or does not match, twice.
@@ -79,7 +78,7 @@ def is_sound(
     check_stop: Callable[[], None],
     note_block: Callable[[], None] = lambda: None,
 ) -> bool:
-    """Whether a file on the local disk matches its checksum; False where it cannot be read."""
+    """Check whether a file on the local disk matches its checksum; False if it cannot be read."""
     digest, buffer = xxhash.xxh3_64(), memoryview(bytearray(Pace(path, None).block_bytes))
     try:
         with path.open("rb", buffering=0) as stream:
@@ -101,7 +100,7 @@ def _copy_hashed(
     *,
     note_block: Callable[[], None],
 ) -> str:
-    """The checksum that was found; the target appears only if it is as expected."""
+    """Copy and return the checksum; the target appears only if it is as expected."""
     digest, buffer = xxhash.xxh3_64(), memoryview(bytearray(pace.block_bytes))
     with suppress(_WrongHashError), atomic_writer(target, sync=False) as writer:
         with _reading(source) as reader:
@@ -117,10 +116,10 @@ def _copy_hashed(
 
 @contextmanager
 def _reading(source: Path) -> Iterator[io.FileIO]:
-    """The file, whose pages are let go after it where they came over the network.
+    """Open the file; afterwards drop its pages if they came over the network.
 
-    Nobody on this node reads it there again, and the local copy wants the memory. On a file
-    system of this machine they may be others' pages.
+    They are not read again on this node, and the local copy needs the memory. On a local file
+    system other processes may use these pages.
     """
     try:
         reader = io.FileIO(source)
@@ -130,7 +129,7 @@ def _reading(source: Path) -> Iterator[io.FileIO]:
     except OSError as error:
         raise _unreadable(source, error) from error
     with reader:
-        with suppress(OSError):  # advice: not every file system takes it
+        with suppress(OSError):  # advice: not every file system supports it
             os.posix_fadvise(reader.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
         yield reader
         if not is_on_this_machine(source):
@@ -139,7 +138,7 @@ def _reading(source: Path) -> Iterator[io.FileIO]:
 
 
 def _read_into(reader: io.FileIO, buffer: memoryview, source: Path) -> int:
-    """Whoever copies must not take an error of the shared file system for the local disk's."""
+    """Read a block, so that errors of the shared file system are not taken for the local disk's."""
     try:
         return reader.readinto(buffer)
     except OSError as error:

@@ -1,8 +1,7 @@
-"""A limit on what a node reads while it stages in, over all processes of one user there.
+"""Limit of the read rate of staging in on a node, over all processes of one user.
 
-The processes share one number: when the next block may be read, by the clock
-of the machine. Each takes its turn by moving that moment on by what its own
-block costs, and waits until its turn has come.
+The processes share one number: when the next block may be read, by the clock of the machine.
+Each reserves a slot by moving that time on by the cost of its block, and waits until its slot.
 """
 
 from __future__ import annotations
@@ -15,26 +14,26 @@ from pathlib import Path
 
 _MOMENT = struct.Struct("<d")
 _MOST_WAIT_S = 60.0
-"""A turn later than this is of another boot of the machine, whose clock began again."""
+"""A later slot is from before the machine's last boot, when its clock started again."""
 _LOOK_S = 0.2
 _BLOCK_S = 0.25
 _BLOCK_BYTES = 1 << 18
-"""Measured beside `cp` (ext4, Linux 6.18): 128 and 256 KiB cost what it does, 64 KiB a fifth more.
-With 1 MiB half of the copies took more than three times as much CPU: writes so large ask the kernel
-for page cache in large pieces, which it may have to look for."""
+"""Measured against `cp` (ext4, Linux 6.18): 128 and 256 KiB cost the same, 64 KiB a fifth more.
+With 1 MiB half of the copies took more than three times as much CPU: such large writes request
+page cache in large pieces, which the kernel may have to search for."""
 
 
 class Pace:
-    """Lets at most so many bytes a second through; may be used from several threads."""
+    """Limits bytes per second; may be used from several threads."""
 
     def __init__(self, path: Path, max_bytes_per_s: float | None) -> None:
-        """`path` is the file that the node's processes share; made where it is missing."""
+        """Use `path`, the file that the node's processes share; created if missing."""
         self._path = path
         self._rate = max_bytes_per_s
 
     @property
     def block_bytes(self) -> int:
-        """How much to read at a time, so that nobody's turn takes long."""
+        """Bytes to read at a time, so that no slot takes long."""
         if self._rate is None:
             return _BLOCK_BYTES
         return max(4096, min(_BLOCK_BYTES, int(self._rate * _BLOCK_S)))

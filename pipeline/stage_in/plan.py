@@ -1,6 +1,6 @@
-"""Which shards a node copies, and which older copies make room for them.
+"""Plan of the shards that a node copies, and of older copies to evict.
 
-Pure: how much room there is, and who uses what, is looked up by `store`.
+Pure: `store` determines the free room, and which copies are in use.
 """
 
 from __future__ import annotations
@@ -11,56 +11,56 @@ from dataclasses import dataclass
 from pipeline.data.info import ShardInfo
 
 SPARE_BYTES = 64 << 20
-"""Left free on the local disk for whoever else writes there."""
+"""Left free on the local disk for other programs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OtherCopy:
-    """A copy of another data set on this node's disk."""
+    """Copy of another data set on this node's disk."""
 
     fingerprint: str
     num_bytes: int
-    """That it has, or will have when whoever copies it now is done."""
+    """Current size, or the final size if it is being copied."""
     used_unix_s: float
-    """When a training last began or ended with it."""
+    """Time when a training last began or ended with it."""
     in_use: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Room:
-    """What the local disk offers."""
+    """Capacity of the local disk."""
 
     free_bytes: int
-    """Without what copies that are under way will still write."""
+    """Without the outstanding bytes of running copies."""
     cap_bytes: int | None
-    """How much all copies together may take; None: as much as there is room."""
+    """Limit of all copies together; None: no limit."""
     present_bytes: int
-    """Of this data set's copy, already there or, its index, sure to come."""
+    """Present part of this data set's copy, and its index, which is always copied."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CopyPlan:
-    """What is done on the local disk."""
+    """Changes to the local disk."""
 
     copied: tuple[ShardInfo, ...]
     left_out: tuple[ShardInfo, ...]
-    """They do not fit: training reads them from the shared file system."""
+    """Shards that do not fit: training reads them from the shared file system."""
     evicted: tuple[str, ...]
-    """Fingerprints, the least recently used first."""
+    """Fingerprints, least recently used first."""
     room_bytes: int
-    """For shards, after the evictions; below 0 where there is less than none."""
+    """Room for shards, after the evictions; negative if there is too little."""
 
     @property
     def num_bytes(self) -> int:
-        """That are copied."""
+        """Bytes to copy."""
         return sum(shard.num_bytes for shard in self.copied)
 
 
 def plan_copy(missing: Sequence[ShardInfo], room: Room, others: Sequence[OtherCopy]) -> CopyPlan:
-    """Take the first shards that fit, and as few of the others away as lets all of them fit.
+    """Select the first shards that fit, and as few evictions as make all of them fit.
 
-    Samples are spread over the shards at random, so none is worth more than another: the first by
-    number stay those that are staged, in every attempt. A copy in use is never evicted.
+    Samples are spread over the shards at random, so all shards are worth the same: the first by
+    number are staged in every attempt. A copy in use is never evicted.
     """
     wanted = sum(shard.num_bytes for shard in missing)
     evicted: list[OtherCopy] = []

@@ -1,4 +1,4 @@
-"""`stage_in`: take a node's copy of a data set into use, and see that it is filled."""
+"""`stage_in`: take a node's copy of a data set into use, and fill it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ log = logging.getLogger(__name__)
 
 
 class Staged:
-    """A data set in use on this node. Close it, or use it in a `with`, when nothing is read more.
+    """Data set in use on this node. Close it, or use it in a `with`, after the last read.
 
-    While it is open, the node's copy is evicted by nobody.
+    While it is open, the node's copy is not evicted.
     """
 
     def __init__(
@@ -32,21 +32,21 @@ class Staged:
     ) -> None:
         self._info, self._lease, self._copier, self._reason = info, lease, copier, reason
         self.duration_s = 0.0
-        """That `stage_in` took: training waited for it."""
+        """Time of `stage_in`, for which training waited."""
 
     @property
     def folder(self) -> Path | None:
-        """Where the copy lies, its shards in `shards/`, whole or not there yet; None without."""
+        """Folder of the copy, with shards in `shards/`, maybe incomplete; None without a copy."""
         return None if self._lease is None else self._lease.folder
 
     @property
     def num_bytes(self) -> int:
-        """Of all shards."""
+        """Bytes of all shards."""
         return self._info.num_bytes
 
     @property
     def num_local_bytes(self) -> int:
-        """Of the shards that are on the local disk at this moment."""
+        """Bytes of the shards that are on the local disk now."""
         if self._lease is None:
             return 0
         try:
@@ -57,31 +57,32 @@ class Staged:
 
     @property
     def copied(self) -> bool:
-        """Whether this process copies any shard; of two on a node only one copies the same."""
+        """True if this process copies any shard; of two on a node only one copies the same."""
         copier = self._copier
         return copier is not None and bool(copier.num_to_copy or copier.num_copied)
 
     @property
     def reason(self) -> str:
-        """Why training reads the shared folder, or a part of it, to its end; else empty."""
+        """Reason why training reads from the shared folder, fully or partly; else empty."""
         return self._reason or ("" if self._copier is None else self._copier.reason)
 
     def check(self) -> None:
-        """Raise the error of a copy in the background.
+        """Raise the error of a background copy.
 
         Raises:
             StageError: a shard in the shared folder is damaged or cannot be read.
         """
-        # Called for every sample. A stop is none of it: training stops by itself, at its next step.
+        # Called for every sample. Stops are not raised here: training handles them at its next
+        # step.
         if self._copier is not None and isinstance(self._copier.failure, StageError):
             raise self._copier.failure
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for this process's copy in the background; whether it has ended."""
+        """Wait for this process's background copy; return whether it has ended."""
         return self._copier is None or self._copier.wait(timeout_s)
 
     def close(self) -> None:
-        """Stop copying, and let go of the copy."""
+        """Stop copying, and release the copy."""
         if self._copier is not None:
             self._copier.close()
         if self._lease is not None:
@@ -102,17 +103,17 @@ class Staged:
 def stage_in(
     dataset_dir: Path, node_local_dir: Path, config: StagingConfig, *, copies: bool = True
 ) -> Staged:
-    """Use the node's copy of a data set, and fill it as `config.mode` says.
+    """Use the node's copy of a data set, and fill it according to `config.mode`.
 
     Args:
-        dataset_dir: on the shared file system.
-        node_local_dir: this user's own folder on this node.
-        config: mode, limits, threads.
-        copies: whether this process is the one of its job that fills the copy.
+        dataset_dir: On the shared file system.
+        node_local_dir: This user's folder on this node.
+        config: Mode, limits, threads.
+        copies: True if this process is the one of its job that fills the copy.
 
     Raises:
         StageError: a shard does not match its checksum, twice, or cannot be read.
-        StageStoppedError: asked to stop while copying or waiting.
+        StageStoppedError: a stop was requested while copying or waiting.
     """
     started_s = time.perf_counter()
     info = read_dataset_info(dataset_dir)

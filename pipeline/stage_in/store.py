@@ -1,7 +1,7 @@
-"""The copies on a node's own disk: where they lie, who uses them, and how they are taken away.
+"""Copies on a node's local disk: their layout, users and eviction.
 
 ```
-NODE_LOCAL_DIR/stage_in.lock            held for a moment by whoever takes or evicts a copy
+NODE_LOCAL_DIR/stage_in.lock            held briefly to take or evict a copy
                datasets/FINGERPRINT/
                    in-use               held, shared, by every rank that reads; mtime: last use
                    copying              held by the one process that copies; how large it will be
@@ -9,8 +9,8 @@ NODE_LOCAL_DIR/stage_in.lock            held for a moment by whoever takes or ev
                    shards/              each appears whole under its name
                    index.arrow
 ```
-Locks are `flock`s, which the kernel gives back when their process ends, however it ends. They are
-on the node's own disk, where they can be trusted.
+Locks are `flock`s, which the kernel releases when their process ends, however it ends. They are
+on the node's local disk, where they are reliable.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Store:
     """All copies of one user on one node."""
 
     root: Path
-    """The node-local folder."""
+    """Node-local folder."""
 
     @contextmanager
     def locked(self, check_stop: Callable[[], None]) -> Iterator[None]:
-        """No copy is taken into use or away by another process; `check_stop` may raise."""
+        """Prevent other processes from taking or evicting a copy; `check_stop` may raise."""
         make_private_dir(self.root)
         with (self.root / "stage_in.lock").open("ab") as stream:
             while not _try_flock(stream, fcntl.LOCK_EX):
@@ -60,7 +60,7 @@ class Store:
         return self.root / "datasets"
 
     def take(self, fingerprint: str) -> Lease:
-        """Use a data set's copy, which may be empty still; only within `locked`."""
+        """Use a data set's copy, which may be empty; only within `locked`."""
         folder = self._datasets / fingerprint
         make_private_dir(folder / SHARDS_DIR)
         stream = (folder / _IN_USE_NAME).open("ab")
@@ -80,7 +80,7 @@ class Store:
         *,
         kept_bytes: int = 0,
     ) -> Room:
-        """What the disk has for shards of this data set, beside `others`; only within `locked`.
+        """Return the room for shards of this data set, given `others`; only within `locked`.
 
         `kept_bytes` of it are for this data set's index, which is still to be copied.
         """
@@ -94,7 +94,7 @@ class Store:
         )
 
     def others(self, fingerprint: str) -> list[OtherCopy]:
-        """The copies of other data sets; only within `locked`. Remains of evicted ones go."""
+        """Return the copies of other data sets, and remove remains; only within `locked`."""
         found = []
         for folder in self._datasets.iterdir():
             if folder.name.startswith(_EVICTED):
@@ -104,14 +104,14 @@ class Store:
         return found
 
     def evict(self, fingerprint: str) -> None:
-        """Take a copy away, which stands nowhere half removed; only within `locked`."""
+        """Evict a copy; it never exists half removed; only within `locked`."""
         gone = self._datasets / f"{_EVICTED}{uuid.uuid4().hex[:12]}"
         (self._datasets / fingerprint).rename(gone)
         shutil.rmtree(gone, ignore_errors=True)
 
 
 class Lease:
-    """The right to read a copy: nobody evicts it until `release`, or this process's end."""
+    """Right to read a copy: it is not evicted until `release`, or this process's end."""
 
     def __init__(self, folder: Path, stream: IO[bytes]) -> None:
         self.folder = folder
@@ -119,7 +119,7 @@ class Lease:
         self._copying: IO[bytes] | None = None
 
     def release(self) -> None:
-        """Let go, and note that it was used until now."""
+        """Release it, and record its use until now."""
         self.end_copying()
         if not self._in_use.closed:
             with suppress(OSError):
@@ -127,7 +127,7 @@ class Lease:
             self._in_use.close()
 
     def begin_copying(self) -> bool:
-        """Whether this process alone may write into the copy now; only within `Store.locked`."""
+        """Check whether only this process may write to the copy now; only within `Store.locked`."""
         stream = (self.folder / _COPYING_NAME).open("ab")
         if not _try_flock(stream, fcntl.LOCK_EX):
             stream.close()
@@ -136,28 +136,28 @@ class Lease:
         return True
 
     def end_copying(self) -> None:
-        """Let others write into the copy."""
+        """Let other processes write to the copy."""
         if self._copying is not None:
             self._copying.close()
 
     def reserve(self, num_bytes: int) -> None:
-        """Say how large the copy will be; counts until `end_copying`."""
+        """Record the copy's final size; valid until `end_copying`."""
         (self.folder / _COPYING_NAME).write_text(str(num_bytes))
 
     def progress(self) -> tuple[int, int]:
-        """Return what changes while another process copies: bytes, and when it verified a shard."""
+        """Return values that change while another process copies: bytes, and last verification."""
         with suppress(OSError):
             verified_ns = (self.folder / _COPYING_NAME).stat().st_mtime_ns
             return _num_bytes(self.folder), verified_ns
         return 0, 0
 
     def note_progress(self) -> None:
-        """Show those who wait for this process's copy that it verified a shard."""
+        """Signal to processes that wait for this copy that a shard was verified."""
         with suppress(OSError):
             os.utime(self.folder / _COPYING_NAME)
 
     def present(self) -> dict[str, int]:
-        """Sizes in bytes of the shards that are here, by name."""
+        """Return the sizes in bytes of the local shards, by name."""
         with os.scandir(self.folder / SHARDS_DIR) as entries:
             return {
                 entry.name: entry.stat().st_size
@@ -166,21 +166,22 @@ class Lease:
             }
 
     def clean(self) -> None:
-        """Remove what a killed copy left; only for whoever copies."""
+        """Remove what a killed copy left; only for the copying process."""
         remove_leftovers(self.folder)
         remove_leftovers(self.folder / SHARDS_DIR)
 
     def of_this_boot(self) -> bool:
-        """Whether the node has run ever since the shards were written or verified.
+        """Check whether the node has not rebooted since the shards were written or verified.
 
-        If not, what had not reached the disk is lost: nothing is synced while it is copied.
+        After a reboot, data that had not reached the disk is lost, because copies are not
+        synced.
         """
         with suppress(OSError):
             return (self.folder / _BOOT_NAME).read_bytes() == _BOOT_ID.read_bytes()
         return False
 
     def note_boot(self) -> None:
-        """Say that all shards here are as good as this boot of the node."""
+        """Record that all local shards are valid for this boot of the node."""
         with atomic_writer(self.folder / _BOOT_NAME, sync=False) as stream:
             stream.write(_BOOT_ID.read_bytes())
 
@@ -207,14 +208,14 @@ def _describe(folder: Path) -> OtherCopy:
 
 
 def _reserved_bytes(folder: Path) -> int:
-    """How large a copy will be that somebody makes at this moment; 0 where nobody does."""
+    """Return the final size of a copy that is being made now; 0 if none is."""
     with suppress(FileNotFoundError, ValueError), (folder / _COPYING_NAME).open("rb") as stream:
         return 0 if _try_flock(stream, fcntl.LOCK_SH) else int(stream.read())
     return 0
 
 
 def _num_bytes(folder: Path) -> int:
-    """Of all files in a copy, half-written ones included; it may change while it is counted."""
+    """Return the size of all files in a copy, partial ones included; may change meanwhile."""
     total = 0
     for path in (folder, folder / SHARDS_DIR):
         with suppress(FileNotFoundError), os.scandir(path) as entries:

@@ -1,4 +1,4 @@
-"""Recording where the time of a rank goes; judging it is the report's work."""
+"""Recording of a rank's time; the report judges it."""
 
 from pipeline.timing.spans import SpanLog
 from pipeline.timing.steps import StepCounts, StepOutcome, StepRecorder, read_process_memory

@@ -1,4 +1,4 @@
-"""Appending to a record file so that a full disk leaves no half record in it."""
+"""Appending to a record file so that a full disk never leaves a partial record."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from slurm_jobs.common.files import naming
 
 
 def append_whole(stream: FileIO, data: bytes) -> None:
-    """Write all of `data` where the stream stands, or nothing; nothing may lie after it.
+    """Write all of `data` at the stream's position, or nothing; it must be the end of the file.
 
-    A disk that fills up takes a part of the bytes, and tells of the rest only when it is asked
-    again. Half a record would shift, or spoil, all records after it.
+    A full disk writes a part of the bytes, and reports the rest only at the next call. A
+    partial record would shift, or spoil, all records after it.
 
     Raises:
-        OSError: the file system failed, naming the file; it ends where it ended before.
+        OSError: the file system failed, naming the file; the file is unchanged.
     """
     start, rest = stream.tell(), memoryview(data)
     try:
@@ -23,6 +23,6 @@ def append_whole(stream: FileIO, data: bytes) -> None:
             while rest:
                 rest = rest[stream.write(rest) :]
     except OSError:
-        stream.seek(start)  # first: what is written next overwrites what cannot be cut off
+        stream.seek(start)  # first: the next write overwrites what cannot be truncated
         stream.truncate()
         raise

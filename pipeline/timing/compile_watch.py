@@ -1,7 +1,7 @@
-"""Time that torch spends compiling in the midst of steps: told apart from their work, and logged.
+"""Time that torch spends compiling during steps: recorded separately, and logged.
 
-torch compiles when a function is first called, and again for what it cannot know beforehand; the
-backward pass when it is first run.
+torch compiles a function at its first call, and again for unforeseen inputs; the backward pass
+at its first run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class CompileWatch:
-    """While it is entered, it is told by torch of each compilation of this process."""
+    """Observes torch's compilations of this process inside a `with` block."""
 
     def __init__(
         self, set_apart: Callable[[int], None], *, num_expected: int, is_main: bool
@@ -32,9 +32,9 @@ class CompileWatch:
         """Prepare to watch.
 
         Args:
-            set_apart: Told after each compilation how long it took, in nanoseconds.
-            num_expected: Compilations of forward passes; a warning says when there are more.
-            is_main: Whether this rank writes to the log.
+            set_apart: Called after each compilation with its duration in nanoseconds.
+            num_expected: Expected compilations of forward passes; more cause a warning.
+            is_main: True if this rank writes to the log.
         """
         self._set_apart = set_apart
         self._num_expected = num_expected
@@ -45,7 +45,7 @@ class CompileWatch:
         self._total_ns = 0
 
     def _begin(self, _: CallbackArgs) -> None:
-        self._compiling.enter_context(doing("compilation"))  # a step's patience is too short for it
+        self._compiling.enter_context(doing("compilation"))  # longer than a step's stall limit
         self._began_ns = time.perf_counter_ns()
 
     def _end(self, args: CallbackArgs) -> None:
@@ -63,9 +63,9 @@ class CompileWatch:
         )  # fmt: skip
         if is_forward and self._num_forward == self._num_expected + 1:
             log.warning(
-                "layers have been compiled more than %d times: their inputs change in a way that "
-                "is compiled for anew each time. TORCH_LOGS=recompiles in the stage's `env` tells "
-                "why; where it goes on, steps are faster without `compile`",
+                "layers have been compiled more than %d times: their inputs change in a way "
+                "that needs a new compilation each time. TORCH_LOGS=recompiles in the stage's "
+                "`env` shows the reason; if it continues, steps are faster without `compile`",
                 self._num_expected,
             )
 

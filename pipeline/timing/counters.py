@@ -1,7 +1,7 @@
-"""What the kernel counts for a node: processor, memory, disks and network.
+"""Kernel counters of a node: processor, memory, disks and network.
 
-The texts of /proc are read by pure functions; the sources beside them keep
-what they saw last, since counters only grow and a reading is a rate.
+Pure functions parse the texts of /proc. The sources keep the previous values, because counters
+only grow and a reading is a rate.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Protocol
 from slurm_jobs.common.machine import available_memory_bytes
 
 _SECTOR_BYTES = 512
-"""Of /proc/diskstats, whatever the disk's own (Documentation/block/stat.rst)."""
+"""Of /proc/diskstats, whatever the disk's sector size (Documentation/block/stat.rst)."""
 _INFINIBAND_UNIT_BYTES = 4
 """port_rcv_data and port_xmit_data count octets divided by 4 (sysfs-class-infiniband)."""
 _CPU_COLUMNS = 8
-"""user nice system idle iowait irq softirq steal; guests are counted in user, see proc(5)."""
+"""user nice system idle iowait irq softirq steal; guests are included in user, see proc(5)."""
 _IDLE, _IOWAIT = 3, 4
 
 
 class Source(Protocol):
-    """Some fields of a reading."""
+    """Source of some fields of a reading."""
 
     def read(self, interval_s: float) -> Mapping[str, float]:
-        """Values by field; rates are means since the call before, `interval_s` ago.
+        """Return values by field; rates are means since the previous call, `interval_s` ago.
 
         Raises:
             OSError, ValueError: they cannot be read now.
@@ -33,15 +33,15 @@ class Source(Protocol):
 
 
 class Increase:
-    """How much counters have grown since they were last seen; columns of several keys are added."""
+    """Growth of counters since the previous reading; columns of several keys are added."""
 
     def __init__(self) -> None:
         self._last: Mapping[Hashable, Sequence[float]] = {}
 
     def see(self, now: Mapping[Hashable, Sequence[float]]) -> list[float] | None:
-        """By column, over the keys seen both times; None if there is none of those.
+        """Return growth by column, over the keys in both readings; None if there is none.
 
-        A counter that fell (it was reset, or iowait, which the kernel may lower) has not grown.
+        A counter that fell (after a reset, or iowait, which the kernel may lower) counts as 0.
         """
         last, self._last = self._last, now
         pairs = [(last[key], columns) for key, columns in now.items() if key in last]
@@ -60,8 +60,8 @@ class CpuSource:
         self._increase = Increase()
 
     def read(self, interval_s: float) -> Mapping[str, float]:
-        """As `Source`; the kernel counts in hundredths of a second, which is the resolution."""
-        del interval_s  # the cores count their own time
+        """Return shares of time; the kernel counts in hundredths of a second."""
+        del interval_s  # the cores' counters measure the time
         grown = self._increase.see(read_cpu_ticks(self._stat.read_text(), self._cores()))
         if grown is None or not sum(grown):
             return {}
@@ -73,12 +73,12 @@ class CpuSource:
 
 
 def read_cpu_ticks(text: str, cores: Collection[int]) -> Mapping[Hashable, Sequence[int]]:
-    """From /proc/stat, by core: time in user, nice, system, idle, iowait, irq, softirq, steal."""
+    """Parse /proc/stat by core: time in user, nice, system, idle, iowait, irq, softirq, steal."""
     wanted = {f"cpu{core}" for core in cores}
     found: dict[Hashable, Sequence[int]] = {}
     for line in text.splitlines():
         if not line.startswith("cpu"):
-            break  # what comes then may be long: a number for each interrupt
+            break  # the rest may be long: a number for each interrupt
         name, _, rest = line.partition(" ")
         if name in wanted:
             found[name] = [int(word) for word in rest.split()[:_CPU_COLUMNS]]
@@ -86,16 +86,16 @@ def read_cpu_ticks(text: str, cores: Collection[int]) -> Mapping[Hashable, Seque
 
 
 class MemorySource:
-    """What is left of the node's memory."""
+    """Available memory of the node."""
 
     def read(self, interval_s: float) -> Mapping[str, float]:
-        """As `Source`."""
-        del interval_s  # no rate
+        """Return the available memory."""
+        del interval_s  # not a rate
         return {"memory_available_bytes": float(available_memory_bytes())}
 
 
 class RateSource:
-    """Bytes a second in both directions of some counters."""
+    """Bytes per second in both directions of some counters."""
 
     def __init__(
         self, fields: tuple[str, str], look: Callable[[], Mapping[Hashable, Sequence[float]]]
@@ -104,7 +104,7 @@ class RateSource:
         self._increase = Increase()
 
     def read(self, interval_s: float) -> Mapping[str, float]:
-        """As `Source`."""
+        """Return bytes per second."""
         grown = self._increase.see(self._look())
         if grown is None or not interval_s > 0:
             return {}
@@ -112,7 +112,7 @@ class RateSource:
 
 
 def disk_source(prefix: str, devices: Collection[str]) -> RateSource:
-    """Of disks by `major:minor`, as fields `PREFIX_read_bytes_per_s` and `_write_`."""
+    """Return a source for disks by `major:minor`: `PREFIX_read_bytes_per_s` and `_write_`."""
 
     def look() -> Mapping[Hashable, Sequence[float]]:
         return read_disk_bytes(Path("/proc/diskstats").read_text(), devices)
@@ -121,7 +121,7 @@ def disk_source(prefix: str, devices: Collection[str]) -> RateSource:
 
 
 def read_disk_bytes(text: str, devices: Collection[str]) -> Mapping[Hashable, Sequence[float]]:
-    """From /proc/diskstats, by `major:minor`: bytes read and written."""
+    """Parse /proc/diskstats by `major:minor`: bytes read and written."""
     found: dict[Hashable, Sequence[float]] = {}
     for line in text.splitlines():
         words = line.split()
@@ -132,7 +132,7 @@ def read_disk_bytes(text: str, devices: Collection[str]) -> Mapping[Hashable, Se
 
 
 def network_source(interfaces: Collection[str]) -> RateSource:
-    """Of network interfaces by name."""
+    """Return a source for network interfaces by name."""
 
     def look() -> Mapping[Hashable, Sequence[float]]:
         return read_network_bytes(Path("/proc/net/dev").read_text(), interfaces)
@@ -143,7 +143,7 @@ def network_source(interfaces: Collection[str]) -> RateSource:
 def read_network_bytes(
     text: str, interfaces: Collection[str]
 ) -> Mapping[Hashable, Sequence[float]]:
-    """From /proc/net/dev, by interface: bytes received and sent."""
+    """Parse /proc/net/dev by interface: bytes received and sent."""
     found: dict[Hashable, Sequence[float]] = {}
     for line in text.splitlines()[2:]:
         name, _, rest = line.partition(":")
@@ -154,7 +154,7 @@ def read_network_bytes(
 
 
 def infiniband_source(ports: Collection[Path]) -> RateSource:
-    """Of InfiniBand ports by their folder `counters` in sysfs."""
+    """Return a source for InfiniBand ports by their folder `counters` in sysfs."""
 
     def look() -> Mapping[Hashable, Sequence[float]]:
         return {port: read_infiniband_bytes(port) for port in ports}
@@ -163,10 +163,10 @@ def infiniband_source(ports: Collection[Path]) -> RateSource:
 
 
 def read_infiniband_bytes(port: Path) -> Sequence[float]:
-    """Bytes received and sent.
+    """Return bytes received and sent.
 
     Raises:
-        OSError, ValueError: the port does not say.
+        OSError, ValueError: the port does not report them.
     """
     words = [(port / name).read_text() for name in ("port_rcv_data", "port_xmit_data")]
     return [int(word) * _INFINIBAND_UNIT_BYTES for word in words]

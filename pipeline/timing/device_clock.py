@@ -1,8 +1,8 @@
-"""Device times of a step, from marks in the device's own queue that are read later.
+"""Device times of a step, from events in the device's queue that are read later.
 
-A mark costs the host a few microseconds and makes it wait for nothing. The device passes a mark
-when all that was queued before it is done, so two marks are apart by the time that the work
-between them took, and by what the device stood idle in between.
+Recording an event costs the host a few microseconds and no wait. The device passes an event
+when all work queued before it is done, so the time between two events is that of the work
+between them, and of the device's idle time.
 """
 
 from __future__ import annotations
@@ -16,55 +16,55 @@ from slurm_jobs.common.timings import DEVICE_PHASES
 
 
 class DeviceClock(Protocol):
-    """Marks in the queue of one device; `Any` is the clock's own kind of mark."""
+    """Events in the queue of one device; `Any` is the clock's event type."""
 
     def mark(self) -> Any:
-        """Put a mark at the end of the queue."""
+        """Record an event at the end of the queue."""
 
     def has_passed(self, mark: Any) -> bool:
-        """Whether the device has come to it; does not wait."""
+        """Check whether the device has passed the event; does not wait."""
 
     def wait(self, mark: Any) -> None:
-        """Wait until the device has come to it."""
+        """Wait until the device has passed it."""
 
     def seconds_between(self, first: Any, last: Any) -> float:
-        """Between two marks that have been passed."""
+        """Return seconds between two events that have been passed."""
 
     def give_back(self, marks: Iterable[Any]) -> None:
-        """Nobody will look at these again."""
+        """Recycle events that are no longer needed."""
 
 
 class CudaClock:
-    """CUDA events in the current stream; they are used again, so there are as many as wait."""
+    """CUDA events in the current stream; they are reused, so there are as many as pending."""
 
     def __init__(self) -> None:
         self._free: list[torch.cuda.Event] = []
 
     def mark(self) -> torch.cuda.Event:
-        """As `DeviceClock`."""
+        """Implement `DeviceClock.mark`."""
         event = self._free.pop() if self._free else torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
     def has_passed(self, mark: torch.cuda.Event) -> bool:
-        """As `DeviceClock`."""
+        """Implement `DeviceClock.has_passed`."""
         return bool(mark.query())
 
     def wait(self, mark: torch.cuda.Event) -> None:
-        """As `DeviceClock`."""
+        """Implement `DeviceClock.wait`."""
         mark.synchronize()  # SYNC: after the last step
 
     def seconds_between(self, first: torch.cuda.Event, last: torch.cuda.Event) -> float:
-        """As `DeviceClock`; the driver resolves half a microsecond."""
+        """Implement `DeviceClock.seconds_between`; the driver resolves half a microsecond."""
         return float(first.elapsed_time(last)) / 1e3
 
     def give_back(self, marks: Iterable[torch.cuda.Event]) -> None:
-        """As `DeviceClock`."""
+        """Implement `DeviceClock.give_back`."""
         self._free.extend(marks)
 
 
 class DeviceStep:
-    """The marks of one step: one where it begins, and one at each lap."""
+    """Events of one step: one at its start, and one at each lap."""
 
     def __init__(self, clock: DeviceClock) -> None:
         self._clock = clock
@@ -72,20 +72,20 @@ class DeviceStep:
         self._phases: list[str] = []
 
     def lap(self, phase: str) -> None:
-        """Give what the device does between the last mark and this one to `phase`."""
+        """Assign the device's work between the last event and this one to `phase`."""
         self._marks.append(self._clock.mark())
         self._phases.append(phase)
 
     def has_passed(self) -> bool:
-        """Whether the device has come to the last mark, and so to all."""
+        """Check whether the device has passed the last event, and so all."""
         return self._clock.has_passed(self._marks[-1])
 
     def wait(self) -> None:
-        """Until it has."""
+        """Wait until it has."""
         self._clock.wait(self._marks[-1])
 
     def read(self) -> Mapping[str, float]:
-        """Seconds by field of `DEVICE_FIELDS`, of a step that has passed; ends its use."""
+        """Return seconds by field of `DEVICE_FIELDS` of a passed step; recycles the events."""
         found = dict.fromkeys(DEVICE_PHASES, 0.0)
         for index, phase in enumerate(self._phases):
             if phase in found:

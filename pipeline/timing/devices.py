@@ -1,4 +1,4 @@
-"""Which disks, network cards and InfiniBand ports a node has; looked up once."""
+"""Disks, network cards and InfiniBand ports of a node; determined once."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _SYS = Path("/sys")
 
 
 def whole_disks(sys: Path = _SYS) -> Sequence[str]:
-    """Real disks as `major:minor`: no partitions, and nothing that lies on others (RAID, LVM)."""
+    """Return physical disks as `major:minor`: no partitions, RAID or LVM devices."""
     found = sorted((sys / "block").glob("*/device"))
     return [(path.parent / "dev").read_text().strip() for path in found]
 
 
 def disk_behind(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:
-    """The block device that a folder's file system lies on, as `major:minor`.
+    """Return the block device of a folder's file system, as `major:minor`.
 
-    None where it lies on none: a network file system, memory, or several disks.
+    None if it has no single device: a network file system, memory, or several disks.
     """
     device = folder.stat().st_dev
     if os.major(device):
         return f"{os.major(device)}:{os.minor(device)}"
-    # btrfs and others number their file systems themselves; the table of mounts names the disk.
+    # btrfs and others use their own device numbers; the mount table names the disk.
     source = mount_of(mounts.read_text(), folder.resolve()).source
     with suppress(OSError):
         if source.startswith("/dev/"):
@@ -36,5 +36,5 @@ def disk_behind(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> st
 
 
 def infiniband_ports(sys: Path = _SYS) -> Sequence[Path]:
-    """Folders with the counters of each port."""
+    """Return the counter folder of each port."""
     return sorted((sys / "class/infiniband").glob("*/ports/*/counters"))

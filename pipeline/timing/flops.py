@@ -1,8 +1,8 @@
-"""Floating-point operations of a step, and what share of a card's peak they are (MFU).
+"""Floating-point operations of a step, and their share of a card's peak (MFU).
 
 The formula is that of PaLM (arXiv:2204.02311, appendix B): per token 6 N + 12 L H Q T for N
-weights, L layers of H heads of size Q, and T tokens that see each other. It counts the products of
-matrices and nothing else, and so here:
+weights, L layers of H heads of size Q, and T tokens that see each other. It counts only the
+products of matrices, with these rules:
 
 - A weight costs 2 operations a token forward, 2 backward for the gradient of its input, and 2 for
   its own. One that is not trained costs 4 then; and 2 where nothing in its layer or before it is
@@ -12,12 +12,11 @@ matrices and nothing else, and so here:
   backward. As in PaLM, a causal model's tokens count as if each saw all. T is a sample's length,
   not a row's: samples that share one do not see each other. So T summed over tokens is the sum of
   squares of the lengths.
-- The output head is counted for learned tokens alone, because no other logits are computed.
+- The output head is counted for learned tokens only, because no other logits are computed.
 - The vision tower counts patches, the projector image tokens.
-- What is computed and not needed is not counted: padding, activations computed again
-  (checkpointing), embeddings, norms and heads that tell classes. That makes MFU too low. A little
-  too high is counted alone what learns first, a layer or the projector: a gradient is taken to
-  pass through all of it.
+- Work that is computed but not needed is not counted: padding, recomputed activations, embeddings,
+  norms and classifier heads. That makes MFU too low. Only the first trained layer, or the
+  projector, is slightly overestimated: a gradient is assumed to pass through all of it.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ FORMULA = (
     "computed again. "
     "mfu = model_flops / (step_s - checkpoint_s - evaluation_s - compile_s) / peak_flops_per_s"
 )
-"""In one sentence, for the header of step records."""
+"""The formula in one sentence, for the header of step records."""
 
 _PRODUCT = 2
 """A multiplication and an addition."""
@@ -42,24 +41,24 @@ _ATTENTION_PRODUCTS = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartWork:
-    """A part of a model, as far as its operations follow from it."""
+    """Sizes of a part of a model that determine its operations."""
 
     num_weights: Mapping[int, int] = field(default_factory=dict)
-    """Of matrices, by how many products each makes with a token: 1 forward, one more for the
-    gradient of its input, one more for its own."""
+    """Weights of matrices, by the number of products per token: 1 forward, one more for the
+    gradient of the input, one more for the weight's."""
     attention_width: Mapping[int, int] = field(default_factory=dict)
-    """Heads times size of a head, summed over the layers in which all tokens see each other, by how
-    often their products are made: 1 forward, 3 in layers that have a backward."""
+    """Number of heads times head size, summed over the layers in which all tokens see each
+    other, by the number of products: 1 forward, 3 in layers with a backward pass."""
     window_width: Mapping[int, int] = field(default_factory=dict)
-    """The same of layers in which only those of a window do."""
+    """The same for layers with windowed attention."""
 
     def flops(self, num_tokens: int, *, num_pairs: int = 0, num_window_pairs: int = 0) -> float:
-        """Operations for so many tokens.
+        """Return the operations for `num_tokens`.
 
         Args:
-            num_tokens: That go through the matrices.
-            num_pairs: That see each other: the sum of squares of lengths.
-            num_window_pairs: That see each other in a window.
+            num_tokens: Tokens through the matrices.
+            num_pairs: Pairs that see each other: the sum of squares of lengths.
+            num_window_pairs: Pairs that see each other in a window.
         """
         seen = _total(self.attention_width) * num_pairs
         seen += _total(self.window_width) * num_window_pairs
@@ -73,19 +72,19 @@ def _total(numbers: Mapping[int, int]) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelWork:
-    """A model, as far as its operations follow from it; which parts are trained is a part of it."""
+    """Sizes of a model that determine its operations; they include which parts are trained."""
 
     vision: PartWork
     projector: PartWork
     language: PartWork
     head: PartWork
     window_patches: int | None = None
-    """Patches along the side of a window of the vision tower; None where it has none."""
+    """Patches along the side of a window of the vision tower; None if it has none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkCounts:
-    """What goes through a model in a batch or a step; counts of several are added up."""
+    """Work of a batch or a step; counts can be added."""
 
     num_patches: int = 0
     num_patch_pairs: int = 0
@@ -107,7 +106,7 @@ class WorkCounts:
 
 
 def model_flops(model: ModelWork, counts: WorkCounts) -> float:
-    """Operations of a forward and a backward pass over what was counted, in one batch."""
+    """Return the operations of a forward and a backward pass over the counts of one batch."""
     return (
         model.vision.flops(
             counts.num_patches,
@@ -121,11 +120,11 @@ def model_flops(model: ModelWork, counts: WorkCounts) -> float:
 
 
 def mfu(flops: float, seconds: float, peak_flops_per_s: float | None) -> float | None:
-    """Which share of a card's peak was used; None where the peak is not known.
+    """Return the used share of a card's peak; None if the peak is unknown.
 
     Args:
-        flops: Of one card: those of its rank.
-        seconds: That they took, all waits included.
+        flops: Operations of one card: those of its rank.
+        seconds: Their duration, all waits included.
         peak_flops_per_s: From `peaks.peak_flops_per_s`.
     """
     if peak_flops_per_s is None or not seconds > 0:

@@ -1,7 +1,7 @@
-"""What NVML says of the job's own GPUs: busy time, memory and power.
+"""Readings of the job's GPUs from NVML: busy time, memory and power.
 
 Needs the package nvidia-ml-py, whose module is `pynvml`. Without it, or without a driver, there
-are no GPUs to read.
+are no readings.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def choose_gpus(visible: str | None, uuids: Sequence[str]) -> Sequence[str]:
-    """UUIDs of the GPUs that `CUDA_VISIBLE_DEVICES` leaves to the job, at most `MAX_GPUS`.
+    """Return the UUIDs of the GPUs in `CUDA_VISIBLE_DEVICES`, at most `MAX_GPUS`.
 
-    As CUDA reads it (its programming guide, "CUDA Environment Variables"): numbers, or UUIDs which
-    may be cut short; what comes after the first that is not there does not count. Numbers are
-    taken in NVML's order, by PCI bus, which is CUDA's on nodes whose GPUs are of one kind.
+    Read like CUDA does (its programming guide, "CUDA Environment Variables"): numbers, or
+    UUIDs, which may be abbreviated; entries after the first invalid one are ignored. Numbers
+    are in NVML's order, by PCI bus, which is CUDA's on nodes with GPUs of one kind.
 
     Args:
-        visible: the variable; None if it is not set: all.
-        uuids: of all GPUs that NVML shows, in its order.
+        visible: The variable; None if it is not set: all.
+        uuids: UUIDs of all GPUs that NVML shows, in its order.
     """
     if visible is None:
         return uuids[:MAX_GPUS]
@@ -47,10 +47,10 @@ def choose_gpus(visible: str | None, uuids: Sequence[str]) -> Sequence[str]:
 
 
 class GpuSource:
-    """Reads some GPUs; a value that one of them does not give is NaN, logged once."""
+    """Reads some GPUs; a value that one of them does not provide is NaN, logged once."""
 
     def __init__(self, nvml: Any, uuids: Sequence[str]) -> None:
-        """Leave out, with a warning, a GPU that cannot be opened."""
+        """Open the GPUs; those that cannot be opened are left out, with a warning."""
         self._nvml = nvml
         self._handles: list[Any] = []
         self._said: set[str] = set()
@@ -70,7 +70,7 @@ class GpuSource:
             self.facts.append(fact)
 
     def read_all(self) -> Mapping[str, Sequence[float]]:
-        """Values of all GPUs by field."""
+        """Return values of all GPUs by field."""
         rates = [self._ask("nvmlDeviceGetUtilizationRates", handle) for handle in self._handles]
         memory = [self._ask("nvmlDeviceGetMemoryInfo", handle) for handle in self._handles]
         power_mw = [self._ask("nvmlDeviceGetPowerUsage", handle) for handle in self._handles]
@@ -91,7 +91,7 @@ class GpuSource:
             return None
 
     def close(self) -> None:
-        """Let go of the driver."""
+        """Release the driver."""
         self._nvml.nvmlShutdown()
 
 
@@ -100,9 +100,9 @@ def _part(answer: Any, name: str) -> float:
 
 
 def _uuids(nvml: Any) -> list[str]:
-    """Of the GPUs that this process may use, in NVML's order.
+    """Return the UUIDs of the GPUs that this process may use, in NVML's order.
 
-    NVML counts the others, too, those that a container or Slurm's cgroup denies
+    NVML also counts GPUs that a container or Slurm's cgroup denies
     (`NVML_ERROR_NO_PERMISSION`), or that have fallen off the bus; CUDA does not number them.
     """
     uuids = []
@@ -120,7 +120,7 @@ def open_gpus(
     load: Callable[[], Any] = lambda: importlib.import_module("pynvml"),
     driver: Path = _DRIVER,
 ) -> GpuSource | None:
-    """The job's GPUs; None where there is none, or none can be read, which is said."""
+    """Open the job's GPUs; None if there is none or none is readable, which is logged."""
     if not driver.exists():
         return None
     try:

@@ -1,8 +1,8 @@
-"""The processes of this job on this node: their processor time, memory and cores.
+"""Processes of this job on this node: their processor time, memory and cores.
 
-They are those of this rank's session: Slurm starts all ranks of a step on a
-node in one, the local scheduler all of a task. Finding them means a look at every process of the
-node, so it is done seldom, and the seldomer the longer it takes.
+They are those of this rank's session: Slurm starts all ranks of a step on a node in one
+session, the local scheduler all ranks of a task. Finding them requires scanning all processes
+of the node, so it is done rarely, and the more rarely the longer it takes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pipeline.timing.counters import Increase
 
 _LOOK_EVERY_S = 30.0
 _LOOK_SHARE = 1e-3
-"""Of one core, which looking may take at most."""
+"""Limit of the scan time, as a share of one core."""
 _NOT_OURS = frozenset({"slurmstepd"})
-"""Is in the session and may use every core of the node."""
+"""In the session, but may use every core of the node."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProcessStat:
-    """Of /proc/PID/stat, see proc(5)."""
+    """Fields of /proc/PID/stat, see proc(5)."""
 
     name: str
     session: int
@@ -35,9 +35,9 @@ class ProcessStat:
 
 
 def parse_stat(text: str) -> ProcessStat:
-    """What a /proc/PID/stat says; the name, in brackets, may hold anything."""
+    """Parse /proc/PID/stat; the name, in brackets, may contain anything."""
     head, _, rest = text.rpartition(")")
-    fields = rest.split()  # from the state on, which is the third field there
+    fields = rest.split()  # from the state on, the third field there
     return ProcessStat(
         name=head.partition("(")[2],
         session=int(fields[3]),
@@ -48,7 +48,7 @@ def parse_stat(text: str) -> ProcessStat:
 
 
 class JobProcesses:
-    """A `Source` of `job_cpu_s_per_s` and `job_resident_bytes`."""
+    """`Source` of `job_cpu_s_per_s` and `job_resident_bytes`."""
 
     def __init__(
         self,
@@ -68,11 +68,11 @@ class JobProcesses:
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
 
     def cores(self) -> Collection[int]:
-        """That any of the processes may use, as far as they were found: ranks have their own."""
+        """Return the cores that any known process may use: ranks have different ones."""
         return self._cores
 
     def read(self, interval_s: float) -> Mapping[str, float]:
-        """As `Source`; a process counts from the first reading after it was found."""
+        """Return the rates; a process counts from the first reading after its discovery."""
         if self._clock() >= self._look_at_s:
             self.look()
         found = {pid: stat for pid in self._pids if (stat := self._stat(pid)) is not None}
@@ -104,7 +104,7 @@ class JobProcesses:
         self._look_at_s = now_s + max(_LOOK_EVERY_S, (now_s - begun_s) / _LOOK_SHARE)
 
     def _stat(self, pid: int) -> ProcessStat | None:
-        """None if there is no such process any more."""
+        """Read a process's fields; None if it no longer exists."""
         with suppress(OSError), open(f"{self._proc}/{pid}/stat", errors="replace") as stream:  # noqa: PTH123 - once a process of the node
             return parse_stat(stream.read())
         return None

@@ -1,7 +1,7 @@
-"""How much of the communication nothing was computed beside, from a profiler's events: PURE.
+"""Communication without parallel computation, from a profiler's events: PURE.
 
-A collective that runs beside computation costs little; one that the ranks wait for costs its
-whole time. Its time has the wait for the slowest rank in it, which comes to the same.
+A collective in parallel with computation costs little; one that the ranks wait for costs its
+whole time. Its time includes the wait for the slowest rank, which costs the same.
 """
 
 from __future__ import annotations
@@ -14,32 +14,33 @@ import numpy as np
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Piece:
-    """A piece of work that the profiler saw."""
+    """Piece of work in the profile."""
 
     name: str
     start_s: float
     end_s: float
     is_kernel: bool
-    """On the device; else on the host."""
+    """True on the device, False on the host."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Communication:
-    """Of one rank, over all recorded steps."""
+    """Communication of one rank, over all recorded steps."""
 
     busy_s: float
-    """At least one collective was under way."""
+    """Time with at least one running collective."""
     exposed_s: float
-    """And nothing was computed: as the profiler has it, which slows small operators down."""
+    """Time in which additionally nothing was computed, according to the profiler, which slows
+    small operators down."""
 
 
 def find_communication(pieces: Iterable[Piece], *, has_device: bool) -> Communication:
-    """On a GPU from its kernels, NCCL's beside all others; on a CPU from gloo's beside operators.
+    """Return a GPU's communication from its kernels, a CPU's from gloo's events and operators.
 
     Args:
         pieces: Everything recorded, in any order.
-        has_device: Whether the model computes on a GPU; what gloo and operators do on the host is
-            then no part of it.
+        has_device: True if the model computes on a GPU; then gloo's and operators' events on
+            the host are ignored.
     """
     collectives, work = [], []
     for piece in pieces:
@@ -51,7 +52,7 @@ def find_communication(pieces: Iterable[Piece], *, has_device: bool) -> Communic
             work.append((piece.start_s, piece.end_s))
     busy_s = _covered_s(collectives)
     exposed_s = _covered_s(collectives + work) - _covered_s(work)
-    return Communication(busy_s=busy_s, exposed_s=min(exposed_s, busy_s))  # but for rounding
+    return Communication(busy_s=busy_s, exposed_s=min(exposed_s, busy_s))  # except for rounding
 
 
 def _is_collective(name: str) -> bool:
@@ -59,7 +60,7 @@ def _is_collective(name: str) -> bool:
 
 
 def _covered_s(intervals: list[tuple[float, float]]) -> float:
-    """Length of what at least one of them covers."""
+    """Return the length of the union of intervals."""
     if not intervals:
         return 0.0
     starts, ends = np.array(sorted(intervals), dtype=np.float64).T

@@ -1,7 +1,7 @@
-"""What cards can do at most, by their vendor's data sheets: dense products of matrices.
+"""Peak rates of cards from their vendor's data sheets: dense products of matrices.
 
-Data sheets of later cards print figures "with sparsity", which are twice as high; those are halved
-here. A card that is not in the table has no MFU: a guess would be worse than none.
+Data sheets of later cards print figures "with sparsity", which are twice as high; those are
+halved here. A card that is not in the table has no MFU: a guess would be worse than none.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ class Card:
     """Cards of one kind."""
 
     name: str
-    """Pattern of the whole name that the driver gives."""
+    """Pattern of the whole name from the driver."""
     flops_per_s: Mapping[str, float]
-    """By precision: `bf16`, `fp16` (tensor cores, fp32 sums), `fp32` and `tf32` (its products by
-    tensor cores)."""
+    """By precision: `bf16`, `fp16` (tensor cores, fp32 sums), `fp32` and `tf32` (fp32 products
+    by tensor cores)."""
     source: str
 
 
@@ -117,16 +117,16 @@ CARDS = (
         source="NVIDIA Blackwell Architecture Technical Brief (HGX B200)",
     ),
 )
-"""Of none of these is the name a part of another's: MIG slices and cards made for one customer,
-which do less or more, match nothing."""
+"""Names are matched as a whole, so MIG slices and custom cards, which are slower or faster,
+match nothing."""
 
 
 def find_card(name: str) -> Card | None:
-    """The card of that name, as `torch.cuda.get_device_name` gives it; None: unknown."""
+    """Return the card of a name from `torch.cuda.get_device_name`; None: unknown."""
     return next((card for card in CARDS if re.fullmatch(card.name, name)), None)
 
 
 def peak_flops_per_s(name: str, precision: str) -> float | None:
-    """Of a card in a precision; None if the card is unknown or lacks it."""
+    """Return the rate of a card in a precision; None if the card is unknown or lacks it."""
     card = find_card(name)
     return None if card is None else card.flops_per_s.get(precision)

@@ -1,7 +1,7 @@
 """PyTorch's profiler over some steps: a Chrome trace, and a table of operators.
 
-Outside of these steps, and the one before them in which the profiler warms up,
-there is no profiler. What fails in it is said, and fails no training.
+The profiler exists only during these steps, and the one before them in which it warms up. Its
+errors are logged, and do not fail training.
 """
 
 from __future__ import annotations
@@ -45,19 +45,18 @@ _US = 1e-6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Where a rank records, and what."""
+    """Folder and contents of a rank's recording."""
 
     timing_dir: Path
     rank: int
     has_device: bool
-    """Whether kernels of a GPU are recorded."""
+    """True if kernels of a GPU are recorded."""
 
 
 class Profiling:
-    """Told of each step when it begins, it records those that the config names.
+    """Called at the start of each step, it records the steps of the config.
 
-    Its user closes it, by leaving it; if steps are still to be recorded then, those so far are
-    written.
+    It is a context manager; if steps are still missing at its end, those so far are written.
     """
 
     def __init__(self, config: ProfileConfig, place: Place, spans: SpanLog) -> None:
@@ -67,23 +66,23 @@ class Profiling:
         self._profiler: profile | None = None
         self._range: Any = None
         self._begun_s: float | None = None
-        """When the first recorded step began."""
+        """Start of the first recorded step."""
         self._begun_step = self._step = 0
 
     def watch(self, steps: Iterable[int]) -> Iterator[int]:
-        """The steps, one by one as they are asked for; `on_step` before each."""
+        """Yield the steps one by one; calls `on_step` before each."""
         for step in steps:
             self.on_step(step)
             yield step
 
     def on_step(self, step: int) -> None:
-        """Step `step`, counted from 0, begins, and the one before it has ended."""
+        """Handle the start of step `step`, counted from 0; the previous one has ended."""
         if self._profiler is None and not self._first - 1 <= step <= self._last:
             return
         try:
             self._turn_to(step)
-        except Exception:  # a training goes on without its profile
-            log.exception("the profile is given up; training goes on")
+        except Exception:  # training continues without its profile
+            log.exception("the profile is dropped after an error; training continues")
             self._give_up()
 
     def _turn_to(self, step: int) -> None:
@@ -113,7 +112,7 @@ class Profiling:
             profile_memory=self._config.memory,
             record_shapes=self._config.memory,
             with_stack=self._config.stacks,
-            acc_events=True,  # there is one cycle; without it torch warns that there might be more
+            acc_events=True,  # there is one cycle; without it torch warns about further ones
         )
 
     def _leave_range(self) -> None:
@@ -125,16 +124,16 @@ class Profiling:
         """End the recording before step `end_step`; a span, because the other ranks wait for it."""
         profiler, self._profiler = self._profiler, None
         begun_s, self._begun_s = self._begun_s, None
-        self._last = -1  # once is enough
+        self._last = -1  # only once
         assert profiler is not None
-        if begun_s is None:  # it has only warmed up
+        if begun_s is None:  # it was only warming up
             profiler.start_trace()
             profiler.stop_trace()
             return
         wall_s = time.perf_counter() - begun_s
         steps = range(self._begun_step, end_step)
         with self._spans.span(PROFILE_WRITE_SPAN, first_step=steps[0], num_steps=len(steps)):
-            # SYNC: the profiler waits for the device, to have its last kernels.
+            # SYNC: the profiler waits for the device, to get its last kernels.
             profiler.stop_trace()
             self._write_files(profiler, steps, wall_s)
         log.info("steps %d to %d are profiled: %s", steps[0], steps[-1], self._trace_path)
@@ -145,7 +144,8 @@ class Profiling:
 
     def _write_files(self, profiler: profile, steps: range, wall_s: float) -> None:
         folder, rank = self._place.timing_dir, self._place.rank
-        part = self._trace_path.with_name(f".{self._trace_path.name}")  # its end says: compress
+        # the suffix makes it compress
+        part = self._trace_path.with_name(f".{self._trace_path.name}")
         try:
             profiler.export_chrome_trace(str(part))
             part.replace(self._trace_path)
@@ -175,7 +175,7 @@ class Profiling:
         self._last = -1
 
     def close(self) -> None:
-        """The last step has ended: write what was recorded, if that is still to be done."""
+        """Write the recording, if that is still to be done; the last step has ended."""
         if self._profiler is None:
             return
         try:
@@ -200,7 +200,7 @@ class Profiling:
 def make_profiling(
     config: ProfileConfig, context: TaskContext, spans: SpanLog, device: torch.device
 ) -> Profiling:
-    """The profiling of this rank, which computes on `device`; nothing where nothing was asked."""
+    """Return the profiling of this rank on `device`; does nothing unless configured."""
     place = Place(
         timing_dir=context.timing_dir,
         rank=context.rank,
@@ -210,7 +210,7 @@ def make_profiling(
 
 
 def operators_of(averages: Sequence[Any], *, with_memory: bool) -> list[Operator]:
-    """The rows of `key_averages()`, without ranges that are no work of their own."""
+    """Return the rows of `key_averages()`, without ranges that are not operators."""
     rows = [row for row in averages if not _is_range(row)]
     cpu_us = sum(row.self_cpu_time_total for row in rows)
     device_us = sum(row.self_device_time_total for row in rows if _is_kernel(row))
@@ -234,7 +234,7 @@ def operators_of(averages: Sequence[Any], *, with_memory: bool) -> list[Operator
 
 
 def _pieces(profiler: profile) -> Iterator[Piece]:
-    """All that was recorded, but for ranges that a device's timeline repeats from the host's."""
+    """Yield everything recorded, except ranges that a device's timeline copies from the host's."""
     for event in profiler.events() or ():
         is_kernel = _is_kernel(event)
         if not (is_kernel and event.is_user_annotation):
@@ -251,5 +251,5 @@ def _is_kernel(row: Any) -> bool:
 
 
 def _is_range(row: Any) -> bool:
-    """Our own ranges of whole steps; on a device the profiler marks them as annotations."""
+    """Check for our ranges of whole steps; on a device the profiler marks them as annotations."""
     return bool(row.is_user_annotation) or row.key.startswith("step ")

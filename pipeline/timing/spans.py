@@ -1,4 +1,4 @@
-"""Spans: everything that takes time but is no step, as JSON lines."""
+"""Spans: everything that takes time but is not a step, as JSON lines."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ log = logging.getLogger(__name__)
 
 
 class SpanLog:
-    """Appends one line a span to this rank's file; a line is written when its span ends."""
+    """Appends one line per span to this rank's file; a line is written when its span ends."""
 
     def __init__(self, timing_dir: Path, rank: int) -> None:
         self._path = spans_path(timing_dir, rank)
 
     @contextmanager
     def span(self, name: str, **notes: Any) -> Iterator[dict[str, Any]]:
-        """Time the block; the block may add to the dict that it is given.
+        """Time the block; the block may add to the yielded dict.
 
         A block that raises is recorded too, with the exception's type as `error`.
         """
@@ -42,7 +42,7 @@ class SpanLog:
             notes["error"] = type(error).__name__
             try:
                 write()
-            except OSError as failure:  # the block's own error is the one to tell
+            except OSError as failure:  # the block's error takes precedence
                 log.warning("the span %s is not written: %s", name, failure)
             raise
         write()
@@ -51,7 +51,7 @@ class SpanLog:
         """Write a span that was timed elsewhere.
 
         Raises:
-            OSError: the file system failed; the file has nothing of the span.
+            OSError: the file system failed; the file is unchanged.
         """
         span = {"name": name, "start_unix_s": start_unix_s, "duration_s": duration_s, **notes}
         with self._path.open("ab", buffering=0) as stream:

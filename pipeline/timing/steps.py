@@ -1,8 +1,8 @@
-"""The recorder of every step: laps of one clock, packed and written seldom.
+"""Recorder of every step: laps of one clock, packed and written rarely.
 
-It adds no synchronisation with the device unless it is told to, and knows no thresholds. A step
-costs tens of microseconds; a crash loses the records of the last two seconds,
-but none from before the newest `write_so_far`.
+It adds no synchronisation with the device unless configured, and knows no thresholds. A step
+costs tens of microseconds. A crash loses the records of the last two seconds, but none from
+before the newest `write_so_far`.
 """
 
 from __future__ import annotations
@@ -46,21 +46,22 @@ _NO_PARTS = dict.fromkeys(STEP_PARTS, math.nan)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepCounts:
-    """What one rank worked on in one step."""
+    """Work of one rank in one step."""
 
     epoch: int
     num_microbatches: int
     num_samples: int
     num_tokens: int
-    """Real ones, image tokens included."""
+    """Without padding, image tokens included."""
     num_padding_tokens: int
     num_supervised_tokens: int
     num_images: int
     num_image_tokens: int
     model_flops: float = math.nan
-    """That the step needs of this rank, see `pipeline.timing.flops`; NaN where not counted."""
+    """Operations that the step needs on this rank, see `pipeline.timing.flops`; NaN if not
+    counted."""
     loader_s: float = math.nan
-    """Of the loader's threads, as the next three; see `LOADER_FIELDS`."""
+    """For the loader's threads, like the next three; see `LOADER_FIELDS`."""
     loader_cpu_s: float = math.nan
     loader_core_wait_s: float = math.nan
     loader_read_blocked_s: float = math.nan
@@ -68,36 +69,36 @@ class StepCounts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepOutcome:
-    """What came of one step, the same on every rank."""
+    """Outcome of one step, the same on every rank."""
 
     loss: float
-    """Nats a supervised token."""
+    """Nats per supervised token."""
     learning_rate: float
     grad_norm: float = math.nan
     """Before clipping."""
 
 
 def _fields(values: StepCounts | StepOutcome) -> dict[str, Any]:
-    """As `asdict`, which copies, at a tenth of its time."""
+    """Return the fields like `asdict`, which copies, in a tenth of its time."""
     return {name: getattr(values, name) for name in values.__slots__}
 
 
 def read_process_memory() -> tuple[float, int]:
-    """High-water mark of resident memory in bytes, and no allocator retries."""
+    """Return the peak of resident memory in bytes, and no allocator retries."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return float(peak * _BYTES_PER_RSS_UNIT), 0
 
 
 @dataclass(kw_only=True, slots=True)
 class _Closed:
-    """A step that has ended, whose record waits for what is known later."""
+    """Step that has ended, whose record waits for values that are known later."""
 
     values: dict[str, float | int]
     on_device: DeviceStep | None
     outcome: StepOutcome | None
 
     def is_known(self) -> bool:
-        """Whether its outcome and its device times are; does not wait."""
+        """Check whether its outcome and its device times are known; does not wait."""
         has_passed = self.on_device is None or self.on_device.has_passed()
         return self.outcome is not None and has_passed
 
@@ -109,11 +110,10 @@ class _Closed:
 class StepRecorder:
     """Splits a step's time into phases that add up.
 
-    `start_step` before the loader is asked, `lap(phase)` after each piece of
-    work, `end_step` last. A phase may have several laps; what no lap covers
-    is `other_s`. With a device clock each lap leaves a mark in the device's
-    queue, and a step's record waits until the device has passed its last. A
-    step that ends without an outcome waits for `add_outcome`.
+    Call `start_step` before the loader, `lap(phase)` after each piece of work, and `end_step`
+    last. A phase may have several laps; time without a lap is `other_s`. With a device clock
+    each lap records an event in the device's queue, and a step's record waits until the device
+    has passed its last. A step that ends without an outcome waits for `add_outcome`.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class StepRecorder:
         synchronize: Callable[[], None] | None = None,
         peak_flops_per_s: float | None = None,
     ) -> None:
-        """`synchronize` is called before each lap: see `timing: sync`."""
+        """Open the file; `synchronize` is called before each lap: see `timing: sync`."""
         self._stream = steps_path(timing_dir, rank).open("xb", buffering=0)
         append_whole(self._stream, steps_header({"rank": rank, **metadata}))
         self._read_memory = read_memory
@@ -141,16 +141,17 @@ class StepRecorder:
         self._parts_s = _NO_PARTS
         self._on_device: DeviceStep | None = None
         self._core_wait_from_s = math.nan
-        self._own_ns = 0  # what closing the step before took, which is a part of the next
+        self._own_ns = 0  # time of closing the previous step, a part of the next
         self._step = 0
         self._start_unix_s = 0.0
-        self._written_at: int | None = None  # where the open step's record is in the file
+        self._written_at: int | None = None  # offset of the open step's record in the file
 
     def start_step(self, step: int) -> None:
-        """Begin the step before which `step` steps were completed.
+        """Start the step after `step` completed ones.
 
-        What closing the one before it took, after its record was made, is `other_s` of this one: so
-        steps follow each other without a gap, also where that waits for a file system or a core.
+        The time for closing the previous step, after its record was made, is `other_s` of this
+        one. So steps follow each other without a gap, even if closing waits for a file system
+        or a core.
         """
         own_ns, self._own_ns = self._own_ns, 0
         self._step = step
@@ -165,16 +166,16 @@ class StepRecorder:
 
     @property
     def step(self) -> int:
-        """The one that `start_step` began last."""
+        """Step that `start_step` started last."""
         return self._step
 
     def lap(self, phase: str, part: str | None = None) -> None:
-        """Give the time since the last lap (or the start of the step) to `phase`.
+        """Assign the time since the last lap (or the start of the step) to `phase`.
 
-        `part`, one of `STEP_PARTS`, then has what the phase that it is a part of has had so far.
+        `part`, one of `STEP_PARTS`, then has the time so far of the phase that it is part of.
         """
         if self._synchronize is not None:
-            self._synchronize()  # SYNC: asked for by `timing: sync`
+            self._synchronize()  # SYNC: configured by `timing: sync`
         if self._on_device is not None:
             self._on_device.lap(phase)
         now_ns = time.perf_counter_ns()
@@ -185,7 +186,7 @@ class StepRecorder:
             self._parts_s = {**self._parts_s, part: self.seconds_so_far(STEP_PARTS[part])}
 
     def set_apart(self, phase: str, spent_ns: int) -> None:
-        """Give a part of the open lap to `phase`, which the rest of the lap does not go to.
+        """Assign a part of the open lap to `phase` instead of to the rest of the lap.
 
         May be called by another thread while this one waits for it, as in a backward pass.
         """
@@ -193,13 +194,13 @@ class StepRecorder:
         self._lap_ns += spent_ns
 
     def seconds_so_far(self, phase: str) -> float:
-        """What the open step's laps have given to a phase."""
+        """Return the time of a phase in the open step's laps."""
         return self._laps_ns[phase] / 1e9
 
     def end_step(self, counts: StepCounts, outcome: StepOutcome | None = None) -> None:
-        """Close the step's record; write to the file if the last time is long ago."""
+        """Close the step's record; write to the file if the last write is long ago."""
         values = self._values(counts)
-        # An evaluation has a patience of its own: it must not make a hang in later steps wait.
+        # An evaluation has its own stall limit, which must not apply to later steps.
         end_step(values["step_s"] - sum(values[name] for name in NOT_TRAINING))
         self._waiting.append(_Closed(values=values, on_device=self._on_device, outcome=outcome))
         self._settle()
@@ -209,15 +210,15 @@ class StepRecorder:
         self._own_ns = time.perf_counter_ns() - self._lap_ns
 
     def add_outcome(self, outcome: StepOutcome) -> None:
-        """Give it to the step that ended last, without one."""
+        """Add the outcome of the last step, which ended without one."""
         assert self._waiting[-1].outcome is None
         self._waiting[-1].outcome = outcome
 
     def write_so_far(self, counts: StepCounts, outcome: StepOutcome) -> None:
-        """Write what waits and the open step as it stands; the whole comes in its place later.
+        """Write pending records and the open step as it is; its final record replaces it later.
 
-        Called before a checkpoint that has this step in it, so that a kill after the
-        checkpoint cannot leave fewer steps in the records.
+        Called before a checkpoint that includes this step, so that a kill after the checkpoint
+        cannot leave fewer steps in the records.
         """
         self._settle(all_of_them=True)
         self.flush()
@@ -226,7 +227,7 @@ class StepRecorder:
         self._written_at = start
 
     def _values(self, counts: StepCounts) -> dict[str, float | int]:
-        """The step up to this moment, without its outcome; what no lap covers is `other_s`."""
+        """Return the step so far, without its outcome; time without a lap is `other_s`."""
         self.lap("other_s")
         memory_peak_bytes, num_allocator_retries = self._read_memory()
         phases = {name: lap_ns / 1e9 for name, lap_ns in self._laps_ns.items()}
@@ -248,7 +249,7 @@ class StepRecorder:
         }
 
     def _settle(self, *, all_of_them: bool = False) -> None:
-        """Pack the steps that are known; or all, without device times that are not."""
+        """Pack the complete steps; or all, without missing device times."""
         while self._waiting and (all_of_them or self._waiting[0].is_known()):
             closed = self._waiting.popleft()
             on_device = closed.on_device
@@ -256,18 +257,18 @@ class StepRecorder:
             self._pending.append(closed.pack(on_device.read() if on_device and has_times else {}))
 
     def _pack_without_device(self) -> None:
-        """Pack what waits, but for a step whose outcome never came."""
+        """Pack pending steps, except one without an outcome."""
         self._pending += [closed.pack() for closed in self._waiting if closed.outcome is not None]
         self._waiting.clear()
 
     def flush(self) -> None:
-        """Write the waiting records, all or none.
+        """Write the pending records, all or none.
 
         Raises:
-            OSError: the file system failed; they still wait.
+            OSError: the file system failed; they stay pending.
         """
         if self._pending:
-            if self._written_at is not None:  # the first that waits is the whole of that one
+            if self._written_at is not None:  # the first pending record replaces that one
                 self._stream.seek(self._written_at)
                 self._written_at = None
             append_whole(self._stream, b"".join(self._pending))
@@ -275,7 +276,7 @@ class StepRecorder:
         self._last_flush_ns = time.perf_counter_ns()
 
     def close(self) -> None:
-        """Write what waits, and close the file; waits for the device, which has the last steps."""
+        """Write pending records, and close the file; waits for the device's last steps."""
         end_steps()
         with self._stream:
             if self._waiting and (last := self._waiting[-1].on_device) is not None:
@@ -297,7 +298,7 @@ class StepRecorder:
             return
         try:
             with self._stream:
-                self._pack_without_device()  # which may be what failed
+                self._pack_without_device()  # this may be what failed
                 self.flush()
         except OSError as failure:
             log.warning("step records of this rank are lost: %s", failure)  # `error` comes first

@@ -1,7 +1,7 @@
-"""A thread that writes down the load of its node every second, beside training.
+"""Thread that records the load of its node every second, during training.
 
-Nothing that it meets fails a training: what cannot be read is NaN, and what
-cannot be written is left out, each said once. It ends with the training.
+Its errors never fail a training: unreadable values are NaN, and unwritable readings are left
+out, each logged once. It ends with the training.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _JOIN_S = 5.0
-"""For a reading that hangs in a driver; the thread is a daemon, and is left behind then."""
+"""Wait for a reading that hangs in a driver; the daemon thread is then abandoned."""
 _LAST_SHARE = 0.5
-"""A last reading is taken at the end if so much of an interval has passed: less says little."""
+"""Part of an interval after which a last reading is taken at the end: less is not meaningful."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sources:
-    """What is read on a node."""
+    """Sources of a node."""
 
     host: Mapping[str, Source]
     """By a name for messages."""
     gpus: GpuSource | None
     metadata: Mapping[str, Any]
-    """What does not change, for the head of the file."""
+    """Constants for the header of the file."""
 
 
 def find_sources(local_dir: Path, variables: Mapping[str, str]) -> Sources:
-    """Everything that this node has to read; what is not there is left out, and said."""
+    """Return all sources of this node; missing ones are left out, and logged."""
     disks = _found("disks", whole_disks) or []
     local_disk = _found("the disk of the node-local folder", partial(disk_behind, local_dir))
     cards = _found("network cards", network_cards) or []
@@ -100,9 +100,9 @@ def _found(what: str, look: Callable[[], Any]) -> Any:
 
 
 class SystemSampler:
-    """Takes a reading every `every_s` seconds from when it is entered until it is left.
+    """Takes a reading every `every_s` seconds inside a `with` block.
 
-    `take` takes one at once; the thread does nothing else.
+    `take` takes one immediately; the thread does nothing else.
     """
 
     def __init__(
@@ -127,11 +127,11 @@ class SystemSampler:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="system-sampler", daemon=True)
         self._last_s = monotonic()
-        self._read(0.0)  # what counters grow from
+        self._read(0.0)  # initial values of the counters
 
     def take(self) -> None:
-        """Write a reading of the time since the one before."""
-        now_s, unix_s = self._monotonic(), self._now()  # reading itself may take a while
+        """Write a reading of the time since the previous one."""
+        now_s, unix_s = self._monotonic(), self._now()  # reading may take a while
         interval_s, self._last_s = now_s - self._last_s, now_s
         host, gpus = self._read(interval_s)
         record = self._packer.pack(
@@ -164,8 +164,9 @@ class SystemSampler:
             due_s = self._last_s + self._every_s
             while not self._ended.wait(max(0.0, due_s - self._monotonic())):
                 self.take()
-                due_s = max(due_s + self._every_s, self._monotonic())  # missed ones are not made up
-        except Exception:  # a training goes on without its readings
+                # missed readings are not repeated
+                due_s = max(due_s + self._every_s, self._monotonic())
+        except Exception:  # training continues without its readings
             log.exception("system readings end here")
 
     def __enter__(self) -> Self:
@@ -181,7 +182,7 @@ class SystemSampler:
         self._ended.set()
         self._thread.join(_JOIN_S)
         if self._thread.is_alive():
-            log.warning("a system reading hangs; its thread is left behind")
+            log.warning("a system reading hangs; its thread is abandoned")
             return
         try:
             self._end()
@@ -189,7 +190,7 @@ class SystemSampler:
             log.exception("the end of the system readings")
 
     def _end(self) -> None:
-        """A last reading, and nothing stays open."""
+        """Take a last reading, and close everything."""
         with ExitStack() as open_things:
             if self._sources.gpus is not None:
                 open_things.callback(self._sources.gpus.close)
@@ -199,7 +200,7 @@ class SystemSampler:
 
 
 def sample_system(config: SamplerConfig, context: TaskContext) -> AbstractContextManager[None]:
-    """Readings of this node while the block runs, by its first rank; nothing on the others."""
+    """Sample this node while the block runs, on its first rank; nothing on the others."""
     if config.every_s is None or context.local_rank != 0:
         return nullcontext()
     return _sampling(config.every_s, context)

@@ -1,7 +1,7 @@
-"""Where the time of one thread's piece of work went: on a core, waiting for one, or for else.
+"""Time of one thread's work: on a core, waiting for a core, or blocked.
 
-Tells apart why a loader is slow, without a mark around each read: what is mapped into memory is
-read from the disk wherever it is first touched, be that in a copy or in a decoder.
+Shows why a loader is slow without instrumenting each read: memory-mapped data is read from the
+disk wherever it is first accessed, in a copy or in a decoder.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class ThreadTimes:
     wall_s: float = math.nan
     """From its start to its end."""
     cpu_s: float = math.nan
-    """Of it, computing."""
+    """Computing."""
     core_wait_s: float = math.nan
-    """Of it, ready to compute, but other threads had the cores; NaN where the kernel keeps no
-    account. What is left is blocked: on storage, or on a lock such as the interpreter's."""
+    """Ready to compute, while other threads had the cores; NaN if the kernel does not account
+    for it. The rest is blocked: on storage, or on a lock such as the interpreter's."""
 
     @property
     def blocked_s(self) -> float:
-        """What is left; NaN where the rest is not known."""
+        """The rest; NaN if the other parts are unknown."""
         return self.wall_s - self.cpu_s - self.core_wait_s
 
 
@@ -39,7 +39,7 @@ NOT_TIMED = ThreadTimes()
 
 
 def add_up(times: Iterable[ThreadTimes]) -> ThreadTimes:
-    """The sum of each; NaN where one is not known."""
+    """Return the sum of each; NaN if one is unknown."""
     found = list(times)
     return ThreadTimes(
         wall_s=math.fsum(one.wall_s for one in found),
@@ -49,13 +49,13 @@ def add_up(times: Iterable[ThreadTimes]) -> ThreadTimes:
 
 
 class ThreadClock:
-    """Begins when it is made; `read` it in the same thread. Costs some 20 microseconds."""
+    """Starts at its creation; `read` it in the same thread. Costs about 20 microseconds."""
 
     def __init__(self) -> None:
         self._began = _now()
 
     def read(self) -> ThreadTimes:
-        """Since it was made."""
+        """Return the times since its creation."""
         wall_s, cpu_s, core_wait_s = (
             now - then for now, then in zip(_now(), self._began, strict=True)
         )
@@ -67,9 +67,9 @@ def _now() -> tuple[float, float, float]:
 
 
 def core_wait_so_far_s() -> float:
-    """Of this thread, all its life (Documentation/scheduler/sched-stats.rst).
+    """Return this thread's total time waiting for a core (Documentation/scheduler/sched-stats.rst).
 
-    How long it was ready to compute while others had the cores; NaN where nobody keeps account.
+    It was ready to compute while others had the cores; NaN without accounting.
     """
     if not _is_accounted():
         return math.nan
@@ -78,7 +78,7 @@ def core_wait_so_far_s() -> float:
 
 @functools.cache
 def _is_accounted() -> bool:
-    """Whether the kernel keeps account of these waits, for this process to read."""
+    """Check whether the kernel accounts for these waits, readable by this process."""
     try:
         return len(_SCHEDSTAT.read_bytes().split()) > 1
     except OSError:

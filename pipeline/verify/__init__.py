@@ -1,4 +1,4 @@
-"""Whether a data set is what `consolidate` wrote; the far side of `slurm-jobs verify`."""
+"""Verification that a data set is what `consolidate` wrote; node side of `slurm-jobs verify`."""
 
 from pipeline.verify.dataset import run
 

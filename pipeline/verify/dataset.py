@@ -1,6 +1,6 @@
-"""A data set against its index, its checksums and itself.
+"""Check of a data set against its index, its checksums and itself.
 
-Shards are compared by `shards`, side by side; here is the rest.
+`shards` compares shards in parallel; this file does the rest.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _BLOCK_ROWS = 1 << 20
 
 
 def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
-    """The entry point: `{"folder", "num_threads", "num_tasks"}` to what was found.
+    """Run the check: from `{"folder", "num_threads", "num_tasks"}` to the findings.
 
     `num_tasks` is the number of array tasks that made the data set; `slices` of the result are
-    those that make what is wrong anew.
+    those that rewrite everything that is wrong.
     """
     folder = Path(arguments["folder"])
     problems, info = verify_dataset(folder, num_threads=arguments["num_threads"], report=report)
@@ -51,9 +51,9 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
 
 
 def slices_to_redo(problems: list[Problem], info: DatasetInfo | None, num_tasks: int) -> list[int]:
-    """The array tasks that wrote the shards with problems; any one writes all other files anew.
+    """Return the array tasks whose shards have problems; any one rewrites all other files.
 
-    None where that would mend nothing, because all that is wrong is foreign.
+    None if that would fix nothing, because all problems are foreign files.
     """
     problems = [problem for problem in problems if not problem.is_foreign]
     if info is None:
@@ -70,10 +70,10 @@ def slices_to_redo(problems: list[Problem], info: DatasetInfo | None, num_tasks:
 def verify_dataset(
     folder: Path, *, num_threads: int, report: Report
 ) -> tuple[list[Problem], DatasetInfo | None]:
-    """Everything that is wrong with a data set, and what it says of itself, if that can be read.
+    """Return all problems of a data set, and its info, if readable.
 
     Raises:
-        OSError: a file could not be read; that says nothing of the data set.
+        OSError: a file could not be read, whether the data set is valid or not.
     """
     try:
         info = read_dataset_info(folder)
@@ -96,13 +96,13 @@ def verify_dataset(
 
 
 def _problem_of(path: Path, error: StageError) -> Problem:
-    """An error that names the file itself, and what to do, as a problem."""
+    """Turn an error that names the file and the remedy into a problem."""
     message = str(error).removeprefix(f"{path}: ").rpartition("; ")[0]
     return Problem(file=path.name, message=message or str(error))
 
 
 def _index_problems(folder: Path, info: DatasetInfo) -> tuple[list[Problem], DatasetIndex | None]:
-    """What is wrong with the index; the index, if its columns are those that were written."""
+    """Return the problems of the index; and the index, if its columns are intact."""
     try:
         index = open_index(folder / INDEX_NAME, info.index, num_samples=info.num_samples)
     except StageError as error:
@@ -129,7 +129,7 @@ def _index_problems(folder: Path, info: DatasetInfo) -> tuple[list[Problem], Dat
 
 
 def _num_keys_twice(index: DatasetIndex, info: DatasetInfo) -> int:
-    """Keys beyond the first of their kind; a bit a row of the manifest is all that is held."""
+    """Return the number of repeated keys; uses one bit per row of the manifest."""
     num_rows = int(info.preprocess["num_rows"])
     seen = np.zeros(-(-num_rows // 8), dtype=np.uint8)
     num_wrong = 0
@@ -144,7 +144,7 @@ def _num_keys_twice(index: DatasetIndex, info: DatasetInfo) -> int:
 
 
 def _other_problems(folder: Path, info: DatasetInfo) -> Iterator[Problem]:
-    """What should not be there, the processor, and the list of rejects."""
+    """Yield problems of foreign files, the processor, and the list of rejects."""
     yield from _unknown_files(folder, info)
     processor = folder / PROCESSOR_DIR
     expected = info.preprocess["processor_xxh3"]
@@ -167,7 +167,7 @@ def _other_problems(folder: Path, info: DatasetInfo) -> Iterator[Problem]:
 
 
 def _unknown_files(folder: Path, info: DatasetInfo) -> Iterator[Problem]:
-    """Shards too many, and folders, which a reader of all files below would take for a part."""
+    """Yield extra shards, and folders that a reader might take for part of the data set."""
     known = {shard.name for shard in info.shards}
     for path in _listed(folder / SHARDS_DIR):
         file = f"{SHARDS_DIR}/{path.name}"
@@ -183,12 +183,12 @@ def _unknown_files(folder: Path, info: DatasetInfo) -> Iterator[Problem]:
 
 
 def _listed(folder: Path) -> list[Path]:
-    """What lies in a folder; hidden files are the file system's or a killed attempt's."""
+    """Return the files of a folder; hidden files are the file system's or a killed attempt's."""
     return sorted(path for path in folder.glob("*") if not path.name.startswith("."))
 
 
 def _foreign(file: str) -> Problem:
-    message = "a folder that is none of this data set's; remove it, or keep it elsewhere"
+    message = "a folder that is not part of this data set; remove it, or keep it elsewhere"
     return Problem(file=file, message=message, is_foreign=True)
 
 

@@ -1,6 +1,6 @@
-"""One shard, read once: its own checksum, and each of its samples against the index.
+"""One shard, read once: its checksum, and each of its samples against the index.
 
-A shard whose index rows follow each other, as they must, is read sample by sample.
+A shard whose index rows are consecutive, as they must be, is read sample by sample.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from slurm_jobs.common.dataset_names import SHARDS_DIR
 
 _BLOCK_BYTES = 8 << 20
 MOST_OF_A_SHARD = 100
-"""Samples that are told one by one."""
+"""Limit of listed samples."""
 
 Report = Callable[[int, int, str], None]
 """Takes done, total and their unit."""
@@ -30,35 +30,35 @@ Report = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """One thing wrong with a data set."""
+    """One problem of a data set."""
 
     file: str
-    """Below the data set's folder."""
+    """Path below the data set's folder."""
     message: str
     shard: int | None = None
-    """Its number, where the problem is one shard's."""
+    """Number of the shard, if the problem is one shard's."""
     key: str | None = None
-    """Of the sample, where the problem is one sample's."""
+    """Key of the sample, if the problem is one sample's."""
     is_foreign: bool = False
-    """Nothing of a data set's: `consolidate` leaves it where it is."""
+    """Not a file of a data set: `consolidate` leaves it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardReader:
-    """What the threads share."""
+    """State shared by the threads."""
 
     folder: Path
     info: DatasetInfo
     index: DatasetIndex | None
-    """None where it is no use."""
+    """None if it is unusable."""
     report: Report
     first_sample: np.ndarray
-    """int64 [num_shards + 1]: the samples of a shard, as `dataset.json` counts them."""
+    """int64 [num_shards + 1]: the samples of a shard, by the counts in `dataset.json`."""
     _num_done: list[int] = field(default_factory=lambda: [0])
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def count(self, num_bytes: int) -> None:
-        """Say that so many more bytes were read."""
+        """Report that `num_bytes` more bytes were read."""
         with self._lock:
             self._num_done[0] += num_bytes
             done = self._num_done[0]
@@ -66,7 +66,7 @@ class ShardReader:
 
 
 def shard_problems(reader: ShardReader, shard: int) -> list[Problem]:
-    """Everything that is wrong with a shard.
+    """Return all problems of a shard.
 
     Raises:
         OSError: it could not be read.
@@ -92,7 +92,7 @@ def shard_problems(reader: ShardReader, shard: int) -> list[Problem]:
             wrong = _sample_problems(reader, reader.index, rows, stream, digest)
             found += _first_of(wrong, problem)
         elif reader.index is not None:
-            message = "the index does not say where its samples lie, one after the other"
+            message = "its samples are not consecutive in the index"
             found.append(problem(message))
         while block := stream.read(_BLOCK_BYTES):
             digest.update(block)
@@ -105,7 +105,7 @@ def shard_problems(reader: ShardReader, shard: int) -> list[Problem]:
 def _first_of(
     wrong: Iterator[tuple[int, str]], problem: Callable[..., Problem]
 ) -> Iterator[Problem]:
-    """The first problems of samples, and how many more there are: it may be all of a large set."""
+    """Yield the first problems of samples, and how many more there are."""
     num_wrong = 0
     for key, message in wrong:
         num_wrong += 1
@@ -116,7 +116,7 @@ def _first_of(
 
 
 def _follow_each_other(index: DatasetIndex, rows: range, shard: int, expected: ShardInfo) -> bool:
-    """Whether the index has the samples of a shard side by side, from its start to its end."""
+    """Check whether the index has the samples of a shard consecutively, from start to end."""
     own = slice(rows.start, rows.stop)
     ends = np.cumsum(index.num_bytes[own])
     return bool(
@@ -130,7 +130,7 @@ def _follow_each_other(index: DatasetIndex, rows: range, shard: int, expected: S
 def _sample_problems(
     reader: ShardReader, index: DatasetIndex, rows: range, stream: FileIO, digest: xxhash.xxh3_64
 ) -> Iterator[tuple[int, str]]:
-    """Key and problem of each sample that is not what the index says; reads up to the last."""
+    """Yield key and problem of each sample that does not match the index; reads up to the last."""
     buffer = bytearray(int(index.num_bytes[rows.start : rows.stop].max()))
     for number in rows:
         view = memoryview(buffer)[: int(index.num_bytes[number])]
@@ -148,7 +148,7 @@ def _sample_problems(
 
 
 def _read_into(stream: FileIO, view: memoryview) -> int:
-    """Fill `view`; fewer bytes only where the file ends."""
+    """Fill `view`; return fewer bytes only at the end of the file."""
     num_read = 0
     while num_read < len(view) and (count := stream.readinto(view[num_read:])):
         num_read += count
@@ -156,14 +156,14 @@ def _read_into(stream: FileIO, view: memoryview) -> int:
 
 
 def _content_problem(view: memoryview, index: DatasetIndex, number: int) -> str:
-    """What a sample's members say otherwise than the index; empty if nothing."""
+    """Return how a sample's members differ from the index; empty if they do not."""
     key, num_images = format_key(int(index.key[number])), 0
     tokens = None
     try:
         for member in scan_members(view):
             name, _, suffix = member.name.partition(".")
             if name != key:
-                return f"it has a member {member.name}, the index says {key}"
+                return f"it has a member {member.name}, but the index says {key}"
             num_images += suffix.startswith(IMAGE_PREFIX)
             if suffix == TOKENS_SUFFIX:
                 tokens = view_npy(view[member.start : member.start + member.num_bytes])
@@ -177,7 +177,7 @@ def _content_problem(view: memoryview, index: DatasetIndex, number: int) -> str:
         "num_images": num_images,
     }
     wrong = [
-        f"{name} {found}, the index says {int(getattr(index, name)[number])}"
+        f"{name} {found}, but the index says {int(getattr(index, name)[number])}"
         for name, found in counts.items()
         if found != int(getattr(index, name)[number])
     ]

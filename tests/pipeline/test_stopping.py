@@ -58,7 +58,7 @@ def test_shortage_names_rows_seconds_and_the_remedy() -> None:
         "raise resources.timeout_min"
     )
     none_done = describe_shortage(replace(SLOW, num_done=0, left_s=-1), unit="rows", remedy="x")
-    assert "0 of 100 rows done in 3480 s, 0 s are left, and not one is done" in none_done
+    assert "0 of 100 rows done in 3480 s, 0 s are left, and none is done" in none_done
 
 
 @pytest.fixture

@@ -160,7 +160,7 @@ def attention_note(found: AttentionFound) -> str:
     if found.use.has_mask and found.kernel != found.kernel_otherwise:
         told += f" (packed rows have a dense mask; {found.kernel_otherwise} without)"
     if found.repeats_keys:
-        told += "(with shared keys repeated for each head, which this card needs)"
+        told += " (with shared keys repeated for each head, which this card needs)"
     return told
 
 

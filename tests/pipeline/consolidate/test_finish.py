@@ -45,7 +45,7 @@ def test_processor_that_is_gone_is_told_and_not_tried_again(
     parts_dir = preprocess_23(tmp_path, own)
     shutil.rmtree(own)
     words = (
-        r"processor: .* is no longer there; put it back, or .* by `slurm-jobs resume .* "
+        r"processor: .* no longer exists; restore it, or .* by `slurm-jobs resume .* "
         r"--again prep --set stages\.prep\.config\.processor=FOLDER`$"
     )
     with pytest.raises(StageConfigError, match=words):

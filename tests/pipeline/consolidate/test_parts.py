@@ -68,7 +68,7 @@ def test_setting_that_only_one_part_has_is_named(
     values = json.loads(index.read_text())
     values["settings"]["of_one_version"] = None
     index.write_text(json.dumps(values))
-    words = r"part-00001\.json: made under other settings .*\(of_one_version differ\)"
+    words = r"part-00001\.json: made with other settings .*\(of_one_version differ\)"
     with pytest.raises(StageError, match=words):
         run_consolidate(tmp_path / "set", parts_dir, 2)
 

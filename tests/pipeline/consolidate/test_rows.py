@@ -56,7 +56,7 @@ def test_damaged_row_is_named(
     data = bytearray(path.read_bytes())
     data[-60] ^= 1  # the last but one of 12 rows
     path.write_bytes(data)
-    words = r"part-00001\.samples\.npy: what it says of sample 10 is damaged; preprocess slice 1"
+    words = r"part-00001\.samples\.npy: its row of sample 10 is damaged; preprocess slice 1"
     with pytest.raises(StageError, match=words):
         fetch_rows(parts, np.arange(23), num_threads=2)
     assert len(fetch_rows(parts, np.arange(20), num_threads=2)) == 20

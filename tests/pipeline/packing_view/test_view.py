@@ -85,7 +85,7 @@ def test_without_a_model_work_is_tokens_and_nothing_is_timed(dataset_dir: Path) 
     assert [way["slowest_over_mean"] for way in packed] == [1.0] * len(packed)
     assert not any(way["is_configured"] for way in found["ways"])
     assert found["notes"] == [
-        "no spec says what trains: nothing is timed, and work is tokens alone"
+        "no spec names a model: nothing is timed, and work is counted in tokens only"
     ]
 
 
@@ -93,7 +93,9 @@ def test_a_model_that_does_not_fit_is_told_and_the_rest_is_shown(dataset_dir: Pa
     wrong = {**SMALL, "vision": {**SMALL["vision"], "patch_size": 12}}
     found = look(dataset_dir, limit_s=60, config={"model": wrong})
     (note,) = found["notes"]
-    assert note.startswith("nothing is timed, and work is tokens alone: model.vision.patch_size")
+    assert note.startswith(
+        "nothing is timed, and work is counted in tokens only: model.vision.patch_size"
+    )
     assert all("step_s" not in way and way["problem"] is None for way in found["ways"])
 
 

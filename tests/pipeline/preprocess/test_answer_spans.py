@@ -133,7 +133,9 @@ def test_a_template_that_shortens_earlier_turns_takes_one_answer_alone(tmp_path:
     shortened = "{{ item['text'] if message is sameas messages[-1] else 'hm' }}"
     chat = chats_of(tmp_path, without_marks(CHAT_TEMPLATE).replace(said, shortened, 1))
     assert chat.encode_conversation(ASKED).supervised.any()
-    with pytest.raises(TemplateRefusedError, match=r"turn 2 cannot be located in its text: up to"):
+    with pytest.raises(
+        TemplateRefusedError, match=r"turn 2 cannot be located in its text: the text up to it"
+    ):
         chat.encode_conversation([*ASKED, *MORE])
 
 

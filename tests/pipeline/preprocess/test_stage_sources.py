@@ -119,7 +119,7 @@ def test_rejects_of_a_table_name_row_and_picture(tmp_path: Path, processor_dir: 
         for line in PartPaths(output_dir=output, slice_index=index).rejects.open()
     ]
     assert [(r["place"], r["source"], r["reason"], r["message"][:19]) for r in lines] == [
-        ("m.parquet:row 2", "n2", "not_an_image", "image 2: not a sup"),
+        ("m.parquet:row 2", "n2", "not_an_image", "image 2: not a supp"),
         ("m.parquet:row 4", "n4", "empty_image", "image 1: zero bytes"),
         ("m.parquet:row 5", "n5", "bad_row", "m.parquet:row 5: no"),
     ]

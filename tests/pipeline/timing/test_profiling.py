@@ -110,7 +110,7 @@ def test_the_time_of_starting_and_writing_is_a_span(tmp_path):
 def test_a_profile_that_cannot_be_written_fails_no_training_and_leaves_no_half(tmp_path, caplog):
     operators_path(tmp_path, 0).mkdir()  # a rename over a folder fails
     train(make(tmp_path, steps=(1, 2)), range(5))
-    assert "the profile is given up" in caplog.text
+    assert "the profile is dropped" in caplog.text
     assert not operators_text_path(tmp_path, 0).exists()
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 

@@ -145,7 +145,9 @@ def test_a_folder_has_no_model_and_eight_ranks(
     assert (code, view["stage"], view["device"], view["num_ranks"]) == (0, None, None, 8)
     assert (view["max_tokens"], view["global_batch_size"]) == (300, 64)
     assert all(len(way["rows"]) == 2 for way in view["ways"])
-    assert view["notes"] == ["no spec says what trains: nothing is timed, and work is tokens alone"]
+    assert view["notes"] == [
+        "no spec names a model: nothing is timed, and work is counted in tokens only"
+    ]
     _, out, _ = packing(capsys, folder, "--ranks", 3, "--no-timing", "--json")
     assert (json.loads(out)["num_ranks"], json.loads(out)["notes"]) == (3, [])
 
@@ -168,7 +170,7 @@ def test_a_sample_longer_than_a_row_is_told_with_the_remedy(
     assert code == 0
     told = " ".join(out.split())
     assert "samples have more than max_tokens = 20 tokens" in told
-    assert told.count("to look at longer rows: --max-tokens ") == 1  # not once a strategy
+    assert told.count("to use longer rows:  --max-tokens ") == 1  # not once a strategy
 
 
 @pytest.mark.slow

@@ -144,7 +144,7 @@ def test_what_only_the_user_can_remove_makes_nothing_run_again(
     (paths.output_dir("c-a") / "shards" / "more").mkdir()
     code, out, _ = verify(capsys, paths.run_dir, "--stage", "c-a")
     assert code == 1
-    assert "shards/more: a folder that is none of this data set's; remove it" in out
+    assert "shards/more: a folder that is not part of this data set; remove it" in out
     assert out.splitlines()[-1].startswith("next: remove what is no file of the data set")
 
 
