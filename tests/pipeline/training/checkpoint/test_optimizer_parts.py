@@ -88,5 +88,5 @@ def test_parts_that_several_ranks_have_count_once(halves):
 
 def test_state_that_is_not_whole_is_refused_by_name_and_count(halves):
     _, optimizer = whole_of(halves)
-    with pytest.raises(StageConfigError, match="has 4096 of 8192 numbers of weight: go on with"):
+    with pytest.raises(StageConfigError, match="has 4096 of 8192 numbers of weight: continue with"):
         join_parts(optimizer, states_of(halves[:1]))
