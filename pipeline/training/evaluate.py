@@ -30,7 +30,7 @@ from slurm_jobs.common.stage_config.preprocess import Columns
 
 log = logging.getLogger(__name__)
 
-_KEYS = {": no such ": "evaluate.image_root", ": lies outside of ": "evaluate.images_within"}
+_KEYS = {": no such ": "evaluate.image_root", ": is outside of ": "evaluate.images_within"}
 """Config key that may fix an image that was not found or is in another folder."""
 
 
