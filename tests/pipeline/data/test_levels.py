@@ -44,9 +44,9 @@ def test_answers_that_are_told_by_class_are_no_text() -> None:
     ("learned", "words"),
     [
         ([1, 4, 7], "sample y has 1 learned answers, but there are 2 levels"),
-        ([1, 3, 5, 7, 9], "sample x has 3 answers"),
-        ([1, 4], "a sample of .*x.*y.* has 0 answers"),
-        ([], "a sample of .*x.*y.* has 0 answers"),
+        ([1, 3, 5, 7, 9], "sample x has 3 learned answers"),
+        ([1, 4], "a sample of .*x.*y.* has 0 learned answers"),
+        ([], "a sample of .*x.*y.* has 0 learned answers"),
     ],
 )
 def test_sample_with_more_or_fewer_levels_is_named(learned: list[int], words: str) -> None:
