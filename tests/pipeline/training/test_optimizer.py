@@ -69,7 +69,7 @@ def test_a_parameter_that_was_replaced_is_not_updated_in_silence():
 
 @pytest.mark.parametrize("kind", ["paged_adamw", "paged_adamw_8bit"])
 def test_paged_state_is_refused_without_a_gpu(kind):
-    with pytest.raises(StageConfigError, match=f"{kind}, .* are on a cpu:  set `kind: adamw"):
+    with pytest.raises(StageConfigError, match=f"{kind}, .* are on a cpu: set `kind: adamw"):
         make_optimizer(make_model(), OptimizerConfig(kind=kind))
 
 

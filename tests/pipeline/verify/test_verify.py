@@ -200,8 +200,8 @@ def test_folder_that_is_none_of_the_data_set_is_told_and_makes_no_slice_run_agai
     [
         ("num_tokens", r"num_tokens \d+, but the index says \d+"),
         ("num_supervised_tokens", r"num_supervised_tokens \d+, but the index says \d+"),
-        ("num_images", "num_images 1, the index says 2"),
-        ("key", r"it has a member 0000000\d\d\.tokens\.npy, the index says"),
+        ("num_images", "num_images 1, but the index says 2"),
+        ("key", r"it has a member 0000000\d\d\.tokens\.npy, but the index says"),
     ],
 )
 def test_sample_that_holds_other_than_its_row_says_is_told(

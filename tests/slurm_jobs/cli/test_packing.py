@@ -170,7 +170,7 @@ def test_a_sample_longer_than_a_row_is_told_with_the_remedy(
     assert code == 0
     told = " ".join(out.split())
     assert "samples have more than max_tokens = 20 tokens" in told
-    assert told.count("to use longer rows:  --max-tokens ") == 1  # not once a strategy
+    assert told.count("to use longer rows: --max-tokens ") == 1  # not once a strategy
 
 
 @pytest.mark.slow
