@@ -109,7 +109,7 @@ def test_image_root_is_no_remedy_for_rows_whose_images_are_there(make_train_run,
     with pytest.raises(StageConfigError, match=r"zero bytes\); fix it, or disable evaluation with"):
         run.run_here()
     without_images(manifest)
-    with pytest.raises(StageConfigError, match=r"\); mend it, set evaluate\.image_root, or leave"):
+    with pytest.raises(StageConfigError, match=r"\); fix it, set evaluate\.image_root, or disable"):
         run.run_here()
 
 
