@@ -1,4 +1,4 @@
-"""A piece: the output of one array task of `consolidate` for the task that finishes the data set.
+"""Pieces: the output of one array task of `consolidate` for the task that finishes the data set.
 
 `pieces/piece-00003-of-00016.npy` holds the index rows of the task's shards, and
 `piece-00003-of-00016.json`, written last, names the shards and their dealing. A dealing is

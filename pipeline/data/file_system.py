@@ -1,4 +1,4 @@
-"""Whether a file is on this machine's own disks or memory, or on a network file system."""
+"""Test for files on this machine's own disks or memory, as opposed to network file systems."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def find_heaviest(
 
 
 class _Heaviest:
-    """The heaviest microbatches so far, by each measure."""
+    """Heaviest microbatches so far, by each measure."""
 
     def __init__(self) -> None:
         self._weights: list[float] = []

@@ -25,7 +25,7 @@ Raises:
 
 
 class UnfitSampleError(ValueError):
-    """A sample does not fit the levels; a retry would read the same sample."""
+    """Sample that does not fit the levels; a retry would read the same sample."""
 
 
 def refuse_batch(where: str, error: ValueError) -> NoReturn:

@@ -23,7 +23,7 @@ _TOKEN = np.dtype("<i4")
 _TOKENS_START = BLOCK + _NPY_HEADER_BYTES
 """Tokens are the first member (`pack_sample`)."""
 Place: TypeAlias = tuple[int, int, int, int]
-"""Of a sample: offset (a multiple of 512), bytes, tokens, images."""
+"""Offset of a sample (a multiple of 512), its bytes, tokens and images."""
 Arrays: TypeAlias = tuple[np.ndarray, np.ndarray, list[np.ndarray], list[tuple[int, int]]]
 """Input ids and labels of a sample, int32 [num_tokens], the bytes of each image, uint8, and its
 height and width."""

@@ -20,9 +20,9 @@ class PixelScale:
     """
 
     mean: tuple[float, ...]
-    """Of each channel, after scaling to 0..1."""
+    """Mean of each channel, after scaling to 0..1."""
     std: tuple[float, ...]
-    """Of each channel, after scaling to 0..1."""
+    """Deviation of each channel, after scaling to 0..1."""
 
     @classmethod
     def of_processor(

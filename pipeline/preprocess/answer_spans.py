@@ -23,7 +23,7 @@ _GENERATION_MARK = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 
 class TemplateRefusedError(ValueError):
-    """The chat template refuses the messages, or its answers cannot be located."""
+    """Refusal of messages by the chat template, or answers that cannot be located."""
 
 
 def marks_answers(template: str) -> bool:

@@ -1,4 +1,4 @@
-"""A manifest row to model inputs: token ids, labels, resized images.
+"""Manifest rows to model inputs: token ids, labels, resized images.
 
 The tokens of a row follow from its texts and from the sizes of its images, which another thread
 may read. The text is tokenised with one token per image, then the images are planned, then each

@@ -1,4 +1,4 @@
-"""A part: the output of one slice of the manifest.
+"""Parts: the output of one slice of the manifest each.
 
 `part-00003.tar` holds the samples, `part-00003.samples.npy` has the location of each,
 `part-00003.rejects.jsonl` lists the rows that became none, and `part-00003.json`, written last,

@@ -40,7 +40,7 @@ Reason = Literal[
 
 
 class SampleRejectedError(Exception):
-    """A row cannot become a sample; the stage continues without it."""
+    """Row that cannot become a sample; the stage continues without it."""
 
     def __init__(self, *, reason: Reason, message: str, num_tokens: int | None = None) -> None:
         super().__init__(truncated(message))
@@ -83,7 +83,7 @@ class RejectLimit:
 
     @property
     def num_allowed(self) -> int:
-        """The share, rounded up to whole rows: one bad image fails no small manifest, unless 0.
+        """Share, rounded up to whole rows: one bad image fails no small manifest, unless 0.
 
         The share is used as decimal: 0.07 of 100 rows is 7, though as a float it is slightly
         more.

@@ -68,7 +68,7 @@ class RowResult:
     num_images: int = 0
     """Stored images; for tiled images, all tiles."""
     num_pixels: int = 0
-    """Of all stored images."""
+    """Pixels of all stored images."""
     reject: Reject | None = None
 
 

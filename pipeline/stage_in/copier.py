@@ -70,7 +70,7 @@ class Copier:
         self.num_copied = 0
         """Number of shards so far."""
         self.num_to_copy = 0
-        """As planned; damaged shards from before the last boot are added."""
+        """Planned shards; damaged shards from before the last boot are added."""
 
     def plan(self) -> bool:
         """Evict, reserve, and copy the index; False while another process copies.

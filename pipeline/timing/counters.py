@@ -13,7 +13,7 @@ from typing import Protocol
 from slurm_jobs.common.machine import available_memory_bytes
 
 _SECTOR_BYTES = 512
-"""Of /proc/diskstats, whatever the disk's sector size (Documentation/block/stat.rst)."""
+"""Sector size in /proc/diskstats, whatever the disk's (Documentation/block/stat.rst)."""
 _INFINIBAND_UNIT_BYTES = 4
 """port_rcv_data and port_xmit_data count octets divided by 4 (sysfs-class-infiniband)."""
 _CPU_COLUMNS = 8

@@ -36,7 +36,7 @@ FORMULA = (
 _PRODUCT = 2
 """A multiplication and an addition."""
 _ATTENTION_PRODUCTS = 2
-"""Of queries and keys, and of their weights and values."""
+"""Products of queries and keys, and of their weights and values."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

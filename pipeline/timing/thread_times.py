@@ -31,7 +31,7 @@ class ThreadTimes:
 
     @property
     def blocked_s(self) -> float:
-        """The rest; NaN if the other parts are unknown."""
+        """Remaining time; NaN if the other parts are unknown."""
         return self.wall_s - self.cpu_s - self.core_wait_s
 
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from pipeline.data.info import DatasetInfo
 
 _LEAST_CAPABILITY = (8, 0)
-"""Of FlashAttention 2 (github.com/Dao-AILab/flash-attention), which torch's varlen_attn uses."""
+"""Limit of FlashAttention 2 (github.com/Dao-AILab/flash-attention), which torch's varlen_attn
+uses."""
 _MOST_HEAD_SIZE = 192
 """FlashAttention's backward pass supports larger sizes only on some cards
 (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp of PyTorch)."""

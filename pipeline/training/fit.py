@@ -1,4 +1,4 @@
-"""From staged data sets to trained weights: build, plan, and train phase after phase.
+"""Training from staged data sets to weights: build, plan, and train phase after phase.
 
 Every attempt runs all phases. For a completed phase it only loads the last checkpoint, whose
 weights the next phase starts with. So the previous phases are compared like everything else

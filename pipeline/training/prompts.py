@@ -1,4 +1,4 @@
-"""From encoded rows to a model's prompts."""
+"""Encoded rows as a model's prompts."""
 
 from __future__ import annotations
 

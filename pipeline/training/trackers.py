@@ -48,7 +48,7 @@ class TrackedRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Kind:
-    """How one kind of tracker starts or continues a run."""
+    """Rules of one kind of tracker for starting or continuing a run."""
 
     arguments: Callable[[TrackedRun], dict[str, Any]]
     """Arguments of its class in `accelerate.tracking`."""

@@ -25,7 +25,7 @@ class Verdict:
     local_loss: float
     """This rank's part."""
     grad_norm: float
-    """Of this rank's gradients, before clipping."""
+    """Norm of this rank's gradients, before clipping."""
     scale: float
     """Factor of the loss under fp16; 1 otherwise."""
 

@@ -77,7 +77,7 @@ class _Pool:
         self._refill()
 
     def _fill_with_costs(self, cost_room: int, items: list[int]) -> None:
-        """Where images fill packs: add samples without images, as far as tokens allow."""
+        """Add samples without images, as far as tokens allow, where images fill packs."""
         free = [number for number, size in enumerate(self.sizes) if not size]
         if free:
             chosen, _ = fill([self.costs[number] for number in free], cost_room)

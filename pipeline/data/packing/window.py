@@ -126,7 +126,7 @@ class _Window:
 
     @property
     def smallest(self) -> float:
-        """The least size."""
+        """Least size."""
         return self.sizes[0] if self.sizes else math.inf
 
     def take(self, number: int, pack: list[int]) -> tuple[int, int]:

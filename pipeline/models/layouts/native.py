@@ -89,8 +89,8 @@ class NativePatches:
 def _number(places: np.ndarray, is_image: np.ndarray, sides: Iterator[tuple[int, int]]) -> None:
     """Fill `places` int64 [3, num_tokens] of one sample; `sides` yields the sizes of its images.
 
-    Text increments all three. An image begins at the next text position, and the text after it
-    at the end of its longer side.
+    Text increments all three. An image begins at the next text position; the text after it
+    continues from its longer side.
     """
     next_place, token, num_tokens = 0, 0, len(is_image)
     while token < num_tokens:

@@ -1,4 +1,4 @@
-"""Why torch could not save or load a checkpoint, in the system's words.
+"""Reasons why torch could not save or load a checkpoint, in the system's words.
 
 torch raises one `CheckpointException` on all ranks, which is not an `Exception`. It contains
 the pickled errors of the failed ranks, without their causes.

@@ -49,7 +49,7 @@ class Restored:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Unfit:
-    """Why a checkpoint cannot be continued."""
+    """Reason why a checkpoint cannot be continued."""
 
     reason: str
     is_other_work: bool = False

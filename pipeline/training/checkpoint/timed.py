@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class TimedSaver:
-    """Saves, writes spans, and estimates the time to stop; closes at the end of its block."""
+    """Saves, writes spans, and estimates the time to stop; closes when its block ends."""
 
     def __init__(
         self,

@@ -21,9 +21,9 @@ class Verdict:
     """Judgement of one kind of memory."""
 
     problem: str | None = None
-    """Why training cannot run."""
+    """Reason why training cannot run."""
     warning: str | None = None
-    """Why it may run out of memory."""
+    """Reason why it may run out of memory."""
 
 
 def judge_card(
