@@ -1,4 +1,4 @@
-"""Make the picture of rows in docs/data.md: `python docs/make_packing_picture.py`.
+"""Make the picture of rows in docs/packing.md: `python docs/make_packing_picture.py`.
 
 Runs the shapes demo's renderer, writes a manifest of 3,000 chats about its pictures, as unlike in
 length as collected ones are (a fifth are captions, a fifth have no picture), makes a data set of

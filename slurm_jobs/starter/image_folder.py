@@ -265,7 +265,7 @@ def _labels(folder: Path, texts: dict[Path, str]) -> list[str]:
         message = (
             f"{first}: `{line}` is {kind}, not words; so are "
             f"{len(kinds)} of {_number(len(texts), 'text file')} in {folder}. Write captions "
-            "instead, or name a manifest with the words of each image (docs/data.md)"
+            "instead, or name a manifest with the words of each image (docs/manifests.md)"
         )
         raise InputError(message)
     notes = []
@@ -384,7 +384,7 @@ def _about_files(listing: _Listing, texts: Mapping[Path, str]) -> list[str]:
     if listing.others:
         notes.append(
             f"not read: {_number(len(listing.others), 'file')} of lists or labels "
-            f"({_named(listing.others)}); to use one, name it as the manifest (docs/data.md)"
+            f"({_named(listing.others)}); to use one, name it as the manifest (docs/manifests.md)"
         )
     return notes
 
@@ -396,7 +396,7 @@ def _no_words(folder: Path, listing: _Listing, notes: Sequence[str]) -> InputErr
     message = (
         f"{folder} has {_number(len(listing.images), 'image')} and no words for them: put a text "
         "file next to each (cat.txt next to cat.jpg), sort them into folders named after what they "
-        f"show, or name a manifest (docs/data.md says what one looks like){details}"
+        f"show, or name a manifest (docs/manifests.md says what one looks like){details}"
     )
     return InputError(message)
 

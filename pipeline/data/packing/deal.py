@@ -15,7 +15,12 @@ import numpy as np
 from pipeline.data.permutation import make_permutation
 
 WINDOW_GROUPS = 32
-"""Global batches that are dealt from one window; docs/data.md has the measurement."""
+"""Global batches that are dealt from one window.
+
+A small window keeps the order random. With one pack a rank and the worst of the five distributions
+of `benchmarks.packing`, the slowest of 64 ranks had 16.5 % more work than the mean in random order,
+1.2 % with windows of 16 batches, 0.6 % with 32, and 0.2 % with 128.
+"""
 
 
 def deal_by_work(

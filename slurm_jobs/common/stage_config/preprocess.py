@@ -183,8 +183,8 @@ class PreprocessConfig:
 
     image_format: ImageFormat = "webp_lossless"
     """How resized images are stored: `webp_lossless`, `png` and `raw` keep every pixel; `jpeg` and
-    `webp` are smaller, at a loss; `raw` needs no decoding and the most space. What each costs
-    stands in docs/data.md, and what it costs with your images in the report."""
+    `webp` are smaller, at a loss; `raw` needs no decoding and the most space. What each
+    costs is in docs/image-decoding.md, and what it costs with your images in the report."""
 
     image_quality: Annotated[int, Bounds(ge=1, le=100)] = 95
     """Quality of `image_format: jpeg` (4:4:4 sampling) and `webp` (4:2:0 always); the others have
