@@ -1,8 +1,9 @@
-"""Runs every benchmark and writes what it found to docs/performance.md: `make bench`.
+"""Run every benchmark and write docs/performance.md: `make bench`.
 
     python -m benchmarks [NAME ...] [--found DIR]
 
-With names, those sections alone are written anew; the others stay as they are.
+With names, only those sections are written; the others stay as they are. Figures that an earlier
+run took on another processor stay in the table, in columns of their own.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,24 +42,37 @@ HEAD = """\
 
 Made by `make bench`; do not edit. Each table was measured in one run, ours and the peers in turn, \
 and shows medians. A goal says whether smaller or larger is better; without one, smaller is. A row \
-that misses its goal stays. What the costs mean for large sites stands in [scale.md](scale.md); \
-[performance-epyc.md](performance-epyc.md) has another processor's tables.
+that misses its goal stays.
+
+Ratios depend on the processor. Where a second one was measured, its columns come last and have \
+its name. [Scale](scale.md) explains what these costs mean for large sites.
 """
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """Figures of one section from one processor."""
+
+    about: str
+    """Machine, date and versions."""
+    rows: dict[tuple[str, str, str], tuple[str, str, str, str, str]]
+    """By case, unit and peer: ours, the peer's, ratio, goal, and whether it is met."""
+
+
 def main() -> None:
-    """Run all and write the page, or run those named and write their sections anew."""
+    """Run all benchmarks, or those named, and write their sections of the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SCRIPTS))
     parser.add_argument("--found", type=Path, metavar="DIR", help="take DIR/NAME.json, run nothing")
     options = parser.parse_args()
     if unknown := sorted(set(options.names) - set(SCRIPTS)):
         parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(SCRIPTS)}")
-    sections = _sections(PAGE.read_text()) if options.names else {}
+    sections = _sections(PAGE.read_text())
     for module in options.names or SCRIPTS:
         kept = options.found and options.found / f"{module}.json"
         found = json.loads(kept.read_text() if kept else _run(module))
-        sections[SCRIPTS[module]] = _section(SCRIPTS[module], module, found)
+        former = sections.get(SCRIPTS[module], "")
+        sections[SCRIPTS[module]] = _section(SCRIPTS[module], module, found, former)
     PAGE.write_text("\n".join([HEAD, *(sections[h] for h in SCRIPTS.values() if h in sections)]))
     print(f"{PAGE} written")
 
@@ -74,27 +90,83 @@ def _sections(page: str) -> dict[str, str]:
     return {part.partition("\n")[0].removeprefix("## "): part.rstrip() + "\n" for part in parts}
 
 
-def _section(heading: str, module: str, found: dict[str, Any]) -> str:
+def _section(heading: str, module: str, found: dict[str, Any], former: str) -> str:
+    """A section with new figures, and those of other processors in the section so far."""
     machine, versions = found["machine"], found["versions"]
-    lines = [
-        f"## {heading}",
-        "",
-        f"`python -m benchmarks.{module}` on {machine['cores']} cores ({machine['cpu']}), "
-        f"Python {machine['python']}, {machine['date']}; "
-        + ", ".join(f"{name} {number}" for name, number in versions.items())
-        + ".",
-        "",
-        "| case | unit | ours | peer | peer's | ratio | goal | met |",
-        "| --- | --- | ---: | --- | ---: | ---: | --- | --- |",
-    ]
-    for row in found["rows"]:
-        value, ratio = row["peer_value"], row["ratio"]
-        met = {None: "", True: "yes", False: "**no**"}[row["met"]]
-        cells = [row["case"], row["unit"], f"{row['ours']:.3g}", row["peer"]]
-        cells += ["" if value is None else f"{value:.3g}", "" if ratio is None else f"{ratio:.2f}"]
-        lines.append("| " + " | ".join([*cells, row["goal"], met]) + " |")
-    notes = [line for note in found.get("notes", ()) for line in ("", note)]
-    return "\n".join([*lines, *notes, ""])
+    names = ", ".join(f"{name} {number}" for name, number in versions.items())
+    newest = Measured(
+        about=f"on {machine['cores']} cores ({machine['cpu']}), Python {machine['python']}, "
+        f"{machine['date']}; {names}.",
+        rows={(row["case"], row["unit"], row["peer"]): _figures(row) for row in found["rows"]},
+    )
+    others = {
+        processor: measured
+        for processor, measured in measured_in(former).items()
+        if processor != _processor(machine["cpu"]) and measured.rows.keys() & newest.rows.keys()
+    }
+    return section(heading, module, newest, others, found.get("notes", ()))
+
+
+def _figures(row: dict[str, Any]) -> tuple[str, str, str, str, str]:
+    value, ratio = row["peer_value"], row["ratio"]
+    return (
+        f"{row['ours']:.3g}",
+        "" if value is None else f"{value:.3g}",
+        "" if ratio is None else f"{ratio:.2f}",
+        row["goal"],
+        {None: "", True: "yes", False: "**no**"}[row["met"]],
+    )
+
+
+def section(
+    heading: str,
+    module: str,
+    newest: Measured,
+    others: dict[str, Measured],
+    notes: Iterable[str] = (),
+) -> str:
+    """The Markdown of a section; `others` are earlier figures by processor."""
+    lines = [f"## {heading}", "", f"`python -m benchmarks.{module}` {newest.about}"]
+    for processor, measured in others.items():
+        lines += ["", f"{processor}: {measured.about}"]
+    head = "| case | unit | ours | peer | peer's | ratio | goal | met |"
+    rule = "| --- | --- | ---: | --- | ---: | ---: | --- | --- |"
+    head += "".join(f" {processor}: ours | peer's | ratio | met |" for processor in others)
+    lines += ["", head, rule + " ---: | ---: | ---: | --- |" * len(others)]
+    for key, (ours, peers, ratio, goal, met) in newest.rows.items():
+        case, unit, peer = key
+        cells = [case, unit, ours, peer, peers, ratio, goal, met]
+        for measured in others.values():
+            figures = measured.rows.get(key, ("",) * 5)
+            cells += [*figures[:3], figures[4]]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join([*lines, *(line for note in notes for line in ("", note)), ""])
+
+
+def measured_in(text: str) -> dict[str, Measured]:
+    """The figures in a section's Markdown, by processor."""
+    abouts = re.findall(r"(on \d+ cores \((.+?)\), Python .+)", text)
+    table = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in text.splitlines()
+        if line.startswith("| ")
+    ][2:]
+    found = {}
+    for place, (about, cpu) in enumerate(abouts):
+        rows = {}
+        for case, unit, own, peer, own_peers, own_ratio, goal, own_met, *others in table:
+            figures = [own, own_peers, own_ratio, own_met, *others][4 * place : 4 * place + 4]
+            if figures[0]:
+                ours, peers, ratio, met = figures
+                rows[case, unit, peer] = (ours, peers, ratio, goal, met)
+        found[_processor(cpu)] = Measured(about=about, rows=rows)
+    return found
+
+
+def _processor(cpu: str) -> str:
+    """A short name: `Xeon` for `Intel(R) Xeon(R) Processor @ 2.50GHz`."""
+    words = re.sub(r"\((R|TM)\)|\b(Intel|AMD|CPU|Processor)\b|@.*", " ", cpu).split()
+    return " ".join(words) or cpu
 
 
 if __name__ == "__main__":

@@ -44,6 +44,20 @@ def test_a_named_section_is_written_anew_and_the_others_stay(copy, tmp_path, mon
     assert after.endswith(f"| count | s | 2 | fingers | 4 | 0.50 | at most 1 | yes |\n{later}")
 
 
+def test_figures_of_another_processor_stay_in_columns_of_their_own(copy, tmp_path, monkeypatch):
+    for cpu, ours in (("Intel(R) Xeon(R) Processor @ 2.50GHz", 3.0), ("abacus", 2.0)):
+        found = {**FOUND, "machine": {**FOUND["machine"], "cpu": cpu}}
+        found["rows"] = [{**FOUND["rows"][0], "ours": ours, "ratio": ours / 4}]
+        (tmp_path / "recording.json").write_text(json.dumps(found))
+        call(monkeypatch, "recording", "--found", tmp_path)
+    text = copy.read_text()
+    assert "| met | Xeon: ours | peer's | ratio | met |\n" in text
+    row = "| count | s | 2 | fingers | 4 | 0.50 | at most 1 | yes | 3 | 4 | 0.75 | yes |\n"
+    assert row in text
+    call(monkeypatch, "recording", "--found", tmp_path)
+    assert copy.read_text() == text
+
+
 def test_an_unknown_name_runs_nothing(copy, monkeypatch, capsys):
     before = copy.read_text()
     with pytest.raises(SystemExit):

@@ -66,7 +66,7 @@ def slurmctld_killed(scene: Scene) -> None:
 
 
 def slurmctld_forgets(scene: Scene) -> None:
-    """SIGKILL to the controller as soon as tasks began; what it forgot its nodes tell it.
+    """SIGKILL to the controller as soon as tasks start; it asks its nodes what it forgot.
 
     Their slurmds are started again, because Slurm would not ask them for minutes.
     """
@@ -80,7 +80,7 @@ def slurmctld_forgets(scene: Scene) -> None:
 
 
 def node_down(scene: Scene) -> None:
-    """A node that trains is declared dead: Slurm requeues the job, which keeps to its kind."""
+    """A node that trains is declared dead: Slurm requeues the job on nodes of the same kind."""
     scene.submit()
     attempt = scene.trains()
     scene.cluster.set_node_down(scene.chance.choice(attempt["node_names"]))
@@ -90,7 +90,7 @@ def node_down(scene: Scene) -> None:
 
 
 def other_node(scene: Scene) -> None:
-    """The one node that trains is declared dead; the job goes on on another, staging alone anew."""
+    """The only node that trains is declared dead; the job continues on another and stages again."""
     local = scene.driver.write("local/.keep", "").parent
     one = {"nodes": 1, "tasks_per_node": 2, "gpus_per_node": 2, "gpu": "[v100]"}
     resources = {f"stages__train__resources__{key}": value for key, value in one.items()}
@@ -106,7 +106,7 @@ def other_node(scene: Scene) -> None:
 
 
 def preempted(scene: Scene) -> None:
-    """A job of a higher tier takes the nodes of the training, which is told and requeued."""
+    """A job of a higher tier takes the nodes of the training, which is stopped and requeued."""
     scene.submit(stages__train__resources__slurm__partition="low")
     nodes = scene.trains()["node_names"]
     options = [f"--nodelist={','.join(nodes)}", "--partition=high", "--exclusive", "--mem=1G"]
@@ -151,7 +151,7 @@ def _is_told(pid: int) -> bool:
 
 
 def time_limit_hit(scene: Scene) -> None:
-    """A rank hangs and hears no signal; the time limit ends the job."""
+    """A rank hangs and handles no signal; the time limit ends the job."""
     scene.submit()
     attempt = scene.trains()
     os.kill(scene.chance.choice(scene.rank_pids(attempt)), signal.SIGSTOP)
@@ -185,7 +185,7 @@ def _fill(disk: Path) -> Path:
 
 
 def read_only(scene: Scene) -> None:
-    """The run folder lets its owner write nothing any more, while tasks run."""
+    """The run folder becomes read-only for its owner while tasks run."""
     scene.submit()
     scene.began("preprocess", scene.chance.randint(1, 4))
     folders = [scene.run_dir, *(path for path in scene.run_dir.rglob("*") if path.is_dir())]
@@ -200,7 +200,7 @@ def read_only(scene: Scene) -> None:
 
 
 def accounting_down(scene: Scene) -> None:
-    """slurmdbd and its database stop while the run goes on, and while it is looked at."""
+    """slurmdbd and its database stop while the run continues, and while `status` is asked."""
     scene.submit()
     scene.began("preprocess", scene.chance.randint(1, 4))
     for name in ("slurmdbd", "mariadb"):
@@ -213,7 +213,7 @@ def accounting_down(scene: Scene) -> None:
 
 
 def sbatch_times_out(scene: Scene) -> None:
-    """Every sbatch hands its job in, and says that the controller did not answer."""
+    """Every sbatch submits its job, but reports that the controller did not answer."""
     scene.driver.write(
         "bin/sbatch",
         '#!/bin/bash\n/usr/bin/sbatch "$@" > /dev/null\n'
@@ -227,7 +227,7 @@ def sbatch_times_out(scene: Scene) -> None:
 
 
 def two_resumes(scene: Scene) -> None:
-    """A task fails, and two terminals resume at the same moment: one wins, the other is told."""
+    """A task fails, and two terminals resume at the same moment: only one of them submits."""
     task_killed(scene)
     scene.driver.wait(scene.run_dir)
     codes = []
@@ -245,7 +245,7 @@ def two_resumes(scene: Scene) -> None:
 
 
 def many_kills(scene: Scene) -> None:
-    """SIGKILL to whatever of the run's processes chance picks, again and again."""
+    """SIGKILL to random processes of the run, again and again."""
     scene.submit()
     for stage in ("preprocess", "preprocess", "train"):
         scene.trains() if stage == "train" else scene.began(stage)
