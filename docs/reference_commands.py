@@ -13,11 +13,9 @@ from slurm_jobs.cli import VERBS, build_parser
 INTRO = """\
 # Every option of every command
 
-What each verb takes, as its own `--help` says it. How the verbs are used, with examples, is in \
-[the commands](commands.md).
-
-Of all verbs: `--help` prints this, and a word that is no option of the verb is refused with the \
-nearest one. Exit codes are [here](commands.md#exit-codes).
+The options of each command, from its `--help`. [The commands](commands.md) shows how to use them, \
+with examples. An unknown option is refused with the nearest one. \
+[Exit codes](commands.md#exit-codes).
 """
 _LINK = re.compile(r"\[`(\w+)`\]\((\S+?)\)")
 
