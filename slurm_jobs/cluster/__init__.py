@@ -1,1 +1,1 @@
-"""What the cluster offers: the profile that a user writes, and what Slurm says when asked."""
+"""Facts about the cluster: the profile that a user writes, and the limits that Slurm reports."""

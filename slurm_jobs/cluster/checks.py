@@ -1,7 +1,7 @@
-"""What a cluster would never run, found before anything is queued. PURE.
+"""Checks of a plan against cluster limits, before anything is queued. PURE.
 
-Slurm accepts many such jobs and lets them wait for ever. A node that is down
-counts as one that comes back; a limit that nobody could be asked about is none.
+Slurm accepts many impossible jobs and leaves them pending for ever. Nodes that are down count as
+available, and an unknown limit counts as no limit.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ class LimitProblem:
     """One limit that a stage breaks."""
 
     path: Path
-    """Where in the spec: `("stages", "train", "resources", "timeout_min")`."""
+    """Path in the spec: `("stages", "train", "resources", "timeout_min")`."""
     message: str
 
 
 def limit_problems(plan: Plan, limits: ClusterLimits) -> list[LimitProblem]:
-    """Everything in the plan's jobs that the cluster could never run."""
+    """Return every problem of the plan's jobs that would keep them from ever running."""
     problems: dict[LimitProblem, None] = {}
     for job in plan.jobs:
         placement = place(job.resources, limits)
-        found = [
+        problems_of_job = [
             *_place_problems(job, placement, limits),
             *_time_problems(plan, job, placement),
             *_node_problems(job, placement),
         ]
-        problems.update(dict.fromkeys(found))
+        problems.update(dict.fromkeys(problems_of_job))
     problems.update(dict.fromkeys(_number_problems(plan, limits)))
     return list(problems)
 
@@ -49,7 +49,7 @@ def _at(job: PlannedJob, *path: str) -> Path:
 def _place_problems(
     job: PlannedJob, placement: Placement, limits: ClusterLimits
 ) -> Iterator[LimitProblem]:
-    """Partition, account and QOS that there are not, or that do not go together."""
+    """Check that partition, account and QOS exist and may be used together."""
     for name in placement.unknown_partitions:
         message = (
             f"this cluster has no partition `{name}`{did_you_mean(name, limits.partitions)} "
@@ -92,7 +92,7 @@ def _time_problems(plan: Plan, job: PlannedJob, placement: Placement) -> Iterato
 
 
 def _number_problems(plan: Plan, limits: ClusterLimits) -> Iterator[LimitProblem]:
-    """More jobs than may be queued at once, or an array where there are none."""
+    """Check the number of queued jobs, and whether job arrays are enabled."""
     most = submit_limit([job.resources for job in plan.jobs], limits)
     number = sum(job.num_tasks for job in plan.jobs)
     if most is not None and number > most:
@@ -108,7 +108,7 @@ def _number_problems(plan: Plan, limits: ClusterLimits) -> Iterator[LimitProblem
 
 
 def _node_problems(job: PlannedJob, placement: Placement) -> Iterator[LimitProblem]:
-    """Nodes that no partition has."""
+    """Check that each node the job names belongs to one of its partitions."""
     partitions = [p for p in placement.partitions if p.kinds]
     if not partitions or len(partitions) < len(placement.partitions):
         return
@@ -120,7 +120,7 @@ def _node_problems(job: PlannedJob, placement: Placement) -> Iterator[LimitProbl
 def _partition_problems(
     job: PlannedJob, partition: Partition, placement: Placement
 ) -> Iterator[LimitProblem]:
-    """Why a partition could never run the job; nothing if it could."""
+    """Return the reasons why a partition could never run the job; empty if it could."""
     single = [
         *_size_problems(job, partition),
         *_gpu_problems(job, partition),
@@ -144,7 +144,7 @@ def _partition_problems(
 
 
 def _size_problems(job: PlannedJob, partition: Partition) -> Iterator[LimitProblem]:
-    """More cores or memory than the largest node has."""
+    """Check cores and memory against the largest node of the partition."""
     asked = job.resources
     largest = f"of the largest node of partition `{partition.name}`"
     cpus = asked.tasks_per_node * asked.cpus_per_task
@@ -203,7 +203,7 @@ def _types(asked: JobResources) -> Sequence[str | None]:
 
 
 def _fits(kind: NodeKind, asked: JobResources, gpu_type: str | None) -> bool:
-    """Whether a node of this kind has all that a job asks of one node."""
+    """Check whether a node of this kind has everything that a job requests per node."""
     return (
         (
             kind.cpus >= asked.tasks_per_node * asked.cpus_per_task

@@ -1,6 +1,6 @@
-"""What a cluster allows and has: arrays, partitions, kinds of nodes, QOS, associations. PURE.
+"""Limits and hardware of a cluster: arrays, partitions, node kinds, QOS, associations. PURE.
 
-Every limit may be None: there is none, or nobody could be asked (then `problems` says so).
+A limit of None means that there is none, or that Slurm could not be asked (see `problems`).
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeKind:
-    """Nodes of a partition that are alike."""
+    """Group of identical nodes in a partition."""
 
     num_nodes: int
     cpus: int
     mem_mb: int
-    """That Slurm may give to jobs, in units of 1,048,576 bytes."""
+    """Memory that Slurm may give to jobs, in units of 1,048,576 bytes."""
     gpus: Mapping[str, int] = field(default_factory=dict)
-    """Of each node, by type; the type is empty where the site names none."""
+    """GPUs of each node, by type; the type is empty where the site names none."""
     features: frozenset[str] = frozenset()
 
     def num_gpus(self, gpu_type: str | None) -> int:
-        """GPUs of one type on each node; of all types for None.
+        """Return the number of GPUs of one type on each node; of all types for None.
 
-        A type may be one of gres, or a feature of the node.
+        A type may be a gres type or a feature of the node.
         """
         if gpu_type is None or gpu_type in self.features:
             return sum(self.gpus.values())
@@ -40,14 +40,14 @@ class Partition:
     max_time_min: float | None = None
     max_nodes: int | None = None
     qos: str | None = None
-    """Its own QOS, whose limits hold for all jobs in it."""
+    """QOS of the partition, whose limits apply to all jobs in it."""
     kinds: tuple[NodeKind, ...] = ()
     is_up: bool = True
-    """Whether jobs are started in it now."""
+    """True if the partition starts jobs now."""
     allow_groups: tuple[str, ...] | None = None
-    """Unix groups whose members alone may use it; None for all."""
+    """Unix groups that may use the partition; None for all."""
     allow_accounts: tuple[str, ...] | None = None
-    """Accounts that alone may use it; None for all."""
+    """Accounts that may use the partition; None for all."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,18 +59,18 @@ class Qos:
     max_submit: int | None = None
     """Jobs and array elements that one user may have queued and running at once."""
     max_nodes: int | None = None
-    """Of one job."""
+    """Largest number of nodes of one job."""
     max_gpus: int | None = None
-    """Of one job."""
+    """Largest number of GPUs of one job."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Association:
-    """What a user may do under one account."""
+    """Permissions of a user under one account."""
 
     account: str
     partition: str | None = None
-    """None: in all."""
+    """Partition of the association; None for all partitions."""
     qos: tuple[str, ...] = ()
     default_qos: str | None = None
     max_wall_min: float | None = None
@@ -79,40 +79,43 @@ class Association:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterLimits:
-    """One cluster, as one of its users sees it."""
+    """Limits of one cluster, as they apply to one user."""
 
     cluster_name: str | None = None
-    """Slurm's own word for it."""
+    """Name that Slurm gives the cluster."""
     max_array_size: int | None = None
     """Largest index of an array, plus one."""
     max_jobs: int | None = None
     """Jobs and array elements of all users that the controller holds at once (`MaxJobCount`).
-    Beyond it sbatch tries again and again for minutes, and is refused in the end."""
+    Beyond it, sbatch retries for minutes and then fails."""
     partitions: Mapping[str, Partition] = field(default_factory=dict)
     qos: Mapping[str, Qos] = field(default_factory=dict)
     associations: tuple[Association, ...] = ()
-    """Empty where Slurm does not enforce them."""
+    """Associations of the user; empty where Slurm does not enforce them."""
     enforces_qos: bool = False
-    """Whether a QOS that no association names is refused."""
+    """True if Slurm refuses a QOS that no association names."""
     tmp_dir: str | None = None
-    """`TmpFS`: the folder of each node that the site takes for its local disk."""
+    """`TmpFS`: the folder that the site uses as the local disk of each node."""
     is_routed: bool = False
-    """Whether a plugin of the site's chooses partitions for jobs that name none."""
+    """True if a plugin of the site chooses partitions for jobs that name none."""
     shell_defaults: Mapping[str, str] = field(default_factory=dict)
-    """Options that variables of the shell give to jobs whose spec leaves them open, by name."""
+    """Options, by name, that shell variables set for jobs whose spec leaves them open."""
     num_queued: int = 0
     """The user's own jobs and array elements that are queued or running."""
     problems: tuple[str, ...] = ()
-    """What could not be asked, and why."""
+    """Queries that failed, with the reason."""
     unreachable: str = ""
-    """Why the controller could not be reached; empty where it answered anything."""
+    """Reason why the controller could not be reached; empty if it answered any query."""
 
     def default_partition(self) -> Partition | None:
-        """Where a job without `partition` goes."""
+        """Return the partition of jobs without a `partition` option."""
         return next((p for p in self.partitions.values() if p.is_default), None)
 
     def associations_with(self, account: str | None) -> tuple[Association, ...]:
-        """The user's associations with an account (a row a partition or cluster); all for None."""
+        """Return the user's associations with an account; all for None.
+
+        There is one per partition or cluster.
+        """
         if account is None:
             return self.associations
         return tuple(a for a in self.associations if a.account.lower() == account.lower())
@@ -120,7 +123,7 @@ class ClusterLimits:
     def qos_of(
         self, partition: Partition | None, asked: str | None, own: Iterable[Association]
     ) -> Iterator[Qos]:
-        """The QOS whose limits a job may be under: the partition's, and its own."""
+        """Yield each QOS whose limits may apply to a job: the partition's and the job's."""
         names = {asked} if asked is not None else {entry.default_qos for entry in own}
         for name in (partition.qos if partition is not None else None, *names):
             if name is not None and name in self.qos:
@@ -128,4 +131,4 @@ class ClusterLimits:
 
 
 NO_LIMITS = ClusterLimits()
-"""Of this machine, and where nobody was asked."""
+"""Limits of this machine, and of a cluster that was not queried."""

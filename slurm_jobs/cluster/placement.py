@@ -1,8 +1,7 @@
-"""Where a stage's jobs may go on a cluster, and the most that the limits there could allow. PURE.
+"""Partitions that a stage's jobs may use on a cluster, and the loosest limits there. PURE.
 
-Partition, QOS and association limit a job together, and which of them wins
-depends on flags of the site's. So the loosest that is defined counts: what
-exceeds even that could never run.
+Partition, QOS and association limit a job together, and site flags decide which one applies. The
+loosest defined limit counts: a job that exceeds it can never run.
 """
 
 from __future__ import annotations
@@ -16,29 +15,31 @@ from slurm_jobs.common.resources import JobResources
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Placement:
-    """The partitions that a job may run in, and whose limits it is under."""
+    """Partitions that a job may run in, and the limits that apply to it."""
 
     partitions: tuple[Partition, ...]
-    """Several where the spec names several, or a plugin chooses; empty where none is known."""
+    """Known partitions; several if the spec names several or a plugin chooses, else at most one."""
     unknown_partitions: tuple[str, ...]
-    """Named in the spec, and not there."""
+    """Partitions that the spec names and the cluster lacks."""
     account: str | None
-    """As the spec says."""
+    """Account from the spec."""
     qos_name: str | None
-    """As the spec says."""
+    """QOS from the spec."""
     associations: tuple[Association, ...]
     qos: tuple[Qos, ...]
 
     @property
     def max_submit(self) -> int | None:
-        """Jobs and array elements of the user at once; None: any number, or not known."""
-        own = [entry.max_submit for entry in self.associations]
-        known = [n for n in [*own, *(qos.max_submit for qos in self.qos)] if n is not None]
+        """Jobs and array elements that the user may have at once; None if unlimited or unknown."""
+        of_associations = [entry.max_submit for entry in self.associations]
+        known = [
+            n for n in [*of_associations, *(qos.max_submit for qos in self.qos)] if n is not None
+        ]
         return max(known, default=None)
 
     @property
     def max_time_min(self) -> float | None:
-        """None: without a limit in one of the partitions, or not known."""
+        """Longest time limit; None if unlimited or unknown in one of the partitions."""
         if not self.partitions or any(p.max_time_min is None for p in self.partitions):
             return None
         of_partitions = [p.max_time_min for p in self.partitions]
@@ -47,21 +48,21 @@ class Placement:
 
 
 def place(resources: JobResources, limits: ClusterLimits) -> Placement:
-    """Where jobs that ask for `resources` may go."""
+    """Return the placement of jobs that request `resources`."""
     names = _option(resources, "partition", limits)
     listed = names.split(",") if names else []
     default = limits.default_partition()
-    found = [limits.partitions[name] for name in listed if name in limits.partitions]
+    partitions = [limits.partitions[name] for name in listed if name in limits.partitions]
     if not listed and limits.is_routed:
-        found = list(limits.partitions.values())
+        partitions = list(limits.partitions.values())
     elif not listed and default is not None:
-        found = [default]
+        partitions = [default]
     account, qos_name = _option(resources, "account", limits), _option(resources, "qos", limits)
     associations = limits.associations_with(account)
-    places: list[Partition | None] = list(found) or [None]
+    places: list[Partition | None] = list(partitions) or [None]
     qos = {q.name: q for p in places for q in limits.qos_of(p, qos_name, associations)}
     return Placement(
-        partitions=tuple(found),
+        partitions=tuple(partitions),
         unknown_partitions=tuple(n for n in listed if n not in limits.partitions)
         if limits.partitions
         else (),
@@ -73,14 +74,14 @@ def place(resources: JobResources, limits: ClusterLimits) -> Placement:
 
 
 def submit_limit(all_resources: Iterable[JobResources], limits: ClusterLimits) -> int | None:
-    """Jobs and array elements that the user may have at once; None: any number."""
+    """Return how many jobs and array elements the user may have at once; None for no limit."""
     each = [place(resources, limits).max_submit for resources in all_resources]
     known = [limit for limit in each if limit is not None]
     return max(known) if known and len(known) == len(each) else None
 
 
 def job_room(all_resources: Iterable[JobResources], limits: ClusterLimits) -> int | None:
-    """How many more they may queue now, as far as can be told; None: any number."""
+    """Return how many more jobs the user may queue now, if known; None for no limit."""
     bounds = (submit_limit(all_resources, limits), limits.max_jobs)
     most = min((bound for bound in bounds if bound is not None), default=None)
     return None if most is None else max(1, most - limits.num_queued)

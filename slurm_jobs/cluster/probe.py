@@ -1,4 +1,4 @@
-"""Asks the machine what it belongs to, and Slurm what it allows; reads, and changes nothing."""
+"""Queries of this machine and of Slurm for cluster facts and limits; they change nothing."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ _QUESTIONS = {
     "queue": ["squeue", "--all", "--me", "--noheader", "--array", "-o", "%i"],
 }
 _ENFORCED = {"limits", "safe", "qos", "all"}
-"""Words of AccountingStorageEnforce under which associations and QOS limit anybody."""
+"""Words of AccountingStorageEnforce that make Slurm enforce associations and QOS."""
 
 
 def probe_profile() -> ClusterProfile:
-    """The profile of the cluster that this machine is a login node of.
+    """Return the profile of the cluster that this login node belongs to.
 
     Raises:
-        SchedulerError: there is no Slurm here.
+        SchedulerError: Slurm is not installed here.
     """
     if shutil.which("sbatch") is None:
         message = (
             "cluster: auto asks Slurm, but `sbatch` was not found on this machine; run on a login "
-            "node, or say `cluster: local` (or --set cluster=local) to run the jobs here"
+            "node, or set `cluster: local` (or --set cluster=local) to run the jobs here"
         )
         raise SchedulerError(message)
     return ClusterProfile()
 
 
 def ask_limits(profile: ClusterProfile) -> ClusterLimits:
-    """What the profile's cluster allows this user: six short questions, side by side.
+    """Return this user's limits on the profile's cluster, from six queries run in parallel.
 
-    What could not be asked stands in `problems`; its limits count as none. Where the controller
-    answered nothing at all, `unreachable` says why.
+    A query that fails is listed in `problems`, and its limits count as none. If the controller
+    answers no query, `unreachable` holds the reason.
     """
     if profile.scheduler == "local":
         return NO_LIMITS
@@ -79,7 +79,7 @@ def _number(config: Mapping[str, str], key: str) -> int | None:
 
 
 def _accounting_questions(cluster: str) -> dict[str, list[str]]:
-    """`cluster`: one accounting database may serve several."""
+    """Return the accounting queries for `cluster`: one database may serve several clusters."""
     whose = [f"user={getpass.getuser()}", *([f"cluster={cluster}"] if cluster else [])]
     return {
         "associations": [
@@ -91,7 +91,7 @@ def _accounting_questions(cluster: str) -> dict[str, list[str]]:
 
 
 def _ask_all(questions: Mapping[str, list[str]]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The answers by name, and why there is none to a question."""
+    """Return the answers by name, and the problems of the queries that failed."""
     from slurm_jobs.schedulers.slurm_questions import ask
 
     answers: dict[str, str] = {}

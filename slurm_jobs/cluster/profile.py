@@ -1,7 +1,7 @@
-"""The cluster profile: what is true of a cluster whatever the run. PURE.
+"""Cluster profile: facts about a cluster that hold for every run. PURE.
 
-A profile is a YAML file that a group writes once; a spec names it as
-`cluster:`. What a spec's stage says wins over the profile.
+A profile is a YAML file that a group writes once; a spec names it as `cluster:`. Values of a stage
+in the spec override the profile.
 """
 
 from __future__ import annotations
@@ -17,41 +17,42 @@ SchedulerName = Literal["slurm", "local"]
 
 
 class Price(Values):
-    """What a site charges, or what machines cost it."""
+    """Prices that a site charges, or costs of its machines."""
 
     gpu_hour: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    """An hour of one GPU."""
+    """Price of one GPU hour."""
     cpu_hour: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    """An hour of one core, also beside a GPU; 0 where GPUs' hours include them."""
+    """Price of one core hour, also on GPU jobs; 0 if the GPU price includes cores."""
     currency: Annotated[str, Field(min_length=1, max_length=8)] = "EUR"
-    """What it is counted in, such as `EUR` or the site's own units."""
+    """Unit of the prices, such as `EUR` or the site's billing units."""
 
 
 class ClusterProfile(Values):
-    """One cluster, or this machine."""
+    """Profile of one cluster, or of this machine."""
 
     scheduler: SchedulerName = "slurm"
     """`slurm`, or `local` to run the jobs on this machine."""
     slurm: SlurmOptions = Field(default={})
-    """Options of sbatch for every job (`account`, `partition`, `qos`); a stage's own win."""
+    """Options of sbatch for every job (`account`, `partition`, `qos`); options of a stage override
+    them."""
     gpu_slurm: SlurmOptions = Field(default={})
-    """Options of sbatch for every job that asks for GPUs, over those of `slurm`."""
+    """Options of sbatch for every job that requests GPUs; they override those of `slurm`."""
     python: Program | None = None
-    """Python of the compute nodes; the login node's own where it is left out."""
+    """Python on the compute nodes; by default that of the login node."""
     setup: list[SetupLine] = Field(default=[])
     """Set-up lines of every job, before the spec's."""
     environment: Environment = Field(default={})
     """Environment variables of every job."""
     node_local_dir: NodePath = "/tmp"  # noqa: S108 - the stage makes a private folder in it
-    """Folder on each node's own fast storage. `$NAME`, `${NAME}` and `~` are expanded on the
+    """Folder on each node's fast local storage. `$NAME`, `${NAME}` and `~` are expanded on the
     node."""
     main_addr: str | None = None
-    """Address at which ranks reach the first node, where its host name does not resolve."""
+    """Address at which ranks reach the first node, if its host name does not resolve."""
     price: Price | None = None
-    """What an hour of a GPU and of a core costs; the report then tells money beside hours."""
+    """Prices of a GPU hour and of a core hour; with them the report shows costs next to hours."""
     max_cpus: Annotated[int, Field(ge=1)] | None = None
-    """Local scheduler: cores that its tasks may use together; all of them where left out."""
+    """Local scheduler: cores that its tasks may use together; by default all cores."""
 
 
 LOCAL = ClusterProfile(scheduler="local")
-"""The profile that `cluster: local` means."""
+"""Profile of `cluster: local`."""

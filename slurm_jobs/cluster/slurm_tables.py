@@ -1,4 +1,4 @@
-"""What scontrol, sinfo and sacctmgr print -> limits. PURE."""
+"""Parsers for the output of scontrol, sinfo and sacctmgr. PURE."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
 def parse_config(text: str) -> dict[str, str]:
-    """Settings of `scontrol show config`, by name."""
+    """Parse the settings that `scontrol show config` prints, by name."""
     return dict(_SETTING.findall(text))
 
 
 def parse_partitions(text: str, kinds: Mapping[str, tuple[NodeKind, ...]]) -> dict[str, Partition]:
-    """Partitions of `scontrol show partition -o`, each with its kinds of nodes."""
+    """Parse the partitions that `scontrol show partition -o` prints, each with its node kinds."""
     partitions = {}
     for line in text.splitlines():
         values = dict(word.partition("=")[::2] for word in line.split())
@@ -48,8 +48,8 @@ def parse_partitions(text: str, kinds: Mapping[str, tuple[NodeKind, ...]]) -> di
 
 
 def parse_kinds(text: str) -> dict[str, tuple[NodeKind, ...]]:
-    """Kinds of nodes by partition, of sinfo with `SINFO_FORMAT`."""
-    found: dict[str, tuple[NodeKind, ...]] = {}
+    """Parse node kinds by partition, from sinfo with `SINFO_FORMAT`."""
+    kinds: dict[str, tuple[NodeKind, ...]] = {}
     for line in text.splitlines():
         fields = line.strip().split("|")
         if len(fields) != 6:
@@ -62,12 +62,12 @@ def parse_kinds(text: str) -> dict[str, tuple[NodeKind, ...]]:
             gpus=parse_gpus(gres),
             features=frozenset(_list(features) or ()),
         )
-        found[name] = (*found.get(name, ()), kind)
-    return found
+        kinds[name] = (*kinds.get(name, ()), kind)
+    return kinds
 
 
 def parse_gpus(gres: str) -> dict[str, int]:
-    """GPUs by type, of `gpu:a100:4(S:0-1),gpu:2,nvme:1`."""
+    """Parse GPU counts by type, such as `gpu:a100:4(S:0-1),gpu:2,nvme:1`."""
     gpus: dict[str, int] = {}
     for word in re.split(r",(?![^(]*\))", gres):
         match = _GPU.fullmatch(word)
@@ -77,33 +77,33 @@ def parse_gpus(gres: str) -> dict[str, int]:
 
 
 def parse_qos(text: str) -> dict[str, Qos]:
-    """QOS by name, of `sacctmgr -nP show qos` with `QOS_FIELDS`."""
-    found = {}
+    """Parse QOS by name, from `sacctmgr -nP show qos` with `QOS_FIELDS`."""
+    by_name = {}
     for line in text.splitlines():
         fields = line.split("|")
         if len(fields) != len(QOS_FIELDS):
             continue
         name, wall, per_user, per_account, tres = fields
         limits = dict(part.partition("=")[::2] for part in tres.split(",") if part)
-        found[name] = Qos(
+        by_name[name] = Qos(
             name=name,
             max_wall_min=parse_minutes(wall),
             max_submit=_least(_count(per_user), _count(per_account)),
             max_nodes=_count(limits.get("node", "")),
             max_gpus=_count(limits.get("gres/gpu", "")),
         )
-    return found
+    return by_name
 
 
 def parse_associations(text: str) -> tuple[Association, ...]:
-    """Of `sacctmgr -nP show assoc` with `ASSOCIATION_FIELDS`."""
-    found = []
+    """Parse the rows of `sacctmgr -nP show assoc` with `ASSOCIATION_FIELDS`."""
+    associations = []
     for line in text.splitlines():
         fields = line.split("|")
         if len(fields) != len(ASSOCIATION_FIELDS):
             continue
         account, partition, qos, default_qos, wall, submit, group_submit = fields
-        found.append(
+        associations.append(
             Association(
                 account=account,
                 partition=partition or None,
@@ -113,11 +113,14 @@ def parse_associations(text: str) -> tuple[Association, ...]:
                 max_submit=_least(_count(submit), _count(group_submit)),
             )
         )
-    return tuple(found)
+    return tuple(associations)
 
 
 def parse_minutes(text: str) -> float | None:
-    """`1-00:00:00`, `12:30:00`, `30:00` or `90` (minutes); None for no limit."""
+    """Parse a time limit into minutes; None for no limit.
+
+    Formats: `1-00:00:00`, `12:30:00`, `30:00` and `90` (minutes).
+    """
     match = _TIME.fullmatch(text)
     if match is None:
         return None
@@ -131,7 +134,7 @@ def parse_minutes(text: str) -> float | None:
 
 
 def _count(text: str) -> int | None:
-    """A number; sinfo puts a + behind the least of several."""
+    """Parse a number; sinfo appends + to the smallest of several values."""
     digits = text.rstrip("+")
     return int(digits) if digits.isdecimal() else None
 
@@ -141,7 +144,7 @@ def _known(text: str) -> str | None:
 
 
 def _list(text: str) -> tuple[str, ...] | None:
-    """Names separated by commas; None for all."""
+    """Parse names separated by commas; None for all."""
     return None if text in {"", "ALL", "(null)"} else tuple(text.split(","))
 
 

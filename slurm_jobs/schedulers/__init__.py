@@ -1,4 +1,4 @@
-"""Who starts the jobs: Slurm through submitit, or this machine with the same meaning."""
+"""Schedulers that run the jobs: Slurm through submitit, or this machine with the same semantics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def scheduler_named(
     max_cpus: int | None = None,
     shell_variables: Mapping[str, str] | None = None,
 ) -> Scheduler:
-    """The scheduler of a run; only the one that is asked for is imported."""
+    """Return the scheduler of a run; import only that one."""
     if name == "local":
         from slurm_jobs.schedulers.local import LocalScheduler
 
@@ -33,7 +33,7 @@ def scheduler_named(
 def scheduler_for(
     profile: ClusterProfile, run_dir: Path, shell_variables: Mapping[str, str] | None = None
 ) -> Scheduler:
-    """The scheduler that a profile names; `shell_variables` are those of the run's submission."""
+    """Return the scheduler of a profile, with the shell variables of the run's submission."""
     return scheduler_named(
         profile.scheduler,
         run_dir,

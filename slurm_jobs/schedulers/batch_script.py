@@ -1,8 +1,8 @@
-"""A job's order -> sbatch options and the shell lines around the supervisor. PURE.
+"""Batch scripts: sbatch options and the shell lines around the supervisor. PURE.
 
-Everything that comes from the spec reaches the shell quoted. A failing set-up
-line ends the job, and the job's log says which; `exec` makes the supervisor the
-batch process, so that `--signal=B:` reaches it and its exit code is the job's.
+Everything that comes from the spec is quoted for the shell. A failing set-up line ends the job, and
+the job's log names the line. `exec` makes the supervisor the batch process, so that it receives
+`--signal=B:` and its exit code becomes the job's.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ STOP_SIGNAL_NAME = "USR2"
 
 
 def dependency_text(dependencies: JobDependencies) -> str | None:
-    """Slurm's own form: `afterok:12:13_2,afterany:14`; None without dependencies."""
+    """Format dependencies for Slurm: `afterok:12:13_2,afterany:14`; None if there are none."""
     parts = [f"{kind}:{':'.join(ids)}" for kind, ids in sorted(dependencies.items()) if ids]
     return ",".join(parts) or None
 
 
 def time_limit_text(timeout_min: float) -> str:
-    """A time limit as `MM:SS`, rounded up to a second."""
+    """Format a time limit as `MM:SS`, rounded up to a second."""
     seconds = math.ceil(timeout_min * 60)
     return f"{seconds // 60}:{seconds % 60:02d}"
 
 
 def mem_text(mem_gb: float) -> str:
-    """Memory in megabytes, rounded up."""
+    """Format memory in megabytes, rounded up."""
     return f"{math.ceil(mem_gb * 1024)}M"
 
 
 def array_text(order: JobOrder) -> str | None:
-    """Elements and throttle in Slurm's own form."""
+    """Format array elements and throttle for Slurm."""
     if not order.is_array:
         return None
     throttle = f"%{order.max_running}" if order.max_running is not None else ""
@@ -46,34 +46,35 @@ def array_text(order: JobOrder) -> str | None:
 
 
 def gpu_options(asked: JobResources) -> dict[str, Any]:
-    """One type is named in the request; of several, all nodes are of whichever comes first.
+    """Return the options that request GPUs of one or several types.
 
-    Several are features of the nodes, and so is the one of them that a job keeps to: its GPUs
-    need not have a type of that name. A constraint of the user's is added to each type, in the
-    form that sbatch's manual calls matching OR: `[(a100&ib)|(v100&ib)]`.
+    One type is part of the GPU request. Several types become a constraint on node features, so that
+    all nodes of a job have the same type, whichever is free first. Their GPUs need not have a gres
+    type of that name. A constraint of the user is added to each type, in the form that sbatch's
+    manual calls matching OR: `[(a100&ib)|(v100&ib)]`.
     """
     if not asked.gpus_per_node:
         return {}
     if len(asked.gpu) == 1:
         return {"gpus-per-node": f"{asked.gpu[0]}:{asked.gpus_per_node}"}
     options: dict[str, Any] = {"gpus-per-node": asked.gpus_per_node}
-    own = asked.slurm.get("constraint")
+    user_constraint = asked.slurm.get("constraint")
     if asked.gpu_kept:
-        options["constraint"] = with_own_constraint(asked.gpu_kept, own)
+        options["constraint"] = with_own_constraint(asked.gpu_kept, user_constraint)
     elif asked.gpu:
-        kinds = [with_own_constraint(kind, own) for kind in asked.gpu]
-        kinds = [f"({kind})" for kind in kinds] if own else kinds
+        kinds = [with_own_constraint(kind, user_constraint) for kind in asked.gpu]
+        kinds = [f"({kind})" for kind in kinds] if user_constraint else kinds
         options["constraint"] = f"[{'|'.join(kinds)}]"
     return options
 
 
 def with_own_constraint(kind: str, own: object) -> str:
-    """A type of GPU as a constraint, with the user's own beside it."""
+    """Return a constraint that requires a GPU type and the user's own constraint."""
     return f"{kind}&{own}" if own else kind
 
 
 def sbatch_options(order: JobOrder, dependencies: JobDependencies) -> dict[str, Any]:
-    """Options of sbatch, by their long names; the profile's and stage's own come last."""
+    """Return sbatch options by long name; those of the profile and the stage override others."""
     log_name = "slurm-%A_%a.log" if order.is_array else "slurm-%j.log"
     options: dict[str, Any] = {
         "job-name": order.job_name,
@@ -82,7 +83,7 @@ def sbatch_options(order: JobOrder, dependencies: JobDependencies) -> dict[str, 
         "cpus-per-task": order.resources.cpus_per_task,
         "dependency": dependency_text(dependencies),
         "error": None,
-        # What can never start ends, so that `afterany` of it is met.
+        # A job that can never start ends, so that `afterany` dependencies on it are met.
         "kill-on-invalid-dep": "yes" if any(dependencies.values()) else None,
         "mem": mem_text(order.resources.mem_gb) if order.resources.mem_gb is not None else None,
         "nodes": order.resources.nodes,
@@ -103,27 +104,27 @@ def sbatch_options(order: JobOrder, dependencies: JobDependencies) -> dict[str, 
 
 def chosen_options(asked: JobResources) -> dict[str, Any]:
     """Return the options that the profile and the stage choose, without those of every job."""
-    own = {key.replace("_", "-"): value for key, value in asked.slurm.items()}
-    return {**own, **gpu_options(asked)}
+    chosen = {key.replace("_", "-"): value for key, value in asked.slurm.items()}
+    return {**chosen, **gpu_options(asked)}
 
 
 def setup_lines(order: JobOrder) -> list[str]:
-    """Environment and the user's set-up; the first line that fails ends the job."""
+    """Return the environment and set-up lines; the first line that fails ends the job."""
     exports = [f"export {name}={shlex.quote(value)}" for name, value in order.environment.items()]
     lines = ["umask 077", "set -eo pipefail", *exports]
     if order.setup:
-        # The empty line: the last of the user's may end in a backslash.
+        # The empty line is needed because the user's last line may end in a backslash.
         lines += [*_watch_lines(order), *order.setup, "", "trap - ERR EXIT", "exec {_log}>&-"]
     return [*lines, "set +eo pipefail"]
 
 
 def _watch_lines(order: JobOrder) -> list[str]:
-    """Traps that tell the job's log in which set-up line the job ended.
+    """Return traps that log the set-up line in which the job ended.
 
-    Nothing is put between the user's lines, of which several may be one command. Where a function
-    or a sourced file fails, bash leaves at once: its caller's line then stands in BASH_LINENO.
-    After a signal `$?` is 0 and tells nothing. A set-up with an EXIT trap of its own
-    takes ours away.
+    Nothing is inserted between the user's lines, because several of them may form one command. If a
+    function or a sourced file fails, bash exits at once and the calling line is in BASH_LINENO.
+    After a signal `$?` is 0 and therefore not printed. A set-up with its own EXIT trap replaces
+    ours.
     """
     setup = "\n".join(order.setup)
     command = ": $BASH_COMMAND" if hidden_text(setup) == setup else ""
@@ -134,7 +135,7 @@ def _watch_lines(order: JobOrder) -> list[str]:
         f'  printf "%s\\n" "the job ended in set-up{where}{command}" >&$_log\n'
     )
     return [
-        "exec {_log}>&2",  # a set-up may send its own output elsewhere
+        "exec {_log}>&2",  # the set-up may redirect its own output
         f"trap {shlex.quote(at_exit)} EXIT",
         "trap '_failed=$LINENO' ERR",
         "_failed= _before=$LINENO",
@@ -142,6 +143,6 @@ def _watch_lines(order: JobOrder) -> list[str]:
 
 
 def supervisor_command(order: JobOrder) -> str:
-    """The batch process, by a Python of any version; see `run/start_script.py`."""
+    """Return the command of the batch process; any Python 3 runs it, see `run/start_script.py`."""
     words = [order.python, order.start_script, "task", order.run_dir, order.token]
     return "exec " + shlex.join(words)

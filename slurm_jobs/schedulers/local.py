@@ -1,8 +1,7 @@
-"""The local scheduler: the same plan on this machine, with Slurm's meaning of every word.
+"""Local scheduler: runs the same plan on this machine, with Slurm's semantics.
 
-Submitting writes into the run's own book and returns; a detached runner
-process starts the tasks (`local_runner`). Node names are made up, one a node
-that the job asked for.
+Submitting writes into a queue folder of the run (`LocalBook`) and returns. A detached runner
+process starts the tasks (`local_runner`). Node names are fictitious, one for each requested node.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question
 
 STILL_ENDING = (
     "the local runner has ended, and tasks that it left are still ending; `resume` gives them "
-    f"{KILL_WAIT_S:.0f} s, and goes on"
+    f"{KILL_WAIT_S:.0f} s, then continues"
 )
 
 
 class LocalScheduler:
-    """This machine."""
+    """Scheduler that runs jobs on this machine."""
 
     name = "local"
 
@@ -49,7 +48,7 @@ class LocalScheduler:
         self._book = LocalBook(self._paths.local_dir)
 
     def render(self, order: JobOrder, dependencies: JobDependencies) -> str:
-        """The batch script; its options are comments here, and what they ask for is kept."""
+        """Return the batch script; its options are comments here, and the runner enforces them."""
         options = sbatch_options(order, dependencies)
         lines = ["#!/bin/bash", "", "# Parameters (kept by the local scheduler)"]
         lines += [f"# --{key}={value}" for key, value in sorted(options.items())]
@@ -78,7 +77,7 @@ class LocalScheduler:
         return self._book.add_job(values, order.array_indices if order.is_array else None).job_id
 
     def start(self) -> None:
-        """Start a runner in a session of its own; it waits for one that still lives."""
+        """Start a runner in a new session; it waits for a runner that is still alive."""
         self._book.create()
         num_cpus = str(self._max_cpus or os.cpu_count() or 1)
         command = module_command("slurm_jobs.schedulers.local_runner", self._run_dir, num_cpus)
@@ -94,36 +93,36 @@ class LocalScheduler:
         self._book.write_starter(note_process(runner.pid))
 
     def settle(self) -> None:
-        """Without a runner: have what the last one left end, and note how."""
+        """Without a runner: end the tasks that the last one left, and record their states."""
         with self._book.runner_lock(wait=False) as is_idle:
             if is_idle:
                 settle_left_tasks(self._paths, self._book)
 
     def find(self, job_names: Sequence[str]) -> Mapping[str, str]:
-        """Ids of jobs by name."""
+        """Return the ids of jobs by name."""
         return {j.job_name: j.job_id for j in self._book.jobs() if j.job_name in set(job_names)}
 
     def query(self, question: Question) -> Answer:
-        """State of all tasks of these jobs, from the book."""
+        """Return the state of all tasks of these jobs, from the book."""
         starts_before = self._someone_starts()
-        found = self._read_states(set(question.jobs.values()))
-        starts = starts_before or self._someone_starts()  # a runner may have come meanwhile
+        tasks = self._read_states(set(question.jobs.values()))
+        starts = starts_before or self._someone_starts()  # a runner may have started since
         if starts:
-            return Answer(tasks=found, asked_unix_s=time.time())
-        found = {k: self._without_runner(task, starts) for k, task in found.items()}
-        is_ending = any(task.state == "COMPLETING" for task in found.values())
+            return Answer(tasks=tasks, asked_unix_s=time.time())
+        tasks = {k: self._without_runner(task, starts) for k, task in tasks.items()}
+        is_ending = any(task.state == "COMPLETING" for task in tasks.values())
         notes = (STILL_ENDING,) if is_ending else ()
-        return Answer(tasks=found, notes=notes, asked_unix_s=time.time())
+        return Answer(tasks=tasks, notes=notes, asked_unix_s=time.time())
 
     def _someone_starts(self) -> bool | None:
-        """Whether a runner lives, or is about to; None where nobody here can see whether one is.
+        """Return whether a runner is alive or about to start; None if that is unknown here.
 
-        The kernel gives the lock back the moment its runner ends, whatever ended it.
+        The kernel releases the lock as soon as its runner ends, for whatever reason.
         """
         return self._book.has_runner() or self._book.starter_lives()
 
     def _without_runner(self, task: TaskAccounting, starts: bool | None) -> TaskAccounting:
-        """What a task's state means where no runner lives."""
+        """Return a task's state as it is when no runner is alive."""
         if task.state == "RUNNING":
             session = self._book.session(task.job_id)
             if session is not None and session_lives(session):
@@ -148,12 +147,12 @@ class LocalScheduler:
         return tasks
 
     def accounting(self, question: Question) -> Answer:
-        """The same: the book holds what each task used."""
+        """Return the same as `query`: the book includes the usage of each task."""
         answer = self.query(question)
         return dataclasses.replace(answer, starts=tuple(answer.tasks.values()))
 
     def cancel(self, job_ids: Sequence[str]) -> None:
-        """Ask the runner to end jobs or tasks; without a runner, end what it left and note it."""
+        """Ask the runner to end jobs or tasks; without a runner, end its remaining tasks."""
         for job_id in job_ids:
             self._book.request("cancel", job_id)
         with self._book.runner_lock(wait=False) as is_idle:

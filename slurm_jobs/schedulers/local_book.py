@@ -1,7 +1,7 @@
-"""The local scheduler's book: queued jobs, states of tasks, requests to cancel or requeue.
+"""Queue folder of the local scheduler: jobs, task states, requests to cancel or requeue.
 
-Everything is a small file under `RUN/local/`, so that submitting, asking and
-running are different processes with nothing between them but the folder.
+Every entry is a small file under `RUN/local/`. The processes that submit, query and run share
+nothing but this folder.
 """
 
 from __future__ import annotations
@@ -26,54 +26,55 @@ from slurm_jobs.common.records import TaskAccounting, accounting_from_json, reco
 from slurm_jobs.schedulers.local_state import LocalJob
 
 RUNNER_START_S = 15.0
-"""So long a runner may be coming: after a submit, or where nobody here can see who starts tasks."""
+"""Seconds that a runner may need to start: after a submit, or if its process cannot be seen from
+here."""
 _LOOK_S = 0.001
-"""Until who looks whether a runner lives has surely looked."""
+"""Seconds after which a check for a living runner has surely ended."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LocalBook:
-    """The book in `folder`."""
+    """Jobs, states and requests in `folder`."""
 
     folder: Path
 
     @property
     def jobs_dir(self) -> Path:
-        """Queued jobs by id."""
+        """Folder of queued jobs by id."""
         return self.folder / "jobs"
 
     @property
     def states_dir(self) -> Path:
-        """State of each task."""
+        """Folder of task states."""
         return self.folder / "states"
 
     @property
     def sessions_dir(self) -> Path:
-        """The processes of each task that was started."""
+        """Folder of the process sessions of started tasks."""
         return self.folder / "sessions"
 
     @property
     def requests_dir(self) -> Path:
-        """Requests by name: `cancel-12_3`, `requeue-12_3`."""
+        """Folder of requests by name: `cancel-12_3`, `requeue-12_3`."""
         return self.folder / "requests"
 
     @property
     def lock_file(self) -> Path:
-        """Held by the runner while it lives; node-local in meaning, so flock may be trusted."""
+        """File that a living runner locks; flock is reliable, because only this node uses it."""
         return self.folder / "runner.lock"
 
     @property
     def starter_file(self) -> Path:
-        """Who starts tasks, or is about to: the newest runner, before it the one who submits."""
+        """File that names the process that starts tasks: the newest runner, or its submitter."""
         return self.folder / "starter.json"
 
     @property
     def runner_log(self) -> Path:
-        """What the runner itself prints."""
+        """Log of the runner's own output."""
         return self.folder / "runner.log"
 
     def create(self) -> None:
-        """Make the folders."""
+        """Create the folders."""
         for folder in (self.jobs_dir, self.states_dir, self.sessions_dir, self.requests_dir):
             make_private_dir(folder)
 
@@ -102,12 +103,12 @@ class LocalBook:
                 submit_unix_s=job.submitted_unix_s,
                 eligible_unix_s=None if job.dependencies else job.submitted_unix_s,
             )
-            # Once only: a runner that was quicker has written more than this.
+            # Written only once: a quick runner may already have updated it.
             create_once(self._state_path(task_id), dump_json(_state(task)).encode())
         return job
 
     def jobs(self) -> list[LocalJob]:
-        """All jobs, oldest first."""
+        """Return all jobs, oldest first."""
         return [_job(read_json(path)) for path in sorted(self.jobs_dir.glob("*.json"))]
 
     def _state_path(self, task_id: str) -> Path:
@@ -118,18 +119,18 @@ class LocalBook:
         write_json_atomic(self._state_path(task.job_id), _state(task))
 
     def state(self, task_id: str) -> TaskAccounting | None:
-        """State of a task; None if the book has none (its job is just being queued)."""
+        """Return the state of a task; None if its job is still being queued."""
         try:
             return accounting_from_json(read_json(self._state_path(task_id)))
         except FileNotFoundError:
             return None
 
     def write_session(self, task_id: str, session: Session) -> None:
-        """Note a task's processes, for a runner that comes after this one."""
+        """Record a task's processes, for a later runner."""
         write_json_atomic(self.sessions_dir / f"{task_id}.json", dataclasses.asdict(session))
 
     def session(self, task_id: str) -> Session | None:
-        """The processes of a task's latest start; None if none was noted."""
+        """Return the processes of a task's latest start; None if none were recorded."""
         try:
             return Session(**read_json(self.sessions_dir / f"{task_id}.json"))
         except FileNotFoundError:
@@ -141,7 +142,7 @@ class LocalBook:
         create_once(self.requests_dir / f"{verb}-{job_or_task_id}", b"")
 
     def take_requests(self, verb: str) -> list[str]:
-        """The ids of all open requests of a kind, which are open no longer."""
+        """Return and remove all open requests of a kind."""
         taken = []
         for path in self.requests_dir.glob(f"{verb}-*"):
             taken.append(path.name.removeprefix(f"{verb}-"))
@@ -149,7 +150,7 @@ class LocalBook:
         return taken
 
     def has_runner(self) -> bool:
-        """Whether a runner lives at this moment; looking needs no right to write."""
+        """Check whether a runner is alive; needs no write permission."""
         try:
             with self.lock_file.open() as stream:
                 fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -160,13 +161,13 @@ class LocalBook:
         return False
 
     def write_starter(self, process: NotedProcess) -> None:
-        """Note who starts tasks from now on."""
+        """Record the process that starts tasks from now on."""
         write_json_atomic(self.starter_file, dataclasses.asdict(process))
 
     def starter_lives(self) -> bool | None:
-        """Whether who starts tasks lives; None where that cannot be seen from here.
+        """Return whether the process that starts tasks is alive; None if it is unknown here.
 
-        Who submits may live on for days, as a notebook does, and start nothing any more.
+        A submitting process, such as a notebook, may live for days without starting tasks.
         """
         try:
             age_s = time.time() - self.starter_file.stat().st_mtime
@@ -189,7 +190,7 @@ class LocalBook:
 
 
 def _locked_but_by_lookers(stream: IO[str]) -> bool:
-    """Take a lock for good, unless another holds it for good; who only looks is waited for."""
+    """Take a lock unless a runner holds it; wait for processes that only check it."""
     while True:
         with suppress(BlockingIOError):
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -198,7 +199,8 @@ def _locked_but_by_lookers(stream: IO[str]) -> bool:
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        # Lookers alone are in the way (`has_runner`), for microseconds; so must this not be.
+        # Processes that check the lock (`has_runner`) hold it for microseconds. This check must be
+        # as short.
         fcntl.flock(stream, fcntl.LOCK_UN)
         time.sleep(_LOOK_S)
 
@@ -208,10 +210,10 @@ def _job(values: Mapping[str, Any]) -> LocalJob:
 
 
 def _state(task: TaskAccounting) -> dict[str, Any]:
-    """As JSON values, without the name, which is always empty here.
+    """Return a task as JSON values, without the name, which is always empty here.
 
-    A runner of an earlier version may still live. It does not know the name, and would end over
-    it with all of its tasks.
+    A runner of an earlier version may still be alive. It does not know the name and would crash
+    with all of its tasks.
     """
     values = record_to_json(task)
     del values["job_name"]

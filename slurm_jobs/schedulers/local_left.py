@@ -1,7 +1,7 @@
-"""Ends what the tasks of a killed runner have left, before anything is done in their place.
+"""Clean-up of tasks that a killed runner left, before new ones start.
 
-The kernel has sent SIGTERM to each task's first process when the runner ended; a stage may
-still be saving then, or come to its end, and what a set-up line started has heard of nothing.
+The kernel sends SIGTERM to the first process of each task when the runner ends. A stage may still
+be saving or finishing then, and processes that a set-up line started receive no signal.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from slurm_jobs.schedulers.local_signs import last_sign_unix_s, slices_of_task
 from slurm_jobs.schedulers.local_state import ENDED_STATES
 
 KILL_WAIT_S = 10.0
-"""From SIGTERM to SIGKILL, as Slurm's KillWait."""
+"""Seconds from SIGTERM to SIGKILL, as Slurm's KillWait."""
 RUNNER_ENDED = "the local runner ended while the task ran"
 _POLL_S = 0.05
 
 
 def settle_left_tasks(paths: RunPaths, book: LocalBook) -> None:
-    """Have all that a killed runner left end, and write into the book how: by its records.
+    """Wait for all processes of a killed runner's tasks to end, and record the tasks' states.
 
-    What completed after all is complete, so that what comes after it may start. Call it with
-    the runner's lock held.
+    A task that completed in the meantime counts as complete, so that its dependents may start. The
+    caller holds the runner's lock.
     """
     living = end_left_tasks(book)
     for job in book.jobs():
@@ -57,9 +57,9 @@ def settle_left_tasks(paths: RunPaths, book: LocalBook) -> None:
 def end_of_left_task(
     paths: RunPaths, book: LocalBook, task: TaskAccounting, living: Collection[str] = ()
 ) -> float | None:
-    """When a task that a killed runner left ended; None where its job cannot be read.
+    """Return when a task that a killed runner left ended; None if its job cannot be read.
 
-    `living` are those that `end_left_tasks` has ended just now.
+    `living` holds the ids of the tasks that `end_left_tasks` has just ended.
     """
     token = next((job.token for job in book.jobs() if task.job_id in job.task_ids), None)
     if token is None:
@@ -78,9 +78,9 @@ def _end_unix_s(
     task: TaskAccounting,
     living: Collection[str],
 ) -> float:
-    """Now, of a task that has been seen to end; else its last sign of life.
+    """Return the current time for a task that has just ended, else its last sign of life.
 
-    A resume may come a day after the kill: that day is no time of the task's.
+    A resume may come a day after the kill, and that day is not part of the task's run time.
     """
     if task.job_id in living:
         return time.time()
@@ -90,7 +90,7 @@ def _end_unix_s(
 def _completed_unix_s(
     paths: RunPaths, order: JobOrder, records: StageRecords, task_id: str
 ) -> float | None:
-    """When the last slice of a task was completed by this very job; None if one was not."""
+    """Return when this job completed the last slice of a task; None if it did not."""
     slices = slices_of_task(order, task_id)
     done = {
         name.slice_index: name
@@ -104,14 +104,14 @@ def _completed_unix_s(
 
 
 def end_left_tasks(book: LocalBook) -> frozenset[str]:
-    """Wait until nothing lives of the tasks whose end the book does not have, and see to it.
+    """Wait until the processes of all tasks without a recorded end have ended, and end them.
 
-    Call it with the runner's lock held. Processes of another machine, or of this one before it
-    was started anew, cannot be seen: they are not waited for.
+    The caller holds the runner's lock. Processes of another machine, or from before a reboot,
+    cannot be seen and are not waited for.
 
     Returns:
-        Ids of the tasks whose first process still lived. What a set-up line left behind may
-        outlive its task by days.
+        Ids of the tasks whose first process was still alive. Processes that a set-up line left
+            behind may outlive their task by days.
     """
     sessions = {
         task_id: session

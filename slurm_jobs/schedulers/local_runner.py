@@ -1,8 +1,8 @@
-"""The local scheduler's runner: starts tasks, holds their limits, writes down how they ended.
+"""Runner of the local scheduler: starts tasks, enforces their limits, records how they ended.
 
-`python -m slurm_jobs.schedulers.local_runner RUN_DIR MAX_CPUS`. It ends when
-nothing runs and nothing ever will. When it dies, its tasks get SIGTERM from
-the kernel, and the next runner waits for their end, so that none is left behind.
+`python -m slurm_jobs.schedulers.local_runner RUN_DIR MAX_CPUS`. It ends when nothing runs and
+nothing can start. When it dies, the kernel sends SIGTERM to its tasks, and the next runner waits
+for them to end, so that no process is left behind.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ POLL_S = 0.05
 MEMORY_SAMPLE_S = 0.5
 _BURST_FACTOR = 2
 _BURST_SLACK_BYTES = 4 * 2**30
-"""Room for what a process reserves and never touches: stacks of 128 threads take 1 GiB."""
+"""Allowance for memory that a process reserves but never uses: stacks of 128 threads take 1 GiB."""
 _START_VARIABLE = "SLURM_JOBS_LOCAL_START"
-"""By which the processes of one start are known."""
+"""Environment variable that marks the processes of one start."""
 
 
 @dataclass(slots=True)
 class _Running:
-    """A task's process, and the moments at which its limit will act."""
+    """Process of a task, and the times at which its limits apply."""
 
     process: subprocess.Popen[bytes]
     accounting: TaskAccounting
@@ -61,14 +61,14 @@ class _Running:
     end_at_s: float
     kill_at_s: float | None = None
     final_state: str | None = None
-    """TIMEOUT, CANCELLED or OUT_OF_MEMORY once that has been decided."""
+    """TIMEOUT, CANCELLED or OUT_OF_MEMORY once that is decided."""
     mem_bytes: float | None = None
-    """The most that all its processes may hold together: `mem_gb` of each node."""
+    """Limit for the memory of all processes together: `mem_gb` of each node."""
     reason: str = ""
 
 
 class Runner:
-    """Runs the jobs of one book."""
+    """Runner of the jobs in one book."""
 
     def __init__(self, run_dir: Path, *, max_cpus: int) -> None:
         self._paths = RunPaths(run_dir)
@@ -79,12 +79,12 @@ class Runner:
         self._restarts: dict[str, int] = {}
         self._sampled_s = 0.0
         self._looked_unix_s = 0.0
-        """When the processes were last looked at: a task is eligible when its parent ended, not
-        later because the disk was slow in between."""
+        """Time of the last check of the processes. A task is eligible when its parent ended,
+        however slow the disk was in between."""
         self._die_with_runner = dies_with_parent(signal.SIGTERM)
 
     def run(self) -> None:
-        """Work until nothing is left."""
+        """Run until nothing is left."""
         settle_left_tasks(self._paths, self._book)
         while True:
             jobs = self._book.jobs()
@@ -101,7 +101,7 @@ class Runner:
             for task_id in decision.cancel:
                 self._put_cancelled(task_id)
             if not decision.start and not decision.cancel and not self._running:
-                return  # nothing runs and nothing can start, so nothing will ever change by itself
+                return  # nothing runs and nothing can start, so no state will change any more
             time.sleep(POLL_S)
 
     def _read_new(self, jobs: list[LocalJob]) -> None:
@@ -128,7 +128,7 @@ class Runner:
                 self._put(task)
 
     def _start(self, job: LocalJob, task_id: str) -> None:
-        """Start a task; one that cannot be started has failed, and the others go on."""
+        """Start a task; one that cannot be started fails without affecting the others."""
         now = time.time()
         start_id = f"{job.token}-{task_id}-{now}"
         try:
@@ -196,11 +196,11 @@ class Runner:
                 raise
 
     def _environment(self, order: JobOrder, job_id: str, task_id: str) -> dict[str, str]:
-        told = foreign_to_new_jobs(os.environ)  # none of Slurm's is true here
+        foreign = foreign_to_new_jobs(os.environ)  # Slurm's variables do not apply here
         kept = {
             name: value
             for name, value in os.environ.items()
-            if name not in told and not name.startswith("SBATCH_")
+            if name not in foreign and not name.startswith("SBATCH_")
         }
         return {
             **kept,
@@ -217,7 +217,7 @@ class Runner:
             if pid == 0:
                 continue
             running.process.returncode = os.waitstatus_to_exitcode(status)
-            kill_session(pid)  # nothing of a task outlives it
+            kill_session(pid)  # no process of a task outlives it
             del self._running[task_id]
             code = running.process.returncode
             ended = dataclasses.replace(
@@ -254,10 +254,10 @@ class Runner:
                 kill_session(running.process.pid)
 
     def _hold_memory(self) -> None:
-        """End tasks whose processes together hold more than `mem_gb`.
+        """End tasks whose processes together use more than `mem_gb`.
 
-        A cgroup would need delegated rights, which few machines give. What one process allocates
-        between two samples is bounded by the kernel, see `_data_limit_bytes`.
+        A cgroup would need delegated rights, which few machines grant. Between two samples the
+        kernel limits each process, see `_data_limit_bytes`.
         """
         now = time.monotonic()
         limits = {
@@ -298,7 +298,7 @@ class Runner:
                     self._put_cancelled(task_id)
 
     def _put_cancelled(self, task_id: str) -> None:
-        """A task that has not begun will not."""
+        """Record a task that has not started as cancelled."""
         task = self._states[task_id]
         self._put(dataclasses.replace(task, state="CANCELLED", end_unix_s=time.time()))
 
@@ -306,8 +306,8 @@ class Runner:
 def _data_limit_bytes(order: JobOrder) -> int | None:
     """Return the most private memory one process of a task may allocate, None for no limit.
 
-    RLIMIT_DATA counts writable private memory, not the address space that is only reserved, as
-    RLIMIT_AS does. CUDA maps far more than it uses in either way, so tasks with GPUs have no limit.
+    RLIMIT_DATA counts writable private memory. RLIMIT_AS would also count address space that is
+    only reserved. CUDA maps far more than it uses under both, so tasks with GPUs have no limit.
     """
     asked = order.resources
     if asked.mem_gb is None or asked.gpus_per_node:
@@ -318,14 +318,14 @@ def _data_limit_bytes(order: JobOrder) -> int | None:
 
 
 def _not_started(task: TaskAccounting, reason: str, now_unix_s: float) -> TaskAccounting:
-    """Failed at this moment without a start."""
+    """Return the task as failed now without a start."""
     return dataclasses.replace(
         task, state="FAILED", reason=reason, start_unix_s=None, end_unix_s=now_unix_s
     )
 
 
 def _requeued(task: TaskAccounting, now_unix_s: float) -> TaskAccounting:
-    """Queued again from this moment, as sacct has it; the start that ended is forgotten."""
+    """Return the task as queued again now, without the start that ended, as in sacct."""
     return dataclasses.replace(
         task,
         state="PENDING",
@@ -343,7 +343,7 @@ def _kill_group(pid: int, number: signal.Signals) -> None:
 
 
 def main() -> None:
-    """Wait for the lock, then run; a second runner finds nothing left and ends."""
+    """Wait for the lock, then run; a second runner finds no work and ends."""
     run_dir, max_cpus = Path(sys.argv[1]), int(sys.argv[2])
     book = LocalBook(RunPaths(run_dir).local_dir)
     try:

@@ -1,8 +1,8 @@
-"""When a task of a killed runner was last at work: nobody has seen its end.
+"""Last sign of life of a task whose runner was killed, so that no process saw its end.
 
-What it writes tells: its records, step records and spans, its logs, and the readings of its node,
-which a training adds to once a second. The times of a copied run's files are those of the copy: of
-such a run what stands in its records counts.
+Signs are the times of its records, step records, spans, logs and node readings (a training appends
+one each second). File times of a copied run are those of the copy, so only times inside its records
+count.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from slurm_jobs.run.orders import JobOrder
 from slurm_jobs.run.paths import RunPaths
 
 _SKEW_S = 30.0
-"""By how much a file server's clock may differ from that of the machine that writes."""
+"""Largest difference between the clocks of a file server and of the machine that writes."""
 
 
 def slices_of_task(order: JobOrder, task_id: str) -> tuple[int, ...]:
-    """The slices that a task (`12`, `12_3`) works through."""
+    """Return the slices of a task (`12`, `12_3`)."""
     element = task_id.partition("_")[2]
     if not element:
         return order.slices
@@ -38,26 +38,26 @@ def slices_of_task(order: JobOrder, task_id: str) -> tuple[int, ...]:
 def last_sign_unix_s(
     paths: RunPaths, order: JobOrder, records: StageRecords, task: TaskAccounting
 ) -> float:
-    """The latest moment of which the task's files tell; its start where none does.
+    """Return the latest time in a task's files; its start time if there is none.
 
     Args:
         paths: of the run.
         order: of its job.
         records: of its stage; the newest attempt of each of its slices is the task's own.
-        task: that has started, and is no more.
+        task: that has started and ended.
     """
     signs = [task.start_unix_s or 0.0]
     is_copy = _is_copy(paths)
     for path in _written(paths, order, records, task):
-        with suppress(OSError):  # not every attempt comes to write all of them
+        with suppress(OSError):  # an attempt may end before it has written all of these files
             signs.append(_recorded_unix_s(path) if is_copy else path.stat().st_mtime)
     return min(max(signs), time.time())
 
 
 def _is_copy(paths: RunPaths) -> bool:
-    """Whether the times of the run's files are others than those at which they were written.
+    """Check whether the run's files have other modification times than when they were written.
 
-    An entry of the ledger has the moment in it, and is never written again.
+    A ledger entry contains its own time and is never rewritten.
     """
     first = entry_path(paths.ledger_dir, 1)
     try:
@@ -68,7 +68,7 @@ def _is_copy(paths: RunPaths) -> bool:
 
 
 def _recorded_unix_s(path: Path) -> float:
-    """The last moment that stands in a file; 0 where none does."""
+    """Return the last time recorded in a file; 0 if there is none."""
     try:
         if path.name.endswith(".steps"):
             last = read_steps(path).steps[-1:]

@@ -1,8 +1,8 @@
-"""Which tasks of the local scheduler may start, and which never can. PURE.
+"""Decisions of the local scheduler: tasks that may start, and tasks that never can. PURE.
 
-The rules are Slurm's: a job waits for its dependencies, an array runs at most
-`max_running` tasks at once, a task that no condition can satisfy any more ends
-as cancelled, as jobs with `--kill-on-invalid-dep=yes` do.
+The rules are Slurm's: a job waits for its dependencies, and an array runs at most `max_running`
+tasks at once. A task whose dependencies can no longer be met ends as cancelled, as with
+`--kill-on-invalid-dep=yes`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ ENDED_STATES = frozenset(
     {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY"}
 )
 WAITING = "Dependency"
-"""Not eligible, as Slurm calls it; with any other reason a task waits for its turn."""
+"""Slurm's reason for "not eligible"; with any other reason a task waits for its turn."""
 THROTTLED = "JobArrayTaskLimit"
 NO_ROOM = "Resources"
 NO_RUNNER = "NoRunner"
-"""Ours, where Slurm has no word: nobody is left who could start the task."""
+"""Our own reason, for which Slurm has no word: no runner is left to start the task."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LocalJob:
-    """A job as it was queued."""
+    """Job as it was queued."""
 
     job_id: str
     token: str
@@ -37,26 +37,26 @@ class LocalJob:
     """Job ids or task ids by kind."""
     max_running: int | None
     num_cpus: int
-    """Cores that one task asks for."""
+    """Cores that one task requests."""
     submitted_unix_s: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-    """What to do next."""
+    """Next actions of the runner."""
 
     start: tuple[tuple[LocalJob, str], ...]
     """Jobs and their tasks to start, in order."""
     reasons: Mapping[str, str]
-    """Why each other pending task does not start."""
+    """Reason of each other pending task."""
     cancel: tuple[str, ...] = ()
     """Pending tasks that can never start."""
 
 
 def decide(jobs: Sequence[LocalJob], states: Mapping[str, str], *, max_cpus: int) -> Decision:
-    """Tasks to start now, given the state of every task; older jobs first.
+    """Decide which tasks start now, given the state of every task; older jobs first.
 
-    A task that asks for more than `max_cpus` runs when nothing else does.
+    A task that requests more than `max_cpus` runs when nothing else does.
     """
     used = sum(job.num_cpus for job in jobs for task in job.task_ids if states[task] == "RUNNING")
     start: list[tuple[LocalJob, str]] = []
@@ -90,7 +90,7 @@ def decide(jobs: Sequence[LocalJob], states: Mapping[str, str], *, max_cpus: int
 def dependency_reason(
     job: LocalJob, members: Mapping[str, Sequence[str]], states: Mapping[str, str]
 ) -> str | None:
-    """Why a job's dependencies hold all of it back; None if they are satisfied."""
+    """Return the reason why dependencies hold back a whole job; None if they are satisfied."""
     reasons = {
         _reason(kind, [states[task] for task in members.get(parent, (parent,))])
         for kind, ids in job.dependencies.items()
@@ -103,9 +103,10 @@ def dependency_reason(
 def element_reasons(
     job: LocalJob, tasks: Iterable[str], states: Mapping[str, str]
 ) -> dict[str, str]:
-    """Why `aftercorr` holds back array elements: each waits for its like in the other array.
+    """Return the array elements that `aftercorr` holds back, with reasons.
 
-    As in Slurm, an element that the other array does not have never comes.
+    Each element waits for the element with the same index in the other array. As in Slurm, an
+    element without such a counterpart never starts.
     """
     reasons: dict[str, str] = {}
     for parent in job.dependencies.get("aftercorr", ()):
@@ -118,7 +119,7 @@ def element_reasons(
 
 
 def _reason(kind: str, parents: Sequence[str]) -> str | None:
-    """Why one dependency, on a job's tasks or a single task, holds back; None if it is met."""
+    """Return why a dependency on a job's tasks or a single task holds back; None if it is met."""
     num_ended = sum(state in ENDED_STATES for state in parents)
     num_succeeded = parents.count("COMPLETED")
     if kind == "afterok" and num_succeeded < num_ended:
@@ -129,7 +130,7 @@ def _reason(kind: str, parents: Sequence[str]) -> str | None:
 
 
 def out_of_memory_reason(held_bytes: float, limit_bytes: float) -> str:
-    """Why a task was ended for its memory, and what to do."""
+    """Return a message that a task exceeded its memory limit, and what to do."""
     return (
         f"out of memory: its processes held {held_bytes / 2**30:.2f} GB, and mem_gb allows "
         f"{limit_bytes / 2**30:g}; raise resources.mem_gb"
@@ -137,8 +138,8 @@ def out_of_memory_reason(held_bytes: float, limit_bytes: float) -> str:
 
 
 def not_started_reason(error: OSError | DamagedFileError) -> str:
-    """Why a task could not be started, and what to do."""
+    """Return a message that a task could not be started, and what to do."""
     what = str(error)
     if isinstance(error, OSError) and error.filename:
         what = f"{error.filename}: {error.strerror}"
-    return f"it could not be started: {what}; mend that, then `resume` runs it"
+    return f"it could not be started: {what}; fix that, then `resume` runs it"

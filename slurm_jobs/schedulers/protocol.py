@@ -1,4 +1,4 @@
-"""What a scheduler can do; the rest of the login node's side knows no more of it."""
+"""Interface of a scheduler; no other login-node code depends on a particular one."""
 
 from __future__ import annotations
 
@@ -10,96 +10,96 @@ from slurm_jobs.common.records import DependencyKind, TaskAccounting
 from slurm_jobs.run.orders import JobOrder
 
 JobDependencies = Mapping[DependencyKind, Sequence[str]]
-"""Ids of jobs (or array elements, `12_3`) that a job comes after, by kind."""
+"""Ids of jobs (or array elements, `12_3`) that a job depends on, by kind."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What a scheduler said about jobs, and what it could not say."""
+    """Answer of a scheduler about jobs, with the sources that failed."""
 
     tasks: Mapping[str, TaskAccounting] = field(default_factory=dict)
-    """By job id as squeue shows it (`12`, `12_3`)."""
+    """Tasks by job id as squeue shows it (`12`, `12_3`)."""
     starts: tuple[TaskAccounting, ...] = ()
-    """Of `accounting`: one entry a start, so that a requeued task has several."""
+    """One entry for each start, only from `accounting`; a requeued task has several."""
     problems: tuple[str, ...] = ()
-    """Sources that could not be asked, each with its reason; their silence proves nothing."""
+    """Sources that could not be queried, each with the reason. A job that they do not report may
+    still exist."""
     notes: tuple[str, ...] = ()
-    """What this cluster can never say, such as accounting that is switched off."""
+    """Information that this cluster never has, for example because accounting is switched off."""
     asked_unix_s: float = 0.0
-    """When the question was put: a later change may be missing from the answer."""
+    """Time of the query: the answer may lack later changes."""
     knows_the_living: bool = True
-    """Whether a job that is not in `tasks` is certainly neither queued nor running."""
+    """True if a job that is not in `tasks` is certainly neither queued nor running."""
     lagging: Mapping[str, str] = field(default_factory=dict)
-    """By job id the state in which accounting still has a job that lives no longer."""
+    """State that accounting still reports, by job id, for a job that has ended."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """Which jobs a scheduler is asked about."""
+    """Jobs that a query is about."""
 
     jobs: Mapping[str, str]
-    """Their ids by name. Slurm gives an id again when it has used all, and every cluster counts
-    for itself: a job of that id with another name, and a batch script that is not this one's, is
-    somebody else's."""
+    """Job ids by name. Slurm reuses ids when it has used all, and every cluster counts separately.
+    A job with a known id but another name and another batch script belongs to another run."""
     since_unix_s: float
-    """When the first of them was submitted or earlier, by the clock of the host that did so."""
+    """Submit time of the first job, or earlier, by the clock of the submitting host."""
     uids: frozenset[int] = frozenset()
-    """Whose they are; empty: the asker's own."""
+    """Owners of the jobs; empty for the current user."""
 
 
 def is_of(task: TaskAccounting, jobs: Mapping[str, str]) -> bool:
-    """Whether what Slurm says of a task is about one of these jobs, given as ids by name."""
+    """Check whether Slurm's entry for a task is about one of these jobs (ids by name)."""
     return jobs.get(task.job_name) == task.job_id.partition("_")[0]
 
 
 class Scheduler(Protocol):
-    """Slurm, or this machine."""
+    """Scheduler of a run: Slurm, or this machine."""
 
     name: str
 
     def render(self, order: JobOrder, dependencies: JobDependencies) -> str:
-        """The exact text of the batch script; nothing is written or submitted."""
+        """Return the exact text of the batch script; write and submit nothing."""
         ...
 
     def submit(self, order: JobOrder, dependencies: JobDependencies) -> str:
         """Queue a job and return its id.
 
         Raises:
-            SchedulerError: it was refused, or the scheduler could not be asked.
+            SchedulerError: the scheduler refused the job or could not be reached.
         """
         ...
 
     def start(self) -> None:
-        """Called once all jobs of a command are queued."""
+        """Start queued jobs; called once after all jobs of a command are queued."""
         ...
 
     def settle(self) -> None:
-        """Before jobs are planned: see to what has died of the scheduler itself.
+        """Recover from a dead part of the scheduler, before jobs are planned.
 
-        It waits until no process is left of a task that nobody looks after any more.
+        Waits until no process remains of a task without a supervisor.
         """
         ...
 
     def find(self, job_names: Sequence[str]) -> Mapping[str, str]:
-        """Ids of jobs by name, of those that the scheduler knows.
+        """Return ids by name of those jobs that the scheduler knows.
 
         Raises:
-            SchedulerError: the scheduler could not be asked.
+            SchedulerError: the scheduler could not be reached.
         """
         ...
 
     def query(self, question: Question) -> Answer:
-        """State of jobs and their array tasks, in a fixed number of calls."""
+        """Return the states of jobs and their array tasks, in a fixed number of calls."""
         ...
 
     def accounting(self, question: Question) -> Answer:
-        """The same with what was used: memory, processor time; requeued attempts included."""
+        """Return states and usage (memory, processor time), including requeued attempts."""
         ...
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         """End jobs or array elements, queued or running.
 
         Raises:
-            SchedulerError: the scheduler could not be asked.
+            SchedulerError: the scheduler could not be reached.
         """
         ...

@@ -1,9 +1,9 @@
 """Slurm through submitit: renders the batch script, submits, cancels.
 
-What is asked of squeue and sacct stands in `slurm_questions`.
+Queries of squeue and sacct are in `slurm_questions`.
 
-submitit is used without its pickle: the job runs our own supervisor in the
-batch step (`use_srun=False`), and what it needs exists before sbatch is called.
+submitit's pickle is not used: the job runs our supervisor in the batch step (`use_srun=False`), and
+all files that it needs exist before sbatch is called.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from slurm_jobs.schedulers.slurm_output import is_refusal
 
 _SUBMITTED = re.compile(r"^Submitted batch job (\d+)", re.MULTILINE)
 _IDS_A_CALL = 400
-"""Job ids of one scancel; a command line has its limits, and a request its size."""
+"""Job ids in one scancel call: command lines and requests have a maximum size."""
 
 
 class SlurmScheduler:
-    """The cluster that this machine is a login node of."""
+    """Scheduler for the cluster of this login node."""
 
     name = "slurm"
 
     def __init__(self, shell_variables: Mapping[str, str] | None = None) -> None:
-        """`shell_variables`: SBATCH_... of the run's submission, used where none is set now."""
+        """Create it with the SBATCH_... variables of the submission, used where none is set now."""
         self._shell_variables = dict(shell_variables or {})
 
     def render(self, order: JobOrder, dependencies: JobDependencies) -> str:
-        """The exact text of the batch script, made by submitit."""
+        """Return the exact text of the batch script, rendered by submitit."""
         import submitit.slurm.slurm as submitit_slurm
 
         folder = RunPaths(Path(order.run_dir)).job_dir(order.token)
-        text: str = submitit_slurm._make_sbatch_string(  # noqa: SLF001 - no public way to the text
+        text: str = submitit_slurm._make_sbatch_string(  # noqa: SLF001 - no public function
             command=supervisor_command(order),
             folder=folder,
             **_submitit_parameters(order, dependencies),
@@ -54,8 +54,8 @@ class SlurmScheduler:
     def submit(self, order: JobOrder, dependencies: JobDependencies) -> str:
         """Call sbatch with the rendered script and return the job's id.
 
-        submitit's own call is not used: it gives sbatch the whole environment of this process, and
-        fails on output that is not UTF-8.
+        submitit's own call is not used: it passes the whole environment of this process to sbatch,
+        and fails on output that is not UTF-8.
         """
         script = RunPaths(Path(order.run_dir)).job_dir(order.token) / "submission.sh"
         options = sbatch_options(order, dependencies)
@@ -85,41 +85,41 @@ class SlurmScheduler:
             raise _failure(order.stage, result)
         match = _SUBMITTED.search(result.stdout)
         if match is None:
-            said = " ".join(result.stdout.split()) or "nothing"
+            output = " ".join(result.stdout.split()) or "nothing"
             message = (
                 f"whether sbatch took the job of stage `{order.stage}` is not known: it ended well "
-                f"and named no job, but said: {said}"
+                f"and named no job, but said: {output}"
             )
             raise SubmissionUnknownError(message)
         return match[1]
 
     def start(self) -> None:
-        """Nothing to do: the jobs are in Slurm's hands, and no process stays here."""
+        """Do nothing: Slurm starts the jobs, and no process stays here."""
 
     def settle(self) -> None:
-        """Nothing to do: Slurm's daemons look after its jobs."""
+        """Do nothing: Slurm's daemons supervise the jobs."""
 
     def find(self, job_names: Sequence[str]) -> Mapping[str, str]:
-        """Ids of jobs by name, from squeue and, where it has forgotten them, sacct."""
+        """Return ids by name, from squeue and, for jobs that it has dropped, from sacct."""
         return slurm_questions.find(job_names)
 
     def query(self, question: Question) -> Answer:
-        """One squeue call and one sacct call, however many tasks."""
+        """Query states with one squeue and one sacct call, however many tasks there are."""
         return slurm_questions.query(question)
 
     def accounting(self, question: Question) -> Answer:
-        """One sacct call: every start of every task, with what its steps used."""
+        """Query every start of every task and its usage, with one sacct call."""
         return slurm_questions.accounting(question)
 
     def cancel(self, job_ids: Sequence[str]) -> None:
-        """scancel; jobs that have ended already are no error."""
+        """Cancel jobs with scancel; jobs that have ended are no error."""
         for start in range(0, len(job_ids), _IDS_A_CALL):
             slurm_questions.ask(["scancel", "--quiet", *job_ids[start : start + _IDS_A_CALL]])
 
 
 def _submitit_parameters(order: JobOrder, dependencies: JobDependencies) -> dict[str, Any]:
-    # submitit's own words where it has them would be renamed and rounded; the raw
-    # options go through additional_parameters, wckey=None drops its hard-coded one.
+    # submitit would rename and round options that it knows, so they are passed raw through
+    # additional_parameters. wckey=None drops its hard-coded one.
     return {
         "setup": setup_lines(order),
         "use_srun": False,
@@ -130,7 +130,7 @@ def _submitit_parameters(order: JobOrder, dependencies: JobDependencies) -> dict
 
 
 def _underscored(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Submitit prints `a_b` as `--a-b`; its defaults, to be replaced, stand under such names."""
+    """Rename options for submitit, which prints `a_b` as `--a-b` and stores its defaults so."""
     return {
         key if key == "open-mode" else key.replace("-", "_"): value
         for key, value in options.items()
@@ -140,7 +140,7 @@ def _underscored(options: Mapping[str, Any]) -> dict[str, Any]:
 def _failure(stage: str, result: subprocess.CompletedProcess[str]) -> SchedulerError:
     text = result.stderr.strip() or result.stdout
     reason = _last_line(text)
-    if result.returncode > 0 and is_refusal(text):  # one that was killed may have been heard
+    if result.returncode > 0 and is_refusal(text):  # a killed one may have submitted
         return SchedulerError(f"sbatch refused the job of stage `{stage}`: {reason}")
     message = f"sbatch left open whether it took the job of stage `{stage}`: {reason}"
     return SubmissionUnknownError(message)

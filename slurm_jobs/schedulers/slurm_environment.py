@@ -1,8 +1,8 @@
-"""Environments that Slurm's commands and new jobs start with. PURE.
+"""Environments of Slurm's commands and of new jobs. PURE.
 
-Each of Slurm's commands reads options from variables, and a variable wins over a line of the batch
-script. A filter in a shell's profile would hide jobs from squeue, and what a surrounding allocation
-has set would become the request of a new job. So no command gets the shell's environment as it is.
+Slurm's commands read options from variables, and a variable overrides a line of the batch script. A
+filter in a shell profile would hide jobs from squeue, and settings of a surrounding allocation
+would apply to a new job. So no command gets the shell's environment unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _OPTION_PREFIXES = (
 )
 _OF_QUERIES = {
     "SLURM_TIME_FORMAT": "%s",
-    "SLURM_BITSTR_LEN": "0",  # lists of array elements are printed whole
+    "SLURM_BITSTR_LEN": "0",  # lists of array elements are printed in full
 }
 SHELL_DEFAULTS: Mapping[str, str] = {
     "SBATCH_ACCOUNT": "account",
@@ -27,8 +27,8 @@ SHELL_DEFAULTS: Mapping[str, str] = {
     "SBATCH_RESERVATION": "reservation",
     "SBATCH_WCKEY": "wckey",
 }
-"""The variables of sbatch that a shell may set, with their options: where jobs run, and on whose
-account. All others contradict what a batch script says, or belong into a spec."""
+"""Variables of sbatch that a shell may set, with their options: the partition, account and similar.
+All others contradict the batch script, or belong in a spec."""
 _READ_BY_SRUN = """
     SLURMD_DEBUG SLURM_ACCOUNT SLURM_BCAST SLURM_BCAST_EXCLUDE SLURM_BURST_BUFFER SLURM_CLUSTERS
     SLURM_CLUSTER_CONSTRAINT SLURM_COMPRESS SLURM_CONSOLIDATE_SEGMENTS SLURM_CONSTRAINT
@@ -46,10 +46,10 @@ _READ_BY_SRUN = """
     SLURM_WAIT4SWITCH SLURM_WCKEY SLURM_WORKING_DIR
 """
 _NOT_FOR_STEPS = frozenset(_READ_BY_SRUN.split())
-"""Variables that srun reads (`man srun`, INPUT ENVIRONMENT VARIABLES, and its option table) and no
-job has from Slurm: they come from a profile that was read in the job, and would change how the
-ranks start. `SLURM_UMASK` is the shell's at submit; a job has its own. `SLURM_MPI_TYPE` remains,
-which modules of an MPI set on purpose."""
+"""Variables that srun reads (`man srun`, INPUT ENVIRONMENT VARIABLES, and its option table) and
+that Slurm sets in no job. They come from a profile that was read in the job, and would change how
+the ranks start. `SLURM_UMASK` is the submitting shell's; a job has its own. `SLURM_MPI_TYPE`
+remains, because MPI modules set it on purpose."""
 _OF_JOB_OPTIONS: Mapping[str, str] = {
     "SLURM_ACCTG_FREQ": "acctg-freq",
     "SLURM_CPU_FREQ_REQ": "cpu-freq",
@@ -58,15 +58,15 @@ _OF_JOB_OPTIONS: Mapping[str, str] = {
     "SLURM_OVERCOMMIT": "overcommit",
     "SLURM_PROFILE": "profile",
 }
-"""Variables that srun reads, and sbatch sets in a job that has the option."""
+"""Variables that srun reads, and that sbatch sets in a job with the option."""
 _SET_BY_SBATCH = ("SBATCH_MEM_BIND", "SBATCH_CPU_BIND")
 
 
 def query_environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a command that reads or changes Slurm's state.
 
-    Which Slurm is meant, and how to log in to it, remains; no filter and no format does. Slurm
-    takes an empty `SLURM_CLUSTERS` for the name of a cluster, so an empty setting is left out.
+    Variables that choose a Slurm installation or log in to it remain; filters and formats do not.
+    Slurm takes an empty `SLURM_CLUSTERS` for a cluster name, so empty settings are left out.
     """
     kept = {
         name: value
@@ -88,17 +88,17 @@ def sbatch_environment(variables: Mapping[str, str], options: Collection[str]) -
 
 
 def shell_defaults(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the options that the shell gives to jobs whose spec leaves them open."""
+    """Return the options that the shell sets for jobs whose spec leaves them open."""
     return {o: variables[name] for name, o in SHELL_DEFAULTS.items() if variables.get(name)}
 
 
 def kept_variables(recorded: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
     """Return the shell variables of a resume: those of its submission, unless set now.
 
-    A variable that is set and empty drops what was recorded.
+    A variable that is set but empty removes the recorded one.
 
     Args:
-        recorded: those that applied to the run's jobs before.
+        recorded: variables that applied to the run's earlier jobs.
         variables: of this process.
     """
     return {n: v for n, v in {**recorded, **variables}.items() if n in SHELL_DEFAULTS and v}
@@ -111,7 +111,7 @@ def variables_applied(
 
     Args:
         variables: of this process, or as they were at submission.
-        options: by stage the long names of the options that its batch script has.
+        options: long names of the batch script's options, by stage.
     """
     return {
         name: [s for s, given in options.items() if not ignored_by_sbatch({name: value}, given)]
@@ -135,9 +135,9 @@ def step_environment(
 ) -> dict[str, str]:
     """Return the environment of srun in a job, which its ranks inherit.
 
-    What the job's own Slurm has set remains, but for an inherited CPU binding: it would pin every
-    rank to the same few cores. Of the SBATCH_... variables those remain that say where the jobs
-    run that a rank may submit, and on whose account.
+    The variables that the job's own Slurm has set remain, except an inherited CPU binding: it would
+    pin every rank to the same few cores. SBATCH_... variables remain if they choose the partition
+    and account of jobs that a rank may submit.
 
     Args:
         variables: of the batch process.

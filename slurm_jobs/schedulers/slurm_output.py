@@ -1,7 +1,6 @@
-"""What squeue and sacct print -> records. PURE.
+"""Parsers for the output of squeue and sacct. PURE.
 
-Times are seconds since 1970, because the commands run with
-`SLURM_TIME_FORMAT=%s`.
+Times are seconds since 1970, because the commands run with `SLURM_TIME_FORMAT=%s`.
 """
 
 from __future__ import annotations
@@ -17,13 +16,14 @@ from slurm_jobs.common.records import TaskAccounting
 from slurm_jobs.common.truncation import truncated
 
 _FIRST_COLUMN = "JOBID"
-"""Header of the first column of every table that is asked for: `%i` of squeue, JobID of sacct."""
+"""Header of the first column of every queried table: `%i` of squeue, JobID of sacct."""
 
 SQUEUE_FORMAT = "%i|%F|%T|%r|%V|%S|%N|%j|%o"
-"""Job id (with array index), array's id, state, reason, submit, start (or expected), nodes, name,
-command: the path of the batch script, in which a `|` may stand.
+"""Job id (with array index), array id, state, reason, submit and start time (or expected start),
+nodes, name, command. The command is the path of the batch script, which may contain a `|`.
 
-The name is whole: only a width (`%.8j`) would cut it."""
+The name is complete: only a width (`%.8j`) would truncate it.
+"""
 
 SACCT_FIELDS = (
     "JobID",
@@ -43,7 +43,7 @@ SACCT_FIELDS = (
     "Reason",
     "JobName",
 )
-"""The name is the last: a user may have put a `|` into it."""
+"""Fields of sacct; the name comes last, because a user may have put a `|` into it."""
 
 _ARRAY_ID = re.compile(r"(\d+)_\[([^\]]+)\](?:%\d+)?")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
@@ -57,11 +57,11 @@ _OPEN_ENDS = ("timed out", "zero bytes were transmitted", "unable to contact", "
 
 
 def is_refusal(text: str) -> bool:
-    """Whether what sbatch said on failing means that the job was certainly not taken.
+    """Check whether the error output of sbatch means that it certainly refused the job.
 
-    `Socket timed out` may come although the controller took the job
-    (nextflow#970): then only a look-up by the job's name can tell. What sbatch finds wrong
-    itself (`fatal`, an option that it does not know) it has asked nobody about.
+    `Socket timed out` may occur although the controller took the job (nextflow#970), and only a
+    look-up by job name can tell. Errors that sbatch finds before it contacts the controller
+    (`fatal`, an unknown option) are refusals.
     """
     lowered = text.lower()
     if _OWN_REFUSAL.search(lowered):
@@ -72,13 +72,13 @@ def is_refusal(text: str) -> bool:
 def split_rows(text: str, num_fields: int, command: str) -> list[list[str]]:
     """Return the fields of each job in a table; the last field may contain a `|`.
 
-    The header, a banner above it and a site's own words below it are left out. Even a table
-    without jobs has a header, so an answer without header and jobs says nothing about any job.
+    The header, a banner above it and text of the site below it are left out. A table without jobs
+    still has a header, so output with neither header nor jobs is no answer.
 
     Raises:
-        SchedulerError: there is neither a header nor a job with this number of fields, a header of
-            another table, or below them a line that may be a job in another format. A command
-            that a site has replaced may ignore the format, or fail without an exit code.
+        SchedulerError: there is neither a header nor a job with this number of fields, or the
+            header is of another table, or a line may be a job in another format. A site's
+            replacement of a command may ignore the format, or fail with exit code 0.
     """
     rows: list[list[str]] | None = None
     for line in text.splitlines():
@@ -107,7 +107,7 @@ def _not_in_format(line: str, num_fields: int, command: str) -> SchedulerError:
 
 
 def parse_squeue(text: str, wanted: Mapping[str, str]) -> dict[str, TaskAccounting]:
-    """Tasks by id, of the jobs in `wanted` (ids by name), each under the name that it has there.
+    """Parse tasks by id of the jobs in `wanted` (ids by name), each under its name there.
 
     A user or a site may have renamed a job since; the folder of its batch script stays.
     """
@@ -134,13 +134,13 @@ def parse_squeue(text: str, wanted: Mapping[str, str]) -> dict[str, TaskAccounti
 
 
 def _token_of(command: str) -> str:
-    """Of the job whose batch script lies in `jobs/TOKEN/` of a run folder; empty for others."""
+    """Return TOKEN of a batch script in `jobs/TOKEN/` of a run folder; empty for other jobs."""
     folder = PurePosixPath(command).parent
     return folder.name if folder.parent.name == "jobs" else ""
 
 
 def parse_sacct(text: str) -> list[TaskAccounting]:
-    """One entry a start of a task, in sacct's order; steps' memory is added to the start above."""
+    """Parse one entry per start of a task, in sacct's order, with the memory of its steps."""
     tasks: list[TaskAccounting] = []
     newest: dict[str, int] = {}
     for row in split_rows(text, len(SACCT_FIELDS), "sacct"):
@@ -185,11 +185,11 @@ def _accounting(task_id: str, values: dict[str, str]) -> TaskAccounting:
 
 
 def _expand(job_id: str) -> list[str]:
-    """`12_[0-2%4]` is what a pending array is called before its elements have records."""
+    """Expand `12_[0-2%4]`, the id of a pending array whose elements have no records yet."""
     match = _ARRAY_ID.fullmatch(job_id)
     if match is None:
         return [job_id]
-    if "..." in match[2]:  # squeue shortens long lists; their elements are not known from this
+    if "..." in match[2]:  # squeue shortens long lists, so not all elements are known
         return []
     return [f"{match[1]}_{index}" for index in parse_ranges(match[2])]
 
@@ -206,11 +206,11 @@ def _number(text: str) -> float | None:
 
 
 def _node_mem_bytes(values: dict[str, str]) -> float | None:
-    """Memory that was asked for on each node; None if all of it was, or that is not told.
+    """Return the memory requested on each node; None if it was all of it or is unknown.
 
-    Until Slurm 20.11 ReqMem ends in `n` (a node) or `c` (a core); from 21.08 on
-    it is the job's whole request and has neither (`PRINT_REQ_MEM` in Slurm's
-    src/sacct/print.c prints `req_mem`, then the `mem` of ReqTRES).
+    Until Slurm 20.11 ReqMem ends in `n` (per node) or `c` (per core). From 21.08 on it is the job's
+    whole request and has neither (`PRINT_REQ_MEM` in Slurm's src/sacct/print.c prints `req_mem`,
+    then the `mem` of ReqTRES).
     """
     asked = parse_bytes(values["ReqMem"])
     if not asked:
@@ -224,7 +224,7 @@ def _node_mem_bytes(values: dict[str, str]) -> float | None:
 
 
 def _tres_count(tres: str, wanted: str) -> int | None:
-    """The number of `wanted` in `cpu=4,mem=8G,node=1`."""
+    """Return the number of `wanted` in `cpu=4,mem=8G,node=1`."""
     for part in tres.split(","):
         name, _, number = part.partition("=")
         if name == wanted and number.isdecimal():
@@ -233,7 +233,7 @@ def _tres_count(tres: str, wanted: str) -> int | None:
 
 
 def _num_gpus(tres: str) -> int:
-    """Of `cpu=4,gres/gpu:a100=2,gres/gpu=2`; some sites account for the types alone."""
+    """Count the GPUs in `cpu=4,gres/gpu:a100=2,gres/gpu=2`; some sites count only typed ones."""
     typed = 0
     for part in tres.split(","):
         name, _, number = part.partition("=")
@@ -245,7 +245,7 @@ def _num_gpus(tres: str) -> int:
 
 
 def parse_bytes(text: str) -> float | None:
-    """`1.5G`, `512M`, `1000K`, also with the `n` or `c` (a node, a core) of older versions."""
+    """Parse `1.5G`, `512M` or `1000K`; older versions append `n` or `c` (node, core)."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGTP]?)[nc]?", text)
     if match is None:
         return None
@@ -253,7 +253,7 @@ def parse_bytes(text: str) -> float | None:
 
 
 def parse_duration_s(text: str) -> float | None:
-    """`1-02:03:04`, `02:03:04`, `03:04.567` in seconds."""
+    """Parse `1-02:03:04`, `02:03:04` or `03:04.567` into seconds."""
     match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)", text)
     if match is None:
         return None

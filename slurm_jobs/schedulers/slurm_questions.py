@@ -1,9 +1,8 @@
-"""What is asked of squeue and sacct, and what their silence means.
+"""Queries of squeue and sacct, and the meaning of missing answers.
 
-squeue knows everything that lives, and for some minutes what has ended; sacct
-knows what has ended, unless the site keeps no accounts, its database is down,
-or it lags behind. So squeue is believed about what lives, and a missing sacct
-is said, never read as success or failure.
+squeue knows every living job, and ended jobs for some minutes. sacct knows ended jobs, unless the
+site keeps no accounts, its database is down, or it lags behind. So squeue decides about living
+jobs. A missing answer of sacct is reported, and never read as success or failure.
 """
 
 from __future__ import annotations
@@ -32,21 +31,21 @@ from slurm_jobs.schedulers.states import LIVING_STATES
 
 COMMAND_TIMEOUT_S = 60
 MAX_IDS_NAMED = 8000
-"""More are not named to sacct: Linux takes 128 KiB an argument, and an id up to 12 bytes."""
+"""Limit for ids in a sacct call: Linux takes 128 KiB per argument, and an id up to 12 bytes."""
 SWITCHED_OFF = "accounting storage is disabled"
-"""What sacct says, with varying capitals, where `AccountingStorageType` is unset or none."""
+"""Output of sacct, with varying capitals, if `AccountingStorageType` is unset or none."""
 NO_ACCOUNTS = (
-    "this cluster keeps no accounts (sacct is switched off): of a job that has ended Slurm tells "
-    "only for some minutes; after that its records alone do"
+    "this cluster keeps no accounts (sacct is switched off): Slurm reports an ended job only for "
+    "some minutes; after that only the job's own records show how it ended"
 )
 _SQUEUE = ["squeue", "--all", "--states=all"]
-"""`--all`: jobs in partitions that a site hides, too. With the header, which shows that squeue has
-used the format even where there is no job."""
+"""`--all` includes jobs in partitions that a site hides. The header shows that squeue has used the
+format even if there is no job."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Accounts:
-    """What sacct said, or why it said nothing."""
+    """Answer of sacct, or the reason why there is none."""
 
     tasks: list[TaskAccounting] = field(default_factory=list)
     problems: tuple[str, ...] = ()
@@ -54,33 +53,33 @@ class _Accounts:
 
 
 def find(job_names: Sequence[str]) -> Mapping[str, str]:
-    """Ids of jobs by name, from squeue and, where it has forgotten them, sacct.
+    """Return ids by name, from squeue and, for jobs that it has dropped, from sacct.
 
-    A sacct that fails finds nothing: what lives squeue has named, what has
-    ended told its end in its record, and a job that comes later finds itself
-    superseded. What Slurm refused is not found, though it keeps a record of it.
+    A failing sacct finds no jobs, which is safe: squeue names living jobs, ended ones have a
+    record, and a late job finds itself superseded. A job that Slurm refused is not returned,
+    although Slurm keeps a record of it.
 
     Raises:
-        SchedulerError: squeue could not be asked.
+        SchedulerError: squeue failed.
     """
     text = ask([*_SQUEUE, "--me", "--name", ",".join(job_names), "-o", "%i|%T|%N|%j"])
-    found = _taken(text, "squeue")
-    missing = [name for name in job_names if name not in found]
+    ids = _taken(text, "squeue")
+    missing = [name for name in job_names if name not in ids]
     if missing:
         command = [*_sacct_of_cluster(), "-X", "-S", "now-30days", "--name", ",".join(missing)]
         try:
             text = ask([*command, "--format", "JobID,State,NodeList,JobName"])
-            found.update(_taken(text, "sacct"))
+            ids.update(_taken(text, "sacct"))
         except SchedulerError:
-            return found
-    return found
+            return ids
+    return ids
 
 
 def _taken(text: str, command: str) -> dict[str, str]:
-    """Ids by name in lines of id, state, nodes and name, without the jobs that were refused.
+    """Return ids by name from lines of id, state, nodes and name, without refused jobs.
 
-    Some refusals ("Requested node configuration is not available") leave a record of a job that
-    has FAILED and never had a node.
+    Some refusals ("Requested node configuration is not available") leave a record of a job that has
+    FAILED and never had a node.
     """
     taken = {}
     for job_id, state, nodes, name in split_rows(text, 4, command):
@@ -90,7 +89,7 @@ def _taken(text: str, command: str) -> dict[str, str]:
 
 
 def query(question: Question) -> Answer:
-    """One squeue call and one sacct call, at the same time, however many jobs and tasks."""
+    """Query states with one squeue and one sacct call in parallel, however many tasks there are."""
     asked_unix_s = time.time()
     with ThreadPoolExecutor(max_workers=1) as pool:  # each waits a minute for a dead daemon
         queue = pool.submit(
@@ -117,10 +116,10 @@ def query(question: Question) -> Answer:
 def merged(
     queued: Mapping[str, TaskAccounting] | None, accounted: Mapping[str, TaskAccounting]
 ) -> tuple[dict[str, TaskAccounting], dict[str, str]]:
-    """The newest word on each task, and the states in which accounting lags behind.
+    """Merge the newest state of each task, and the states in which accounting lags behind.
 
-    `queued` is None where squeue did not answer. Where it did, a job that it does not know
-    lives no longer, whatever sacct says: the database was told of the end late, or never.
+    `queued` is None if squeue failed. Otherwise a job that squeue does not know has ended, whatever
+    sacct reports: the database may get the end late, or never.
     """
     if queued is None:
         return dict(accounted), {}
@@ -135,14 +134,14 @@ def merged(
 
 
 def _is_newer(queue_state: str, job_id: str, accounted: Mapping[str, TaskAccounting]) -> bool:
-    """Squeue is right about what lives; about what has ended, sacct knows more where it has it."""
+    """Check whether squeue's state is newer: always for living jobs, else if sacct has no end."""
     if queue_state in LIVING_STATES:
         return True
     return job_id not in accounted or accounted[job_id].state in LIVING_STATES
 
 
 def accounting(question: Question) -> Answer:
-    """One sacct call: every start of every task, with what its steps used."""
+    """Query every start of every task and its usage, with one sacct call."""
     asked_unix_s = time.time()
     accounts = _sacct(question, details=True)
     return Answer(
@@ -164,8 +163,9 @@ def _sacct(question: Question, *, details: bool) -> _Accounts:
 
 
 def _sacct_command(question: Question, *, details: bool) -> list[str]:
-    # Without -S the window starts at midnight, in older versions also with -j; an open one meets
-    # MaxQueryTimeRange. Slurm's times are by the controller's clock, `since_unix_s` by another.
+    # Without -S the window starts at midnight (in older versions also with -j), and an open window
+    # exceeds MaxQueryTimeRange. Slurm's times are by the controller's clock, `since_unix_s` by
+    # another.
     begin_s = max(0.0, question.since_unix_s - CLOCKS_APART_S)
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(begin_s))
     ids = list(dict.fromkeys(question.jobs.values()))
@@ -175,32 +175,32 @@ def _sacct_command(question: Question, *, details: bool) -> list[str]:
 
 
 def _sacct_of_cluster() -> list[str]:
-    """Return sacct for the cluster that the other commands ask: it alone ignores SLURM_CLUSTERS."""
+    """Return sacct for the cluster of the other commands: it alone ignores SLURM_CLUSTERS."""
     clusters = os.environ.get("SLURM_CLUSTERS")
     return ["sacct", "-P", *([f"--clusters={clusters}"] if clusters else [])]
 
 
 def _users(question: Question) -> str:
-    """Whose jobs: an administrator, too, wants those of the run, and not the own."""
+    """Return the owners of the jobs; an administrator, too, queries the run's jobs."""
     return ",".join(str(uid) for uid in sorted(question.uids or {os.getuid()}))
 
 
 def cluster_settings() -> Mapping[str, str]:
-    """Settings of the cluster that this machine belongs to, by Slurm's names.
+    """Return the settings of this machine's cluster, by Slurm's names.
 
     Raises:
-        SchedulerError: its controller could not be asked.
+        SchedulerError: the controller could not be reached.
     """
     return parse_config(ask(["scontrol", "show", "config"]))
 
 
 def ask(command: list[str]) -> str:
-    """Return the standard output of a Slurm command, which no setting of the shell changes.
+    """Return the standard output of a Slurm command, independent of the shell's settings.
 
-    Times come as seconds since 1970; bytes that are not UTF-8 are replaced.
+    Times are seconds since 1970; bytes that are not UTF-8 are replaced.
 
     Raises:
-        SchedulerError: it is missing, failed, or did not answer in time.
+        SchedulerError: the command is missing, failed, or did not answer in time.
     """
     try:
         result = subprocess.run(

@@ -1,7 +1,7 @@
-"""Slurm's own words for the state of a job or array task that has not ended. PURE.
+"""Slurm's states of a job or array task that has not ended, and its pending reasons. PURE.
 
-Every other word means that it has: `man squeue`, JOB STATE CODES, of Slurm 22.05 to 25.05.
-And its reasons why one is pending, of which most are cured by waiting, and some never are:
+Every other state means that the job has ended: `man squeue`, JOB STATE CODES, of Slurm 22.05 to
+25.05. Waiting cures most pending reasons, but not all:
 https://slurm.schedmd.com/job_reason_codes.html and `src/common/job_state_reason.c`.
 """
 
@@ -13,7 +13,7 @@ from typing import Literal
 PENDING_STATES = frozenset(
     {
         "PENDING",
-        "CONFIGURING",  # has its nodes; they are booting
+        "CONFIGURING",  # the job has its nodes; they are booting
         "REQUEUED",
         "REQUEUE_FED",
         "REQUEUE_HOLD",
@@ -21,24 +21,24 @@ PENDING_STATES = frozenset(
         "SPECIAL_EXIT",  # requeued and held
     }
 )
-"""Will start, or start again."""
+"""States of a job that will start, or start again."""
 
 RUNNING_STATES = frozenset(
     {"RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED"}
 )
-"""Has its nodes and may still change something."""
+"""States of a job that has its nodes and may still change its files."""
 
 LIVING_STATES = PENDING_STATES | RUNNING_STATES
 
 NEVER = "DependencyNeverSatisfied"
-"""The reason of a job that waits for what can never be."""
+"""Reason of a job whose dependency can never be met."""
 
 Wait = Literal["", "held", "held_by_admin", "never", "blocked"]
-"""Whether waiting cures a pending job.
+"""Outlook of a pending job.
 
-Empty: it does, or nobody knows. `held`: its user can release it. `held_by_admin`: only an
-administrator can. `never`: it exceeds a limit by itself, or names what does not exist.
-`blocked`: not before an administrator, or the end of a billing period, changes something.
+Empty: waiting helps, or its effect is unknown. `held`: its user can release it. `held_by_admin`:
+only an administrator can. `never`: it exceeds a limit, or names something that does not exist.
+`blocked`: not before an administrator acts or a billing period ends.
 """
 
 _HELD: Wait = "held"
@@ -76,14 +76,14 @@ _WAITS: dict[str, tuple[Wait, str]] = {
         "it asks for more or fewer nodes than its partition allows, or nodes of it are down",
     ),
 }
-"""By reason, lower case and letters alone: whether waiting cures it, and what it means."""
+"""Outlook and meaning by reason, in lower case and letters only."""
 
 _PER_JOB = re.compile(r"(?:assoc|qos)(?:max\w+per(?:job|node)|min\w+)(?:limit|notsatisfied)?")
-"""A limit that one job exceeds by itself; `PerUser`, `PerAccount` and `Grp` become free again."""
+"""Limits that a single job exceeds; `PerUser`, `PerAccount` and `Grp` become free again."""
 _USED_UP = re.compile(
     r"(?:association|qos)timelimit|(?:assoc|qos)grp(?:\w*(?<!run)minutes|wall)(?:limit)?"
 )
-"""An account's or QOS's budget for past, present and future jobs."""
+"""Budgets of an account or QOS for past, present and future jobs."""
 _SENTENCES: tuple[tuple[re.Pattern[str], tuple[Wait, str]], ...] = (
     (
         re.compile(r"reqnodenotavailunavailablenodes.*"),
@@ -107,13 +107,13 @@ _SENTENCES: tuple[tuple[re.Pattern[str], tuple[Wait, str]], ...] = (
     (re.compile(r"reservation.+wasdeleted"), ("never", "its reservation was deleted")),
     (re.compile(r"reservation.+isinvalid"), ("never", "its reservation does not exist")),
 )
-"""Reasons that hold names of nodes, users or reservations, lower case and letters alone."""
+"""Reasons that contain names of nodes, users or reservations, in lower case and letters only."""
 
 
 def wait_of(state: str, reason: str) -> tuple[Wait, str]:
-    """Return whether waiting cures a pending job, and what its reason means where that helps.
+    """Return whether waiting helps a pending job, and what its reason means where that helps.
 
-    Slurm spells reasons with blanks, underscores or brackets, depending on who prints them.
+    Slurm's commands spell reasons with blanks, underscores or brackets.
     """
     key = re.sub(r"[^a-z]", "", reason.lower())
     if key in _WAITS:

@@ -1,7 +1,7 @@
-"""Which variables tell a process of the job that it runs in: no other job may hear of them. PURE.
+"""Variables that describe the surrounding job, and that no new job may inherit. PURE.
 
-A stage may submit jobs of its own. What its scheduler, our supervisor and our
-keepers have told it (who it is, where its output goes) is not true of those.
+A stage may submit jobs of its own. Variables from its scheduler, our supervisor and our rank
+keepers (identity, output folders) do not apply to those jobs.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from collections.abc import Collection, Mapping
 
 OWN_PREFIX = "SLURM_JOBS_"
 _OF_THE_USER = frozenset({"SLURM_JOBS_RUNS_DIR"})
-"""With our prefix, and yet a user's own setting."""
+"""Variables with our prefix that are nevertheless a user's settings."""
 SITE_SETTINGS = frozenset(
     {
         *("SLURM_CLUSTERS", "SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"),
         *("SLURM_SACK_JWKS", "SLURM_SACK_KEY", "SLURM_SACK_SOCKET"),
     }
 )
-"""Which Slurm is meant and how to log in to it: settings that hold in a job and outside of it."""
+"""Variables that choose a Slurm installation and log in to it; they hold inside and outside a job.
+"""
 _OF_A_RANK = frozenset(
     {
         "RANK",
@@ -30,10 +31,10 @@ _OF_A_RANK = frozenset(
         "PYTHONUNBUFFERED",
     }
 )
-"""Without our prefix, what every rank of a stage is told."""
+"""Variables without our prefix that every rank of a stage gets."""
 _FAKE_CLOCK = "libfaketime"
-"""A library that shifts the clock of a command. Jobs have the clock of their node. The library's
-shared memory is gone when they start, and each of their programs would fail at once."""
+"""Library that shifts the clock of a command. Jobs use the clock of their node. Its shared memory
+no longer exists when they start, so each of their programs would fail at once."""
 _FAKE_CLOCK_PREFIXES = ("FAKETIME", "NO_FAKE_", "DONT_FAKE_")
 _OLD_NAMES = {
     "PYTORCH_ALLOC_CONF": ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"),
@@ -45,8 +46,8 @@ _DEFAULTS = (
     *("OMP_NUM_THREADS", "GLOO_SOCKET_IFNAME", "TORCH_NCCL_DUMP_ON_TIMEOUT"),
     *_OLD_NAMES,
 )
-"""Set for a rank unless its environment has them, each next to a `SLURM_JOBS_` copy that
-marks it as ours, not the user's."""
+"""Variables set for a rank unless its environment has them, each together with a `SLURM_JOBS_` copy
+that marks it as ours, not the user's."""
 
 
 def default_variables(
@@ -65,11 +66,11 @@ def default_variables(
         num_threads: cores of a rank.
         num_ranks: of the stage; collectives need two.
         num_gpus: of a node.
-        flight_prefix: begin of the path of torch's flight recorder; the rank's number follows.
-        interface: network interface towards the other ranks; None where it is not known.
+        flight_prefix: start of the path of torch's flight recorder; the rank's number follows.
+        interface: network interface to the other ranks; None if unknown.
     """
     wanted = {"OMP_NUM_THREADS": str(num_threads)}
-    if num_gpus:  # segments that grow leave less memory unusable between tensors of many sizes
+    if num_gpus:  # growing segments leave less memory unusable between tensors of many sizes
         wanted["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
     if num_ranks > 1:
         wanted |= {
@@ -77,7 +78,7 @@ def default_variables(
             "TORCH_FR_DUMP_TEMP_FILE": flight_prefix,
             "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
         }
-        if interface is not None:  # else gloo binds to what the host's name resolves to
+        if interface is not None:  # else gloo binds to the host name's address
             wanted["GLOO_SOCKET_IFNAME"] = interface
     return {
         name: value
@@ -95,26 +96,26 @@ def marked_as_ours(variables: Mapping[str, str]) -> dict[str, str]:
 def foreign_to_new_jobs(variables: Mapping[str, str]) -> frozenset[str]:
     """Return the names of those `variables` that no new job may inherit.
 
-    Slurm's own describe another job or allocation, or are options of srun. They count whether or
-    not `SLURM_JOB_ID` is among them: a terminal that was opened from an allocation may have only
-    some of them. The SBATCH_... variables are the user's own, see `slurm_environment`.
+    Slurm's own describe another job or allocation, or are options of srun. They count even without
+    `SLURM_JOB_ID`: a terminal opened from an allocation may have only some of them. The SBATCH_...
+    variables belong to the user, see `slurm_environment`.
     """
     in_stage = "SLURM_JOBS_STAGE" in variables
-    found = {
+    names = {
         name
         for name, value in variables.items()
         if _is_foreign(name) or (name in SITE_SETTINGS and not value)
     }
     if _FAKE_CLOCK in variables.get("LD_PRELOAD", ""):
-        found |= {"LD_PRELOAD", *(n for n in variables if n.startswith(_FAKE_CLOCK_PREFIXES))}
+        names |= {"LD_PRELOAD", *(n for n in variables if n.startswith(_FAKE_CLOCK_PREFIXES))}
     if in_stage:
-        found |= _OF_A_RANK & variables.keys()
-        found |= {
+        names |= _OF_A_RANK & variables.keys()
+        names |= {
             name
             for name in _DEFAULTS
             if name in variables and variables[name] == variables.get(f"{OWN_PREFIX}{name}")
         }
-    return frozenset(found)
+    return frozenset(names)
 
 
 def _is_foreign(name: str) -> bool:

@@ -323,7 +323,7 @@ def test_a_task_that_cannot_be_started_fails_alone_with_what_to_mend(local: Driv
 
     status = wait_for(c_failed, "the failure of c")
     assert words_of(status) == {"p": "completed", "c": "failed", "q": "running"}
-    reason = f"it could not be started: {folder}: No such file or directory; mend that, then"
+    reason = f"it could not be started: {folder}: No such file or directory; fix that, then"
     assert reason in local.run("status", str(run_dir), check=None).stdout
     assert reason in local.run("logs", str(run_dir), "c").stdout
     (away / "go-q").touch()
