@@ -1,5 +1,5 @@
-"""What both sides share: errors, atomic files, records, timings, stage configs.
+"""Code of both sides: errors, atomic files, records, timings, stage configs.
 
-Standard library only (NumPy where timings are read back), because a compute
-node's Python imports it before anything else is known to work.
+Standard library only (NumPy to read timings), because the compute node's Python imports this before
+it checks anything else.
 """

@@ -1,7 +1,7 @@
-"""What a file of `accelerate config` asks for, and what of that is refused. PURE.
+"""Content of a file of `accelerate config`, and the settings in it that are refused. PURE.
 
-The same rules serve `check` on the login node and every rank, which reads the file again: it may
-have changed. How it takes effect is accelerate's own code, on the ranks alone.
+The same rules serve `check` on the login node and every rank, which reads the file again, because
+it may have changed. Only accelerate itself, on the ranks, applies the file.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ KNOWN_KEYS = frozenset(
         "dynamo_backend",
     ]
 )
-"""Of the whole file; the last two are those of older files."""
+"""Keys of the whole file; the last two are those of older files."""
 _PRECISIONS = {"no": "fp32", "fp16": "fp16", "bf16": "bf16"}
 _DEVICES = {"MULTI_CPU": "cpu", "MULTI_GPU": "cuda"}
 _TYPES = ("FSDP", "MULTI_GPU", "MULTI_CPU", "NO")
@@ -70,29 +70,29 @@ _YAML_NO = "YAML reads `no` without quotes as false: write 'no'"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AccelerateFile:
-    """What a file without problems asks for."""
+    """Settings of a file without problems."""
 
     distributed_type: str
     """`FSDP`, `MULTI_GPU`, `MULTI_CPU` or `NO`."""
     precision: str
     """`fp32`, `bf16` or `fp16`."""
     wraps_layers: bool
-    """Under FSDP, whether layers are gathered one by one."""
+    """Under FSDP, true if layers are gathered one by one."""
     layer_classes: tuple[str, ...]
-    """Whose; empty leaves it to the model."""
+    """Classes of the layers; empty leaves them to the model."""
     offloads: bool
-    """Whether weights, gradients and optimizer lie in the host's memory."""
+    """True if weights, gradients and optimizer are kept in the host's memory."""
     num_replicas: int
-    """Of the sharded whole."""
+    """Number of copies of the sharded whole."""
 
 
 def precision_of(values: Mapping[str, Any]) -> str | None:
-    """`fp32`, `bf16` or `fp16`; None where the file says something else."""
+    """Return `fp32`, `bf16` or `fp16`; None for other values in the file."""
     return _PRECISIONS.get(str(_mixed_precision(values)).lower())
 
 
 def understand(values: Mapping[str, Any]) -> AccelerateFile:
-    """What a file asks for in which `find_problems` found none."""
+    """Return the settings of a file in which `find_problems` found none."""
     fsdp = fsdp_of(values)
     names = str(fsdp.get("fsdp_transformer_layer_cls_to_wrap", ""))
     return AccelerateFile(
@@ -106,11 +106,11 @@ def understand(values: Mapping[str, Any]) -> AccelerateFile:
 
 
 def find_problems(values: Any, asker: Asker) -> list[str]:
-    """Why a training cannot be what the file says, each with its remedy; empty if it can.
+    """Return why a training cannot follow the file, each with its remedy; empty if it can.
 
     Args:
-        values: What stands in the file.
-        asker: What the spec says.
+        values: content of the file.
+        asker: values in the spec.
     """
     if not isinstance(values, Mapping):
         return ["no keys and values, as `accelerate config` writes them"]
@@ -137,7 +137,7 @@ def _type_problems(values: Mapping[str, Any]) -> list[str]:
 
 
 def _rank_problems(values: Mapping[str, Any], asker: Asker) -> list[str]:
-    """What Slurm has decided: it starts the ranks, whatever the file says."""
+    """Check settings that Slurm decides: it starts the ranks, independent of the file."""
     kind, problems = str(values.get("distributed_type")), []
     given = {
         "num_processes": (asker.num_ranks, "ranks (nodes x tasks_per_node)"),

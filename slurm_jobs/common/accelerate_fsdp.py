@@ -1,6 +1,6 @@
-"""What a file of accelerate says about FSDP, and what of that is refused. PURE.
+"""FSDP settings in a file of accelerate, and those that are refused. PURE.
 
-accelerate passes over several keys without a word, and takes others that break what comes later.
+accelerate silently ignores several keys, and accepts others that break a later stage.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ KNOWN_FSDP_KEYS = frozenset(
         "fsdp_ignored_modules",
     ]
 )
-"""accelerate passes over a key of `fsdp_config` that it does not know, without a word."""
+"""Keys of `fsdp_config`; accelerate silently ignores unknown ones."""
 WRAP_BY_LAYER = "TRANSFORMER_BASED_WRAP"
 PARALLEL = "parallelism_config_"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asker:
-    """What the spec says about the same things as the file."""
+    """Values in the spec that the file also sets."""
 
     num_ranks: int
     num_nodes: int
@@ -46,7 +46,7 @@ class Asker:
 
 
 def fsdp_problems(values: Mapping[str, Any], asker: Asker) -> list[str]:
-    """Why a file whose type is FSDP cannot be, each with its remedy."""
+    """Return problems of a file whose type is FSDP, each with its remedy."""
     fsdp = values.get("fsdp_config") or {}
     if not isinstance(fsdp, Mapping):
         return ["fsdp_config: no keys and values"]
@@ -68,7 +68,7 @@ def fsdp_problems(values: Mapping[str, Any], asker: Asker) -> list[str]:
 
 
 def _silent_problems(fsdp: Mapping[str, Any]) -> list[str]:
-    """Keys that accelerate passes over under version 2, or that break something else."""
+    """Return keys that accelerate silently ignores under version 2, or that break other things."""
     problems = []
     strategy = str(fsdp.get("fsdp_sharding_strategy", "FULL_SHARD")).upper()
     if strategy not in {"FULL_SHARD", "1"}:
@@ -113,7 +113,7 @@ def _mesh_problems(values: Mapping[str, Any], asker: Asker) -> list[str]:
 
 
 def mesh_sizes(values: Mapping[str, Any]) -> dict[str, int]:
-    """Sizes of `parallelism_config`, by their short names (`dp_shard_size`)."""
+    """Return the sizes of `parallelism_config` by their short names (`dp_shard_size`)."""
     given = values.get("parallelism_config") or {}
     if not isinstance(given, Mapping):
         return {}
@@ -122,24 +122,24 @@ def mesh_sizes(values: Mapping[str, Any]) -> dict[str, int]:
 
 
 def fsdp_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """`fsdp_config` with whole names: accelerate takes `version` for `fsdp_version`."""
+    """Return `fsdp_config` with full names: accelerate takes `version` for `fsdp_version`."""
     given = values.get("fsdp_config") or {}
     whole = ((str(k) if str(k).startswith("fsdp") else f"fsdp_{k}", v) for k, v in given.items())
     return {key: value for key, value in whole if value is not None}
 
 
 def wrap_policy(fsdp: Mapping[str, Any]) -> str:
-    """Which modules are gathered one at a time, of what `fsdp_of` gave."""
+    """Return which modules are gathered one at a time, from the result of `fsdp_of`."""
     return str(fsdp.get("fsdp_auto_wrap_policy", "NO_WRAP")).upper()
 
 
 def is_on(value: Any) -> bool:
-    """As accelerate reads switches, which may be text."""
+    """Return a switch as accelerate reads it; it may be text."""
     return str(value).lower() in {"true", "1", "yes", "y", "t", "on"}
 
 
 def unknown_keys(given: Iterable[Any], known: Iterable[str], prefix: str) -> list[str]:
-    """Keys that accelerate does not know, with the nearest that it does."""
+    """Return keys that accelerate does not know, each with the nearest known one."""
     problems = []
     for key in given:
         if key not in known:

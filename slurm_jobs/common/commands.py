@@ -1,6 +1,6 @@
-"""Asks other programs for facts: side by side, within a time limit, with bounded answers.
+"""Programs run in parallel for facts, with a time limit and bounded output.
 
-A program that is missing, fails, hangs or says too much is a problem that the answer names.
+If a program is missing, fails, hangs or prints too much, its answer holds the problem.
 """
 
 from __future__ import annotations
@@ -20,29 +20,30 @@ from slurm_jobs.common.stop import STOP_SIGNAL
 _MAX_ERROR_BYTES = 4096
 _CHUNK_BYTES = 65536
 _AFTER_KILL_S = 0.2
-"""A killed process that sits in the kernel (a dead file system or device) is not waited for."""
+"""Patience for killed processes; one that is stuck in the kernel (a dead file system or device) is
+left."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandAnswer:
-    """What a program said."""
+    """Output of a program."""
 
     output: bytes = b""
-    """Standard output; what came until then if it was ended early."""
+    """Standard output; the part so far if the program was ended early."""
     is_cut: bool = False
-    """It said more than was wanted."""
+    """True if the program printed more than the limit."""
     problem: str = ""
-    """Why there is no answer, or no whole one; empty if there is."""
+    """Reason why the answer is missing or incomplete; empty if it is complete."""
 
     @property
     def text(self) -> str:
-        """The output as text; what is no UTF-8 is kept as surrogates' replacement."""
+        """Return the output as text; bytes that are not UTF-8 become replacement characters."""
         return self.output.decode(errors="replace")
 
 
 @dataclass(slots=True)
 class _Running:
-    """A program that was started, and what it has said so far."""
+    """Program that was started, with its output so far."""
 
     program: str
     process: subprocess.Popen[bytes]
@@ -60,13 +61,13 @@ def ask_together(
     env: Mapping[str, str] | None = None,
     prepare: Callable[[], None] | None = None,
 ) -> Mapping[str, CommandAnswer]:
-    """Run all `commands` at once and return their answers by name.
+    """Run all `commands` in parallel and return their answers by name.
 
     Args:
         commands: name to argument list.
-        limit_s: for all together; what still runs is then killed, with its children.
-        max_bytes: of each output; a program that says more is ended.
-        env: their environment; this process's own if left out.
+        limit_s: for all together; programs that still run are then killed, with their children.
+        max_bytes: of each output; a program that prints more is ended.
+        env: their environment; by default that of this process.
         prepare: as `preexec_fn` of subprocess.
     """
     answers: dict[str, CommandAnswer] = {}
@@ -96,20 +97,20 @@ def _start(
         stderr=subprocess.PIPE,
         env=env,
         start_new_session=True,
-        preexec_fn=partial(_deafen, prepare),  # noqa: PLW1509 - does no more than system calls
+        preexec_fn=partial(_deafen, prepare),  # noqa: PLW1509 - makes only system calls
     )
     return _Running(command[0], process, bytearray(), bytearray())
 
 
 def _deafen(prepare: Callable[[], None] | None) -> None:
-    """In the child: the signal to stop is for us. Slurm sends it to all processes of a job."""
+    """Ignore the stop signal in the child: Slurm sends it to all processes of a job."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {STOP_SIGNAL})
     if prepare is not None:
         prepare()
 
 
 def _read(running: Sequence[_Running], end_s: float, max_bytes: int) -> None:
-    """Take in what all say, until each has closed its output or said too much, or time is up."""
+    """Read all outputs until each is closed or over the limit, or time is up."""
     with selectors.DefaultSelector() as selector:
         for one in running:
             assert one.process.stdout is not None

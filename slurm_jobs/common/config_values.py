@@ -1,10 +1,9 @@
-"""How a stage's config is declared, and how it is rebuilt on the compute node.
+"""Declaration of a stage's config, and its reconstruction on the compute node.
 
-A config is a frozen dataclass of the standard library. The login node has
-pydantic validate the user's YAML against it (types, ranges, unknown keys) and
-stores the result, defaults filled in and paths made absolute, as JSON. The
-compute node, which has that JSON, needs no validation: `build_config` only
-puts the values back into dataclasses.
+A config is a frozen dataclass of the standard library. On the login node pydantic validates the
+user's YAML against it (types, ranges, unknown keys). The result is stored as JSON, with defaults
+filled in and absolute paths. The compute node needs no validation: `build_config` only puts the
+values back into dataclasses.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from typing import Annotated, Any, TypeVar
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PathMarker:
-    """Marks a string as a path: taken relative to the spec's file, stored absolute.
+    """Mark of a path: relative to the spec's file in the YAML, stored absolute.
 
-    `must_exist` asks `check` to look for it before anything is queued, unless
-    the value refers to another stage's output (`${stage.output_dir}/file`).
+    With `must_exist`, `check` searches for the path before anything is queued, unless the value
+    refers to another stage's output (`${stage.output_dir}/file`).
     """
 
     must_exist: bool = False
@@ -30,12 +29,12 @@ class PathMarker:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AddressMarker(PathMarker):
-    """Marks a path or an address; an address (`scheme://...`) is left as it is."""
+    """Mark of a path or an address; an address (`scheme://...`) is kept unchanged."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """The numbers that a field allows; pydantic and the JSON Schema take them from here."""
+    """Range of a number; pydantic and the JSON Schema take it from here."""
 
     ge: float | None = None
     gt: float | None = None
@@ -43,7 +42,7 @@ class Bounds:
     lt: float | None = None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> dict[str, Any]:
-        """What pydantic asks an annotation for; needs nothing of pydantic itself."""
+        """Return pydantic's schema of the annotation, without an import of pydantic."""
         return {**handler(source), **self._given()}
 
     def _given(self) -> dict[str, float]:
@@ -51,7 +50,7 @@ class Bounds:
         return {name: limit for name, limit in limits.items() if limit is not None}
 
     def allow(self, value: float) -> bool:
-        """Whether a number is within."""
+        """Check whether a number is in the range."""
         return all(_COMPARE[name](value, limit) for name, limit in self._given().items())
 
     def __str__(self) -> str:
@@ -62,27 +61,27 @@ _COMPARE = {"ge": operator.ge, "gt": operator.gt, "le": operator.le, "lt": opera
 _SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 
 Count = Annotated[int, Bounds(ge=1)]
-"""A whole number from 1."""
+"""Whole number from 1."""
 CountOrZero = Annotated[int, Bounds(ge=0)]
-"""A whole number from 0."""
+"""Whole number from 0."""
 Positive = Annotated[float, Bounds(gt=0)]
-"""A number above 0."""
+"""Number above 0."""
 NotNegative = Annotated[float, Bounds(ge=0)]
-"""A number from 0."""
+"""Number from 0."""
 Share = Annotated[float, Bounds(ge=0, le=1)]
-"""A number from 0 to 1."""
+"""Number from 0 to 1."""
 ShareBelowOne = Annotated[float, Bounds(ge=0, lt=1)]
-"""A number from 0, below 1."""
+"""Number from 0, below 1."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SomeKeysOf:
-    """Marks a mapping as some keys of a config; `with_keys_of` has the others from another one."""
+    """Mark of a mapping with some keys of a config; `with_keys_of` adds the other keys."""
 
     whole: type[Any]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> dict[str, Any]:
-        """Validated as a whole config is; what stays are the keys that were given."""
+        """Validate the mapping as a whole config, and keep only the given keys."""
         return {
             "type": "function-wrap",
             "function": {"type": "no-info", "function": _keys_given},
@@ -96,19 +95,19 @@ def _keys_given(values: Any, validate: Callable[[Any], Any]) -> dict[str, Any]:
 
 
 InputPath = Annotated[str, PathMarker(must_exist=True)]
-"""A file or folder that must exist, or be another stage's output, before the stage starts."""
+"""File or folder that must exist, or be another stage's output, before the stage starts."""
 OutputPath = Annotated[str, PathMarker()]
-"""A file or folder that the stage may create."""
+"""File or folder that the stage may create."""
 NamedPath = Annotated[str, PathMarker()]
-"""A path that others are compared with; it may lie where only the nodes see it."""
+"""Path that others are compared with; it may exist only on the nodes."""
 PathOrAddress = Annotated[str, AddressMarker()]
-"""A path, or an address such as `https://host/file`."""
+"""Path, or address such as `https://host/file`."""
 
 ConfigT = TypeVar("ConfigT")
 
 
 def build_config(cls: type[ConfigT], values: Mapping[str, Any]) -> ConfigT:
-    """Build the config dataclass `cls` from a resolved mapping, nested dataclasses included.
+    """Build the config dataclass `cls` from a resolved mapping, including nested ones.
 
     Raises:
         TypeError: a key that `cls` does not know (only a bug can cause that here).
@@ -118,7 +117,7 @@ def build_config(cls: type[ConfigT], values: Mapping[str, Any]) -> ConfigT:
 
 
 def with_keys_of(config: ConfigT, given: Mapping[str, Any]) -> ConfigT:
-    """`config`, with the keys of `given` as they are there.
+    """Return `config` with the keys of `given` replaced by their values.
 
     Raises:
         TypeError: a key that it does not know (only a bug can cause that here).
@@ -128,16 +127,18 @@ def with_keys_of(config: ConfigT, given: Mapping[str, Any]) -> ConfigT:
 
 
 class ConfigValuesError(ValueError):
-    """What a config's own check says against it."""
+    """Problems that a config's own check has found."""
 
     def __init__(self, problems: tuple[str, ...]) -> None:
         self.problems = problems
-        """One message for each rule that is broken; each begins with the key that it is about."""
+        """One message for each broken rule; each begins with the key that it is about."""
         super().__init__("\n".join(problems))
 
 
 def refuse(problems: Iterable[str | None]) -> None:
-    """Tell everything that is wrong at once; None is no problem. Call in `__post_init__`.
+    """Raise if there are problems, with all of them; None is no problem.
+
+    Call it in `__post_init__`.
 
     Raises:
         ConfigValuesError: there is a problem.
@@ -148,15 +149,15 @@ def refuse(problems: Iterable[str | None]) -> None:
 
 
 def problems_in(error: ValueError) -> tuple[str, ...]:
-    """The messages of an error that a config's own check raised."""
+    """Return the messages of an error that a config's own check raised."""
     return error.problems if isinstance(error, ConfigValuesError) else (str(error),)
 
 
 def check_bounds(config: Any) -> None:
-    """Refuse numbers outside the bounds that a config's fields declare; call in `__post_init__`.
+    """Check the bounds that a config's fields declare; call it in `__post_init__`.
 
     Raises:
-        ValueError: names every such field, its value and what is allowed.
+        ValueError: names every field out of bounds, its value and its bounds.
     """
     hints = typing.get_type_hints(type(config), include_extras=True)
     values = {name: getattr(config, name) for name in hints}

@@ -1,7 +1,7 @@
-"""What a stage's function is told when it runs, apart from its config.
+"""Context of a stage's function: everything that it gets apart from its config.
 
-The supervisor writes one `TaskContext` a task into `context.json`; each rank
-reads it and adds who it is.
+The supervisor writes one `TaskContext` for each task into `context.json`; each rank reads it and
+adds its own identity.
 """
 
 from __future__ import annotations
@@ -19,56 +19,56 @@ from slurm_jobs.common.records import known_fields
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ParentStage:
-    """A stage that this one comes after."""
+    """Stage that this one comes after."""
 
     stage: str
     run: str
     """Built-in name (`preprocess`), entry point (`package.module:function`) or `shell`."""
     output_dir: Path
     num_slices: int
-    """1 for a stage without an array."""
+    """Number of slices; 1 for a stage without an array."""
     origin: str = ""
-    """Its name in the spec, where it is one combination of a matrix and the only parent so."""
+    """Name in the spec, if it is one combination of a matrix and the only such parent."""
 
     @property
     def run_dir(self) -> Path:
-        """Folder of the run that it belongs to, which holds its output as `data/STAGE`."""
+        """Return the folder of its run, which holds its output as `data/STAGE`."""
         return self.output_dir.parent.parent
 
 
 def resume_command(run_dir: Path | str, *options: str) -> str:
-    """Return the resume of a run as a user types it; messages name it in backticks."""
+    """Return the resume command of a run; messages show it in backticks."""
     return shlex.join(["slurm-jobs", "resume", str(run_dir), *options])
 
 
 def again_command(run_dir: Path | str, stage: str) -> str:
-    """What a user types for all slices of a stage to run again, complete or not."""
+    """Return the command that runs all slices of a stage again, complete or not."""
     return resume_command(run_dir, "--again", stage)
 
 
 def parent_to_json(parent: ParentStage) -> dict[str, Any]:
-    """The parent as JSON values."""
+    """Return the parent as JSON values."""
     return {**dataclasses.asdict(parent), "output_dir": str(parent.output_dir)}
 
 
 def parent_from_json(values: Mapping[str, Any]) -> ParentStage:
-    """The parent that `parent_to_json` described."""
+    """Return the parent that `parent_to_json` described."""
     known = known_fields(ParentStage, values)
     return ParentStage(**{**known, "output_dir": Path(known["output_dir"])})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskContext:
-    """Where and as whom a stage's function runs."""
+    """Identity and folders of a running stage's function."""
 
     run_dir: Path
     run_id: str
     stage: str
     slice_index: int
-    """Which slice this array task works on, from 0; 0 for a stage without an array."""
+    """Slice that this array task works on, from 0; 0 for a stage without an array."""
     num_slices: int
     attempt: int
-    """Counted from 1 over the whole life of the slice."""
+    """Number of the attempt, counted from 1 over the whole life of the slice."""
     rank: int
     num_ranks: int
     local_rank: int
@@ -76,8 +76,9 @@ class TaskContext:
     node_rank: int
     num_nodes: int
     node_name: str
-    """Slurm's name of the node (`SLURMD_NODENAME`), or one made up by the local scheduler.
-    Once-a-node work must key on it: in tests several nodes are one host."""
+    """Slurm's name of the node (`SLURMD_NODENAME`), or a name that the local scheduler generates.
+    Work that is done once per node must use it as its key: in tests several nodes share one host.
+    """
     main_addr: str
     """Address of the node of rank 0, for `torch.distributed`."""
     main_port: int
@@ -91,22 +92,23 @@ class TaskContext:
     """Fast storage of this node alone, already keyed by node name; may be empty at the start."""
     parents: tuple[ParentStage, ...]
     config: Mapping[str, Any]
-    """The stage's resolved config."""
+    """Resolved config of the stage."""
     spec_dir: Path
     limit: int | None
-    """`--limit`: only the first so many samples of the manifest."""
+    """`--limit`: only this many samples of the manifest, from its start."""
     deadline_unix_s: float | None
-    """When the scheduler will end this attempt, seconds since 1970; None without a time limit."""
+    """Time at which the scheduler ends this attempt, seconds since 1970; None without a time limit.
+    """
     fingerprint: str = ""
-    """Of the stage's work: its config, code and parents. A resume may give it other work."""
+    """Hash of the stage's work: its config, code and parents. A resume may give it other work."""
     num_again: int = 0
-    """How often a resume was told to run this stage again, complete or not."""
+    """Number of times that a resume requested this stage again, complete or not."""
 
     def parent_running(self, run: str) -> ParentStage:
-        """The parent whose `run:` is `run`.
+        """Return the parent whose `run:` is `run`.
 
         Raises:
-            LookupError: no such parent, or several; the spec's `after:` says so.
+            LookupError: no such parent, or several; the spec's `after:` decides that.
         """
         found = [parent for parent in self.parents if parent.run == run]
         if len(found) == 1:
@@ -124,7 +126,7 @@ _PATHS = ("run_dir", "output_dir", "timing_dir", "task_dir", "node_local_dir", "
 
 
 def context_to_json(context: TaskContext) -> dict[str, Any]:
-    """The context as JSON values."""
+    """Return the context as JSON values."""
     values = {f.name: getattr(context, f.name) for f in dataclasses.fields(context)}
     for name in _PATHS:
         values[name] = str(values[name])
@@ -134,7 +136,7 @@ def context_to_json(context: TaskContext) -> dict[str, Any]:
 
 
 def context_from_json(values: Mapping[str, Any]) -> TaskContext:
-    """The context that `context_to_json` described."""
+    """Return the context that `context_to_json` described."""
     known = dict(values)
     for name in _PATHS:
         known[name] = Path(known[name])
@@ -143,5 +145,5 @@ def context_from_json(values: Mapping[str, Any]) -> TaskContext:
 
 
 def read_context(path: Path) -> TaskContext:
-    """The context in a `context.json`."""
+    """Read the context in a `context.json`."""
     return context_from_json(read_json(path))

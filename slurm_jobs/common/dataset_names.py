@@ -1,7 +1,7 @@
-"""What lies in the folder of a data set: the stages write it, and the login node looks for it."""
+"""Names in the folder of a data set, which stages write and the login node reads."""
 
 INFO_NAME = "dataset.json"
-"""What `consolidate` writes last: with it, the data set is finished."""
+"""File that `consolidate` writes last: with it, the data set is finished."""
 INDEX_NAME = "index.arrow"
 SHARDS_DIR = "shards"
 PROCESSOR_DIR = "processor"

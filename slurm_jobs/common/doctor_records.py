@@ -1,6 +1,6 @@
-"""What `slurm-jobs doctor` finds of a node, and the files over which both ends talk. PURE.
+"""Results of `slurm-jobs doctor` for a node, and the files that both sides exchange. PURE.
 
-The stage on the nodes writes them, and the verb on the login node reads and judges them.
+The stage on the nodes writes them; the verb on the login node reads and judges them.
 """
 
 from __future__ import annotations
@@ -13,82 +13,82 @@ from slurm_jobs.common.records import known_fields
 
 
 def facts_name(rank: int) -> str:
-    """Of the file in the stage's output folder that holds what rank `rank` found."""
+    """Return the file in the stage's output folder with the results of rank `rank`."""
     return f"node-{rank:05d}.json"
 
 
 def hello_name(rank: int) -> str:
-    """Of the file by which a rank asks the login node for its time."""
+    """Return the file by which a rank requests the login node's time."""
     return f"hello-{rank:05d}.json"
 
 
 def answer_name(rank: int) -> str:
-    """Of the login node's answer."""
+    """Return the file with the login node's answer."""
     return f"answer-{rank:05d}.json"
 
 
 SIGNAL_NAME = "signal.json"
-"""Says that the login node has had the job signalled, or why it could not."""
+"""File with the login node's signal to the job, or the reason why it failed."""
 
 
 def drill_name(rank: int) -> str:
-    """Of the file that holds the counter of a drill's rank, and what became of it."""
+    """Return the file with the counter of a drill's rank and its outcome."""
     return f"counter-{rank:05d}.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FolderFacts:
-    """A folder as one machine sees it."""
+    """Folder as one machine sees it."""
 
     path: str
     kind: str = ""
-    """Of its file system (`ext4`, `nfs4`); empty where the machine does not say."""
+    """Type of the file system (`ext4`, `nfs4`); empty if unknown."""
     source: str = ""
     free_bytes: int | None = None
     total_bytes: int | None = None
     problem: str = ""
-    """Why nothing can be written there; empty if it can."""
+    """Reason why the folder is not writable; empty if it is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProgramFacts:
-    """A program that a job may need."""
+    """Program that a job may need."""
 
     path: str = ""
-    """Empty where PATH leads to none."""
+    """Path of the program; empty if it is not on PATH."""
     problem: str = ""
-    """Why it gave no answer."""
+    """Reason why it gave no answer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CardFacts:
-    """One GPU that torch sees."""
+    """GPU that torch sees."""
 
     name: str
     capability: str
     problem: str = ""
-    """Why this build of torch computes nothing on it, with the remedy."""
+    """Reason why this build of torch cannot compute on it, with the remedy."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TorchFacts:
-    """PyTorch in the stage's Python, asked in a process of its own."""
+    """PyTorch in the stage's Python, queried in a separate process."""
 
     version: str = ""
     cuda: str = ""
-    """That it was built for; empty for a build without."""
+    """CUDA version that it was built for; empty for a build without CUDA."""
     nccl: str = ""
     cards: tuple[CardFacts, ...] = ()
     cuda_problem: str = ""
-    """Why it sees no card."""
+    """Reason why it sees no GPU."""
     import_s: float | None = None
     problem: str = ""
-    """Why it could not be asked: missing, crashed, took too long."""
+    """Reason why the query failed: missing, crashed, took too long."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClockFacts:
-    """Between which two numbers another machine's clock is ahead of this one's, in seconds."""
+    """Bounds of another machine's clock, in seconds ahead of this one's."""
 
     least_s: float
     most_s: float
@@ -96,74 +96,74 @@ class ClockFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AllReduceFacts:
-    """An all-reduce over gloo between the nodes."""
+    """All-reduce over gloo between the nodes."""
 
     interface: str = ""
-    """That GLOO_SOCKET_IFNAME names; empty if it is not set."""
+    """Interface that GLOO_SOCKET_IFNAME names; empty if it is not set."""
     seconds: float | None = None
-    """Of one number; None if it failed."""
+    """Time for one number; None if it failed."""
     problem: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeFacts:
-    """One node."""
+    """Facts of one node."""
 
     node: str
     rank: int
     host: str
     python: str
-    """Its version."""
+    """Python version."""
     executable: str
     packages: Mapping[str, str]
-    """Version by name."""
+    """Package versions by name."""
     torch: TorchFacts
     gpus: tuple[str, ...]
-    """As nvidia-smi names them."""
+    """GPU names from nvidia-smi."""
     gpus_reason: str
-    """Why there are none."""
+    """Reason why there are no GPUs."""
     driver: str
-    """Version of NVIDIA's; empty without one."""
+    """Version of NVIDIA's driver; empty without one."""
     local: FolderFacts
     shared: FolderFacts
     programs: Mapping[str, ProgramFacts]
     limits: Mapping[str, int | None]
-    """`open_files`, `locked_bytes`, `shm_bytes`, `memory_bytes`; None: no limit."""
+    """`open_files`, `locked_bytes`, `shm_bytes`, `memory_bytes`; None for no limit."""
     cores: float | None
-    """That control groups leave the job; None: no limit of theirs."""
+    """Cores that control groups leave to the job; None for no limit."""
     num_cores: int
-    """That it may run on."""
+    """Cores that the process may run on."""
     has_infiniband: bool
-    """Whether it has a card for which memory must be locked."""
+    """True if it has an InfiniBand card, for which memory must be locked."""
     environment: Mapping[str, str]
-    """Variables that steer NCCL and Hugging Face."""
+    """Variables that control NCCL and Hugging Face."""
     hub_s: float | None
-    """How long the model hub took to answer; None where it did not."""
+    """Time that the model hub took to answer; None if it did not."""
     hub_problem: str
     login: ClockFacts | None
-    """The login node's clock; None where it did not answer in time."""
+    """Clock of the login node; None if it did not answer in time."""
     login_reason: str
     login_file_s: float | None
-    """For a file to be seen there, and its answer here: both ways together."""
+    """Time until the login node saw a file and its answer was seen here: both ways together."""
     first: ClockFacts | None
-    """The clock of the first node; None on it, and where it could not be reached."""
+    """Clock of the first node; None on it, and if it could not be reached."""
     first_reason: str
     file_s: float | None
-    """Until a file was seen here that the first node had written."""
+    """Time until a file of the first node was seen here."""
     signalled: bool | None
-    """Whether SIGUSR2 came; None where nobody sent it."""
+    """True if SIGUSR2 came; None if it was not sent."""
     signal_reason: str = ""
     all_reduce: AllReduceFacts | None = None
-    """None on a job of one node."""
+    """Result of the all-reduce; None on a job of one node."""
     gpu_numa_nodes: tuple[int, ...] = ()
-    """Of all GPUs of the node, in the order of their PCI addresses; -1: not known."""
+    """NUMA nodes of the node's GPUs, in the order of their PCI addresses; -1 if unknown."""
 
 
 def node_from_json(values: Mapping[str, Any]) -> NodeFacts:
-    """The facts in a file's JSON values.
+    """Parse the facts in a file's JSON values.
 
     Raises:
-        TypeError, KeyError: they are none.
+        TypeError, KeyError: they are invalid.
     """
     known = known_fields(NodeFacts, values)
     torch = known_fields(TorchFacts, known["torch"])

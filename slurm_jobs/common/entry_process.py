@@ -1,15 +1,14 @@
-"""The far side of `operations.entry_point`: calls one function of `pipeline` for a verb.
+"""Child process of `operations.entry_point`: calls one function of `pipeline` for a verb.
 
-Started as a script, by path, in the Python of a stage, which needs nothing of ours installed: the
-packages to use are named in the request and loaded from where they lie, without putting the folder
-around them (a whole site-packages, it may be) on `sys.path`. Until then the standard library alone
-is used.
+It starts as a script, by path, in the Python of a stage, which needs no package of ours. The
+request names the packages to use. They are loaded from their folders, without adding the parent
+folder (perhaps a whole site-packages) to `sys.path`. Before that only the standard library is used.
 
-On standard input comes one line, the request: `{"packages": {NAME: FOLDER}, "entry_point":
-"module:function", "arguments": {...}}`. Then the pipe stays open: when it ends, so does this
-process, because whoever asked is gone. On standard output go lines of JSON: any number of
-`{"progress": {"done", "total", "unit"}}`, and last `{"result": ...}` or `{"error": {"kind",
-"message"}}`. What libraries print goes to standard error.
+The request is one line on standard input: `{"packages": {NAME: FOLDER}, "entry_point":
+"module:function", "arguments": {...}}`. Then the pipe stays open: when it closes, the caller is
+dead and this process ends. Standard output gets lines of JSON: any number of `{"progress": {"done",
+"total", "unit"}}`, and last `{"result": ...}` or `{"error": {"kind", "message"}}`. Output of
+libraries goes to standard error.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 MIN_INTERVAL_S = 0.1
-"""Between two words on progress."""
+"""Shortest time between two progress messages."""
 
 
 class Report:
-    """Says how far the work is; may be called from several threads, and as often as one likes."""
+    """Reporter of progress; may be called from several threads, at any rate."""
 
     def __init__(self, answers: TextIO) -> None:
         self._answers = answers
@@ -43,7 +42,7 @@ class Report:
         self._last_s = 0.0
 
     def __call__(self, done: int, total: int, unit: str) -> None:
-        """`done` of `total` are done; the last one is always said."""
+        """Report that `done` of `total` are done; the last one is always reported."""
         now = time.monotonic()
         with self._lock:
             if done < total and now - self._last_s < MIN_INTERVAL_S:
@@ -53,12 +52,12 @@ class Report:
 
 
 def say(answers: TextIO, value: Mapping[str, Any]) -> None:
-    """One line of the answer."""
+    """Write one line of the answer."""
     print(json.dumps(value), file=answers, flush=True)
 
 
 def load_package(name: str, folder: str) -> None:
-    """Import the package in `folder` as `name`, whatever else is called so."""
+    """Import the package in `folder` as `name`, even if other packages have that name."""
     spec = importlib.util.spec_from_file_location(
         name, Path(folder) / "__init__.py", submodule_search_locations=[folder]
     )
@@ -70,7 +69,7 @@ def load_package(name: str, folder: str) -> None:
 
 
 def _end_with_the_caller() -> None:
-    """Wait until nobody holds the other end of our standard input."""
+    """End the process when the other end of standard input is closed."""
     while os.read(0, 4096):
         pass
     os._exit(1)
@@ -89,13 +88,13 @@ def _error(error: BaseException) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Serve the one request."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the caller is told, and ends us
+    """Process the single request."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller gets it, too, and ends us
     request = json.loads(_first_line())
     threading.Thread(target=_end_with_the_caller, daemon=True).start()
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
         os.dup2(2, 1)
-        if sys.version_info < (3, 10):  # noqa: UP036 - a stage may name any
+        if sys.version_info < (3, 10):  # noqa: UP036 - a stage may name any version
             told = f"{sys.executable} is Python {sys.version.split()[0]}; it takes 3.10 or newer"
             say(answers, {"error": {"kind": "file", "message": told}})
             return
@@ -114,7 +113,7 @@ def main() -> None:
 
 
 def _first_line() -> bytes:
-    """Byte by byte, so that nothing is read that comes after it."""
+    """Read one line byte by byte, so that no later byte is consumed."""
     line = bytearray()
     while (byte := os.read(0, 1)) not in {b"", b"\n"}:
         line += byte

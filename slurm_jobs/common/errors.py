@@ -1,9 +1,8 @@
-"""The one tree of errors, and the exit code that each branch means.
+"""Errors of slurm-jobs in one tree, each branch with its exit code.
 
-Exit codes: 0 fine, 1 the run failed, 2 the user's input is wrong, 3 the
-scheduler could not be asked or a file not be read or written: whatever the
-verb, nothing follows from that for the run. A stage that stopped after saving its state
-exits with `STOPPED_EXIT_CODE`, which the supervisor answers with a requeue.
+Exit codes: 0 success; 1 the run failed; 2 the user's input is wrong; 3 the scheduler could not be
+reached, or a file not be read or written, which proves nothing about the run. A stage that stopped
+after saving its state exits with `STOPPED_EXIT_CODE`, and the supervisor requeues the job.
 """
 
 from __future__ import annotations
@@ -14,17 +13,17 @@ from dataclasses import dataclass
 from slurm_jobs.common.truncation import truncated_lines
 
 STOPPED_EXIT_CODE = 75
-"""EX_TEMPFAIL of sysexits.h: not an error, run me again."""
+"""EX_TEMPFAIL of sysexits.h: no error, run this job again."""
 
 SUPERSEDED_EXIT_CODE = 79
-"""A job whose intent was superseded: it did no work, and its children must not start."""
+"""Exit code of a superseded job: it did no work, and its children must not start."""
 
 NO_RETRY_EXIT_CODE = 78
-"""EX_CONFIG of sysexits.h: trying again cannot help (a GPU job without a GPU)."""
+"""EX_CONFIG of sysexits.h: a retry cannot help (a GPU job without a GPU)."""
 
 
 class SlurmJobsError(Exception):
-    """Base of every error that slurm-jobs raises on purpose; no line of its text is unbounded."""
+    """Base of every error that slurm-jobs raises on purpose; every line of its text is bounded."""
 
     exit_code = 1
 
@@ -33,68 +32,68 @@ class SlurmJobsError(Exception):
 
 
 class InputError(SlurmJobsError, ValueError):
-    """The user's input is wrong; the message names file, line and remedy."""
+    """Error in the user's input; the message names file, line and remedy."""
 
     exit_code = 2
 
 
 class PathExpansionError(InputError):
-    """A path names a user or variable that does not exist here."""
+    """Path that names a user or variable which does not exist here."""
 
 
 class FileError(SlurmJobsError):
-    """A file could not be read or written; that says nothing of how the run is."""
+    """File that could not be read or written; this proves nothing about the run."""
 
     exit_code = 3
 
 
 class DamagedFileError(FileError, ValueError):
-    """A file of ours does not hold what was written."""
+    """File of ours with unexpected content."""
 
 
 class RunFailedError(SlurmJobsError):
-    """A run, or something that it needs, failed."""
+    """Failure of a run, or of something that it needs."""
 
     exit_code = 1
 
 
 class SchedulerError(SlurmJobsError):
-    """The scheduler could not be asked, or refused."""
+    """Scheduler that could not be reached, or that refused a request."""
 
     exit_code = 3
 
 
 class SubmissionUnknownError(SchedulerError):
-    """A job was handed in, and whether it was taken is not known: it must be looked up."""
+    """Job that may or may not have been submitted: it must be looked up."""
 
 
 class StageError(SlurmJobsError):
-    """A stage failed in a way that another attempt may mend."""
+    """Failure of a stage that another attempt may fix."""
 
 
 class StageConfigError(StageError, ValueError):
-    """A stage failed in a way that no other attempt can mend: it is not retried."""
+    """Failure of a stage that no other attempt can fix: it is not retried."""
 
     exit_code = NO_RETRY_EXIT_CODE
 
 
 class StageStoppedError(SlurmJobsError):
-    """A stage was asked to stop, saved its state, and wants to be run again."""
+    """Stage that saved its state after a stop request, and must run again."""
 
     exit_code = STOPPED_EXIT_CODE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """One thing wrong in a file of the user's, at a place that an editor can jump to."""
+    """Problem in a user's file, at a place that an editor can jump to."""
 
     file: str
     line: int
-    """Counted from 1; 0 where the problem has no line (a value from `--set`)."""
+    """Line, counted from 1; 0 if the problem has no line (a value from `--set`)."""
     column: int
-    """Counted from 1."""
+    """Column, counted from 1."""
     message: str
-    """What is wrong, what was found, what is allowed, and the nearest known word."""
+    """Message: the problem, the value, the allowed values, and the nearest known word."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", truncated_lines(self.message))
@@ -105,7 +104,7 @@ class Problem:
 
 
 class SpecError(InputError):
-    """All problems of a spec, found in one pass."""
+    """Errors of a spec, all found in one pass."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = tuple(problems)

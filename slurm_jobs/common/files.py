@@ -1,6 +1,6 @@
-"""Files that appear whole or not at all, and files that are created exactly once; all private.
+"""Files that are written atomically, and files that are created exactly once; all private.
 
-Appends and locks are not to be trusted on NFS; `rename` and `link` are.
+Appends and locks are unreliable on NFS; `rename` and `link` are reliable.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ _REMEDIES = {
     errno.EROFS: "its file system is mounted read-only: ask the administrators",
     errno.EACCES: "give yourself the rights to it",
     errno.EPERM: "give yourself the rights to it",
-    errno.ESTALE: "its file server was restarted or the folder replaced: look whether it is there",
-    errno.ENOENT: "a folder was removed, or its file system is away: look whether it is there",
+    errno.ESTALE: "its file server was restarted or the folder replaced: check whether it exists",
+    errno.ENOENT: "a folder was removed, or its file system is away: check whether it exists",
 }
 
 
 def storage_problem(error: OSError) -> str:
     """Return `PATH: No space left on device; free space on its file system` in one line."""
     where = f"{error.filename}: " if error.filename else ""
-    remedy = _REMEDIES.get(error.errno or 0, "look whether its file system works")
+    remedy = _REMEDIES.get(error.errno or 0, "check its file system")
     return f"{where}{error.strerror or error}; {remedy}"
 
 
 def names_in(folder: Path) -> list[str]:
-    """Return the names in a folder; none if it is not there.
+    """Return the names in a folder; none if it does not exist.
 
-    `Path.glob` and `Path.is_dir` take a folder that cannot be read for an empty one.
+    `Path.glob` and `Path.is_dir` treat an unreadable folder as empty.
 
     Raises:
-        OSError: it is there, as far as can be seen, and cannot be listed.
+        OSError: the folder seems to exist, and cannot be listed.
     """
     try:
-        return os.listdir(folder)  # noqa: PTH208 - names alone: quick
+        return os.listdir(folder)  # noqa: PTH208 - only names: fast
     except (FileNotFoundError, NotADirectoryError):
         return []
 
@@ -62,7 +62,7 @@ PRIVATE_UMASK = 0o077
 
 
 def make_private_dir(path: Path) -> None:
-    """Create `path` and its missing parents, the new ones readable by their owner alone."""
+    """Create `path` and its missing parents; new ones are readable by their owner only."""
     missing = []
     folder = path
     while not folder.exists():
@@ -74,9 +74,9 @@ def make_private_dir(path: Path) -> None:
 
 @contextmanager
 def private_umask() -> Iterator[None]:
-    """Whatever this process and its children create in the block is their owner's alone.
+    """Make all files that this process and its children create in the block private.
 
-    The mask is the process's: threads beside this one are held to it, too.
+    The umask belongs to the process, so it also applies to its other threads.
     """
     before = os.umask(PRIVATE_UMASK)
     try:
@@ -86,10 +86,10 @@ def private_umask() -> Iterator[None]:
 
 
 class _NamedFile(io.FileIO):
-    """Open for writing; an error of a write, as on a full disk, says which file it was to become.
+    """File open for writing, whose write errors name the final path.
 
-    That of the system call has no name. What else fails while the file is written, as a read of
-    another one, keeps its own.
+    Errors of system calls such as a full disk have no name. Errors with a name, such as of reading
+    another file, keep it.
     """
 
     def __init__(self, fd: int, path: Path) -> None:
@@ -101,14 +101,14 @@ class _NamedFile(io.FileIO):
             return super().write(data)
 
     def close(self) -> None:
-        """Where a file system over a network tells of a quota."""
+        """Close the file; network file systems report an exceeded quota here."""
         with naming(self._path):
             super().close()
 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Give `path` to an error of the file system that names no file."""
+    """Add `path` to errors of the file system that name no file."""
     try:
         yield
     except OSError as error:
@@ -118,7 +118,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def _create(temp: Path, path: Path) -> IO[bytes]:
-    """A new file, its owner's alone whatever the umask allows; errors name `path`."""
+    """Create a file for the owner only, with any umask; errors name `path`."""
     fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE_MODE)
     block_bytes = max(os.fstat(fd).st_blksize, io.DEFAULT_BUFFER_SIZE)
     return io.BufferedWriter(_NamedFile(fd, path), block_bytes)
@@ -135,7 +135,7 @@ def _temp_name(path: Path) -> Path:
 
 
 def sync_dir(folder: Path) -> None:
-    """Make a rename in `folder` durable. File systems that cannot sync a folder are left alone."""
+    """Make a rename in `folder` durable; skip file systems that cannot sync a folder."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with suppress(OSError):
@@ -146,11 +146,11 @@ def sync_dir(folder: Path) -> None:
 
 @contextmanager
 def atomic_writer(path: Path, *, sync: bool = True) -> Iterator[IO[bytes]]:
-    """Open a file for binary writing that takes the name `path` only when the block ends well.
+    """Open a file for binary writing that is renamed to `path` only if the block succeeds.
 
-    It is its owner's alone, as everything of a run. On an exception the temporary file is removed
-    and `path` stays as it was. Without `sync` a crash of the machine may lose what was written:
-    for what can be made again, and is looked at before it is trusted.
+    It is private, as all files of a run. On an exception the temporary file is removed and `path`
+    stays as it was. Without `sync` a crash of the machine may lose the data: use it only for files
+    that can be recreated, and are verified before use.
     """
     temp = _temp_name(path)
     try:
@@ -168,46 +168,47 @@ def atomic_writer(path: Path, *, sync: bool = True) -> Iterator[IO[bytes]]:
 
 
 def remove_leftovers(folder: Path, name: str = "*") -> None:
-    """Remove what `atomic_writer` leaves of files called `name` in `folder` when it is killed.
+    """Remove files that a killed `atomic_writer` for `name` left in `folder`.
 
-    Only for whoever alone writes those files.
+    Only for the sole writer of those files.
     """
     for path in folder.glob(f".{name}.*.tmp"):
         path.unlink(missing_ok=True)
 
 
 def write_bytes_atomic(path: Path, data: bytes) -> None:
-    """Replace `path` by `data`, whole."""
+    """Replace `path` by `data` atomically."""
     with atomic_writer(path) as stream:
         stream.write(data)
 
 
 def write_text_atomic(path: Path, text: str) -> None:
-    r"""Replace `path` by `text` in UTF-8, whole.
+    r"""Replace `path` by `text` in UTF-8, atomically.
 
-    What UTF-8 cannot say (file names that are none, see `os.fsdecode`) is spelt `\udcff`.
+    Characters that UTF-8 cannot encode (undecodable file names, see `os.fsdecode`) are written as
+    `\udcff`.
     """
     write_bytes_atomic(path, text.encode(errors="backslashreplace"))
 
 
 def write_json_atomic(path: Path, value: Any) -> None:
-    """Replace `path` by `value` as JSON, whole."""
+    """Replace `path` by `value` as JSON, atomically."""
     write_text_atomic(path, dump_json(value))
 
 
 def dump_json(value: Any) -> str:
-    r"""JSON with sorted keys and a closing newline, so that equal values are equal bytes.
+    r"""Return JSON with sorted keys and a final newline, so that equal values are equal bytes.
 
-    A file name that is no UTF-8 is text with lone surrogates (`os.fsdecode`). They are spelt as
-    JSON spells them (`\udcff`), which is how Python escapes what UTF-8 cannot say; so any text
-    can be written, and reads back as it was.
+    An undecodable file name is text with lone surrogates (`os.fsdecode`). They are written in
+    JSON's own form (`\udcff`), which is how Python escapes characters that UTF-8 cannot encode. So
+    any text can be written and reads back unchanged.
     """
     text = json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
     return text.encode(errors="backslashreplace").decode()
 
 
 def plain_json(value: Any) -> Any:
-    """The value as JSON has it: names are text, and NaN and infinity, which it lacks, null."""
+    """Return the value as JSON has it: names are text, NaN and infinity become null."""
     if isinstance(value, Mapping):
         return {str(key): plain_json(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
@@ -218,12 +219,11 @@ def plain_json(value: Any) -> Any:
 
 
 def create_once(path: Path, data: bytes) -> bool:
-    """Create `path` with `data`; False if somebody else already created it.
+    """Create `path` with `data`; return False if it already exists.
 
-    The file is written under a temporary name and then hard-linked, which is
-    atomic on NFS as well: of any number of callers exactly one gets True. An NFS
-    client that missed the answer asks again, and hears that the name exists: then
-    the second link of our own file tells that it is ours (open(2) on O_EXCL).
+    The file is written under a temporary name and then hard-linked, which is atomic on NFS as well:
+    of any number of callers exactly one gets True. An NFS client that missed the answer retries and
+    gets "exists". Then the second link of our own file shows that it is ours (open(2) on O_EXCL).
     """
     temp = _temp_name(path)
     try:
@@ -243,22 +243,22 @@ def create_once(path: Path, data: bytes) -> bool:
 
 
 def read_json(path: Path) -> Any:
-    """The JSON value of a file that `write_json_atomic` or `create_once` wrote.
+    """Read the JSON value of a file that `write_json_atomic` or `create_once` wrote.
 
     Raises:
-        DamagedFileError: the file holds something else.
+        DamagedFileError: the file has other content.
         OSError: it cannot be read.
     """
     try:
         return json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:  # the latter: nested as nothing of ours is
+    except (ValueError, RecursionError) as error:  # nested too deeply
         raise damaged(path, error) from error
 
 
 def damaged(path: Path, error: Exception) -> DamagedFileError:
-    """What to raise where a file of ours does not hold what was written."""
+    """Return an error for a file of ours with unexpected content."""
     message = (
-        f"{path} is damaged, as no crash of slurm-jobs leaves a file ({error}): look at its "
+        f"{path} is damaged, as no crash of slurm-jobs leaves a file ({error}): check its "
         "file system, and restore the file from a backup or snapshot of it"
     )
     return DamagedFileError(message)

@@ -1,11 +1,11 @@
 """Heartbeat of a rank: a small file that shows the supervisor that the rank makes progress.
 
-A beat is a lap of a step, the begin or end of a span, or a piece of work inside one: a batch of an
-evaluation, a block of a file that training waits for, a sample that the loader has read. The
-loader reads a few steps ahead at most, so that its threads hide no main thread that hangs.
+A beat is a lap of a step, the start or end of a span, or a piece of work inside one: a batch of an
+evaluation, a block of a file that training waits for, a sample that the loader has read. The loader
+reads at most a few steps ahead, so its threads do not hide a main thread that hangs.
 
-The file is rewritten in place at most every few seconds, without a flush: a file system that is
-slow must not slow the steps down. Content is compared, never times: the clocks of nodes differ.
+The file is rewritten in place at most every few seconds, without a flush: a slow file system must
+not slow down the steps. Readers compare content, never times, because the clocks of nodes differ.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from pathlib import Path
 from typing import Any
 
 MAX_INTERVAL_S = 10.0
-"""Between two writes; shorter where the patience is short."""
+"""Longest time between two writes; shorter if the patience is short."""
 _INTERVALS_A_PATIENCE = 20
 _MIN_INTERVAL_S = 0.05
 _NUM_BYTES = 512
-"""Of the file: one write of so few bytes is seen whole."""
+"""Size of the file: so short a write is read completely or not at all."""
 _NUM_RECENT_STEPS = 64
 
 
 def heartbeat_path(task_dir: Path, rank: int) -> Path:
-    """Return the file that a rank's heartbeat is in."""
+    """Return the file with a rank's heartbeat."""
     return task_dir / f"rank-{rank:05d}.heartbeat"
 
 
 def stacks_path(task_dir: Path, rank: int) -> Path:
-    """Return the file that the Python stacks of a rank are written to on request."""
+    """Return the file to which the Python stacks of a rank are written on request."""
     return task_dir / f"rank-{rank:05d}.stacks.txt"
 
 
@@ -49,17 +49,14 @@ class Heartbeat:
 
         Args:
             path: file to write.
-            stall_s: patience that the config asks for.
-            collective_s: how long a collective waits before it fails.
-
-        Raises:
-            OSError: the file cannot be written.
+            stall_s: patience in the config.
+            collective_s: time that a collective waits before it fails.
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         self._descriptor = os.open(path, flags, 0o600)
         close = weakref.finalize(self, os.close, self._descriptor)
         close.atexit = False  # threads may beat until the end
-        self._lock = threading.RLock()  # garbage that is collected in a write may end a span
+        self._lock = threading.RLock()  # garbage collection during a write may end a span
         self._interval_s = max(
             _MIN_INTERVAL_S, min(MAX_INTERVAL_S, stall_s / _INTERVALS_A_PATIENCE)
         )
@@ -75,11 +72,11 @@ class Heartbeat:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no beat has come since a write was due."""
+        """Return whether no beat has come since a write was due."""
         return time.monotonic() > self._due_s
 
     def beat(self) -> None:
-        """Show progress; nearly free where a write is not due."""
+        """Show progress; nearly free if no write is due."""
         if time.monotonic() >= self._due_s:
             self._write()
 
@@ -96,7 +93,7 @@ class Heartbeat:
             self._longest_step_s = max(self._longest_step_s, duration_s)
 
     def steps_change(self) -> None:
-        """Count the next steps as first ones: they may compile again, as those of another phase."""
+        """Count the next steps as first ones: they may compile again, as in another phase."""
         self._num_steps = 0
 
     def _write(self) -> None:
@@ -113,7 +110,7 @@ class Heartbeat:
             "longest_step_s": self._longest_step_s,
             **self._limits,
         }
-        with suppress(OSError):  # a full disk must not end a training that can go on without
+        with suppress(OSError):  # a full disk must not end a training
             os.pwrite(self._descriptor, f"{json.dumps(values):<{_NUM_BYTES - 1}}\n".encode(), 0)
         self._due_s = time.monotonic() + self._interval_s
 
@@ -124,7 +121,7 @@ _current: Heartbeat | None = None
 def start_heartbeat(
     task_dir: Path, rank: int, *, stall_timeout_min: float | None, collective_timeout_min: float
 ) -> None:
-    """Begin this process's heartbeat; without a patience there is none, and no supervision.
+    """Start this process's heartbeat; without a patience there is none, and no supervision.
 
     Raises:
         OSError: the file cannot be written.
@@ -151,19 +148,19 @@ def is_quiet() -> bool:
 
 
 def begin_steps() -> None:
-    """Say that steps begin, to which the patience for steps applies."""
+    """Report that steps begin, to which the patience for steps applies."""
     if _current is not None and _current.doing != "steps":
         _current.begin("steps")
 
 
 def steps_change() -> None:
-    """Say that the next steps are of another kind, so that the first ones may be slow."""
+    """Report that the next steps are of another kind, so that the first ones may be slow."""
     if _current is not None:
         _current.steps_change()
 
 
 def end_steps() -> None:
-    """Say that the last step of this attempt is made."""
+    """Report that the last step of this attempt is done."""
     if _current is not None:
         _current.begin("after the steps")
 
@@ -176,7 +173,7 @@ def end_step(duration_s: float) -> None:
 
 @contextmanager
 def doing(name: str) -> Iterator[None]:
-    """Name what the block does; at its end the outer name is back."""
+    """Name the work of the block; at its end the outer name is restored."""
     beating = _current
     if beating is None:
         yield
@@ -190,7 +187,7 @@ def doing(name: str) -> Iterator[None]:
 
 
 def read_heartbeat(task_dir: Path, rank: int) -> dict[str, Any] | None:
-    """Return a rank's last beat; None where there is none that can be read."""
+    """Return a rank's last beat; None if there is no readable one."""
     with suppress(OSError, ValueError):
         values = json.loads(heartbeat_path(task_dir, rank).read_bytes())
         if isinstance(values, dict):

@@ -1,10 +1,10 @@
-"""What looks like a secret, and how it is shown instead: the one place of this rule. PURE.
+"""Redaction of secrets: which values look like one, and how they are shown. PURE.
 
-A name looks like a secret if it contains TOKEN (but for TOKENIZE and its kin, and for what counts
-or names tokens of a text), SECRET, PASSWORD, PASSWD, PASSPHRASE or CREDENTIAL, an API_KEY,
-ACCESS_KEY, PRIVATE_KEY, OPENAI_KEY or the like, a DBPASS, or one of the words PASS, PWD, PAT, AUTH,
-AUTHORIZATION, SIG, SIGNATURE (as signed URLs have them), in any case; or if it is written in
-capitals and ends in _KEY, as a variable's is. It errs towards hiding.
+A name looks like a secret if it contains one of these in any case: TOKEN (except TOKENIZE and
+related words, and counts or names of text tokens); SECRET, PASSWORD, PASSWD, PASSPHRASE or
+CREDENTIAL; API_KEY, ACCESS_KEY, PRIVATE_KEY, OPENAI_KEY or similar; DBPASS; or one of the words
+PASS, PWD, PAT, AUTH, AUTHORIZATION, SIG, SIGNATURE (as in signed URLs). A name in capitals, as of a
+variable, also does if it ends in _KEY. In doubt a value is hidden.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 
 NOT_SHOWN = "(not shown)"
 MIN_KNOWN_CHARS = 4
-"""A shorter secret is not looked for in other texts: it would be found in half the words."""
+"""Length from which a secret is searched for in other texts: a shorter one would match many words.
+"""
 
 _SECRET_NAME = re.compile(
     r"TOKEN(?!I[ZS])|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL"
@@ -35,7 +36,7 @@ _TEXT_TOKENS = re.compile(
     r"|TOKENS?[-_](IDS?|TYPE|PER|COUNTS?|LENGTHS?)(?![A-Z0-9]))",
     re.IGNORECASE,
 )
-"""Of names that have to do with the tokens of a text, and with no secret."""
+"""Names that relate to the tokens of a text, and not to a secret."""
 _NAME = re.compile(
     r"(?<![\w.-])(?:"
     r"(?P<joined>-u|--(?:proxy-)?user=)(?=[\"']?[^\s\"':/]{1,64}:[^\s/$`])"
@@ -64,19 +65,19 @@ _WORDS = {
         re.DOTALL,
     ),
 }
-"""A shell's word with the quotes inside it, by the quote within which it stands."""
+"""Word of a shell with the quotes inside it, by the quote that surrounds it."""
 _QUOTED = re.compile(r"\"(?:\\.|[^\"\\])*\"|(?:'[^']*')+", re.DOTALL)
 """Text in quotes as JSON and YAML have it."""
 _QUOTE_OR_LINE = re.compile(r"\\?[\"'\n]")
 _AFTER_A_WORD = ",;&|)}]>"
-"""Not of the word, where one of these ends it."""
+"""Characters that end a word and do not belong to it."""
 _FROM_ELSEWHERE = re.compile(r"[\\\"]*(\$(?![\"'])|`)")
-"""Begins a value that only says where the secret comes from."""
+"""Start of a value that only names the source of the secret."""
 _WRITTEN_OUT = re.compile(
     r"[\\\"]*(?:(?:\$\(|`)(?:[^)`\n]{0,200}[\s;&|/])?(?:(?:echo|printf)\s|<<<)"
     r"|\$\{\w+:?[-=+](?!\"?[$`}]))"
 )
-"""Begins one that does not: `$(echo abc)`, `${NAME:-abc}`."""
+"""Start of a value that contains the secret: `$(echo abc)`, `${NAME:-abc}`."""
 _USER_OPTIONS = ("-u", "--user", "--proxy-user")
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
 _PAIR_NAMES = ("name", "key", "variable")
@@ -85,12 +86,12 @@ _URL_USER = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30}://)(?P<user>[^/
 
 
 def looks_secret(name: str) -> bool:
-    """Whether a variable or key of this name is likely to hold a secret."""
+    """Check whether a variable or key of this name is likely to hold a secret."""
     return _SECRET_NAME.search(_TEXT_TOKENS.sub("", name)) is not None
 
 
 def without_url_users(text: str) -> str:
-    """`text` with `user:password@` taken out of its URLs; the user of an ssh URL is no secret."""
+    """Return `text` without `user:password@` in its URLs; the user of an ssh URL is no secret."""
 
     def strip(match: re.Match[str]) -> str:
         scheme, user = match["scheme"], match["user"]
@@ -102,13 +103,13 @@ def without_url_users(text: str) -> str:
 
 
 def hidden_text(text: str, known: Collection[str] = ()) -> str:
-    """`text` without what looks like a secret in it.
+    """Return `text` with everything that looks like a secret replaced.
 
-    That is the value of `NAME=value`, `NAME: value`, `--NAME value` and `setenv NAME value` with
-    such a name (a value that begins with `$` only says where it comes from, but for `$(echo abc)`
-    and `${X:-abc}`), the `user:password` of curl's `-u`, the
-    users of URLs, and the `known` secrets. A value is a whole word of the shell; of a quote that
-    is never closed, the rest of the line.
+    Replaced are the value of `NAME=value`, `NAME: value`, `--NAME value` and `setenv NAME value`
+    with such a name, the `user:password` of curl's `-u`, the users of URLs, and the `known`
+    secrets. A value that begins with `$` only names its source, except `$(echo abc)` and
+    `${X:-abc}`. A value is a whole word of the shell; after an unclosed quote it is the rest of the
+    line.
     """
     for secret in sorted(known, key=len, reverse=True):
         text = text.replace(secret, NOT_SHOWN)
@@ -124,7 +125,7 @@ def hidden_text(text: str, known: Collection[str] = ()) -> str:
 
 
 def _open_quote(text: str, quote: str) -> str:
-    """The quote that is open after `text`, if `quote` was before; a new line begins without."""
+    """Return the quote that is open after `text`, if `quote` was before; a new line has none."""
     for mark in _QUOTE_OR_LINE.findall(text):
         if mark[-1] == "\n" or mark == quote or (mark == "\\'" and quote == "'"):
             quote = ""
@@ -134,7 +135,7 @@ def _open_quote(text: str, quote: str) -> str:
 
 
 def _value_end(text: str, name: re.Match[str], quote: str) -> int:
-    """Where a secret ends that begins after `name`; the end of the name if there is none."""
+    """Return the end of a secret that begins after `name`; the end of the name if there is none."""
     start = name.end()
     is_user = name["option"] in _USER_OPTIONS or name["joined"] is not None
     if not is_user and not looks_secret(name["name"] or name["variable"] or name["option"]):
@@ -158,12 +159,12 @@ def _value_end(text: str, name: re.Match[str], quote: str) -> int:
 
 
 def _is_elsewhere(value: str) -> bool:
-    """Whether the value says where the secret comes from, and not what it is."""
+    """Check whether the value names the source of the secret, and not the secret itself."""
     return bool(_FROM_ELSEWHERE.match(value)) and not _WRITTEN_OUT.match(value)
 
 
 def _has_password(value: str) -> bool:
-    """Whether the value of curl's `-u` is `user:password`, written out."""
+    """Check whether the value of curl's `-u` is a literal `user:password`."""
     _, colon, password = value.partition(":")
     return bool(colon) and not password.startswith("//") and not _is_elsewhere(password)
 
@@ -192,9 +193,10 @@ def _line_end(text: str, start: int) -> int:
 
 
 def hidden_setting(word: str) -> str:
-    """A word of a command line: `stages.a.environment.HF_TOKEN=abc def`, also after `--set=`.
+    """Redact one word of a command line.
 
-    A value that is a list or mapping in YAML is hidden as the spec's are.
+    Examples are `stages.a.environment.HF_TOKEN=abc def`, also after `--set=`. A value that is a
+    list or mapping in YAML is redacted as in a spec.
     """
     name, equals, value = word.partition("=")
     if equals and " " not in name and looks_secret(name):
@@ -207,7 +209,7 @@ def hidden_setting(word: str) -> str:
 
 
 def _hidden_yaml(text: str) -> str:
-    """A list or mapping in YAML as it may be shown; as JSON if anything of it is hidden."""
+    """Redact a list or mapping in YAML; the result is JSON if anything is hidden."""
     import yaml
 
     try:
@@ -219,10 +221,10 @@ def _hidden_yaml(text: str) -> str:
 
 
 def hidden_values(value: Any, known: Collection[str] = ()) -> Any:
-    """JSON values as they may be shown: no text under a secret's name, others as `hidden_text`.
+    """Redact JSON values: all text under a secret's name, other text as `hidden_text` does.
 
-    Under such a name is also the item of a list after `--NAME`, and the `value` of a mapping that
-    has the name as its `name`.
+    The item of a list after `--NAME` also has such a name, and so has the `value` of a mapping with
+    it as `name`.
     """
     if isinstance(value, Mapping):
         is_pair = any(looks_secret(str(value[key])) for key in _PAIR_NAMES if key in value)
@@ -241,7 +243,7 @@ def hidden_values(value: Any, known: Collection[str] = ()) -> Any:
 
 
 def _is_argument(words: Sequence[Any], index: int) -> bool:
-    """Whether this item of a command line is the secret that the items before it announce."""
+    """Check whether the items before this item of a command line announce a secret."""
     word, before = words[index], words[index - 1] if index else None
     if not (isinstance(word, str) and isinstance(before, str)) or _is_elsewhere(word):
         return False
@@ -262,7 +264,7 @@ def _all_hidden(value: Any) -> Any:
 
 
 def known_secrets(value: Any) -> frozenset[str]:
-    """The texts that stand under a secret's name somewhere in JSON values, but for short ones."""
+    """Return the texts under a secret's name anywhere in JSON values, except short ones."""
     return frozenset(text for text in _secrets(value) if len(text) >= MIN_KNOWN_CHARS)
 
 

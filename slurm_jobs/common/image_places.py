@@ -1,9 +1,8 @@
-"""Where the images of a manifest may lie: what `check` and the reader of images agree on. PURE.
+"""Locations in which images of a manifest are allowed, for `check` and the reader. PURE.
 
-A manifest may be a stranger's, and name files of its reader's that were never meant to be in a
-data set. So images lie in folders that the user named, or below them. Judged is the path as it is
-written, `..` resolved: links in a folder are its owner's, and are followed (caches of hubs are made
-of them).
+A manifest may come from a stranger and name private files of its reader. So images must be in or
+below folders that the user named. The check uses the written path with `..` resolved. Links in a
+folder are its owner's, and are followed, because caches of hubs consist of them.
 """
 
 from __future__ import annotations
@@ -42,15 +41,15 @@ _AROUND = " \t\r\n\"'\u00a0\ufeff"
 
 
 def place_of(name: str, root: str) -> tuple[str, str | None]:
-    """What an image's name means: a file, or an archive and its member `cats/1.jpg`.
+    """Return the file, or the archive and member, that an image's name refers to.
 
     Args:
-        name: as the manifest has it: `cats/1.jpg`, `photos.tar::cats/1.jpg`, or
+        name: as in the manifest: `cats/1.jpg`, `photos.tar::cats/1.jpg`, or
             `file:///data/cats/1.jpg`.
         root: absolute folder that relative paths start from.
 
     Returns:
-        The absolute path of the file or archive, without `..`; and the member, None of a file.
+        The absolute path of the file or archive, without `..`; and the member, None for a file.
     """
     match = _IN_ARCHIVE.fullmatch(_without_file_scheme(name))
     file, member = (_without_file_scheme(name), None) if match is None else match.groups()
@@ -58,7 +57,7 @@ def place_of(name: str, root: str) -> tuple[str, str | None]:
 
 
 def lies_within(path: str, folder: str) -> bool:
-    """Whether a path is in a folder or below it; both absolute, the path as `place_of` has it."""
+    """Check whether a path is in or below a folder; both absolute, from `place_of`."""
     return path.startswith(f"{_plain(folder).rstrip('/')}/")
 
 
@@ -69,11 +68,11 @@ def normal_forms(name: str) -> list[str]:
 
 
 def strange_name(name: str) -> tuple[str, str]:
-    """Say what is strange about a name that no file has, and how it would be written as a path.
+    """Describe what is strange about a name that no file has, and how to write it as a path.
 
     Returns:
-        What was recognised, with the remedy, and the name as it may be meant; both empty if nothing
-        is recognised. Where no file can be meant, the second is empty.
+        A description with the remedy, and the name that is probably meant; both empty if nothing is
+            recognised. The second is empty if no file can be meant.
     """
     start = name.strip(_AROUND)[:20].lower()
     for beginning, words in _PICTURE_AS_TEXT:
@@ -108,11 +107,11 @@ def strange_name(name: str) -> tuple[str, str]:
 
 
 def missing_hint(name: str, exists: Callable[[str], bool]) -> str:
-    """Return what is strange about the name of a missing file, and which file may be meant.
+    """Describe the strange name of a missing file, and suggest the file that may be meant.
 
     Args:
-        name: As the manifest has it.
-        exists: Whether a name means a file that exists.
+        name: as in the manifest.
+        exists: returns whether a name refers to an existing file.
     """
     strange, meant = strange_name(name)
     if strange and not meant:
@@ -135,7 +134,7 @@ def other_suffixes(name: str) -> list[str]:
 
 
 def _without_file_scheme(name: str) -> str:
-    """The path of a `file:` URL; of any other name the name."""
+    """Return the path of a `file:` URL; any other name unchanged."""
     if name[:5].lower() != "file:":
         return name
     match = re.match(r"(?i)file:(?://(?:localhost)?)?(/(?!/).*)", name, re.DOTALL)

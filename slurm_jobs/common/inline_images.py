@@ -1,7 +1,7 @@
-"""Pictures that a manifest holds as text: `data:` URIs (RFC 2397), and base64 alone. PURE.
+"""Pictures that a manifest holds as text: `data:` URIs (RFC 2397), and plain base64. PURE.
 
-Base64 alone is taken for a picture only if the whole text is base64 and begins with the signature
-of an image format. No file with a suffix has such a name: base64 has no dot.
+Plain base64 counts as a picture only if the whole text is base64 and begins with the signature of
+an image format. No file with a suffix has such a name: base64 has no dot.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BLANKS = b" \t\r\n\v\f"
 _ALPHABET = (string.ascii_letters + string.digits + "+/").encode()
 _TO_STANDARD = bytes.maketrans(b"-_", b"+/")
 _SIGNATURE_CHARS = 24
-"""Of base64: 18 bytes, which hold every signature."""
+"""Base64 characters of 18 bytes, which hold every signature."""
 
 
 def is_inline_image(text: str) -> bool:
@@ -36,7 +36,7 @@ def is_inline_image(text: str) -> bool:
 
 
 def inline_image(text: str) -> bytes:
-    """Return the bytes that a text holds for which `is_inline_image` is true.
+    """Return the bytes in a text for which `is_inline_image` is true.
 
     Raises:
         ValueError: it is broken; the message is short.
@@ -73,12 +73,12 @@ def _is_bare(text: str) -> bool:
 
 
 def _standard(text: str) -> bytes:
-    """The text in the standard alphabet, without blanks."""
+    """Return the text in the standard alphabet, without blanks."""
     return text.encode("ascii", "replace").translate(_TO_STANDARD, _BLANKS)
 
 
 def _from_base64(text: str) -> bytes:
-    """Decode either alphabet; blanks, and missing padding, say nothing else."""
+    """Decode either alphabet; ignore blanks and missing padding."""
     padded = _standard(text)
     content = padded.rstrip(b"=")
     wrong = content.translate(None, _ALPHABET)

@@ -1,38 +1,38 @@
-"""Whether a value of JSON is what its writer writes: records may be damaged, or another's. PURE."""
+"""Checks of JSON values from records, which may be damaged or forged. PURE."""
 
 from __future__ import annotations
 
 from typing import Any
 
 END_OF_TIME_S = 1e11
-"""In the year 5138. A time or duration of more seconds was not written by us: it is damage."""
+"""Year 5138. A larger time or duration was not written by us, so the record is damaged."""
 MOST = 2**53
-"""The largest number that all who read JSON take for the same."""
+"""Largest integer that all JSON readers represent exactly."""
 CLOCKS_APART_S = 86_400.0
-"""Clocks of a cluster's machines differ by less; covers a wrong time zone."""
+"""Upper limit for differences between the clocks of a cluster; covers a wrong time zone."""
 
 
 def is_number(value: Any) -> bool:
-    """Neither NaN, nor infinite, nor beyond what anything of ours counts or measures."""
+    """Check for a finite number in the range of all our counts and measures."""
     is_it = isinstance(value, int | float) and not isinstance(value, bool)
     return is_it and -MOST <= value <= MOST
 
 
 def is_amount(value: Any) -> bool:
-    """A number that is not below zero."""
+    """Check for a number that is not below zero."""
     return is_number(value) and value >= 0
 
 
 def is_count(value: Any) -> bool:
-    """A whole number that is not below zero."""
+    """Check for a whole number that is not below zero."""
     return is_amount(value) and isinstance(value, int)
 
 
 def is_moment(value: Any) -> bool:
-    """Seconds since 1970, or a duration in seconds."""
+    """Check for seconds since 1970, or a duration in seconds."""
     return is_amount(value) and value < END_OF_TIME_S
 
 
 def is_text(value: Any) -> bool:
-    """Text without characters that steer a terminal, lines and tabs aside: it is printed."""
+    """Check for text without control characters except lines and tabs, because it is printed."""
     return isinstance(value, str) and all(c.isprintable() or c in "\n\t" for c in value)

@@ -1,4 +1,4 @@
-"""What a process can say of the machine and of the Python that it runs in."""
+"""Facts about the machine and the Python that a process runs in."""
 
 from __future__ import annotations
 
@@ -18,27 +18,28 @@ from typing import Any, NamedTuple
 from slurm_jobs.common.packages import installed_packages
 
 _CPU_MODEL_KEYS = ("model name", "cpu", "Model", "Hardware")
-"""Of /proc/cpuinfo on x86, POWER and ARM; the first that is there."""
+"""Keys of /proc/cpuinfo on x86, POWER and ARM; the first one found is used."""
 _RATE = re.compile(r"([\d.]+) Gb/sec")
 _SIOCGIFADDR = 0x8915
-"""Of Linux's netdevice(7)."""
+"""Request number from Linux's netdevice(7)."""
 _LOCAL_NODE = "local"
 _CPUINFO_BYTES = 8192
-"""Enough for the first core: the kernel makes the text of hundreds of them while it is read."""
+"""Bytes that include the first core: the kernel generates the text of hundreds of them on each
+read."""
 
 
 def local_node_name(node_rank: int) -> str:
-    """What the local scheduler calls a node; all of its nodes are this machine."""
+    """Return the local scheduler's name of a node; all of its nodes are this machine."""
     return f"{_LOCAL_NODE}{node_rank}"
 
 
 def is_local_node(name: str) -> bool:
-    """Whether the local scheduler may have named a node so."""
+    """Check whether the local scheduler may have given a node this name."""
     return name.startswith(_LOCAL_NODE) and name.removeprefix(_LOCAL_NODE).isdecimal()
 
 
 def host_facts() -> Mapping[str, str]:
-    """Name, kernel, kind of machine and distribution of this host; empty where it does not say."""
+    """Return name, kernel, architecture and distribution of this host; empty if unknown."""
     system = os.uname()
     distribution = ""
     with suppress(OSError):
@@ -52,7 +53,7 @@ def host_facts() -> Mapping[str, str]:
 
 
 def cpu_facts(cpuinfo: Path = Path("/proc/cpuinfo")) -> Mapping[str, Any]:
-    """CPU model (empty where the kernel does not say), logical cores, those that we may use."""
+    """Return the CPU model (empty if unknown), logical cores, and those that we may use."""
     lines: list[str] = []
     with suppress(OSError), cpuinfo.open("rb") as stream:
         lines = stream.read(_CPUINFO_BYTES).decode(errors="replace").splitlines()
@@ -64,7 +65,7 @@ def cpu_facts(cpuinfo: Path = Path("/proc/cpuinfo")) -> Mapping[str, Any]:
 
 
 def memory_bytes() -> int | None:
-    """The machine's memory; None where it does not say."""
+    """Return the machine's memory; None if unknown."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):
@@ -72,23 +73,23 @@ def memory_bytes() -> int | None:
 
 
 def available_memory_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
-    """What processes could still take without swapping, the page cache counted as free."""
+    """Return the memory that is available without swapping; the page cache counts as free."""
     found = re.search(r"^MemAvailable:\s+(\d+) kB$", meminfo.read_text(), re.MULTILINE)
     assert found is not None  # of every kernel since 3.14
     return int(found[1]) * 1024
 
 
 class Mount(NamedTuple):
-    """What is mounted somewhere; empty texts where nothing is."""
+    """File system mounted at a folder; empty texts if none is."""
 
     kind: str
-    """Of the file system: `ext4`, `nfs4`, `tmpfs`."""
+    """Type of the file system: `ext4`, `nfs4`, `tmpfs`."""
     source: str
-    """A device, or what the file system calls its origin."""
+    """Device, or the name that the file system gives its origin."""
 
 
 def mount_of(text: str, folder: Path) -> Mount:
-    """From /proc/self/mountinfo, see proc(5): what is mounted where the folder lies."""
+    """Return the mount that contains a folder, from /proc/self/mountinfo, see proc(5)."""
     best, found = -1, Mount("", "")
     for line in text.splitlines():
         before, _, after = line.partition(" - ")
@@ -99,9 +100,9 @@ def mount_of(text: str, folder: Path) -> Mount:
 
 
 def network_cards(sys: Path = Path("/sys")) -> Sequence[str]:
-    """Interfaces of real cards, so that bridges, bonds and VLANs count nothing twice.
+    """Return interfaces of physical cards, so that bridges, bonds and VLANs count nothing twice.
 
-    In a container there are none: then all but the loopback.
+    A container has none: then return all but the loopback.
     """
     names = sorted(path.name for path in (sys / "class/net").iterdir())
     real = [name for name in names if (sys / "class/net" / name / "device").exists()]
@@ -109,10 +110,12 @@ def network_cards(sys: Path = Path("/sys")) -> Sequence[str]:
 
 
 def read_links(sys: Path = Path("/sys")) -> list[dict[str, Any]]:
-    """Network cards and InfiniBand ports: `name`, `is_up`, and `bits_per_s`, None where unknown.
+    """Read network cards and InfiniBand ports.
+
+    Each has `name`, `is_up`, and `bits_per_s`, None if unknown.
 
     Raises:
-        OSError: the kernel does not say which there are.
+        OSError: the kernel does not list them.
     """
     links = [_card(sys / "class/net" / name) for name in network_cards(sys)]
     return [*links, *map(_port, sorted((sys / "class/infiniband").glob("*/ports/*")))]
@@ -120,7 +123,7 @@ def read_links(sys: Path = Path("/sys")) -> list[dict[str, Any]]:
 
 def _card(folder: Path) -> dict[str, Any]:
     megabits = _text(folder / "speed")
-    known = megabits.isdecimal() and int(megabits) > 0  # -1 where the link is down or virtual
+    known = megabits.isdecimal() and int(megabits) > 0  # -1 if the link is down or virtual
     return {
         "name": folder.name,
         "is_up": _text(folder / "operstate") in {"up", "unknown"},
@@ -138,7 +141,7 @@ def _port(folder: Path) -> dict[str, Any]:
 
 
 def _text(path: Path) -> str:
-    """Of a file of sysfs; empty where the driver does not say (EINVAL of an interface)."""
+    """Return the text of a sysfs file; empty if the driver gives none (EINVAL of an interface)."""
     try:
         return path.read_text().strip()
     except OSError:
@@ -146,7 +149,7 @@ def _text(path: Path) -> str:
 
 
 def python_facts(folders: Sequence[str]) -> Mapping[str, Any]:
-    """This Python, and the packages in `folders`, its path."""
+    """Return this Python, and the packages in `folders`, its path."""
     return {
         "executable": sys.executable,
         "version": platform.python_version(),
@@ -158,8 +161,8 @@ def python_facts(folders: Sequence[str]) -> Mapping[str, Any]:
 def interface_towards(addresses: Iterable[str]) -> str | None:
     """Return the network interface of the route to the first address that has one.
 
-    A name that resolves to a loopback address is passed over: other hosts resolve it otherwise. An
-    address that is written as one (`127.0.0.1`) is the same everywhere.
+    A name that resolves to a loopback address is skipped: other hosts resolve it differently. A
+    numeric address (`127.0.0.1`) is the same everywhere.
     """
     for address in addresses:
         own = _address_towards(address)
@@ -200,7 +203,7 @@ def _interface_of(own: str) -> str | None:
             return next((line.split()[5] for line in lines if line.startswith(packed)), None)
         return None
     if ipaddress.ip_address(own).is_loopback:
-        own = "127.0.0.1"  # the whole network 127.0.0.0/8 is one interface's
+        own = "127.0.0.1"  # the network 127.0.0.0/8 belongs to one interface
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             request = struct.pack("256s", name.encode()[:15])

@@ -1,6 +1,7 @@
-"""Which models can be trained, by what their config.json says: `check` and the loader agree on it.
+"""Models that can be trained, by their config.json, for `check` and the loader.
 
-The families of whole models are told in `pipeline.models.families`; here are their names alone.
+Details of the families of whole models are in `pipeline.models.families`; this file has only their
+names.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ SMALL_VLM = "small_vlm"
 """`model_type` of the model that is built here, in the folder that a training exports."""
 
 ImageKind = Literal["fixed", "tiled", "native"]
-"""How pictures are stored. `fixed`: each became one array of one size. `tiled`: one or several of
-one size. `native`: one, of a size of its own."""
+"""Storage of pictures. `fixed`: each became one array of one size. `tiled`: one or several of one
+size. `native`: one, of its own size."""
 
 TAKEN_IMAGES: Mapping[str, ImageKind] = {
     "idefics3": "tiled",
@@ -27,9 +28,9 @@ TAKEN_IMAGES: Mapping[str, ImageKind] = {
     "qwen3_vl": "native",
     "smolvlm": "tiled",
 }
-"""Which images a whole model takes, by `model_type`."""
+"""Kinds of images that a whole model takes, by `model_type`."""
 SMALL_VLM_IMAGES: ImageKind = "fixed"
-"""Those of a `small_vlm`."""
+"""Kinds of images that a `small_vlm` takes."""
 
 WHOLE_TYPES = tuple(TAKEN_IMAGES)
 """`model_type` of the image-text-to-text models of transformers that can be trained."""
@@ -44,7 +45,7 @@ MADE_IMAGES: Mapping[str, ImageKind] = {
     "SmolVLMImageProcessor": "tiled",
     "ViTImageProcessor": "fixed",
 }
-"""Which images a processor makes, by its class as `image_processor_class` has it."""
+"""Kind of images that a processor makes, by its class name in `image_processor_class`."""
 
 _FLEXIBLE = (
     "; this is a SigLIP 2 of flexible resolution (NaFlex), which takes images in another layout"
@@ -53,10 +54,10 @@ _FLEXIBLE = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartKind:
-    """What a folder must hold to be a part of a `small_vlm`."""
+    """Requirements of a folder for one part of a `small_vlm`."""
 
     name: str
-    """Of the part, in `model` of a training's config."""
+    """Name of the part in `model` of a training's config."""
     model_types: tuple[str, ...]
     words: str
 
@@ -74,13 +75,14 @@ LANGUAGE_PART = PartKind(
 
 
 def wrong_part(values: Mapping[str, Any], part: PartKind) -> str:
-    """Why a model is not this part, or has packed weights, which could not be trained.
+    """Return why a model cannot be this part, including packed weights that cannot be trained.
 
     Args:
-        values: Of its config.json.
-        part: What it is to be.
+        values: content of its config.json.
+        part: intended part.
 
-    Returns: Empty if nothing speaks against it.
+    Returns:
+        Empty if there is no objection.
     """
     kind = values.get("model_type")
     if kind not in part.model_types:
@@ -92,10 +94,10 @@ def wrong_part(values: Mapping[str, Any], part: PartKind) -> str:
 
 
 def image_processor_class(images: Mapping[str, Any]) -> str:
-    """The class's name without `Fast` or `Pil`, which name back ends; older files have another.
+    """Return the class name without the back end's `Fast` or `Pil`; older files use another key.
 
     Args:
-        images: The image processor's own values.
+        images: values of the image processor.
     """
     old = str(images.get("feature_extractor_type", "")).replace(
         "FeatureExtractor", "ImageProcessor"

@@ -1,4 +1,4 @@
-"""The files of PyTorch's profiler in an attempt's timing folder, and its operators read back."""
+"""Files of PyTorch's profiler in an attempt's timing folder, and a reader of its operators."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ FORMAT_NAME = "slurm-jobs-operators-1"
 
 
 def trace_path(timing_dir: Path, rank: int) -> Path:
-    """A Chrome trace, for chrome://tracing or ui.perfetto.dev."""
+    """Return a Chrome trace, for chrome://tracing or ui.perfetto.dev."""
     return timing_dir / f"rank-{rank:05d}.trace.json.gz"
 
 
 def operators_path(timing_dir: Path, rank: int) -> Path:
-    """The table of operators, for programs."""
+    """Return the table of operators, for programs."""
     return timing_dir / f"rank-{rank:05d}.operators.json"
 
 
 def operators_text_path(timing_dir: Path, rank: int) -> Path:
-    """The table of operators, for people."""
+    """Return the table of operators, for people."""
     return timing_dir / f"rank-{rank:05d}.operators.txt"
 
 
@@ -36,44 +36,45 @@ class Operator:
 
     name: str
     kind: Literal["operator", "kernel"]
-    """A kernel runs on the device; the time of those that an operator started is its own, too."""
+    """Kind of entry. A kernel runs on the device; the time of kernels that an operator started
+    counts for both."""
     num_calls: int
     self_cpu_s: float
-    """Without what it called."""
+    """Time without the operators that it called."""
     cpu_s: float
     self_device_s: float
     device_s: float
     cpu_share: float
-    """Of the time on the host, by `self_cpu_s`."""
+    """Share of the time on the host, by `self_cpu_s`."""
     device_share: float
-    """Of the time that kernels took, by `self_device_s`; 0 without a device."""
+    """Share of the time of kernels, by `self_device_s`; 0 without a device."""
     self_cpu_bytes: int | None
-    """Allocated less freed; None without `profile.memory`."""
+    """Bytes allocated minus bytes freed; None without `profile.memory`."""
     self_device_bytes: int | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperatorTable:
-    """What `rank-00000.operators.json` holds."""
+    """Content of `rank-00000.operators.json`."""
 
     first_step: int
     num_steps: int
     wall_s: float
-    """Of all recorded steps together, slowed down as they are by being recorded."""
+    """Duration of all recorded steps together, including the slowdown by the recording."""
     operators: Sequence[Operator]
-    """By time, most first: of the device if there is one."""
+    """Operators by time, longest first: by device time if there is a device."""
     communication_s: float | None = None
-    """Of `wall_s`, how long at least one collective was under way on this rank; None where an
-    older version wrote the file."""
+    """Part of `wall_s` during which at least one collective ran on this rank; None in files of
+    older versions."""
     exposed_communication_s: float | None = None
-    """And nothing was computed beside it."""
+    """Part of `communication_s` without computation."""
 
 
 def read_operators(path: Path) -> OperatorTable:
     """Read a table of operators.
 
     Raises:
-        DamagedFileError: the file is none, of another version, or has values of other types.
+        DamagedFileError: the file has another format or version, or values of other types.
     """
     values: dict[str, Any] = read_json(path)
     if not isinstance(values, dict) or values.get("format") != FORMAT_NAME:
@@ -94,7 +95,7 @@ def read_operators(path: Path) -> OperatorTable:
 
 
 def _is_sound(table: OperatorTable) -> bool:
-    """Whether its values are of the types that are written."""
+    """Check whether all values have the types that are written."""
     told = (table.communication_s, table.exposed_communication_s)
     return (
         is_count(table.first_step)
@@ -108,7 +109,7 @@ def _is_sound(table: OperatorTable) -> bool:
 
 
 def _is_sound_row(row: Operator) -> bool:
-    """More may be freed here than was allocated, and PyTorch tells some own times below zero."""
+    """Check one row; bytes may be negative, and PyTorch reports some own times below zero."""
     times = (row.self_cpu_s, row.cpu_s, row.self_device_s, row.device_s)
     sizes = (row.self_cpu_bytes, row.self_device_bytes)
     return (

@@ -1,7 +1,7 @@
-"""Commands for this very Python that load no module from the folder that they are started in.
+"""Commands for this Python that load no module from the current folder.
 
-Python 3.11 has `-P` for that, which processes that it starts of its own accord (multiprocessing)
-inherit. Python 3.10 has not: there our scripts take their own folder off `sys.path` first.
+Python 3.11 has `-P` for that, and its own child processes (multiprocessing) inherit it. Python 3.10
+has not: there our scripts first remove their own folder from `sys.path`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _RUN_MODULE = (
 
 
 def script_command(script: Path | str, *words: Path | str) -> list[str]:
-    """One of our scripts that takes its folder off `sys.path` itself where it is still there."""
+    """Return the command of a script that removes its folder from `sys.path` if necessary."""
     return [sys.executable, *_SAFE_PATH, str(script), *map(str, words)]
 
 
 def module_command(name: str, *words: Path | str) -> list[str]:
-    """`python -m name`, but for the working folder on `sys.path`."""
+    """Return `python -m name` without the working folder on `sys.path`."""
     if _SAFE_PATH:
         return [sys.executable, *_SAFE_PATH, "-m", name, *map(str, words)]
     return [sys.executable, "-c", _RUN_MODULE.format(name=name), *map(str, words)]

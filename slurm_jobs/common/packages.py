@@ -1,7 +1,7 @@
-"""Which packages a Python has, from the names of their metadata folders.
+"""Packages of a Python, from the names of their metadata folders.
 
-One listing of each folder on the path and no file opened: a slow shared file system is not asked
-three hundred times, as `importlib.metadata` would. The form of the names is that of the packaging
+It needs one listing of each folder on the path and opens no file. `importlib.metadata` would access
+a slow shared file system three hundred times. The form of the names is that of the packaging
 specifications ("Recording installed projects"), and of setuptools for `.egg-info`.
 """
 
@@ -17,19 +17,19 @@ _METADATA = re.compile(
 
 
 def normalized(name: str) -> str:
-    """A package's name as pip compares it: `Ruamel.YAML` is `ruamel-yaml`."""
+    """Return a package's name as pip compares it: `Ruamel.YAML` is `ruamel-yaml`."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def installed_packages(folders: Iterable[str]) -> Mapping[str, str]:
-    """Version by name of the packages in `folders`; as for imports, the first folder wins.
+    """Return package versions by name in `folders`; as for imports, the first folder wins.
 
     A folder that cannot be listed holds none.
     """
     found: dict[str, str] = {}
     for folder in folders:
         try:
-            names = os.listdir(folder or ".")  # noqa: PTH208 - the names are all that is needed
+            names = os.listdir(folder or ".")  # noqa: PTH208 - only the names are needed
         except OSError:
             continue
         for match in filter(None, map(_METADATA.fullmatch, sorted(names))):

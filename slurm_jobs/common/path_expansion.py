@@ -1,4 +1,4 @@
-"""The one place that replaces `~` and variables in a path that a user wrote."""
+"""Expansion of `~` and variables in a path that a user wrote."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def expand_path(path: str, variables: Mapping[str, str] | None = None) -> str:
     `$$` becomes a dollar sign. A reference to another stage (`${stage.output_dir}`) stays.
 
     Args:
-        path: As the user wrote it.
-        variables: Those of this process, unless given.
+        path: as the user wrote it.
+        variables: by default those of this process.
 
     Raises:
         PathExpansionError: there is no such user or variable, the variable is empty, or a dollar
@@ -47,10 +47,10 @@ def expand_path(path: str, variables: Mapping[str, str] | None = None) -> str:
 
 
 def expand_typed(text: str) -> str:
-    """Return a path that a user typed: as it is if it exists, else expanded.
+    """Return a path that a user typed: unchanged if it exists, else expanded.
 
-    A shell has expanded most of what it hands over; a dollar sign that is left may be part of the
-    name. After `--option=` and a comma, and in quotes, it expands no `~`.
+    A shell has already expanded most of it, and a remaining dollar sign may be part of the name.
+    After `--option=` and a comma, and in quotes, it expands no `~`.
 
     Raises:
         PathExpansionError: see `expand_path`.
@@ -59,7 +59,7 @@ def expand_typed(text: str) -> str:
 
 
 def literal_path(path: str) -> str:
-    """Return `path` as it must be written in a spec to mean these very characters."""
+    """Return `path` in the form that a spec needs to mean exactly these characters."""
     text = re.sub(
         r"\$(\{([^{}]*)\})?",
         lambda match: match[0] if referenced_stage(match[2] or "") else f"${match[0]}",

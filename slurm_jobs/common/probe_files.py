@@ -1,18 +1,18 @@
-"""The files of what probes measured.
+"""Files of the probes' measurements.
 
-The stage `probe` writes the records on the nodes; the verb `probe` and reports read them. They lie
-in hidden folders beside the runs, because they are of nodes and outlive every run:
+The stage `probe` writes the records on the nodes; the verb `probe` and reports read them. They are
+stored in hidden folders next to the runs, because they describe nodes and outlive every run:
 
 ```
 RUNS_DIR/.probes-UID/
-  NODE/0001767225600123.RUN_ID.a0001.json   one probe of one node, written whole
-  .scratch/                                 what a probe writes and reads to time the file system
+  NODE/0001767225600123.RUN_ID.a0001.json   one probe of one node, written atomically
+  .scratch/                                 files for timing the file system
 ```
 
-A file a probe, not a file a node: two probes at the same time take nothing from each other. A
-folder a user, made by that user: where several share a folder of runs, nobody needs to write in
-what another one has made. What nodes can do is no secret, so records may be read by whoever may
-read the folder of runs; everything else of a run is its owner's alone.
+Each probe has its own file, so that two concurrent probes of a node do not conflict. Each user has
+their own folder, so that users who share a folder of runs need no write access to each other's.
+The speed of nodes is no secret, so records are readable by everyone who can read the folder of
+runs; everything else of a run is private.
 """
 
 from __future__ import annotations
@@ -29,59 +29,59 @@ from slurm_jobs.common.files import atomic_writer, dump_json
 from slurm_jobs.common.probe_records import NodeProbe, probe_from_json
 
 MAX_KEPT = 5
-"""Of a user's probes of one node; older ones are removed."""
+"""Limit for a user's probes of one node; older ones are removed."""
 _PREFIX = ".probes-"
 _NAME = re.compile(r"\d{16}\..+\.a\d{4}\.json")
 _MOST_BYTES = 1 << 20
-"""Of a record, which takes a few thousand."""
+"""Size limit of a record, which needs a few thousand bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbePaths:
-    """Where probes of nodes lie, beside the runs in `runs_dir`; they are written by this user."""
+    """Locations of node probes, next to the runs in `runs_dir`, for this user's writes."""
 
     runs_dir: Path
 
     @property
     def own_dir(self) -> Path:
-        """This user's: a folder a node; hidden, and no run."""
+        """Return this user's folder of probes, with a folder for each node; hidden, and no run."""
         return folder_of_probes(self.runs_dir, os.getuid())
 
     @property
     def scratch_dir(self) -> Path:
-        """On the runs' file system, for what a probe writes and reads there."""
+        """Return the folder on the runs' file system in which a probe writes and reads."""
         return self.own_dir / ".scratch"
 
     def node_dir(self, node: str) -> Path:
-        """This user's probes of one node."""
+        """Return the folder of this user's probes of one node."""
         return self.own_dir / node
 
     def probe(self, probe: NodeProbe, attempt: int) -> Path:
-        """One probe; names sort by time."""
+        """Return the file of one probe; names sort by time."""
         stamp = f"{int(probe.measured_unix_s * 1000):016d}"
         return self.node_dir(probe.node) / f"{stamp}.{probe.run_id}.a{attempt:04d}.json"
 
     def files_of(self, node: str) -> list[Path]:
-        """This user's probes of one node, newest first; nothing that is no file, or no probe."""
+        """Return this user's probes of one node, newest first; skip everything else."""
         found = (path for path in self.node_dir(node).glob("*.json") if _NAME.fullmatch(path.name))
         return sorted((p for p in found if stat.S_ISREG(p.lstat().st_mode)), reverse=True)
 
 
 def folder_of_probes(runs_dir: Path, uid: int) -> Path:
-    """Where a user's probes lie."""
+    """Return the folder of a user's probes."""
     return runs_dir / f"{_PREFIX}{uid}"
 
 
 def is_folder_of_probes(path: Path) -> bool:
-    """Whether a folder beside runs holds the probes of a user, going by its name."""
+    """Check whether a folder next to runs holds the probes of a user, by its name."""
     return path.name.startswith(_PREFIX)
 
 
 def make_node_dir(paths: ProbePaths, node: str) -> Path:
-    """The folder for this user's probes of a node, to be read by who may read the folder of runs.
+    """Create the folder for this user's probes of a node, as readable as the folder of runs.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     shown = _shown_mode(paths)
     folder = paths.node_dir(node)
@@ -96,17 +96,17 @@ def make_node_dir(paths: ProbePaths, node: str) -> Path:
 
 
 def _settle(folder: Path, shown: int | None) -> None:
-    """Make sure that a folder is this user's and no link, and give a new one its mode.
+    """Check that a folder is this user's and no link, and set the mode of a new one.
 
-    Where several may write beside the runs, another one could have put a link there: what is
-    written, and removed, would be elsewhere.
+    If several users may write next to the runs, one of them could have created a link: files would
+    be written and removed elsewhere.
 
     Raises:
         OSError: it is a link, no folder, or another user's.
     """
     try:
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except NotADirectoryError as error:  # so a link is called, too
+    except NotADirectoryError as error:  # the error of a link, too
         what = "a link, or no folder, is in the place of the folder of probes: have it removed"
         raise NotADirectoryError(error.errno, what, str(folder)) from error
     try:
@@ -115,19 +115,19 @@ def _settle(folder: Path, shown: int | None) -> None:
             what = f"it is user {found.st_uid}'s: have it removed, or use another runs_dir"
             raise PermissionError(errno.EPERM, what, str(folder))
         if shown is not None:
-            # The umask of a job leaves others nothing; a set-group-id bit is kept.
+            # The umask of a job removes all rights of others; a set-group-id bit is kept.
             os.fchmod(opened, stat.S_IMODE(found.st_mode) & ~0o777 | 0o700 | shown)
     finally:
         os.close(opened)
 
 
 def _shown_mode(paths: ProbePaths) -> int:
-    """What group and others may do in the folder of runs, but writing."""
+    """Return the rights of group and others on the folder of runs, without writing."""
     return stat.S_IMODE(paths.runs_dir.stat().st_mode) & 0o055
 
 
 def keep_probe(paths: ProbePaths, probe: NodeProbe, attempt: int) -> Path:
-    """Write a probe, or write it again, and remove all but the newest `MAX_KEPT` of its node.
+    """Write or rewrite a probe, and remove all but the newest `MAX_KEPT` of its node.
 
     Raises:
         OSError: the folder cannot be written.
@@ -144,12 +144,13 @@ def keep_probe(paths: ProbePaths, probe: NodeProbe, attempt: int) -> Path:
 
 
 def read_probe(path: Path) -> NodeProbe:
-    """One probe, which may be another user's: nothing that lies there is trusted.
+    """Read one probe, which may be another user's, so its content is not trusted.
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is damaged, no plain file of the user whose folder it lies in, or of another
-            node than that folder; TypeError, KeyError: it is no record.
+        ValueError: it is damaged, no plain file of the folder's owner, or of another node than its
+            folder.
+        TypeError, KeyError: it is no record.
     """
     try:
         found = probe_from_json(json.loads(_content(path)))
@@ -163,7 +164,7 @@ def read_probe(path: Path) -> NodeProbe:
 
 
 def _content(path: Path) -> bytes:
-    """What a plain file of the folder's user holds; never waits, as a pipe would have it."""
+    """Return the content of a plain file of the folder's owner; never blocks, as a pipe would."""
     opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     with os.fdopen(opened, "rb") as stream:
         status = os.fstat(stream.fileno())

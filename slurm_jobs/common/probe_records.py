@@ -1,4 +1,4 @@
-"""What a probe keeps of each node: the names and units of its measures, and its record: PURE."""
+"""Record of a node's probe: names and units of its measures. PURE."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ Unit = Literal["flops/s", "bytes/s", "bits/s", "s", "cores", "loops/s"]
 
 FORMAT = 1
 _MOST = 1e20
-"""No measure, and no moment, is a larger number: it is damage."""
+"""Largest valid number of a measure or a time; a larger one is damage."""
 _MOST_CORES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measure:
-    """One number that a probe measures on a node."""
+    """Number that a probe measures on a node."""
 
     name: str
-    """In `NodeProbe.numbers`, with its unit."""
+    """Key in `NodeProbe.numbers`, with its unit."""
     label: str
     unit: Unit
     group: str
-    """Under which `NodeProbe.reasons` says why it could not be measured."""
+    """Key in `NodeProbe.reasons` that explains a missing number."""
 
 
 _OF_FILES: tuple[tuple[str, str, Unit], ...] = (
@@ -74,41 +74,42 @@ MEASURES = (
     Measure(name="link_bits_per_s", label="fastest link", unit="bits/s", group="link"),
     Measure(name="other_busy_cores", label="cores busy before", unit="cores", group="load"),
 )
-"""In the order in which they are told."""
+"""Measures in the order in which they are printed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeProbe:
-    """What one probe measured on one node."""
+    """Results of one probe on one node."""
 
     node: str
     run_id: str
     measured_unix_s: float
     cpu: str
-    """Model, as the kernel names it."""
+    """CPU model, as the kernel names it."""
     num_cores: int
-    """Logical ones, of the whole node."""
+    """Logical cores of the whole node."""
     num_asked_cores: int
-    """That the job was given there."""
+    """Cores that the job got there."""
     gpus: tuple[str, ...]
     """Type of each GPU that nvidia-smi showed to the job."""
     numbers: Mapping[str, float]
-    """By the names of `MEASURES`; what could not be measured is missing."""
+    """Numbers by the names of `MEASURES`; failed measures are missing."""
     reasons: Mapping[str, str]
-    """Why it could not, by group."""
+    """Reasons of failed measures, by group."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """How the numbers were made, by group: sizes, repeats, partners, file systems, links."""
+    """Details of the measurements, by group: sizes, repeats, partners, file systems, links."""
     is_partial: bool = False
-    """It ended before all of the node's own measures were made; the network is none of them."""
+    """True if it ended before all measures of the node itself were made; the network does not
+    count."""
     format: int = FORMAT
 
 
 def probe_from_json(values: Mapping[str, Any]) -> NodeProbe:
-    """The probe in a record's JSON values; keys of newer versions are left out.
+    """Return the probe in a record's JSON values; keys of newer versions are ignored.
 
     Raises:
         TypeError, KeyError: they are no record.
-        ValueError: one of another version, or with values that no probe writes.
+        ValueError: another version, or values that no probe writes.
     """
     known = known_fields(NodeProbe, values)
     found = NodeProbe(**{**known, "gpus": tuple(known["gpus"])})
@@ -145,12 +146,12 @@ def _is_sound(probe: NodeProbe) -> bool:
 
 
 def _is_plain(text: Any) -> bool:
-    """No character that could steer a terminal: another user may have written it."""
+    """Check for text without control characters, because another user may have written it."""
     return isinstance(text, str) and text.replace("\n", " ").isprintable()
 
 
 def _is_plain_throughout(values: Any) -> bool:
-    """So are all texts in a record's values, however deep."""
+    """Check all texts in a record's values, at any depth."""
     if isinstance(values, Mapping):
         return all(map(_is_plain_throughout, (*values, *values.values())))
     if isinstance(values, list):

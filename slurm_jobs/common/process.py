@@ -1,4 +1,4 @@
-"""Child processes that do not outlive the one that started them, nor do their own children."""
+"""Child processes that, with their own children, do not outlive the process that started them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from typing import NamedTuple
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-"""Of Linux's prctl(2)."""
+"""Option number from Linux's prctl(2)."""
 _ENDED_STATES = frozenset("ZX")
-"""Of proc(5): ended, and perhaps never waited for."""
+"""States from proc(5) of a process that has ended, and may not have been reaped."""
 _POLL_S = 0.005
 
 
 def dies_with_parent(number: int) -> Callable[[], None]:
-    """For a child's `preexec_fn`: the kernel sends it signal `number` when its parent is gone.
+    """Return a `preexec_fn`: the kernel sends the child signal `number` when its parent ends.
 
-    The parent must be a process of one thread, or start the child from its main thread: the
-    kernel counts the end of the thread that forked.
+    The parent must have one thread, or start the child from its main thread: the kernel counts the
+    end of the thread that forked.
     """
-    libc = ctypes.CDLL(None)  # before the fork: loading a library is no work for in between
+    libc = ctypes.CDLL(None)  # before the fork: loading a library after it is not safe
 
     def prepare() -> None:
         libc.prctl(_PR_SET_PDEATHSIG, number)
@@ -41,16 +41,15 @@ def adopt_orphans() -> None:
 
 
 def wait_with_group(leader_pid: int, *, patience_s: float, spare: int | None = None) -> bool:
-    """Wait for a child that leads a process group, then end what it has left behind.
+    """Wait for a child that leads a process group, then end all processes that it left behind.
 
-    That is the rest of its group, and every orphan that has become this process's child (one
-    that made a session of its own), but `spare`.
-    The child itself stays a zombie, so that its number is not given away meanwhile: the
-    caller reaps it. Call `adopt_orphans` before the child is started.
+    These are the rest of its group, and every orphan that has become this process's child (with its
+    own session), except `spare`. The child itself stays a zombie, so that its pid is not reused
+    meanwhile: the caller reaps it. Call `adopt_orphans` before the child is started.
 
     Returns:
-        Whether all of them are gone; one that hangs in the kernel is not waited for longer
-        than `patience_s`.
+        True if all of them have ended; one that hangs in the kernel is not waited for longer than
+            `patience_s`.
     """
     os.waitid(os.P_PID, leader_pid, os.WEXITED | os.WNOWAIT)
     with suppress(ProcessLookupError):
@@ -62,7 +61,7 @@ def wait_with_group(leader_pid: int, *, patience_s: float, spare: int | None = N
         for pid in others:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-            with suppress(ChildProcessError):  # not ours yet: its parent has still to end
+            with suppress(ChildProcessError):  # not ours until its parent ends
                 os.waitpid(pid, os.WNOHANG)
         time.sleep(_POLL_S)
     return True
@@ -78,13 +77,13 @@ def _left_behind(leader_pid: int) -> list[int]:
 
 
 def kill_session(session: int, *, spare: int | None = None) -> None:
-    """SIGKILL to every process of a session, whatever its process group, but `spare`."""
+    """Send SIGKILL to every process of a session, in any process group, except `spare`."""
     members = (process.pid for process in _processes() if process.session == session)
     signal_all((pid for pid in members if pid != spare), signal.SIGKILL)
 
 
 def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
-    """Send a signal to processes; those that have ended, or are others', are passed over."""
+    """Send a signal to processes; skip those that have ended, or belong to other users."""
     for pid in pids:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
@@ -92,19 +91,19 @@ def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Session:
-    """A session as it is known to processes that did not start it, whenever they look."""
+    """Identity of a session for processes that did not start it, at any later time."""
 
     leader_pid: int
     start_ticks: int
-    """When the leader began, in the kernel's ticks since the machine did."""
+    """Start time of the leader, in kernel ticks since the machine's start."""
     pid_space: str
-    """Where the number means this process: the machine's start, and the pid namespace."""
+    """Scope in which the pid is unique: the machine's start, and the pid namespace."""
     variable: str
-    """`NAME=value` in the environment of its processes, and in no other's."""
+    """`NAME=value` in the environment of its processes, and of no others."""
 
 
 def note_session(leader_pid: int, variable: str) -> Session:
-    """The session that a child of this process leads; the child may have ended, not been reaped."""
+    """Return the session that a child of this process leads; it must not be reaped yet."""
     leader = _process(leader_pid)
     assert leader is not None
     return Session(
@@ -116,11 +115,11 @@ def note_session(leader_pid: int, variable: str) -> Session:
 
 
 def left_of_session(session: Session) -> list[int]:
-    """Pids of a session's processes that still live; none where they cannot be seen from here.
+    """Return pids of a session's living processes; none if they cannot be seen from here.
 
-    A leader's number is not given away while its session has processes: a leader of another
-    age is another session's. Where the leader has ended, the number may since have been that
-    of another session whose leader has ended too; so there the variable decides.
+    A leader's pid is not reused while its session has processes, so a leader with another start
+    time belongs to another session. After the leader has ended, its pid may have been that of
+    another session whose leader has ended, too; then the variable decides.
     """
     if session.pid_space != _pid_space():
         return []
@@ -138,23 +137,23 @@ def left_of_session(session: Session) -> list[int]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NotedProcess:
-    """A process as others know it, whenever they look: its number alone is given away again."""
+    """Identity of a process at any later time: its pid alone may be reused."""
 
     pid: int
     start_ticks: int
     pid_space: str
-    """As of a `Session`."""
+    """Scope of the pid, as of a `Session`."""
 
 
 def note_process(pid: int) -> NotedProcess:
-    """This process, or a child of it; the child may have ended, not been reaped."""
+    """Return the identity of this process or of a child that is not reaped yet."""
     process = _process(pid)
     assert process is not None
     return NotedProcess(pid=pid, start_ticks=process.start_ticks, pid_space=_pid_space())
 
 
 def process_lives(noted: NotedProcess) -> bool | None:
-    """Whether a process lives; None where that cannot be seen from here (another host)."""
+    """Return whether a process is alive; None if that cannot be seen from here (another host)."""
     if noted.pid_space != _pid_space():
         return None
     process = _process(noted.pid)
@@ -166,20 +165,20 @@ def process_lives(noted: NotedProcess) -> bool | None:
 
 
 def session_lives(session: Session) -> bool:
-    """Whether anything of a session lives; False where that cannot be seen from here."""
+    """Return whether a process of a session is alive; False if it cannot be seen from here."""
     leader = NotedProcess(
         pid=session.leader_pid, start_ticks=session.start_ticks, pid_space=session.pid_space
     )
-    # While the leader lives, this spares a look at every process of the host.
+    # While the leader is alive, no scan of all processes of the host is needed.
     return bool(process_lives(leader) or left_of_session(session))
 
 
 def memory_of_sessions(leader_pids: Collection[int], limits: Mapping[int, float]) -> dict[int, int]:
     """Return the bytes of memory that the processes of each session hold.
 
-    What is counted is what a cgroup could not reclaim: anonymous and shared memory, pages that
-    several processes have in common shared out among them. Pages of mapped files do not count. The
-    exact count is slow, and is only taken where an upper bound is over the session's limit.
+    It counts memory that a cgroup could not reclaim: anonymous and shared memory. Pages that
+    several processes share are divided among them. Pages of mapped files do not count. The exact
+    count is slow, and is only taken if an upper bound exceeds the session's limit.
     """
     pids: dict[int, list[int]] = {leader: [] for leader in leader_pids}
     for process in _processes():
@@ -190,12 +189,12 @@ def memory_of_sessions(leader_pids: Collection[int], limits: Mapping[int, float]
         held[leader] = sum(_sum_of(pid, "status", ("RssAnon", "RssShmem")) for pid in members)
         if held[leader] > limits.get(leader, math.inf):
             exact = sum(_sum_of(p, "smaps_rollup", ("Pss_Anon", "Pss_Shmem")) for p in members)
-            held[leader] = exact or held[leader]  # none before Linux 5.4
+            held[leader] = exact or held[leader]  # missing before Linux 5.4
     return held
 
 
 def _sum_of(pid: int, file: str, names: Collection[str]) -> int:
-    """The sum of such fields, in bytes; 0 of a process that has ended."""
+    """Return the sum of such fields, in bytes; 0 for a process that has ended."""
     with suppress(OSError):
         lines = Path(f"/proc/{pid}/{file}").read_text(errors="replace").splitlines()
         pairs = (line.partition(":") for line in lines)
@@ -215,7 +214,7 @@ def _has_variable(pid: int, variable: str) -> bool:
 
 
 class _Process(NamedTuple):
-    """Of /proc/PID/stat, see proc(5)."""
+    """Fields of /proc/PID/stat, see proc(5)."""
 
     pid: int
     state: str
@@ -226,13 +225,13 @@ class _Process(NamedTuple):
 
 
 def _processes() -> list[_Process]:
-    """Every process of this host."""
+    """Return every process of this host."""
     pids = (int(path.name) for path in Path("/proc").glob("[0-9]*"))
     return [process for pid in pids if (process := _process(pid)) is not None]
 
 
 def _process(pid: int) -> _Process | None:
-    """One process; None if there is no such process any more."""
+    """Return one process; None if it has ended."""
     with suppress(OSError):
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
         state, *fields = text.rpartition(")")[2].split()

@@ -1,4 +1,4 @@
-"""How far a task is, written seldom enough that a shared file system does not notice."""
+"""Progress of a task, written so rarely that a shared file system is not loaded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MIN_INTERVAL_S = 2.0
 
 @dataclass(slots=True)
 class Progress:
-    """Writes `progress.json` into a task's folder at most every `MIN_INTERVAL_S` seconds."""
+    """Writer of `progress.json` in a task's folder, at most every `MIN_INTERVAL_S` seconds."""
 
     task_dir: Path
     unit: str
@@ -21,11 +21,11 @@ class Progress:
     _last_write_s: float = 0.0
 
     def is_due(self, done: int) -> bool:
-        """Whether `update` would write: seldom, but for the last one, which is always written."""
+        """Return whether `update` would write: rarely, but always for the last one."""
         return done >= self.total or time.monotonic() - self._last_write_s >= MIN_INTERVAL_S
 
     def update(self, done: int, *, detail: str = "") -> None:
-        """Say that `done` of `total` are done."""
+        """Record that `done` of `total` are done."""
         if not self.is_due(done):
             return
         self._last_write_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""Sets of array indices as Slurm writes them."""
+"""Sets of array indices in Slurm's notation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def ranges_text(numbers: Iterable[int]) -> str:
-    """Ascending numbers as Slurm writes them: `0-3,7`."""
+    """Format ascending numbers as Slurm writes them: `0-3,7`."""
     parts: list[list[int]] = []
     for number in numbers:
         if parts and number == parts[-1][1] + 1:
@@ -17,11 +17,11 @@ def ranges_text(numbers: Iterable[int]) -> str:
 
 
 def parse_ranges(text: str, *, below: int | None = None) -> tuple[int, ...]:
-    """The numbers of `0-3,7`; a throttle (`%4`) and a step (`0-9:3`) are understood.
+    """Parse `0-3,7`, with an optional throttle (`%4`) and step (`0-9:3`).
 
     Raises:
-        ValueError: it is nothing of the kind, or holds a number that is not under `below`; such
-            numbers are not made, so that those of a mistyped range cannot fill the memory.
+        ValueError: it has another form, or a number that is not under `below`. Such numbers are not
+            generated, so that a mistyped range cannot fill the memory.
     """
     numbers: list[int] = []
     for part in text.partition("%")[0].split(","):

@@ -1,9 +1,8 @@
-"""What is written down about attempts, their ends, and what the scheduler accounted.
+"""Records of attempts, their outcomes, and the scheduler's accounting.
 
-An attempt record says that a task started; a completion record says how it
-ended. Slice, attempt, the job's token and the outcome stand in the file name, so
-that the state of ten thousand array tasks is one directory listing, and what a
-job did that was superseded is never taken for the work of a later one.
+An attempt record shows that a task started; a completion record shows how it ended. The file name
+contains slice, attempt, the job's token and the outcome. So the state of ten thousand array tasks
+is one directory listing, and the work of a superseded job is never taken for that of a later one.
 """
 
 from __future__ import annotations
@@ -17,10 +16,11 @@ from slurm_jobs.common.json_values import is_count, is_moment
 from slurm_jobs.common.truncation import MAX_LINE_CHARS, truncated
 
 DependencyKind = Literal["afterok", "afterany", "afternotok", "aftercorr"]
-"""Slurm's own words."""
+"""Kind of dependency, in Slurm's words."""
 
 Outcome = Literal["completed", "failed", "stopped", "superseded"]
-"""`stopped`: asked to stop, saved, wants to run again. `superseded`: fenced off, did no work."""
+"""Outcome of an attempt. `stopped`: it was asked to stop, saved, and must run again. `superseded`:
+it was fenced off and did no work."""
 
 _ATTEMPT_NAME = re.compile(r"s(\d+)\.a(\d+)\.json")
 _COMPLETION_NAME = re.compile(
@@ -30,71 +30,71 @@ _COMPLETION_NAME = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttemptRecord:
-    """One start of an array task or job."""
+    """Start of an array task or job."""
 
     stage: str
     slice_index: int
     attempt: int
-    """Counted from 1 over the whole life of the slice."""
+    """Number of the attempt, counted from 1 over the whole life of the slice."""
     job_id: str
-    """As squeue shows it: `12`, or `12_3` for an array task."""
+    """Job id as squeue shows it: `12`, or `12_3` for an array task."""
     token: str
-    """Of the intent that this job came from."""
+    """Token of the intent that this job came from."""
     fingerprint: str
     started_unix_s: float
     node_names: tuple[str, ...]
     host: str
     pid: int
-    """The supervisor's."""
+    """Pid of the supervisor."""
     num_ranks: int
     scheduler: str
     restart: int
-    """How often Slurm had requeued the job (SLURM_RESTART_COUNT)."""
+    """Number of earlier requeues of the job by Slurm (SLURM_RESTART_COUNT)."""
     gpu: str = ""
-    """Type of GPU, where the job could have got one of several."""
+    """GPU type, if the job requested one of several."""
     num_again: int = 0
-    """How often a resume had been told to run the stage again, complete or not."""
+    """Number of times that a resume had requested the stage again, complete or not."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompletionRecord:
-    """How an attempt ended."""
+    """End of an attempt."""
 
     stage: str
     slice_index: int
     attempt: int
     job_id: str
     token: str
-    """Of the intent that the job came from."""
+    """Token of the intent that the job came from."""
     outcome: Outcome
     fingerprint: str
     started_unix_s: float
     ended_unix_s: float
     exit_code: int
-    """Of the rank that failed first; 0 if completed."""
+    """Exit code of the rank that failed first; 0 if completed."""
     signal: int | None = None
-    """The signal that ended the rank that failed first."""
+    """Signal that ended the rank that failed first."""
     failed_rank: int | None = None
     failed_node: str | None = None
     reason: str = ""
     """One line for `status`; empty if completed."""
     retryable: bool = True
     result: Mapping[str, Any] = field(default_factory=dict)
-    """What the stage's function returned on rank 0."""
+    """Result of the stage's function on rank 0."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskAccounting:
-    """What the scheduler knows of one job or array task; None where it does not say."""
+    """Scheduler's facts about one job or array task; None if unknown."""
 
     job_id: str
-    """`12`, or `12_3`."""
+    """Job id: `12`, or `12_3`."""
     state: str
-    """Slurm's own word (`COMPLETED`, `TIMEOUT`, `NODE_FAIL`)."""
+    """State in Slurm's own word (`COMPLETED`, `TIMEOUT`, `NODE_FAIL`)."""
     source: str
-    """`squeue`, `sacct` or `local`."""
+    """Source of the facts: `squeue`, `sacct` or `local`."""
     job_name: str = ""
-    """As Slurm has it; the local scheduler's ids are the run's own, and it tells no name."""
+    """Job name in Slurm; empty for the local scheduler, whose ids belong to one run."""
     submit_unix_s: float | None = None
     eligible_unix_s: float | None = None
     start_unix_s: float | None = None
@@ -113,21 +113,21 @@ class TaskAccounting:
 
 
 def known_fields(cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a dataclass among `values`: another version may have written more.
+    """Return those of `values` that are fields of a dataclass: other versions may have more.
 
-    Those that it did not write yet have defaults.
+    Fields that they lack have defaults.
     """
     names = {field.name for field in fields(cls)}
     return {key: value for key, value in values.items() if key in names}
 
 
 def record_to_json(record: AttemptRecord | CompletionRecord | TaskAccounting) -> dict[str, Any]:
-    """The record as JSON values."""
+    """Return the record as JSON values."""
     return asdict(record)
 
 
 def attempt_from_json(values: Mapping[str, Any]) -> AttemptRecord:
-    """The record that `record_to_json` described.
+    """Return the record that `record_to_json` described.
 
     Raises:
         ValueError, TypeError, KeyError: it is damaged.
@@ -144,7 +144,7 @@ def attempt_from_json(values: Mapping[str, Any]) -> AttemptRecord:
 
 
 def completion_from_json(values: Mapping[str, Any]) -> CompletionRecord:
-    """The record that `record_to_json` described; its result may be anything.
+    """Return the record that `record_to_json` described; its result may be anything.
 
     Raises:
         ValueError, TypeError, KeyError: it is damaged.
@@ -174,10 +174,10 @@ def _texts_of(record: AttemptRecord | CompletionRecord) -> tuple[str, ...]:
 
 
 def _refuse(*, texts: tuple[Any, ...], counts: tuple[Any, ...], moments: tuple[Any, ...]) -> None:
-    """Refuse what no writer writes: it would end whatever reckons with it, or prints it.
+    """Raise on values that no writer writes: they would break code that computes or prints them.
 
     Raises:
-        ValueError: a value is not what it should be.
+        ValueError: a value has another type or range.
     """
     kinds: tuple[tuple[str, tuple[Any, ...], Callable[[Any], bool]], ...] = (
         ("a text that can be printed", texts, _is_name),
@@ -187,7 +187,7 @@ def _refuse(*, texts: tuple[Any, ...], counts: tuple[Any, ...], moments: tuple[A
     for kind, values, is_right in kinds:
         wrong = next((value for value in values if not is_right(value)), None)
         if not all(map(is_right, values)):
-            message = f"damaged: {wrong!r:.40} stands where {kind} should"
+            message = f"damaged: {wrong!r:.40} in place of {kind}"
             raise ValueError(message)
 
 
@@ -196,30 +196,30 @@ def _is_name(value: Any) -> bool:
 
 
 def _truncated(values: dict[str, Any], *names: str) -> dict[str, Any]:
-    """The values, these texts among them truncated: a record may be old, or a stranger's."""
+    """Return the values with these texts truncated: a record may be old, or a stranger's."""
     texts = {n: truncated(values[n]) for n in names if isinstance(values.get(n), str)}
     return {**values, **texts}
 
 
 def accounting_from_json(values: Mapping[str, Any]) -> TaskAccounting:
-    """The record that `record_to_json` described."""
+    """Return the record that `record_to_json` described."""
     known = known_fields(TaskAccounting, values)
     return TaskAccounting(**_truncated(known, "job_name", "reason", "node_list"))
 
 
 def attempt_label(slice_index: int, attempt: int) -> str:
-    """The part of a file name that names an attempt: `s00003.a0002`."""
+    """Return the part of a file name that names an attempt: `s00003.a0002`."""
     return f"s{slice_index:05d}.a{attempt:04d}"
 
 
 def parse_attempt_name(name: str) -> tuple[int, int] | None:
-    """Slice and attempt of an attempt record's file name; None for any other file."""
+    """Parse slice and attempt of an attempt record's file name; None for any other file."""
     match = _ATTEMPT_NAME.fullmatch(name)
     return (int(match[1]), int(match[2])) if match else None
 
 
 class CompletionName(NamedTuple):
-    """What the file name of a completion record says."""
+    """Parts of a completion record's file name."""
 
     slice_index: int
     attempt: int
@@ -228,12 +228,12 @@ class CompletionName(NamedTuple):
 
 
 def completion_name(name: CompletionName) -> str:
-    """`s00003.a0002.0123abcd.completed.json`."""
+    """Return a file name such as `s00003.a0002.0123abcd.completed.json`."""
     return f"{attempt_label(name.slice_index, name.attempt)}.{name.token}.{name.outcome}.json"
 
 
 def parse_completion_name(name: str) -> CompletionName | None:
-    """What a completion record's file name says; None for any other file."""
+    """Parse a completion record's file name; None for any other file."""
     match = _COMPLETION_NAME.fullmatch(name)
     if match is None:
         return None

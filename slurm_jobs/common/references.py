@@ -1,6 +1,6 @@
-"""`${stage.output_dir}` in a config, its one form, and the folder put in its place. PURE.
+"""References to a stage's output folder in a config, and their replacement. PURE.
 
-And the variable that holds the same folder for a shell.
+`${stage.output_dir}` is the only form. A shell gets the same folder in a variable.
 """
 
 from __future__ import annotations
@@ -12,33 +12,36 @@ from typing import Any
 from slurm_jobs.common.errors import StageConfigError
 
 REFERENCE = re.compile(r"\$\{([^}]*)\}")
-"""Whatever looks like a reference; its group is what the braces hold."""
+"""Pattern of everything that looks like a reference; its group is the text in the braces."""
 UNESCAPED_REFERENCE = re.compile(r"(?<!\\)\$\{([^}]*)\}")
-"""The same where a shell reads it: after a backslash it is plain text there."""
+"""Pattern of a reference in text for a shell: after a backslash it is plain text there."""
 _OUTPUT_OF = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)\.output_dir")
 
 
 def referenced_stage(inner: str) -> str | None:
-    """The stage that `${stage.output_dir}` names; None if the reference is of no known form."""
+    """Return the stage that `${stage.output_dir}` names; None for a reference of another form."""
     match = _OUTPUT_OF.fullmatch(inner)
     return match[1] if match else None
 
 
 def stage_that_begins(inner: str) -> str | None:
-    """The stage of what begins as a reference, such as `stage.output_dir/file`; None if none."""
+    """Return the stage of text that begins with a reference, such as `stage.output_dir/file`.
+
+    None for other text.
+    """
     match = re.match(rf"{_OUTPUT_OF.pattern}\b", inner)
     return match[1] if match else None
 
 
 def output_dir_variable(stage: str) -> str:
-    """The environment variable that holds the output folder of a stage in `after`."""
+    """Return the environment variable with the output folder of a stage in `after`."""
     return f"SLURM_JOBS_{stage.upper().replace('-', '_')}_OUTPUT_DIR"
 
 
 def substitute_references(value: Any, output_dirs: Mapping[str, str]) -> Any:
-    """`value` with every reference in its strings replaced; new containers, same shape.
+    """Return `value` with every reference in its strings replaced; new containers, same shape.
 
-    What is of no known form is left as it is.
+    References of another form are kept.
 
     Raises:
         StageConfigError: a reference to a stage that does not come before this one.

@@ -1,4 +1,4 @@
-"""What one job, or one array task, asks of the scheduler. PURE."""
+"""Resources that one job, or one array task, requests from the scheduler. PURE."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 def lead_within(timeout_min: float, asked_s: int) -> int:
-    """Seconds before a time limit at which ranks are told, of `asked_s`: never over half of it."""
+    """Return how many seconds before a time limit ranks get the stop signal: at most half of it."""
     return min(asked_s, int(timeout_min * 60 / 2))
 
 
@@ -16,13 +16,13 @@ _GPU_REQUEST = re.compile(
     r"(?:gres[/:])?gpu(?:[:=](?!\d+[kmg]?$)[^:=,]+)?(?:[:=](\d+)([kmg]?))?", re.IGNORECASE
 )
 _SUFFIXES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
-"""After a count; from Slurm's src/common/gres.c."""
+"""Suffixes of a count, from Slurm's src/common/gres.c."""
 _SOCKETS = re.compile(r"\(S:[^)]*\)")
-"""In Slurm's own output, which people copy."""
+"""Socket list in Slurm's own output, which people copy."""
 
 
 def gpus_of_options(slurm: Mapping[str, object], tasks_per_node: int) -> int:
-    """Return the GPUs on each node that options of sbatch ask for under their own names.
+    """Return the GPUs on each node that options of sbatch request under their own names.
 
     `gres: gpu:a100:4`, `tres-per-task: gres/gpu:1`, and `gpus-per-socket` with `sockets-per-node`.
     """
@@ -47,7 +47,7 @@ def _num_gpus(text: object) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobResources:
-    """What one job or array task asks for."""
+    """Resources of one job or array task."""
 
     nodes: int
     tasks_per_node: int
@@ -58,36 +58,37 @@ class JobResources:
     timeout_min: float
     signal_lead_s: int
     slurm: Mapping[str, str | bool | int | float]
-    """Profile's and stage's options of sbatch, the stage's winning."""
+    """Options of sbatch from the profile and the stage; the stage's win."""
     gpu_kept: str = ""
-    """That of several types which the work was begun on: asked for alone; empty for any."""
+    """GPU type on which the work was begun, of several: only it is requested; empty for any."""
 
     @property
     def gpu_choice(self) -> tuple[str, ...]:
-        """Types of GPU that the job may get; empty for any that there is."""
+        """Return GPU types that the job may get; empty for all types."""
         return (self.gpu_kept,) if self.gpu_kept else self.gpu
 
     @property
     def num_gpus(self) -> int:
-        """GPUs on each node, by whatever key they are asked for."""
+        """Return the GPUs on each node, requested by any key."""
         return self.gpus_per_node or gpus_of_options(self.slurm, self.tasks_per_node)
 
     @property
     def lead_s(self) -> int:
-        """Seconds before the time limit at which ranks are told."""
+        """Return the seconds before the time limit at which ranks get the stop signal."""
         return lead_within(self.timeout_min, self.signal_lead_s)
 
     @property
     def num_ranks(self) -> int:
-        """Ranks over all nodes."""
+        """Return the number of ranks over all nodes."""
         return self.nodes * self.tasks_per_node
 
 
 def near_gpus(resources: JobResources) -> list[str]:
     """Return the options of srun that give the first ranks the cores of the first socket.
 
-    Rank n of a node uses its GPU n, and on most nodes the first GPUs are at the first socket.
-    Slurm's default deals ranks to sockets in turn. An option of the spec or the profile counts.
+    Rank n of a node uses its GPU n, and on most nodes the first GPUs belong to the first socket.
+    Slurm's default distributes ranks to sockets in turn. An option of the spec or the profile has
+    priority.
     """
     options = {key.replace("_", "-") for key in resources.slurm}
     if not resources.num_gpus or options & {"distribution", "m"}:

@@ -1,4 +1,4 @@
-"""Sizes of the images of manifest rows, and how many tokens stand for them. PURE.
+"""Sizes of the images of manifest rows, and the number of tokens that represent them. PURE.
 
 `check` and `init` measure some rows by the headers of their images, before anything is queued.
 """
@@ -12,34 +12,34 @@ from slurm_jobs.common.manifests.rows import Content, ManifestRow
 from slurm_jobs.common.processors.plan import ImageRules, Size, UnfitImageError
 
 ImageSize = Callable[[Content], Size | None]
-"""Width and height of an image of a row; None where they cannot be read."""
+"""Function that returns width and height of an image of a row; None if they cannot be read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowSize:
-    """What of a row its length depends on."""
+    """Properties of a row that determine its length."""
 
     images: tuple[Size, ...]
-    """Width and height of each."""
+    """Width and height of each image."""
     num_text_bytes: int
 
 
 def spread(num_items: int, most: int) -> list[int]:
-    """Return the places of at most so many items, evenly over all of them."""
+    """Return the indices of at most `most` items, spread evenly over all of them."""
     if num_items <= most:
         return list(range(num_items))
     return [number * num_items // most for number in range(most)]
 
 
 def pick_rows(rows: Sequence[ManifestRow], most: int) -> list[ManifestRow]:
-    """Return rows, evenly over the given ones, that have about `most` images together."""
+    """Return rows, spread evenly over the given ones, with about `most` images together."""
     num_images = sum(len(row.images) for row in rows)
     num_rows = len(rows) if num_images <= most else max(1, most * len(rows) // num_images)
     return [rows[place] for place in spread(len(rows), num_rows)]
 
 
 def measure(row: ManifestRow, image_size: ImageSize, *, most: int) -> RowSize | None:
-    """Return the size of a row; None where an image cannot be measured, or it has too many."""
+    """Return the size of a row; None if an image cannot be measured, or it has too many."""
     if len(row.images) > most:
         return None
     sizes = [image_size(image) for image in row.images]
@@ -51,7 +51,7 @@ def measure(row: ManifestRow, image_size: ImageSize, *, most: int) -> RowSize | 
 
 
 def image_tokens(row: RowSize, rules: ImageRules) -> int:
-    """Return how many tokens stand for the images of a row; an unfit image counts none."""
+    """Return how many tokens represent the images of a row; an unfit image counts none."""
     return sum(_tokens_of(size, rules) for size in row.images)
 
 

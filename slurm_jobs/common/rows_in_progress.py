@@ -1,9 +1,10 @@
 """Record of the rows that a task works on, which names the suspects if the task is killed.
 
-A decoder that crashes or takes all memory ends the process without a word. So each thread writes
-the row that it begins into its slot of a small file, and empties the slot when it is done with it.
-The file is removed when the slice ends in any other way; a slot costs two small writes a row, which
-stay in the page cache of the node. Standard library only: the supervisor reads it.
+A decoder that crashes or exhausts the memory ends the process without a message. So each thread
+writes the row that it begins into its slot of a small file, and clears the slot when it is done.
+The file is removed when the slice ends in any other way. A slot costs two small writes for each
+row, which stay in the page cache of the node. Standard library only, because the supervisor reads
+it.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ _MAX_SLOTS = 1024
 
 
 def rows_path(task_dir: Path) -> Path:
-    """Return where a task keeps the rows that it works on."""
+    """Return the file with the rows that a task works on."""
     return task_dir / "rows.in-progress"
 
 
 class RowsInProgress:
-    """Slots for the rows of a task's threads. A file that cannot be written is passed over."""
+    """Slots for the rows of a task's threads. A file that cannot be written is ignored."""
 
     def __init__(self, task_dir: Path) -> None:
         """Create the file; `close` removes it."""
@@ -52,7 +53,7 @@ class RowsInProgress:
             self._write("")
 
     def close(self) -> None:
-        """Remove the file: the task goes on to say itself how it ends."""
+        """Remove the file, because the task itself reports how it ends."""
         if self._fd is None:
             return
         os.close(self._fd)

@@ -32,7 +32,7 @@ _NEUTRAL = _words(
     files folder dir crops cropped resized raw original jpg jpeg png of and full small mini tiny
     large big all clean final new old copy hr lr std standard public private version seed"""
 )
-"""Words next to that of a split which leave its meaning: `test_images`, `val_split`."""
+"""Words that leave the meaning of a split's word next to them: `test_images`, `val_split`."""
 
 _TOKEN = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
 _SPLIT_WORD = "|".join(sorted(SPLIT_WORDS, key=len, reverse=True))
@@ -52,7 +52,7 @@ SPLIT_KEYS = _words(
 def split_of(name: str) -> Split | None:
     """Return the split that a name stands for: `Train`, `val2017`, `test-A`, `01_train_images`.
 
-    None of a name that says more than a split (`test_tube`), or both train and test.
+    None for a name with another meaning (`test_tube`), or with both train and test.
     """
     split, rest = split_and_rest(name)
     return None if rest else split
@@ -60,11 +60,11 @@ def split_of(name: str) -> Split | None:
 
 @functools.lru_cache(maxsize=65_536)
 def split_and_rest(name: str, *, is_short: bool = False) -> tuple[Split | None, tuple[str, ...]]:
-    """Return the split that a name speaks of, and the words of the name that say something else.
+    """Return the split in a name, and the words of the name with another meaning.
 
     Args:
-        name: Of a folder, or of a file without its suffix.
-        is_short: Whether `tr`, `va`, `ts` and `te` are splits too.
+        name: of a folder, or of a file without its suffix.
+        is_short: True if `tr`, `va`, `ts` and `te` are splits, too.
     """
     tokens = [token.lower() for token in _TOKEN.findall(name)]
     text = re.sub(r"\b(hold|held) out\b", "holdout", " ".join(tokens))
@@ -79,7 +79,7 @@ def split_and_rest(name: str, *, is_short: bool = False) -> tuple[Split | None, 
         elif len(token) > 1 and not token.isdigit() and token not in _NEUTRAL:
             rest.append(token)
     kinds = set(splits)
-    if kinds == {"train", "validation"}:  # `trainval`: what is trained on before a test
+    if kinds == {"train", "validation"}:  # `trainval` is used for training before a test
         return "train", tuple(rest)
     if "train" in kinds and len(kinds) > 1:
         return None, tuple(rest)
@@ -89,11 +89,11 @@ def split_and_rest(name: str, *, is_short: bool = False) -> tuple[Split | None, 
 
 
 def split_of_column(key: str, value: Any) -> Split | None:
-    """Return the split that a column of a row says it is in; None if it says nothing of one.
+    """Return the split of a row according to one column; None if it names none.
 
     Args:
-        key: Name of the column, in lower case with `_` between words.
-        value: `train`, `Test`; of `is_test` and its siblings, yes or no.
+        key: name of the column, in lower case with `_` between words.
+        value: `train`, `Test`; for `is_test` and its siblings, yes or no.
     """
     if key in SPLIT_KEYS:
         is_name = isinstance(value, str) and len(value) <= _LONGEST
@@ -108,6 +108,6 @@ def split_of_column(key: str, value: Any) -> Split | None:
 
 
 _LONGEST = 60
-"""Characters of a value that may be the name of a split."""
+"""Longest value, in characters, that may be the name of a split."""
 _YES = frozenset({"true", "1", "yes", "1.0"})
 _YES_OR_NO = _YES | {"false", "0", "no", "0.0"}

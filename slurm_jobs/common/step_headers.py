@@ -1,6 +1,6 @@
-"""The first line of a step file: what its writer says of itself, checked before it is believed.
+"""First line of a step file, validated before use.
 
-The records are another user's, or damaged, as likely as anything else that lies on a disk.
+The records may be damaged, or another user's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STRUCT_CODES = {"i8": "q", "i4": "i", "f8": "d", "f4": "f"}
 
 
 def read_header(stream: IO[bytes], path: Path) -> dict[str, Any]:
-    """`fields` of the records, and `metadata` of the writer; the stream stands at the records then.
+    """Read `fields` of the records and `metadata` of the writer, up to the first record.
 
     Raises:
         ValueError: it is no header, or one that no writer writes; `path` is named.
@@ -26,7 +26,7 @@ def read_header(stream: IO[bytes], path: Path) -> dict[str, Any]:
     line = stream.readline()
     try:
         header: dict[str, Any] = json.loads(line)
-    except (ValueError, RecursionError) as error:  # the latter: nested deeper than any header
+    except (ValueError, RecursionError) as error:  # RecursionError: nested deeper than any header
         message = f"{path}: not a step file (its first line is no JSON header)"
         raise ValueError(message) from error
     if not isinstance(header, dict) or header.get("format") != FORMAT_NAME:
@@ -37,13 +37,13 @@ def read_header(stream: IO[bytes], path: Path) -> dict[str, Any]:
         message = f"{path}: damaged: its header does not name the fields of its records"
         raise ValueError(message)
     if not _tells_training(header.get("metadata")):
-        message = f"{path}: damaged: its header does not tell ranks and phases as they are written"
+        message = f"{path}: damaged: its header has invalid ranks or phases"
         raise ValueError(message)
     return header
 
 
 def _are_fields(said: Any) -> bool:
-    """Whether they are names, each once, with types as a writer has them."""
+    """Check whether they are unique names with types as a writer has them."""
     if not isinstance(said, list) or not all(isinstance(f, list) and len(f) == 2 for f in said):
         return False
     names = [name for name, _ in said if isinstance(name, str) and name]
@@ -52,7 +52,7 @@ def _are_fields(said: Any) -> bool:
 
 
 def _tells_training(said: Any) -> bool:
-    """Whether ranks and phases, as far as they are said, are such as a writer says them."""
+    """Check whether ranks and phases, if present, are values that a writer writes."""
     if not isinstance(said, dict) or not is_count(said.get("num_ranks", 0)):
         return False
     if not is_count(said.get("num_steps") or 0) or not _is_plain(said.get("node_name") or ""):
@@ -66,5 +66,5 @@ def _tells_training(said: Any) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    """Text without characters that steer a terminal: it is printed, also to other users."""
+    """Check for text without control characters: it is printed, also to other users."""
     return isinstance(value, str) and value.isprintable()

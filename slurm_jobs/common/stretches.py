@@ -1,8 +1,8 @@
-"""A run's steps as a few long stretches, whose means are nearly independent: PURE.
+"""Division of a run's steps into few long stretches with nearly independent means. PURE.
 
-Step times follow each other (a slow one comes beside slow ones), so that a test on single steps
-claims differences where there are none: 32 % of the time at a nominal 5 % with AR(1) noise of 0.6
-over 1,000 steps; of ten means of long stretches it is 5 % (`benchmarks/statistics.py`).
+Times of consecutive steps are correlated, so a test on single steps claims differences where there
+are none. With AR(1) noise of 0.6 over 1,000 steps it does so in 32 % of the cases at a nominal 5 %.
+With ten means of long stretches it is 5 % (`benchmarks/statistics.py`).
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ import numpy as np
 
 NUM_STRETCHES = 10
 MIN_STEPS = 20 * NUM_STRETCHES
-"""Fewer make stretches that depend on each other: with the noise above and 5 steps a stretch, equal
-runs differ in 11 % of the comparisons, with 20 in 6 % (`benchmarks/statistics.py`)."""
+"""Fewest steps for independent stretches. With the noise above and 5 steps a stretch, equal runs
+differ in 11 % of the comparisons, with 20 in 6 % (`benchmarks/statistics.py`)."""
 
 
 def stretch_speeds(counts: np.ndarray, seconds: np.ndarray) -> tuple[float, ...]:
-    """Counts a second of stretches of equal numbers of steps; empty with fewer than `MIN_STEPS`.
+    """Return the speeds of stretches with equal numbers of steps; empty under `MIN_STEPS`.
 
     Args:
-        counts: what each step worked on, such as tokens, [num_steps].
-        seconds: what it took, [num_steps].
+        counts: work of each step, such as tokens, [num_steps].
+        seconds: duration of each step, [num_steps].
     """
     return _speeds(counts, seconds) if len(counts) >= MIN_STEPS else ()
 
 
 def start_share(counts: np.ndarray, seconds: np.ndarray) -> float | None:
-    """The speed of the first tenth over the slower quarter of the other nine tenths.
+    """Return the speed of the first tenth over the slower quarter of the other nine tenths.
 
-    Of runs that are too short for independent stretches: their tenths have a few steps each, so
-    that a slow one of them is usual, and the first must be slower than that to be told.
+    It is for runs that are too short for independent stretches. Their tenths have a few steps each,
+    so one slow tenth is usual, and only a first tenth that is slower than that is reported.
 
     Args:
-        counts: what each step worked on, such as tokens, [num_steps].
-        seconds: what it took, [num_steps].
+        counts: work of each step, such as tokens, [num_steps].
+        seconds: duration of each step, [num_steps].
 
     Returns:
-        None with fewer than two steps a tenth, or where a tenth has no count or no time.
+        None with fewer than two steps a tenth, or if a tenth has no count or no time.
     """
     speeds = _speeds(counts, seconds) if len(counts) >= 2 * NUM_STRETCHES else ()
     if not speeds:

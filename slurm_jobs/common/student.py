@@ -1,18 +1,20 @@
-"""Student's t distribution: PURE. What a login node would install SciPy for is these few lines."""
+"""Student's t distribution, without SciPy on the login node. PURE."""
 
 from __future__ import annotations
 
 import math
 
 CONFIDENCE = 0.95
-"""Of every interval that we tell."""
+"""Confidence of every interval that is reported."""
 _TINY = 1e-300
 _MAX_TERMS = 400
 _PRECISION = 1e-14
 
 
 def two_sided(confidence: float, num_degrees: float) -> float:
-    """Half the width of an interval, in standard errors: 2.228 for 0.95 and 10 degrees of freedom.
+    """Return half the width of an interval, in standard errors.
+
+    It is 2.228 for 0.95 and 10 degrees of freedom.
 
     Args:
         confidence: share of such intervals that hold the true value, within 0 and 1.
@@ -25,7 +27,7 @@ def two_sided(confidence: float, num_degrees: float) -> float:
         message = f"no t of confidence {confidence} and {num_degrees} degrees of freedom"
         raise ValueError(message)
     t = 0.0
-    # Newton's method: what is outside falls ever more slowly, so that no step goes too far.
+    # Newton's method: the tail probability falls ever more slowly, so no step overshoots.
     for _ in range(_MAX_TERMS):
         step = (_outside(t, num_degrees) - (1 - confidence)) / (2 * _density(t, num_degrees))
         t += step
@@ -41,15 +43,15 @@ def _density(t: float, num_degrees: float) -> float:
 
 
 def _outside(t: float, num_degrees: float) -> float:
-    """The probability of a value beyond `t` or `-t`: I_x(n/2, 1/2) with x = n / (n + t^2)."""
+    """Return the probability beyond `t` or `-t`: I_x(n/2, 1/2) with x = n / (n + t^2)."""
     return _incomplete_beta(num_degrees / (num_degrees + t * t), num_degrees / 2, 0.5)
 
 
 def _incomplete_beta(x: float, a: float, b: float) -> float:
-    """The regularised incomplete beta function I_x(a, b)."""
+    """Return the regularised incomplete beta function I_x(a, b)."""
     if x >= 1:
         return 1.0
-    if x > (a + 1) / (a + b + 2):  # where the fraction of the other side ends sooner
+    if x > (a + 1) / (a + b + 2):  # the fraction of the other side converges faster
         return 1 - _incomplete_beta(1 - x, b, a)
     log_front = (
         math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
@@ -58,7 +60,7 @@ def _incomplete_beta(x: float, a: float, b: float) -> float:
 
 
 def _fraction(x: float, a: float, b: float) -> float:
-    """Its continued fraction (DLMF 8.17.22), by the method of Lentz."""
+    """Return its continued fraction (DLMF 8.17.22), by the method of Lentz."""
     c, d = 1.0, 1 / _away(1 - (a + b) * x / (a + 1))
     value = d
     for m in range(1, _MAX_TERMS):
@@ -74,5 +76,5 @@ def _fraction(x: float, a: float, b: float) -> float:
 
 
 def _away(value: float) -> float:
-    """From zero."""
+    """Return the value moved away from zero."""
     return value if abs(value) > _TINY else _TINY

@@ -1,8 +1,8 @@
-"""The records of a node's load: one fixed-size reading every second or so.
+"""Records of a node's load: one fixed-size reading every second or so.
 
-One rank of each node appends them to `node-00000.system`: a JSON header line
-that names the fields, then packed little-endian records, so that a file cut
-short by a kill loses at most its last reading. What could not be read is NaN.
+One rank of each node appends them to `node-00000.system`: a JSON header line that names the fields,
+then packed little-endian records. A file that a kill truncates loses at most its last reading. A
+value that could not be read is NaN.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FORMAT_NAME = "slurm-jobs-system-1"
 
 MAX_GPUS = 16
-"""Of one node; more are not read."""
+"""Limit for the GPUs of one node; more are not read."""
 
 HOST_FIELDS = (
     "cpu_busy_share",  # of the cores that the job may use, all processes; 1 is all of them
@@ -35,12 +35,12 @@ HOST_FIELDS = (
     "local_disk_write_bytes_per_s",
     "network_receive_bytes_per_s",  # of all network cards, as the kernel's network stack counts
     "network_send_bytes_per_s",
-    "infiniband_receive_bytes_per_s",  # of all ports, also what passes the kernel by (RDMA)
+    "infiniband_receive_bytes_per_s",  # of all ports, also traffic that bypasses the kernel (RDMA)
     "infiniband_send_bytes_per_s",
     "job_cpu_s_per_s",  # processor time of the job's own processes here: cores kept busy
     "job_resident_bytes",  # their memory; a page that two share counts twice
 )
-"""Float32, one number a reading."""
+"""Float32 fields, one number for each reading."""
 
 GPU_FIELDS = (
     "gpu_busy_share",  # of the time, any kernel ran: 1 does not mean that all of the GPU did
@@ -48,16 +48,16 @@ GPU_FIELDS = (
     "gpu_memory_used_bytes",  # by all processes
     "gpu_power_w",
 )
-"""Float32, one number a reading and GPU, in the order of `gpus` in the metadata."""
+"""Float32 fields, one number for each reading and GPU, in the order of `gpus` in the metadata."""
 
 
 def system_path(timing_dir: Path, node_rank: int) -> Path:
-    """Where the readings of node `node_rank` of the job are written."""
+    """Return the file with the readings of node `node_rank` of the job."""
     return timing_dir / f"node-{node_rank:05d}.system"
 
 
 def _fields(num_gpus: int) -> list[tuple[str, str, int | None]]:
-    """Name, NumPy type and length of every field; None: one number."""
+    """Return name, NumPy type and length of every field; None for a single number."""
     return [
         ("unix_s", "f8", None),  # wall clock at the end of the interval
         ("interval_s", "f4", None),  # since the reading before: rates and shares are means over it
@@ -68,7 +68,7 @@ def _fields(num_gpus: int) -> list[tuple[str, str, int | None]]:
 
 
 class ReadingPacker:
-    """Makes the bytes of a file with readings of so many GPUs."""
+    """Encoder of readings with a fixed number of GPUs."""
 
     def __init__(self, num_gpus: int) -> None:
         self._num_gpus = num_gpus
@@ -76,7 +76,7 @@ class ReadingPacker:
         self._packer = struct.Struct(f"<d{num_floats}fi")
 
     def header(self, metadata: Mapping[str, Any]) -> bytes:
-        """First line of the file: format, fields, and what the writer wants to say of the node."""
+        """Return the first line of the file: format, fields, and facts about the node."""
         header = {"format": FORMAT_NAME, "fields": _fields(self._num_gpus)}
         return (json.dumps({**header, "metadata": dict(metadata)}) + "\n").encode()
 
@@ -89,7 +89,7 @@ class ReadingPacker:
         host: Mapping[str, float],
         gpus: Mapping[str, Sequence[float]],
     ) -> bytes:
-        """One reading; what `host` or `gpus` lack is NaN."""
+        """Return one reading; values that `host` or `gpus` lack are NaN."""
         unknown = [math.nan] * self._num_gpus
         values = [value for name in GPU_FIELDS for value in gpus.get(name, unknown)]
         known = (host.get(name, math.nan) for name in HOST_FIELDS)
@@ -98,20 +98,20 @@ class ReadingPacker:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SystemFile:
-    """A file of readings read back."""
+    """Content of a file of readings."""
 
     metadata: Mapping[str, Any]
     """`node_name`, `every_s`, `cores`, `gpus` (`uuid`, `name`, `memory_bytes`), `disks` and more.
     """
     readings: np.ndarray
-    """Structured array, one entry a reading: `unix_s`, `interval_s`, `HOST_FIELDS`, `GPU_FIELDS`
-    (each [num_readings, num_gpus]), and `number`."""
+    """Structured array, one entry for each reading: `unix_s`, `interval_s`, `HOST_FIELDS`,
+    `GPU_FIELDS` (each [num_readings, num_gpus]), and `number`."""
     num_damaged: int = 0
-    """Readings that are left out: the first that is damaged, and all after it."""
+    """Number of readings left out: the first damaged one, and all after it."""
 
 
 def read_system(path: Path) -> SystemFile:
-    """Read a file of readings up to the first damaged one; one cut short at the end is left out.
+    """Read a file of readings up to the first damaged one; skip a truncated one at the end.
 
     Raises:
         ValueError: the file is not one of readings, or of another version.
@@ -138,7 +138,7 @@ def read_system(path: Path) -> SystemFile:
 
 
 def _num_sound(readings: np.ndarray) -> int:
-    """How many come before the first that cannot be what was written (see `timings`)."""
+    """Count the readings before the first that cannot be what was written (see `timings`)."""
     import numpy as np
 
     is_sound = (readings["unix_s"] > 0) & (readings["unix_s"] < END_OF_TIME_S)
@@ -157,13 +157,13 @@ def _header(line: bytes, path: Path) -> dict[str, Any]:
         message = f"{path}: not a file of readings: format {found!r}, expected {FORMAT_NAME!r}"
         raise ValueError(message)
     if not _are_fields(header.get("fields")) or not _tells_node(header.get("metadata")):
-        message = f"{path}: damaged: its header does not tell fields and node as they are written"
+        message = f"{path}: damaged: its header has an invalid field or node"
         raise ValueError(message)
     return header
 
 
 def _are_fields(said: Any) -> bool:
-    """Whether they are those of a writer, for any number of GPUs."""
+    """Check whether they are the fields of a writer, for any number of GPUs."""
     gpu = GPU_FIELDS[0]
     rows = said if isinstance(said, list) else []
     lengths = [row[2] for row in rows if isinstance(row, list) and len(row) == 3 and row[0] == gpu]
@@ -174,7 +174,7 @@ def _are_fields(said: Any) -> bool:
 
 
 def _tells_node(said: Any) -> bool:
-    """Whether cores, cards and links, as far as they are said, are such as a writer says them."""
+    """Check whether cores, cards and links, if present, are values that a writer writes."""
     if not isinstance(said, dict) or not isinstance(said.get("cores") or [], list):
         return False
     gpus, links = said.get("gpus") or [], said.get("links") or []

@@ -1,4 +1,4 @@
-"""Which files make up a manifest that is a table: Parquet, or what `datasets` saved to disk."""
+"""Files of a manifest that is a table: Parquet, or a folder that `datasets` saved to disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 PARQUET_MAGIC = b"PAR1"
 ARROW_STREAM_MAGIC = b"\xff\xff\xff\xff"
-"""Of a stream of record batches; the file format of Arrow begins with `ARROW1`."""
+"""First bytes of a stream of record batches; the file format of Arrow begins with `ARROW1`."""
 _OF_SPLIT = re.compile(r"(.+?)-\d{4,}-of-\d{4,}\b.*\.parquet")
 """Names of the files of a split, as the Hub has them: `train-00000-of-00005.parquet`."""
 
@@ -27,23 +27,23 @@ _LISTS = ("metadata.csv", "metadata.jsonl")
 
 
 class NoTableError(ValueError):
-    """A folder that is no manifest; the message follows its path."""
+    """Folder that is no manifest; the message follows its path."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableFiles:
-    """The files of a table, in the order of their rows."""
+    """Files of a table, in the order of their rows."""
 
     kind: Literal["parquet", "arrow"]
     files: tuple[Path, ...]
 
 
 def find_table(path: Path) -> TableFiles | None:
-    """The table at `path`; None for a file that begins otherwise.
+    """Return the table at `path`; None for a file that begins differently.
 
     Raises:
-        NoTableError: a folder that is none, or more than one.
-        OSError: it cannot be looked at.
+        NoTableError: a folder that is no table, or more than one.
+        OSError: it cannot be read.
     """
     if path.is_dir():
         return _in_folder(path)
@@ -108,14 +108,14 @@ def _holds_pictures(folder: Path) -> bool:
 def _saved_files(folder: Path) -> tuple[Path, ...]:
     state = _json(folder / "state.json")
     if state.get("_indices_data_files"):
-        message = " was saved with a selection of rows; call `flatten_indices()` and save it anew"
+        message = " was saved with a selection of rows; call `flatten_indices()` and save it again"
         raise NoTableError(message)
     listed = state.get("_data_files") or []
     names = [item.get("filename") for item in listed if isinstance(item, dict)]
     files = tuple(folder / name for name in names if isinstance(name, str))
     missing = next((file.name for file in files if not file.is_file()), None)
     if missing is not None or not files:
-        message = f": state.json lists {missing or 'no files'}, which is not there; copy it anew"
+        message = f": state.json lists {missing or 'no files'}, which does not exist; copy it again"
         raise NoTableError(message)
     return files
 

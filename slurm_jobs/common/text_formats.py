@@ -36,11 +36,11 @@ _OTHERS = (
 )
 _OLD_TAR_MARK = slice(257, 262)
 HEAD_BYTES = 512
-"""Of a file, as much as `foreign_format` looks at."""
+"""Number of bytes of a file that `foreign_format` reads."""
 
 
 def foreign_format(name: str, head: bytes) -> str:
-    """Say what a file is that no reader of manifests reads, with the remedy; empty for others.
+    """Describe a file that no reader of manifests reads, with the remedy; empty for others.
 
     Args:
         name: of the file.
@@ -61,7 +61,7 @@ def foreign_format(name: str, head: bytes) -> str:
 
 
 def unknown_format(name: str, head: bytes) -> str:
-    """Say of a text that it has no known format, and what it looks like."""
+    """Report that a text has no known format, and what it looks like."""
     line = head.decode("utf-8", "replace").lstrip().partition("\n")[0]
     suffix = posixpath.splitext(name)[1].lower()
     kind = ""

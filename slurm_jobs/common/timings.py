@@ -1,13 +1,12 @@
-"""The records of time: one fixed-size record a step and rank, and spans for all else.
+"""Timing records: one fixed-size record for each step and rank, and spans for the rest.
 
-Step records are appended to `rank-00000.steps`: a JSON header line, then
-packed little-endian records, so that a file cut short by a kill loses at most
-its last record and six million of them are read back as one array. Spans are
-JSON lines in `rank-00000.spans.jsonl`.
+Step records are appended to `rank-00000.steps`: a JSON header line, then packed little-endian
+records. A file that a kill truncates loses at most its last record, and six million records are
+read as one array. Spans are JSON lines in `rank-00000.spans.jsonl`.
 
-Host time comes from clocks that add up: the phases of a step sum to `step_s`,
-and `other_s` is what no phase explains. Device time stands beside it, cut at
-the same places, and is never added to it.
+Host time comes from clocks that add up: the phases of a step sum to `step_s`, and `other_s` is the
+unexplained rest. Device time is recorded separately, cut at the same places, and is never added to
+it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 STEP_PHASES = (
-    "data_wait_s",  # from before the loader is asked until the batch is in hand
+    "data_wait_s",  # from before the loader is asked until the batch has arrived
     "host_to_device_s",
     "forward_s",
     "backward_s",
@@ -36,13 +35,13 @@ STEP_PHASES = (
     "checkpoint_s",
     "evaluation_s",
     "rank_wait_s",  # for the slowest rank, where a wait can be timed apart: between the passes
-    "compile_s",  # torch compiling layers, taken out of the phase that it happened in
+    "compile_s",  # torch compiling layers, subtracted from the phase that it happened in
     "other_s",  # the unexplained rest
 )
 """Step phases in the order in which a step goes through them; seconds of host time."""
 
 NOT_TRAINING = ("checkpoint_s", "evaluation_s", "compile_s")
-"""Step phases that MFU is not of; see `pipeline.timing.flops`."""
+"""Step phases that MFU does not include; see `pipeline.timing.flops`."""
 
 DEVICE_PHASES = (
     "data_wait_s",
@@ -55,23 +54,23 @@ DEVICE_PHASES = (
 """Step phases whose time on the device is recorded too, as `device_` and the name."""
 
 DEVICE_FIELDS = (*(f"device_{name}" for name in DEVICE_PHASES), "device_step_s")
-"""Seconds by the device's own clock; NaN where none was read."""
+"""Seconds by the device's own clock; NaN if none was read."""
 
 STEP_PARTS: Mapping[str, str] = {
     "rank_wait_data_s": "rank_wait_s",  # for the rank whose batch came last; the rest: the update
 }
-"""Parts of step phases, each told beside the phase that it is a part of; no phases of their own.
-NaN where not recorded."""
+"""Parts of step phases, reported together with their phase; no phases themselves. NaN if not
+recorded."""
 
 LOADER_FIELDS = (
-    "loader_s",  # from when a thread took a microbatch in hand until it was ready
+    "loader_s",  # from when a thread began a microbatch until it was ready
     "loader_cpu_s",  # of it, computing
     "loader_core_wait_s",  # of it, ready to compute, but other threads had the cores
     "loader_read_blocked_s",  # of it, blocked in the one thread that reads for all; NaN without one
 )
-"""Seconds that the loader's threads spent on what a step has, added up over its microbatches,
-whenever that was; NaN where it is not known. What is left of `loader_s` is blocked: on storage, or
-on a lock. No part of the step's own time, beside which the threads run."""
+"""Seconds that the loader's threads spent on a step's data, summed over its microbatches, at any
+time; NaN if unknown. The rest of `loader_s` is blocked time: on storage, or on a lock. It is no
+part of the step's own time, because the threads run in parallel."""
 
 STEP_FIELDS: tuple[tuple[str, str], ...] = (
     ("step", "i8"),  # optimizer steps completed before this one: the first has 0
@@ -107,16 +106,16 @@ ADDED_FIELDS: Mapping[str, float] = {
     **dict.fromkeys((*STEP_PARTS, "core_wait_s", *DEVICE_FIELDS, *LOADER_FIELDS), math.nan),
     **dict.fromkeys(("model_flops", "mfu"), math.nan),
 }
-"""Fields that files of this format lack if an older version wrote them, and what they are read as
-then; `StepFile.lacking` has their names."""
+"""Fields that older versions of this format lack, with their default values; `StepFile.lacking` has
+their names."""
 
 _LEAP_S = 10 * 365 * 86400.0
-"""Ten years: no clock is set by as much while it writes steps."""
+"""Ten years: no clock jumps that far while steps are written."""
 
 _LAST_VALUES = ("loss", "grad_norm", "learning_rate", "memory_peak_bytes")
-"""In the order of the record; at least the memory of a whole one is not zero."""
+"""Last fields of the record; at least the memory of a complete one is not zero."""
 _NEARLY_ZERO = 1e-37
-"""Less is a float32 whose last byte, which has the exponent, was lost."""
+"""Smallest valid float32: a smaller one has lost its last byte, which holds the exponent."""
 
 _COUNTS = tuple(name for name, _ in STEP_FIELDS if name.startswith("num_"))
 
@@ -125,31 +124,31 @@ _FIELD_NAMES = tuple(name for name, _ in STEP_FIELDS)
 
 
 def steps_path(timing_dir: Path, rank: int) -> Path:
-    """Where `rank` writes its step records."""
+    """Return the file of the step records of `rank`."""
     return timing_dir / f"rank-{rank:05d}.steps"
 
 
 PROCESS_EXIT_SPAN = "process_exit"
-"""From when a stage's function had returned to the end of its process; its keeper writes it."""
+"""Span from the return of a stage's function to the end of its process; its keeper writes it."""
 
 
 PROFILE_WRITE_SPAN = "profile_write"
-"""The writing of the steps that a rank profiled; it names them, by `first_step` and `num_steps`."""
+"""Span of writing the steps that a rank profiled; it names them by `first_step` and `num_steps`."""
 
 
 def spans_path(timing_dir: Path, rank: int) -> Path:
-    """Where `rank` writes its spans."""
+    """Return the file of the spans of `rank`."""
     return timing_dir / f"rank-{rank:05d}.spans.jsonl"
 
 
 def steps_header(metadata: Mapping[str, Any]) -> bytes:
-    """First line of a step file: format, fields, and what the writer wants to say of itself."""
+    """Return the first line of a step file: format, fields, and the writer's metadata."""
     header = {"format": FORMAT_NAME, "fields": [list(field) for field in STEP_FIELDS]}
     return (json.dumps({**header, "metadata": dict(metadata)}) + "\n").encode()
 
 
 def pack_step(values: Mapping[str, float | int]) -> bytes:
-    """One step record as bytes.
+    """Return one step record as bytes.
 
     Raises:
         KeyError: a field of `STEP_FIELDS` is missing from `values`.
@@ -159,19 +158,19 @@ def pack_step(values: Mapping[str, float | int]) -> bytes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepFile:
-    """A step file read back."""
+    """Content of a step file."""
 
     metadata: Mapping[str, Any]
     steps: np.ndarray
-    """Structured array, one entry a record, fields as in `STEP_FIELDS`."""
+    """Structured array, one entry for each record, fields as in `STEP_FIELDS`."""
     lacking: frozenset[str] = frozenset()
-    """Of `ADDED_FIELDS`, those that the file does not have."""
+    """Fields of `ADDED_FIELDS` that the file does not have."""
     num_damaged: int = 0
-    """Records that are left out: the first that is damaged, and all after it."""
+    """Number of records left out: the first damaged one, and all after it."""
 
 
 def read_steps(path: Path) -> StepFile:
-    """Read a step file up to the first damaged record; one cut short at the end is left out.
+    """Read a step file up to the first damaged record; skip a truncated one at the end.
 
     Raises:
         ValueError: the file is not a step file, of another version, or lacks a field.
@@ -203,10 +202,10 @@ def read_steps(path: Path) -> StepFile:
 
 
 def _num_sound(steps: np.ndarray) -> int:
-    """How many records come before the first that cannot be what was written.
+    """Count the records before the first that cannot be what was written.
 
-    A node's crash leaves blocks of zeros in a file, also where they were written (delayed
-    allocation). The first of them begins within a record, whose end is then zero.
+    A node's crash leaves blocks of zeros in a file, also where data was written (delayed
+    allocation). The first block begins within a record, whose end is then zero.
     """
     import numpy as np
 
@@ -224,11 +223,11 @@ def _num_sound(steps: np.ndarray) -> int:
 
 
 def read_spans(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """The spans of a file: `name`, `start_unix_s`, `duration_s` and whatever else was noted.
+    """Read the spans of a file: `name`, `start_unix_s`, `duration_s` and further values.
 
     Returns:
-        The spans, and the number of lines that are damaged (no JSON, or a value that is no span);
-        one cut short at the end is none.
+        The spans, and the number of damaged lines (no JSON, or a value that is no span); a
+            truncated last line does not count.
     """
     spans, num_damaged = [], 0
     for line in path.read_bytes().split(b"\n")[:-1]:
@@ -254,7 +253,7 @@ def _is_span(value: Any) -> bool:
 
 
 def _names_steps(span: dict[str, Any]) -> bool:
-    """Whether the steps of a span that names some are told as its writer tells them."""
+    """Check whether the steps of a span, if it names some, are values that its writer writes."""
     told = [span[name] for name in ("first_step", "num_steps") if name in span]
     is_whole = span["name"] != PROFILE_WRITE_SPAN or len(told) != 1
     return is_whole and all(map(is_count, told))

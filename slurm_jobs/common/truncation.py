@@ -1,8 +1,8 @@
-"""The limit on text of foreign origin in messages, records and lists. PURE.
+"""Limit on text of foreign origin in messages, records and lists. PURE.
 
-A row of a manifest, an exception or a cell of a table may hold a whole picture. What is written
-down or printed of it keeps its beginning, which says what it is, and its end, where a message has
-its remedy.
+A row of a manifest, an exception or a cell of a table may hold a whole picture. The text that is
+recorded or printed keeps its beginning, which identifies it, and its end, where a message has its
+remedy.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 MAX_LINE_CHARS = 2000
-"""The longest line that a message, a record or a list of rejects has of foreign text."""
+"""Longest line of foreign text in a message, a record or a list of rejects."""
 MAX_LINES = 1000
-"""The most lines of one message."""
+"""Most lines of one message."""
 _HEAD_SHARE = 0.75
 _LONGEST_WORD_CHARS = 256
-"""A shorter word at the cut is left out whole: half of a secret is not known as one."""
+"""Length up to which a word at the cut is left out: half of a secret is not recognised as one."""
 
 
 def truncated(text: str, max_chars: int = MAX_LINE_CHARS) -> str:
@@ -50,7 +50,7 @@ def _gap(num_chars: int) -> str:
 
 
 def _to_blank(text: str) -> str:
-    """Leave out the word at the end, unless it is a very long one."""
+    """Remove the word at the end, unless it is a very long one."""
     if len(text) <= _LONGEST_WORD_CHARS:
         return text
     last = max(text.rfind(blank, len(text) - _LONGEST_WORD_CHARS) for blank in " \t\n")
@@ -58,7 +58,7 @@ def _to_blank(text: str) -> str:
 
 
 def truncated_values(value: Any) -> Any:
-    """Return JSON values with each text, and each name of a mapping, truncated by its lines."""
+    """Return JSON values with each text, and each name of a mapping, truncated line by line."""
     if isinstance(value, str):
         return truncated_lines(value)
     if isinstance(value, Mapping):

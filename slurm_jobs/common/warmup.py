@@ -1,4 +1,5 @@
-"""How many steps statistics leave out at the start of each attempt, where nothing else is said."""
+"""Default number of steps that statistics leave out at the start of each attempt."""
 
 WARMUP_STEPS = 5
-"""Later ones are rarely slower for compilation, cold caches or a growing allocator."""
+"""Warm-up steps; later ones are rarely slower because of compilation, cold caches or allocator
+growth."""

@@ -1,1 +1,1 @@
-"""The run folder: where everything of one run lies, and how it is written down."""
+"""Run folder: its layout and its records."""

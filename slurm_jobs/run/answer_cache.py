@@ -1,8 +1,7 @@
-"""The scheduler's last answer about a run, kept for some seconds for whoever looks next.
+"""Cache of the scheduler's last answer about a run, shared by all commands that only display.
 
-Many terminals that look at one run put one question to the controller, not
-one each. Only looking takes what is kept; whoever acts asks anew. A file that
-cannot be written or read costs a question and nothing else.
+Many terminals that watch one run cause one query, not one each. Commands that act always query
+again. If the cache cannot be written or read, the only cost is a query.
 """
 
 from __future__ import annotations
@@ -22,25 +21,28 @@ from slurm_jobs.run.intents import Intent
 from slurm_jobs.schedulers.protocol import Answer
 
 FRESH_S = 4.0
-"""So long an answer serves again: however many look, a run costs one question in that time.
+"""Seconds for which an answer is reused: a run costs at most one query in that time.
 
-Slurm grants a user 2 requests a second where a site limits them (`slurm.conf`, rl_refill_rate),
-and submitit#1759 tells of a site whose limit was met by polling alone. Shorter than the 5 s
-between two looks of `watch`, so that each look of a lone watcher brings news.
+Slurm grants a user 2 requests a second where a site limits them (`slurm.conf`, rl_refill_rate), and
+submitit#1759 describes a site whose limit was reached by polling alone. It is shorter than the 5 s
+between two polls of `watch`, so that each poll of a single watcher is a new query.
 """
 INCOMPLETE_FRESH_S = 1.0
-"""The same for an answer that lacks a source: it may be back at once."""
+"""Seconds for which an answer with a failed source is reused: the source may be back at once."""
 
 _TASK_FIELDS = tuple(field.name for field in dataclasses.fields(TaskAccounting))
 
 
 def scope_of(intents: Iterable[Intent]) -> list[list[Any]]:
-    """What an answer is about; one about less, or from before a cancellation, is not used."""
+    """Return the scope of an answer; an answer with another scope is not reused.
+
+    The scope changes with every new job and every cancellation.
+    """
     return [[intent.job_id, ranges_text(sorted(intent.cancelled_slices))] for intent in intents]
 
 
 def keep_answer(path: Path, scope: list[list[Any]], answer: Answer) -> None:
-    """Write an answer down; where that cannot be done, the next to look asks."""
+    """Store an answer; on failure the next command queries again."""
     values = {
         "fields": _TASK_FIELDS,
         "scope": scope,
@@ -57,10 +59,10 @@ def keep_answer(path: Path, scope: list[list[Any]], answer: Answer) -> None:
 
 
 def kept_answer(path: Path, scope: list[list[Any]]) -> Answer | None:
-    """The kept answer, if it is about exactly this and fresh.
+    """Return the stored answer if it has exactly this scope and is fresh.
 
-    Freshness counts from when the answer came: a controller that takes half a minute to
-    answer is the last that should be asked by every terminal.
+    Its age counts from its arrival, so that a controller that needs half a minute to answer is not
+    queried by every terminal.
     """
     try:
         values = json.loads(path.read_bytes())
@@ -81,4 +83,4 @@ def kept_answer(path: Path, scope: list[list[Any]]) -> Answer | None:
             lagging=dict(values["lagging"]),
         )
     except (OSError, ValueError, TypeError, KeyError):
-        return None  # not there, cut short, another version's, or not ours at all
+        return None  # missing, truncated, of another version, or no file of ours

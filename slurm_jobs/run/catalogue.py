@@ -1,4 +1,4 @@
-"""All runs of a folder, newest first, with their statuses."""
+"""List of the runs in a folder, newest first, with their statuses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from slurm_jobs.schedulers.protocol import Answer
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ListedRun:
-    """A run as a line of a list."""
+    """One line in a list of runs."""
 
     run_dir: Path
     meta: RunMeta
@@ -25,29 +25,29 @@ class ListedRun:
 
     @property
     def num_tasks(self) -> int:
-        """Slices of all stages."""
+        """Return the number of slices of all stages."""
         return sum(len(stage.slices) for stage in self.status.stages)
 
     @property
     def num_completed(self) -> int:
-        """Those of them that are complete."""
+        """Return the number of completed slices."""
         return sum(stage.counts.get("completed", 0) for stage in self.status.stages)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Catalogue:
-    """The newest runs of a folder."""
+    """Newest runs of a folder."""
 
     runs: tuple[ListedRun, ...]
     """Newest first."""
     unreadable: Mapping[Path, str]
-    """Why a folder that may be a run could not be read."""
+    """Folders that may be runs but could not be read, with the reason."""
     num_left_out: int
-    """Older runs."""
+    """Number of older runs that were left out."""
 
 
 def list_runs(runs_dir: Path, *, number: int) -> Catalogue:
-    """The newest `number` runs of a folder, their schedulers asked together.
+    """Return the newest `number` runs of a folder; query their schedulers together.
 
     Raises:
         OSError: the folder itself cannot be listed.
@@ -58,7 +58,7 @@ def list_runs(runs_dir: Path, *, number: int) -> Catalogue:
     for run_dir in found[:number]:
         with _noting(run_dir, unreadable):
             run = read_run(run_dir)
-            if run.meta.scheduler == "local":  # has its book in the folder
+            if run.meta.scheduler == "local":  # its queue is in the folder
                 said |= answers({run_dir: run}, fresh=False)
             runs[run_dir] = run
     on_slurm = {run_dir: run for run_dir, run in runs.items() if run_dir not in said}
@@ -78,18 +78,18 @@ def list_runs(runs_dir: Path, *, number: int) -> Catalogue:
 
 @contextmanager
 def _noting(run_dir: Path, unreadable: dict[Path, str]) -> Iterator[None]:
-    """Note what keeps a folder from being read, and go on."""
+    """Record an error that makes a folder unreadable, and continue."""
     try:
         yield
     except OSError as error:
         unreadable[run_dir] = error.strerror or str(error)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        # no plan, cut short, another version's, or not ours at all
+        # no plan, truncated, of another version, or no run of ours
         unreadable[run_dir] = str(error).removeprefix(f"{run_dir} ") or type(error).__name__
 
 
 def _runs_by_age(runs_dir: Path) -> tuple[list[Path], dict[Path, str]]:
-    """Folders with a `run.json`, newest first, and those that hide whether they have one."""
+    """Return folders with a `run.json`, newest first, and the reasons for unreadable folders."""
     ages: dict[Path, tuple[float, str, str]] = {}
     unreadable: dict[Path, str] = {}
     for folder in sorted(runs_dir.iterdir()):

@@ -1,4 +1,4 @@
-"""The ids of earlier jobs that a new one must come after. PURE."""
+"""Dependencies of new jobs on jobs that were submitted earlier. PURE."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from slurm_jobs.schedulers.protocol import JobDependencies
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Connections:
-    """Earlier jobs that new ones must come after."""
+    """Earlier jobs that new jobs depend on."""
 
     active: Mapping[str, Mapping[str, Slices]] = field(default_factory=dict)
-    """Go on as they are; stages that come after theirs wait for them. Ids of jobs or array
-    elements by stage, each with the slices that it works on."""
+    """Jobs that continue unchanged; later stages wait for them. Ids of jobs or array elements by
+    stage, each with the slices that it works on."""
     ending: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Were cancelled and have not ended; new jobs of the same stage wait until they have."""
+    """Jobs that were cancelled and have not ended; new jobs of the same stage wait for their end.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SubmittedJob:
-    """A job that the scheduler took."""
+    """Job that the scheduler accepted."""
 
     planned: PlannedJob
     token: str
@@ -32,19 +33,19 @@ class SubmittedJob:
 
     @property
     def stage(self) -> str:
-        """The stage that it works for."""
+        """Return the name of the job's stage."""
         return self.planned.stage
 
     @property
     def num_tasks(self) -> int:
-        """Array elements; 1 without an array."""
+        """Return the number of array elements; 1 without an array."""
         return self.planned.num_tasks
 
 
 def job_dependencies(
     plan: Plan, job: PlannedJob, submitted: Sequence[SubmittedJob], connections: Connections
 ) -> JobDependencies:
-    """Ids that a job comes after; a parent that is complete is left out."""
+    """Return the ids that a job depends on; completed parents are left out."""
     dependencies: dict[DependencyKind, list[str]] = {}
     for dependency in plan.stage(job.stage).after:
         for kind, job_id in _on(dependency, job, submitted, connections):
@@ -65,7 +66,7 @@ def _on(
     submitted: Sequence[SubmittedJob],
     connections: Connections,
 ) -> list[tuple[DependencyKind, str]]:
-    """What one dependency comes to: kinds and ids."""
+    """Return kinds and ids of the jobs that one dependency stands for."""
     above = [done for done in submitted if done.stage == dependency.stage]
     active = connections.active.get(dependency.stage, {})
     if dependency.kind != "aftercorr":
@@ -80,12 +81,12 @@ def _on(
 
 
 def side_by_side(job: PlannedJob, parent: PlannedJob) -> bool:
-    """Whether each element of a job can wait for the parent's element of the same number."""
+    """Check whether each element can wait for the parent's element with the same number."""
     return corresponds(job.slices, job.slices_per_task, parent.slices, parent.slices_per_task)
 
 
 def dependency_notes(plan: Plan, connections: Connections = Connections()) -> tuple[str, ...]:
-    """Where a plan waits for a whole stage although the spec says slice after slice."""
+    """Return notes on plans that wait for a whole stage although the spec asks for each slice."""
     notes = [d.instead for stage in plan.stages for d in stage.after if d.instead]
     for job in plan.jobs:
         above = [d.stage for d in plan.stage(job.stage).after if d.kind == "aftercorr"]

@@ -1,4 +1,4 @@
-"""Makes a run folder: private, complete before the first job is submitted."""
+"""Creation of a run folder: private, and complete before the first job is submitted."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from slurm_jobs.spec.model import RunSpec
 def create_run(
     loaded: LoadedSpec, profile: ClusterProfile, *, cluster_name: str | None = None
 ) -> RunPaths:
-    """Make the folder of a new run and write down what was asked for.
+    """Create the folder of a new run and record the request.
 
     Args:
         loaded: the spec.
         profile: of its cluster.
-        cluster_name: what Slurm calls that, if anything.
+        cluster_name: name that Slurm gives the cluster, if any.
 
     Raises:
-        InputError: the folder cannot be made.
+        InputError: the folder cannot be created.
     """
     created_unix_s = time.time()
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(created_unix_s))
@@ -75,11 +75,11 @@ def _write_spec(paths: RunPaths, loaded: LoadedSpec, profile: ClusterProfile) ->
         "spec_file": loaded.file,
         "spec_dir": loaded.spec_dir,
         "overrides": list(loaded.overrides),
-        "num_submitted_overrides": len(loaded.overrides),  # those of resumes come after them
+        "num_submitted_overrides": len(loaded.overrides),  # resumes add theirs
     }
     write_json_atomic(paths.spec_origin, origin)
 
 
 def write_resolved_spec(paths: RunPaths, spec: RunSpec) -> None:
-    """Write down the complete spec; its stages stay in the file's order, as status has them."""
+    """Write the complete spec; its stages keep the file's order, which status uses."""
     write_text_atomic(paths.resolved_spec, spec.model_dump_json(indent=1) + "\n")

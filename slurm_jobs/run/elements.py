@@ -1,8 +1,8 @@
-"""Which element of a job array works on which slices. PURE.
+"""Mapping between elements of a job array and slices. PURE.
 
-Where the site's limits allow, an element's number is its slice's own, so that
-squeue and `status` speak of the same thing. Where they do not, elements are
-counted from 0 and each works through `slices_per_task` slices in order.
+If the site's limits allow it, the number of an element equals its slice, so that squeue and
+`status` show the same numbers. Otherwise elements are numbered from 0, and each processes
+`slices_per_task` slices in order.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 
 def array_indices(slices: Sequence[int], slices_per_task: int | None) -> tuple[int, ...]:
-    """Numbers of the elements that work on `slices` (ascending), ascending."""
+    """Return the numbers of the elements that work on `slices`; both ascending."""
     if slices_per_task is None:
         return tuple(slices)
     return tuple(range(-(-len(slices) // slices_per_task)))
@@ -21,14 +21,14 @@ def array_indices(slices: Sequence[int], slices_per_task: int | None) -> tuple[i
 def slices_of_element(
     slices: Sequence[int], slices_per_task: int | None, index: int
 ) -> tuple[int, ...]:
-    """The slices that element `index` works through, in order."""
+    """Return the slices of element `index`, in processing order."""
     if slices_per_task is None:
         return (index,)
     return tuple(slices[index * slices_per_task : (index + 1) * slices_per_task])
 
 
 def element_of_slice(slices: Sequence[int], slices_per_task: int | None, slice_index: int) -> int:
-    """The element that works on a slice."""
+    """Return the element that works on a slice."""
     if slices_per_task is None:
         return slice_index
     return bisect_left(slices, slice_index) // slices_per_task

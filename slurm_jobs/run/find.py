@@ -1,4 +1,4 @@
-"""Which run a user means."""
+"""Search for the run that a user names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_NAME_BYTES, _MAX_PATH_BYTES = 255, 4096
 """NAME_MAX and PATH_MAX of Linux."""
 
 SPEC_SUFFIXES = frozenset({".yaml", ".yml"})
-"""Of files that mean a spec's newest run."""
+"""Suffixes of files that select a spec's newest run."""
 
 
 def default_runs_dir() -> Path:
@@ -39,13 +39,14 @@ def default_runs_dir() -> Path:
 
 
 def find_run(text: str | None) -> Path:
-    """The run folder that a user means.
+    """Return the folder of the run that a user names.
 
-    A folder, a run's id or the start of one, a spec's newest run, or (None) the newest run.
+    The name is a folder, a run's id or the start of one, or a spec file (its newest run); None
+    selects the newest run.
 
     Raises:
-        InputError: there is no such run, or several begin so.
-        OSError: the folder where it would lie cannot be listed.
+        InputError: there is no such run, or several match.
+        OSError: the parent folder cannot be listed.
     """
     runs_dir = default_runs_dir()
     if text is None:
@@ -69,7 +70,7 @@ def find_run(text: str | None) -> Path:
     if path.parent.resolve() == runs_dir.resolve():  # `runs/shapes-2026`, as a shell completes it
         text = path.name
     matches = sorted(run for run in _runs(runs_dir) if text and run.name.startswith(text))
-    # Those of `shapes-tune` begin with `shapes`, too, and are not meant by it.
+    # Runs of `shapes-tune` also begin with `shapes`, and are not meant.
     matches = [run for run in matches if RUN_STAMP.sub("", run.name) == text] or matches
     if len(matches) == 1:
         return matches[0]
@@ -88,7 +89,7 @@ def _holds_run(folder: Path) -> bool:
     """Check whether a folder has a `run.json`.
 
     Raises:
-        FileError: that cannot be seen.
+        FileError: the folder cannot be searched.
     """
     try:
         return stat.S_ISREG(RunPaths(folder).run_json.stat().st_mode)
@@ -99,7 +100,7 @@ def _holds_run(folder: Path) -> bool:
 
 
 def _first_unreadable(folder: Path) -> Path:
-    """Return the uppermost of a folder and its parents that cannot be looked into."""
+    """Return the uppermost unreadable folder among a folder and its parents."""
     for place in [*reversed(folder.absolute().parents), folder.absolute()]:
         try:
             os.stat(place / ".")  # noqa: PTH116 - a Path would drop the dot
@@ -119,9 +120,9 @@ _MISSING = "there is no such folder"
 
 
 def refuse_missing_place(folder: Path) -> None:
-    """Raise FileError where the place of a folder is not there, or the folder is a link to nowhere.
+    """Raise FileError if the parent of a folder is missing, or the folder is a broken link.
 
-    A folder of runs itself is made by the first submit.
+    The first submit creates the folder of runs itself.
     """
     whole = folder.absolute()
     for place in [*reversed(whole.parents), whole]:
@@ -136,7 +137,7 @@ def _link_to_nowhere(link: Path) -> str:
 
 
 def is_missing(runs_dir: Path) -> str:
-    """Return what to add to a message that names a folder of runs; empty if it is a folder."""
+    """Return an addition to messages that name a folder of runs; empty if it is a folder."""
     if runs_dir.is_dir():
         return ""
     if runs_dir.exists():
@@ -148,11 +149,12 @@ def is_missing(runs_dir: Path) -> str:
 
 
 def _refuse_away(path: Path, runs_dir: Path) -> None:
-    """Raise FileError where a run is not there, and neither is the folder that would hold it.
+    """Raise FileError if both a run and the folder that would hold it are missing.
 
-    So does a link to nowhere that has the name, or a link in the folder of runs that begins so.
-    A name as `run.create` gives it was a run once. Without its `run.json`, and with no other run
-    around, the file system is away; with others around, the run was removed or its name is wrong.
+    Also raise it if the name is a broken link, or the folder of runs has a broken link that begins
+    so. A name as `run.create` generates it was a run once. Without its `run.json`, and with no
+    other run there, the file system is away; with other runs there, the run was removed or the name
+    is wrong.
     """
     is_path, was_run = len(path.parts) > 1, RUN_STAMP.search(path.name) is not None
     links = [path.absolute()]
@@ -174,7 +176,7 @@ def _refuse_away(path: Path, runs_dir: Path) -> None:
 
 
 def _no_single(text: str, path: Path, matches: Sequence[Path], runs_dir: Path) -> str:
-    """What to say where several runs begin so, or none."""
+    """Return the message for a name that matches several runs, or none."""
     if path.suffix in SPEC_SUFFIXES and not path.exists():
         return (
             f"no such file: {text}, and no run in {runs_dir} begins so; name a spec or a run, or "
@@ -196,7 +198,7 @@ def _no_single(text: str, path: Path, matches: Sequence[Path], runs_dir: Path) -
 
 
 def _of_folder(text: str, path: Path, runs_dir: Path) -> str:
-    """What to say of a folder that is no run, holds none, and is no start of a run's name."""
+    """Return the message for a folder that is no run, holds none, and begins no run's name."""
     if (path / INFO_NAME).is_file():
         return (
             f"{text} is a data set, no run: `verify`, `samples` and `packing` take it; name the "
@@ -223,7 +225,7 @@ def _by_age(runs_dir: Path) -> list[Path]:
 
 
 def _newest(runs_dir: Path, name: str | None = None) -> Path:
-    """The newest run, or the newest whose spec is called `name`."""
+    """Return the newest run, or the newest run of the spec `name`."""
     runs = _by_age(runs_dir)
     if name is not None:
         runs = [path for path in runs if RUN_STAMP.sub("", path.name) == name]

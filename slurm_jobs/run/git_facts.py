@@ -1,7 +1,7 @@
-"""What to ask git about the folder that a spec lies in, and what its answers amount to. PURE.
+"""Facts from git about the folder of a spec. PURE.
 
-git is only asked: it takes no lock, runs no hook and asks nobody for a password. Every way to fail
-(no git, no repository, one of another owner's) is an answer, not an error.
+The git commands only read: they take no lock, run no hook and ask for no password. Every failure
+(no git, no repository, another owner's repository) is a result, not an error.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from slurm_jobs.common.commands import CommandAnswer
 from slurm_jobs.common.hidden import without_url_users
 
 MAX_NAMES = 500
-"""Of changed and of untracked files each; how many there were is noted too."""
+"""Limit for listed changed and untracked files each; their total number is recorded too."""
 _MISLEADING = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_EXTERNAL_DIFF", "GIT_TRACE")
 """Variables that would lead git to another repository than the spec's, or run something."""
 _QUIET = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "GIT_PAGER": "cat", "LC_ALL": "C"}
@@ -23,17 +23,17 @@ _SETTINGS = ("-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GitFacts:
-    """The repository of a spec's folder as it stood; None and empty where git did not say."""
+    """State of the repository of a spec's folder; None and empty where git gave no answer."""
 
     folder: str
     commit: str | None = None
-    """None in a repository without a commit, too."""
+    """Commit of HEAD; None also in a repository without a commit."""
     branch: str | None = None
-    """None if HEAD is detached."""
+    """Branch of HEAD; None if HEAD is detached."""
     remotes: Mapping[str, str] = field(default_factory=dict)
     """URL by name, without user and password."""
     is_dirty: bool | None = None
-    """Whether tracked files differ from the commit; None if that is not known."""
+    """True if tracked files differ from the commit; None if unknown."""
     num_changed: int = 0
     changed: tuple[str, ...] = ()
     """Tracked files that differ, relative to the top of the repository; the first `MAX_NAMES`."""
@@ -41,15 +41,15 @@ class GitFacts:
     untracked: tuple[str, ...] = ()
     """Files, and folders with a `/` at the end, that git neither tracks nor ignores."""
     diff_bytes: int = 0
-    """Of the diff that lies beside these facts."""
+    """Size of the diff that is stored next to these facts."""
     diff_is_cut: bool = False
-    """It was too long, or git was ended before it was whole."""
+    """True if the diff was too long, or git was stopped before it was complete."""
     problems: tuple[str, ...] = ()
-    """What could not be found out, and why."""
+    """Facts that could not be determined, with the reason."""
 
 
 def git_commands(folder: Path) -> dict[str, Sequence[str]]:
-    """The questions, by what they are called here."""
+    """Return the git commands by their names here."""
     git = ["git", "-C", str(folder), *_SETTINGS]
     own = ["-c", "diff.autoRefreshIndex=false"]  # or it writes the index, optional locks or not
     plain = ["--no-color", "--no-ext-diff", "--no-textconv"]
@@ -61,12 +61,12 @@ def git_commands(folder: Path) -> dict[str, Sequence[str]]:
 
 
 def git_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """The environment to ask in: nothing that leads git elsewhere or makes it wait for somebody."""
+    """Return an environment in which git neither uses another repository nor prompts."""
     return {key: value for key, value in variables.items() if key not in _MISLEADING} | _QUIET
 
 
 def read_answers(folder: Path, answers: Mapping[str, CommandAnswer]) -> tuple[GitFacts, bytes]:
-    """What git's answers to `git_commands` amount to."""
+    """Build the facts from git's answers to `git_commands`."""
     status, diff = answers["status"], answers["diff"]
     header, changed, untracked = _read_status(status.text)
     commit = header.get("branch.oid")
@@ -75,7 +75,7 @@ def read_answers(folder: Path, answers: Mapping[str, CommandAnswer]) -> tuple[Gi
     problems = [status.problem] if status.problem else []
     if status.is_cut:
         problems.append("git status: the list of files is cut")
-    if diff.problem and has_commit:  # else it is the same problem again, or there is nothing to see
+    if diff.problem and has_commit:  # otherwise the same problem, or no answer
         problems.append(diff.problem)
     knows_files = bool(header) and not status.problem
     facts = GitFacts(
@@ -96,14 +96,14 @@ def read_answers(folder: Path, answers: Mapping[str, CommandAnswer]) -> tuple[Gi
 
 
 def _read_status(text: str) -> tuple[dict[str, str], list[str], list[str]]:
-    """Header by key, changed and untracked names, from `git status --porcelain=v2 -z`.
+    """Return headers by key, changed names and untracked names from `git status`.
 
-    The form is that of git-status(1), "Porcelain Format Version 2".
+    The format is that of `--porcelain=v2 -z`: git-status(1), "Porcelain Format Version 2".
     """
     header: dict[str, str] = {}
     changed: list[str] = []
     untracked: list[str] = []
-    entries = iter(text.split("\0")[:-1])  # what follows the last end is no whole entry
+    entries = iter(text.split("\0")[:-1])  # text after the last terminator is an incomplete entry
     for entry in entries:
         kind, _, rest = entry.partition(" ")
         if kind == "#":
@@ -113,7 +113,7 @@ def _read_status(text: str) -> tuple[dict[str, str], list[str], list[str]]:
         elif kind in _FIELDS_BEFORE_PATH:
             changed.append(rest.split(" ", _FIELDS_BEFORE_PATH[kind])[-1])
             if kind == "2":
-                next(entries, None)  # where a renamed file came from
+                next(entries, None)  # the former name of a renamed file
     return header, changed, untracked
 
 
@@ -121,7 +121,7 @@ _FIELDS_BEFORE_PATH = {"1": 7, "2": 8, "u": 9}
 
 
 def _read_remotes(text: str) -> dict[str, str]:
-    """URL by name, from `remote.NAME.url` and the URL, a newline between them."""
+    """Return URLs by name from `remote.NAME.url` and the URL, separated by a newline."""
     pairs = (entry.partition("\n") for entry in text.split("\0")[:-1])
     return {
         key.removeprefix("remote.").removesuffix(".url"): without_url_users(url)

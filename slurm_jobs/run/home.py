@@ -1,7 +1,7 @@
-"""Where a run is at home: on which cluster its jobs are, and whose they are.
+"""Checks that a run belongs to this cluster and this user.
 
-A file system may serve several clusters, and root may look at anybody's run. There
-squeue answers as ever, with nothing, and that says nothing of the run's jobs.
+A file system may serve several clusters, and root may read every user's run. There squeue answers
+without the run's jobs, which does not mean that they have ended.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from slurm_jobs.schedulers.protocol import Answer
 
 
 def refuse_elsewhere(paths: RunPaths, meta: RunMeta) -> None:
-    """Raise where the run or its jobs are not this cluster's or this user's, for verbs that act.
+    """Raise if the run or its jobs belong to another cluster or user, for verbs that act.
 
     Raises:
-        InputError: they are not.
-        SchedulerError: Slurm does not say which cluster this is.
+        InputError: they do.
+        SchedulerError: Slurm does not tell the name of this cluster.
     """
     uid = os.getuid()
     owner = anothers_folder(paths.run_dir)
@@ -40,7 +40,7 @@ def refuse_elsewhere(paths: RunPaths, meta: RunMeta) -> None:
     if meta.uid is not None and meta.uid != uid:
         message = (
             f"run {meta.run_id} is {meta.submitted_by}'s (uid {meta.uid}), and you are uid {uid}; "
-            f"its jobs are known and ended as theirs alone: type the same as {meta.submitted_by}. "
+            f"only they can query and end its jobs: type the same as {meta.submitted_by}. "
             f"If the run is yours by now and all its jobs have ended, write your uid as `uid` into "
             f"{paths.run_json}"
         )
@@ -59,16 +59,16 @@ def refuse_elsewhere(paths: RunPaths, meta: RunMeta) -> None:
 
 
 def anothers_folder(folder: Path) -> str:
-    """Whose folder it is, if not this user's, in words that follow `it is`; empty if it is theirs.
+    """Return the folder's owner, to follow `it is` in a message; empty if it is this user.
 
-    By the file system alone: what lies in a stranger's folder may say anything.
+    Only the file system is trusted: the content of another user's folder may be forged.
     """
     owner = folder.stat().st_uid
     return "" if owner == os.getuid() else f"uid {owner}'s"
 
 
 def _has_one_owner_for_all(folder: Path) -> bool:
-    """Whether what this user writes there is the folder's owner's, too, as on some file systems."""
+    """Check whether the file system shows one owner for all files."""
     try:
         with tempfile.TemporaryFile(dir=folder) as written:
             return os.fstat(written.fileno()).st_uid == folder.stat().st_uid
@@ -77,10 +77,10 @@ def _has_one_owner_for_all(folder: Path) -> bool:
 
 
 def anothers_run(paths: RunPaths) -> str:
-    """Whose run it is, if not this user's, in words that follow `it is`; empty if it is theirs.
+    """Return the run's owner, to follow `it is` in a message; empty if it is this user.
 
-    Theirs it is who own its folder, which may have been handed over, or whose uid `run.json`
-    has: some file systems show one owner for all.
+    A run belongs to the owner of its folder, which may have changed, and to the uid in its
+    `run.json`: some file systems show one owner for all files.
     """
     meta, uid, owner = read_meta(paths), os.getuid(), paths.run_dir.stat().st_uid
     if uid in {meta.uid, owner}:
@@ -91,13 +91,13 @@ def anothers_run(paths: RunPaths) -> str:
 def with_doubts(
     runs: Mapping[Path, RunRecords], answers: Mapping[Path, Answer]
 ) -> dict[Path, Answer]:
-    """The answers that prove nothing of the run that they are about, each with the reason.
+    """Return the answers that prove nothing about their run, each with the reason.
 
-    The cluster is asked for its name only where none of the jobs of a run is known to it (a job
-    that is, by id and name, is proof enough) and one of them has not ended by its records. So
-    to look stays one call of squeue and one of sacct; this is the third in the rare case, and
-    one however many runs. To read slurm.conf instead would cost nobody a call, but where it lies
-    (or that there is none, `--conf-server`) each site says for itself.
+    The cluster is asked for its name only if it knows none of a run's jobs (one known id and name
+    is sufficient proof) and the records show a job that has not ended. So a look costs one call of
+    squeue and one of sacct. This is a third call in the rare case, one for any number of runs.
+    Reading slurm.conf instead would save the call, but its location depends on the site, and with
+    `--conf-server` there is no file.
     """
     unseen = {d: run for d, run in runs.items() if _is_unseen(run, answers[d])}
     if not unseen:
@@ -112,7 +112,7 @@ def with_doubts(
 
 
 def _is_unseen(run: RunRecords, answer: Answer) -> bool:
-    """Whether nobody knows the jobs of this run, and one of them may live."""
+    """Check whether Slurm knows no job of this run although one of them may be alive."""
     meta = run.meta
     is_own = meta.uid in {None, os.getuid()}
     is_known = bool(answer.tasks or answer.lagging)
@@ -123,7 +123,7 @@ def _is_unseen(run: RunRecords, answer: Answer) -> bool:
 
 
 def _doubt(meta: RunMeta, settings: Mapping[str, str]) -> str:
-    """Why this cluster's silence proves nothing of a run; empty if it does."""
+    """Return why this cluster's answer proves nothing about a run; empty if it does."""
     here = settings.get("ClusterName")
     if meta.cluster_name is not None and here is not None and here != meta.cluster_name:
         return (

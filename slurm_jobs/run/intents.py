@@ -1,4 +1,4 @@
-"""What was intended and what came of it: the ledger's entries and what they amount to. PURE."""
+"""Intents of a run and their outcomes, from the ledger's entries. PURE."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from slurm_jobs.common.ranges import parse_ranges
 from slurm_jobs.run.elements import element_of_slice, slices_of_element
 
 EntryKind = Literal["intent", "submitted", "refused", "cancelled", "begin", "end"]
-"""begin/end: a command starts and stops submitting. refused: sbatch said no."""
+"""Kind of an entry. begin/end: a command starts and stops submitting. refused: sbatch refused the
+job."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """One entry of the ledger."""
+    """Entry of the ledger."""
 
     number: int
     kind: EntryKind
     token: str
-    """Of the intent; of the command for begin and end."""
+    """Token of the intent; for begin and end that of the command."""
     values: Mapping[str, Any]
-    """`time_unix_s` always; the rest by kind."""
+    """Contents: always `time_unix_s`; the rest depends on the kind."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Intent:
-    """A job that was meant to be submitted, and what came of it."""
+    """Job that was to be submitted, and the outcome."""
 
     number: int
     token: str
@@ -38,37 +39,37 @@ class Intent:
     job_name: str
     time_unix_s: float
     job_id: str | None = None
-    """As sbatch answered; None while that is not known."""
+    """Job id that sbatch printed; None while it is unknown."""
     refused: str | None = None
-    """Why sbatch refused."""
+    """Reason why sbatch refused the job."""
     cancelled_slices: frozenset[int] = frozenset()
-    """Those that a command took away; should their job still start, it does no work."""
+    """Slices that a command took away from the job; if it still starts, it skips them."""
     submitted_unix_s: float | None = None
     base_attempts: Mapping[int, int] = field(default_factory=dict)
-    """Attempts of a slice up to this number belong to earlier intents; 0 where none is given."""
+    """Attempts of a slice up to this number belong to earlier intents; 0 if absent."""
 
     slices_per_task: int | None = None
-    """Of an array whose elements work through several slices; see `elements`."""
+    """Slices per element, for an array whose elements process several slices; see `elements`."""
 
     @property
     def cancelled(self) -> bool:
-        """Whether all of it was taken away."""
+        """Return whether the whole job was cancelled."""
         return self.cancelled_slices.issuperset(self.slices)
 
     def element_id(self, slice_index: int) -> str | None:
-        """The job id of one slice as squeue shows it: `12_3`."""
+        """Return the job id of one slice as squeue shows it: `12_3`."""
         if self.job_id is None or not self.is_array:
             return self.job_id
         return f"{self.job_id}_{element_of_slice(self.slices, self.slices_per_task, slice_index)}"
 
     def slices_beside(self, slice_index: int) -> tuple[int, ...]:
-        """All slices of the element that works on this one, in the order of its work."""
+        """Return all slices of the element that works on this one, in processing order."""
         element = element_of_slice(self.slices, self.slices_per_task, slice_index)
         return slices_of_element(self.slices, self.slices_per_task, element)
 
 
 def intents(entries: Iterable[Entry]) -> list[Intent]:
-    """The intents in order, each with what later entries say of it."""
+    """Return the intents in order, each with the outcome from later entries."""
     found: dict[str, dict[str, Any]] = {}
     for entry in entries:
         values = entry.values
@@ -104,7 +105,7 @@ def _add(intent: dict[str, Any], entry: Entry) -> None:
 
 
 def latest_intents(all_intents: Iterable[Intent], stage: str) -> dict[int, Intent]:
-    """For each slice of a stage the newest intent that covers it."""
+    """Return the newest intent for each slice of a stage."""
     newest: dict[int, Intent] = {}
     for intent in all_intents:
         if intent.stage == stage:
@@ -113,12 +114,12 @@ def latest_intents(all_intents: Iterable[Intent], stage: str) -> dict[int, Inten
 
 
 def is_superseded(all_intents: Iterable[Intent], token: str, slice_index: int) -> bool:
-    """Whether a newer intent covers the slice of the intent `token`, or it was called off.
+    """Check whether a newer intent covers the slice of the intent `token`, or it was cancelled.
 
-    A job that finds this of itself when it starts exits without working.
+    A job that finds itself superseded at its start exits without working.
 
     Raises:
-        LookupError: the intent is not among `all_intents`, which therefore are not all.
+        LookupError: the intent is not among `all_intents`, which are therefore incomplete.
     """
     listed = list(all_intents)
     own = next((intent for intent in listed if intent.token == token), None)

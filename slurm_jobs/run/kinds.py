@@ -1,4 +1,4 @@
-"""The type of GPU that work was begun on, from its attempt records."""
+"""GPU type on which work was begun, from its attempt records."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def kind_begun_on(
     num_again: Mapping[int, int],
     slices: Iterable[int],
 ) -> str:
-    """The type that the newest attempt at these slices had; empty if none of them says.
+    """Return the GPU type of the newest attempt at these slices; empty if none is recorded.
 
-    The attempts of a slice are ordered by their numbers, not by the clocks of their nodes.
-    Attempts at other work (another fingerprint, or before it was asked for again) do not count.
-    Read by name, one after the other, and not by listing a folder that ten thousand tasks write to.
+    Attempts of a slice are ordered by their numbers, not by the clocks of their nodes. Attempts
+    with another fingerprint, or from before the slice was requested again, do not count. Records
+    are opened by name, because listing a folder that ten thousand tasks write to is slow.
     """
     begun: list[dict[str, Any]] = []
     for slice_index in slices:
@@ -36,7 +36,7 @@ def kind_begun_on(
                 newest = record
         if newest is not None:
             begun.append(newest)
-    # Attempts of different slices have no other order than their nodes' clocks. A wrong one picks
+    # Attempts of different slices have no other order than their nodes' clocks. A wrong order picks
     # a type on which another of these slices was begun.
     last = max(begun, key=lambda record: record["started_unix_s"], default=None)
     return "" if last is None else str(last["gpu"])

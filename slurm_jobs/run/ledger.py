@@ -1,9 +1,8 @@
-"""The ledger: numbered entries, each created once, that say what was intended and what came of it.
+"""Ledger of submissions: numbered entries, each created once.
 
-One file an entry, because appends and locks are not to be trusted on NFS.
-An `intent` stands before sbatch is called and the `submitted` entry with the
-job's id right after it, so a command that is killed in between leaves a
-token that can be looked up in Slurm by the job's name.
+Each entry is a file, because appends and locks are unreliable on NFS. An `intent` is written before
+sbatch is called, and the `submitted` entry with the job's id right after it. If a command is killed
+in between, the intent's token is part of the job's name, so that Slurm can be searched for it.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from slurm_jobs.run.paths import RunPaths
 
 
 def entry_path(folder: Path, number: int) -> Path:
-    """The entry of that number."""
+    """Return the path of the entry with that number."""
     return folder / f"{number:06d}.json"
 
 
 def append_entry(folder: Path, kind: EntryKind, token: str, values: Mapping[str, Any]) -> Entry:
-    """Add an entry under the next free number; of several writers each gets its own."""
+    """Append an entry under the next free number; concurrent writers get different numbers."""
     make_private_dir(folder)
     data = {**values, "kind": kind, "token": token, "time_unix_s": time.time()}
     number = last_number(folder) + 1
@@ -42,18 +41,18 @@ def append_entry(folder: Path, kind: EntryKind, token: str, values: Mapping[str,
 
 
 def last_number(folder: Path) -> int:
-    """Number of the newest entry, from one listing; 0 before the first."""
+    """Return the number of the newest entry, from one listing; 0 if there is none."""
     return last_json_number(folder)
 
 
 def refuse_lost_ledger(paths: RunPaths) -> None:
-    """Raise where the ledger has no entry although jobs were prepared.
+    """Raise if the ledger is empty although jobs were prepared.
 
-    A command writes its `begin` before it prepares a job. A run whose entries are gone would look
-    as if nothing had been submitted, and its jobs would be submitted a second time.
+    A command writes its `begin` before it prepares a job. A run without its entries would look
+    unsubmitted, and its jobs would be submitted a second time.
 
     Raises:
-        FileError: the entries are gone.
+        FileError: the entries are missing.
     """
     if last_number(paths.ledger_dir) == 0 and names_in(paths.jobs_dir):
         message = (
@@ -65,14 +64,14 @@ def refuse_lost_ledger(paths: RunPaths) -> None:
 
 
 def read_ledger(folder: Path, *, up_to: int = 0) -> list[Entry]:
-    """All entries in order; an empty list before the first.
+    """Return all entries in order; an empty list if there are none.
 
-    Numbers have no gaps, so each entry is opened by its name: a listing that a
-    network file system serves from its cache cannot hide one below `up_to`.
+    Numbers have no gaps, so each entry is opened by its name: a cached listing of a network file
+    system cannot hide one below `up_to`.
 
     Raises:
-        DamagedFileError: an entry holds something else.
-        OSError: an entry cannot be read, or one of those before the last is not there.
+        DamagedFileError: an entry has other content.
+        OSError: an entry cannot be read, or one before the last is missing.
     """
     entries = []
     for number in range(1, max(up_to, last_number(folder)) + 1):

@@ -1,4 +1,4 @@
-"""A run as its folder shows it. PURE."""
+"""Contents of a run folder as values. PURE."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class RunMeta:
     version: str
     spec_file: str
     max_cpus: int | None = None
-    """Of the local scheduler."""
+    """Cores of the local scheduler."""
     cluster_name: str | None = None
-    """Slurm's own name of the cluster; None where there is none, or a run is older than this."""
+    """Slurm's name of the cluster; None without Slurm, and in runs of earlier versions."""
     uid: int | None = None
-    """Whose jobs they are; None of an older run."""
+    """Owner of the jobs; None in runs of earlier versions."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageSummary:
-    """A stage as `status` needs it."""
+    """Stage with the facts that `status` needs."""
 
     name: str
     run: str
@@ -43,17 +43,17 @@ class StageSummary:
     after: Mapping[str, str]
     """Kind of dependency by parent."""
     origin: str = ""
-    """Its name in the file, where it is one combination of a matrix; else empty."""
+    """Name in the file, if the stage is one combination of a matrix; else empty."""
     partition: str = ""
-    """As asked for; with several, Slurm gives the reason of the one that it tried last."""
+    """Requested partitions; with several, Slurm gives the reason of the one that it tried last."""
 
 
 def stages_called(name: str, origins: Mapping[str, str]) -> list[str]:
-    """The stage of that name, or all combinations of the one that the file calls so.
+    """Return the stage of that name, or all combinations of the matrix stage of that name.
 
     Args:
-        name: as a user says it.
-        origins: the name in the file of each stage; empty for one that is no combination.
+        name: name that the user gave.
+        origins: name in the file of each stage; empty if it is no combination.
     """
     if name in origins:
         return [name]
@@ -61,15 +61,15 @@ def stages_called(name: str, origins: Mapping[str, str]) -> list[str]:
 
 
 def stages_named(name: str, origins: Mapping[str, str], *, where: str = "") -> list[str]:
-    """The same, where a user must mean one.
+    """Return the same as `stages_called`, and raise if there is none.
 
     Args:
-        name: as a user says it.
+        name: name that the user gave.
         origins: see `stages_called`.
-        where: what the message begins with, such as `--again fit: `.
+        where: start of the message, such as `--again fit: `.
 
     Raises:
-        InputError: there is none; the nearest is named.
+        InputError: there is no such stage; the message names the nearest.
     """
     found = stages_called(name, origins)
     if not found:
@@ -83,31 +83,31 @@ def stages_named(name: str, origins: Mapping[str, str], *, where: str = "") -> l
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageRecords:
-    """What the listings of a stage's record folders say."""
+    """Listing of a stage's record folders."""
 
     attempts: Mapping[int, tuple[int, ...]]
     """Attempt numbers by slice, ascending."""
     endings: Mapping[int, Mapping[int, CompletionName]]
-    """How each attempt ended, and of which job it was, by attempt by slice."""
+    """Outcome and job of each attempt, by slice and attempt."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRecords:
-    """A run as its folder shows it."""
+    """Records of a run."""
 
     meta: RunMeta
     stages: tuple[StageSummary, ...]
     intents: tuple[Intent, ...]
     records: Mapping[str, StageRecords]
     is_submitting: bool = False
-    """Whether a command is submitting for this run at this moment."""
+    """True if a command is submitting for this run now."""
 
     @property
     def jobs(self) -> dict[str, str]:
-        """Ids by name of all jobs that were ever submitted for this run, oldest first."""
+        """Return ids by name of all jobs that were ever submitted for this run, oldest first."""
         return submitted_jobs(self.intents)
 
 
 def submitted_jobs(intents: Iterable[Intent]) -> dict[str, str]:
-    """Ids by name of the jobs among these intents that have one."""
+    """Return ids by name of those jobs among these intents that have one."""
     return {intent.job_name: intent.job_id for intent in intents if intent.job_id is not None}

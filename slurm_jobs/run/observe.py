@@ -1,7 +1,7 @@
-"""Looks at runs: their records, and what their schedulers say. Needs no spec model.
+"""Status of runs from their records and schedulers; needs no spec model.
 
-Who only looks may be given an answer that another look brought some seconds
-ago; who acts upon a status asks for a fresh one, which is what comes unasked.
+A command that only displays may use an answer that is some seconds old. A command that acts queries
+again, which is the default.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from slurm_jobs.schedulers.protocol import Answer, Question, Scheduler, is_of
 
 
 def scheduler_of(paths: RunPaths) -> Scheduler:
-    """The scheduler that a run was submitted to."""
+    """Return the scheduler that a run was submitted to."""
     meta = read_meta(paths)
     return scheduler_named(meta.scheduler, paths.run_dir, max_cpus=meta.max_cpus)
 
 
 def status_of(run_dir: Path, *, fresh: bool = True) -> RunStatus:
-    """Status of a run: its records, and one question to the scheduler.
+    """Return the status of a run, from its records and one query of the scheduler.
 
-    The records are read after the scheduler was asked: a job writes its record
-    before it ends, so a job that is said to have ended has its record here.
+    The records are read after the query. A job writes its record before it ends, so a job that has
+    ended according to the scheduler has its record here.
 
     Args:
         run_dir: the run's folder.
-        fresh: False takes an answer of some seconds ago where there is one, see
-            `answer_cache`; only to look at, never to act upon.
+        fresh: False reuses an answer of some seconds ago if there is one, see `answer_cache`; only
+            for display, never before an action.
     """
     run = read_run(run_dir)
     answer = answers({run_dir: run}, fresh=fresh)[run_dir]
@@ -46,15 +46,14 @@ def status_of(run_dir: Path, *, fresh: bool = True) -> RunStatus:
 
 
 def answer_of(run_dir: Path) -> Answer:
-    """What `status` would decide by at this moment; only to look at, never to act upon."""
+    """Return the answer that `status` would use now; only for display, never before an action."""
     return answers({run_dir: read_run(run_dir)}, fresh=False)[run_dir]
 
 
 def answers(runs: Mapping[Path, RunRecords], *, fresh: bool) -> dict[Path, Answer]:
-    """What the schedulers say of runs, by folder; all that are on Slurm share one question.
+    """Return the schedulers' answers by run folder; all runs on Slurm share one query.
 
-    A run that has nothing to ask about, or whose records prove all of it complete, gets an
-    empty answer.
+    A run without jobs, or whose records prove all of it complete, gets an empty answer.
     """
     found: dict[Path, Answer] = {}
     on_slurm: dict[Path, RunRecords] = {}
@@ -76,14 +75,14 @@ def answers(runs: Mapping[Path, RunRecords], *, fresh: bool) -> dict[Path, Answe
         doubtful = with_doubts(on_slurm, parts)
         for run_dir, run in on_slurm.items():
             found[run_dir] = doubtful.get(run_dir, parts[run_dir])
-            if run_dir not in doubtful:  # who looks from the right place must not be given it
+            if run_dir not in doubtful:  # not for users who query the right cluster
                 path = RunPaths(run_dir).scheduler_answer
                 keep_answer(path, scope_of(run.intents), found[run_dir])
     return {run_dir: found[run_dir] for run_dir in runs}
 
 
 def _ask(runs: Mapping[Path, RunRecords]) -> Answer:
-    """One question about runs of the same scheduler."""
+    """Query the scheduler once for runs of the same scheduler."""
     question = Question(
         jobs={name: job_id for run in runs.values() for name, job_id in run.jobs.items()},
         since_unix_s=min(run.meta.created_unix_s for run in runs.values()),
@@ -93,13 +92,13 @@ def _ask(runs: Mapping[Path, RunRecords]) -> Answer:
 
 
 def _uids(runs: Iterable[RunRecords]) -> frozenset[int]:
-    """Whose jobs they are; of an older run that is not told, and the asker's own are asked for."""
+    """Return the owners of the jobs; for runs of earlier versions the current user."""
     told = [run.meta.uid for run in runs]
     return frozenset(os.getuid() if uid is None else uid for uid in told)
 
 
 def _part_of(answer: Answer, run: RunRecords) -> Answer:
-    """What an answer says of one of the runs that it is about."""
+    """Return the part of an answer that is about one of the runs."""
     jobs = run.jobs
     ids = set(jobs.values())
     return Answer(
@@ -113,20 +112,20 @@ def _part_of(answer: Answer, run: RunRecords) -> Answer:
 
 
 def is_proven_complete(run: RunRecords) -> bool:
-    """Whether every slice of every stage has the record that proves it; nobody need be asked."""
+    """Check whether every slice of every stage has a completion record; needs no scheduler."""
     ages: dict[str, Ages] = {}
     for stage in run.stages:
         newest = latest_intents(run.intents, stage.name)
         completed = completed_slices(run.records[stage.name], newest)
         valid = completed - outdated_slices(stage.after, newest, ages)
-        if not valid.issuperset(range(stage.num_slices)):  # it may have been longer once
+        if not valid.issuperset(range(stage.num_slices)):  # it may have been longer before
             return False
         ages[stage.name] = ages_of(stage.after, newest, ages, stage.num_slices)
     return True
 
 
 def accounting_of(run_dir: Path) -> Answer:
-    """What the scheduler accounted for a run's jobs."""
+    """Return the scheduler's accounting of a run's jobs."""
     paths = RunPaths(run_dir)
     jobs = submitted_jobs(intents(read_ledger(paths.ledger_dir)))
     if not jobs:

@@ -1,8 +1,8 @@
-"""The jobs of a command that is slow: can those that it handed in still be waited for?
+"""Jobs that a slow command has submitted, and checks that later jobs can still wait for them.
 
-Slurm takes away a job that can never start, and forgets a job that has ended after `MinJobAge`
-(300 s unless the site lowers it). A dependency on a job that it has forgotten counts as met: a job
-that is handed in after that would start on nothing.
+Slurm removes a job that can never start, and forgets an ended job after `MinJobAge` (300 s unless
+the site lowers it). A dependency on a forgotten job counts as met, so a job that is submitted later
+would start without its input.
 """
 
 from __future__ import annotations
@@ -23,22 +23,24 @@ from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question, Sc
 from slurm_jobs.schedulers.states import LIVING_STATES
 
 TRUSTED_S = 30.0
-"""So long a job is taken to be as it was when Slurm took it, or when it was last asked about.
+"""Seconds for which a job's state counts as current, after its submission or the last query.
 
-Own choice: a tenth of Slurm's default for `MinJobAge`, and more than a submit takes that nothing
-holds up, so that one asks nothing."""
+Own choice: a tenth of Slurm's default for `MinJobAge`, and longer than an undisturbed submit takes,
+so that such a submit needs no query.
+"""
 
 REMEMBERED_S = 120.0
-"""So long after its end Slurm is taken to know a job: what waits for it then can never start, and
-Slurm takes it away too, so that what comes `afterany` of it is still handed in. Own choice: well
-below the default of `MinJobAge`."""
+"""Seconds after its end for which Slurm is assumed to know a job. A job that waits for it can then
+never start, and Slurm removes that job too, so jobs that depend on it with `afterany` are still
+submitted. Own choice: well below the default of `MinJobAge`."""
 
 _NEED_SUCCESS: frozenset[DependencyKind] = frozenset({"afterok", "aftercorr"})
-"""What Slurm has forgotten has ended, so that `afterany` of it is rightly met."""
+"""Kinds that require success. A job that Slurm has forgotten has ended, so `afterany` is rightly
+met."""
 
 
 class Parents:
-    """The jobs that a command handed in, and until when each is trusted to be there."""
+    """Jobs that a command submitted, with the time until which the state of each is trusted."""
 
     def __init__(self, paths: RunPaths, plan: Plan, scheduler: Scheduler) -> None:
         self._paths = paths
@@ -50,19 +52,19 @@ class Parents:
         self._trusted_until_s: dict[str, float] = {}
 
     def add(self, job: SubmittedJob) -> None:
-        """Slurm took a job just now."""
+        """Add a job that Slurm has just accepted."""
         self._jobs[job.job_id] = job
         self._added_s[job.job_id] = time.time()
         self._trusted_until_s[job.job_id] = time.time() + TRUSTED_S
 
     def refuse_gone(self, job: PlannedJob, dependencies: JobDependencies) -> None:
-        """Raise if a job is to wait for the success of one that is gone, or has ended otherwise.
+        """Raise if a job would wait for the success of one that is gone or has failed.
 
         Raises:
-            SchedulerError: that is so; the message names the stage and says how to go on.
+            SchedulerError: it would; the message names the stage and the command that continues.
         """
         due = self._due(i for kind in _NEED_SUCCESS for i in dependencies.get(kind, ()))
-        if not due or self._scheduler.name == "local":  # whose book forgets nothing
+        if not due or self._scheduler.name == "local":  # its queue keeps all jobs
             return
         answer = self._scheduler.query(
             Question(
@@ -71,7 +73,7 @@ class Parents:
             )
         )
         for job_id in due:
-            # Where nobody can say, the id counts: Slurm took it.
+            # Without an answer the id counts, because Slurm accepted the job.
             age_s = time.time() - self._added_s[job_id]
             why = _why_gone(self._paths, self._jobs[job_id], answer, age_s)
             if answer.knows_the_living and why:
@@ -88,20 +90,20 @@ class Parents:
     def _message(self, job: PlannedJob, parent: SubmittedJob, why: str) -> str:
         return (
             f"`{job.stage}` comes after `{parent.stage}`, whose job {parent.job_id} {why} while "
-            "this command was at work: it can no longer be waited for. Nothing after it was "
-            "submitted; jobs submitted before stay queued. This goes on: "
+            "this command was running, so the new job cannot wait for it. No further job was "
+            "submitted; jobs submitted before stay queued. To continue: "
             f"slurm-jobs resume {self._paths.run_dir}"
         )
 
 
 def _why_gone(paths: RunPaths, job: SubmittedJob, answer: Answer, age_s: float) -> str:
-    """What has come of a job that nothing can wait for any more; empty if it lives or ended well.
+    """Return why a job can no longer be waited for; empty if it is alive or completed.
 
-    What Slurm has forgotten has ended well if its records say so.
+    A job that Slurm has forgotten completed if its records show it.
 
     Args:
         paths: of the run.
-        job: that was submitted.
+        job: a submitted job.
         answer: of the scheduler.
         age_s: of the job, by this machine's clock.
     """
@@ -127,7 +129,7 @@ def _duration_s(task: TaskAccounting) -> float:
 
 
 def _slices_without(job: SubmittedJob, states: Mapping[str, str]) -> frozenset[int]:
-    """The slices of which Slurm knows neither the job nor the array element."""
+    """Return the slices for which Slurm knows neither the job nor the array element."""
     if job.job_id in states:
         return frozenset()
     slices, per_task = job.planned.slices, job.planned.slices_per_task

@@ -1,8 +1,8 @@
-"""What a submit or resume was made from: code, command line, packages, host. For `plans/`' numbers.
+"""Provenance of a submit or resume: code, command line, packages, host.
 
-Only what is named here is written, never the environment; what looks like a secret is left out by
-the rule of `common/hidden.py`. The diff of uncommitted work may hold secrets all the same: it stays
-in the run folder, which is private, and no report shows it.
+Records have the numbers of `plans/`. They contain only the named facts, never the environment, and
+the rules of `common/hidden.py` remove values that look like secrets. The diff of uncommitted work
+may still hold secrets: it stays in the run folder, which is private, and no report shows it.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from slurm_jobs.run.git_facts import git_commands, git_environment, read_answers
 from slurm_jobs.run.submission import RunContext
 
 ASK_LIMIT_S = 5.0
-"""For git and Slurm together. A repository on a slow file system may take longer to look through;
-then that is what is written down."""
+"""Time limit for git and Slurm together. If a repository on a slow file system takes longer, that
+is recorded instead."""
 MAX_ANSWER_BYTES = 8 * 2**20
-"""Of what git says, the diff of uncommitted work above all; what is longer is cut."""
+"""Limit for git's output, mainly the diff of uncommitted work; longer output is cut."""
 SLURM_COMMANDS = {"slurm": ("sbatch", "--version")}
 
 
 def record_provenance(context: RunContext, number: int, overrides: Sequence[str]) -> None:
-    """Write down what the submission of plan `number` was made from.
+    """Record the provenance of the submission of plan `number`.
 
     Args:
-        context: of the run; git is asked about the folder of its spec.
+        context: of the run; git describes the folder of its spec.
         number: of the plan, counted from 1.
         overrides: of the spec, `KEY=VALUE` each; a notebook's command line does not hold them.
 
     Raises:
-        OSError: the run folder cannot be written. Nothing else that is wrong here is an error.
+        OSError: the run folder cannot be written. Other failures are recorded, not raised.
     """
     paths, spec_dir = context.paths, Path(context.spec_dir)
     answers = ask_together(
@@ -70,10 +70,10 @@ def record_provenance(context: RunContext, number: int, overrides: Sequence[str]
 def _working_dir() -> str | None:
     try:
         return str(Path.cwd())
-    except OSError:  # it was removed under us
+    except OSError:  # the run was removed in the meantime
         return None
 
 
 def slurm_facts(answer: CommandAnswer) -> Mapping[str, str]:
-    """Slurm's version here, or why it is not known."""
+    """Return Slurm's version here, or the reason why it is unknown."""
     return {"version": answer.text.strip(), "problem": answer.problem}

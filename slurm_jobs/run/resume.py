@@ -1,6 +1,6 @@
-"""What a resume does before it plans: adopts lost jobs, asks for the others, clears the way.
+"""Preparation of a resume: adopt lost jobs, query the others, cancel those in the way.
 
-What becomes of each job is decided in `sort_out`; `prepare_resume` asks, `clear_the_way` acts.
+`sort_out` decides about each job; `prepare_resume` collects the facts, `clear_the_way` acts.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from slurm_jobs.troubles import Had, trouble_of
 
 
 def adopt_lost_jobs(paths: RunPaths, run: RunRecords, scheduler: Scheduler) -> Mapping[str, str]:
-    """Find jobs whose id was never written down, by the token in their name.
+    """Find jobs whose id was never recorded, by the token in their name.
 
     Returns:
-        Job ids by stage, of those found.
+        Ids of the jobs found, by stage.
     """
     lost = [i for i in run.intents if i.job_id is None and i.refused is None and not i.cancelled]
     if not lost:
@@ -55,24 +55,24 @@ def prepare_resume(
     act: bool,
     afters: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Preparation:
-    """Look at the run and say what is done, what goes on, and what must make way.
+    """Decide which work is complete, which continues, and which jobs must be cancelled.
 
     Args:
         paths: of the run.
-        scheduler: that has its jobs.
-        fingerprints: by stage, as they are now and in order; work done under another is not
-            this work. A stage may have been out of the spec for a while.
-        again: slices that shall run again whatever is known of them, by stage.
+        scheduler: of its jobs.
+        fingerprints: current ones by stage, in order; work done under another does not count. A
+            stage may have been out of the spec for a while.
+        again: slices that must run again in any case, by stage.
         act: False adopts and ends nothing, for a dry run.
-        afters: kinds of dependency by parent, by stage, as they are now.
+        afters: current kinds of dependency by parent, by stage.
 
     Raises:
-        SchedulerError: the scheduler could not be asked; without its word a
-            job that still runs could be started twice.
+        SchedulerError: the scheduler could not be reached; without its answer a running job could
+            be started twice.
     """
     adopted = adopt_lost_jobs(paths, read_run(paths.run_dir), scheduler) if act else {}
     answer = _asked(paths, scheduler, act=act)
-    # After the question, see observe.status_of.
+    # The records are read after the query, see observe.status_of.
     run = read_run(paths.run_dir, also=tuple(fingerprints))
     status = reconcile(run, answer)
     damaged = {s.stage.name: damaged_slices(paths, s) for s in status.stages}
@@ -89,10 +89,10 @@ def prepare_resume(
 
 
 def _asked(paths: RunPaths, scheduler: Scheduler, *, act: bool) -> Answer:
-    """What the scheduler says of the run's jobs; `act`: once it has settled what it left.
+    """Query the scheduler for the run's jobs; with `act`, let it clean up first.
 
     Raises:
-        SchedulerError: it does not say which of them live.
+        SchedulerError: it does not report which of them are alive.
     """
     if act:
         scheduler.settle()
@@ -108,7 +108,7 @@ def _asked(paths: RunPaths, scheduler: Scheduler, *, act: bool) -> Answer:
 
 
 def what_failed_had(paths: RunPaths, run: RunRecords, stage: StageStatus) -> dict[int, Had]:
-    """What each failed slice had, as far as records and orders say."""
+    """Return the resources of each failed slice, as far as records and orders show them."""
     newest = latest_intents(run.intents, stage.stage.name)
     orders: dict[str, JobOrder] = {}
     found = {}
@@ -131,9 +131,9 @@ def what_failed_had(paths: RunPaths, run: RunRecords, stage: StageStatus) -> dic
 
 
 def damaged_slices(paths: RunPaths, stage: StageStatus) -> Slices:
-    """Completed slices that lack a file which their record names, or have it in another size.
+    """Return completed slices with an output file that is missing or has another size.
 
-    A stage names its files as `outputs` in its result: bytes by path below its output folder.
+    A stage lists its files as `outputs` in its result: bytes by path below its output folder.
     """
     folder = paths.output_dir(stage.stage.name)
     found = set()
@@ -154,10 +154,10 @@ def _size(path: Path) -> int | None:
 
 
 def clear_the_way(paths: RunPaths, preparation: Preparation, scheduler: Scheduler) -> None:
-    """Cancel what is in the way, and write down before that it goes on no more.
+    """Cancel the jobs in the way, after recording that they are superseded.
 
     Raises:
-        SchedulerError: the scheduler could not be asked.
+        SchedulerError: the scheduler could not be reached.
     """
     for token, slices in preparation.taken_away.items():
         values = {"slices": ranges_text(sorted(slices))}

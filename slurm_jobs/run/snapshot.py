@@ -1,8 +1,8 @@
-"""The snapshot of the code that a run's jobs use, so that a later edit cannot change them.
+"""Snapshot of the code that a run's jobs use, so that later edits cannot change them.
 
-`lib/` holds our own two packages, `user/` the modules that the spec's stages
-name and what it lists under `code:`. `start.py` puts them on `sys.path`, and
-`made_by.json` says which orders of jobs `lib/` reads.
+`lib/` holds our own two packages, `user/` the modules that the spec's stages name and the paths
+under `code:`. `start.py` puts them on `sys.path`, and `made_by.json` gives the format of job orders
+that `lib/` reads.
 """
 
 from __future__ import annotations
@@ -36,26 +36,27 @@ from slurm_jobs.shipped import shipped_path
 PACKAGE_DIR = Path(__file__).resolve().parent.parent
 _MAGIC = importlib.util.MAGIC_NUMBER
 _LEFT_OUT = frozenset({"__pycache__", ".git", ".venv"})
-"""Names of folders that no snapshot takes; nor does it take run folders, whatever their name."""
+"""Names of folders that are never copied; run folders are not copied either, whatever their name.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CodeSnapshot:
-    """A snapshot that exists."""
+    """Existing snapshot."""
 
     folder: Path
     user_fingerprint: str
-    """Hash of the user's own code; part of the fingerprints of the stages that run it."""
+    """Hash of the user's code; part of the fingerprints of the stages that run it."""
 
     @property
     def start_script(self) -> Path:
-        """What a job's Python runs."""
+        """Return the script that a job's Python runs."""
         return self.folder / "start.py"
 
     @property
     def reads_our_orders(self) -> bool:
-        """Whether its slurm-jobs reads the orders that this one writes."""
-        path = _made_by(self.folder)  # which the first snapshots lack
+        """Return whether the slurm-jobs in the snapshot reads orders of this version."""
+        path = _made_by(self.folder)  # the first snapshots have no such file
         return path.exists() and read_json(path)["order_format"] == ORDER_FORMAT
 
 
@@ -64,12 +65,12 @@ def _made_by(folder: Path) -> Path:
 
 
 def user_sources(run_names: Sequence[str], code: Sequence[str], spec_dir: Path) -> list[Path]:
-    """The user's files and folders: top-level modules of the entry points, and `code:`.
+    """Return the user's files and folders: modules of the entry points, and `code:`.
 
-    A module that does not lie beside the spec belongs to the stage's Python and is not copied.
+    A module outside the spec's folder belongs to the stage's Python and is not copied.
 
     Raises:
-        InputError: a folder of a module is closed to this user.
+        InputError: this user cannot read a module's folder.
     """
     with _naming_what_is_closed():
         beside = [module_source(top_module(run), spec_dir) for run in run_names]
@@ -77,12 +78,12 @@ def user_sources(run_names: Sequence[str], code: Sequence[str], spec_dir: Path) 
 
 
 def top_module(run: str) -> str:
-    """`package` of `package.module:function`."""
+    """Return `package` of `package.module:function`."""
     return run.partition(":")[0].partition(".")[0]
 
 
 def module_source(module: str, spec_dir: Path) -> Path | None:
-    """The file or folder of a module beside the spec; None if it does not lie there."""
+    """Return the file or folder of a module in the spec's folder; None if it is elsewhere."""
     for candidate in (spec_dir / f"{module}.py", spec_dir / module):
         if candidate.is_file() or (candidate / "__init__.py").is_file():
             return candidate
@@ -90,10 +91,10 @@ def module_source(module: str, spec_dir: Path) -> Path | None:
 
 
 def source_files(source: Path) -> dict[str, Path]:
-    """Files of a source by their names in the snapshot; links are followed, dead ones left out.
+    """Return a source's files by name in the snapshot; links are followed, broken ones skipped.
 
     Raises:
-        InputError: a file or folder of it is closed to this user: it cannot be copied whole.
+        InputError: this user cannot read one of its files or folders.
     """
     with _naming_what_is_closed():
         files = {source.name: source} if source.is_file() else _files_below(source)
@@ -110,7 +111,7 @@ def _naming_what_is_closed() -> Iterator[None]:
     except PermissionError as error:
         message = (
             f"{error.filename}: {error.strerror}; a run copies the code that its jobs use, and "
-            "cannot copy this whole: have its owner open it (`chmod -R u=rwX,go=rX`), or move it "
+            "cannot copy all of this: have its owner open it (`chmod -R u=rwX,go=rX`), or move it "
             "out of the code"
         )
         raise InputError(message) from error
@@ -135,24 +136,24 @@ def _files_below(source: Path) -> dict[str, Path]:
 
 
 def _refuse_closed(error: OSError) -> None:
-    if isinstance(error, PermissionError):  # another folder has only just gone
+    if isinstance(error, PermissionError):  # another folder was deleted meanwhile
         raise error
 
 
 def _holds_runs(folder: Path) -> bool:
-    """Whether a folder is one of runs, or is a run, as far as this user may look."""
+    """Check whether a folder holds runs or is a run, as far as this user can read it."""
     try:
         if is_run(folder):
             return True
         with os.scandir(folder) as entries:
             inner = [Path(e) for e in entries if e.name not in _LEFT_OUT and e.is_dir()]
-    except PermissionError:  # whoever lists the files in it comes upon that again
+    except PermissionError:  # the listing of its files reports it again
         return False
     return any(is_run(path) for path in inner)
 
 
 def tree_fingerprint(sources: Sequence[Path]) -> str:
-    """Hash of the names, contents and executable bits of what a snapshot of `sources` holds."""
+    """Return a hash of names, contents and executable bits in a snapshot of `sources`."""
     digest = hashlib.sha256()
     for source in sources:
         for name, path in source_files(source).items():
@@ -162,10 +163,10 @@ def tree_fingerprint(sources: Sequence[Path]) -> str:
 
 
 def refuse_uncopyable(sources: Sequence[Path]) -> None:
-    """Refuse what no snapshot could be taken of, before anything is made.
+    """Raise if no snapshot could be taken, before anything is created.
 
     Raises:
-        InputError: two sources have the same name, or something in one is closed to this user.
+        InputError: two sources have the same name, or this user cannot read a part of one.
     """
     _refuse_equal_names(sources)
     for source in (*_packages(), *sources):
@@ -173,15 +174,14 @@ def refuse_uncopyable(sources: Sequence[Path]) -> None:
 
 
 def _packages() -> list[Path]:
-    """Our own."""
     return [path for path in (PACKAGE_DIR, PACKAGE_DIR.parent / "pipeline") if path.is_dir()]
 
 
 def take_snapshot(code_dir: Path, sources: Sequence[Path]) -> CodeSnapshot:
-    """Copy our packages and the user's sources; an equal snapshot is used again.
+    """Copy our packages and the user's sources; reuse an equal snapshot.
 
     Raises:
-        InputError: two of the user's sources have the same name, or one is closed to this user.
+        InputError: two of the user's sources have the same name, or this user cannot read one.
     """
     packages = _packages()
     user = tree_fingerprint(sources)
@@ -212,9 +212,9 @@ def take_snapshot(code_dir: Path, sources: Sequence[Path]) -> CodeSnapshot:
 
 
 def renew_ours(code_dir: Path, used: CodeSnapshot) -> CodeSnapshot:
-    """A snapshot with slurm-jobs as it is now, and the user's code that `used` has."""
+    """Take a snapshot with the current slurm-jobs and the user's code of `used`."""
     renewed = take_snapshot(code_dir, sorted((used.folder / "user").iterdir()))
-    # The sources lay elsewhere once, in another order; it is the same code all the same.
+    # The sources came from other folders, in another order, but the code is the same.
     return replace(renewed, user_fingerprint=used.user_fingerprint)
 
 
@@ -224,14 +224,14 @@ def _refuse_equal_names(sources: Sequence[Path]) -> None:
         other = by_name.setdefault(source.name, source)
         if other != source:
             message = (
-                f"code: {other} and {source} have the same name, and stand side by side in the "
-                "run's snapshot; rename one"
+                f"code: {other} and {source} have the same name, and the run's snapshot puts "
+                "both into one folder; rename one"
             )
             raise InputError(message)
 
 
 def _copy(source: Path, folder: Path, *, with_bytecode: bool = False) -> None:
-    """Contents, and whether they can be executed; for the owner alone."""
+    """Copy contents and executable bits, readable by the owner only."""
     for name, path in source_files(source).items():
         target = folder / name
         make_private_dir(target.parent)
@@ -243,14 +243,14 @@ def _copy(source: Path, folder: Path, *, with_bytecode: bool = False) -> None:
 
 
 def _copy_bytecode(source: Path, target: Path, copied_at: os.stat_result) -> None:
-    """What Python has compiled of this very source, if it has: each task and rank loads it.
+    """Copy existing bytecode of exactly this source, because every task and rank loads it.
 
-    Another Python than this one looks for another name, and compiles for itself.
+    Another version of Python looks for another file name, and compiles the source itself.
     """
     try:
         compiled = Path(importlib.util.cache_from_source(str(source)))
         data, now = compiled.read_bytes(), source.stat()
-    except (NotImplementedError, OSError):  # no cache, never imported, or not to be written there
+    except (NotImplementedError, OSError):  # no cache, never imported, or not writable there
         return
     is_changed = (now.st_mtime_ns, now.st_size) != (copied_at.st_mtime_ns, copied_at.st_size)
     if is_changed or not _is_bytecode_of(data, target.read_bytes(), copied_at):
@@ -262,9 +262,9 @@ def _copy_bytecode(source: Path, target: Path, copied_at: os.stat_result) -> Non
 
 
 def _is_bytecode_of(data: bytes, text: bytes, facts: os.stat_result) -> bool:
-    """By the header of a `.pyc` (PEP 552), which goes by the source's hash or by its time and size.
+    """Check the header of a `.pyc` (PEP 552): source hash, or time and size.
 
-    It must be whole too: the snapshot is for processes that would find out one by one.
+    It must also be complete, because every process would otherwise find the error separately.
     """
     is_hashed = len(data) >= 16 and data[4] & 1
     told = importlib.util.source_hash(text) if is_hashed else _stamp(facts)

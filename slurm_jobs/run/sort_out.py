@@ -1,4 +1,4 @@
-"""What is complete, what goes on, and what must make way before a resume. PURE."""
+"""Decision before a resume: complete slices, continuing jobs, jobs to cancel. PURE."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ from slurm_jobs.troubles import Trouble
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preparation:
-    """What a resume starts from."""
+    """Starting point of a resume."""
 
     done: Done
     connections: Connections
     cancel: tuple[str, ...]
-    """Jobs and array elements that must make way; all of them have just been said to live."""
+    """Jobs and array elements to cancel; the scheduler has just reported all of them as alive."""
     taken_away: Mapping[str, Slices] = field(default_factory=dict)
-    """Slices on which no job so far may go on, living or forgotten, by the token of its intent."""
+    """Slices that no earlier job may continue, alive or forgotten, by the token of its intent."""
     adopted: Mapping[str, str] = field(default_factory=dict)
-    """Job ids that were found again, by stage."""
+    """Job ids that were recovered, by stage."""
     damaged: Mapping[str, Slices] = field(default_factory=dict)
-    """Slices whose output is no longer what their completion record says, by stage."""
+    """Slices whose output no longer matches their completion record, by stage."""
     problems: tuple[str, ...] = ()
-    """Sources that could not be asked; what they alone know is taken for unknown."""
+    """Sources that failed; facts that only they have are treated as unknown."""
     troubles: Mapping[str, Trouble] = field(default_factory=dict)
-    """What failed slices met, by stage."""
+    """Causes of failed slices, by stage."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _SortedStage:
-    """What becomes of one stage's slices and jobs."""
+    """Outcome for one stage's slices and jobs."""
 
     completed: Slices
     live: Slices
     active: Mapping[str, Slices]
     ending: tuple[str, ...]
-    """May be at work, or start before they are cancelled."""
+    """Slices whose jobs may be running, or start before they are cancelled."""
     cancel: tuple[str, ...]
     taken_away: Mapping[str, Slices]
 
@@ -63,11 +63,11 @@ def sort_out(
     living: Collection[str] = (),
     afters: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Preparation:
-    """Which slices are complete, which go on as they are, which jobs must make way. PURE.
+    """Return which slices are complete, which continue, and which jobs must be cancelled. PURE.
 
-    `void` slices run again, complete or running: they have lost output, or the user says
-    so. `living` are the ids of all jobs and elements that are queued or running. `afters` are the
-    kinds of dependency by parent by stage as they are now, where they differ.
+    `void` slices run again, complete or running: they have lost output, or the user requests it.
+    `living` are the ids of all queued or running jobs and elements. `afters` are the current kinds
+    of dependency, by stage and parent, where they differ.
     """
     found: dict[str, _SortedStage] = {}
     again: dict[str, Slices] = {}
@@ -98,7 +98,7 @@ def sort_out(
 def _current(
     newest: Mapping[int, Intent], fingerprint: str | None, unwanted: Slices
 ) -> dict[int, Intent]:
-    """The intents whose work is this stage's as it is now."""
+    """Return the intents whose work matches the stage's current fingerprint."""
     return {
         i: intent
         for i, intent in newest.items()
@@ -112,10 +112,10 @@ def _waiting_for_all(
     intents: Iterable[Intent],
     again: Mapping[str, Slices],
 ) -> Slices:
-    """Slices in jobs that wait for a whole stage of which something runs again.
+    """Return slices in jobs that wait for a whole stage of which something runs again.
 
-    The spec says slice after slice, but the arrays of the two did not stand side by side. A job
-    of which anything has begun waits no longer.
+    The spec asks for slice after slice, but the two arrays had different elements. A job with a
+    started slice no longer waits.
     """
     waiting = _with_status(stage.slices, {"waiting", "stranded"})
     found: Slices = frozenset()
@@ -166,8 +166,8 @@ def _sort_stage(
         if s.slice_index in current and s.slice_index not in barred and _goes_on(s, newest)
     )
     doomed = _must_make_way(stage.slices) - live
-    # An element that works through several slices ends with all of them; where one has failed
-    # it will end as failed, and what comes after it would never start.
+    # An element with several slices ends with all of them. If one has failed, the element will end
+    # as failed, and jobs that depend on it would never start.
     lost = _with_status(stage.slices, {"failed", "cancelled", "unknown"}) & frozenset(current)
     elements = {newest[index].element_id(index) for index in doomed | lost}
     live = frozenset(i for i in live if newest[i].element_id(i) not in elements)
@@ -193,7 +193,7 @@ def _by_token(slices: Slices, newest: Mapping[int, Intent]) -> dict[str, Slices]
 def _older_living(
     intents: Iterable[Intent], stage: str, newest: Mapping[int, Intent], living: Collection[str]
 ) -> tuple[str, ...]:
-    """Elements of a stage's earlier intents that have not ended, though newer have their slices."""
+    """Return living elements of a stage's earlier intents whose slices newer intents have."""
     elements = (
         intent.element_id(index)
         for intent in intents
@@ -205,7 +205,7 @@ def _older_living(
 
 
 def _goes_on(part: SliceStatus, newest: Mapping[int, Intent]) -> bool:
-    """Running or queued, and not cancelled."""
+    """Check whether a slice is running or queued, and not cancelled."""
     index = part.slice_index
     if part.job_id is None or index in newest[index].cancelled_slices:
         return False
@@ -217,18 +217,18 @@ def _with_status(slices: tuple[SliceStatus, ...], words: set[str]) -> frozenset[
 
 
 def _must_make_way(slices: tuple[SliceStatus, ...]) -> Slices:
-    """What runs, or is queued, whether it will ever start or not."""
+    """Return running and queued slices, whether or not they can ever start."""
     words = {"running", "waiting", "stranded"}
     return _with_status(slices, words) & {s.slice_index for s in slices if s.may_live}
 
 
 def _said_to_live(slices: tuple[SliceStatus, ...]) -> Slices:
-    """Without what Slurm has forgotten, whose id may be a stranger's by now."""
+    """Return slices without those that Slurm has forgotten: another job may have their id."""
     return frozenset(s.slice_index for s in slices if s.state in LIVING_STATES)
 
 
 def _ids(chosen: Slices, newest: Mapping[int, Intent]) -> dict[str, Slices]:
-    """Ids of the chosen slices: the job's own where all its slices are chosen, else elements."""
+    """Return ids of the chosen slices: the job's id if all its slices are chosen, else elements."""
     ids: dict[str, Slices] = {}
     for index in sorted(chosen):
         intent = newest[index]

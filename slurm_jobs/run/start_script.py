@@ -1,8 +1,8 @@
-"""The script at the head of a snapshot, which any Python can read that a stage might name.
+"""Script at the top of a snapshot, in syntax that every Python version of a stage can parse.
 
-Without `-P`, which Python 3.10 lacks, its own folder is on `sys.path`, and it takes it off. Not so
-under `-I` or PYTHONSAFEPATH, nor where multiprocessing runs it again in a child, whose `sys.path`
-is its parent's.
+Without `-P`, which Python 3.10 lacks, the script's folder is on `sys.path`, and the script removes
+it. It does not do so under `-I` or PYTHONSAFEPATH, or in a child of multiprocessing, whose
+`sys.path` is its parent's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads a run back: who made it, its stages, its records. Needs no spec model, so it is quick."""
+"""Reader of a run folder: metadata, stages, records. Needs no spec model, so it is fast."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from slurm_jobs.run.turns import open_command
 
 
 def read_meta(paths: RunPaths) -> RunMeta:
-    """Who made the run, when, and with which scheduler.
+    """Read who created the run, when, and with which scheduler.
 
     Raises:
         InputError: the folder is no run folder.
-        DamagedFileError: its `run.json` is not what was written.
+        DamagedFileError: its `run.json` has other content.
     """
     try:
         return RunMeta(**known_fields(RunMeta, read_json(paths.run_json)))
-    except (TypeError, AttributeError) as error:  # fields are missing, or it is no mapping
+    except (TypeError, AttributeError) as error:  # missing fields, or no mapping
         raise damaged(paths.run_json, error) from error
     except FileNotFoundError as error:
         message = (
@@ -45,15 +45,15 @@ def read_meta(paths: RunPaths) -> RunMeta:
 
 
 def last_plan_number(paths: RunPaths) -> int:
-    """Number of the newest plan; 0 before the first."""
+    """Return the number of the newest plan; 0 if there is none."""
     return last_json_number(paths.plans_dir)
 
 
 def read_plan_values(paths: RunPaths) -> Any:
-    """The newest plan as JSON values.
+    """Read the newest plan as JSON values.
 
     Raises:
-        InputError: the run has no plan; its submit was cut off at the very start.
+        InputError: the run has no plan, because its submit was interrupted at the start.
     """
     number = last_plan_number(paths)
     if number == 0:
@@ -63,18 +63,18 @@ def read_plan_values(paths: RunPaths) -> Any:
 
 
 def read_shell_variables(paths: RunPaths) -> dict[str, str] | None:
-    """SBATCH_... variables that gave the run's jobs an option; None where no one recorded them."""
+    """Return SBATCH_... variables that set an option of the run's jobs; None if not recorded."""
     recorded: dict[str, str] | None = read_plan_values(paths).get("shell_variables")
     return recorded
 
 
 def read_run(run_dir: Path, *, also: Sequence[str] = ()) -> RunRecords:
-    """Everything that `status` needs, in a few directory listings.
+    """Read everything that `status` needs, in a few directory listings.
 
     Args:
         run_dir: the run's folder.
-        also: stages to read, too, where only earlier plans have them, each after those that it
-            comes after; the last plan to have one says how it was.
+        also: further stages that only earlier plans have, each after its parents; their last plan
+            describes them.
     """
     paths = RunPaths(run_dir)
     meta = read_meta(paths)
@@ -83,7 +83,7 @@ def read_run(run_dir: Path, *, also: Sequence[str] = ()) -> RunRecords:
     stages = [_summary(values) for values in read_plan_values(paths)["stages"]]
     stages += _former_stages(paths, also, {stage.name for stage in stages})
     records = {stage.name: read_stage_records(paths, stage.name) for stage in stages}
-    paths.run_json.stat()  # a folder that went away meanwhile looked like one without records
+    paths.run_json.stat()  # a folder that vanished meanwhile would look like one without records
     return RunRecords(
         meta=meta,
         stages=tuple(stages),
@@ -101,7 +101,7 @@ def _summary(values: Mapping[str, Any]) -> StageSummary:
 def _former_stages(
     paths: RunPaths, names: Sequence[str], present: Collection[str]
 ) -> list[StageSummary]:
-    """Those of these stages that only earlier plans have; what they came after may be no more."""
+    """Return those of these stages that only earlier plans have; their parents may be missing."""
     wanted = [name for name in names if name not in present]
     found: dict[str, StageSummary] = {}
     for number in range(last_plan_number(paths) - 1, 0, -1):
@@ -118,7 +118,7 @@ def _former_stages(
 
 
 def read_stage_records(paths: RunPaths, stage: str) -> StageRecords:
-    """Attempts of a stage and how they ended, from two directory listings."""
+    """Return attempts of a stage and their outcomes, from two directory listings."""
     attempts: dict[int, list[int]] = {}
     for name in names_in(paths.attempts_dir(stage)):
         attempt = parse_attempt_name(name)
@@ -138,7 +138,7 @@ def read_stage_records(paths: RunPaths, stage: str) -> StageRecords:
 def read_attempt(
     paths: RunPaths, stage: str, slice_index: int, attempt: int
 ) -> AttemptRecord | None:
-    """The record that an attempt started; None if none has."""
+    """Return the record that an attempt started; None if there is none."""
     try:
         return attempt_from_json(read_json(paths.attempt(stage, slice_index, attempt)))
     except FileNotFoundError:
@@ -146,5 +146,5 @@ def read_attempt(
 
 
 def read_completion(paths: RunPaths, stage: str, name: CompletionName) -> CompletionRecord:
-    """One completion record."""
+    """Read one completion record."""
     return completion_from_json(read_json(paths.completion(stage, name)))

@@ -1,4 +1,4 @@
-"""Carries out a plan: for each job the intent, then sbatch, then the id, one job at a time."""
+"""Submission of a plan: intent, sbatch, job id, one job at a time."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from slurm_jobs.run.turns import Turn, refuse_if_lost
 from slurm_jobs.schedulers.protocol import JobDependencies, Scheduler
 
 MAX_REQUEUES = 50
-"""How often a job may be requeued at its time limit before a person should look at it."""
+"""Limit for requeues of a job at its time limit, before a person should inspect it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunContext:
-    """What all jobs of a run share."""
+    """Values that all jobs of a run share."""
 
     paths: RunPaths
     run_id: str
@@ -48,13 +48,14 @@ class RunContext:
     limit: int | None
     main_addr: str | None
     num_again: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    """By stage and slice how often resumes were told to run it again, complete or not."""
+    """Number of times that resumes requested each slice again, complete or not, by stage and slice.
+    """
     shell_variables: Mapping[str, str] = field(default_factory=dict)
-    """SBATCH_... variables that give the run's jobs an option. A resume keeps them."""
+    """SBATCH_... variables that set an option of the run's jobs. A resume keeps them."""
 
 
 def write_plan(context: RunContext, plan: Plan) -> int:
-    """Write the plan under the next number, and return that."""
+    """Write the plan under the next number, and return the number."""
     paths, snapshot = context.paths, context.snapshot
     values = {
         "created_unix_s": time.time(),
@@ -100,7 +101,7 @@ def _stage_values(stage: PlannedStage) -> dict[str, Any]:
 
 
 def make_order(context: RunContext, plan: Plan, job: PlannedJob, token: str) -> JobOrder:
-    """Everything that the job's supervisor needs."""
+    """Build the order with everything that the job's supervisor needs."""
     stage = plan.stage(job.stage)
     paths, asked = context.paths, context.num_again.get(job.stage, {})
     return JobOrder(
@@ -160,12 +161,12 @@ def submit_plan(
     turn: Turn,
     on_job: Callable[[SubmittedJob], None] = lambda _job: None,
 ) -> list[SubmittedJob]:
-    """Submit the plan's jobs in order, inside `submitting`, whose turn this is.
+    """Submit the plan's jobs in order, inside `submitting`, which gave the `turn`.
 
     Raises:
-        SchedulerError: a job was refused, or what it comes after can no longer be
-            waited for. Jobs before it are queued and stay so; the message says how to go on.
-        RunFailedError: another command took this one for dead; jobs before stay queued.
+        SchedulerError: a job was refused, or its parent can no longer be waited for. Earlier jobs
+            stay queued; the message gives the command that continues.
+        RunFailedError: another command considered this one dead; earlier jobs stay queued.
     """
     submitted: list[SubmittedJob] = []
     newest = turn.begin
@@ -186,7 +187,7 @@ def submit_plan(
 def _submit_job(
     context: RunContext, plan: Plan, job: PlannedJob, dependencies: JobDependencies
 ) -> tuple[SubmittedJob, Entry]:
-    """The job, and the entry of the ledger that says so."""
+    """Submit one job and return it with its ledger entry."""
     paths, scheduler = context.paths, context.scheduler
     token = secrets.token_hex(4)
     order = make_order(context, plan, job, token)
@@ -194,7 +195,7 @@ def _submit_job(
     make_private_dir(paths.logs_dir(job.stage))
     write_json_atomic(paths.job_json(token), order_to_json(order))
     script = scheduler.render(order, dependencies).encode(errors="surrogateescape")
-    write_bytes_atomic(paths.batch_script(token), script)  # with paths that may be no UTF-8
+    write_bytes_atomic(paths.batch_script(token), script)  # paths may not be UTF-8
     attempts = read_stage_records(paths, job.stage).attempts
     intent = {
         "stage": job.stage,
@@ -215,11 +216,11 @@ def _submit_job(
 
 
 def _taken_after_all(context: RunContext, order: JobOrder, error: SchedulerError) -> str:
-    """The id of a job that sbatch complained of and that is queued all the same.
+    """Return the id of a job that is queued although sbatch reported an error.
 
     Raises:
-        SubmissionUnknownError: nobody can say; the intent stays open, to be looked up.
-        SchedulerError: it was refused, and this is written down.
+        SubmissionUnknownError: the result is unknown; the intent stays open and is looked up later.
+        SchedulerError: the job was refused, and this is recorded.
     """
     folder = context.paths.run_dir
     try:
@@ -231,13 +232,13 @@ def _taken_after_all(context: RunContext, order: JobOrder, error: SchedulerError
         return job_id
     if isinstance(error, SubmissionUnknownError):
         message = (
-            f"{error}\nIts name is {order.job_name}; this looks it up and goes on: "
+            f"{error}\nIts name is {order.job_name}. To look it up and continue: "
             f"slurm-jobs resume {folder}"
         )
         raise SubmissionUnknownError(message) from error
     append_entry(context.paths.ledger_dir, "refused", order.token, {"reason": str(error)})
     message = (
-        f"{error}\nJobs submitted before it stay queued. Mend the cause, then: "
-        f"slurm-jobs resume {folder} (with --update-spec where the spec's file was mended)"
+        f"{error}\nJobs submitted before it stay queued. Fix the cause, then: "
+        f"slurm-jobs resume {folder} (with --update-spec if you changed the spec's file)"
     )
     raise SchedulerError(message) from error

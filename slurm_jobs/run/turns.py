@@ -1,11 +1,10 @@
-"""One command at a time submits or cancels for a run.
+"""Turns: only one command at a time submits or cancels for a run.
 
-A `begin` entry of the ledger keeps a second command out while the first one
-is at work; an `end` entry lets the next one in. A command that was killed
-leaves its `begin` behind. On the same host its process id and start time say
-that it is dead. For another host, this host measures the silence with its own
-clock, from the first `begin` that it wrote after the command's last entry. The
-next command writes the missing `end`, so the ledger says who holds the turn.
+A `begin` entry of the ledger keeps a second command out while the first one works; an `end` entry
+lets the next one in. A killed command leaves its `begin` behind. On the same host its process id
+and start time show that it is dead. For another host, this host measures the silence with its own
+clock, from the first `begin` that it wrote after the command's last entry. The next command writes
+the missing `end`, so the ledger always shows which command has the turn.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from slurm_jobs.run.ledger import append_entry, last_number, read_ledger, refuse
 from slurm_jobs.run.paths import RunPaths
 
 OTHER_HOST_PATIENCE_S = 600.0
-"""A command on another host counts as dead after this host has seen it silent for so long."""
+"""Silence after which this host considers a command on another host dead."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Turn:
-    """A command's right to submit for a run, until the ledger has an `end` for it."""
+    """Right of a command to submit for a run, until the ledger has an `end` for it."""
 
     run_dir: Path
     ledger_dir: Path
@@ -47,10 +46,10 @@ def submitting(paths: RunPaths) -> Iterator[Turn]:
     """Keep other commands from submitting for this run at the same time.
 
     Yields:
-        The turn; `refuse_if_lost` asks whether it still holds.
+        The turn; `refuse_if_lost` checks whether it is still valid.
 
     Raises:
-        RunFailedError: another command is at it; the message names it.
+        RunFailedError: another command is submitting; the message names it.
         FileError: the ledger has lost its entries.
     """
     refuse_lost_ledger(paths)
@@ -63,7 +62,7 @@ def submitting(paths: RunPaths) -> Iterator[Turn]:
             if left_s > 0:
                 raise RunFailedError(_in_the_way(paths.run_dir, other, own, left_s))
             append_entry(paths.ledger_dir, "end", other.token, {"ended_by": token})
-        with private_umask():  # a notebook's own mask may let others read what jobs write
+        with private_umask():  # a notebook's umask may make job output readable by others
             yield Turn(run_dir=paths.run_dir, ledger_dir=paths.ledger_dir, begin=own)
     finally:
         append_entry(paths.ledger_dir, "end", token, {})
@@ -72,13 +71,13 @@ def submitting(paths: RunPaths) -> Iterator[Turn]:
 def refuse_if_lost(turn: Turn, newest: Entry) -> None:
     """Raise if a command on another host has ended this one's turn.
 
-    It does so after a silence longer than its patience: this process was suspended, or its file
-    system hung.
+    That happens after a silence longer than the other's patience: this process was suspended, or
+    its file system hung.
 
     Args:
         turn: of this command.
-        newest: the last entry that it wrote. If no other entry follows, the listing of the
-            ledger is all that is read.
+        newest: the last entry that it wrote. If no other entry follows, only the ledger's listing
+            is read.
 
     Raises:
         RunFailedError: the turn is lost; the other command submits the remaining jobs.
@@ -105,7 +104,7 @@ def _whoami() -> dict[str, Any]:
 
 
 def _start(pid: int) -> str | None:
-    """When a process of this host started, in the kernel's ticks; None if there is none."""
+    """Return the start time of a process on this host, in kernel ticks; None if there is none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -116,8 +115,8 @@ def _start(pid: int) -> str | None:
 def open_command(entries: Sequence[Entry]) -> Entry | None:
     """Return a command that has begun, has not ended, and may be alive, for display.
 
-    Nothing is submitted on this answer. It has no entry of its own to measure the silence of
-    another host from, so it takes the distance of the two clocks, and errs by as much as they do.
+    No submission relies on this result. The age of a command on another host is the difference of
+    the two hosts' clocks, and as wrong as they are.
     """
     for begin in _unended(entries):
         if _is_here(begin):

@@ -1,4 +1,4 @@
-"""Looks at a run again and again until it has ended, for whoever waits for that."""
+"""Polling of a run until it has ended."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from slurm_jobs.reconcile import RunStatus, Status
 Look = TypeVar("Look")
 
 INTERVAL_S = {"local": 0.5, "slurm": 5.0}
-"""Between two looks; Slurm's controller is everybody's."""
+"""Seconds between two polls; all users share Slurm's controller."""
 PATIENCE_S = {"local": 2.0, "slurm": 60.0}
-"""So long nothing may live, and nothing be proven, before a run counts as ended.
+"""Seconds without living jobs and without proof of the outcome before a run counts as ended.
 
-A record may reach this machine late (60 s is `acdirmax`, the longest that an NFS client takes a
-listing for fresh), accounting lags, and a `submit` may be about to queue the next job.
+A record may reach this machine late (an NFS client takes a listing for fresh for up to `acdirmax`,
+60 s), accounting lags, and a `submit` may be about to queue the next job.
 """
 GOING: tuple[Status, ...] = ("running", "waiting")
 
@@ -29,13 +29,13 @@ def looks_until_over(
     with_problem: Callable[[Look, str], Look],
     scheduler: str,
 ) -> Iterator[Look]:
-    """One look after the other; the last is of the run's end.
+    """Yield one status after another; the last one is of the ended run.
 
-    While the run's files cannot be read (a file server is away, a handle is stale), each is the
-    last one that could be had, with that problem.
+    While the run's files cannot be read (the file server is unreachable, a handle is stale), each
+    is the last known status, with that problem.
 
     Raises:
-        OSError: the files cannot be read at the first look, or for `PATIENCE_S` at a later one.
+        OSError: the files cannot be read at the first poll, or for `PATIENCE_S` at a later one.
     """
     read_s = going_s = time.monotonic()
     last: Look | None = None
@@ -43,7 +43,7 @@ def looks_until_over(
         try:
             seen = last = look()
             read_s = time.monotonic()
-        except (OSError, InputError) as error:  # the second: its `run.json` is not there
+        except (OSError, InputError) as error:  # the second if its `run.json` is missing
             if last is None or time.monotonic() - read_s >= PATIENCE_S[scheduler]:
                 if last is None or isinstance(error, OSError):
                     raise
@@ -60,15 +60,15 @@ def looks_until_over(
 
 
 def in_doubt(status: RunStatus, problem: str) -> RunStatus:
-    """The same where somebody could not be asked: what lived may live on."""
+    """Return the status with a problem added: jobs that were alive may still be alive."""
     return replace(status, problems=(*status.problems, problem), knows_the_living=False)
 
 
 def is_over(status: RunStatus, *, open_for_s: float, patience_s: float) -> bool:
-    """Whether the run has ended: it is complete, or no job of it is queued or running.
+    """Check whether the run has ended: it is complete, or no job is queued or running.
 
-    A scheduler that is silent about what lives proves nothing. Where nothing lives and yet
-    nothing is settled, this stands so for `patience_s` first.
+    A failed query about living jobs proves nothing. If no job is alive but the outcome is open,
+    this must stay so for `patience_s`.
     """
     if status.status == "completed":
         return True

@@ -1,7 +1,7 @@
-"""The compute node's entry: a supervisor for each job or array task, and its ranks.
+"""Entry point on the compute node: a supervisor for each job or array task, and its ranks.
 
-Standard library only, so that a stage's own Python needs nothing of ours: the
-snapshot in the run folder brings the code.
+It uses the standard library only, so that a stage's own Python needs no package of ours: the code
+comes from the snapshot in the run folder.
 
 `start.py task RUN_DIR TOKEN`  the batch process: fencing, records, ranks, retries, requeue
 `start.py rank TASK_DIR`       one rank's keeper: log, signals, exit record
@@ -21,26 +21,26 @@ from slurm_jobs.common.files import storage_problem
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Dispatch on the first word; ends the process with the exit code of what ran."""
+    """Run the command that the first word names, and exit with its exit code."""
     from slurm_jobs.task.rank import FORWARDED
 
     try:
         code = _run(*arguments)
-    except (OSError, FileError) as error:  # of the run's own files: a stage's are caught earlier
+    except (OSError, FileError) as error:  # files of the run: a stage's errors are caught earlier
         code = _storage_failed(error, *arguments)
-    # While Python ends, signals have their default effect again: one that came now, such as a
-    # warning of the time limit, would turn an end that was recorded into a death by signal.
+    # During Python's shutdown signals have their default effect again. A late one, such as a
+    # warning of the time limit, would turn a recorded end into a death by signal.
     signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
     sys.exit(code)
 
 
 def _storage_failed(error: OSError | FileError, verb: str, *_rest: str) -> int:
-    """Say in one line of the job's log which file of the run could not be read or written."""
+    """Report in one line of the job's log which file of the run could not be read or written."""
     what = storage_problem(error) if isinstance(error, OSError) else str(error)
     who = {"task": "supervisor", "rank": "keeper of a rank"}.get(verb, "rank")
     with suppress(OSError):  # the log may be on the same full disk
         print(
-            f"slurm-jobs: the {who} cannot go on: {what}; then `slurm-jobs resume`",
+            f"slurm-jobs: the {who} cannot continue: {what}; then `slurm-jobs resume`",
             file=sys.stderr,
             flush=True,
         )

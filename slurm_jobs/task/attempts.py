@@ -1,7 +1,7 @@
-"""The attempts of one slice: claimed before work begins, recorded when it ends, counted again.
+"""Attempts at one slice: claimed before work begins, recorded when they end, counted again.
 
-A job knows its own attempts by its token. They are found by their names, one
-after the other, and not by listing a folder that ten thousand tasks write to.
+A job knows its own attempts by its token. They are opened by name, because listing a folder that
+ten thousand tasks write to is slow.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from slurm_jobs.task.launch import AFTER_SIGTERM, RanksEnd
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SliceTask:
-    """The supervision of one slice: what does not change between its attempts."""
+    """Supervision of one slice: the values that all its attempts share."""
 
     order: JobOrder
     paths: RunPaths
@@ -47,7 +47,7 @@ class SliceTask:
     base_attempt: int
     """Attempts up to this number belong to earlier jobs."""
     intent_number: int = 0
-    """Of the job's intent in the ledger, which is read at least that far."""
+    """Number of the job's intent in the ledger, which is read at least up to there."""
 
     def claim(self) -> AttemptRecord:
         """Claim the next attempt number; the record exists before any work begins."""
@@ -79,7 +79,7 @@ class SliceTask:
     def record_end(
         self, record: AttemptRecord, end: RanksEnd, result: Mapping[str, Any]
     ) -> CompletionRecord:
-        """Write down how an attempt ended."""
+        """Record how an attempt ended."""
         completion = CompletionRecord(
             stage=record.stage,
             slice_index=record.slice_index,
@@ -104,13 +104,13 @@ class SliceTask:
         return completion
 
     def num_own(self, outcome: Outcome) -> int:
-        """How often this job's attempts at the slice ended so."""
+        """Return how many of this job's attempts at the slice had this outcome."""
         return sum(self._completion_path(n, outcome).exists() for n in self._own_attempts())
 
     def has_failed_for_good(self) -> bool:
-        """Whether this job's own failures were too many, or one of them nothing can mend.
+        """Check whether this job failed too often, or once with an error that no retry can fix.
 
-        Those after SIGTERM do not count: whether the job runs again was the scheduler's decision.
+        Failures after SIGTERM do not count: the scheduler decided whether the job runs again.
         """
         paths = (self._completion_path(n, "failed") for n in self._own_attempts())
         records = [read_json(path) for path in paths if path.exists()]
@@ -118,9 +118,9 @@ class SliceTask:
         return len(counted) > self.order.retries or not all(r["retryable"] for r in counted)
 
     def is_complete(self) -> bool:
-        """Whether this very job has completed the slice, before it was requeued.
+        """Check whether this job has completed the slice, before it was requeued.
 
-        A later submit of a complete slice means to run it again.
+        A later submit of a complete slice requests a new run of it.
         """
         paths = (self._completion_path(n, "completed") for n in self._own_attempts())
         return any(

@@ -1,7 +1,7 @@
-"""Finds a stage's function and calls it, with our packages found before anybody else's.
+"""Search for a stage's function, and its call, with our packages before all others.
 
-A built-in stage must get our `pipeline` even where the user has a package of
-that name; a user's own stage must get the user's.
+A built-in stage must use our `pipeline` even if the user has a package of that name; a user's own
+stage must use the user's.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ BUILTIN_ENTRY_POINTS = {
     "probe": "pipeline.probe:run",
     "measure": "pipeline.training.measuring:run",
 }
-"""Of these no spec can ask for `measure`, which is a trial of `slurm-jobs tune`."""
+"""Entry points of built-in stages. Specs cannot use `measure`, a trial of `slurm-jobs tune`."""
 
 StageFunction = Callable[[dict[str, Any], TaskContext], Any]
 
@@ -59,7 +59,7 @@ def call_stage(context_path: Path) -> int:
     task_dir = context_path.parent
     run = os.environ["SLURM_JOBS_ENTRY_POINT"]
     install_stop_handler()
-    with suppress(OSError):  # its stacks are worth less than its work
+    with suppress(OSError):  # without stacks the work still counts
         register_stacks(task_dir, context.rank)
     patience, code = FAILED_PATIENCE_S, 1
     try:
@@ -78,8 +78,8 @@ def call_stage(context_path: Path) -> int:
         raise
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # noqa: BLE001 - whatever a stage raises is recorded, also what
-        # is no Exception (torch's CheckpointException), and then ends it
+    except BaseException as error:  # noqa: BLE001 - every error is recorded, also those that are
+        # no Exception (torch's CheckpointException), and ends the stage
         _record_error(task_dir, context.rank, error)
         code = error.exit_code if isinstance(error, StageConfigError) else 1
     note_return(task_dir, context.rank, code, patience)
@@ -87,13 +87,13 @@ def call_stage(context_path: Path) -> int:
 
 
 def _note_request(task_dir: Path, rank: int) -> None:
-    """Note for the keeper that a signal to stop came here, if it did, past the keeper or not."""
+    """Record for the keeper that this process got a stop signal, also one sent past the keeper."""
     if stop_requested():
         write_json_atomic(asked_path(task_dir, rank), {})
 
 
 def run_stage(context_path: Path) -> int:
-    """Call the stage's function in a process of its own, which ends in time after it.
+    """Call the stage's function in its own process, which ends in time after it.
 
     Raises:
         SystemExit: the function raised it.
@@ -107,10 +107,10 @@ def run_stage(context_path: Path) -> int:
 
 
 def _end_with_group(task_dir: Path, rank: int) -> None:
-    """End this process at once where its function failed and left a process group of torch's.
+    """End this process at once if its function failed and left a torch process group.
 
-    Python would finalise with communicators alive, whose other ranks are waiting for this one: that
-    may hang, and then the others fail first and are blamed. What failed is written down already.
+    Python would shut down with live communicators whose other ranks wait for this one. That may
+    hang, and then the others fail first and are blamed. The failure is already recorded.
     """
     returned = read_returned(task_dir, rank)
     dist = sys.modules.get("torch.distributed")
@@ -125,7 +125,7 @@ def _end_with_group(task_dir: Path, rank: int) -> None:
 
 
 def _called(run: str, context: TaskContext) -> Any:
-    """What the stage's function returns; a built-in stage may only now import what it needs."""
+    """Return the result of the stage's function; a built-in stage may import its needs only now."""
     function = find_function(run)
     try:
         return function(dict(context.config), context)
@@ -136,10 +136,10 @@ def _called(run: str, context: TaskContext) -> Any:
 
 
 def result_text(run: str, result: Any) -> str:
-    """What a stage's function returned, as JSON; NumPy's numbers and torch's count as numbers.
+    """Return the result of a stage's function as JSON; NumPy and torch scalars are numbers.
 
     Raises:
-        StageConfigError: it is neither a mapping of JSON values nor None.
+        StageConfigError: the result is neither a mapping of JSON values nor None.
     """
     if result is None:
         result = {}
@@ -149,7 +149,7 @@ def result_text(run: str, result: Any) -> str:
     try:
         text = json.dumps(result, default=_plain_number, sort_keys=True)
     except (TypeError, ValueError) as error:
-        problem = problem or f"what it returned is no JSON: {error}"
+        problem = problem or f"its result is not valid JSON: {error}"
     if problem:
         message = f"`run: {run}`: a stage returns a dict of JSON values, or None; {problem}"
         raise StageConfigError(message)
@@ -157,7 +157,7 @@ def result_text(run: str, result: Any) -> str:
 
 
 def _plain_number(value: Any) -> Any:
-    """The number in a scalar of NumPy's or torch's."""
+    """Return the number in a NumPy or torch scalar."""
     item = getattr(value, "item", None)
     if item is None or getattr(value, "ndim", 0) != 0:
         message = f"a {type(value).__name__} is no JSON value"
@@ -174,7 +174,7 @@ def _record_error(task_dir: Path, rank: int, error: BaseException) -> None:
 
 
 def find_function(run: str) -> StageFunction:
-    """The function that a stage's `run:` names.
+    """Return the function that a stage's `run:` names.
 
     Raises:
         StageConfigError: there is no such module or function here.
@@ -197,8 +197,8 @@ def find_function(run: str) -> StageFunction:
 
 
 def _missing_module(run: str, error: ModuleNotFoundError) -> StageConfigError:
-    """What to do where this Python lacks a module; the built-in stages' own are one install."""
-    remedy = "install it there, put it beside the spec, or name the stage's `python:`"
+    """Return an error with the remedy for a missing module; built-in stages need one install."""
+    remedy = "install it there, put it next to the spec, or name the stage's `python:`"
     if run in BUILTIN_ENTRY_POINTS:
         remedy = (
             "install `slurm-jobs[train]` in that Python (`pip install '.[train]'` in its "

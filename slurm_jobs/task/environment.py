@@ -1,4 +1,4 @@
-"""Who this job is: Slurm's variables, or those of the local scheduler, as one value."""
+"""Identity of this job as one value, from Slurm's or the local scheduler's variables."""
 
 from __future__ import annotations
 
@@ -18,40 +18,41 @@ from slurm_jobs.task.gpu_kind import keep_kind, kind_of_node
 from slurm_jobs.task.scontrol import output_of, told
 
 _CLOCKS_DIFFER_S = 2.0
-"""A node whose clock is that far behind the controller's has a clock of its own."""
+"""Lag at which a node's clock counts as wrong compared to the controller's."""
 _LONGEST_START_S = 300.0
-"""Between a job's start by Slurm's record and its first process: prologs take seconds, rarely
-minutes."""
+"""Longest time from a job's start in Slurm's record to its first process: prologs take seconds,
+rarely minutes."""
 RANK_VARIABLES = (
     "SLURM_JOBS_RANK",
     "SLURM_JOBS_LOCAL_RANK",
     "SLURM_JOBS_NODE_RANK",
     "SLURM_JOBS_NODE_NAME",
 )
-"""Who a rank is that the supervisor starts itself; srun tells its ranks in Slurm's own words."""
+"""Identity of a rank that the supervisor starts itself; srun sets Slurm's own variables for its
+ranks."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobEnvironment:
-    """One job or array task as the scheduler started it."""
+    """Job or array task as the scheduler started it."""
 
     element_id: str
-    """As squeue shows it: `12`, `12_3`."""
+    """Job id as squeue shows it: `12`, `12_3`."""
     slices: tuple[int, ...]
-    """That this job or array task works through, in order."""
+    """Slices of this job or array task, in order."""
     restart: int
     node_names: tuple[str, ...]
     deadline_unix_s: float
     is_slurm: bool
     gpu: str = ""
-    """Type of GPU, where the job could have got one of several."""
+    """GPU type, if the job requested one of several."""
 
 
 def read_environment(order: JobOrder, variables: Mapping[str, str]) -> JobEnvironment:
-    """The environment of this process.
+    """Read the identity of this job from its environment.
 
-    A job has the variables of the job that it was submitted from, too, but where its own
-    scheduler sets them anew: nothing is read that this kind of job might lack.
+    A job inherits the variables of a surrounding job except those that its own scheduler sets. So
+    only variables that this kind of job always has are read.
 
     Raises:
         KeyError: neither Slurm nor the local scheduler started it.
@@ -82,7 +83,7 @@ def read_environment(order: JobOrder, variables: Mapping[str, str]) -> JobEnviro
 
 
 def _slices(order: JobOrder, index: str) -> tuple[int, ...]:
-    """Slices of the array's element `index`; of a job without an array where that is empty."""
+    """Return the slices of the array's element `index`; of the whole job if that is empty."""
     if not index:
         return order.slices
     return slices_of_element(order.slices, order.slices_per_task, int(index))
@@ -91,7 +92,7 @@ def _slices(order: JobOrder, index: str) -> tuple[int, ...]:
 def _deadline(order: JobOrder, variables: Mapping[str, str]) -> float:
     """Return when the job must end, by this node's clock.
 
-    Slurm says it since 23.02, by the controller's clock. Where the two clocks cannot agree (the job
+    Slurm reports it since 23.02, by the controller's clock. If the two clocks cannot agree (the job
     would start in the future, or minutes ago), and before 23.02, the limit from now on is a close
     upper bound: Slurm's own signal then comes first.
     """
@@ -113,7 +114,7 @@ def _host_names(variables: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def main_address(order: JobOrder, environment: JobEnvironment) -> str:
-    """Where the other nodes reach the first one, on which this supervisor runs."""
+    """Return the address at which other nodes reach the first one, where this supervisor runs."""
     if order.main_addr is not None:
         return order.main_addr
     if not environment.is_slurm or len(environment.node_names) == 1:
@@ -122,7 +123,7 @@ def main_address(order: JobOrder, environment: JobEnvironment) -> str:
 
 
 def second_address(environment: JobEnvironment) -> str | None:
-    """Return where the first node reaches the second one; None if there is none."""
+    """Return the address at which the first node reaches the second; None if there is none."""
     if not environment.is_slurm or len(environment.node_names) == 1:
         return None
     return _address_of(environment.node_names[1])
@@ -148,7 +149,7 @@ def _resolves(name: str) -> bool:
 
 
 def free_port() -> int:
-    """A port that was free a moment ago."""
+    """Return a port that was just free."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         port: int = probe.getsockname()[1]
@@ -156,9 +157,9 @@ def free_port() -> int:
 
 
 def requeue(order: JobOrder, environment: JobEnvironment, *, gpu: str) -> str | None:
-    """Ask for this job to be run again under the same id; None, or why that was not possible.
+    """Request another run of this job under the same id; return the reason if that fails.
 
-    `gpu`: the type of GPU that it shall run on, of those that it may; empty for any.
+    `gpu` is the GPU type that it must run on, one of those requested; empty for any.
     """
     if not environment.is_slurm:
         book = LocalBook(RunPaths(Path(order.run_dir)).local_dir)
@@ -166,13 +167,13 @@ def requeue(order: JobOrder, environment: JobEnvironment, *, gpu: str) -> str | 
         return None
     problem = told(["scontrol", "requeue", environment.element_id])
     if problem is None and gpu:
-        # Not kept is found out, and mended, by the next start.
+        # If this fails, the next start detects and repairs it.
         keep_kind(order, environment.element_id, gpu)
     return problem
 
 
 def rank_variables() -> dict[str, int | str]:
-    """Who this rank is, from srun or from the supervisor."""
+    """Return the identity of this rank, from srun or from the supervisor."""
     variables = os.environ
     rank, local_rank, node_rank, node_name = RANK_VARIABLES
     if rank in variables:

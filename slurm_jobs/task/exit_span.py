@@ -1,6 +1,7 @@
-"""How long a rank's process takes to end after its function has returned: a span of its keeper's.
+"""Span that measures how long a rank's process takes to end after its function has returned.
 
-Python gives back what a training has held, for seconds, and can time none of it itself.
+Python needs seconds to release what a training held, and cannot time that itself. The keeper writes
+the span.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from slurm_jobs.common.timings import PROCESS_EXIT_SPAN, spans_path
 
 
 def note_exit(context: TaskContext, words: list[Path], ended_unix_s: float) -> None:
-    """Append the span to those of the rank; nothing where its stage records none.
+    """Append the span to those of the rank; do nothing if its stage records none.
 
-    Where it cannot be written, the time is left unexplained: a rank does not fail for it.
+    If it cannot be written, the time stays unexplained: a rank does not fail for it.
 
     Args:
         context: of the rank.
         words: files that its process may have written last, as its function returned.
-        ended_unix_s: when the process had ended, of itself. One that was killed may have left half
-            a line.
+        ended_unix_s: time at which the process exited on its own. A killed process may have left
+            half a line.
     """
     spans = spans_path(context.timing_dir, context.rank)
     if not spans.exists():

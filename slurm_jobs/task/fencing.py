@@ -1,7 +1,7 @@
-"""The intent that this job came from, looked for as long as a network file system may hide it.
+"""Search for the intent of this job, for as long as a network file system may hide it.
 
-It stood in the ledger before sbatch was called. A node that does not see it looks at a listing
-that its NFS client has cached, which proves nothing: above all not that the job was superseded.
+The intent was in the ledger before sbatch was called. A node that does not see it reads a listing
+that its NFS client has cached. That proves nothing, least of all that the job was superseded.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from slurm_jobs.run.ledger import read_ledger
 from slurm_jobs.run.paths import RunPaths
 
 LISTING_PATIENCE_S = 60.0
-"""So long NFS clients may answer from what they know of a folder: acdirmax of nfs(5)."""
+"""Time for which NFS clients may answer from a cached listing: acdirmax of nfs(5)."""
 _POLL_S = 2.0
 
 
 def own_intent(paths: RunPaths, token: str) -> Intent | None:
-    """The intent `token`; None if the ledger has not shown it in all that time."""
+    """Return the intent `token`; None if the ledger has not shown it in that time."""
     end_s = time.monotonic() + LISTING_PATIENCE_S
     while True:
         is_last = time.monotonic() >= end_s
@@ -30,9 +30,9 @@ def own_intent(paths: RunPaths, token: str) -> Intent | None:
 
 
 def unseen_reason(paths: RunPaths) -> str:
-    """Why a job whose intent was not seen has failed, and what to do."""
+    """Return a message that a job's intent was not seen, and what to do."""
     return (
         f"this node does not see the job's own entry in {paths.ledger_dir}, after "
-        f"{LISTING_PATIENCE_S:.0f} s: it looks at an old state of that folder, or at another one; "
+        f"{LISTING_PATIENCE_S:.0f} s: it sees an old state of that folder, or at another one; "
         "look at how the node mounts it, then resume"
     )

@@ -1,8 +1,8 @@
-"""Which of several types of GPU a job got, and that its later attempts get the same.
+"""GPU type that a job got of several, kept for its later attempts.
 
-A job that takes whichever type comes first (`gpu: [a100, v100]`) may be started again on another:
-with other arithmetic than the checkpoint that it goes on from. Slurm lets a user change what a
-pending job asks for, and a job that was just requeued is pending, while its processes still end.
+A job with `gpu: [a100, v100]` takes the first type that is free. Started again on another, its
+arithmetic would differ from that of its checkpoint. Slurm lets a user change the request of a
+pending job, and a requeued job is pending while its processes still end.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from slurm_jobs.schedulers.batch_script import with_own_constraint
 from slurm_jobs.task.scontrol import output_of, told
 
 _TRIES = 5
-"""The signal that ends a requeued job may end the program that changes it, too."""
+"""Attempts to call scontrol: the signal that ends a requeued job may end that process, too."""
 
 
 def kind_of_node(order: JobOrder, node: str) -> str:
-    """The type among those that the job may take which a node has; empty if that is not known."""
+    """Return the GPU type of a node among those requested; empty if unknown."""
     if len(order.resources.gpu) < 2:
         return ""
     shown = output_of(["scontrol", "show", "node", "-o", node]) or ""
@@ -27,7 +27,7 @@ def kind_of_node(order: JobOrder, node: str) -> str:
 
 
 def keep_kind(order: JobOrder, element_id: str, kind: str) -> str | None:
-    """Have a requeued job start on this type alone; None, or why that was not possible."""
+    """Restrict a requeued job to this GPU type; return the reason if that fails."""
     own = order.resources.slurm.get("constraint")
     features = f"Features={with_own_constraint(kind, own)}"
     problem = None

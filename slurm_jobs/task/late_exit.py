@@ -1,10 +1,10 @@
-"""The end of a rank's process that goes on living after its function has returned.
+"""End of a rank's process that stays alive after its function has returned.
 
-Python waits for every thread that is no daemon, for children of `multiprocessing` and for exit
-handlers. One of them that never ends would hold the node until the time limit. So what the function
-came to is written down as it returns, a thread waits with patience, names what is left, and ends
-the process. The keeper does the same from outside where that thread cannot run (a library's own
-destructor, or code that holds the interpreter lock).
+Python waits for all non-daemon threads, for children of `multiprocessing` and for exit handlers.
+One that never ends would hold the node until the time limit. So the function's outcome is recorded
+as it returns. A thread then waits, names what is left, and ends the process. The keeper does the
+same from outside if that thread cannot run (a library's own destructor, or code that holds the
+interpreter lock).
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from slurm_jobs.common.files import read_json, write_json_atomic
 from slurm_jobs.common.stop import STOP_SIGNAL, stop_requested
 
 PATIENCE_S = 120.0
-"""After a function that returned. Exit handlers of libraries upload last values and tear down GPUs,
-which takes seconds, rarely a minute; a node that idles for two costs little next to lost data."""
+"""Patience after a function that returned. Exit handlers of libraries upload last values and tear
+down GPUs, which takes seconds, rarely a minute. A node that idles for two costs little compared to
+lost data."""
 FAILED_PATIENCE_S = 10.0
-"""After a function that raised or stopped: other ranks, or a requeue, wait for it."""
+"""Patience after a function that raised or stopped: other ranks, or a requeue, wait for it."""
 ASKED_PATIENCE_S = 2.0
-"""After a request to end. The supervisor kills keepers 8 s after one."""
+"""Patience after a request to end. The supervisor kills keepers 8 s after one."""
 KEEPER_MARGIN_S = 3.0
-"""The keeper ends a process so much later than it should have ended itself."""
+"""Delay after which the keeper ends a process that should have ended itself."""
 PATIENCE_VARIABLE = "SLURM_JOBS_EXIT_PATIENCE_S"
 _SIGNALS = (STOP_SIGNAL, signal.SIGTERM, signal.SIGINT)
 _POLL_S = 0.2
@@ -40,12 +41,12 @@ _MOST_NAMED = 3
 
 
 def returned_path(task_dir: Path, rank: int) -> Path:
-    """Return the file that says what the function of a rank came to, written as it returned."""
+    """Return the file with the outcome of a rank's function, written as it returned."""
     return task_dir / f"rank-{rank:05d}.returned.json"
 
 
 def late_path(task_dir: Path, rank: int) -> Path:
-    """Return the file that says what kept a rank's process after its function had returned."""
+    """Return the file that names what kept a rank's process alive after its function."""
     return task_dir / f"rank-{rank:05d}.late.json"
 
 
@@ -69,12 +70,12 @@ def patience_s() -> float:
 
 
 def note_return(task_dir: Path, rank: int, code: int, patience: float) -> None:
-    """Write down what the function came to, before anything can keep the process.
+    """Record the function's outcome, before anything can keep the process alive.
 
     Args:
         task_dir: of the attempt.
         rank: this one.
-        code: exit code that the process is to have.
+        code: intended exit code of the process.
         patience: seconds that it may take.
     """
     said = {"exit_code": code, "patience_s": patience, "returned_unix_s": time.time()}
@@ -86,8 +87,8 @@ def end_if_late(task_dir: Path, rank: int) -> None:
     returned = read_returned(task_dir, rank)
     if returned is None:
         return
-    # A signal may be given to any thread, and Python's handlers run in the main thread alone,
-    # which waits for the others: only this pipe says that one came.
+    # The kernel may give a signal to any thread, but Python's handlers run in the main thread only,
+    # which waits for the others. Only this pipe shows that a signal came.
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     arguments = (task_dir, rank, returned["exit_code"], returned["patience_s"], reading)
@@ -95,7 +96,7 @@ def end_if_late(task_dir: Path, rank: int) -> None:
 
 
 def _end_late(task_dir: Path, rank: int, code: int, patience: float, signals: int) -> None:
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # then they stay pending, and can be seen
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # then they stay pending and visible
     start_s = time.monotonic()
     end_s = start_s + patience
     poll = select.poll()  # select() fails with a descriptor above 1,023
@@ -124,8 +125,8 @@ def late_note(waited_s: float, keepers: str) -> str:
 
 
 def _keepers() -> str:
-    """Return what keeps this process, as far as Python sees it."""
-    frames = sys._current_frames()  # noqa: SLF001 - the documented way to see other threads
+    """Describe what keeps this process alive, as far as Python can see it."""
+    frames = sys._current_frames()  # noqa: SLF001 - the documented access to other threads
     main = threading.main_thread()
     threads = [
         thread for thread in threading.enumerate() if not thread.daemon and thread is not main
@@ -154,7 +155,7 @@ def _thread_text(thread: threading.Thread, frame: FrameType | None) -> str:
 
 
 def _handler_text(frame: FrameType) -> str:
-    """Return the exit handler in which the main thread is: the outermost frame that is left."""
+    """Return the exit handler in which the main thread is: the outermost remaining frame."""
     outer = frame
     while outer.f_back is not None:
         outer = outer.f_back
@@ -167,7 +168,7 @@ def _frame_text(frame: FrameType) -> str:
 
 
 class LateExit:
-    """The keeper's look, from outside, at a process that should have ended itself."""
+    """Keeper's check, from outside, of a process that should have ended itself."""
 
     def __init__(self, task_dir: Path, rank: int, pid: int, asked: list[int]) -> None:
         self._task_dir = task_dir
@@ -175,16 +176,16 @@ class LateExit:
         self._pid = pid
         self._asked = asked
         self._seen_s: float | None = None
-        """When it was first seen that the function had returned, monotonic."""
+        """Time at which the returned function was first noticed, monotonic."""
         self._asked_s: float | None = None
 
     def watch(self) -> None:
-        """Look now and then, by a timer's signal, until `stop`."""
+        """Check now and then, by a timer's signal, until `stop`."""
         signal.signal(signal.SIGALRM, self._look)
         signal.setitimer(signal.ITIMER_REAL, KEEPER_MARGIN_S, KEEPER_MARGIN_S / 2)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _look(self, _number: int, _frame: FrameType | None) -> None:
@@ -211,7 +212,7 @@ class LateExit:
 
 
 def read_returned(task_dir: Path, rank: int) -> dict[str, Any] | None:
-    """Return what the function of a rank came to; None where it has not returned."""
+    """Return the recorded outcome of a rank's function; None if it has not returned."""
     with suppress(FileNotFoundError):
         said: dict[str, Any] = read_json(returned_path(task_dir, rank))
         return said
@@ -219,13 +220,13 @@ def read_returned(task_dir: Path, rank: int) -> dict[str, Any] | None:
 
 
 def late_text(task_dir: Path, rank: int, returned_code: int, code: int) -> str:
-    """Return what is to be said of a process that ended otherwise than its function; or nothing.
+    """Return a note on a process whose end differs from its function's outcome; else empty.
 
     Args:
         task_dir: of the attempt.
         rank: of the process.
-        returned_code: that the function came to.
-        code: that the process ended with; negative for a signal.
+        returned_code: exit code of the function.
+        code: exit code of the process; negative for a signal.
     """
     if late_path(task_dir, rank).exists():
         return str(read_json(late_path(task_dir, rank))["note"])

@@ -1,8 +1,8 @@
-"""Starts the ranks of an attempt, passes signals on, and finds out which rank failed first.
+"""Start of an attempt's ranks, forwarding of signals, and search for the first failed rank.
 
-Under Slurm several ranks are one srun step; a single rank, and every rank of
-the local scheduler, is a child of the supervisor. The exit records that the
-ranks' keepers wrote decide what happened, not srun's exit code alone.
+Under Slurm several ranks are one srun step. A single rank, and every rank of the local scheduler,
+is a child of the supervisor. The exit records of the ranks' keepers decide the outcome, not srun's
+exit code alone.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ from slurm_jobs.task.stacks import REQUEST_SIGNAL
 from slurm_jobs.task.stall import DUMP_S, StallWatch, find_cause, stalled_path
 
 STOP_TIME_FACTOR = 1.5
-"""So many times the measured time to stop before the limit the ranks are asked to."""
+"""Ranks are asked to stop this many times their measured stopping time before the limit."""
 STOP_TIME_LOOK_S = 1.0
 KILL_WAIT_S = 8.0
-"""How long the other ranks may take to end after one has failed."""
+"""Time that the other ranks may take to end after one has failed."""
 POLL_S = 0.05
 AFTER_SIGTERM = "After SIGTERM from outside (time limit, cancel or preemption): "
-"""How the reason of a failure begins that may be no fault of the stage's."""
+"""Start of a failure reason that may not be the stage's fault."""
 GONE = "(its node or its keeper is gone)"
 _SHELL_CODES = {126: "a command could not be executed", 127: "a command was not found"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RanksEnd:
-    """How all ranks of an attempt ended."""
+    """Outcome of all ranks of an attempt."""
 
     outcome: Outcome
     exit_code: int = 0
@@ -71,29 +71,30 @@ class RanksEnd:
 
 
 class Ranks:
-    """The ranks of one job or array task, over its attempts."""
+    """Ranks of one job or array task, over its attempts."""
 
     def __init__(self, order: JobOrder, environment: JobEnvironment) -> None:
         self._order = order
         self._environment = environment
         self._processes: list[subprocess.Popen[bytes]] = []
         self._stop_is_due = False
-        """STOP_SIGNAL has not been passed on yet."""
+        """True while STOP_SIGNAL has not been passed on."""
         self._request_is_due = False
-        """A user's REQUEST_SIGNAL has not been passed on yet."""
+        """True while a user's REQUEST_SIGNAL has not been passed on."""
         self._look_at_s = 0.0
-        """When to look again at what the stage noted, monotonic."""
+        """Time of the next check of the stage's notes, monotonic."""
         self.stop_signalled = False
-        """STOP_SIGNAL came, or was due by the stage's own measure: the time limit is near."""
+        """True if STOP_SIGNAL came, or the stage's measured stopping time is reached: the time
+        limit is near."""
         self.term_signalled = False
-        """SIGTERM came: cancelled, preempted, or out of time."""
+        """True if SIGTERM came: cancelled, preempted, or out of time."""
         signal.signal(STOP_SIGNAL, self._pass_on)
         signal.signal(signal.SIGTERM, self._pass_on)
-        # `scancel --batch` sends it here, where a single rank is no step that would get it.
+        # `scancel --batch` sends it here; a single rank is no step, so it would not get it.
         signal.signal(REQUEST_SIGNAL, self._note_request)
 
     def _pass_on(self, number: int, _frame: FrameType | None) -> None:
-        """SIGTERM goes on at once; STOP_SIGNAL when every rank can take it, see `_wait`."""
+        """Pass SIGTERM on at once; pass STOP_SIGNAL on when every rank can take it, see `_wait`."""
         self.stop_signalled = True
         if number == signal.SIGTERM:
             self.term_signalled = True
@@ -105,7 +106,7 @@ class Ranks:
         self._request_is_due = True
 
     def run(self, task_dir: Path) -> RanksEnd:
-        """Start the ranks, wait for all of them, and say how it ended."""
+        """Start the ranks, wait for all of them, and return the outcome."""
         num_ranks = self._order.resources.num_ranks
         is_step = self._environment.is_slurm and num_ranks > 1
         commands = [self._srun(task_dir)] if is_step else [self._keeper(task_dir)] * num_ranks
@@ -113,12 +114,12 @@ class Ranks:
         self._has_killed = False
         self._stalled_s: float | None = None
         self._say_cause_at_s: float | None = None
-        """When the ranks that were asked for their stacks have answered, monotonic."""
+        """Time by which the ranks have written the requested stacks, monotonic."""
         self._watch = StallWatch(task_dir, num_ranks)
         for rank, command in enumerate(commands):
             variables = self._variables(None if is_step else rank)
             self._processes.append(subprocess.Popen(command, env=variables))
-        if self.term_signalled:  # it came while they were started
+        if self.term_signalled:  # the signal came during their start
             self._signal_all(signal.SIGTERM)
         self._wait(task_dir)
         codes = [process.returncode for process in self._processes]
@@ -127,7 +128,7 @@ class Ranks:
         end = read_end(task_dir, num_ranks, codes, was_asked=self.stop_signalled)
         end = self._explained(task_dir, end)
         if self.term_signalled and end.outcome == "completed" and self._order.shell is not None:
-            # Its end came a moment before the signal reached its keeper, if not before the signal.
+            # The rank ended just before the signal reached its keeper, if not before the signal.
             end = RanksEnd(
                 outcome="failed", exit_code=TERMINATED_EXIT_CODE, reason=PERHAPS_HALF_DONE
             )
@@ -140,11 +141,11 @@ class Ranks:
         return end
 
     def _wait(self, task_dir: Path) -> None:
-        """Wait for all; once one has failed the others get SIGTERM, then SIGKILL.
+        """Wait for all ranks; after a failure send the others SIGTERM, then SIGKILL.
 
-        A signal that came before every rank's keeper can take it would end the keeper.
-        After a SIGTERM from outside Slurm follows with SIGKILL when its own patience ends (a
-        preempted job may have minutes to save); the local runner may be dead, so not here.
+        A signal that arrives before a rank's keeper can handle it would end the keeper. After a
+        SIGTERM from outside Slurm sends SIGKILL after its own wait (a preempted job may have
+        minutes to save). The local runner may be dead, so its tasks get it from here.
         """
         kill_at_s: float | None = None
         while None in (codes := [process.poll() for process in self._processes]):
@@ -169,10 +170,10 @@ class Ranks:
             time.sleep(POLL_S)
 
     def _is_stalled(self, task_dir: Path) -> bool:
-        """Ask for stacks where no rank made progress for long; return whether to end the ranks.
+        """Request stacks if no rank makes progress for long; return whether to end the ranks.
 
-        By a file the keepers are asked to have stacks written, and to end their ranks. After a
-        request to stop they only write stacks, and the log has the cause: Slurm ends the job.
+        A file asks the keepers to have stacks written, and to end their ranks. After a request to
+        stop they only write stacks, and the cause is logged: Slurm ends the job.
         """
         if not self._may_stall():
             return False
@@ -188,9 +189,9 @@ class Ranks:
         return alarm == "end"
 
     def _say_cause(self, task_dir: Path) -> None:
-        """Print which rank the others wait for, once they have answered.
+        """Print which rank the others wait for, once they have written their stacks.
 
-        Slurm may kill this process together with the ranks, and no record would have it.
+        Slurm may kill this process together with the ranks, so that no record would contain it.
         """
         if self._say_cause_at_s is None or time.monotonic() < self._say_cause_at_s:
             return
@@ -205,13 +206,14 @@ class Ranks:
     def _may_stall(self) -> bool:
         """Return whether the stage may have a heartbeat.
 
-        Not that of an array of thousands of tasks, which would look for one on a shared folder.
+        In an array of thousands of tasks none is expected, because each task would poll a shared
+        folder.
         """
         is_own_function = ":" in self._order.run and self._order.resources.num_ranks > 1
         return self._order.run == "train" or is_own_function
 
     def _explained(self, task_dir: Path, end: RanksEnd) -> RanksEnd:
-        """Name the rank that the others waited for, where the attempt ended because of that."""
+        """Add the rank that the others waited for, if that ended the attempt."""
         is_stalled = self._stalled_s is not None
         if end.outcome == "completed" or not (is_stalled or self._watch.has_dumped):
             return end
@@ -233,9 +235,9 @@ class Ranks:
         )
 
     def _is_last_moment(self, task_dir: Path) -> bool:
-        """Whether the time that is left is what the stage needs to stop, by its own measure.
+        """Check whether the remaining time is what the stage needs to stop, by its own measure.
 
-        Never in the first half of the limit, as with `signal_lead_s`: work must come forward.
+        Never in the first half of the limit, as with `signal_lead_s`: work must make progress.
         """
         now_s = time.monotonic()
         if now_s < self._look_at_s:
@@ -246,7 +248,7 @@ class Ranks:
         return left_s < min(STOP_TIME_FACTOR * noted_stop_time_s(task_dir), half_s)
 
     def _end_orphans(self) -> None:
-        """What killed keepers could not end; Slurm does this by itself."""
+        """End processes that killed keepers left behind; under Slurm the step does this."""
         own = os.getpid()
         if not self._environment.is_slurm and os.getsid(0) == own:
             kill_session(own, spare=own)
@@ -272,7 +274,7 @@ class Ranks:
             f"--ntasks-per-node={asked.tasks_per_node}",
             f"--cpus-per-task={asked.cpus_per_task}",  # not inherited since Slurm 22.05
             *near_gpus(asked),
-            "--export=ALL",  # whatever the batch job was submitted with
+            "--export=ALL",  # independent of the batch job's options
             "--kill-on-bad-exit=1",
             "--unbuffered",
             f"--job-name={self._order.stage}",
@@ -280,9 +282,9 @@ class Ranks:
         ]
 
     def _variables(self, rank: int | None) -> dict[str, str]:
-        """The environment, of rank `rank` or of a step's srun.
+        """Return the environment of rank `rank` or of a step's srun.
 
-        Ranks that srun starts would believe an inherited word on who they are rather than srun's.
+        Ranks of srun would prefer inherited identity variables to those of srun.
         """
         options = {key.replace("_", "-") for key in self._order.resources.slurm}
         own = step_environment(os.environ, self._order.environment, options)
@@ -307,7 +309,7 @@ def read_end(
 ) -> RanksEnd:
     """Return how the attempt in `task_dir` ended, from the records of its ranks.
 
-    It has stopped only where it `was_asked` to, or one of its ranks was.
+    It counts as stopped only if it `was_asked` to stop, or one of its ranks was.
     """
     ends = {
         rank: read_json(exit_path(task_dir, rank))
@@ -317,10 +319,11 @@ def read_end(
     for rank in range(num_ranks):
         if rank not in ends and (end := _without_keeper(task_dir, rank)) is not None:
             ends[rank] = end
-            exit_codes = [0]  # of srun or the keeper: its death is explained
+            exit_codes = [0]  # of srun or the keeper, whose death is explained
     failed = [e for e in ends.values() if e["exit_code"] != 0 and not e["stopped"]]
     if failed:
-        # Only the nodes' clocks order ranks of several nodes; all failed, whichever is named.
+        # Only the nodes' clocks order ranks of several nodes. All of them failed, so either may be
+        # named.
         return _naming_rows(_failed(min(failed, key=lambda e: e["ended_unix_s"])), task_dir)
     missing = [rank for rank in range(num_ranks) if rank not in ends]
     if missing:
@@ -332,7 +335,7 @@ def read_end(
         return replace(unasked, reason=reason)
     if stopped:
         return RanksEnd(outcome="stopped", exit_code=STOPPED_EXIT_CODE, reason="Stopped and saved.")
-    if any(exit_codes):  # every rank ended well, and yet srun complains: do not hide it
+    if any(exit_codes):  # all ranks ended well, but srun reports an error: show it
         code = _first_failure(exit_codes)
         reason = f"All ranks ended well, but the step ended with exit code {code}."
         return RanksEnd(outcome="failed", exit_code=code, reason=reason)
@@ -340,7 +343,7 @@ def read_end(
 
 
 def _late_reason(ends: Iterable[Mapping[str, Any]]) -> str:
-    """What is to be said of ranks whose process outlived its function."""
+    """Return a note on ranks whose process outlived its function."""
     late = [end for end in ends if end.get("note")]
     if not late:
         return ""
@@ -350,7 +353,7 @@ def _late_reason(ends: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _without_keeper(task_dir: Path, rank: int) -> dict[str, Any] | None:
-    """The end of a rank that left no exit record, but word of what its function came to."""
+    """Return the end of a rank without exit record, from the recorded outcome of its function."""
     returned = read_returned(task_dir, rank)
     if returned is None or not started_path(task_dir, rank).exists():
         return None
@@ -371,7 +374,7 @@ def _without_keeper(task_dir: Path, rank: int) -> dict[str, Any] | None:
 
 
 def _naming_rows(end: RanksEnd, task_dir: Path) -> RanksEnd:
-    """Add the rows that a killed process worked on; one that ends itself removes their record."""
+    """Add the rows that a killed process worked on; a process that exits removes their record."""
     rows = rows_in_progress(task_dir)
     return replace(end, reason=f"{end.reason}; {rows}") if rows else end
 
@@ -408,13 +411,13 @@ def _signal_name(number: int) -> str:
 
 
 def _first_failure(exit_codes: list[int]) -> int:
-    """The first code that is not 0, as a shell gives it: 128 + n for signal n; 1 if all are 0."""
+    """Return the first nonzero code as a shell shows it (128 + n for signal n); 1 if none."""
     code = next((code for code in exit_codes if code), 1)
     return code if code > 0 else 128 - code
 
 
 def _missing(task_dir: Path, missing: list[int], num_ranks: int, exit_codes: list[int]) -> RanksEnd:
-    """Ranks without an exit record: their keepers, or their nodes, are gone."""
+    """Return the outcome for ranks without an exit record, whose keepers or nodes are gone."""
     rank = missing[0]
     node = None
     if started_path(task_dir, rank).exists():
@@ -433,10 +436,10 @@ def _missing(task_dir: Path, missing: list[int], num_ranks: int, exit_codes: lis
 
 
 def _unnoted(task_dir: Path, rank: int, own_code: int | None, step_code: int) -> str:
-    """What can be said of a rank of which no start was noted.
+    """Return what is known of a rank whose start was not recorded.
 
-    A keeper that the supervisor started itself has run, and `own_code` is how it ended. Of one
-    that srun was to start nothing is known, unless it came as far as to write the rank's context.
+    A keeper that the supervisor started itself has run, and `own_code` is its exit code. Of a
+    keeper that srun was to start nothing is known unless it wrote the rank's context.
     """
     if own_code is not None:
         ended = f"ended with exit code {own_code}"

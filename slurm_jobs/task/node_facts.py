@@ -1,7 +1,6 @@
-"""What is true of a node that ranks run on: hardware, driver, modules, packages.
+"""Facts about a node that ranks run on: hardware, driver, modules, packages.
 
-Nothing of the environment is written but the variables named here. `noting` runs this beside the
-ranks.
+Of the environment only the variables named here are recorded. `noting` runs this next to the ranks.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from slurm_jobs.common.process import dies_with_parent
 from slurm_jobs.run.paths import RunPaths
 
 NVIDIA_LIMIT_S = 30.0
-"""Without its persistence mode the driver takes a second or more for each GPU."""
+"""Time limit for nvidia-smi: without persistence mode the driver takes a second or more per GPU."""
 _MAX_ANSWER_BYTES = 100_000
 _MIB = 2**20
 
@@ -57,7 +56,7 @@ SHOWN_VARIABLES = (
     "SLURM_TOPOLOGY_ADDR",
     "VIRTUAL_ENV",
 )
-"""What describes the allocation and the environment; none of these holds a secret."""
+"""Variables that describe the allocation and the environment; none of them holds a secret."""
 
 _GPU_FIELDS = ("index", "name", "uuid", "memory.total", "driver_version")
 GPU_COMMAND = (
@@ -69,7 +68,7 @@ _GPU_PENDING = "nvidia-smi had not answered when the attempt ended"
 
 
 def note_node(context: TaskContext, target: Path, variables: Mapping[str, str]) -> None:
-    """Write the facts of this node to `target`; first without GPUs where there is nvidia-smi.
+    """Write the facts of this node to `target`, first without GPUs if nvidia-smi is installed.
 
     Raises:
         OSError: the run folder cannot be written.
@@ -96,18 +95,18 @@ def note_node(context: TaskContext, target: Path, variables: Mapping[str, str]) 
 
 
 def _note_python(paths: RunPaths) -> str:
-    """The fingerprint of the Python that runs this, under which it and its packages are written."""
+    """Record this Python with its packages, and return its fingerprint."""
     text = dump_json(python_facts(sys.path)).encode()
     fingerprint = hashlib.sha256(text).hexdigest()[:16]
     target = paths.python(fingerprint)
-    if not target.exists():  # thousands of tasks have the same
+    if not target.exists():  # thousands of tasks have the same one
         make_private_dir(target.parent)
         create_once(target, text)
     return fingerprint
 
 
 def gpu_facts() -> Mapping[str, Any]:
-    """The GPUs that nvidia-smi shows here, or why it does not."""
+    """Return the GPUs that nvidia-smi shows here, or the reason why it does not."""
     answer = ask_together(
         {"gpus": GPU_COMMAND},
         limit_s=NVIDIA_LIMIT_S,
@@ -119,7 +118,7 @@ def gpu_facts() -> Mapping[str, Any]:
 
 
 def read_gpus(text: str) -> Sequence[Mapping[str, Any]]:
-    """GPUs from the answer to `GPU_COMMAND`; lines of another form are left out."""
+    """Parse the GPUs in the output of `GPU_COMMAND`; skip lines of another form."""
     rows = csv.reader(text.splitlines(), skipinitialspace=True)
     return [_gpu(row) for row in rows if len(row) == len(_GPU_FIELDS)]
 

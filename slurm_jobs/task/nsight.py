@@ -1,7 +1,7 @@
-"""A rank under Nsight Systems: `nsys profile` around its command, one report a rank.
+"""Command of a rank under Nsight Systems: `nsys profile` around it, one report for each rank.
 
-nsys stands between the keeper and the rank, so signals that are meant for the rank must be sent
-to it by a number that only a look at the processes gives.
+nsys runs between the keeper and the rank. Signals for the rank need its pid, which only a scan of
+the processes gives.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.errors import StageConfigError
 
 _START_PATIENCE_S = 30.0
-"""For nsys to start the rank, which on a slow file system takes it some seconds."""
+"""Patience until nsys has started the rank, which takes some seconds on a slow file system."""
 _POLL_S = 0.05
 
 
 def require_nsys(context: TaskContext) -> None:
-    """Refuse to start where nsys is not to be found.
+    """Check that nsys is installed.
 
     Raises:
         StageConfigError: it is not on the PATH.
@@ -37,7 +37,7 @@ def require_nsys(context: TaskContext) -> None:
 
 
 def nsight_command(command: Sequence[str], context: TaskContext) -> list[str]:
-    """The command of a rank under nsys, which writes `rank-00003.nsys-rep` beside its steps."""
+    """Return a rank's command under nsys, which writes `rank-00003.nsys-rep` next to its steps."""
     output = str(context.timing_dir / f"rank-{context.rank:05d}").replace("%", "%%")
     return [
         "nsys",
@@ -45,30 +45,30 @@ def nsight_command(command: Sequence[str], context: TaskContext) -> list[str]:
         f"--output={output}",
         "--trace=cuda,nvtx,osrt",
         "--force-overwrite=true",
-        "--wait=primary",  # the rank; what it left behind is ended by the keeper
+        "--wait=primary",  # the rank; the keeper ends what it leaves behind
         "--kill=none",  # a rank that is asked to stop saves first
         *command,
     ]
 
 
 def find_rank(command: Sequence[str], nsys_pid: int) -> int | None:
-    """The rank's own process, which runs `command`; waited for if nsys has still to start it.
+    """Return the pid of the rank, which runs `command`; wait if nsys has not started it yet.
 
-    None if it did not come, or nsys has ended.
+    None if it did not start, or nsys has ended.
     """
     end_s = time.monotonic() + _START_PATIENCE_S
     while time.monotonic() < end_s and not _has_ended(nsys_pid):
         pids = {int(name) for name in os.listdir("/proc") if name.isdecimal()}  # noqa: PTH208 - names alone
         same = {pid for pid in pids if _command_of(pid)[1:] == list(command[1:])}
         for pid in same:
-            if _parent_of(pid) not in same:  # what the rank forks has its command, too
+            if _parent_of(pid) not in same:  # forks of the rank have its command, too
                 return pid
         time.sleep(_POLL_S)
     return None
 
 
 def _has_ended(pid: int) -> bool:
-    """Of a child; it stays to be waited for."""
+    """Check whether a child has ended, without reaping it."""
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
     except ChildProcessError:

@@ -1,12 +1,11 @@
-"""One rank's keeper: its log, its signals, and a record of how it ended, whatever ended it.
+"""Keeper of one rank: its log, its signals, and a record of how it ended.
 
-The keeper starts the stage's process and outlives it, so that a rank killed
-with SIGKILL leaves a record that names it. It exits 0 for a rank that stopped
-on request: srun must not kill the others for it. A shell command that ends with
-the code for that, and was not asked, has failed: few know what 75 means here. So
-has a function, unless another rank of its attempt was asked.
-Nor is its 0 believed after SIGTERM: the signal ends what a shell waits for, and
-the shell goes on with the next command, to its end.
+The keeper starts the stage's process and outlives it, so that a rank killed with SIGKILL leaves a
+record that names it. It exits 0 for a rank that stopped on request, so that srun does not kill the
+others. Exit code 75 without such a request is a failure: of a shell command, because few users know
+what 75 means here; of a function, unless another rank of its attempt was asked. Exit code 0 of a
+shell command after SIGTERM is a failure, too: the signal ends the program that the shell waits for,
+and the shell continues with the next command.
 """
 
 from __future__ import annotations
@@ -54,50 +53,50 @@ from slurm_jobs.task.stacks import REQUEST_SIGNAL, request_stacks
 from slurm_jobs.task.stall import DUMP_S, stalled_path
 
 GROUP_PATIENCE_S = 10.0
-"""For processes that a rank left behind, and that the kernel does not let go of at once."""
+"""Patience for processes that a rank left behind and that the kernel does not end at once."""
 FORWARDED = (STOP_SIGNAL, signal.SIGTERM, signal.SIGINT)
 PERHAPS_HALF_DONE = (
     "the command ended with exit code 0 after SIGTERM, which may have ended a part of its work "
-    "early; 75 says that it stopped and can go on"
+    "early; 75 means that it stopped and can continue"
 )
 TERMINATED_EXIT_CODE = 128 + signal.SIGTERM
 
 
 def context_path(task_dir: Path, rank: int) -> Path:
-    """What a rank is told; the keeper writes it before it starts the rank."""
+    """Return the context of a rank; the keeper writes it before it starts the rank."""
     return task_dir / f"rank-{rank:05d}.context.json"
 
 
 def started_path(task_dir: Path, rank: int) -> Path:
-    """Says that a rank has started, and under which pid."""
+    """Return the record that a rank has started, with its pid."""
     return task_dir / f"rank-{rank:05d}.started.json"
 
 
 def exit_path(task_dir: Path, rank: int) -> Path:
-    """Says how a rank ended."""
+    """Return the record of how a rank ended."""
     return task_dir / f"rank-{rank:05d}.exit.json"
 
 
 def error_path(task_dir: Path, rank: int) -> Path:
-    """The exception that ended a rank, written by the rank itself."""
+    """Return the exception that ended a rank, written by the rank itself."""
     return task_dir / f"rank-{rank:05d}.error.json"
 
 
 def result_path(task_dir: Path, rank: int) -> Path:
-    """What the stage's function returned."""
+    """Return the result of the stage's function."""
     return task_dir / f"rank-{rank:05d}.result.json"
 
 
 def asked_path(task_dir: Path, rank: int) -> Path:
-    """Says that the rank itself got a signal to stop, whoever sent it."""
+    """Return the record that the rank itself got a signal to stop, from any sender."""
     return task_dir / f"rank-{rank:05d}.asked.json"
 
 
 def keep_rank(task_dir: Path) -> int:
     """Run one rank to its end and write its exit record."""
     os.umask(PRIVATE_UMASK)
-    # Slurm sends a step's signal to all of its processes: to this one before it knows the rank, and
-    # to the one that notes the node's facts, which inherits this.
+    # Slurm sends a step's signal to all of its processes: to this one before it has started the
+    # rank, and to the one that records the node's facts, which inherits this mask.
     signal.signal(REQUEST_SIGNAL, signal.SIG_IGN)
     who = rank_variables()
     context = dataclasses.replace(read_context(task_dir / "context.json"), **who)  # type: ignore[arg-type]
@@ -111,7 +110,7 @@ def keep_rank(task_dir: Path) -> int:
     asked: list[int] = []
     try:
         process, noting = _start(task_dir, context, asked)
-    except OSError as error:  # a process that could only not be noted is killed with this one
+    except OSError as error:  # a process that was not recorded is killed with this one
         return _not_started(task_dir, context, _explained(error), 1)
     late = LateExit(task_dir, context.rank, process.pid, asked)
     if not _is_shell(task_dir):
@@ -143,21 +142,24 @@ def _not_started(task_dir: Path, context: TaskContext, error: Exception, code: i
 
 
 def _explained(error: OSError) -> Exception:
-    """Why a process could not be started, with the remedy where no other attempt can help."""
+    """Return the error with its remedy if no other attempt can help."""
     if error.errno != errno.E2BIG:
         return error
     return StageConfigError(
-        "the environment of this stage is more than Linux gives to a process; make `environment:` "
-        "and what `setup:` sets shorter, or raise the limit there (`ulimit -s unlimited`)"
+        "the environment of this stage is larger than Linux allows for a process; shorten "
+        "`environment:` and what `setup:` sets, or raise the limit there (`ulimit -s unlimited`)"
     )
 
 
 def _start(
     task_dir: Path, context: TaskContext, asked: list[int]
 ) -> tuple[subprocess.Popen[bytes], int | None]:
-    """The rank's process, and on each node's first rank the pid of what notes the node's facts.
+    """Start the rank's process; on each node's first rank also the recording of node facts.
 
-    The signals that ask it to stop are added to `asked` as they come.
+    Stop signals are added to `asked` as they arrive.
+
+    Returns:
+        The process, and the pid of the recording process if there is one.
     """
     order = read_json(task_dir / "order.json")
     log = RunPaths(context.run_dir).rank_log(
@@ -197,9 +199,9 @@ def _is_shell(task_dir: Path) -> bool:
 
 
 def _checked_code(task_dir: Path, context: TaskContext, code: int, asked: list[int]) -> int:
-    """The exit code; 0 is none where the function did not return (`sys.exit(0)`, `os._exit`).
+    """Return the exit code; 0 counts only if the function returned (not after `os._exit(0)`).
 
-    Nor is it a shell command's that was asked to end; see the module.
+    It does not count for a shell command that was asked to stop; see the module.
     """
     if code == 0 and _is_shell(task_dir) and {signal.SIGTERM, signal.SIGINT} & {*asked}:
         write_error(task_dir, context.rank, StageError(PERHAPS_HALF_DONE))
@@ -212,7 +214,7 @@ def _checked_code(task_dir: Path, context: TaskContext, code: int, asked: list[i
 
 
 def write_error(task_dir: Path, rank: int, error: BaseException) -> None:
-    """Write down the exception that ended a rank."""
+    """Record the exception that ended a rank."""
     values = {
         "type": truncated(type(error).__name__),
         "message": truncated_lines(str(error)),
@@ -247,7 +249,7 @@ def _write_exit(
 
 
 def _node_local_dir(context: TaskContext) -> Path:
-    """The node's own folder for this user; keyed by node name, because nodes may share a host."""
+    """Return the user's folder on this node; keyed by node name, because nodes may share a host."""
     try:
         base = expand_path(str(context.node_local_dir))
     except PathExpansionError as error:
@@ -262,34 +264,34 @@ def _node_local_dir(context: TaskContext) -> Path:
             "name a folder from the root on"
         )
         raise StageConfigError(message)
-    own = Path(base) / f"slurm-jobs-{os.getuid()}"
+    folder = Path(base) / f"slurm-jobs-{os.getuid()}"
     try:
-        make_private_dir(own)
+        make_private_dir(folder)
     except OSError as error:
         message = (
-            f"node_local_dir is {context.node_local_dir}, and on {context.node_name} {own} cannot "
+            f"node_local_dir is {context.node_local_dir}, and on {context.node_name} {folder} cannot "
             f"be made ({error.strerror}): name a folder there that you may write in, as "
             "node_local_dir of the stage or of the cluster profile"
         )
         raise StageConfigError(message) from error
-    found = own.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         message = (
-            f"{own} on {context.node_name} is not a private folder of this user's (somebody else "
-            "made it, or opened it to others); remove it, or name another node_local_dir"
+            f"{folder} on {context.node_name} is not a private folder of this user's (another user "
+            "created it, or can open it); remove it, or name another node_local_dir"
         )
         raise StageConfigError(message)
-    make_private_dir(own / context.node_name)
-    return own / context.node_name
+    make_private_dir(folder / context.node_name)
+    return folder / context.node_name
 
 
 def _prepare(*, is_shell: bool) -> Callable[[], None]:
-    """The rank dies with its keeper; a shell command knows nothing of blocked signals."""
+    """Return a function for the child: it dies with its keeper, and a shell unblocks signals."""
     die_with_keeper = dies_with_parent(signal.SIGKILL)
 
     def prepare() -> None:
         die_with_keeper()
-        os.setpgid(0, 0)  # what the rank starts ends with it
+        os.setpgid(0, 0)  # processes that the rank starts end with it
         if is_shell:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
             signal.signal(REQUEST_SIGNAL, signal.SIG_DFL)  # a function still ignores it
@@ -304,10 +306,10 @@ def _forward_signals(
     is_shell: bool,
     under_nsys: list[str] | None,
 ) -> None:
-    """Pass signals on: to a function's process, or to all that a shell command has started.
+    """Pass signals on: to a function's process, or to all processes of a shell command.
 
-    A shell command gets no STOP_SIGNAL, which would end it. `under_nsys` is a function's command
-    where `process` is nsys, which must not end before it has written its report.
+    A shell command gets no STOP_SIGNAL, which would end it. `under_nsys` is a function's command if
+    `process` is nsys, which must not end before it has written its report.
     """
 
     def forward(number: int, _frame: FrameType | None) -> None:
@@ -327,7 +329,7 @@ def _forward_signals(
 
 
 def _pass_on_requests(task_dir: Path, rank: int, pid: int, under_nsys: list[str] | None) -> None:
-    """Have the rank write its stacks on request, and end it where the supervisor says so."""
+    """Have the rank write its stacks on request, and end it if the supervisor requests that."""
 
     def request(_number: int, _frame: FrameType | None) -> None:
         function = pid if under_nsys is None else find_rank(under_nsys, pid)

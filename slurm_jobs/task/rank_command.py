@@ -1,7 +1,7 @@
-"""What a rank's process is started with: its command and its variables.
+"""Command and variables of a rank's process.
 
-Linux takes no argument and no variable over 128 KiB. A longer shell command goes
-to bash as a file, and a longer config is named by a file instead of told.
+Linux takes no argument or variable over 128 KiB. A longer shell command is passed to bash as a
+file, and for a longer config the variable names a file.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from slurm_jobs.common.references import output_dir_variable
 from slurm_jobs.schedulers.surrounding_job import default_variables, marked_as_ours
 
 MAX_WORD_BYTES = 2**17
-"""Of an argument, or of a variable with its name, the closing zero included: MAX_ARG_STRLEN of
-execve(2) with pages of 4 KiB; with larger ones Linux takes more."""
+"""Size limit of an argument, or of a variable with its name, including the final zero:
+MAX_ARG_STRLEN of execve(2) with pages of 4 KiB; with larger pages Linux takes more."""
 
 
 def rank_command(order: dict[str, Any], rank_context: Path) -> list[str]:
-    """The command; a shell command that is too long for an argument is written beside the context.
+    """Return the command; write a shell command that is too long to a file next to the context.
 
-    `nsight.nsight_command` puts nsys before it where that is asked for.
+    `nsight.nsight_command` prepends nsys if requested.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     if order["shell"] is None:
         return script_command(order["start_script"], "call", rank_context)
@@ -42,7 +42,7 @@ def rank_command(order: dict[str, Any], rank_context: Path) -> list[str]:
 def rank_environment(
     context: TaskContext, order: dict[str, Any], rank_context: Path
 ) -> dict[str, str]:
-    """Environment of the stage's process: torch's own names, and ours for shell stages.
+    """Return the environment of the stage's process: torch's names, and ours for shell stages.
 
     Raises:
         OSError: a config that is too long for a variable cannot be written.
@@ -85,7 +85,7 @@ def _interface(context: TaskContext, order: dict[str, Any]) -> str | None:
     """Return the interface of the route to the other nodes.
 
     The first node's own name may resolve to a loopback address there; the route to the second node
-    says more.
+    is more reliable.
     """
     if context.num_ranks == 1:
         return None
@@ -94,7 +94,7 @@ def _interface(context: TaskContext, order: dict[str, Any]) -> str | None:
 
 
 def _config_variable(context: TaskContext, rank_context: Path) -> dict[str, str]:
-    """The config itself, or where it is too long the file that holds it."""
+    """Return the variable with the config, or with the file of a config that is too long."""
     name, text = "SLURM_JOBS_CONFIG", json.dumps(context.config)  # ASCII: a character is a byte
     if len(f"{name}={text}") < MAX_WORD_BYTES:
         return {name: text}
@@ -102,7 +102,7 @@ def _config_variable(context: TaskContext, rank_context: Path) -> dict[str, str]
 
 
 def _written(rank_context: Path, kind: str, data: bytes) -> Path:
-    """`rank-00003.KIND`, beside `rank-00003.context.json`."""
+    """Write `rank-00003.KIND` next to `rank-00003.context.json`, and return its path."""
     path = rank_context.with_name(f"{rank_context.name.partition('.')[0]}.{kind}")
     write_bytes_atomic(path, data)
     return path

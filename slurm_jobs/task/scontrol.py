@@ -1,4 +1,4 @@
-"""Calls of scontrol from a job: its answer, or why there is none."""
+"""Calls of scontrol from a job, with the reason if they fail."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COMMAND_TIMEOUT_S = 30
 
 
 def output_of(command: list[str]) -> str | None:
-    """Standard output; None if the command is missing, failed or did not answer."""
+    """Return the standard output; None if the command is missing, failed or did not answer."""
     try:
         result = _run(command)
     except (FileNotFoundError, subprocess.TimeoutExpired):
@@ -20,7 +20,7 @@ def output_of(command: list[str]) -> str | None:
 
 
 def told(command: list[str]) -> str | None:
-    """Give an order; None, or why it was not carried out."""
+    """Run a command; return None, or the reason why it failed."""
     try:
         result = _run(command)
     except FileNotFoundError:

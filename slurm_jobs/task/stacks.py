@@ -1,8 +1,8 @@
-"""Python stacks of a rank, written on request while it runs, and what they say it is doing.
+"""Python stacks of a running rank, written on request, and the phase that they show.
 
-The rank registers `faulthandler` on a signal, whose handler needs no interpreter lock: it answers
-also where the main thread hangs inside a C call. The keeper writes a line before it sends the
-signal, so that each request is a section of the file, and a rank that cannot answer is seen.
+The rank registers `faulthandler` on a signal, whose handler needs no interpreter lock: it also
+answers if the main thread hangs inside a C call. The keeper writes a line before it sends the
+signal, so that each request is a section of the file, and a rank that cannot answer is visible.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from typing import IO
 from slurm_jobs.common.heartbeat import stacks_path
 
 STACKS_SIGNAL = signal.SIGQUIT
-"""From the keeper to its rank. The JVM and Go use it for the same; SIGUSR1 belongs to NCCL's tools,
-and SIGUSR2 asks a rank to stop."""
+"""Signal from the keeper to its rank. The JVM and Go use it for the same purpose; SIGUSR1 belongs
+to NCCL's tools, and SIGUSR2 asks a rank to stop."""
 REQUEST_SIGNAL = signal.SIGUSR1
-"""From the supervisor, or a user's `scancel --signal=USR1`, to the keepers. srun forwards it."""
+"""Signal from the supervisor, or a user's `scancel --signal=USR1`, to the keepers. srun forwards
+it."""
 _SECTION = "--- stacks of process "
 _MAIN_THREAD = "main thread "
 _THREAD = re.compile(r"(?:Current t|T)hread (0x[0-9a-f]+)")
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)')
 _FOLDERS = re.compile(r".*(?:/site-packages|/lib/python3\.\d+|/code/[0-9a-f]+/(?:lib|user))/")
 _stream: IO[bytes] | None = None
-"""Open as long as the process lives: `faulthandler` writes to its descriptor."""
+"""File that is open as long as the process lives: `faulthandler` writes to its descriptor."""
 
 PHASES: tuple[tuple[str, str], ...] = (
     ("pipeline/training/checkpoint/", "a checkpoint"),
@@ -52,17 +53,17 @@ PHASES: tuple[tuple[str, str], ...] = (
     ("torch/_inductor/", "a compilation"),
     ("torch/_dynamo/", "a compilation"),
 )
-"""Parts of file names, with the phase of a rank that has such a frame; the innermost frame that
-matches decides."""
+"""Parts of file names, with the phase of a rank that has such a frame; the innermost match decides.
+"""
 _THREADED = frozenset({"the data loader", "staging"})
-"""Phases whose work is done by threads that the main thread waits for."""
+"""Phases in which the main thread waits for worker threads."""
 _LOOP = "pipeline/training/loop.py"
 _LOOP_PHASES = {
     "_accumulate": "the forward or backward pass",
     "_clip": "the clipping of gradients",
     "_update": "the optimizer",
 }
-"""By function of the loop."""
+"""Phase by function of the training loop."""
 _COLLECTIVES = (
     "torch/distributed/distributed_c10d.py",
     "torch/distributed/c10d_logger.py",
@@ -72,18 +73,18 @@ _COLLECTIVES = (
     "pipeline/training/ranks.py",
     "pipeline/training/meeting.py",
 )
-"""Files whose frames, near the innermost one, mean a wait for other ranks."""
+"""Files whose frames, near the innermost one, indicate a wait for other ranks."""
 _NUM_INNERMOST = 4
 _TORCH_WAITS = ("/torch/cuda/streams.py", "/torch/cuda/__init__.py")
-"""Files of torch in which a thread waits for an event of a GPU; the frame that called them says
-more."""
+"""Files of torch in which a thread waits for an event of a GPU; the calling frame is more
+informative."""
 _DEVICE_WAITS = (*_TORCH_WAITS, "pipeline/training/verdict.py")
-"""Files whose frames, near the innermost one, mean a wait for the device."""
+"""Files whose frames, near the innermost one, indicate a wait for the device."""
 _DEVICE_READS = (".tolist(", ".item(", ".cpu(", "SYNC")
-"""In the innermost line of Python: it reads a value of the device, and waits for it there."""
+"""Calls in the innermost line of Python that read a value of the device, and wait for it there."""
 _POOL = "/concurrent/futures/thread.py"
 _WAITS = ("/threading.py", "/queue.py", "/concurrent/futures/", "/selectors.py")
-"""Files of Python in which a thread waits for another; the frame that called them says more."""
+"""Files of Python in which a thread waits for another; the calling frame is more informative."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,34 +97,34 @@ class Frame:
 
     @property
     def number(self) -> int:
-        """The line as a number; 0 where it is not known."""
+        """Return the line as a number; 0 if unknown."""
         return int(self.line) if self.line.isdecimal() else 0
 
     def __str__(self) -> str:
-        """Return the frame as a person reads it, without the folders that packages are in."""
+        """Return the frame in readable form, without the folders of packages."""
         return f"{self.function} ({_FOLDERS.sub('', self.file)}:{self.line})"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankStacks:
-    """The answer of a rank to the last request."""
+    """Answer of a rank to the last request."""
 
     was_asked: bool
-    """Its keeper got the request."""
+    """True if the rank's keeper got the request."""
     state: str
-    """Of the process, from its keeper: `S (sleeping)`; empty if not known."""
+    """State of the process, from its keeper: `S (sleeping)`; empty if unknown."""
     main: tuple[Frame, ...]
-    """Innermost first; empty if the rank did not answer."""
+    """Frames of the main thread, innermost first; empty if the rank did not answer."""
     others: tuple[tuple[Frame, ...], ...]
 
     @property
     def is_in_collective(self) -> bool:
-        """Whether the rank waits for other ranks, in its main thread or in a backward pass."""
+        """Return whether the rank waits for other ranks, in its main thread or a backward pass."""
         return self.collective is not None
 
     @property
     def collective(self) -> tuple[Frame, Frame] | None:
-        """The call that waits for other ranks, and the line that it was called at."""
+        """Return the call that waits for other ranks, and the line that called it."""
         stacks = [self.main]
         if self.main and self.main[0].function == "_engine_run_backward":
             # Hooks of a GPU's backward pass run in a thread of torch, which Python did not start.
@@ -137,9 +138,9 @@ class RankStacks:
 
     @property
     def waits_for_device(self) -> bool:
-        """Whether the main thread waits for a value or an event of the device.
+        """Return whether the main thread waits for a value or an event of the device.
 
-        A kernel may not end, or a collective of the device that other ranks have not joined.
+        A kernel may not end, or other ranks have not joined a collective of the device.
         """
         if not self.main:
             return False
@@ -152,9 +153,9 @@ class RankStacks:
 
     @property
     def is_in_passes(self) -> bool:
-        """Whether the main thread is in a forward or backward pass.
+        """Return whether the main thread is in a forward or backward pass.
 
-        There models read values of the device, also in lines that do not show it: on a GPU the rank
+        Models read values of the device there, also in lines that do not show it: on a GPU the rank
         may wait for a collective that other ranks have not joined.
         """
         return any(
@@ -163,18 +164,18 @@ class RankStacks:
 
     @property
     def phase(self) -> str:
-        """What the main thread is doing; empty if its frames do not say."""
+        """Return the phase of the main thread; empty if its frames do not show it."""
         if self.waits_for_device:
             return "a wait for the device"
         return _phase_of(self.main)
 
     @property
     def innermost(self) -> Frame | None:
-        """The frame that says most: the innermost, but for waits of Python for another thread.
+        """Return the most informative frame: the innermost except Python's waits for a thread.
 
-        The main thread of a rank that waits for threads of its loader, or of staging, has nothing
-        to show: then it is that of the thread that works. Its frames are in files of the phase, or
-        in files without one if it belongs to a pool.
+        If the main thread waits for threads of its loader, or of staging, it is the frame of the
+        working thread. That thread has frames in files of the phase or, if it belongs to a pool, in
+        files without a phase.
         """
         calling = _calling(self.main)
         if calling != list(self.main) and self.phase in _THREADED:
@@ -188,7 +189,7 @@ class RankStacks:
 
 
 def _phase_of(stack: Sequence[Frame]) -> str:
-    """Return the phase that the innermost frame with one says."""
+    """Return the phase of the innermost frame that has one."""
     for frame in stack:
         for part, phase in PHASES:
             if part in frame.file:
@@ -199,7 +200,7 @@ def _phase_of(stack: Sequence[Frame]) -> str:
 
 
 def _calling(stack: Sequence[Frame]) -> list[Frame]:
-    """Return the frames that say more than how Python waits for a thread, or torch for an event."""
+    """Return the frames without those in which Python waits for a thread, or torch for an event."""
     return [frame for frame in stack if not _matches(frame, (*_WAITS, *_TORCH_WAITS))]
 
 
@@ -229,7 +230,7 @@ def register_stacks(task_dir: Path, rank: int) -> None:
 
 
 def request_stacks(task_dir: Path, rank: int, pid: int) -> None:
-    """Have a rank's process write its stacks; does nothing if it has not registered."""
+    """Make a rank's process write its stacks; do nothing if it has not registered."""
     path = stacks_path(task_dir, rank)
     with suppress(OSError):
         if not path.exists():
@@ -242,7 +243,7 @@ def request_stacks(task_dir: Path, rank: int, pid: int) -> None:
 
 
 def _process_state(pid: int) -> str:
-    """Return the state of a process and, where the kernel shows it, the call that it waits in."""
+    """Return the state of a process and, if the kernel shows it, the call that it waits in."""
     state, call = "unknown", ""
     with suppress(OSError, IndexError):
         lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
@@ -253,7 +254,7 @@ def _process_state(pid: int) -> str:
 
 
 def read_stacks(task_dir: Path, rank: int) -> RankStacks:
-    """Return what a rank answered to the last request."""
+    """Return the rank's answer to the last request."""
     text = ""
     with suppress(OSError):
         text = stacks_path(task_dir, rank).read_text(errors="replace")

@@ -1,11 +1,11 @@
-"""The supervisor's watch over an attempt that may hang, and the rank that is the cause.
+"""Detection of an attempt that hangs, and of the rank that causes it.
 
-A beat of any rank is progress: ranks that wait for each other are one. The patience is the
+A beat of any rank is progress: ranks that wait for each other count together. The patience is the
 config's, but at least ten times the median step and three times the longest one. Outside of steps
 (reading weights, staging, compilation, checkpoints, evaluation, export) it is several times the
-config's: a large file that is written or read shows no progress meanwhile. Only time in which this
-process itself ran counts, so that a job or a node that was suspended is not late afterwards. The
-timeouts of collectives in the ranks do not know that: a long suspension may end the attempt.
+config's, because reading or writing a large file shows no progress. Only time in which this process
+itself ran counts, so that a suspended job or node is not late afterwards. Collectives in the ranks
+have their own timeouts: a long suspension may end the attempt.
 """
 
 from __future__ import annotations
@@ -25,32 +25,35 @@ from slurm_jobs.task.stacks import Frame, RankStacks, read_stacks
 MEDIAN_FACTOR = 10.0
 LONGEST_FACTOR = 3.0
 OUTSIDE_FACTOR = 4.0
-"""Outside of steps, and in the first ones: nothing says yet how long they take."""
+"""Factor outside of steps, and in the first ones, whose duration is still unknown."""
 NUM_FIRST_STEPS = 3
-"""Compilation, caches and the allocator make the first steps of each phase slow."""
+"""Number of slow first steps in each phase (compilation, caches, the allocator)."""
 COLLECTIVE_SHARE = 0.8
-"""Of a collective's timeout: then the ranks write their stacks, before those that wait fail."""
+"""Share of a collective's timeout after which the ranks write their stacks, before waiting ranks
+fail."""
 DUMP_S = 3.0
-"""From the request until a keeper ends its rank; the flight recorder is written meanwhile."""
+"""Time from the request until a keeper ends its rank; the flight recorder is written meanwhile."""
 _LOOK_S = 5.0
 _FIRST_LOOK_S = 1.0
-"""Until a rank beats, at rank 0 alone but for each `_LOOKS_A_SURVEY`th: the folder is shared."""
+"""Interval of checks until a rank beats. Only each `_LOOKS_A_SURVEY`th checks more than rank 0,
+because the folder is shared."""
 _LOOKS_A_SURVEY = 5
 _LOOKS_A_PATIENCE = 20
 _MIN_LOOK_S = 0.1
 _LONGEST_TICK_S = 1.0
-"""The supervisor looks many times a second; a longer pause was no time of the attempt's."""
+"""Longest pause of the supervisor, which checks many times a second, that counts as time of the
+attempt."""
 
 Alarm = Literal["dump", "end"]
 
 
 def stalled_path(task_dir: Path) -> Path:
-    """Return the file that says that an attempt without progress is being ended."""
+    """Return the file that marks an attempt which is being ended without progress."""
     return task_dir / "stalled.json"
 
 
 def patience_s(beat: Mapping[str, Any]) -> float:
-    """Return how long an attempt may go without a beat after this one, seconds."""
+    """Return how long an attempt may go without a beat after this one, in seconds."""
     stall_s = float(beat["stall_s"])
     median_s, longest_s = float(beat["median_step_s"]), float(beat["longest_step_s"])
     slow_s = max(MEDIAN_FACTOR * median_s, LONGEST_FACTOR * longest_s)
@@ -76,13 +79,13 @@ class StallWatch:
 
     @property
     def has_dumped(self) -> bool:
-        """Whether the stacks of ranks were asked for, and no rank has gone on since."""
+        """Return whether stacks were requested, and no rank has made progress since."""
         return self._has_dumped
 
     def tick(self, *, may_end: bool = True) -> Alarm | None:
-        """Look if it is time to, and return what must be done; call it often.
+        """Check for progress if it is time to, and return the required action; call it often.
 
-        Where the attempt may not be ended, its ranks write their stacks once instead.
+        If the attempt may not be ended, its ranks write their stacks once instead.
         """
         now_s = time.monotonic()
         passed_s = min(now_s - self._tick_s, _LONGEST_TICK_S)
@@ -124,7 +127,7 @@ class StallWatch:
         return has_progress
 
     def _dump_s(self) -> float:
-        """Return after what time without a beat collectives are about to fail."""
+        """Return the time without a beat after which collectives are about to fail."""
         collective_s = min(float(beat["collective_s"]) for beat in self._beats.values())
         return COLLECTIVE_SHARE * collective_s
 
@@ -168,11 +171,11 @@ def find_cause(task_dir: Path, num_ranks: int) -> Cause | None:
 
 
 def describe_cause(stacks: Mapping[int, RankStacks]) -> tuple[int, str]:
-    """Return the rank that is the cause, and what is to be said of it and of the others.
+    """Return the rank that is the cause, and a description of it and of the others.
 
-    It is one that did not answer, else one that is neither in a pass nor in a collective, else one
-    in a pass, else one that waits for its device. Where all are alike, the smallest group in the
-    same place is the odd one out.
+    It is the first of these: a rank that did not answer; one that is neither in a pass nor in a
+    collective; one in a pass; one that waits for its device. If all are equal, the smallest group
+    in the same place is the cause.
     """
     kinds = {rank: _kind(found) for rank, found in stacks.items()}
     least = min(kinds.values())

@@ -1,8 +1,8 @@
-"""The batch process of a job or array task: one place for fencing, signals, retries and requeue.
+"""Batch process of a job or array task: fencing, signals, retries and requeue.
 
-It works through its slices, mostly one. For each it starts the ranks, waits,
-and writes down how the attempt ended. A failing attempt is tried again in
-place, up to the stage's `retries`; one that stopped on request is requeued.
+It processes its slices, mostly one. For each it starts the ranks, waits, and records how the
+attempt ended. A failed attempt is repeated in place, up to the stage's `retries`; an attempt that
+stopped on request is requeued.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ def supervise(run_dir: Path, token: str) -> int:
             continue
         code = _supervise_slice(task, ranks)
         worst = worst or code
-        # This job's next start goes on with this slice, or with those that are left.
+        # This job's next start continues with this slice, or with the remaining ones.
         if ranks.stop_signalled and (code == STOPPED_EXIT_CODE or task is not tasks[-1]):
             return _stopped(task, ranks)
     return worst
 
 
 def _is_on_its_kind(order: JobOrder, environment: JobEnvironment) -> bool:
-    """Whether the job may work here; if not, it has asked to start on the type that it began on."""
+    """Return whether the job may work here; if not, it has requested its original GPU type."""
     if not environment.gpu:
         return True
     paths = RunPaths(Path(order.run_dir))
@@ -81,7 +81,7 @@ def _is_on_its_kind(order: JobOrder, environment: JobEnvironment) -> bool:
     _say(f"this is {environment.gpu}, and the work was begun on {kind}")
     if environment.restart > order.max_requeues:
         command = shlex.join(["slurm-jobs", "resume", order.run_dir])
-        _say(f"not requeued again; this goes on: {command}")
+        _say(f"not requeued again; to continue: {command}")
         return False
     problem = requeue(order, environment, gpu=kind)
     _say(f"requeued, to run on {kind}" if problem is None else f"not requeued: {problem}")
@@ -106,7 +106,7 @@ def _slice_tasks(
 
 
 def _unseen(tasks: list[SliceTask]) -> int:
-    """Fail, since nobody knows whether this job may work: a later one may have its slices."""
+    """Fail, because it is unknown whether this job may work: a later one may have its slices."""
     for task in tasks:
         end = RanksEnd(outcome="failed", exit_code=1, reason=unseen_reason(task.paths))
         _say(task.record_end(task.claim(), end, {}).reason)
@@ -114,9 +114,9 @@ def _unseen(tasks: list[SliceTask]) -> int:
 
 
 def _given_up(tasks: list[SliceTask]) -> list[SliceTask]:
-    """Slices that failed for good before this job was requeued for the sake of the others.
+    """Return slices that failed for good before this job was requeued for the others.
 
-    Where no other is left, whoever requeued the job wants these again.
+    If no other slice is left, the requeue requests these again.
     """
     failed = [task for task in tasks if task.has_failed_for_good()]
     others = (task for task in tasks if task not in failed)
@@ -124,7 +124,7 @@ def _given_up(tasks: list[SliceTask]) -> list[SliceTask]:
 
 
 def _supervise_slice(task: SliceTask, ranks: Ranks) -> int:
-    """Attempts at one slice until it is complete, stopped, or given up; the exit code."""
+    """Run attempts at one slice until it is complete, stopped, or failed; return the exit code."""
     if task.is_complete():
         _say("this slice is complete already; nothing to do")
         return 0
@@ -154,7 +154,7 @@ def _is_superseded(task: SliceTask) -> bool:
 def _attempt(task: SliceTask, ranks: Ranks) -> CompletionRecord:
     record = task.claim()
     _say(f"attempt {record.attempt}")
-    if _is_superseded(task):  # since it was looked: who submits now sees this attempt, or we it
+    if _is_superseded(task):  # again: a submit sees this attempt, or we see its intent
         return task.record_end(record, RanksEnd(outcome="superseded"), {})
     task_dir = task.paths.task_dir(record.stage, record.slice_index, record.attempt)
     try:
@@ -173,7 +173,7 @@ def _attempt(task: SliceTask, ranks: Ranks) -> CompletionRecord:
 
 
 def _write_orders(task: SliceTask, record: AttemptRecord, task_dir: Path) -> None:
-    """What the ranks read: `context.json` and `order.json` in the attempt's folder."""
+    """Write `context.json` and `order.json`, which the ranks read, to the attempt's folder."""
     order = task.order
     context = _context(task, record, task_dir)
     logs_dir = task.paths.logs_dir(order.stage)
@@ -192,7 +192,7 @@ def _write_orders(task: SliceTask, record: AttemptRecord, task_dir: Path) -> Non
 
 
 def _context(task: SliceTask, record: AttemptRecord, task_dir: Path) -> TaskContext:
-    """As of rank 0; each rank adds who it is."""
+    """Return the context of rank 0; each rank adds its own identity."""
     order, environment, paths = task.order, task.environment, task.paths
     return TaskContext(
         run_dir=paths.run_dir,
@@ -233,13 +233,13 @@ def _may_retry(task: SliceTask) -> bool:
 
 
 def _stopped(task: SliceTask, ranks: Ranks) -> int:
-    """Stopped and saved: near the time limit ask for a requeue; after SIGTERM Slurm decides."""
+    """Request a requeue of a stopped job near the time limit; after SIGTERM Slurm decides."""
     if not ranks.stop_signalled or ranks.term_signalled:
         return STOPPED_EXIT_CODE
     restarts = task.num_own("stopped")
     if restarts > task.order.max_requeues:
         command = shlex.join(["slurm-jobs", "resume", str(task.paths.run_dir)])
-        _say(f"stopped {restarts} times; not requeued again; this goes on: {command}")
+        _say(f"stopped {restarts} times; not requeued again; to continue: {command}")
         return STOPPED_EXIT_CODE
     problem = requeue(task.order, task.environment, gpu=task.environment.gpu)
     _say("requeued" if problem is None else f"not requeued: {problem}")
@@ -248,5 +248,5 @@ def _stopped(task: SliceTask, ranks: Ranks) -> int:
 
 def _say(text: str) -> None:
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-    with suppress(OSError):  # the log may be on a full disk, and the work goes on
+    with suppress(OSError):  # the log may be on a full disk, and the work continues
         print(f"[{stamp}] slurm-jobs: {truncated_lines(text)}", file=sys.stderr, flush=True)

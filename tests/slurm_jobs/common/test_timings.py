@@ -109,7 +109,7 @@ def test_loss_and_norm_may_be_no_number(tmp_path):
 )
 def test_header_that_no_writer_writes_is_damage(tmp_path, said):
     steps_path(tmp_path, 0).write_bytes(steps_header(said))
-    with pytest.raises(ValueError, match="header does not tell ranks and phases"):
+    with pytest.raises(ValueError, match="header has invalid ranks or phases"):
         read_steps(steps_path(tmp_path, 0))
 
 

@@ -213,7 +213,7 @@ def test_an_sbatch_that_answers_nonsense_is_said_and_the_intent_kept(
         "named no job, but said: Thank you for computing. Come again"
     )
     assert second == (
-        f"Its name is s.a.{token}; this looks it up and goes on: slurm-jobs resume {paths.run_dir}"
+        f"Its name is s.a.{token}. To look it up and continue: slurm-jobs resume {paths.run_dir}"
     )
     (part,) = status_of(paths.run_dir).stage("a").slices
     assert (part.status, part.reason) == (

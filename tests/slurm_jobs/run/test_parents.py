@@ -106,7 +106,7 @@ def test_a_slow_submit_hands_in_nothing_after_what_can_no_longer_be_waited_for(
     fake = Fake(states)
     parents = handed_in(paths, fake, monkeypatch)
     fake.now_unix_s += LATE_S
-    with pytest.raises(SchedulerError, match="can no longer be waited for") as caught:
+    with pytest.raises(SchedulerError, match="cannot wait for it") as caught:
         parents.refuse_gone(job_of("train"), dependencies)
     for words in ("`train` comes after", why, f"slurm-jobs resume {paths.run_dir}"):
         assert words in str(caught.value)

@@ -120,6 +120,6 @@ def test_what_a_users_function_lacks_is_its_own_matter(user_dir: Path) -> None:
 
 def test_a_users_module_that_is_not_there_may_be_put_beside_the_spec(user_dir: Path) -> None:
     assert user_dir
-    with pytest.raises(StageConfigError, match="put it beside the spec") as caught:
+    with pytest.raises(StageConfigError, match="put it next to the spec") as caught:
         call.find_function("no_such_module_here:run")
     assert "slurm-jobs[train]" not in str(caught.value)

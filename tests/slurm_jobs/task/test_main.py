@@ -39,9 +39,9 @@ def test_a_signal_that_comes_while_a_process_ends_does_not_change_how(words: lis
         (errno.ENOSPC, "free space on its file system"),
         (errno.EDQUOT, "your quota is used up"),
         (errno.EROFS, "mounted read-only"),
-        (errno.ESTALE, "look whether it is there"),
+        (errno.ESTALE, "check whether it exists"),
         (errno.EACCES, "give yourself the rights"),
-        (errno.EIO, "look whether its file system works"),
+        (errno.EIO, "check its file system"),
     ],
 )
 def test_a_file_of_the_run_that_cannot_be_written_is_one_line_in_the_jobs_log(  # noqa: PLR0917 - parametrised
