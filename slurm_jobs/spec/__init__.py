@@ -1,1 +1,1 @@
-"""What a spec may say, and where in the file it says something wrong. PURE."""
+"""Specs: their keys, their validation, and errors with positions in the file. PURE."""

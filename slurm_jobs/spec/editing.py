@@ -1,8 +1,8 @@
-"""A spec's own text with some values changed: comments, order and style of the rest stay. PURE.
+"""Edits of a spec's text that keep comments, order and style of the rest. PURE.
 
-A value is replaced where it stands, and a key that is not there is put at the end of its mapping.
-An anchor stays, and what an alias stands for is not changed through it. Whoever calls this compares
-what the new text means with what was wanted: aliases of a value that is changed change with it.
+A value is replaced in place, and a new key is added at the end of its mapping. An anchor stays, and
+the target of an alias is not changed through it. The caller compares the meaning of the new text
+with the intended one, because all aliases of a changed value change with it.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from slurm_jobs.spec.plain_text import BOOLS, NULLS, number, trap
 from slurm_jobs.spec.yaml_values import Path
 
 _PROPERTIES = re.compile(r"(?:[&!][^\s,\[\]{}]*(?:\s+(?:#.*\s+)*|$))+")
-"""Anchor and tag of a node, and what stands between them and the value."""
+"""Anchor and tag of a node, and blanks between them and the value."""
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 class EditError(InputError):
-    """The text has no place for a value."""
+    """Value without a place in the text."""
 
 
 class _Alias(yaml.ScalarNode):
-    """Where an alias stands; yaml's own composer has the node of its anchor there."""
+    """Position of an alias; yaml's own composer stores the node of its anchor there."""
 
 
 class _Composer(yaml.SafeLoader):
@@ -40,14 +40,15 @@ class _Composer(yaml.SafeLoader):
 
 
 def edit_text(text: str, changes: Iterable[tuple[Path, Any]]) -> str:
-    """The text with each value at its path, mappings on the way made where they are missing.
+    """Return the text with each value at its path; create missing mappings on the way.
 
     Args:
         text: of a spec without problems.
-        changes: keys and list indices from the top, and the value; later ones see earlier ones.
+        changes: keys and list indices from the top, and the value; later ones see the result of
+            earlier ones.
 
     Raises:
-        EditError: there is no place for a value, or an edit left no YAML.
+        EditError: there is no place for a value, or an edit left invalid YAML.
     """
     for path, value in changes:
         text = _edited(text, path, value)
@@ -58,7 +59,7 @@ def _edited(text: str, path: Path, value: Any) -> str:
     try:
         node = _Composer(text).get_single_node()
     except yaml.YAMLError as error:
-        message = f"the edit before left no YAML ({error})"
+        message = f"the edit before left invalid YAML ({error})"
         raise EditError(message) from error
     for depth, step in enumerate(path):
         found = _child(node, step)
@@ -97,7 +98,7 @@ def _replaced(text: str, node: yaml.Node, new: str) -> str:
 
 
 def _inner(node: yaml.Node) -> Iterator[yaml.Node]:
-    """All nodes below one."""
+    """Yield all nodes below one."""
     if isinstance(node, yaml.CollectionNode):
         for item in node.value:
             for child in item if isinstance(item, tuple) else (item,):
@@ -111,7 +112,7 @@ def _anchored(text: str, node: yaml.Node) -> bool:
 
 
 def _inserted(text: str, node: yaml.Node | None, path: Path, depth: int, value: Any) -> str:
-    """With the key at `depth`, which `node` lacks, and all below it."""
+    """Return the text with the key at `depth`, which `node` lacks, and all below it."""
     for step in reversed(path[depth + 1 :]):
         value = {step: value}
     key = path[depth]
@@ -137,7 +138,7 @@ def _inserted(text: str, node: yaml.Node | None, path: Path, depth: int, value: 
 
 
 def _last_index(node: yaml.Node) -> int:
-    """Where the last value of a mapping ends; a block's own end is where the next thing begins."""
+    """Return the end of a mapping's last value; a block itself ends where the next node begins."""
     if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
         return _last_index(last[1] if isinstance(last, tuple) else last)
@@ -154,7 +155,7 @@ def _end_of_line(text: str, index: int) -> int:
 
 
 def flow_text(value: Any) -> str:
-    """A value on one line, as a spec may hold it."""
+    """Return a value on one line, in the syntax of a spec."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {flow_text(item)}" for key, item in value.items()) + "}"
     if isinstance(value, (list, tuple)):

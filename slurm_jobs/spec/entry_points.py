@@ -1,4 +1,4 @@
-"""Whether the functions that a spec names exist in the user's modules; runs nothing. PURE."""
+"""Check that the functions that a spec names exist in the user's modules; runs nothing. PURE."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def entry_point_problems(
     spec_dir: str,
     read_text: Callable[[str], str],
 ) -> list[Problem]:
-    """Functions that a module beside the spec does not define, and modules that do not parse.
+    """Return functions that a module next to the spec lacks, and modules with syntax errors.
 
-    A module that does not lie beside the spec belongs to the stage's Python and is not looked at.
+    A module elsewhere belongs to the stage's Python and is not read.
     """
     problems = []
     for name, view in views.items():
@@ -44,9 +44,9 @@ def module_problems(
     files: Files,
     profile: ClusterProfile | None,
 ) -> list[Problem]:
-    """Modules that are nowhere, where one of nearly that name lies beside the spec.
+    """Return modules that do not exist, if a module with a similar name is next to the spec.
 
-    Only of stages whose Python is this one, and where nothing tells it to look elsewhere.
+    Only for stages that run in this Python with its module path unchanged.
     """
     problems = []
     beside = modules_of_spec(document.value, spec_dir, files)
@@ -57,7 +57,7 @@ def module_problems(
         if not near or _looks_elsewhere(view, document.value, profile) or files.has_module(module):
             continue
         message = (
-            f"stages.{name}.run: there is no module `{module}` beside the spec nor in this "
+            f"stages.{name}.run: there is no module `{module}` next to the spec or in this "
             f"Python{near}"
         )
         problems.append(problem_at(document, ("stages", name, "run"), message))
@@ -65,16 +65,16 @@ def module_problems(
 
 
 def modules_of_spec(values: Any, spec_dir: str, files: Files) -> frozenset[str]:
-    """The modules that a run's snapshot can hold: beside the spec, and what `code:` lists."""
+    """Return the modules that a run's snapshot can hold: next to the spec, and under `code:`."""
     code = values.get("code") if isinstance(values, dict) else None
-    given = code if isinstance(code, list) else []  # anything else is a problem told elsewhere
+    given = code if isinstance(code, list) else []  # other values are reported elsewhere
     listed = [PurePosixPath(path) for path in given if isinstance(path, str)]
     own = {path.stem for path in listed if path.suffix in {"", ".py"}}
     return frozenset({*files.modules_in(spec_dir), *own})
 
 
 def _looks_elsewhere(view: StageView, values: Any, profile: ClusterProfile | None) -> bool:
-    """Whether the stage runs in another Python, or set-up or environment may add modules."""
+    """Check whether the stage runs in another Python, or set-up or environment may add modules."""
     given: list[Mapping[str, Any]] = [view.keys, values]
     if profile is not None:
         given.append(profile.model_dump())
@@ -94,7 +94,7 @@ def _message(
     stem = PurePosixPath(spec_dir, *module.split("."))
     for file in (f"{stem}.py", f"{stem}/__init__.py"):
         try:
-            # Python imports a module that begins with a byte order mark.
+            # Python accepts a byte order mark at the start of a module.
             tree = ast.parse(read_text(file).removeprefix("\ufeff"), file)
         except (OSError, UnicodeDecodeError):
             continue
@@ -108,7 +108,7 @@ def _message(
 
 
 def _names(tree: ast.Module) -> set[str] | None:
-    """What a module defines or imports at its top level; None if that cannot be told."""
+    """Return the names that a module defines or imports at top level; None if unknown."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):

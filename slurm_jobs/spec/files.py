@@ -1,4 +1,4 @@
-"""How the loader looks at the file system; passed in, so that it serves anybody. PURE."""
+"""Access of the loader to the file system, passed in as functions. PURE."""
 
 from __future__ import annotations
 
@@ -17,79 +17,81 @@ from slurm_jobs.spec.plain_text import printable
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableFacts:
-    """What can be seen of a manifest that is a table, without reading its rows."""
+    """Facts about a manifest that is a table, without its rows."""
 
     names: tuple[str, ...] = ()
-    """Of its columns."""
+    """Column names."""
     has_rows: bool = False
     problem: str = ""
-    """Why it can be no manifest, as it follows its path."""
+    """Reason why it is no manifest, to follow its path in a message."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Beginning:
-    """The first bytes of a file."""
+    """First bytes of a file."""
 
     data: bytes
     is_whole: bool
-    """Whether the file has no more."""
+    """True if the file has no more bytes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Files:
-    """How the loader looks at the file system."""
+    """File system as the loader sees it."""
 
     read_text: Callable[[str], str]
-    """Text of a file; raises OSError or UnicodeDecodeError."""
+    """Return the text of a file; raises OSError or UnicodeDecodeError."""
     exists: Callable[[str], bool]
     expand: Callable[[str], str] = lambda path: path
-    """A path with `~` and `$NAME` replaced; raises PathExpansionError for an unknown name."""
+    """Expand `~` and `$NAME` in a path; raises PathExpansionError for an unknown name."""
     small_text: Callable[[str], str | None] = lambda _file: None
-    """Text of a file of a few lines; None of a longer one, and where nobody looks."""
+    """Return the text of a short file; None for a longer one, and without access."""
     first_line: Callable[[str], str | None] = lambda _file: None
-    """First line of a file in UTF-8; None of another or an endless one, and where nobody looks."""
+    """Return the first line of a file in UTF-8; None for other or endless text, and without access.
+    """
     beginning: Callable[[str], Beginning | None] = lambda _file: None
-    """How a file begins; None where nobody can look."""
+    """Return the first bytes of a file; None without access."""
     sizes_in: Callable[[str], Mapping[str, int | None] | None] = lambda _folder: None
-    """Bytes of what lies in a folder, by name: None each where there is very much, -1 of a link to
-    nowhere. Nothing where there is no such folder; None where nobody can look."""
+    """Return the sizes of a folder's entries, by name: None for each if there are very many, -1 for
+    a broken link. Empty without such a folder; None without access."""
     checksums_in: Callable[[str], Mapping[str, str]] = lambda _folder: {}
-    """SHA-256 of the files of a processor folder, by name; empty where nobody can look."""
+    """Return the SHA-256 of the files of a processor folder, by name; empty without access."""
     table: Callable[[str], TableFacts | None] = lambda _path: None
-    """What can be seen of a table; None of what is none, and where nobody looks."""
+    """Return the facts about a table; None for other files, and without access."""
     first_rows: Callable[[str, RowOptions], Sequence[ManifestRow]] = lambda _path, _options: ()
-    """Rows of a manifest, from its beginning; none where nobody can look."""
+    """Return the first rows of a manifest; none without access."""
     manifest_damage: Callable[[str, RowOptions], str] = lambda _path, _options: ""
-    """Why a small text manifest cannot be read as a whole, as it follows its path; else ""."""
+    """Return why a small text manifest cannot be read completely, to follow its path; else ""."""
     is_folder: Callable[[str], bool] = lambda _path: False
-    """Whether a path is a folder that can be seen."""
+    """Return whether a path is a visible folder."""
     image_size: Callable[[Content, str], Size | None] = lambda _image, _root: None
-    """Width and height of an image of a row, whose relative path starts from a folder; None where
-    they cannot be read."""
+    """Return width and height of an image of a row, whose relative path starts from a folder; None
+    if they cannot be read."""
     image_rules: Callable[[str], ImageRules | None] = lambda _folder: None
-    """What the image processor in a folder does; None where that is not known."""
+    """Return the rules of the image processor in a folder; None if unknown."""
     modules_in: Callable[[str], Collection[str]] = lambda _folder: ()
-    """Names of the Python modules and packages in a folder."""
+    """Return the names of the Python modules and packages in a folder."""
     has_module: Callable[[str], bool] = lambda _name: True
-    """Whether this Python has a module of that name; none is imported."""
+    """Return whether this Python has a module of that name; none is imported."""
     write_obstacle: Callable[[str], str] = lambda _folder: ""
-    """Why a folder can be neither made nor written, if it cannot; empty where nobody looks."""
+    """Return why a folder can be neither created nor written; empty if it can, and without access.
+    """
     needs_images: bool = False
-    """Whether the images of manifests must exist, which may be gone once a run has read them."""
+    """True if the images of manifests must exist; they may be deleted once a run has read them."""
 
     def holds(self, path: str) -> bool:
-        """Whether something can be seen to lie at `path`."""
+        """Check whether `path` visibly exists."""
         try:
             return self.exists(path)
         except (
             OSError,
             ValueError,
             RuntimeError,
-        ):  # a name too long, a folder closed to us, ~nobody
+        ):  # a name that is too long, a folder without access, an unknown ~user
             return False
 
     def lacks(self, path: str) -> bool:
-        """Whether it can be seen that nothing lies at `path`; not where the way is closed to us."""
+        """Check whether `path` certainly does not exist; False if its folder cannot be searched."""
         try:
             return not self.exists(path)
         except (OSError, ValueError, RuntimeError):
@@ -100,7 +102,7 @@ class Files:
         return manifest if self.is_folder(manifest) else posixpath.dirname(manifest)
 
     def json_values(self, file: str) -> Mapping[str, Any]:
-        """The keys and values of a JSON file; empty where there are none to be seen."""
+        """Return the keys and values of a JSON file; empty if there are none to be read."""
         try:
             text = self.read_text(file) if self.holds(file) else "{}"
             values = json.loads(text.removeprefix("\ufeff"))
@@ -110,13 +112,13 @@ class Files:
 
 
 def read_text_of(file: str, files: Files) -> str:
-    """Text of a spec or profile.
+    """Return the text of a spec or profile.
 
     Raises:
-        SpecError: there is none that can be read.
+        SpecError: it cannot be read.
     """
     if printable(file) != file or "\\" in file:
-        message = "the file's path holds a line break, backslash or the like; move or rename it"
+        message = "the file's path holds a line break, backslash or control character; rename it"
         raise SpecError([Problem(file=printable(file), line=0, column=0, message=message)])
     try:
         return files.read_text(file)
@@ -130,7 +132,7 @@ def read_text_of(file: str, files: Files) -> str:
 
 
 def _not_text(file: str, error: UnicodeDecodeError) -> Problem:
-    """At the first byte that is no UTF-8, as an editor counts lines and columns."""
+    """Return a problem at the first byte that is not UTF-8, in an editor's lines and columns."""
     before = error.object[: error.start]
     line = before.count(b"\n") + 1
     column = len(before[before.rfind(b"\n") + 1 :].decode(errors="replace")) + 1

@@ -1,4 +1,4 @@
-"""The graph of stages: order, ancestors, cycles, and what stages need of each other. PURE."""
+"""Graph of stages: order, ancestors, cycles, and requirements between stages. PURE."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageView:
-    """What the graph needs of a stage, read leniently: other keys of it may be wrong."""
+    """Keys of a stage that the graph needs, read leniently: other keys may be wrong."""
 
     run: str | None
     parents: tuple[str, ...]
     parent_places: Mapping[str, Path]
-    """Where each parent is named, under the stage."""
+    """Place of each parent's name, below the stage."""
     config: Mapping[str, Any] | None
-    """None if what is given has no keys."""
+    """Config of the stage; None if the value has no keys."""
     num_ranks: int
     has_array: bool
     keys: Mapping[str, Any]
-    """All that is given."""
+    """All keys in the file."""
 
 
 Views = Mapping[str, StageView]
 
 
 def stage_views(values: Any) -> dict[str, StageView]:
-    """The stages of a spec's raw values; one of unreadable form counts as empty."""
+    """Return the stages in a spec's raw values; one of unreadable form counts as empty."""
     stages = values.get("stages") if isinstance(values, dict) else None
     if not isinstance(stages, dict):
         return {}
@@ -72,7 +72,7 @@ def _parent_places(after: Any) -> dict[str, Path]:
 
 
 def stage_order(parents: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """Stages so that each comes after its parents; among equals, the order of the file.
+    """Return the stages so that each comes after its parents, otherwise in the file's order.
 
     Raises:
         ValueError: there is a cycle.
@@ -85,12 +85,12 @@ def stage_order(parents: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def cycle_text(cycle: Sequence[str]) -> str:
-    """`train after consolidate after train`."""
+    """Format a cycle: `train after consolidate after train`."""
     return " after ".join([*cycle, cycle[0]])
 
 
 def _walk(parents: Mapping[str, tuple[str, ...]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Depth first, parents before children: the order, and the cycles found on the way."""
+    """Walk depth first, parents before children, and return the order and the cycles."""
     order: list[str] = []
     cycles: list[tuple[str, ...]] = []
     done: set[str] = set()
@@ -112,7 +112,7 @@ def _walk(parents: Mapping[str, tuple[str, ...]]) -> tuple[tuple[str, ...], list
 
 
 def ancestors(views: Views, stage: str) -> tuple[str, ...]:
-    """All stages that come before `stage`, nearest first."""
+    """Return all stages that come before `stage`, nearest first."""
     found: dict[str, None] = {}
     queue = deque(views[stage].parents)
     while queue:
@@ -124,12 +124,12 @@ def ancestors(views: Views, stage: str) -> tuple[str, ...]:
 
 
 def preprocess_of(views: Views, train: str, dataset: Any) -> str | None:
-    """The `preprocess` stage that made the samples of a training; None if this spec has none.
+    """Return the `preprocess` stage of a training's samples; None if this spec has none.
 
     Args:
         views: the stages.
         train: the training's name.
-        dataset: as its config has it, or a phase's.
+        dataset: as in its config, or in a phase.
     """
     source = _only_parent(views, train, "consolidate") if dataset is None else None
     if isinstance(dataset, str) and (match := REFERENCE.fullmatch(dataset.rstrip("/"))):
@@ -140,13 +140,16 @@ def preprocess_of(views: Views, train: str, dataset: Any) -> str | None:
 
 
 def _only_parent(views: Views, name: str, run: str) -> str | None:
-    """The one stage right before that runs it."""
+    """Return the only direct parent with that `run`."""
     found = [p for p in views[name].parents if p in views and views[p].run == run]
     return found[0] if len(found) == 1 else None
 
 
 def graph_problems(views: Views, document: YamlDocument) -> list[Problem]:
-    """Unknown parents, cycles, what built-in stages lack; for references see `stage_references`."""
+    """Return unknown parents, cycles, and missing inputs of built-in stages.
+
+    `stage_references` checks references.
+    """
     problems = _unknown_parents(views, document)
     problems += _cycle_problems(views, document)
     for name, stage in views.items():
@@ -162,7 +165,7 @@ def _cycle_problems(views: Views, document: YamlDocument) -> list[Problem]:
             message = f"stage `{cycle[0]}` comes after itself"
         else:
             message = f"the stages wait for each other in a cycle: {cycle_text(cycle)}"
-        # The last of the trail names the first: that is where the cycle closes.
+        # The last stage of the trail names the first, which closes the cycle.
         problems.append(_at_parent(document, views, cycle[-1], cycle[0], message))
     return problems
 
@@ -184,14 +187,14 @@ def _unknown_parents(views: Views, document: YamlDocument) -> list[Problem]:
 def _at_parent(
     document: YamlDocument, views: Views, stage: str, parent: str, message: str
 ) -> Problem:
-    """A problem where a stage names a parent."""
+    """Return a problem at the place where a stage names a parent."""
     place = views[stage].parent_places[parent]
-    # A name alone is the value of `after`; in a list or mapping it is the key.
+    # A single name is the value of `after`; in a list or mapping it is the key.
     return problem_at(document, ("stages", stage, *place), message, at_key=len(place) > 1)
 
 
 def _names_its_data(config: Mapping[str, Any]) -> bool:
-    """Whether a training, or each of its phases, says which data set it reads."""
+    """Check whether a training, or each of its phases, names its data set."""
     phases = config.get("phases") or [{}]
     return config.get("dataset") is not None or all(
         isinstance(phase, Mapping) and phase.get("dataset") is not None for phase in phases
@@ -199,9 +202,9 @@ def _names_its_data(config: Mapping[str, Any]) -> bool:
 
 
 def _ambiguous(views: Views, document: YamlDocument, name: str, sources: Sequence[str]) -> Problem:
-    """A built-in stage that would read the first of several stages, and leave out the others."""
+    """Return a problem if a built-in stage would read only the first of several stages."""
     run = views[sources[0]].run
-    remedy = "preprocess all rows in one stage, or follow each with a `consolidate` of its own"
+    remedy = "preprocess all rows in one stage, or follow each with its own `consolidate`"
     if run == "consolidate":
         remedy = f"name it, as in `dataset: ${{{sources[0]}.output_dir}}`"
     message = (
@@ -213,7 +216,7 @@ def _ambiguous(views: Views, document: YamlDocument, name: str, sources: Sequenc
 
 
 def _tasks_per_node(stage: StageView) -> int:
-    """As it is given; 1 where it is no number, which is a problem of its own."""
+    """Return the value in the file; 1 if it is no number, which is reported separately."""
     resources = stage.keys.get("resources")
     given = resources.get("tasks_per_node") if isinstance(resources, Mapping) else None
     return given if isinstance(given, int) else 1
@@ -225,7 +228,7 @@ def _builtin_problems(
     problems = []
     needed = {"consolidate": "preprocess", "train": "consolidate"}.get(stage.run or "")
     has_own = stage.run == "train" and _names_its_data(stage.config or {})
-    # A parent that is misspelt may be the one that is needed.
+    # A misspelt parent may be the missing one.
     may_follow = any(p not in views or views[p].run == needed for p in stage.parents)
     if needed and not has_own and not may_follow:
         message = (

@@ -1,7 +1,7 @@
-"""Spec text -> a spec that can be planned, or every problem in one pass. PURE.
+"""Loader of a spec: from text to values that can be planned, or all problems at once. PURE.
 
-Reading files and looking for them is passed in, so that the same code serves
-the command line, the tests and a notebook.
+Access to files is passed in, so that the same code serves the command line, the tests and a
+notebook.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ SPECIAL_CLUSTERS = ("auto", "local")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadedSpec:
-    """A spec without problems, and what it was made from."""
+    """Spec without problems, and its sources."""
 
     spec: RunSpec
-    """Paths absolute, built-in stages' configs complete with their defaults."""
+    """Complete spec: absolute paths, and built-in stages' configs with their defaults."""
     profile: ClusterProfile | None
-    """None for `cluster: auto`, which Slurm must be asked about."""
+    """Cluster profile; None for `cluster: auto`, which needs a query of Slurm."""
     text: str
     file: str
     spec_dir: str
     overrides: tuple[str, ...]
-    """All that stand in it."""
+    """All overrides in it."""
     document: YamlDocument
-    """For the places of problems that are found later."""
+    """Document with the places of later problems."""
     left_out: tuple[str, ...] = ()
-    """In words, earlier overrides whose stage is no more."""
+    """Descriptions of earlier overrides whose stage no longer exists."""
     notes: tuple[Problem, ...] = ()
-    """What may be so and is hardly meant, each at its place."""
+    """Settings that are valid but probably unintended, each with its place."""
 
 
 def load_spec(
@@ -79,11 +79,11 @@ def load_spec(
 
     Args:
         file: the YAML.
-        files: what else is looked at.
-        overrides: as typed now.
-        limit: the same as `limit=N` among them; a problem where no stage takes it.
-        earlier: overrides that were typed when the file may have been another; of these, what
-            names a stage that is no more is left out.
+        files: access to other files.
+        overrides: of this command.
+        limit: the same as `limit=N` among them; a problem if no stage uses it.
+        earlier: overrides from when the file may have been another; those of stages that no longer
+            exist are left out.
 
     Raises:
         SpecError: with every problem found.
@@ -110,7 +110,7 @@ def load_spec(
 def load_document(
     document: YamlDocument, text: str, files: Files, *, overrides: Sequence[str]
 ) -> LoadedSpec:
-    """Check and complete the values of a spec, in which `overrides` stand already.
+    """Check and complete the values of a spec that already contain `overrides`.
 
     Raises:
         SpecError: with every problem found.
@@ -191,9 +191,9 @@ def _agreement_problems(
     document: YamlDocument,
     marked: Sequence[MarkedString],
 ) -> list[Problem]:
-    """What stages must agree on with each other, and each within itself.
+    """Return disagreements between stages, and within each.
 
-    A stage or config that has problems is judged by what is right of it.
+    A stage or config with problems is checked by its valid values.
     """
     problems = [*form_problems(views, document), *graph_problems(views, document)]
     problems += reference_problems(views, document, {item.path for item in marked})
@@ -213,20 +213,20 @@ def _agreement_problems(
 
 
 def _resources(name: str, view: StageView, document: YamlDocument) -> Resources | None:
-    """What a stage asks for, if that has no problem, whatever else of the stage has one."""
+    """Return a stage's resources if they have no problem, whatever other keys have."""
     path: Path = ("stages", name, "resources")
     resources, _ = validate_values(Resources, document, view.keys.get("resources", {}), path)
     return resources if isinstance(resources, Resources) else None
 
 
 def _elsewhere(first: Sequence[Problem], more: Sequence[Problem]) -> list[Problem]:
-    """`more` without what stands at the place of a problem in `first`: one mistake, one word."""
+    """Return `more` without problems at a place in `first`: one message for one mistake."""
     places = {(p.file, p.line, p.column) for p in first}
     return [p for p in more if (p.file, p.line, p.column) not in places]
 
 
 def _beside_yaml(document: YamlDocument, problems: Sequence[Problem]) -> list[Problem]:
-    """`problems` without what follows from the file's wrong YAML; a refused tag hides a kind."""
+    """Return `problems` without those that follow from wrong YAML; a refused tag hides a type."""
     said = [*document.problems]
     for path in document.tagged:
         said += [problem_at(document, path, "", at_key=at_key) for at_key in (False, True)]
@@ -241,7 +241,7 @@ def _sorted(problems: list[Problem]) -> list[Problem]:
 def _validate_configs(
     views: Mapping[str, StageView], document: YamlDocument
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """Configs of the built-in stages, of those without problems, and the problems."""
+    """Validate the configs of the built-in stages; return the valid ones, and the problems."""
     configs: dict[str, Any] = {}
     problems = []
     for name, view in views.items():
@@ -262,9 +262,9 @@ def _resolve(
     document: YamlDocument,
     around: Surroundings,
 ) -> tuple[dict[str, Any], list[MarkedString]]:
-    """The spec's values with absolute paths and complete configs, and every path in them.
+    """Return the spec's values with absolute paths and complete configs, and every path in them.
 
-    Without a valid spec the paths are found in the values as they were given.
+    Without a valid spec the paths are found in the raw values.
     """
     given = spec.model_dump(mode="json") if spec is not None else document.value
     values, marked = resolve_marked(RunSpec, given, around)
@@ -304,7 +304,7 @@ def _load_profile(
 
 
 def read_profile(file: str, files: Files) -> ClusterProfile:
-    """The cluster profile in `file` (an absolute path).
+    """Read the cluster profile in `file` (an absolute path).
 
     Raises:
         SpecError: with every problem found.

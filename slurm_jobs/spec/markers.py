@@ -1,7 +1,7 @@
-"""Finds the paths, model references and stage references among validated values. PURE.
+"""Paths, model references and stage references among validated values. PURE.
 
-Types say what a string is (`InputPath`, `OutputPath`), so that a path becomes
-absolute in one place, whatever model it stands in.
+Types mark strings (`InputPath`, `OutputPath`), so that paths of all models become absolute in one
+place.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from slurm_jobs.spec.yaml_values import Path
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodePathMarker(PathMarker):
-    """Marks a path whose `$VARIABLES` and `~` are those of the compute node."""
+    """Mark of a path whose `$VARIABLES` and `~` are those of the compute node."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProgramMarker(PathMarker):
-    """Marks a program: looked up on PATH if it has no slash, else a path."""
+    """Mark of a program: looked up on PATH if it has no slash, else a path."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class MarkedString:
-    """A string that its type marks as a path."""
+    """String that its type marks as a path."""
 
     path: Path
-    """Where it stands."""
+    """Place of the value."""
     marker: PathMarker
     given: str
     resolved: str
     problem: str = ""
-    """Why it could not be expanded; `resolved` is then as it was given."""
+    """Reason why it could not be expanded; `resolved` is then the raw value."""
 
 
 def absolute(text: str, base_dir: str) -> str:
-    """Return `text` as an absolute path; what begins with a reference to a stage stays."""
+    """Return `text` as an absolute path; keep a leading reference to a stage."""
     match = REFERENCE.match(text)
     is_reference = match is not None and referenced_stage(match[1]) is not None
     return text if is_reference else _normal(PurePosixPath(base_dir, text))
@@ -66,12 +66,13 @@ def _normal(path: PurePosixPath) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Surroundings:
-    """What a relative path, a `~` or a `$VARIABLE` means."""
+    """Meaning of a relative path, a `~` or a `$VARIABLE`."""
 
     base_dir: str
-    """Absolute folder of the file that the values come from."""
+    """Absolute folder of the file that contains the values."""
     expand: Callable[[str], str]
-    """Replaces `~` and `$NAME` in a path; raises PathExpansionError for an unknown name."""
+    """Function that expands `~` and `$NAME` in a path; raises PathExpansionError for an unknown
+    name."""
 
 
 def resolve_marked(
@@ -79,7 +80,7 @@ def resolve_marked(
 ) -> tuple[Any, list[MarkedString]]:
     """Make marked strings absolute in plain `values` of the form that `target` describes.
 
-    Values that do not have that form are left as they are.
+    Values of another form are kept unchanged.
 
     Returns:
         New values, and every marked string found.
@@ -147,7 +148,7 @@ def _branch(branches: list[Any], value: Any) -> Any:
 
 
 def _has_fields(hint: Any) -> bool:
-    """Whether a type is a dataclass or a pydantic model."""
+    """Check whether a type is a dataclass or a pydantic model."""
     is_model = inspect.isclass(hint) and issubclass(hint, BaseModel)
     return is_model or dataclasses.is_dataclass(hint)
 
@@ -162,14 +163,14 @@ def _member(hint: Any, key: str) -> Any:
 
 @functools.cache
 def _hints(cls: type) -> dict[str, Any]:
-    """The types of a class's fields, evaluated once: they are asked for at each value."""
+    """Return the types of a class's fields, cached because each value needs them."""
     return typing.get_type_hints(cls, include_extras=True)
 
 
 def references(
     values: Any, path: Path = (), pattern: re.Pattern[str] = REFERENCE
 ) -> list[tuple[Path, str]]:
-    """Every `${...}` in the strings of `values`: where it stands, and what the braces hold."""
+    """Yield every `${...}` in the strings of `values`: its place, and the text in the braces."""
     if isinstance(values, str):
         return [(path, inner) for inner in pattern.findall(values)]
     if isinstance(values, dict):

@@ -1,7 +1,7 @@
-"""What a spec and a cluster profile may say: the one place of their keys and defaults. PURE.
+"""Model of specs and cluster profiles: all keys and defaults. PURE.
 
-The models take plain values, as `yaml_values` reads them. Built-in stages'
-configs are the dataclasses of `slurm_jobs.common.stage_config`.
+The models take plain values, as `yaml_values` reads them. Built-in stages' configs are the
+dataclasses of `slurm_jobs.common.stage_config`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_STAGES = 500
 
 
 class Values(BaseModel):
-    """Base: unknown keys refused, no silent conversions, docstrings as descriptions."""
+    """Base of models: unknown keys refused, no silent conversions, docstrings as descriptions."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True
@@ -37,24 +37,24 @@ class Values(BaseModel):
 
 
 class Resources(Values):
-    """What one job, or one array task, asks of Slurm, in submitit's words."""
+    """Resources of one job, or one array task, in submitit's terms."""
 
     nodes: Annotated[int, Field(ge=1, le=100_000)] = 1
     """Number of nodes."""
     tasks_per_node: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """Ranks on each node; the stage's function runs once a rank."""
+    """Ranks on each node; the stage's function runs once for each rank."""
     cpus_per_task: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Processor cores of each rank."""
     gpus_per_node: Annotated[int, Field(ge=0, le=1_000)] = 0
     """GPUs on each node."""
     gpu: list[GpuType] = []
-    """Types of GPU that will do, one or several; all nodes of a job are of one type."""
+    """Suitable GPU types, one or several; all nodes of a job are of one type."""
     mem_gb: Annotated[float, Field(gt=0, le=1e6)] | None = None
-    """Memory of each node in GB of 1024 MB, as Slurm counts; Slurm's default where left out."""
+    """Memory of each node in GB of 1024 MB, as Slurm counts; by default Slurm's own default."""
     timeout_min: Annotated[float, Field(gt=0, le=1e6)] = 60
     """Time limit in minutes."""
     signal_lead_s: Annotated[int, Field(ge=0, le=65535)] = 120
-    """Seconds before the time limit at which the ranks are told to save and stop; at most half of
+    """Seconds before the time limit at which the ranks are asked to save and stop; at most half of
     the time limit."""
     slurm: SlurmOptions = {}
     """Further options of sbatch under Slurm's own names, such as `partition` or `qos`."""
@@ -72,40 +72,40 @@ class Resources(Values):
 
 
 class Array(Values):
-    """How a stage is divided over a job array."""
+    """Division of a stage over a job array."""
 
     num_slices: Annotated[int, Field(ge=1, le=1_000_000)]
     """Number of slices; each is one array task."""
     max_running: Annotated[int, Field(ge=1)] | None = None
-    """How many array tasks may run at once; no limit where it is left out."""
+    """Number of array tasks that may run at once; no limit by default."""
     slices_per_task: Annotated[int, Field(ge=1, le=100_000)] = 1
-    """How many slices one array task works through, one after the other; its time limit is that
-    many times timeout_min. Where the site allows fewer jobs at once, more are taken."""
+    """Number of slices that one array task processes, one after the other; its time limit is that
+    many times timeout_min. If the site allows fewer jobs at once, a higher number is used."""
 
 
 class OnResume(Values):
-    """What a resume asks for instead, where slices of a stage have failed."""
+    """Resources that a resume changes after slices of a stage have failed."""
 
     raise_mem_gb: Annotated[float, Field(gt=1, le=10)] | None = None
-    """Factor by which mem_gb grows after slices ran out of memory; each time again."""
+    """Factor by which mem_gb grows each time that slices ran out of memory."""
     raise_timeout_min: Annotated[float, Field(gt=1, le=10)] | None = None
-    """Factor by which timeout_min grows after slices reached the time limit; each time again."""
+    """Factor by which timeout_min grows each time that slices reached the time limit."""
     exclude_failed_nodes: bool = False
-    """Leave out the nodes that slices have failed on (sbatch's `exclude`)."""
+    """Excludes the nodes on which slices have failed (sbatch's `exclude`)."""
 
 
 class Stage(Values):
-    """One unit of the spec."""
+    """Unit of the spec."""
 
     model_config = ConfigDict(
         json_schema_extra={"oneOf": [{"required": ["run"]}, {"required": ["shell"]}]}
     )
 
     run: EntryPoint | None = None
-    """A built-in stage (preprocess, consolidate, train, report, probe), or
-    `package.module:function`."""
+    """Built-in stage (preprocess, consolidate, train, report, probe), or `package.module:function`.
+    """
     shell: Annotated[str, Field(min_length=1)] | None = None
-    """A shell command, instead of `run`."""
+    """Shell command, instead of `run`."""
     after: dict[str, DependencyKind] = {}
     """Stages that come before this one: a name, a list of names, or names with afterok (the
     default), afterany, afternotok, or aftercorr (slice after slice of two arrays)."""
@@ -115,29 +115,30 @@ class Stage(Values):
         | Name
         | None
     ) = None
-    """Runs the stage once for each combination of the values of some axes, or of a list that says
-    each; or the name of a stage whose matrix it shares. `${matrix.AXIS}` stands for a value."""
+    """Runs the stage once for each combination of values. The value is a mapping of axes to lists,
+    a list of combinations, or the name of a stage whose matrix it shares. `${matrix.AXIS}` is
+    replaced by a value."""
     array: Array | None = None
     """Divides the stage into slices; without it the stage is one job."""
     retries: Annotated[int, Field(ge=0, le=100)] = 0
-    """How often a failing task is started again in its allocation."""
+    """Number of times that a failing task is started again in its allocation."""
     python: Program | None = None
-    """Python of the compute nodes for this stage; the profile's where it is left out."""
+    """Python of the compute nodes for this stage; by default the profile's."""
     setup: list[SetupLine] = []
-    """Lines of shell that run in the job before the stage (`module load ...`)."""
+    """Shell lines that run in the job before the stage (`module load ...`)."""
     environment: Environment = {}
     """Environment variables of the job; values are quoted."""
     node_local_dir: NodePath | None = None
-    """Folder on each node's own fast storage; the profile's where it is left out."""
+    """Folder on each node's own fast storage; by default the profile's."""
     resources: Resources = Resources()
-    """What each job or array task asks for."""
+    """Resources that each job or array task requests."""
     nsight: bool = False
     """Runs each rank under Nsight Systems, `nsys profile`, which must be on the nodes' PATH. Not
     together with `profile.steps` of a training on GPUs."""
     on_resume: OnResume = OnResume()
-    """What a resume changes after failures; nothing where it is left out."""
+    """Changes that a resume makes after failures; none by default."""
     config: dict[str, Any] = {}
-    """The stage's own settings."""
+    """Settings of the stage."""
 
     @field_validator(
         "after",
@@ -157,21 +158,22 @@ class Stage(Values):
 
 
 class RunSpec(Values):
-    """A whole spec."""
+    """Complete spec."""
 
     name: Name
-    """Name of the run's kind; each submit makes a run folder whose name begins with it."""
+    """Name of the spec; the name of each run folder begins with it."""
     cluster: str = "auto"
     """File of a cluster profile; `local` runs on this machine; `auto` asks Slurm."""
     runs_dir: RunsPath = "runs"
-    """Where run folders are made; a file system that all nodes share."""
+    """Folder of run folders; it must be on a file system that all nodes share."""
     limit: Annotated[int, Field(ge=1)] | None = None
-    """Take only the first so many samples of the manifest, through the whole chain."""
+    """Number of samples to take from the start of the manifest, in all stages."""
     code: list[CodePath] = []
-    """Files and folders whose state at submit the jobs use, besides the modules named in `run`."""
+    """Files and folders whose state at submit the jobs use, in addition to the modules named in
+    `run`."""
     setup: list[SetupLine] = []
     """Set-up lines of every stage, before the stage's own."""
     environment: Environment = {}
     """Environment variables of every stage."""
     stages: Annotated[dict[Name, Stage], Field(min_length=1, max_length=MAX_STAGES)]
-    """The stages by name, in any order."""
+    """Stages by name, in any order."""

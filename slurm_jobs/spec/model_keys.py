@@ -1,4 +1,4 @@
-"""The keys of a model and their types, below any path; whether a type takes a value. PURE."""
+"""Keys of a model and their types, below any path; whether a type accepts a value. PURE."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from slurm_jobs.spec.yaml_values import Path
 
 
 def known_keys(target: Any, location: Path) -> list[str]:
-    """The keys that the model reached from `target` through `location` knows."""
+    """Return the keys of the model at `location` below `target`."""
     return list(fields_of(type_at(target, location)))
 
 
 def type_at(target: Any, location: Path) -> Any:
-    """The type of what stands at `location` below `target`, as it is declared."""
+    """Return the declared type of the value at `location` below `target`."""
     for step in location:
         target = _step_into(with_keys(target), step)
     return target
 
 
 def fields_of(target: Any) -> Mapping[str, Any]:
-    """The keys of a model and their types; none for what is no model."""
+    """Return the keys of a model and their types; empty for other types."""
     target = with_keys(target)
     return _fields(target) if is_model(target) else {}
 
@@ -43,7 +43,7 @@ def _fields(model: Any) -> Mapping[str, Any]:
 
 
 def places_of(target: Any, key: str) -> list[Path]:
-    """Where below `target` a key of this name stands; no lists, and no names of the user's."""
+    """Return the places below `target` with this key, except in lists and user mappings."""
     found: list[Path] = []
     for known, inner in fields_of(target).items():
         found += [(known,)] if known == key else []
@@ -52,7 +52,7 @@ def places_of(target: Any, key: str) -> list[Path]:
 
 
 def with_keys(target: Any) -> Any:
-    """A type without what is around it; of a union the branch that has keys, else the first."""
+    """Return a type without its wrappers; of a union the branch that has keys, else the first."""
     if typing.get_origin(target) is typing.Annotated:
         bare, *marks = typing.get_args(target)
         part = next((mark for mark in marks if isinstance(mark, SomeKeysOf)), None)
@@ -64,15 +64,15 @@ def with_keys(target: Any) -> Any:
 
 
 def is_model(target: Any) -> bool:
-    """Whether a type has keys that are known."""
+    """Check whether a type has known keys."""
     is_pydantic = isinstance(target, type) and issubclass(target, BaseModel)
     return is_pydantic or dataclasses.is_dataclass(target)
 
 
 def refusal(target: Any, location: Path, value: Any) -> str | None:
-    """Why `target` does not take `value` at `location`; None if it does.
+    """Return why `target` refuses `value` at `location`; None if it accepts it.
 
-    It is empty where the kind is wrong, else the remedy in the words of the model's own check.
+    It is empty for a wrong kind of value, else the remedy from the model's own check.
     """
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(type_at(target, location))

@@ -1,8 +1,8 @@
-"""Overrides and matrices: what is put in before they are expanded, and what after. PURE.
+"""Order of overrides and matrices: overrides applied before and after the expansion. PURE.
 
-`stages.train.retries=1` is put into the stage that the file has; `stages.train-2.retries=1` into
-one of the combinations that it becomes. A resume that reads the file anew puts in again what was
-set earlier for its run; of that, what names a stage that is no more is left out.
+`stages.train.retries=1` changes the stage in the file; `stages.train-2.retries=1` changes one of
+the combinations that it becomes. A resume that reads the file again applies the overrides that were
+set earlier for its run. Those of stages that no longer exist are left out.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from slurm_jobs.spec.yaml_values import YamlDocument
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expanded:
-    """A document with overrides, in which combinations are stages."""
+    """Document with overrides, in which combinations are stages."""
 
     document: YamlDocument
     origins: Mapping[str, str]
-    """The name in the file of each combination."""
+    """Name in the file of each combination."""
     overrides: tuple[str, ...]
-    """Those that were put in, in order."""
+    """Overrides that were applied, in order."""
     left_out: tuple[str, ...]
-    """In words, what was set earlier and has no stage any more."""
+    """Descriptions of earlier overrides whose stage no longer exists."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,19 +37,19 @@ class _Given:
     text: str
     is_earlier: bool
     is_covered: bool
-    """One after it sets the same key, or one above it."""
+    """True if a later override sets the same key, or one above it."""
 
 
 def expand_with(
     document: YamlDocument, overrides: Sequence[str], *, earlier: Sequence[str] = ()
 ) -> Expanded:
-    """The document with overrides and its matrices expanded.
+    """Return the document with overrides applied and matrices expanded.
 
-    What is wrong is added to the document's problems.
+    Problems are added to the document.
 
     Args:
-        document: as the file says.
-        overrides: as they were typed; one that names no stage is a problem.
+        document: content of the file.
+        overrides: of this command; one that names no stage is a problem.
         earlier: set before `overrides`, when the file may have been another.
     """
     given = _given(earlier, overrides)
@@ -81,7 +81,7 @@ def expand_with(
 def marked_earlier(
     problems: Sequence[Problem], earlier: Sequence[str], overrides: Sequence[str]
 ) -> list[Problem]:
-    """Problems, of which those with what was only set earlier say so and how to be rid of it."""
+    """Return the problems; those of earlier overrides also say so, with a remedy."""
     keys = {source_of(text): ".".join(steps_of(text)) for text in earlier}
     for text in overrides:
         keys.pop(source_of(text), None)
@@ -114,9 +114,9 @@ def _given(earlier: Sequence[str], overrides: Sequence[str]) -> list[_Given]:
 
 
 def _put(document: YamlDocument, given: _Given) -> tuple[YamlDocument, str | None]:
-    """The document with an override; or as it is, and why an earlier one has no place in it.
+    """Apply an override; on failure return the document and why an earlier one has no place.
 
-    No reason is needed where another has replaced it: that is empty.
+    If a later override replaces the earlier one, the reason is empty.
     """
     changed = apply_overrides(document, [given.text])
     if not given.is_earlier or changed.problems == document.problems:
@@ -129,6 +129,6 @@ def _put(document: YamlDocument, given: _Given) -> tuple[YamlDocument, str | Non
 
 
 def _left_out(override: str, why: str) -> str:
-    """Without the value, which may be a secret."""
+    """Describe an override that is left out, without its value, which may be a secret."""
     key = printable(".".join(steps_of(override)))
-    return f"--set {key}=..., which was said earlier for this run, is left out: {why}"
+    return f"--set {key}=..., which was set earlier for this run, is left out: {why}"

@@ -14,22 +14,19 @@ from slurm_jobs.spec.yaml_values import Path, Place, YamlDocument, read_yaml
 
 
 def apply_overrides(document: YamlDocument, overrides: Sequence[str]) -> YamlDocument:
-    """The document with each `KEY.KEY=VALUE` put in; VALUE is read as YAML.
-
-    What is wrong with a value that came from here is reported at `--set ...`.
-    """
+    """Return the document with each `KEY.KEY=VALUE` applied; VALUE is parsed as YAML."""
     for override in overrides:
         document = _apply(document, override)
     return document
 
 
 def steps_of(override: str) -> list[str]:
-    """The keys on the way to the value: `stages.train.retries=1` has three."""
+    """Return the keys on the way to the value: `stages.train.retries=1` has three."""
     return override.partition("=")[0].strip().split(".")
 
 
 def sets_value(override: str, path: Sequence[str]) -> bool:
-    """Whether the value at `path` is said by it: alone, or in something that it sets whole."""
+    """Check whether the override sets the value at `path`: alone, or as a part of a mapping."""
     steps = steps_of(override)
     if list(path[: len(steps)]) != steps:
         return False
@@ -42,12 +39,12 @@ def sets_value(override: str, path: Sequence[str]) -> bool:
 
 
 def source_of(override: str) -> str:
-    """Where a problem with its value is said to be."""
+    """Return the source that problems with its value name."""
     return printable(f"--set {override}")
 
 
 def lacks_stage(value: Any, steps: Sequence[str]) -> bool:
-    """Whether these keys lead into a stage that `value` lacks; a whole one may be new."""
+    """Check whether the keys lead into a stage that `value` lacks; a whole new stage is allowed."""
     stages = value.get("stages") if isinstance(value, dict) else None
     known = {} if stages is None else stages
     leads_into = steps[0] == "stages" and len(steps) > 2
@@ -74,13 +71,13 @@ def _apply(document: YamlDocument, override: str) -> YamlDocument:
 
 
 def _put(holder: Any, steps: Sequence[str], value: Any) -> Path:
-    """Put `value` into `holder`, making what is missing on the way.
+    """Put `value` into `holder`; create missing mappings on the way.
 
     Returns:
-        Where the first thing stands that was made: the value, or what had to be made to hold it.
+        Path of the first thing that was created: the value, or its container.
 
     Raises:
-        LookupError: the way leads through something without such a key.
+        LookupError: a value on the way has no such key.
     """
     if lacks_stage(holder, steps):
         raise LookupError(_no_stage(holder.get("stages") or {}, steps))
@@ -99,7 +96,7 @@ def _put(holder: Any, steps: Sequence[str], value: Any) -> Path:
 
 
 def _no_stage(stages: dict[str, Any], steps: Sequence[str]) -> str:
-    """That there is no such stage, with the remedy; one with a matrix became its combinations."""
+    """Return a message that there is no such stage; one with a matrix became its combinations."""
     name, rest = steps[1], ".".join(steps[2:])
     members = [
         member
@@ -110,13 +107,13 @@ def _no_stage(stages: dict[str, Any], steps: Sequence[str]) -> str:
         return (
             f"stage `{name}` has a matrix, and is its combinations by now: set each by its name "
             f"(--set stages.{members[0]}.{rest}=...; those are {', '.join(members)}), or all of "
-            "them by --update-spec beside this --set, which reads the spec's file anew"
+            "them with --update-spec in addition, which reads the spec's file again"
         )
     return f"there is no stage `{name}`{did_you_mean(name, stages)} (stages: {', '.join(stages)})"
 
 
 def _container(next_step: str) -> Any:
-    """What holds `next_step`: a list if that is its first place."""
+    """Return the container of `next_step`: a list if that is its first place."""
     return [] if next_step == "0" else {}
 
 
@@ -149,7 +146,7 @@ def _index(holder: Any, step: str, where: str) -> str | int:
 
 
 def _moved(document: YamlDocument, value: Any, path: Path, source: str) -> YamlDocument:
-    """Places at and under `path` now belong to the command line: line 0."""
+    """Assign the places at and under `path` to the command line: line 0."""
     place = Place(line=0, column=0)
 
     def outside(places: dict[Path, Place]) -> dict[Path, Place]:

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 MAX_DIGITS = 30
-"""Of a whole number."""
+"""Most digits of a whole number."""
 
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")

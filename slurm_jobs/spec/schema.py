@@ -1,4 +1,4 @@
-"""The JSON Schema of specs and cluster profiles, for editors; made from the models. PURE."""
+"""JSON Schema of specs and cluster profiles, for editors; generated from the models. PURE."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from slurm_jobs.spec.value_types import BUILTIN_STAGES
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 PLACE = {"type": "string", "pattern": r"^\$\{[^{}]+\}$"}
-"""`${matrix.AXIS}`, which may be the whole of any value of a stage."""
+"""`${matrix.AXIS}`, which may replace any whole value of a stage."""
 _KINDS = ("integer", "number", "boolean", "array", "object")
 _TOLD = ("description", "default", "title", "examples")
-"""Keys that describe a value, and allow or refuse none."""
+"""Keys that describe a value, without any rule."""
 
 
 def spec_schema() -> dict[str, Any]:
-    """Schema of a spec; a built-in stage's `config` is checked against that stage's own."""
+    """Return the schema of a spec; a built-in stage's `config` has that stage's schema."""
     _, schema = models_json_schema([(RunSpec, "validation")])
     definitions = schema["$defs"]
     spec = definitions.pop("RunSpec")
@@ -46,7 +46,7 @@ def spec_schema() -> dict[str, Any]:
 
 
 def _with_places(schema: Any) -> Any:
-    """Values that are no free text may be a `${...}` instead: what it stands for is not known."""
+    """Allow a `${...}` for values that are no free text: its replacement is unknown."""
     if isinstance(schema, list):
         return [_with_places(item) for item in schema]
     if not isinstance(schema, dict):
@@ -61,7 +61,7 @@ def _with_places(schema: Any) -> Any:
 
 
 def _with_places_within(schema: dict[str, Any]) -> dict[str, Any]:
-    """The same of all that a mapping or a list holds, and not of itself."""
+    """Do the same inside a mapping or a list, but not for itself."""
     named = {"properties", "patternProperties"}
     return {
         key: {name: _with_places(each) for name, each in value.items()}
@@ -74,7 +74,7 @@ def _with_places_within(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def profile_schema() -> dict[str, Any]:
-    """Schema of a cluster profile."""
+    """Return the schema of a cluster profile."""
     return _finished("slurm-jobs cluster profile", ClusterProfile.model_json_schema())
 
 
@@ -84,7 +84,7 @@ def _finished(title: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tidy(schema: Any) -> Any:
-    """Without the titles that only repeat names; keys that match no pattern are refused."""
+    """Remove titles that only repeat names; refuse keys that match no pattern."""
     if isinstance(schema, list):
         return [_tidy(item) for item in schema]
     if not isinstance(schema, dict):

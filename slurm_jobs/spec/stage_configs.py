@@ -1,4 +1,4 @@
-"""Which config dataclass belongs to which built-in stage. PURE."""
+"""Config dataclasses of the built-in stages. PURE."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _PYDANTIC_CONFIG = {"extra": "forbid", "use_attribute_docstrings": True}
 
 @cache
 def config_class(builtin: str) -> type[Any]:
-    """The config dataclass of a built-in stage, ready for validation.
+    """Return the config dataclass of a built-in stage, ready for validation.
 
-    Only the one that is asked for is imported, so that `check` stays quick.
+    Only this one is imported, so that `check` stays fast.
     """
     assert builtin in BUILTIN_STAGES
     module = importlib.import_module(f"slurm_jobs.common.stage_config.{builtin}")
@@ -28,7 +28,7 @@ def config_class(builtin: str) -> type[Any]:
 
 
 def _forbid_unknown_keys(cls: Any) -> None:
-    """Give a plain dataclass, and those inside it, pydantic's settings, not importing it there."""
+    """Set pydantic's options on a plain dataclass and those inside it, without an import there."""
     cls.__pydantic_config__ = _PYDANTIC_CONFIG
     for hint in typing.get_type_hints(cls).values():
         inner = typing.get_args(hint) if _is_union(hint) else (hint,)

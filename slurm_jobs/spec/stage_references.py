@@ -1,8 +1,8 @@
-"""References to stages and axes of a matrix: where they mean something, what they may name. PURE.
+"""References to stages and matrix axes: where they are allowed, what they may name. PURE.
 
-In a config `${train.output_dir}` is replaced; nobody replaces it elsewhere. To bash it is a "bad
-substitution": the line has exit code 1, hours later, and bash goes on with the next one.
-`${my-first.output_dir}` is, to bash, `$my` or else the text `first.output_dir`.
+In a config `${train.output_dir}` is replaced, elsewhere it is not. In bash it is a "bad
+substitution": the line fails with exit code 1, hours later, and bash continues with the next line.
+To bash, `${my-first.output_dir}` is `$my` or else the text `first.output_dir`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _READ_BY_BASH = ("shell", "setup")
 _SHARED_KEYS = ("setup", "environment")
 """Keys, of a stage and of the whole spec, that become lines of the batch script. A value of
-`environment` stays as it is, so that what names no stage in it may be a program's own."""
+`environment` is kept unchanged, so a reference without a stage in it may belong to the user's
+program."""
 
 
 def reference_problems(
     views: Views, document: YamlDocument, paths: Collection[Path] = ()
 ) -> list[Problem]:
-    """References that name nothing that they may name, or stand where nobody replaces them.
+    """Return references to unknown names, or in places where they are not replaced.
 
     In the values at `paths`, `${NAME}` is an environment variable.
     """
@@ -81,7 +82,7 @@ def _config_problems(
 
 
 def _no_axis(name: str, stage: StageView, inner: str) -> str:
-    """What is left of `${matrix.AXIS}` after the expansion names no axis."""
+    """Return a message if `${matrix.AXIS}` remains after the expansion: it names no axis."""
     axes = _axes(stage)
     axis = inner.removeprefix(_AXIS_OF)
     return (
@@ -95,7 +96,7 @@ def _axes(stage: StageView) -> list[str]:
 
 
 def _shared_shell_problems(views: Views, document: YamlDocument) -> list[Problem]:
-    """References in the set-up lines and the environment of all stages."""
+    """Return references in the set-up lines and the environment of all stages."""
     values = document.value if isinstance(document.value, dict) else {}
     problems = []
     for key in _SHARED_KEYS:
@@ -108,13 +109,13 @@ def _shared_shell_problems(views: Views, document: YamlDocument) -> list[Problem
 
 
 def _found(values: object, path: Path) -> list[tuple[Path, str]]:
-    r"""References in what bash reads, or in an environment; to bash `\${...}` is plain text."""
+    r"""Yield references in shell text or an environment; in a shell `\${...}` is plain text."""
     pattern = UNESCAPED_REFERENCE if path[-1] in _READ_BY_BASH else REFERENCE
     return references(values, path, pattern)
 
 
 def _target(inner: str, key: str, views: Views) -> str | None:
-    """The stage that is named, if somebody has to be told; one that is none, only to bash."""
+    """Return the stage of a reference that needs a message; in a shell also an unknown one."""
     target = None if inner.startswith(_AXIS_OF) else stage_that_begins(inner)
     return target if key in _READ_BY_BASH or target in views else None
 
@@ -131,7 +132,7 @@ def _config_alone(inner: str, target: str | None, views: Views) -> str:
 
 
 def _by_origin(views: Views) -> dict[str, list[str]]:
-    """The combinations of each stage with a matrix, by its name in the file."""
+    """Return the combinations of each stage with a matrix, by its name in the file."""
     found: dict[str, list[str]] = {}
     for name, stage in views.items():
         origin = origin_of(name, stage.keys.get("matrix"))
@@ -143,7 +144,7 @@ def _by_origin(views: Views) -> dict[str, list[str]]:
 def _shell_problems(
     views: Views, document: YamlDocument, name: str, stage: StageView
 ) -> list[Problem]:
-    """References where nobody replaces them."""
+    """Return references in places where they are not replaced."""
     problems = []
     for key in ("shell", *_SHARED_KEYS):
         for path, inner in _found(stage.keys.get(key), ("stages", name, key)):
@@ -164,7 +165,7 @@ def _shell_problems(
 
 
 def _shell_variable(target: str, name: str, views: Views) -> str:
-    """What a shell has instead, in words that follow `here`."""
+    """Return the shell's alternative, to follow `here` in a message."""
     parents = views[name].parents
     if target == name:
         return "it is `$SLURM_JOBS_OUTPUT_DIR`"
@@ -184,5 +185,5 @@ def _shell_variable(target: str, name: str, views: Views) -> str:
 
 
 def _is_single(combinations: Sequence[str], parents: Sequence[str]) -> bool:
-    """Whether a stage comes after just one of these, which then has the name of the file."""
+    """Check whether a stage comes after exactly one of these, which then has the file's name."""
     return sum(parent in combinations for parent in parents) == 1

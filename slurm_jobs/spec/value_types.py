@@ -1,4 +1,4 @@
-"""Kinds of text that a spec or profile may hold, and what is wrong with one that is not. PURE."""
+"""Kinds of text in a spec or profile, and checks of their values. PURE."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _NOT_IN_A_LINE = re.compile(r"[\x00-\x1f\x7f\\]")
 
 
 def is_name(value: str) -> bool:
-    """Whether a stage may be called so."""
+    """Check whether a stage may have this name."""
     return _NAME.fullmatch(value) is not None
 
 
 def check_name(value: str) -> str:
-    """A name fit for job names, folders and references.
+    """Check a name for jobs, folders and references.
 
     Raises:
-        ValueError: it is not.
+        ValueError: it is invalid.
     """
     if not is_name(value):
         message = f"`{value}` is no name: a letter, then at most 39 letters, digits, - and _"
@@ -46,10 +46,10 @@ def check_name(value: str) -> str:
 
 
 def check_axis(value: str) -> str:
-    """The name of an axis of a matrix.
+    """Check the name of an axis of a matrix.
 
     Raises:
-        ValueError: it is not.
+        ValueError: it is invalid.
     """
     if not _AXIS.fullmatch(value):
         message = f"`{value}` is no axis: a letter, then at most 39 letters, digits and _"
@@ -58,10 +58,10 @@ def check_axis(value: str) -> str:
 
 
 def check_slurm_key(key: str) -> str:
-    """The long name of an sbatch option that slurm-jobs does not set itself.
+    """Check the long name of an sbatch option that slurm-jobs does not set itself.
 
     Raises:
-        ValueError: it is none, nearly one, or has a key of its own.
+        ValueError: it is none, a misspelt one, or has another key in the spec.
     """
     if not _SLURM_KEY.fullmatch(key):
         message = f"`{key}` is no long name of an sbatch option (small letters, digits, - and _)"
@@ -71,7 +71,9 @@ def check_slurm_key(key: str) -> str:
         message = f"`{key}` has a key of its own: {own}"
         raise ValueError(message)
     if is_resource(key):
-        message = f"`{key}` is no option of sbatch, but a key of `resources`; write it beside slurm"
+        message = (
+            f"`{key}` is a key of `resources`, not an option of sbatch; write it next to slurm"
+        )
         raise ValueError(message)
     near = near_option(key)
     if near:
@@ -83,7 +85,7 @@ def check_slurm_key(key: str) -> str:
 
 
 def check_one_line(value: SlurmValue) -> SlurmValue:
-    """Text that cannot leave its line of the batch script, and that sbatch reads as bash does.
+    """Check text that must stay on its line of the batch script, and that sbatch reads as bash.
 
     Raises:
         ValueError: it holds a line break, another control character, or a backslash.
@@ -95,10 +97,10 @@ def check_one_line(value: SlurmValue) -> SlurmValue:
 
 
 def check_environment_name(name: str) -> str:
-    """A name that a shell can export.
+    """Check a name that a shell can export.
 
     Raises:
-        ValueError: it is none, or slurm-jobs sets it.
+        ValueError: it is invalid, or slurm-jobs sets it.
     """
     if not _ENVIRONMENT_NAME.fullmatch(name):
         message = f"`{name}` is no name of an environment variable (letters, digits and _)"
@@ -110,10 +112,10 @@ def check_environment_name(name: str) -> str:
 
 
 def check_gpu_type(name: str) -> str:
-    """The name of a type of GPU.
+    """Check the name of a GPU type.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is invalid.
     """
     if not _GPU_TYPE.fullmatch(name):
         message = f"`{name}` is no type of GPU (letters, digits, _ . and -)"
@@ -122,7 +124,7 @@ def check_gpu_type(name: str) -> str:
 
 
 def check_entry_point(value: str) -> str:
-    """A built-in stage, or a function of the user's.
+    """Check the name of a built-in stage, or of a function of the user.
 
     Raises:
         ValueError: it is neither.

@@ -22,15 +22,15 @@ _ODD_SEPARATOR = re.compile(
     f"^(?P<before>[ ]*(?:- +)*)(?P<indent>[ ]*[{ODD}])|^[ ]*(?:- +)*[\\w.-]+:(?P<colon>[{ODD}])"
     f"|^[ ]*-(?P<dash>[{ODD}])|^[ ]*(?:- +)*[\\w.-]+(?P<wide>{_WIDE_COLON})"
 )
-"""At the beginning of a line: in its indentation, after its key's colon, after its dash, and a wide
-colon after its key."""
+"""Odd blanks at the beginning of a line: in its indentation, after its key's colon, after its dash,
+and a wide colon after its key."""
 _BLOCK_HEAD = re.compile(r"[|>][-+0-9]*[ \t]+")
 _UNSPLIT = re.compile(f"^[\\w.-]+:(?=[{ODD}])|[{ODD}](?=#)")
-"""A plain text that holds a colon, or a comment, which YAML does not see."""
+"""Plain text with a colon or a comment that YAML does not recognise."""
 
 
 class SpecLoader(yaml.SafeLoader):
-    """SafeLoader that takes tabs for blanks where YAML does."""
+    """SafeLoader that accepts tabs as blanks where YAML does."""
 
     def scan_to_next_token(self) -> None:
         """Skip blanks, tabs among them, comments and line breaks."""
@@ -135,7 +135,7 @@ def _named(line: str, position: int) -> tuple[int, str]:
     character = line[position]
     name = unicodedata.name(character, "a character without a name").lower()
     if character == _WIDE_COLON:
-        return position + 1, f"the character U+FF1A ({name}) stands where YAML wants `: `; type it"
+        return position + 1, f"the character U+FF1A ({name}) is where YAML needs `: `; type it"
     is_space = unicodedata.category(character) == "Zs"
-    remedy = "stands where YAML wants a space; type one" if is_space else "is invisible; remove it"
+    remedy = "is where YAML needs a space; type one" if is_space else "is invisible; remove it"
     return position + 1, f"the character U+{ord(character):04X} ({name}) {remedy}"

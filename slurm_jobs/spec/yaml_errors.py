@@ -26,7 +26,7 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
     ("while scanning a quoted scalar", "the quote that opens here is never closed"),
     ("while scanning a simple key", "write `key: value`, with a blank after the colon"),
     ("while scanning a block scalar", "the text after | or > begins on the next line"),
-    ("found '-'", "a list stands below the key that it belongs to, not beside keys"),
+    ("found '-'", "a list goes below its key, not next to other keys"),
     ("sequence entries are not", "begin the list on the next line, or write [a, b]"),
     ("expected '<document start>'", "begin this line in the same column as the first key"),
     ("expected the node content", _WRITE_QUOTED),
@@ -112,7 +112,7 @@ def _cause_above(what: str, lines: list[str], mark: yaml.Mark) -> tuple[yaml.Mar
         return None
     if tab := _TAB_AFTER_DASH.match(before):
         at = yaml.Mark(mark.name, 0, mark.line, tab.end() - 1, None, 0)
-        return at, "a tab stands between the dash and a key; type a space"
+        return at, "there is a tab between the dash and a key; type a space"
     if _KEY_BEFORE.search(before) or before.lstrip().startswith("- "):
         return None
     first = None  # of the last lines without a key, which the parser took for one text
@@ -158,7 +158,7 @@ def _remedy(what: str, before: str, above: list[str]) -> str:
         return "begin this line in the same column as the key above it"
     if "'<scalar>'" in what and before.rstrip().endswith(("'", '"')):
         return (
-            "the text goes on after a closing quote: write '' for a quote inside '...', or put "
+            "text follows a closing quote: write '' for a quote inside '...', or put "
             '"..." around it'
         )
     if "got '{'" in what and before.endswith("$"):
@@ -170,5 +170,5 @@ def _remedy(what: str, before: str, above: list[str]) -> str:
         if words in what:
             return remedy
     if "<block end>" in what and not before.strip():
-        return "begin this line in the same column as the key that it belongs beside"
+        return "begin this line in the same column as the other keys of its mapping"
     return _WRITE_QUOTED if "<block end>" in what else ""

@@ -29,10 +29,11 @@ MAX_CHARACTERS = 200_000
 """A spec has some thousands. The parser takes seconds for a longer text."""
 
 MAX_NODES = 100_000
-"""Aliases can make a small file describe an enormous one; a spec has some hundreds of nodes."""
+"""Limit for aliases, with which a small file can describe an enormous one; a spec has some hundreds
+of nodes."""
 
 MAX_DEPTH = 50
-"""Levels of nesting; a spec has about eight."""
+"""Limit for levels of nesting; a spec has about eight."""
 
 _MERGE = "<<"
 
@@ -119,7 +120,7 @@ def _place(mark: yaml.Mark) -> Place:
 
 
 class _Reader:
-    """Walks a node graph once; collects places and problems."""
+    """Single walk of a node graph that collects places and problems."""
 
     def __init__(self, file: str, key: str) -> None:
         self.file = file
@@ -186,7 +187,7 @@ class _Reader:
             if key in values:
                 first = self.key_places[key_path].line
                 self.problem(
-                    place, f"key `{shortened(key)}` is repeated; it stands on line {first} already"
+                    place, f"key `{shortened(key)}` is repeated; it is already on line {first}"
                 )
                 continue
             self.key_places[key_path] = place

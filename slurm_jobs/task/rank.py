@@ -269,8 +269,8 @@ def _node_local_dir(context: TaskContext) -> Path:
         make_private_dir(folder)
     except OSError as error:
         message = (
-            f"node_local_dir is {context.node_local_dir}, and on {context.node_name} {folder} cannot "
-            f"be made ({error.strerror}): name a folder there that you may write in, as "
+            f"node_local_dir is {context.node_local_dir}, and on {context.node_name} {folder} "
+            f"cannot be made ({error.strerror}): name a folder there that you may write in, as "
             "node_local_dir of the stage or of the cluster profile"
         )
         raise StageConfigError(message) from error

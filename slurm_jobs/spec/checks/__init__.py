@@ -1,1 +1,1 @@
-"""What a stage's settings must agree with: other settings, files and folders that are there."""
+"""Checks of a stage's settings against other settings, and against existing files and folders."""

@@ -1,4 +1,4 @@
-"""Whether the file of `strategy: accelerate` fits its stage; accelerate is not asked. PURE."""
+"""Check of `strategy: accelerate`'s file against its stage, without accelerate. PURE."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from slurm_jobs.spec.yaml_values import YamlDocument
 _PLACE = ("config", "accelerate", "config")
 _SHARDS_NOT = (
     "distributed_type is FSDP, and the stage's device is cpu, on which accelerate shards nothing "
-    "(it would train as ddp, without a word): set `device: cuda`, or `strategy: fsdp2`"
+    "(it would silently train as ddp): set `device: cuda`, or `strategy: fsdp2`"
 )
 
 
 def accelerate_problems(
     marked: Sequence[MarkedString], document: YamlDocument, files: Files
 ) -> list[Problem]:
-    """What is wrong with files of accelerate, at the line that names them.
+    """Return the problems of files of accelerate, at the line that names them.
 
-    A file that is not there, or will be another stage's output, is not looked into.
+    A file that does not exist, or will be another stage's output, is not read.
     """
     views = stage_views(document.value)
     problems = []
@@ -53,7 +53,7 @@ def _messages(text: str, view: StageView) -> list[str]:
 
 
 def _asker_of(view: StageView) -> Asker:
-    """What the stage says; a value that is wrong is told elsewhere, and counts as its default."""
+    """Return the stage's settings; an invalid value counts as its default."""
     resources = view.keys.get("resources")
     config = view.config if isinstance(view.config, dict) else {}
     num_nodes = _count(resources, "nodes")

@@ -1,4 +1,4 @@
-"""Whether folders that a training names as data sets are finished ones, with their shards. PURE."""
+"""Check that the data sets of a training are finished folders with their shards. PURE."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from slurm_jobs.spec.validation import path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 _WITHIN = frozenset({INFO_NAME, INDEX_NAME, PROCESSOR_DIR, SHARDS_DIR})
-"""What lies in the folder of a data set, and may be named in its place."""
+"""Entries of a data set folder that users name instead of the folder."""
 
 
 def dataset_problems(
     marked: Sequence[MarkedString], document: YamlDocument, files: Files
 ) -> list[Problem]:
-    """The folders that are no data set, each at its line; what a stage will make is left alone."""
+    """Return the folders that are no data set, at their lines; skip outputs of this spec."""
     problems = []
     for item in marked:
         if not _is_dataset(item.path) or not item.given or not files.holds(item.resolved):
@@ -38,9 +38,9 @@ def dataset_problems(
 
 
 def _wrong_shards(folder: str, files: Files) -> str:
-    """The first shard that is gone or of another size, and how many are; what they say is not read.
+    """Return the first missing or wrong shard, and their number; shards are not read.
 
-    What `dataset.json` does not say so that it can be understood is left to the job.
+    If `dataset.json` cannot be understood, the check is left to the job.
     """
     expected, found = _shards_of(folder, files), files.sizes_in(f"{folder}/{SHARDS_DIR}")
     if found is None:
@@ -58,7 +58,7 @@ def _wrong_shards(folder: str, files: Files) -> str:
 
 
 def _wrong_processor(folder: str, files: Files) -> str:
-    """Which files of the processor were changed since the data set was written."""
+    """Return the processor files that were changed since the data set was written."""
     expected = files.json_values(f"{folder}/{INFO_NAME}").get("processor_sha256")
     checksums = files.checksums_in(f"{folder}/{PROCESSOR_DIR}")
     if not isinstance(expected, dict) or not checksums:
@@ -68,7 +68,7 @@ def _wrong_processor(folder: str, files: Files) -> str:
 
 
 def _shards_of(folder: str, files: Files) -> dict[str, int]:
-    """Bytes of each shard that a data set should have, by name."""
+    """Return the size of each shard that a data set should have, by name."""
     try:
         values = json.loads(files.read_text(f"{folder}/{INFO_NAME}"))
         return {shard["name"]: shard["num_bytes"] for shard in values["shards"]}
@@ -77,13 +77,13 @@ def _shards_of(folder: str, files: Files) -> dict[str, int]:
 
 
 def _is_dataset(path: Path) -> bool:
-    """Of a training, or of one of its phases."""
+    """Check for the key of a training's data set, or of a phase's."""
     below = path[2:]
     return below[:1] == ("config",) and below[-1:] == ("dataset",)
 
 
 def _instead(folder: str, files: Files) -> str:
-    """What to give in the place of what is none."""
+    """Return the alternative to a folder that is no data set."""
     path = PurePosixPath(folder)
     if path.name in _WITHIN and files.holds(f"{path.parent}/{INFO_NAME}"):
         return f"give {path.parent}"

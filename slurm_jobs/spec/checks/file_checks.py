@@ -1,4 +1,4 @@
-"""What is wrong with the files and folders that a spec or a profile names, as far as seen. PURE."""
+"""Checks of the files and folders that a spec or a profile names, as far as visible. PURE."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def file_problems(
     files: Files,
     profile: ClusterProfile | None,
 ) -> list[Problem]:
-    """Of a spec."""
+    """Return the problems of the files that a spec names."""
     problems = named_path_problems(marked, document, files, profile)
     marked = [item for item in marked if not item.problem]
     return [
@@ -50,6 +50,6 @@ def named_path_problems(
     files: Files,
     profile: ClusterProfile | None,
 ) -> list[Problem]:
-    """Of a spec or a profile: paths that cannot be meant, or that must exist and do not."""
+    """Return paths of a spec or a profile that are invalid, or do not exist but must."""
     runs_here = profile is not None and profile.scheduler == "local"
     return path_problems(marked, document, files.holds, runs_here=runs_here)

@@ -1,7 +1,7 @@
-"""Settings of built-in stages that nothing reads, because of what others say. PURE.
+"""Settings of built-in stages that have no effect because of other settings. PURE.
 
-They are noted and not refused: `--set stages.train.config.batching.kind=shuffled` is a way to try
-something, and may leave settings of the other way behind.
+They are noted, not refused: `--set stages.train.config.batching.kind=shuffled` is a way to try
+something, and may leave settings of the other kind behind.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Rule:
-    """Keys that have no effect where something else is said."""
+    """Keys that have no effect with certain other settings."""
 
     keys: tuple[str, ...]
-    """Dotted, below the config."""
+    """Dotted keys, below the config."""
     is_idle: Callable[[Any], bool]
-    """Of the config."""
+    """Function of the config that returns whether the keys have no effect."""
     why: str
-    """With what to do."""
+    """Reason, with the remedy."""
 
 
 def idle_setting_notes(
     views: Views, configs: Mapping[str, Any], document: YamlDocument
 ) -> list[Problem]:
-    """A note for each setting that is not as by default and has no effect, at its place.
+    """Return a note for each setting that differs from its default and has no effect.
 
     Args:
         views: the stages.
@@ -58,7 +58,7 @@ def idle_setting_notes(
 def _notes(
     config: Any, place: Path, key: str, why: str, document: YamlDocument
 ) -> Iterator[Problem]:
-    """One, where the key has another value than by default."""
+    """Yield a note if the key differs from its default."""
     value, steps = config, key.split(".")
     for step in steps:
         fields = {field.name: field.default for field in dataclasses.fields(value)}
@@ -86,7 +86,7 @@ _PHASES_WHY = "each phase has its own; change those, or leave it out"
 
 
 def _phase_notes(config: Any, place: Path, document: YamlDocument) -> Iterator[Problem]:
-    """What phases say themselves, and the training for nothing; and the rows of each phase."""
+    """Yield notes on training settings that every phase overrides, and on each phase's rows."""
     phases = list(config.phases)
     parts = [as_training(config, number) for number in range(len(phases))]
     for key in _ROWS:
@@ -103,21 +103,21 @@ def _phase_notes(config: Any, place: Path, document: YamlDocument) -> Iterator[P
 
 
 def _keys_of(phase: Any) -> Iterator[str]:
-    """Those that a phase says and its training may have; dotted, within a mapping."""
+    """Yield the dotted keys that a phase may share with its training."""
     for name in OWN:
         value = getattr(phase, name)
         yield from (f"{name}.{key}" for key in value) if isinstance(value, Mapping) else [name]
 
 
 def _says(phase: Any, key: str) -> bool:
-    """Whether a phase has a value of its own for a key of its training."""
+    """Check whether a phase sets a key of its training."""
     name, _, within = key.partition(".")
     value = getattr(phase, name)
     return value is not None and (not within or within in value)
 
 
 def _look_notes(config: Any, place: Path, document: YamlDocument) -> Iterator[Problem]:
-    """Of looks that are to take more rows than are read."""
+    """Yield notes on sample looks with more rows than are read."""
     evaluate = config.evaluate
     if evaluate.every_steps is None or evaluate.num_samples is None:
         return
@@ -176,7 +176,7 @@ _RULES: Mapping[str, Sequence[_Rule]] = {
         _Rule(
             keys=("memory_share",),
             is_idle=lambda config: not _looks_for_microbatches(config),
-            why="no number is looked for; set `num_microbatches: auto`, or leave it out",
+            why="no number is searched for; set `num_microbatches: auto`, or leave it out",
         ),
         _Rule(
             keys=("stream.urls", "stream.shuffle_buffer"),
@@ -191,7 +191,7 @@ _RULES: Mapping[str, Sequence[_Rule]] = {
         _Rule(
             keys=tuple(f"evaluate.{key}" for key in _LOOKS),
             is_idle=lambda c: c.evaluate.manifest is not None and c.evaluate.every_steps is None,
-            why="training goes on without looks; set `evaluate.every_steps`, or leave it out",
+            why="training shows no samples; set `evaluate.every_steps`, or leave it out",
         ),
         _Rule(
             keys=("scaler.init_scale", "scaler.growth_interval", "scaler.max_skips"),
@@ -211,7 +211,7 @@ _RULES: Mapping[str, Sequence[_Rule]] = {
         _Rule(
             keys=("trackers.every_steps", "trackers.project"),
             is_idle=lambda config: not config.trackers.use,
-            why="no tracker is told; name one in `trackers.use`, or leave it out",
+            why="no tracker is used; name one in `trackers.use`, or leave it out",
         ),
         _Rule(
             keys=("model.attention", "model.trust_remote_code"),

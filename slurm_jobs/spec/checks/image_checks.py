@@ -1,7 +1,7 @@
-"""Whether a `preprocess` makes images that its processor and the training's model allow. PURE.
+"""Check that a `preprocess` makes images that its processor and the training's model allow. PURE.
 
-Compared is what kind of images both have, where the processor's folder and the model's are here.
-What one kind has more (sizes, tokens) is left to the job, as is what a folder does not say.
+It compares the kinds of images if the folders of processor and model exist here. Details of one
+kind (sizes, tokens), and facts that a folder lacks, are left to the job.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ _WORDS: Mapping[ImageKind, str] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Side:
-    """A model, or a processor."""
+    """Model or processor."""
 
     kind: ImageKind
     name: str
-    """Its type or class."""
+    """Type of the model or class of the processor."""
     folder: str
-    """As it is given; empty where there is none."""
+    """Folder in the spec; empty without one."""
 
 
 def image_problems(
     marked: Sequence[MarkedString], document: YamlDocument, files: Files
 ) -> list[Problem]:
-    """Trainings whose model takes images of another kind, at the model or what `--set` changed."""
+    """Return trainings whose model takes other images, at the model or a key set with `--set`."""
     views = stage_views(document.value)
     folders = {item.path: item for item in marked}
     problems = []
@@ -68,7 +68,7 @@ def image_problems(
 def image_pixels_problems(
     marked: Sequence[MarkedString], document: YamlDocument, files: Files
 ) -> list[Problem]:
-    """Return the `image_pixels` that their processor does not have, or that leave no size."""
+    """Return each `image_pixels` that its processor lacks, or that leaves no valid size."""
     folders = {item.path: item for item in marked}
     problems = []
     for name, view in stage_views(document.value).items():
@@ -90,9 +90,9 @@ def image_pixels_problems(
 
 
 def _place(name: str, source: str, dataset: Path, document: YamlDocument) -> tuple[Path, bool]:
-    """Where to tell of it, and whether that was set on the command line; else it is the model.
+    """Return the place of the problem: a key set on the command line (and True), else the model.
 
-    `dataset` is the key that says whose data are read, in the training's config.
+    `dataset` is the key that names the data set, in the training's config.
     """
     config: Path = ("stages", name, "config")
     at_model: Path = (*config, "model")
@@ -104,7 +104,7 @@ def _place(name: str, source: str, dataset: Path, document: YamlDocument) -> tup
 
 
 def _beginnings(place: Path) -> list[Path]:
-    """The place, and those that it lies in, the innermost first."""
+    """Return the place and those that contain it, the innermost first."""
     return [place[:length] for length in range(len(place), 0, -1)]
 
 
@@ -125,7 +125,7 @@ def _difference(model: _Side, made: _Side, source: str) -> str:
 def _model_of(
     name: str, view: StageView, folders: Mapping[Path, MarkedString], files: Files
 ) -> _Side | None:
-    """What a training trains; None where that cannot be known."""
+    """Return the model that a training trains; None if unknown."""
     given = (view.config or {}).get("model", {})
     if not isinstance(given, Mapping):
         return None
@@ -144,7 +144,7 @@ def _model_of(
 def _processor_of(
     name: str, view: StageView, folders: Mapping[Path, MarkedString], files: Files
 ) -> _Side | None:
-    """What makes the images of a `preprocess`; None where that cannot be known."""
+    """Return the image processor of a `preprocess`; None if unknown."""
     images, folder = _images_of(name, view, folders, files)
     class_name = image_processor_class(images)
     if class_name not in MADE_IMAGES:
@@ -157,7 +157,7 @@ def _images_of(
 ) -> tuple[Mapping[str, Any], str]:
     """Return the values of a stage's image processor, and its folder as the spec names it.
 
-    Empty where they cannot be seen.
+    Empty if they cannot be read.
     """
     place: Path = ("stages", name, "config", "processor")
     processor = (view.config or {}).get("processor")
@@ -172,9 +172,9 @@ def _images_of(
 
 
 def _preprocesses(views: Views, name: str) -> dict[str, Path]:
-    """Stages that run `preprocess` and make what a training reads, in it or its phases.
+    """Return `preprocess` stages whose output a training or its phases read.
 
-    With the key of its config that says so, or would.
+    Each has the config key that names the data set, or would.
     """
     config = views[name].config or {}
     phases = config.get("phases") or ()

@@ -1,4 +1,4 @@
-"""Whether the images of a manifest's first rows exist, in the folder that they must be in. PURE."""
+"""Check that the images of a manifest's first rows exist in an allowed folder. PURE."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 _KEY = "images_within"
 _MAX_IMAGES = 100
-"""Images of one manifest whose files must exist."""
+"""Number of images of one manifest whose files are checked."""
 _MAX_REASONS = 10
 DOWNLOADER = "recipes:models"
-"""What `init` writes as `run` of the stage that downloads a model, and nothing else."""
+"""`run` of the stage that `init` writes to download a model."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,12 +41,12 @@ class _NamedImages:
     """Images that the first rows of a manifest name."""
 
     path: Path
-    """Of the manifest, in the spec."""
+    """Path of the manifest's key in the spec."""
     manifest: str
     root: str
     """Absolute folder that relative paths start from."""
     files: Sequence[tuple[str, str]]
-    """Each name as the manifest has it, and the file or archive that it means."""
+    """Names in the manifest, with the file or archive that each refers to."""
 
 
 def image_place_problems(
@@ -54,7 +54,7 @@ def image_place_problems(
 ) -> list[Problem]:
     """Return the manifests of which the job would reject rows, with the key to set.
 
-    A spec that has this key may let in what it wants: the job judges the rest.
+    A spec that sets this key may allow any folder: the job checks the rest.
     """
     is_let_in = {item.path[:-1] for item in marked if item.given and item.path[-1:] == (_KEY,)}
     problems = []
@@ -65,7 +65,7 @@ def image_place_problems(
         folder = posixpath.commonpath([posixpath.dirname(file) for _, file in elsewhere])
         message = (
             f"{path_text(images.path)}: {images.manifest} names the image "
-            f"{_shown(elsewhere[0][0])}, which lies outside of {images.root}; if this list may "
+            f"{_shown(elsewhere[0][0])}, which is outside of {images.root}; if this list may "
             f"bring such files into the data set, set `{_KEY}` next to it, to a folder that "
             f"holds them all; those of the first rows are in {printable(folder)}"
         )
@@ -84,9 +84,9 @@ def missing_image_problems(
 ) -> list[Problem]:
     """Return the manifests that name missing images: the errors, or else the notes.
 
-    It is an error if none of the images exists. It is a note where an earlier stage may make them,
-    where their folder cannot be seen from here, where `max_reject_share: 1` lets the job lose any
-    number of rows, and for commands that submit nothing.
+    It is an error if none of the images exists. It is a note if an earlier stage may create them,
+    if their folder is not visible here, if `max_reject_share: 1` lets the job lose any number of
+    rows, and for commands that submit nothing.
     """
     problems = []
     for images in _named_images(marked, document, files):
@@ -124,7 +124,7 @@ def unusable_row_problems(
 ) -> list[Problem]:
     """Return the manifests of which some first rows cannot be used: the errors, or the notes.
 
-    It is an error where the stage fails for certain: all rows were read, no earlier stage can write
+    It is an error if the stage certainly fails: all rows were read, no earlier stage can write
     others, `max_reject_share` does not allow so many, and it counts for all rows together. A row
     whose image does not exist counts, too. Manifests without a usable row are left to the other
     checks.
@@ -138,7 +138,7 @@ def unusable_row_problems(
         rows = files.first_rows(
             images.manifest, RowOptions(columns=columns_of(images.path, document))
         )
-        # Of a table the first rows end after so many bytes, of which its size says nothing.
+        # The first rows of a table end after a number of bytes that its size does not determine.
         is_table = files.table(images.manifest) is not None
         is_whole = not is_table and has_all_rows(images.manifest, rows, files)
         limit = document.value.get("limit") if isinstance(document.value, Mapping) else None
@@ -185,9 +185,9 @@ def _allowed_share(config: PreprocessConfig, configs: Mapping[str, Any]) -> floa
 def _num_rows_without_images(
     rows: Sequence[ManifestRow], images: _NamedImages, files: Files, max_images: int | None
 ) -> int:
-    """Return how many usable rows name a missing image; 0 where there are too many to look for.
+    """Return how many usable rows name a missing image; 0 if there are too many to check.
 
-    Rows with more than `max_images` are left out as too long, and do not count.
+    Rows with more than `max_images` are rejected as too long, and do not count.
     """
     if len(images.files) > _MAX_IMAGES:
         return 0
@@ -218,7 +218,7 @@ def _listed_reasons(counts: Counter[str], first: Mapping[str, RowOrigin]) -> str
 
 
 def may_be_made(views: Mapping[str, StageView], stage: str) -> bool:
-    """Check whether a stage before this one may make files that a manifest names.
+    """Check whether a stage before this one may create files that a manifest names.
 
     Built-in stages write elsewhere, and the one that `init` writes only downloads models.
     """
@@ -233,7 +233,7 @@ def _share_text(num_missing: int, num_images: int) -> str:
 
 
 def _is_missing(name: str, file: str, root: str, files: Files) -> bool:
-    """Check whether neither the name nor another normal form of it is a file."""
+    """Check that neither the name nor another normal form of it is a file."""
     forms = normal_forms(name)
     return files.lacks(file) and not any(_exists(form, root, files) for form in forms)
 

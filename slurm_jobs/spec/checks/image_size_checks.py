@@ -1,7 +1,7 @@
-"""Whether the images of a manifest's first rows fit the limits of their `preprocess`. PURE.
+"""Check that the images of a manifest's first rows fit the limits of their `preprocess`. PURE.
 
-The headers of some images say their sizes, and the processor's rules how many tokens stand for
-them. Text is not counted, so a row that is too long by its images alone is too long in the job.
+The headers of some images give their sizes, and the processor's rules the number of tokens. Text is
+not counted, so a row that is too long by its images alone is too long in the job.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from slurm_jobs.spec.validation import path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 MAX_HEADERS = 200
-"""Of images, for one manifest: 0.2 seconds on a shared file system."""
+"""Number of image headers read for one manifest: 0.2 seconds on a shared file system."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Seen:
-    """Rows that were looked at, by what becomes of them."""
+    """Rows that were measured, by result."""
 
     num_rows: int
     too_large: Sequence[Size]
-    """The largest image of each row with one over `max_pixels`."""
+    """Largest image of each row with one over `max_pixels`."""
     num_images: Sequence[int]
-    """Of each row with more than `max_images`."""
+    """Number of images of each row with more than `max_images`."""
     lengths: Sequence[int]
-    """Image tokens of each other row; empty where the processor is not known."""
+    """Image tokens of each other row; empty if the processor is unknown."""
     most_images: int
-    """Of the rows that `lengths` counts."""
+    """Most images of a row in `lengths`."""
 
 
 def image_size_problems(
     configs: Mapping[str, Any], marked: Sequence[MarkedString], document: YamlDocument, files: Files
 ) -> list[Problem]:
-    """Return the limits that none of the rows looked at is within.
+    """Return the limits that all measured rows exceed.
 
-    A share of 1 allows the job to lose any number of rows: then this is a note.
+    With a share of 1 the job may lose any number of rows, so this is a note.
     """
     findings = _findings(configs, marked, document, files)
     return [problem for problem, is_fatal in findings if is_fatal]
@@ -64,7 +64,7 @@ def image_size_problems(
 def image_size_notes(
     configs: Mapping[str, Any], marked: Sequence[MarkedString], document: YamlDocument, files: Files
 ) -> list[Problem]:
-    """Return the limits that some of the rows looked at are over."""
+    """Return the limits that some of the measured rows exceed."""
     findings = _findings(configs, marked, document, files)
     return [problem for problem, is_fatal in findings if not is_fatal]
 
@@ -72,7 +72,7 @@ def image_size_notes(
 def _findings(
     configs: Mapping[str, Any], marked: Sequence[MarkedString], document: YamlDocument, files: Files
 ) -> Iterator[tuple[Problem, bool]]:
-    """Yield what to say of the limits of each `preprocess`, and whether no row is within them."""
+    """Yield problems with the limits of each `preprocess`, and whether all rows exceed them."""
     resolved = {item.path: item.resolved for item in marked if item.given and not item.problem}
     for name, config in configs.items():
         place: Path = ("stages", name, "config")
@@ -94,7 +94,7 @@ def _findings(
 
 
 def _with_limits(rules: ImageRules | None, pixels: ImagePixels | None) -> ImageRules | None:
-    """The rules of a processor with the `image_pixels` of the config."""
+    """Return the rules of a processor with the `image_pixels` of the config."""
     if not isinstance(rules, NativeImages) or pixels is None:
         return rules
     return replace(
@@ -114,7 +114,7 @@ def _look(
     config: PreprocessConfig,
     rules: ImageRules | None,
 ) -> _Seen | None:
-    """Measure rows of a manifest; None where there is no image that can be measured."""
+    """Measure rows of a manifest; None if no image can be measured."""
     if not any(row.images for row in rows):
         return None
     picked = pick_rows(rows, MAX_HEADERS)
@@ -145,7 +145,7 @@ def _largest(row: RowSize) -> Size:
 def _messages(
     seen: _Seen, config: PreprocessConfig, rules: ImageRules | None
 ) -> Iterator[tuple[str, str, bool]]:
-    """Yield key, message, and whether no row is within the limits."""
+    """Yield key, message, and whether all rows exceed the limit."""
     long = [length for length in seen.lengths if length > config.max_tokens]
     if seen.too_large:
         width, height = max(seen.too_large, key=_area)
@@ -176,11 +176,11 @@ def _messages(
 
 
 def _share(part: int, whole: int) -> str:
-    return f"{part:,} of {whole:,} rows that were looked at ({100 * part / whole:.3g} %)"
+    return f"{part:,} of {whole:,} checked rows ({100 * part / whole:.3g} %)"
 
 
 def _end(num_over: int, seen: _Seen, config: PreprocessConfig) -> str:
-    """Say that the stage fails, if it does with rows like these."""
+    """Return a clause that the stage fails, if it does with rows like these."""
     if config.too_long == "error":
         return "; too_long: error fails the stage at the first of them"
     if num_over == seen.num_rows:

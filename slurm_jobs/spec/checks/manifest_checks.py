@@ -1,7 +1,4 @@
-"""Whether manifests that a spec names have a format, rows and columns; rows are left to the job.
-
-PURE.
-"""
+"""Check of the format, rows and columns of manifests; other rows are left to the job. PURE."""
 
 from __future__ import annotations
 
@@ -34,21 +31,21 @@ MANIFESTS: dict[Path, str] = {
     ("config", "manifest"): "preprocess",
     ("config", "evaluate", "manifest"): "evaluate on",
 }
-"""Where a built-in stage names a manifest, and what it is to do with the rows."""
+"""Places where built-in stages name a manifest, and the purpose of its rows."""
 
 _BLANKS = " \t\r\n\v\f"
-"""What the reader of rows takes for blank."""
+"""Characters that the reader of rows treats as blank."""
 
 _MAY_BE_ONE = ("{", "[", "PAR1", "\ufffd")
-"""Beginnings of manifests that are no CSV: JSON, or a table that this Python cannot look into (the
-last stands for bytes that are no UTF-8)."""
+"""First bytes of manifests that are not CSV: JSON, or a table that this Python cannot read (the
+last stands for bytes that are not UTF-8)."""
 
 
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"{\0", b"\0{", b"[\0", b"\0[")
-"""Beginnings of text in UTF-16: its mark, or JSON without one."""
+"""First bytes of text in UTF-16: its mark, or JSON without one."""
 
 _LONGEST_SCHEME = 20
-"""Characters at the start of a URL that hold its `://`."""
+"""Number of characters at the start of a URL that contain its `://`."""
 _LONGEST_PATH = 1000
 _MAX_REASONS = 3
 _MAX_KEYS = 10
@@ -63,7 +60,7 @@ _SAVE_AS_UTF_8 = "save the manifest as UTF-8"
 def manifest_problems(
     marked: Sequence[MarkedString], document: YamlDocument, files: Files
 ) -> list[Problem]:
-    """The manifests of no use, each at its line; of a long one the first line alone is read."""
+    """Return unusable manifests, each at its line; of a long one only the first line is read."""
     problems = []
     for item in marked:
         verb = MANIFESTS.get(item.path[2:])
@@ -82,7 +79,7 @@ def manifest_problems(
 def manifest_notes(
     marked: Sequence[MarkedString], document: YamlDocument, files: Files
 ) -> list[Problem]:
-    """Keys of the first rows that are not read, and splits that are mixed in them."""
+    """Return unknown keys of the first rows, and splits that are mixed in them."""
     notes = []
     for item in marked:
         if item.path[2:] not in MANIFESTS or not item.given:
@@ -105,7 +102,7 @@ def manifest_notes(
 
 
 def has_all_rows(manifest: str, rows: Sequence[ManifestRow], files: Files) -> bool:
-    """Check whether the first rows of a manifest are all that it has; False where not known."""
+    """Check whether the first rows of a manifest are all of its rows; False if unknown."""
     folder, _, name = manifest.rpartition("/")
     num_bytes = (files.sizes_in(folder or "/") or {}).get(name)
     return len(rows) < MAX_ROWS and num_bytes is not None and num_bytes <= MAX_BYTES
@@ -114,9 +111,9 @@ def has_all_rows(manifest: str, rows: Sequence[ManifestRow], files: Files) -> bo
 def _unknown_ignored(
     manifest: str, rows: Sequence[ManifestRow], files: Files, options: RowOptions
 ) -> str:
-    """Say which names of `columns.ignore` no column and no row has; empty if all are known.
+    """Return a message on names in `columns.ignore` that no column or row has; empty if none.
 
-    Turns of a table or CSV are not looked into, and may have any key.
+    Turns of a table or CSV are not read, and may have any key.
     """
     table = files.table(manifest)
     names = list(table.names) if table else list(dict.fromkeys(k for r in rows for k in r.keys))
@@ -139,10 +136,9 @@ def _unknown_ignored(
 def _mixed_splits(
     rows: Sequence[ManifestRow], *, is_evaluated: bool, is_whole: bool
 ) -> Iterator[str]:
-    """Say that rows of other splits are used, as a column or the folders of images show.
+    """Yield messages that rows of other splits are used, from a column or the image folders.
 
-    Rows may be sorted by split, so one split in the first rows is noted too where there may be
-    more.
+    Rows may be sorted by split, so one split in the first rows is noted too if there may be more.
     """
     values: dict[str, dict[str, bool]] = {}
     folders: dict[str, bool] = {}
@@ -157,7 +153,7 @@ def _mixed_splits(
     remedy = "write a manifest for each split, or add `{}` to `columns.ignore`"
     for key, splits in values.items():
         names = _listed(splits)
-        if is_evaluated in splits.values():  # rows to train on, or held out ones
+        if is_evaluated in splits.values():  # rows to train on, or held-out ones
             yield f"{key} has the values {names}: all rows are {verb}; {remedy.format(key)}"
         elif not is_whole:
             yield (
@@ -175,7 +171,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _wrong_rows(manifest: str, files: Files, options: RowOptions) -> str:
-    """That no row can be used, or that no row has a column that the config names."""
+    """Return a message that no row can be used, or that no row has a column of the config."""
     rows = files.first_rows(manifest, options)
     keys = dict.fromkeys(key for row in rows for key in row.keys)
     missing = missing_columns(options.columns, keys) if keys else ""
@@ -199,7 +195,7 @@ def _wrong_rows(manifest: str, files: Files, options: RowOptions) -> str:
 
 
 def row_problem(row: ManifestRow) -> str:
-    """Return why a row cannot be used, as far as its text alone says it; empty if it may be."""
+    """Return why a row cannot be used, as far as its text shows; empty if it may be usable."""
     if row.problem:
         return row.problem
     if not any(message.role == "assistant" and message.is_learned for message in row.messages):
@@ -213,7 +209,7 @@ def row_problem(row: ManifestRow) -> str:
 
 
 def columns_of(place: Path, document: YamlDocument) -> Columns:
-    """The `columns` of a manifest's stage, as far as they are valid."""
+    """Return the `columns` of a manifest's stage, as far as they are valid."""
     views = stage_views(document.value)
     name = str(place[1])
     config: object = views[name].config or {}
@@ -236,7 +232,7 @@ def columns_of(place: Path, document: YamlDocument) -> Columns:
 
 
 def _wrong(manifest: str, verb: str, files: Files, options: RowOptions) -> str:
-    """What to say after the manifest's name; nothing if it may hold rows, or cannot be read."""
+    """Return a message to follow the manifest's name; empty if it may have rows."""
     table = files.table(manifest)
     if table is not None:
         return table.problem or _wrong_table(table, verb, options)
@@ -265,7 +261,7 @@ def _wrong(manifest: str, verb: str, files: Files, options: RowOptions) -> str:
 
 
 def _wrong_encoding(beginning: Beginning, *, is_csv: bool) -> str:
-    """That it is no UTF-8, with the line; of JSON lines, such a line is a row's matter."""
+    """Return a message with the line that is not UTF-8; in JSON lines that is a bad row instead."""
     data = beginning.data
     if data.startswith(_UTF_16):
         return f":1: no UTF-8 (it begins as UTF-16 does); {_SAVE_AS_UTF_8}"
@@ -295,7 +291,7 @@ def _wrong_table(table: TableFacts, verb: str, options: RowOptions) -> str:
 
 
 def named_manifests(spec: RunSpec) -> list[tuple[str, str]]:
-    """Where built-in stages name manifests, as dotted paths, and the paths that they name."""
+    """Return the dotted paths at which built-in stages name manifests, and the manifests."""
     found = []
     for name, stage in spec.stages.items():
         for place in MANIFESTS:
@@ -308,7 +304,7 @@ def named_manifests(spec: RunSpec) -> list[tuple[str, str]]:
 
 
 def _is_empty(text: str, *, is_csv: bool) -> bool:
-    """Blank, a CSV that ends with the line that names its columns, or an empty JSON list."""
+    """Check for a blank file, a CSV with only column names, or an empty JSON list."""
     if is_csv:
         try:
             return sum(1 for record in csv.reader(io.StringIO(text, newline="")) if record) < 2

@@ -1,7 +1,7 @@
-"""Whether folders that a training names as models can be what it takes them for. PURE.
+"""Check that the model folders of a training can be what it expects. PURE.
 
-Read is config.json alone, of folders that lie here. What cannot be known is left to the job: names
-on a hub, and another stage's output.
+It reads only config.json, of folders that exist here. Names on a hub, and other stages' output, are
+left to the job.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _PLACES: dict[Path, PartKind | None] = {
     ("config", "model", "vision", "path"): VISION_PART,
     ("config", "model", "language", "path"): LANGUAGE_PART,
 }
-"""Where a training names a folder, and which part it must hold; None: a whole model."""
+"""Places where a training names a folder, with the required part; None for a whole model."""
 
 _VISION_ALONE = frozenset({"clip_vision_model", "dinov2", "siglip2", "siglip2_vision_model"})
-"""Vision models that are no part of a `small_vlm` either."""
+"""Vision models that cannot be part of a `small_vlm` either."""
 
 
 def model_problems(
     marked: Sequence[MarkedString], document: YamlDocument, files: Files
 ) -> list[Problem]:
-    """The folders that can be no such model, each at its line."""
+    """Return the folders that cannot be such a model, each at its line."""
     views = stage_views(document.value)
     problems = []
     for item in marked:
@@ -57,7 +57,7 @@ def model_problems(
 
 
 def _wrong(item: MarkedString, type_given: Any, files: Files) -> str:
-    """What to say after the folder's name; nothing if it may be right, or cannot be read."""
+    """Return a message to follow the folder's name; empty if it may be right."""
     folder = item.resolved
     if files.lacks(f"{folder}/{MODEL_CONFIG}"):
         return f" has no {MODEL_CONFIG}; {_instead(folder, files)}"
@@ -66,9 +66,9 @@ def _wrong(item: MarkedString, type_given: Any, files: Files) -> str:
     except OSError:
         return ""
     except (ValueError, RecursionError) as error:
-        return f": its {MODEL_CONFIG} is no valid JSON ({error}); copy the folder anew"
+        return f": its {MODEL_CONFIG} is no valid JSON ({error}); copy the folder again"
     if not isinstance(values, dict):
-        return f": its {MODEL_CONFIG} holds no keys and values; copy the folder anew"
+        return f": its {MODEL_CONFIG} holds no keys and values; copy the folder again"
     part = _PLACES[item.path[2:]]
     found = _wrong_whole(values, type_given, item.given) if part is None else ""
     found = _wrong_part(values, part, item.given) if part is not None else found
@@ -76,24 +76,24 @@ def _wrong(item: MarkedString, type_given: Any, files: Files) -> str:
 
 
 def _instead(folder: str, files: Files) -> str:
-    """What to give in the place of something without a config.json."""
+    """Return the alternative to a folder without a config.json."""
     parent = str(PurePosixPath(folder).parent)
     if files.holds(f"{folder}/model/{MODEL_CONFIG}"):
         return f"it is the output of a training: give {folder}/model"
     if files.holds(f"{folder}/adapter_config.json"):
         return (
-            "it holds adapters alone: give the `model/` beside it, into which they are merged, or "
+            "it holds adapters alone: give the `model/` next to it, into which they are merged, or "
             "the model that they were made for"
         )
     if files.holds(f"{folder}/snapshots"):
         return "it is of a hub's cache: give the folder in its snapshots/ that has one"
     if files.holds(f"{parent}/{MODEL_CONFIG}"):
         return f"give {parent}"
-    return "give the folder that has it, beside the weights"
+    return "give the folder that has it, next to the weights"
 
 
 def _wrong_part(values: Mapping[str, Any], part: PartKind, given: str) -> str:
-    """Why a model is not the part of a `small_vlm` that it is named as, with the remedy."""
+    """Return why a model is not the part of a `small_vlm` that it is named as, with the remedy."""
     wrong = wrong_part(values, part)
     kind = values.get("model_type")
     other = VISION_PART if part is LANGUAGE_PART else LANGUAGE_PART
@@ -108,7 +108,7 @@ def _wrong_part(values: Mapping[str, Any], part: PartKind, given: str) -> str:
 
 
 def _wrong_whole(values: Mapping[str, Any], type_given: Any, given: str) -> str:
-    """Why a model is not what `model.type` says, with the remedy; nothing if it has no type."""
+    """Return why a model is not what `model.type` says, with the remedy; empty without a type."""
     kind = values.get("model_type")
     if not isinstance(kind, str) or type_given not in {SMALL_VLM, "hugging_face"}:
         return ""
@@ -136,7 +136,7 @@ def _as_whole(given: str) -> str:
 
 
 def _alone(values: Mapping[str, Any], kind: str) -> str:
-    """`vision` or `language` of a model that is nothing else; empty where that is not known."""
+    """Return `vision` or `language` for a model that is nothing else; empty if unknown."""
     if kind in _VISION_ALONE:
         return "vision"
     names = values.get("architectures")

@@ -1,6 +1,6 @@
-"""Options of sbatch that exclude each other, or what a stage's resources say. PURE.
+"""Options of sbatch that exclude each other, or contradict a stage's resources. PURE.
 
-sbatch refuses some of these pairs, and lets one of the two win without a word in others.
+sbatch refuses some of these pairs, and silently ignores one of the two in others.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from slurm_jobs.spec.validation import path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 ProfileOptions = tuple[Mapping[str, Any], Mapping[str, Any]]
-"""A profile's options for every job, and those for jobs with GPUs."""
+"""Options of a profile for every job, and those for jobs with GPUs."""
 _PAIRS = (
     ("mem-per-cpu", "mem-per-gpu"),
     ("core-spec", "thread-spec"),
@@ -29,13 +29,13 @@ _PAIRS = (
     *(("hint", name) for name in ("ntasks-per-core", "threads-per-core")),
     *(("hint", name) for name in ("cores-per-socket", "extra-node-info", "sockets-per-node")),
 )
-"""From Slurm's src/common/slurm_opt.c, and what `batch_script` would leave out."""
+"""Pairs from Slurm's src/common/slurm_opt.c, and those that `batch_script` would leave out."""
 _DEFAULT_TIMEOUT_MIN: float = Resources.model_fields["timeout_min"].default
 _OF_MEMORY = ("mem-per-cpu", "mem-per-gpu")
 _OF_GPUS = ("gres", "gpus-per-socket", "tres-per-task")
 _OF_ENVIRONMENT = ("export", "export-file", "get-user-env")
-"""They decide which variables of the submitting shell reach a job. A job that lacks some of them
-fails, and what `environment` promises would depend on the cluster profile."""
+"""Options that decide which variables of the submitting shell reach a job. A job that lacks some of
+them fails, and the effect of `environment` would depend on the cluster profile."""
 _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
 
 
@@ -49,7 +49,7 @@ def conflict_problems(
     Args:
         views: the stages.
         document: for places.
-        profile: options of sbatch that the cluster profile has.
+        profile: options of sbatch in the cluster profile.
     """
     problems: list[Problem] = []
     for name, view in views.items():
@@ -95,12 +95,12 @@ def environment_option_problems(
 def unknown_option_notes(
     views: Mapping[str, StageView], document: YamlDocument, profile: ProfileOptions
 ) -> list[Problem]:
-    """Return a note for each option that is none of sbatch's, as far as known here.
+    """Return a note for each option that sbatch does not have, as far as known here.
 
     Args:
         views: the stages.
         document: for places.
-        profile: options of sbatch that the cluster profile has; noted at `cluster`.
+        profile: options of sbatch in the cluster profile; noted at `cluster`.
     """
     notes = []
     for name, view in views.items():
@@ -126,7 +126,7 @@ def _unknown_option(key: str) -> str:
 
 
 def _minutes(time_limit: Any) -> float | None:
-    """Return a time limit in the form of sbatch in minutes; None for any other text."""
+    """Return a time limit of sbatch in minutes; None for any other text."""
     match = _TIME.fullmatch(str(time_limit).strip())
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""What is wrong with the paths of a spec or profile: missing, empty, unknown variables. PURE."""
+"""Checks of the paths in a spec or profile: missing, empty, unknown variables. PURE."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slurm_jobs.spec.validation import path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
-"""owner/name."""
+"""Pattern of owner/name."""
 
 _SHELL_NAME = re.compile(
     r"^~[A-Za-z0-9_.-]*(?=/)|\$[A-Za-z_][A-Za-z0-9_]*|\$\{[A-Za-z_][A-Za-z0-9_]*\}", re.ASCII
@@ -32,15 +32,15 @@ _IN_OWN_CONFIG = (
 _ADDRESS = re.compile(
     r"[A-Za-z][A-Za-z0-9+.-]+://|file:/|[\w.-]+@[\w.-]+:", re.ASCII | re.IGNORECASE
 )
-"""A URL, or what scp takes."""
+"""Pattern of a URL, or of scp's addresses."""
 _ADDRESS_WITHIN = re.compile(r"/[A-Za-z][A-Za-z0-9+.-]+:/", re.ASCII)
-"""A URL in a path, in which two slashes have become one."""
+"""Pattern of a URL in a path, in which two slashes have become one."""
 _PLACEHOLDER = re.compile(
     r"%[A-Za-z](?![A-Za-z0-9])|%[A-Za-z_]+%|<[A-Za-z_][\w-]*>"
     r"|(?<!\$)\{\{?[ ]*[A-Za-z_][\w.]*[ ]*\}\}?",
     re.ASCII,
 )
-"""What Slurm, Windows, Python, Jinja and manuals write for a name."""
+"""Pattern of a placeholder for a name, as Slurm, Windows, Python, Jinja and manuals write it."""
 
 _MODEL_FOLDERS = {
     *(("model", "path"), ("vision", "path"), ("language", "path")),
@@ -55,9 +55,9 @@ def path_problems(
     *,
     runs_here: bool = False,
 ) -> list[Problem]:
-    """Every path that cannot be meant, or that must exist and does not.
+    """Return every path that is invalid, or does not exist but must.
 
-    `runs_here`: the jobs run on this machine, so their programs must lie here too.
+    With `runs_here` the jobs run on this machine, so their programs must exist here too.
     """
     problems = []
     for item in marked:
@@ -79,7 +79,7 @@ def _message(item: MarkedString, exists: Callable[[str], bool], *, runs_here: bo
         if "config" not in item.path:
             return f"`{reference[0]}` has a meaning in the config of a stage alone"
         if reference.start():
-            return f"`{reference[0]}` must stand at the start of the path"
+            return f"`{reference[0]}` must be at the start of the path"
         return None
     if _ADDRESS.match(item.given) and not isinstance(item.marker, AddressMarker):
         return _address(item.given)
@@ -94,7 +94,7 @@ def _message(item: MarkedString, exists: Callable[[str], bool], *, runs_here: bo
 
 
 def _as_written(item: MarkedString) -> str:
-    """What to add to a resolved path, so that the user knows the value again."""
+    """Return an addition to a resolved path that shows the value in the file."""
     if item.given == item.resolved:
         return ""
     if item.given[:1] in {"/", "~"} or "$" in item.given:
@@ -109,7 +109,7 @@ def _address(given: str) -> str:
 
 
 def _missing(item: MarkedString, shown: str, *, runs_here: bool) -> str | None:
-    """What to say of a path at which nothing lies; None if that is no mistake."""
+    """Return a message for a path that does not exist; None if that is no mistake."""
     if isinstance(item.marker, ProgramMarker):
         if not runs_here or "/" not in item.resolved:
             return None
@@ -117,7 +117,7 @@ def _missing(item: MarkedString, shown: str, *, runs_here: bool) -> str | None:
     placeholder = _PLACEHOLDER.search(item.given)
     if placeholder is not None and not item.marker.must_exist:
         return (
-            f"`{placeholder[0]}` would stand in the folder's name as it is: only `~`, `$NAME` and "
+            f"`{placeholder[0]}` would be part of the folder's name: only `~`, `$NAME` and "
             "`${NAME}` are replaced in a path (`$USER` is your name); make the folder first if "
             "that is its name"
         )
@@ -127,7 +127,7 @@ def _missing(item: MarkedString, shown: str, *, runs_here: bool) -> str | None:
 
 
 def _other_hint(item: MarkedString) -> str:
-    """What else can be given, where that is no path; or a word on names of models on hubs."""
+    """Return what else can be given instead of a path; or a note on model names of hubs."""
     if item.path[-1:] == ("chat_template",):
         return f"; the names of templates are {', '.join(get_args(ChatTemplateName))}"
     is_model = item.path[-1:] == ("processor",) or item.path[-2:] in _MODEL_FOLDERS
@@ -143,7 +143,7 @@ def _other_hint(item: MarkedString) -> str:
 def runs_dir_problems(
     marked: Sequence[MarkedString], document: YamlDocument, obstacle: Callable[[str], str]
 ) -> list[Problem]:
-    """A `runs_dir` in which no run can be made."""
+    """Return the problem of a `runs_dir` in which no run can be created."""
     problems = []
     for item in marked:
         if item.path != ("runs_dir",) or not item.given:
@@ -156,7 +156,7 @@ def runs_dir_problems(
 
 
 def unexpanded_notes(views: Views, document: YamlDocument) -> list[Problem]:
-    """A note for each path-like value in which a user may expect an expansion that never happens.
+    """Return a note for each path-like value whose variables are never expanded.
 
     These are the values of `environment` and the config of a user's own function.
     """
@@ -178,7 +178,7 @@ def unexpanded_notes(views: Views, document: YamlDocument) -> list[Problem]:
 
 
 def _unexpanded(text: str) -> str:
-    """What of a path-like text a shell would replace; empty for any other text."""
+    """Return the part of a path-like text that a shell would expand; empty for any other text."""
     match = _SHELL_NAME.search(text)
     if match is None or "/" not in text or any(char.isspace() for char in text):
         return ""

@@ -1,6 +1,6 @@
-"""Whether a processor folder has the files that `preprocess` will open; reads no model. PURE.
+"""Check that a processor folder has the files of `preprocess`, without reading a model. PURE.
 
-What the files must say is left to the job: `slurm_jobs/common/processors` and `tokenizer.py`.
+The content of the files is left to the job: `slurm_jobs/common/processors` and `tokenizer.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TOKENIZERS = (
     *("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"),
     *("spiece.model", "sentencepiece.bpe.model", "tokenizer_config.json"),
 )
-"""transformers reads a tokenizer from one or several of these, by its kind."""
+"""Files from one or several of which transformers reads a tokenizer, depending on its kind."""
 
 _IMAGES = "preprocessor_config.json"
 _PROCESSOR = "processor_config.json"
@@ -26,7 +26,8 @@ _TEMPLATES = ("chat_template.jinja", "chat_template.json", "additional_chat_temp
 _WITH_TEMPLATE = ("tokenizer_config.json", _PROCESSOR)
 """Files that may have the chat template under a key."""
 _FindMissing = Callable[[str, Callable[[str], bool], Callable[[str], str]], list[str]]
-"""What a folder lacks, by its path, what exists, and what files say."""
+"""Function that returns missing files of a folder, from its path, existence checks and file texts.
+"""
 
 
 def processor_problems(
@@ -35,9 +36,9 @@ def processor_problems(
     exists: Callable[[str], bool],
     read_text: Callable[[str], str],
 ) -> list[Problem]:
-    """The processor folders of `preprocess` stages that lack a file, at its line.
+    """Return processor folders of `preprocess` stages that lack a file, at its line.
 
-    A folder that is not there, or will be another stage's output, is not looked into.
+    A folder that does not exist, or will be another stage's output, is not read.
     """
     problems = []
     looks: dict[tuple[str | int, ...], tuple[_FindMissing, str]] = {
@@ -61,7 +62,7 @@ def processor_problems(
         has_tokenizer = not _missing_text(item.resolved, exists, read_text)
         if (
             has_tokenizer
-            and find_missing is _missing  # a processor of two folders has a template of its own
+            and find_missing is _missing  # a processor of two folders has its own template
             and not document.value["stages"][item.path[1]]["config"].get("chat_template")
             and _lacks_template(item.resolved, exists, read_text)
         ):
@@ -90,7 +91,7 @@ def _is_file(path: str, read_text: Callable[[str], str]) -> bool:
 def _missing_images(
     folder: str, exists: Callable[[str], bool], read_text: Callable[[str], str]
 ) -> list[str]:
-    """Of the folder that a composed processor has its images from."""
+    """Return missing files of the folder from which a composed processor has its images."""
     missing = []
     if not exists(f"{folder}/{_IMAGES}") and not _names_images(folder, read_text):
         missing.append(f"the image size ({_IMAGES})")
@@ -102,7 +103,7 @@ def _missing_images(
 def _missing_text(
     folder: str, exists: Callable[[str], bool], _read_text: Callable[[str], str]
 ) -> list[str]:
-    """Of the folder that a composed processor has its tokenizer from."""
+    """Return missing files of the folder from which a composed processor has its tokenizer."""
     if any(exists(f"{folder}/{name}") for name in _TOKENIZERS):
         return []
     return ["a tokenizer (tokenizer.json)"]
@@ -137,9 +138,9 @@ def _missing(
 
 
 def _counts_by_size(folder: str, read_text: Callable[[str], str]) -> bool:
-    """Whether an image's tokens follow from its size alone, as with the Qwen2-VL family.
+    """Check whether an image's tokens depend on its size alone, as in the Qwen2-VL family.
 
-    Their folders on hubs have no file of the processor. What cannot be read is not judged.
+    Their folders on hubs have no processor file. Unreadable files are not judged.
     """
     try:
         return '"Qwen2VLImageProcessor' in read_text(f"{folder}/{_IMAGES}")
@@ -150,9 +151,9 @@ def _counts_by_size(folder: str, read_text: Callable[[str], str]) -> bool:
 
 
 def _names_images(folder: str, read_text: Callable[[str], str]) -> bool:
-    """Whether the image processor stands in the processor's own file, as transformers 5 saves it.
+    """Check whether the processor's own file contains the image processor, as in transformers 5.
 
-    What cannot be read is not judged.
+    Unreadable files are not judged.
     """
     try:
         return '"image_processor"' in read_text(f"{folder}/{_PROCESSOR}")

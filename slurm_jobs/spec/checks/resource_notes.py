@@ -1,7 +1,7 @@
-"""What a stage asks of Slurm and gets otherwise, or has no use for. PURE.
+"""Notes on resources that a stage does not use, or gets differently from Slurm. PURE.
 
-Noted and not refused: a partition may give no node without a GPU, and `--set` may try a shorter
-time limit.
+They are noted, not refused: a partition may give no node without a GPU, and `--set` may try a
+shorter time limit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from slurm_jobs.spec.yaml_values import Path, YamlDocument
 def resource_notes(
     spec: RunSpec, configs: Mapping[str, Any], document: YamlDocument
 ) -> Iterator[Problem]:
-    """A note for each such key of a stage's resources, at its place.
+    """Yield a note for each such key of a stage's resources, at its place.
 
     Args:
         spec: without problems.
@@ -53,7 +53,7 @@ def _short_lead(stage: Stage, place: Path, document: YamlDocument) -> Iterator[P
     if lead_s < asked_s:
         message = (
             f"{path_text(path)}: of the time limit ({timeout_min:g} min) it can be half: the ranks "
-            f"are told {lead_s} s before its end, and not `{asked_s}`; give {lead_s} or less, or "
-            "raise timeout_min"
+            f"are asked to stop {lead_s} s before its end, not `{asked_s}`; give {lead_s} or less, "
+            "or raise timeout_min"
         )
         yield problem_at(document, path, message)

@@ -1,8 +1,8 @@
-"""Rows of a training, and positions of its model, that are fewer than a sample may have. PURE.
+"""Notes on training rows and model positions that are shorter than a sample may be. PURE.
 
-Noted and not refused, because training does the same: it ends where a sample is longer than a row
-or than the model's positions, and begins where none is, whatever `preprocess` would have let
-through.
+They are noted, not refused, because the training checks the same: it ends if a sample is longer
+than a row or than the model's positions, and starts if none is, whatever `preprocess` would have
+allowed.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from slurm_jobs.spec.validation import path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 _LIMITS = {"max_tokens": "tokens", "max_images": "images"}
-"""Of a row and of a sample, by the same name."""
+"""Limits of a row and of a sample, by the same name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Limit:
-    """The most tokens that a sample may have, by the data or by the model."""
+    """Most tokens that a sample may have, by the data or by the model."""
 
     num_tokens: int
     source: str = ""
-    """What says so, in words."""
+    """Origin of the limit, in words."""
     keys: Path = ()
-    """Of the model's config."""
+    """Keys of the model's config."""
 
 
 def row_notes(
@@ -48,7 +48,7 @@ def row_notes(
         views: the stages.
         configs: of the built-in ones, without problems.
         document: for places.
-        paths: from a path in the spec to what it is resolved to.
+        paths: from a path in the spec to its resolved path.
         files: for descriptions of data sets and models.
     """
     notes: list[Problem] = []
@@ -76,7 +76,7 @@ def row_notes(
 
 
 def _readings(config: Any) -> Iterator[tuple[Path, Collection[str], Any, str | None]]:
-    """Of each phase: its place, its own keys of batching, the whole of that, its data set."""
+    """Yield place, own batching keys, complete batching and data set of each phase."""
     for number, phase in enumerate(config.phases):
         part = as_training(config, number)
         yield ("phases", number), phase.batching or (), part.batching, part.dataset
@@ -85,7 +85,7 @@ def _readings(config: Any) -> Iterator[tuple[Path, Collection[str], Any, str | N
 
 
 def _short(batching: Any, samples: Any) -> Iterator[str]:
-    """The limits of a row that are below those of the samples."""
+    """Yield the limits of a row that are below those of the samples."""
     for key in _LIMITS:
         row = getattr(batching, key)
         if row is not None and row < getattr(samples, key):
@@ -110,7 +110,7 @@ def _limit_of_dataset(folder: str | None, paths: Mapping[str, str], files: Files
 def _positions(model: Any, paths: Mapping[str, str], files: Files) -> _Limit | None:
     """Return the positions of the language model.
 
-    None where only the training can know: models on a hub, scaled rotary embeddings, and models
+    None if only the training can know them: models on a hub, scaled rotary embeddings, and models
     whose image tokens share positions.
     """
     folder = model.path or model.language.path

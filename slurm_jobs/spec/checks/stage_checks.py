@@ -1,4 +1,4 @@
-"""What keys of a stage, its config and its resources must agree on. PURE."""
+"""Agreement between the keys of a stage, its config and its resources. PURE."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from slurm_jobs.spec.validation import path_text, problem_at, was_set
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 FEATURES = re.compile(r"[A-Za-z0-9_.-]+(&[A-Za-z0-9_.-]+)*")
-"""Constraints that can stand beside each of several types of GPU."""
+"""Pattern of constraints that can be combined with each of several GPU types."""
 
 _WITHOUT_LIMIT = frozenset({"consolidate", "train", "report"})
-"""Built-in stages that take what there is."""
+"""Built-in stages without a limit on samples."""
 
 _CUTS = ("num_microbatches", "global_batch_size", "batching")
-"""Settings of a training that say into what a rank's samples are cut."""
+"""Settings of a training that divide a rank's samples."""
 
 _RANKS: tuple[Path, ...] = (("resources", "tasks_per_node"), ("resources", "nodes"))
-"""What makes the number of ranks; below the stage."""
+"""Keys below the stage that determine the number of ranks."""
 
 
 def form_problems(views: Mapping[str, StageView], document: YamlDocument) -> list[Problem]:
-    """Keys of a stage that need or exclude each other, whatever else may be wrong with it."""
+    """Return keys of a stage that need or exclude each other, independent of other problems."""
     problems = _alike_problems(views, document)
     stages = document.value["stages"] if views else {}
     with_keys = {name for name, stage in stages.items() if isinstance(stage, dict)}
@@ -53,7 +53,7 @@ def form_problems(views: Mapping[str, StageView], document: YamlDocument) -> lis
 
 
 def _all_parts_problems(name: str, view: StageView, document: YamlDocument) -> list[Problem]:
-    """Each task of `consolidate` reads all parts: it may not start when one of them is there."""
+    """Return a problem if a task of `consolidate`, which reads all parts, would start after one."""
     kinds = view.keys.get("after")
     if view.run != "consolidate" or not isinstance(kinds, dict):
         return []
@@ -69,7 +69,7 @@ def _all_parts_problems(name: str, view: StageView, document: YamlDocument) -> l
 
 
 def limit_problems(document: YamlDocument, typed: Collection[str]) -> list[Problem]:
-    """A limit on the samples among the overrides just `typed`, where no stage would ask for it."""
+    """Return a problem for a limit among the overrides just `typed` that no stage would use."""
     if not any(steps_of(override) == ["limit"] for override in typed):
         return []
     limit = document.value.get("limit") if isinstance(document.value, dict) else None
@@ -85,7 +85,7 @@ def limit_problems(document: YamlDocument, typed: Collection[str]) -> list[Probl
 
 
 def _alike_problems(views: Mapping[str, StageView], document: YamlDocument) -> list[Problem]:
-    """Names that share the variable by which a shell finds its parents."""
+    """Return names that share the variable by which a shell finds its parents."""
     problems = []
     seen: dict[str, str] = {}
     for name in views:
@@ -121,7 +121,7 @@ def _gpu_problems(view: StageView, path: Path, document: YamlDocument) -> list[P
     is_plain = not isinstance(constraint, str) or FEATURES.fullmatch(constraint)
     if isinstance(types, list) and len(types) > 1 and not is_plain:
         message = (
-            f"{name}.slurm.constraint: beside several types of GPU it can only be names of "
+            f"{name}.slurm.constraint: with several types of GPU it can only be names of "
             f"features joined by &, found `{constraint}`"
         )
         problems.append(problem_at(document, (*path, "slurm", "constraint"), message))
@@ -136,9 +136,9 @@ def stage_problems(
     *,
     unreadable: Collection[str] = (),
 ) -> list[Problem]:
-    """Contradictions of a `train` stage that would only show hours later, in the job.
+    """Return contradictions in a `train` stage that would only appear hours later, in the job.
 
-    `unreadable` are keys of `config` whose values are wrong: what hangs on one is left out.
+    `unreadable` are keys of `config` with invalid values: checks that need them are skipped.
     """
     problems = []
     if "device" not in unreadable:
@@ -150,7 +150,7 @@ def stage_problems(
         message = (
             f"stages.{name}.config.num_lanes: {_lanes(config.num_lanes)} cannot be shared out "
             f"evenly to {num_ranks} ranks; take a multiple of {num_ranks}, or as many ranks as "
-            f"divide them ({_divisors(config.num_lanes)}): a training that goes on keeps its lanes"
+            f"divide them ({_divisors(config.num_lanes)}): a resumed training keeps its lanes"
         )
         problems.append(problem_at(document, _lanes_place(name, document), message))
     elif not {*_CUTS, "phases"} & set(unreadable):
@@ -169,7 +169,7 @@ def _lanes(number: int) -> str:
 
 
 def _lanes_place(name: str, document: YamlDocument) -> Path:
-    """The one of what makes lanes and ranks that was set on the command line, else the lanes."""
+    """Return the key for lanes or ranks that was set on the command line, else the lanes."""
     at_stage: Path = ("stages", name)
     lanes: Path = (*at_stage, "config", "num_lanes")
     ranks = [(*at_stage, "resources", key) for key in ("tasks_per_node", "nodes")]
@@ -177,7 +177,7 @@ def _lanes_place(name: str, document: YamlDocument) -> Path:
 
 
 def _divisors(number: int) -> str:
-    """`1, 2, 4, 8`; the first of them."""
+    """Format the first divisors: `1, 2, 4, 8`."""
     found = [str(part) for part in range(1, min(number, 1024) + 1) if number % part == 0]
     return ", ".join(found[:12])
 
@@ -185,7 +185,7 @@ def _divisors(number: int) -> str:
 def _microbatch_problems(
     name: str, num_ranks: int, config: Any, document: YamlDocument
 ) -> list[Problem]:
-    """A rank's samples that cannot be cut evenly; how many packed rows there are is not known."""
+    """Return samples of a rank that cannot be divided evenly; packed rows are not counted."""
     problems = []
     own = [(own_values(config, phase), number) for number, phase in enumerate(config.phases)]
     for values, phase in own or [({}, 0)]:
@@ -212,7 +212,7 @@ def _microbatch_problems(
 def _precision_problems(
     name: str, resources: Resources, config: Any, document: YamlDocument
 ) -> list[Problem]:
-    """bf16 where a job may be given V100s, which only emulate it."""
+    """Return a problem for bf16 if a job may get V100s, which only emulate it."""
     types = [each for each in resources.gpu if "v100" in each.lower()]
     if config.precision != "bf16" or not types:
         return []
@@ -238,7 +238,7 @@ def _profile_problems(
 
 
 def _profiler_problems(name: str, config: Any, document: YamlDocument) -> list[Problem]:
-    """Two profilers of a GPU: CUPTI, which both read kernels from, serves one client a process."""
+    """Return a problem for two GPU profilers: CUPTI serves one client a process."""
     at_stage: Path = ("stages", name)
     nsight = document.value["stages"][name].get("nsight")
     if nsight is not True or config.profile.steps is None or config.device != "cuda":
@@ -289,7 +289,7 @@ def _device_problems(
 
 
 def _first_set(name: str, document: YamlDocument, keys: Sequence[Path]) -> Path:
-    """The first of the keys that was set on the command line; empty where none was."""
+    """Return the first of the keys that was set on the command line; empty if none was."""
     at_stage: Path = ("stages", name)
     places = [(*at_stage, *key) for key in keys]
     return next((place for place in places if was_set(document, at_stage, place)), ())

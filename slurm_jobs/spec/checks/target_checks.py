@@ -1,7 +1,7 @@
-"""Whether patterns of linear layers can match any; `pipeline.models.linear_layers` has them. PURE.
+"""Check that patterns of linear layers match some, as `pipeline.models.linear_layers` does. PURE.
 
-Names of layers are looked for in the index of the weights, where a model lies here and has one.
-Loading changes how these names begin, in some families, and never the last word of them.
+Layer names come from the index of the weights, if a model is here and has one. In some families
+loading changes how these names begin, but never their last word.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from slurm_jobs.spec.validation import path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 _LANGUAGE, _HEAD = "language", "lm_head"
-"""The word for all layers of the language model; and the one layer whose full name has no dot,
-which the weights leave out where it is the embeddings."""
+"""Word for all layers of the language model; and the one layer whose full name has no dot. The
+weights omit that layer if it is the embeddings."""
 _WORD = re.compile(r"[\w-]*")
-"""Full names of layers have dots, and patterns of them a `*`, `?` or `[`."""
+"""Pattern of a single word: full names of layers have dots, and patterns of them `*`, `?` or `[`.
+"""
 _KEYS = (("adapters", "targets"), ("quantize", "targets"), ("quantize", "skip"))
 _MODEL: Path = ("config", "model", "path")
 _LANGUAGE_MODEL: Path = ("config", "model", "language", "path")
@@ -35,7 +36,7 @@ _MOST_NAMES = 8
 def target_problems(
     document: YamlDocument, marked: Sequence[MarkedString], files: Files
 ) -> list[Problem]:
-    """Patterns that match no layer of any model, none of the stage's own, or its embeddings."""
+    """Return patterns that match no layer of any model or of this one, or its embeddings."""
     problems = []
     for name, view in stage_views(document.value).items():
         if view.run != "train":
@@ -54,7 +55,7 @@ def target_problems(
 
 
 def _tied_head(own: Mapping[Path, str], files: Files) -> str:
-    """Full name of the output head, if it can be seen that it is the embeddings by another name."""
+    """Return the output head's full name if it is certain that it is the embeddings."""
     for path in (_MODEL, _LANGUAGE_MODEL):
         values = files.json_values(f"{own[path]}/{MODEL_CONFIG}") if path in own else {}
         is_small = values.get("model_type") == SMALL_VLM
@@ -65,7 +66,7 @@ def _tied_head(own: Mapping[Path, str], files: Files) -> str:
 
 
 def _wrong_head(pattern: str, place: Path, tied: str, config: Mapping[str, Any]) -> str:
-    """What to say of a pattern that matches a head which has no weight of its own."""
+    """Return a message for a pattern that matches a head without its own weight."""
     key, inner = str(place[0]), place[1]
     if not tied or inner == "skip" or not fnmatch.fnmatchcase(tied, pattern):
         return ""
@@ -80,7 +81,7 @@ def _wrong_head(pattern: str, place: Path, tied: str, config: Mapping[str, Any])
 
 
 def _patterns(config: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
-    """Where each pattern stands below the config; values of other kinds are told elsewhere."""
+    """Yield the place of each pattern below the config; values of other kinds are skipped."""
     for key, inner in _KEYS:
         values = config.get(key)
         given = values.get(inner) if isinstance(values, Mapping) else None
@@ -90,7 +91,7 @@ def _patterns(config: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
 
 
 def _last_words(folder: str | None, files: Files) -> frozenset[str]:
-    """Last words of the names of all layers; empty where nobody can say."""
+    """Return the last words of all layers' names; empty if unknown."""
     weights = (
         files.json_values(f"{folder}/{_INDEX}").get("weight_map") if folder is not None else None
     )
@@ -100,7 +101,7 @@ def _last_words(folder: str | None, files: Files) -> frozenset[str]:
 
 
 def _wrong(pattern: str, words: Collection[str]) -> str:
-    """What to say after the pattern; nothing if it may match."""
+    """Return a message that follows the pattern; empty if it may match."""
     if pattern in {_LANGUAGE, _HEAD}:
         return ""
     if _WORD.fullmatch(pattern):

@@ -1,1 +1,1 @@
-"""One stage for each combination of a `matrix:`."""
+"""Stages with a `matrix:`, expanded to one stage for each combination."""

@@ -1,9 +1,9 @@
-"""`matrix:`: a stage, or a chain of stages, once for each combination of values. PURE.
+"""Expansion of a `matrix:`: a stage, or a chain of stages, for each combination. PURE.
 
-The raw values are expanded before anything judges them: each combination becomes a stage of its
-own (`train-cardio-2`), with every `${matrix.AXIS}` replaced. So all that follows (checks, plan,
-records, status, resume) knows stages alone. Stages that share a matrix follow each other
-combination by combination; any other stage comes after all combinations.
+The raw values are expanded before any check: each combination becomes its own stage
+(`train-cardio-2`), with every `${matrix.AXIS}` replaced. So all later code (checks, plan, records,
+status, resume) sees only stages. Stages that share a matrix follow each other combination by
+combination; any other stage comes after all combinations.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _UNTOUCHED = frozenset({"shell", "setup", "after", "matrix"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Family:
-    """The stages that one stage with a matrix becomes."""
+    """Stages that one stage with a matrix becomes."""
 
     root: str
-    """The stage whose own `matrix:` it is."""
+    """Stage that has the `matrix:` itself."""
     combinations: Sequence[Combination]
     names: Sequence[str]
-    """Of the stages, one a combination."""
+    """Names of the stages, one for each combination."""
 
 
 def expand_matrix(document: YamlDocument) -> tuple[YamlDocument, Mapping[str, str]]:
-    """The document with a stage for each combination, and the name each of them had in the file.
+    """Return the document with a stage for each combination, and each one's name in the file.
 
-    What is wrong with a matrix is added to the document's problems; such a stage stays as it is.
+    Problems of a matrix are added to the document; such a stage stays unchanged.
     """
     stages = document.value.get("stages") if isinstance(document.value, dict) else None
     if not isinstance(stages, dict) or not any(_matrix_of(stage) for stage in stages.values()):
@@ -76,9 +76,9 @@ def expand_matrix(document: YamlDocument) -> tuple[YamlDocument, Mapping[str, st
 def as_in_the_file(
     problems: Iterable[Problem], document: YamlDocument, origins: Mapping[str, str]
 ) -> list[Problem]:
-    """Problems with the stages' names of the file: one mistake is told once.
+    """Return problems with the stages' names of the file, each mistake once.
 
-    Where a matrix is wrong, references that have no meaning for that are no mistakes of their own.
+    References that are invalid only because a matrix is wrong are left out.
     """
     wrong = {p for p in document.problems if ".matrix" in p.message}
     told = [p for p in problems if not wrong or p in wrong or "${" not in p.message]
@@ -86,9 +86,9 @@ def as_in_the_file(
 
 
 def _renamed_problem(problem: Problem, origins: Mapping[str, str]) -> Problem:
-    """With the file's name in the path of a value and of the stage that it speaks of.
+    """Return the problem with the file's name in its path and in the stage that it is about.
 
-    Names in lists stay, as those are what may be written.
+    Names in lists stay, because those are the allowed values.
     """
 
     def of_the_file(match: re.Match[str]) -> str:
@@ -133,7 +133,7 @@ def _families(
         if root in own or root in wrong:
             continue
         message = (
-            f"`{root}` is no stage with a matrix of its own{did_you_mean(root, own)} "
+            f"`{root}` is no stage with its own matrix{did_you_mean(root, own)} "
             f"(those: {', '.join(own) or 'none'})"
         )
         problems.append(_problem(document, name, message))
@@ -154,7 +154,7 @@ def _combinations(matrix: Any) -> Sequence[Combination]:
 
 
 def _taken_twice(document: YamlDocument, families: Mapping[str, _Family]) -> list[Problem]:
-    """Combinations of two stages that would have one name, so that one of them would be lost."""
+    """Return combinations of two stages with the same name, one of which would be lost."""
     taken: dict[str, str] = {}
     problems = []
     for name, family in families.items():
@@ -170,7 +170,7 @@ def _taken_twice(document: YamlDocument, families: Mapping[str, _Family]) -> lis
 
 
 def _replaced(stage: Mapping[str, Any], combination: Combination) -> dict[str, Any]:
-    """The stage of one combination; its `matrix` holds that alone."""
+    """Return the stage of one combination; its `matrix` holds only that."""
     texts = {axis: value_text(value) for axis, value in combination.items()}
     replaced = {
         key: value
@@ -182,12 +182,12 @@ def _replaced(stage: Mapping[str, Any], combination: Combination) -> dict[str, A
 
 
 def _without_matrix(stage: Any) -> Any:
-    """A stage without one, or whose matrix is wrong, which has been said."""
+    """Return a stage without its matrix if that is wrong and already reported."""
     return {k: v for k, v in stage.items() if k != "matrix"} if isinstance(stage, dict) else stage
 
 
 def _filled(value: Any, combination: Combination) -> Any:
-    """`value` with references to axes replaced; one that is all of a string keeps its kind."""
+    """Return `value` with axis references replaced; a whole string becomes the value itself."""
     if isinstance(value, str):
         whole = AXIS_REFERENCE.fullmatch(value)
         if whole is not None and whole[1] in combination:
@@ -203,7 +203,7 @@ def _filled(value: Any, combination: Combination) -> Any:
 
 
 def _with_parents(name: str, stage: Any, families: Mapping[str, _Family], number: int) -> Any:
-    """The stage with its parents' new names, and those of its references to them."""
+    """Return the stage with its parents' new names, and those of its references to them."""
     if not isinstance(stage, dict):
         return stage
     own = families.get(name)
@@ -224,7 +224,7 @@ def _with_parents(name: str, stage: Any, families: Mapping[str, _Family], number
 
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:
-    """References to stages (`${train.output_dir}`) under their new names."""
+    """Rename references to stages (`${train.output_dir}`)."""
     if isinstance(value, str):
         for old, new in names.items():
             value = value.replace(f"${{{old}.output_dir}}", f"${{{new}.output_dir}}")

@@ -1,6 +1,6 @@
-"""Finds overrides that give a stage another matrix when matrices have been expanded. PURE.
+"""Detection of overrides that change a stage's matrix after the expansion. PURE.
 
-Nothing expands it any more: the stage would run once, as if it had none.
+Such a matrix would not be expanded: the stage would run once, as if it had none.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from slurm_jobs.spec.yaml_values import Path, YamlDocument
 def with_changed_matrices(
     before: YamlDocument, after: YamlDocument, said: Callable[[str], str]
 ) -> YamlDocument:
-    """`after` with a problem for each stage whose matrix is not what it was in `before`.
+    """Return `after` with a problem for each stage whose matrix differs from that in `before`.
 
     Args:
         before: the expanded document.
         after: the same with overrides.
-        said: what is wrong and what to do instead, for the name of a stage.
+        said: message with remedy, for the name of a stage.
     """
     known, now = _matrices(before), _matrices(after)
     problems = []
@@ -34,7 +34,7 @@ def with_changed_matrices(
 
 
 def _matrices(document: YamlDocument) -> dict[str, str]:
-    """The matrix of each stage as JSON, which tells 1 from true and 1.0."""
+    """Return the matrix of each stage as JSON, in which 1, true and 1.0 differ."""
     stages: Any = document.value.get("stages") if isinstance(document.value, dict) else None
     return {
         name: json.dumps(stage.get("matrix"), sort_keys=True)

@@ -1,4 +1,4 @@
-"""What is wrong with a `matrix:` by itself, before it is expanded. PURE."""
+"""Checks of a `matrix:` before it is expanded. PURE."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EQUAL_VARIABLES = "two axes differ in small and capital letters alone"
 
 
 def wrong_axes(document: YamlDocument, stage: str, matrix: Any) -> list[Problem]:
-    """What is no name of an axis, each told once, where it stands first."""
+    """Return invalid names of axes, each once, at its first place."""
     holders = enumerate(matrix) if isinstance(matrix, list) else [(None, matrix)]
     found: dict[str, Problem] = {}
     for place, holder in holders:
@@ -39,7 +39,7 @@ def wrong_axes(document: YamlDocument, stage: str, matrix: Any) -> list[Problem]
 
 
 def wrong_form(matrix: Any) -> tuple[Path, str]:
-    """What is wrong with a matrix, and where below it; nothing if all is well."""
+    """Return what is wrong with a matrix, and its place below the matrix; empty if nothing is."""
     if matrix is None:
         return (), ""
     if isinstance(matrix, dict):

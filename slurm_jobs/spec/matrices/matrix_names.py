@@ -1,4 +1,4 @@
-"""What the stages that a matrix makes are called, and the variables that tell a shell. PURE."""
+"""Names of the stages of a matrix, and the shell variables with its values. PURE."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 from slurm_jobs.spec.value_types import is_name
 
 Combination = Mapping[str, Any]
-"""A value by axis."""
+"""Value by axis."""
 
 
 def combination_names(
     stage: str, combinations: Sequence[Combination], stages: Mapping[str, Any]
 ) -> list[str]:
-    """Names made of the values; with its number instead where that is no name, or is taken."""
+    """Return names made of the values; use the number if that is no valid or unique name."""
     names: list[str] = []
     for number, combination in enumerate(combinations, start=1):
         name = f"{stage}-{_slug(combination)}"
@@ -30,7 +30,7 @@ def combination_names(
 
 
 def origin_of(name: str, matrix: Any) -> str:
-    """The name in the file of the stage that became `name`; empty for a stage without a matrix."""
+    """Return the file's name of the stage that became `name`; empty without a matrix."""
     if not is_member({"matrix": matrix}):
         return ""
     suffix = "-" + _slug(matrix[0])
@@ -38,24 +38,24 @@ def origin_of(name: str, matrix: Any) -> str:
 
 
 def is_member(stage: Mapping[str, Any]) -> bool:
-    """Whether the raw values are those of one combination."""
+    """Check whether the raw values are those of one combination."""
     matrix = stage.get("matrix")
     return isinstance(matrix, list) and len(matrix) == 1 and isinstance(matrix[0], dict)
 
 
 def axis_variable(axis: str) -> str:
-    """The environment variable that holds the value of an axis."""
+    """Return the environment variable that holds the value of an axis."""
     return f"SLURM_JOBS_MATRIX_{axis.upper()}"
 
 
 def matrix_variables(matrix: Any) -> dict[str, str]:
-    """The variables of a stage that is one combination; none for any other."""
+    """Return the variables of a stage that is one combination; none for any other."""
     combination = matrix[0] if is_member({"matrix": matrix}) else {}
     return {axis_variable(axis): value_text(value) for axis, value in combination.items()}
 
 
 def value_text(value: Any) -> str:
-    """A value as text: as it is, or as JSON."""
+    """Return a value as text: unchanged, or as JSON."""
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -1,4 +1,4 @@
-"""Where the values of stages stand that were made from one stage of the file. PURE."""
+"""Places in the file of stages that were made from one stage. PURE."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 
 def kinds_by_parent(after: Any) -> dict[str, Any]:
-    """Kinds by parent, whichever form `after` was given in; nothing where the form is wrong."""
+    """Return kinds by parent, for every form of `after`; empty for an invalid form."""
     return {parent: kind for parent, (kind, _) in _parents(after).items()}
 
 
 def _parents(after: Any) -> dict[str, tuple[Any, Path]]:
-    """Kind of each parent, and where it is named below the stage."""
+    """Return the kind of each parent, and its place below the stage."""
     if isinstance(after, str):
         return {after: ("afterok", ("after",))}
     if isinstance(after, list) and all(isinstance(parent, str) for parent in after):
@@ -25,7 +25,7 @@ def _parents(after: Any) -> dict[str, tuple[Any, Path]]:
 
 
 class StagePlaces:
-    """Collects the places of a document whose stages get other names."""
+    """Collector of the places in a document whose stages get other names."""
 
     def __init__(self, document: YamlDocument) -> None:
         self._document = document
@@ -45,14 +45,14 @@ class StagePlaces:
                     below[path[2:]] = value
 
     def copy(self, name: str, member: str) -> None:
-        """The places of the stage `name` are those of `member`."""
+        """Copy the places of `member` for the stage `name`."""
         for table, found in self._found.items():
             for below, value in self._given[table].get(name, {}).items():
                 place = ("stages", member, *below)
                 found[place] = value
 
     def copy_parents(self, name: str, member: str, renamed: Mapping[str, Sequence[str]]) -> None:
-        """Each parent of `member` stands where `name` has the parent that it was made from."""
+        """Copy the place of each parent of `member` from its original parent in `name`."""
         stages = self._document.value["stages"]
         stage = stages[name] if isinstance(stages[name], dict) else {}
         for parent, (_, below) in _parents(stage.get("after")).items():
@@ -63,7 +63,7 @@ class StagePlaces:
                         self._found[table]["stages", member, "after", new] = given[below]
 
     def found(self) -> dict[str, Any]:
-        """The collected places, by the document's own names."""
+        """Return the collected places, by the document's own names."""
         return {**self._found, "tagged": frozenset(self._found["tagged"])}
 
 

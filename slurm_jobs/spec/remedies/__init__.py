@@ -1,1 +1,1 @@
-"""What to write instead: keys of other tools, options of sbatch, forms of lists and mappings."""
+"""Remedies: keys of other tools, options of sbatch, forms of lists and mappings."""

@@ -16,7 +16,7 @@ _CONFIGS = {"TrainConfig": "train", "PreprocessConfig": "preprocess"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hint:
-    """What an unknown key is called here."""
+    """Name of an unknown key in slurm-jobs."""
 
     own: OwnKey
     place: Path

@@ -14,7 +14,7 @@ class OwnKey:
     path: str = ""
     """Below the stage's config; empty if there is no such key."""
     value: str = ""
-    """An example, in YAML."""
+    """Example value, in YAML."""
     beside: str = ""
     """In YAML, a key of the same mapping that the example needs."""
     note: str = ""
@@ -62,7 +62,7 @@ adapters.targets: [language] = lora_target_modules target_modules lora_targets
 quantize: {kind: nf4} = load_in_4bit use_4bit qlora quantization quantization_config load_in_8bit
     # 4 bits are all there is; it needs adapters (`adapters: {rank: 16}`)
 learn: [projector] = freeze freeze_vision_tower freeze_vision freeze_backbone trainable_modules
-    # what is not named is frozen
+    # all other parts are frozen
 batching.kind: packed = packing sample_packing use_packing batching.type batching.name
 batching.kind: grouped = group_by_length
 log_every_steps: 50 = logging_steps log_steps log_interval log_every_n_steps
@@ -87,9 +87,9 @@ model.attention: sdpa = attn_implementation attn_impl use_flash_attention use_fl
     flash_attn
     # which takes the GPU's fastest kernel
 = output_dir logging_dir overwrite_output_dir
-    # leave it out: what a stage makes lies in the folder of its run
+    # leave it out: output is stored in the run's folder
 = resume_from_checkpoint auto_resume
-    # leave it out: `slurm-jobs resume` goes on from the newest checkpoint
+    # leave it out: `slurm-jobs resume` continues from the newest checkpoint
 """
 _PREPROCESS = """
 max_tokens: 2048 = max_seq_length max_seq_len max_length model_max_length cutoff_len seq_length

@@ -14,12 +14,12 @@ from slurm_jobs.spec.yaml_values import Path, read_yaml
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A small mapping that a model takes."""
+    """Small mapping that a model takes."""
 
     key: str = ""
     """Whose value it holds."""
     example: str = ""
-    """In YAML, of such a value."""
+    """Example of such a value, in YAML."""
     off: str | None = None
     """In YAML, what switches it off; empty if leaving it out does, None if nothing does."""
     others: tuple[str, str] = ("", "")

@@ -22,7 +22,7 @@ OWN_SLURM_KEYS = {
     "gpus-per-task": "resources.gpus_per_node and resources.gpu",
     "help": "nothing: see `sbatch --help`",
     "job-name": "nothing: the job's name carries the run's token",
-    "kill-on-invalid-dep": "nothing: what can never start ends, as its `afterany` needs",
+    "kill-on-invalid-dep": "nothing: a job that can never start ends, as `afterany` needs",
     "mem": "resources.mem_gb",
     "nodes": "resources.nodes",
     "ntasks": "resources.tasks_per_node",

@@ -291,8 +291,8 @@ def test_a_stage_that_became_its_combinations_is_told_with_them_and_the_remedy(
 ) -> None:
     assert refused(paths, "stages.t.retries=2") == (
         "--set stages.t.retries=2: stage `t` has a matrix, and is its combinations by now: set "
-        "each by its name (--set stages.t-1.retries=...; those are t-1, t-2), or all of them by "
-        "--update-spec beside this --set, which reads the spec's file anew"
+        "each by its name (--set stages.t-1.retries=...; those are t-1, t-2), or all of them with "
+        "--update-spec in addition, which reads the spec's file again"
     )
     given = spec_of(paths, ["stages.t.retries=2"], update_spec=True)
     assert [stage.retries for stage in given.spec.stages.values()] == [0, 2, 2]

@@ -121,7 +121,7 @@ def test_anchors_and_aliases_stay_where_they_are(text: str, path: str, edited: s
 
 def test_an_edit_after_one_that_left_no_yaml_is_refused():
     text = "a: 1\nb: {c: 1}\n"
-    with pytest.raises(EditError, match="the edit before left no YAML"):
+    with pytest.raises(EditError, match="the edit before left invalid YAML"):
         edit_text(text, [(("b", "c: [}"), 2), (("a",), 2)])
 
 

@@ -57,7 +57,7 @@ def test_a_module_that_is_nowhere_is_told_with_the_nearest_beside_the_spec(
     assert problems(tmp_path, "wordcount:count") == []
     (message,) = problems(tmp_path, "wordcuont.inner:count")
     assert message == (
-        "stages.s.run: there is no module `wordcuont` beside the spec nor in this Python; "
+        "stages.s.run: there is no module `wordcuont` next to the spec or in this Python; "
         "did you mean `wordcount`?"
     )
 

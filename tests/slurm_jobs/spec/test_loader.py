@@ -93,7 +93,7 @@ def test_a_folder_whose_name_would_break_a_script_is_refused(tmp_path: Path) -> 
     folder = tmp_path / "a\nb"
     folder.mkdir()
     (folder / "spec.yaml").write_text("name: a\ncluster: local\nstages: {s: {shell: make}}\n")
-    with pytest.raises(SpecError, match="line break, backslash or the like"):
+    with pytest.raises(SpecError, match="line break, backslash or control character"):
         load(folder / "spec.yaml")
 
 

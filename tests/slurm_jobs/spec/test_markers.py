@@ -275,7 +275,7 @@ def test_the_output_of_another_stage_is_left_for_the_node(check: Check) -> None:
     assert check(text) == []
     (line,) = check(text.replace("'${r.output_dir}/m.csv'", "'x/${r.output_dir}/m.csv'"))
     assert "8:24" in line
-    assert "must stand at the start of the path" in line
+    assert "must be at the start of the path" in line
 
 
 def test_the_output_of_a_stage_means_nothing_outside_a_config(folder: Path) -> None:
@@ -342,7 +342,7 @@ def test_a_placeholder_that_nothing_replaces_is_refused_unless_the_folder_exists
 ) -> None:
     (folder / "spec.yaml").write_text(spec())
     given = (f"runs_dir='{folder}/{placeholder}'",)
-    with pytest.raises(SpecError, match="would stand in the folder's name as it is"):
+    with pytest.raises(SpecError, match="would be part of the folder's name"):
         load(folder / "spec.yaml", overrides=given)
     (folder / placeholder).mkdir()
     load(folder / "spec.yaml", overrides=given)

@@ -56,7 +56,7 @@ def test_a_tab_in_the_indentation_of_a_block_is_refused_where_it_is(text: str, l
 def test_a_tab_between_a_dash_and_a_key_is_named_where_it_is(text: str) -> None:
     (problem,) = read_yaml(text, "f").problems
     assert (problem.line, problem.column) == (text.count("\n"), 2)
-    assert "a tab stands between the dash and a key; type a space" in problem.message
+    assert "there is a tab between the dash and a key; type a space" in problem.message
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_silent_conversions_are_errors_at_their_place(text: str, reason: str) ->
 
 def test_a_repeated_key_is_refused_and_names_the_first() -> None:
     (problem,) = read("a: 1\nb: 2\na: 3\n").problems
-    assert str(problem) == "f:3:1: key `a` is repeated; it stands on line 1 already"
+    assert str(problem) == "f:3:1: key `a` is repeated; it is already on line 1"
 
 
 def test_a_repeated_key_inside_is_refused() -> None:

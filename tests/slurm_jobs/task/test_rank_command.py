@@ -89,7 +89,9 @@ def test_a_rank_whose_environment_is_too_long_says_so_and_is_not_tried_again(
     grown = "import os\nfor i in range(200): os.environ[f'X{i}'] = 'x' * 100_000"
     end = kept(tmp_path, "true", grown)
     assert end.outcome == "failed"
-    assert "StageConfigError: the environment of this stage is larger than Linux allows" in end.reason
+    assert (
+        "StageConfigError: the environment of this stage is larger than Linux allows" in end.reason
+    )
     assert not end.retryable
 
 

@@ -53,7 +53,7 @@ def test_a_setting_that_nothing_reads_is_noted_at_its_place_with_the_remedy(
 ) -> None:
     assert notes("num_steps: 1, memory_share: 0.8") == [
         (
-            "13: stages.t.config.memory_share: `0.8` has no effect: no number is looked for; set "
+            "13: stages.t.config.memory_share: `0.8` has no effect: no number is searched for; set "
             "`num_microbatches: auto`, or leave it out"
         )
     ]

@@ -55,7 +55,7 @@ def test_the_first_image_elsewhere_and_the_key_that_lets_it_in_are_told(
     assert check(SPEC.format(name=name)) == [
         (
             f"7:17: stages.p.config.manifest: {name} names the image /pool/cats/a.jpg, "
-            f"which lies outside of {tmp_path}; if this list may bring such files into the data "
+            f"which is outside of {tmp_path}; if this list may bring such files into the data "
             "set, set `images_within` next to it, to a folder that holds them all; those of the "
             "first rows are in /pool"
         )

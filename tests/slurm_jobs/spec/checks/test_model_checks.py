@@ -123,9 +123,9 @@ def test_vision_and_language_that_are_swapped_are_told_each_with_its_place(check
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ((), "m has no config.json; give the folder that has it, beside the weights"),
+        ((), "m has no config.json; give the folder that has it, next to the weights"),
         (("m/model/config.json",), "it is the output of a training: give m/model"),
-        (("m/adapter_config.json",), "it holds adapters alone: give the `model/` beside it"),
+        (("m/adapter_config.json",), "it holds adapters alone: give the `model/` next to it"),
         (("m/snapshots/abc/config.json",), "it is of a hub's cache: give the folder in its"),
         (("config.json",), "m has no config.json; give "),
     ],

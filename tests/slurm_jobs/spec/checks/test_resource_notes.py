@@ -45,7 +45,7 @@ def test_a_lead_that_is_cut_to_half_of_the_time_limit_is_noted(notes: Notes) -> 
     assert notes("timeout_min: 10, signal_lead_s: 600") == [
         (
             "8: stages.t.resources.signal_lead_s: of the time limit (10 min) it can be half: the "
-            "ranks are told 300 s before its end, and not `600`; give 300 or less, or raise "
+            "ranks are asked to stop 300 s before its end, not `600`; give 300 or less, or raise "
             "timeout_min"
         )
     ]

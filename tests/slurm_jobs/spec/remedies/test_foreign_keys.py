@@ -133,7 +133,7 @@ def test_what_another_stage_is_asked_is_sent_there(check: Check) -> None:
 
 def test_what_no_key_does_here_is_to_be_left_out(check: Check) -> None:
     (line,) = check(f"{SPEC}      output_dir: out\n")
-    assert line.startswith("11:7: unknown key `output_dir`; leave it out: what a stage makes lies")
+    assert line.startswith("11:7: unknown key `output_dir`; leave it out: output is stored")
 
 
 @pytest.mark.parametrize(
