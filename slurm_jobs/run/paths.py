@@ -34,7 +34,7 @@ from pathlib import Path
 from slurm_jobs.common.records import CompletionName, attempt_label, completion_name
 
 RUN_STAMP = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")
-"""End of a run's id, after the spec's name."""
+"""Pattern of the suffix that follows the spec's name in a run's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class RunPaths:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder is a run, as far as this user may look."""
+    """Check whether a folder is a run, as far as this user can read it."""
     try:
         return stat.S_ISREG(RunPaths(folder).run_json.stat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
@@ -210,14 +210,14 @@ def is_run(folder: Path) -> bool:
 
 
 def age_key(run_dir: Path) -> tuple[float, str, str]:
-    """Return what orders runs by age, the newest last.
+    """Return the sort key that orders runs by age, the newest last.
 
-    The time of `run.json`, which is written once and, on a network file system, dated by one
-    clock. The time in a run's name comes from the machine that submitted it, and two machines'
-    clocks differ; it orders runs of the same file time, as a copy may have.
+    It is the time of `run.json`, which is written once and, on a network file system, dated by a
+    single clock. The time in a run's name comes from the submitting machine, whose clock may
+    differ. It orders runs of the same file time, which copies may have.
 
     Raises:
-        OSError: the folder has no `run.json`, or hides it.
+        OSError: the folder has no `run.json`, or cannot be searched.
     """
     stamp = RUN_STAMP.search(run_dir.name)
     written_s = RunPaths(run_dir).run_json.stat().st_mtime
