@@ -176,7 +176,7 @@ def _messages(
 
 
 def _share(part: int, whole: int) -> str:
-    return f"{part:,} of {whole:,} checked rows ({100 * part / whole:.3g} %)"
+    return f"{part:,} of {whole:,} rows checked ({100 * part / whole:.3g} %)"
 
 
 def _end(num_over: int, seen: _Seen, config: PreprocessConfig) -> str:

@@ -47,7 +47,7 @@ def test_what_was_set_of_a_stage_that_is_no_more_is_left_out_and_said(
     assert spec.overrides == (kept, "stages.z.retries=2")
     assert {name: stage.retries for name, stage in spec.spec.stages.items()} == {"a-1": 1, "z": 2}
     (said,) = spec.left_out
-    assert said.startswith(f"--set stages.{stage}.environment.TOKEN=..., which was said earlier")
+    assert said.startswith(f"--set stages.{stage}.environment.TOKEN=..., which was set earlier")
     assert f"there is no stage `{stage}`" in said
     assert "(stages: a-1, z)" in said
     assert "xyz" not in said

@@ -192,7 +192,7 @@ SHELL = "name: a\nstages:\n  s:\n    "
         ('name: "a\nlimit: 1\n', (1, 7), "the quote that opens here is never closed"),
         ("name: a\nlimit 1\ncode: []\n", (2, 1), "write `key: value`"),
         ("name:a\nlimit: 1\n", (1, 1), "this line is no `key: value`"),
-        ("name: a\n- b\n", (2, 1), "a list stands below the key"),
+        ("name: a\n- b\n", (2, 1), "a list goes below its key"),
         ("setup: - a\n", (1, 8), "begin the list on the next line"),
         ("shell: | echo\n", (1, 10), "begins on the next line"),
         ("shell: [ -f x ] && y\n", (1, 17), "put quotes around the text"),

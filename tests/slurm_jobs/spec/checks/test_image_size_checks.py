@@ -22,7 +22,7 @@ from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC
 
 Check = Callable[..., list[str]]
 PHOTO, SMALL = (4032, 3024), (64, 48)
-FOOT = "7 checked rows"
+FOOT = "7 rows checked"
 
 
 def picture(size: tuple[int, int]) -> bytes:

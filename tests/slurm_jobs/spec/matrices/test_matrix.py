@@ -154,7 +154,7 @@ def test_a_mistake_is_told_once_at_its_place_under_the_name_in_the_file(check: C
             "matrix: train",
             "matrix: trian",
             (
-                "stages.test.matrix: `trian` is no stage with a matrix of its own; did you mean "
+                "stages.test.matrix: `trian` is no stage with its own matrix; did you mean "
                 "`train`? (those: train)"
             ),
         ),

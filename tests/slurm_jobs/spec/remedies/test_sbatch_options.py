@@ -41,7 +41,7 @@ stages:
         ("walltime", "did you mean `time`?"),
         ("gpu_per_node", "did you mean `gpus-per-node`? It has a key of its own"),
         ("queue", "did you mean `partition`?"),
-        ("mem_gb", "`mem_gb` is no option of sbatch, but a key of `resources`; write it beside"),
+        ("mem_gb", "`mem_gb` is a key of `resources`, not an option of sbatch; write it next to"),
     ],
 )
 def test_what_is_nearly_an_option_of_sbatch_is_refused_with_the_nearest(
