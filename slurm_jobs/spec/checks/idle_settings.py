@@ -117,7 +117,7 @@ def _says(phase: Any, key: str) -> bool:
 
 
 def _look_notes(config: Any, place: Path, document: YamlDocument) -> Iterator[Problem]:
-    """Yield notes on sample looks with more rows than are read."""
+    """Yield notes on evaluations during training with more rows than are read."""
     evaluate = config.evaluate
     if evaluate.every_steps is None or evaluate.num_samples is None:
         return
@@ -191,7 +191,7 @@ _RULES: Mapping[str, Sequence[_Rule]] = {
         _Rule(
             keys=tuple(f"evaluate.{key}" for key in _LOOKS),
             is_idle=lambda c: c.evaluate.manifest is not None and c.evaluate.every_steps is None,
-            why="training shows no samples; set `evaluate.every_steps`, or leave it out",
+            why="nothing is evaluated during training; set `evaluate.every_steps`, or leave it out",
         ),
         _Rule(
             keys=("scaler.init_scale", "scaler.growth_interval", "scaler.max_skips"),

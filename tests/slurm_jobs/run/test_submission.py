@@ -179,7 +179,7 @@ def test_a_refused_job_is_written_down_and_ends_the_submission(tmp_path: Path) -
     with pytest.raises(SchedulerError, match="invalid account") as caught:
         submit_all(given, plan(), Connections())
     assert not isinstance(caught.value, SubmissionUnknownError)
-    remedy = f"slurm-jobs resume {given.paths.run_dir} (with --update-spec if you changed the spec's file"
+    remedy = f"slurm-jobs resume {given.paths.run_dir} (with --update-spec if you changed the"
     assert remedy in str(caught.value)
     assert kinds(given) == ["intent", "submitted", "intent", "refused"]
     assert intents(ledger(given))[1].refused == "invalid account"
