@@ -1,6 +1,6 @@
-"""Rows of manifests: how each format is parsed, and what the values of a row mean.
+"""Rows of manifests: parsers of each format, and the meaning of a row's values.
 
-`rows` is the value that all formats end in. `values` and `turns` give the values of a row their
-meaning, whatever the format. A module a format finds where rows begin and end. All of it needs the
-standard library only, so that the login node reads rows as a job does.
+All formats produce the value type in `rows`. `values` and `turns` interpret the values of a row,
+independent of the format. One module for each format finds the bounds of rows. All of it needs only
+the standard library, so that the login node reads rows as a job does.
 """

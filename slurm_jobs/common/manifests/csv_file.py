@@ -1,4 +1,4 @@
-"""CSV whose first line names its columns; a text in quotes may go over lines."""
+"""CSV whose first line names its columns; a quoted text may contain line breaks."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from slurm_jobs.common.manifests.values import RowOptions, read_row
 
 _BOM = b"\xef\xbb\xbf"
 _MOST_CHARACTERS = 2**31 - 1
-"""Of a cell: what every platform's C long holds."""
+"""Longest cell: the maximum of a C long on every platform."""
 _LOOK_AT_CHARACTERS = 131_072
-"""Of a cell: the library's own limit. One that is longer is looked at before more is read, because
-it may be a quote that nobody closed, with all rows up to the next quote in it."""
+"""Longest cell that is read at first: the library's own limit. A longer one is checked before more
+is read, because it may be an unclosed quote that contains all rows up to the next quote."""
 
 _CUT = "a carriage return (\\r) in the middle of the row; put a text that has one in double quotes"
 
 
 class _Lines:
-    """The lines of a stream, some megabytes at a time, as the reader of records asks for them."""
+    """Lines of a stream, some megabytes at a time, as the reader of records requests them."""
 
     def __init__(self, stream: IO[bytes], path: Path) -> None:
         self._stream = stream
         self._path = path
         self._has_newlines = _has_newlines(path)
         self._waiting: deque[str] = deque()
-        """The rest of the line of bytes that was given last: a carriage return ends a line, too."""
+        """Rest of the last returned line of bytes: a carriage return ends a line, too."""
         self._place = 0
         self.taken: list[bytes] = []
-        """Lines of bytes since the last `refill`, given or not."""
+        """Lines of bytes since the last `refill`, returned or not."""
         self.num_given_bytes = 0
-        """Since the last `refill`."""
+        """Bytes returned since the last `refill`."""
         self.last = ""
-        """The line that was given last."""
+        """Line that was returned last."""
 
     def refill(self) -> list[bytes]:
-        """Forget what was taken, all of which was given, and take the next lines."""
+        """Discard the lines taken, all of which were returned, and take the next ones."""
         assert self.is_over
         self.taken = self._stream.readlines(BLOCK_BYTES)
         self._place = self.num_given_bytes = 0
@@ -52,11 +52,11 @@ class _Lines:
 
     @property
     def is_over(self) -> bool:
-        """Whether all that was taken was given."""
+        """Return whether all lines taken were returned."""
         return not self._waiting and self._place == len(self.taken)
 
     def skip_all_plain(self) -> list[bytes]:
-        """What is left of the lines taken, if each is a record of its own for certain."""
+        """Return the remaining lines taken, if each is certainly a complete record."""
         rest = self.taken[self._place :]
         data = b"".join(rest)
         if self._waiting or b'"' in data or data.count(b"\r") != data.count(b"\r\n"):
@@ -65,7 +65,7 @@ class _Lines:
         return rest
 
     def skip_plain(self) -> bytes | None:
-        """The next line, if it is a record of its own for certain; None if the reader must say."""
+        """Return the next line if it is certainly a complete record; else None."""
         line = self.taken[self._place] if not self._waiting else b'"'
         if b'"' in line or b"\r" in line.removesuffix(b"\r\n"):
             return None
@@ -73,10 +73,10 @@ class _Lines:
         return line
 
     def drop_rest(self) -> bool:
-        """Whether the record that was read last goes on behind a carriage return of its line.
+        """Return whether the last record continues after a carriage return of its line.
 
-        Then the rest of the line is given, to nobody. A file without any newline has carriage
-        returns in their place; two of them and a newline, which Windows may make, end a line.
+        The rest of the line is then skipped. A file without any newline has carriage returns
+        instead; two of them and a newline, which Windows may write, end a line.
         """
         rest = "".join(self._waiting) if self._has_newlines else ""
         if not rest.strip("\r\n"):
@@ -90,7 +90,7 @@ class _Lines:
 
     def __next__(self) -> str:
         if not self._waiting:
-            if self._place == len(self.taken):  # a record goes on behind what was taken
+            if self._place == len(self.taken):  # a record continues after the lines taken
                 more = self._stream.readline()
                 if not more:
                     raise StopIteration
@@ -113,17 +113,17 @@ _Shape = tuple[int, int]
 
 
 class CsvFile:
-    """The format of CSV."""
+    """Format CSV."""
 
     def __init__(self, path: Path, options: RowOptions) -> None:
         self.path = path
         self._options = options
 
     def find(self, stream: IO[bytes]) -> Iterator[Found]:
-        """Blocks of whole records, without the first line.
+        """Yield blocks of whole records, without the first line.
 
         Raises:
-            StageConfigError: a column is missing, a quote is not closed, or it is no UTF-8.
+            StageConfigError: a column is missing, a quote is not closed, or the file is not UTF-8.
         """
         path = self.path
         lines = _Lines(stream, path)
@@ -144,7 +144,7 @@ class CsvFile:
             lines.refill()
 
     def parse(self, data: bytes, block: Block, header: tuple[str, ...], /) -> Iterator[ManifestRow]:
-        """The rows of a block; one with too many or too few cells is a bad row."""
+        """Yield the rows of a block; one with too many or too few cells is a bad row."""
         lines = _Lines(io.BytesIO(data), self.path)
         shape = self._shape(header)
         row, line = block.first_row, block.line
@@ -152,7 +152,7 @@ class CsvFile:
             cells, num_lines = _read_record(lines, self.path, line, shape)
             if cells is None:
                 return
-            if cells:  # none of an empty line
+            if cells:  # an empty line is no row
                 origin = RowOrigin(row=row, line=line, manifest=self.path)
                 if isinstance(cells, str):
                     yield bad_row(origin, cells)
@@ -178,7 +178,7 @@ class CsvFile:
         return header, line, lines.num_given_bytes + (len(_BOM) if has_mark else 0)
 
     def _header_of(self, lines: _Lines) -> tuple[tuple[str, ...], int]:
-        """The cells of the first line, and the line after it."""
+        """Return the cells of the first line, and the line after it."""
         first, num_lines = _read_record(lines, self.path, 1)
         header = tuple(first if isinstance(first, list) else [""])
         if isinstance(first, str):
@@ -188,7 +188,7 @@ class CsvFile:
         return header, 1 + num_lines
 
     def _shape(self, header: tuple[str, ...]) -> _Shape | None:
-        """How rows of this header look; None without a column of pictures.
+        """Return the form of rows with this header; None without a column of pictures.
 
         Raises:
             StageConfigError: its columns make no samples.
@@ -203,7 +203,7 @@ class CsvFile:
 
 
 def _count(lines: _Lines, path: Path, line: int, shape: _Shape | None) -> tuple[int, int]:
-    """Rows and lines of what was taken and not given; a record that goes on behind it is whole."""
+    """Count rows and lines that were taken and not returned; complete the last record."""
     plain = lines.skip_all_plain()
     if plain:
         return len(plain) - plain.count(b"\n") - plain.count(b"\r\n"), len(plain)
@@ -229,10 +229,10 @@ def _wrong_number(cells: Sequence[str], header: Sequence[str]) -> str:
 def _read_record(
     lines: _Lines, path: Path, line: int, shape: _Shape | None = None
 ) -> tuple[list[str] | str | None, int]:
-    """The cells of the next record, or what is wrong with it, and the lines that it takes.
+    """Return the cells of the next record, or its error, and the number of its lines.
 
-    None at the end. A wrong record whose quotes are even is over with its line, and so is one that
-    a carriage return outside of quotes would cut.
+    None at the end. A wrong record with an even number of quotes ends with its line. So does one
+    that a carriage return outside of quotes would cut.
     """
     taken: list[str] = []
     found: list[str] | csv.Error | None = None
@@ -248,7 +248,7 @@ def _read_record(
             return (_CUT if found and lines.drop_rest() else found), len(taken)
         if not is_long:
             break
-    # With an odd quote, or over lines, nobody can tell which rows an open quote has swallowed.
+    # With an odd quote, or over lines, an open quote may contain any of the following rows.
     if len(taken) == 1 and lines.last.count('"') % 2 == 0:
         lines.drop_rest()
         return f"no CSV ({found})", 1
@@ -256,7 +256,7 @@ def _read_record(
 
 
 def _lines_within(found: list[str] | csv.Error | None) -> list[str]:
-    """The lines of the cells, but for the first of each."""
+    """Return the lines of the cells, except the first of each."""
     cells = found if isinstance(found, list) else []
     return [line for cell in cells for line in cell.splitlines()[1:]]
 
@@ -264,13 +264,13 @@ def _lines_within(found: list[str] | csv.Error | None) -> list[str]:
 def _check_text(within: Sequence[str], shape: _Shape | None, path: Path, line: int) -> None:
     row = find_row(within, *shape) if shape else ""
     if row:
-        problem = f"its text goes over lines, and one of them is a row by itself: {row}"
+        problem = f"its text has several lines, and one of them is a complete row: {row}"
         message = f"{_not_closed(path, line, problem)}; a text that is meant so: as JSON lines"
         raise StageConfigError(message)
 
 
 def _kept(lines: _Lines, taken: list[str]) -> Iterator[str]:
-    """The lines, each put into `taken`."""
+    """Yield the lines, and append each to `taken`."""
     for line in lines:
         taken.append(line)
         yield line
@@ -284,10 +284,10 @@ def _not_closed(path: Path, line: int, problem: str) -> str:
 
 
 def decoded(data: bytes, path: Path) -> str:
-    """Bytes of the file as text.
+    """Decode bytes of the file.
 
     Raises:
-        StageConfigError: they are no UTF-8; it has the line.
+        StageConfigError: they are not UTF-8; the message has the line.
     """
     try:
         return data.decode("utf-8")
@@ -298,7 +298,7 @@ def decoded(data: bytes, path: Path) -> str:
 
 
 def _first_undecodable_line(path: Path) -> tuple[int, str]:
-    """Number of the first line that is no UTF-8, from 1, and what is wrong with it."""
+    """Return the number of the first line that is not UTF-8, from 1, and the error."""
     with path.open("rb") as stream:
         for line_index, line in enumerate(stream):
             try:

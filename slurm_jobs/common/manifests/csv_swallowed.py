@@ -1,7 +1,7 @@
-"""Rows of CSV that an open quote has swallowed: a text over lines with lines that look like rows.
+"""Detection of CSV rows inside an unclosed quote: texts whose lines look like rows.
 
-A quote that nobody closed ends at the next one, be it an inch mark a thousand rows on, and what
-comes of it is CSV without fault. So the lines of each text are looked at.
+An unclosed quote ends at the next one, perhaps an inch mark a thousand rows later, and the result
+is valid CSV. So the lines of each text are checked.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ _IMAGE_NAME = re.compile(
     r"\.(avif|bmp|gif|heic|jp2|jpe|jpeg|jpg|png|ppm|tif|tiff|webp)$", re.IGNORECASE
 )
 _FEWEST_LINES = 5
-"""From which lines that look like rows outweigh those that do not."""
+"""Fewest lines that look like rows, and from which they must outnumber the others."""
 
 
 def find_row(lines: Sequence[str], num_columns: int, column: int) -> str:
-    """A line that is a row by itself, for a message; empty if none is.
+    """Return a line that is a complete row, for a message; empty if there is none.
 
-    `lines` are those of a text, but for its first. One is a row if it has `num_columns` cells and
-    names a picture in `column`, where rows do; names without an ending are believed where most
-    lines have such, and no poem is taken for rows, because its lines have blanks there.
+    `lines` are those of a text, except its first. A row has `num_columns` cells and names a picture
+    in `column`, as rows do. Names without an ending count only if most lines have such names. Poems
+    are not taken for rows, because their lines have blanks there.
     """
     if not lines:
         return ""
@@ -40,7 +40,7 @@ def find_row(lines: Sequence[str], num_columns: int, column: int) -> str:
 
 
 def _cells(lines: Sequence[str]) -> Iterator[list[str]]:
-    """Of each line by itself, as far as it can be told."""
+    """Yield the cells of each line, parsed alone as far as possible."""
     for line in lines:
         try:
             yield next(csv.reader([line]), [])

@@ -1,4 +1,4 @@
-"""The first rows of a text manifest, read from its beginning by the parser of the job."""
+"""First rows of a text manifest, read from its beginning by the parser of the job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from slurm_jobs.common.manifests.values import RowOptions, read_row
 
 MAX_ROWS = 1000
 MAX_BYTES = 2 * 1024 * 1024
-"""Read from a manifest."""
+"""Bytes read from a manifest."""
 _BOM = b"\xef\xbb\xbf"
 _BETWEEN = " \t\r\n,"
 
@@ -38,13 +38,13 @@ def first_rows(path: Path, options: RowOptions) -> list[ManifestRow]:
     rows: list[ManifestRow] = []
     try:
         rows.extend(itertools.islice(_rows(path, data, options, is_whole=is_whole), MAX_ROWS))
-    except StageConfigError:  # the job says where and how it is damaged
+    except StageConfigError:  # the job reports the place and kind of the damage
         return rows
     return rows
 
 
 def manifest_damage(path: Path, options: RowOptions) -> str:
-    """Return why a text manifest of at most `MAX_BYTES` cannot be read as a whole; else "".
+    """Return why a text manifest of at most `MAX_BYTES` cannot be read completely; else "".
 
     Raises:
         OSError: it cannot be read.
@@ -54,7 +54,7 @@ def manifest_damage(path: Path, options: RowOptions) -> str:
         start = data.removeprefix(_BOM).lstrip()[:1]
         is_csv = path.suffix.lower() == ".csv"
         if len(data) > MAX_BYTES or not start or not (is_csv or start == b"["):
-            return ""  # blank; or JSON lines, of which a damaged one is a row's matter
+            return ""  # blank; or JSON lines, of which a damaged one is a bad row
         stream.seek(0)
         text_format = CsvFile(path, options) if is_csv else JsonList(path, options)
         try:
@@ -88,7 +88,7 @@ def _block(*, line: int) -> Block:
 
 
 def _elements(data: bytes) -> Iterator[Any]:
-    """The values of a JSON list, up to the first that is damaged or cut off."""
+    """Yield the values of a JSON list, up to the first that is damaged or truncated."""
     text = data.decode("utf-8-sig", errors="replace")
     decoder, place = json.JSONDecoder(), text.index("[") + 1
     while True:

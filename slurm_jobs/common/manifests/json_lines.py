@@ -1,4 +1,4 @@
-"""JSON lines: one row a line, blank ones left out."""
+"""JSON lines: one row in each line; blank lines are skipped."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class JsonLines:
-    """The format of JSON lines."""
+    """Format JSON lines."""
 
     def __init__(self, path: Path, options: RowOptions) -> None:
         self.path = path
         self._options = options
 
     def find(self, stream: IO[bytes]) -> Iterator[Found]:
-        """Blocks of whole lines."""
+        """Yield blocks of whole lines."""
         offset, line = 0, 1
         while lines := stream.readlines(BLOCK_BYTES):
             num_blank = sum(map(bytes.isspace, lines))
@@ -35,7 +35,7 @@ class JsonLines:
     def parse(
         self, data: bytes, block: Block, _header: tuple[str, ...], /
     ) -> Iterator[ManifestRow]:
-        """The rows of a block; a line that is no JSON is a bad row."""
+        """Yield the rows of a block; a line that is not JSON is a bad row."""
         row = block.first_row
         for index, line in enumerate(data.split(b"\n")):
             text = _content(line)

@@ -1,4 +1,4 @@
-"""LLaVA's JSON: one list of rows. It is parsed whole once; later a block is read by itself."""
+"""LLaVA's JSON: one list of rows. It is parsed whole once; later each block is parsed alone."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _BLANK = re.compile(r"[ \t\n\r]*")
 
 
 class JsonList:
-    """The format of one JSON list."""
+    """Format of one JSON list."""
 
     def __init__(self, path: Path, options: RowOptions) -> None:
         self.path = path
         self._options = options
 
     def find(self, stream: IO[bytes]) -> Iterator[Found]:
-        """Blocks of whole elements, the commas between them included.
+        """Yield blocks of whole elements, including the commas between them.
 
         Raises:
-            StageConfigError: there is a mistake anywhere.
+            StageConfigError: the JSON is invalid anywhere.
         """
         data = stream.read()
         try:
@@ -48,7 +48,7 @@ class JsonList:
     def parse(
         self, data: bytes, block: Block, _header: tuple[str, ...], /
     ) -> Iterator[ManifestRow]:
-        """The rows of a block."""
+        """Yield the rows of a block."""
         try:
             values = json.loads(b"[" + data + b"]")
         except RecursionError as error:
@@ -65,10 +65,10 @@ def _too_deep(path: Path) -> StageConfigError:
 
 
 def _runs(text: str) -> Iterator[tuple[int, int, int]]:
-    """Start and end of each run of elements, and their number.
+    """Yield start, end and number of elements of each run.
 
     Raises:
-        ValueError: the text is no list; the words are those of `json`.
+        ValueError: the text is no list; the message is that of `json`.
     """
     decoder = json.JSONDecoder()
     place = _skip(text, _skip(text, 0) + 1)
@@ -80,7 +80,7 @@ def _runs(text: str) -> Iterator[tuple[int, int, int]]:
         try:
             _, end = decoder.raw_decode(text, place)
         except json.JSONDecodeError:
-            json.loads(text)  # says it in the words of a whole list
+            json.loads(text)  # raises with the error of the whole list
             raise
         num_rows += 1
         place = _skip(text, end)

@@ -1,9 +1,9 @@
-"""Keys of a row, a turn and a content item: which are read, and what becomes of the others.
+"""Keys of a row, a turn and a content item: read, metadata, refused or unknown.
 
-Every key is one of four. It is read; or it is known to be metadata; or its name or value says that
-it holds content (a video, a tool, a rejected answer, another picture), and the row is refused,
-because training on the rest of the row would teach something else; or it is unknown, and is counted
-and shown. Names are compared without case, and `-` and blanks count as `_`.
+Every key is one of four kinds. It is read. It is known metadata. Its name or value shows that it
+holds content (a video, a tool, a rejected answer, another picture); then the row is refused,
+because the rest of the row would teach something else. Or it is unknown, and is counted and shown.
+Names are compared without case, and `-` and blanks count as `_`.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _READ: Mapping[Meaning, str] = {
 SPELLINGS: Mapping[str, Meaning] = {
     name: meaning for meaning, names in _READ.items() for name in names.split()
 }
-"""What is read of a row, by the name of its column."""
+"""Meaning of a row's columns, by name."""
 
 FILE_NAMES = _words(
     """file_name filename file file_path filepath path file_names filenames file_paths paths"""
 )
 """Columns that name the picture if no other column does, as `file_name` of Hugging Face's
-ImageFolder: elsewhere they are metadata of a picture that another column holds."""
+ImageFolder. Otherwise they are metadata of a picture that another column holds."""
 
 _METADATA = _words(
     """id _id ids idx index uid uuid guid key row row_id sample_id question_id image_id img_id
@@ -57,7 +57,7 @@ _METADATA = _words(
     image_size num_images md5 sha1 sha256 hash phash language lang version name
     index_level_0 __index_level_0__"""
 )
-"""Keys that are known to say nothing that a sample could hold."""
+"""Keys that are known to hold nothing for a sample."""
 
 _WORDS: Mapping[str, str] = {
     **dict.fromkeys(["video", "videos", "clip", "clips", "mp4"], "video, which is not read"),
@@ -79,7 +79,7 @@ _WORDS: Mapping[str, str] = {
     **dict.fromkeys(["kwargs"], "settings of the template, which are not passed on"),
     **dict.fromkeys(["history"], "earlier turns, which are not read here; write `messages`"),
 }
-"""Words in the name of a key that hold content, and what a message says of it."""
+"""Words in the name of a key that holds content, with the clause for a message."""
 
 _PICTURE_WORDS = _words(
     """image images img imgs picture pictures photo photos pic pics screenshot screenshots
@@ -96,7 +96,7 @@ _DESCRIBING_WORDS = _words(
     duration length has is quality score aspect ratio category type names token tokens
     dataset url urls sec seconds start end rate"""
 )
-"""Words that make a key say something about a picture or video, instead of holding it."""
+"""Words that make a key describe a picture or video, instead of holding it."""
 
 _PICTURE_NAME = re.compile(
     r"\.(avif|bmp|gif|heic|heif|jfif|jp2|jpe|jpeg|jpg|png|ppm|tif|tiff|webp)([?#].*)?$",
@@ -106,24 +106,24 @@ _MEDIA_NAME = re.compile(
     r"\.(avi|flac|m4a|m4v|mkv|mov|mp3|mp4|mpeg|mpg|ogg|opus|wav|webm|wmv)([?#].*)?$", re.IGNORECASE
 )
 _MAX_LOOKED_AT = 100
-"""Items of a list."""
+"""Number of items of a list that are checked."""
 _LONGEST_NAME = 1000
-"""Characters. A text that is longer is no file's name, whatever its end."""
+"""Longest name of a file, in characters; longer text is no name, whatever its ending."""
 
 UNLEARNED_KEYS = frozenset({"masked", "is_masked", "ignore_loss", "no_loss"})
-"""Keys of turns that say the opposite of the others."""
+"""Keys of turns with the opposite meaning of the others."""
 LOSS_KEYS = UNLEARNED_KEYS | _words(
     """loss train training trainable weight train_on_turn train_on loss_weight loss_mask
     loss_scale learn compute_loss calculate_loss has_loss"""
 )
-"""Keys of turns, in the formats of other tools, that say whether the turn is learned."""
+"""Keys of turns, in the formats of other tools, that select the learned turns."""
 
 LEARNING_WORDS = _words(
     """loss train training trainable trained masked learn learned learnable unlearn unlearned
     supervise supervised unsupervised skip ignore ignored exclude excluded include included
     backprop grad weight weights"""
 )
-"""Words in the name of a key that may say whether words are learned."""
+"""Words in the name of a key that may select learned words."""
 
 _CHOICES = "choices of the question"
 _BELONGS = "words that belong to the question"
@@ -137,8 +137,8 @@ QUESTION_PARTS: Mapping[str, str] = {
     **dict.fromkeys(["context", "contexts", "passage", "passages", "hint", "hints"], _BELONGS),
     **dict.fromkeys(["article", "document", "documents", "story", "paragraph"], _BELONGS),
 }
-"""Words in the keys of a row with a question and its answer, without which the answer means
-something else."""
+"""Words in the keys of a row with a question and its answer, without which the answer has another
+meaning."""
 _ANSWER_WORDS = _words("answer answers correct gold label labels target solution explanation")
 """Words of a key about the answer, such as `multiple_choice_answer`."""
 _LETTERS = frozenset("abcdefghij0123456789")
@@ -148,7 +148,7 @@ _CHAT_PARTS = _words(
     """instruction instructions persona personas developer context contexts passage passages
     document documents knowledge"""
 )
-"""Words in keys next to turns that hold what the answers build on."""
+"""Words in keys next to turns for text that the answers depend on."""
 
 _MEDIA_MARK = re.compile(
     r"<\s*(videos?|audios?|speech|bbox|ref-object"
@@ -160,13 +160,13 @@ _MEDIA_MARK = re.compile(
     r"|image ?/|picture|image|img)\s*>|\[IMG(?:_BREAK|_END)?\]",
     re.IGNORECASE,
 )
-"""Marks of other tools in a text; `<image>` alone is read."""
+"""Marks of other tools in a text; only `<image>` is read."""
 _HTML_TAGS = frozenset({"video", "audio", "img", "image", "picture"})
 _USER_MARK = re.compile(
     r"(?<!!)\[(?:image|picture|photo|video|audio)\](?![(\[:])|\{\{?\s*(?:image|img|video|audio)\s*\}\}?",
     re.IGNORECASE,
 )
-"""Marks of templates that count in texts of the user alone."""
+"""Marks of templates that count only in texts of the user."""
 _CODE = re.compile(
     r"```|\b(?:x?html5?|css|jsx|react|vue|javascript|python|f-string)\b", re.IGNORECASE
 )
@@ -177,7 +177,7 @@ _TAG_AFTER = re.compile(rf"{_OTHER_TAGS}\b{_TAG_WORD}\b", re.IGNORECASE)
 
 
 class BadRowError(ValueError):
-    """A row that cannot be used; the message says why."""
+    """Row that cannot be used; the message gives the reason."""
 
 
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -190,7 +190,7 @@ def normal(key: str) -> str:
 
 
 def is_empty(value: Any) -> bool:
-    """Whether a value says nothing: null, or an empty text, list or mapping."""
+    """Check whether a value is empty: null, or an empty text, list or mapping."""
     if isinstance(value, Mapping):
         return all(is_empty(item) for item in value.values())
     if isinstance(value, list | tuple):
@@ -204,7 +204,7 @@ def says_nothing(value: Any) -> bool:
 
 
 def looks_like_picture(value: Any) -> bool:
-    """Whether a value is a picture: its bytes, the name of its file, or a list of such."""
+    """Check whether a value is a picture: its bytes, the name of its file, or a list of such."""
     return _looks_like(value, _PICTURE_NAME, ("data:image/",))
 
 
@@ -230,7 +230,7 @@ def _looks_like(value: Any, names: re.Pattern[str], starts: tuple[str, ...]) -> 
 
 @functools.lru_cache(maxsize=4096)
 def _content_word(name: str) -> str:
-    """What the name of a key says that it holds; empty if nothing that is not read."""
+    """Return the unread content that a key's name announces; empty if none."""
     words = name.split("_")
     describes = not (_DESCRIBING_WORDS - {"url", "urls"}).isdisjoint({words[0], words[-1]})
     for word in words:
@@ -250,13 +250,13 @@ def _names_picture(name: str) -> bool:
 
 
 def unread_problem(key: str, value: Any, *, has_picture: bool) -> str:
-    """Why a row cannot be used that has this key, which is not read; empty if it can.
+    """Return why a row with this unread key cannot be used; empty if it can.
 
     Args:
-        key: as the manifest writes it.
-        value: says something.
-        has_picture: whether the row has a picture that is read. Then an address or a file name
-            elsewhere says where that one comes from.
+        key: as in the manifest.
+        value: not empty.
+        has_picture: True if the row has a picture that is read. Then an address or a file name
+            elsewhere is the origin of that one.
     """
     name = normal(key)
     says = _content_word(name)
@@ -280,9 +280,9 @@ def unread_problem(key: str, value: Any, *, has_picture: bool) -> str:
 
 
 def left_out_media(key: str, value: Any) -> str:
-    """Return what media a key holds that the user said to ignore; empty if none.
+    """Return the media in a key that the user chose to ignore; empty if none.
 
-    Ask only of rows without a picture: what is left of such a row asks about what it cannot see.
+    Call it only for rows without a picture: the rest of such a row asks about invisible content.
     """
     if says_nothing(value) or normal(key) in LOSS_KEYS or has_learning_word(key):
         return ""
@@ -306,12 +306,12 @@ def values_of_keys(value: Any, names: Collection[str]) -> Iterator[tuple[str, An
 
 
 def is_metadata(key: str) -> bool:
-    """Whether a key is known to say nothing that a sample could hold."""
+    """Check whether a key is known to hold nothing for a sample."""
     return normal(key) in _METADATA
 
 
 def names_media(key: str) -> bool:
-    """Check whether a key's name says for certain that it holds pictures, video or audio."""
+    """Check whether a key's name certainly announces pictures, video or audio."""
     name = normal(key)
     words = [word for part in name.split("_") if (word := part.rstrip("0123456789"))]
     while words and words[-1] in _PLACE_WORDS:
@@ -320,14 +320,14 @@ def names_media(key: str) -> bool:
 
 
 def may_hold_content(key: str) -> bool:
-    """Whether a key's name alone says that it holds content that is not read."""
+    """Check whether a key's name alone announces content that is not read."""
     name = normal(key)
     is_mark = name == "label" or name in LOSS_KEYS or has_learning_word(name)
     return is_mark or bool(_content_word(name)) or _names_picture(name)
 
 
 def has_learning_word(name: str) -> bool:
-    """Check whether a key may say whether words are learned."""
+    """Check whether a key may select learned words."""
     return not LEARNING_WORDS.isdisjoint(normal(name).split("_"))
 
 
@@ -338,7 +338,7 @@ def says_number(name: str) -> bool:
 
 
 def question_part(key: str, value: Any) -> str:
-    """Return what a key holds that belongs to a question; empty if nothing."""
+    """Return the part of a question that a key holds; empty if none."""
     name = normal(key)
     words = [word.rstrip("0123456789") or word for word in name.split("_")]
     if not isinstance(value, str | list | tuple | Mapping) or says_nothing(value):
@@ -382,10 +382,10 @@ def _has_blank(text: str) -> bool:
 
 
 def unread_keys(value: Mapping[str, Any], read: frozenset[str]) -> Iterator[tuple[str, Any]]:
-    """Keys of a turn or content item that are not read and say something.
+    """Yield non-empty keys of a turn or content item that are not read.
 
     Raises:
-        BadRowError: one of them holds content, so that what is left means something else.
+        BadRowError: one of them holds content, so that the rest has another meaning.
     """
     for key, item in value.items():
         if normal(key) not in read and not says_nothing(item):
@@ -397,11 +397,11 @@ def unread_keys(value: Mapping[str, Any], read: frozenset[str]) -> Iterator[tupl
 
 
 def is_learned(turn: Mapping[str, Any], role: str) -> bool:
-    """Whether a turn is learned, by the keys that other tools write for that.
+    """Return whether a turn is learned, by the keys that other tools write for that.
 
     Raises:
-        BadRowError: a value is neither yes nor no, two contradict each other, or a turn that is
-            not the assistant's is to be learned.
+        BadRowError: a value is neither yes nor no, two contradict each other, or a turn that is not
+            the assistant's is to be learned.
     """
     marks: dict[str, bool] = {}
     for key, value in turn.items():
@@ -422,7 +422,7 @@ def is_learned(turn: Mapping[str, Any], role: str) -> bool:
 
 
 def yes_or_no(value: Any) -> bool | None:
-    """Return what a boolean, 0, 1, or a word for them says; None of anything else."""
+    """Return the meaning of a boolean, 0, 1, or a word for them; None for anything else."""
     if isinstance(value, str):
         word = value.strip().lower()
         if word in _YES or word in _NO:
@@ -448,11 +448,11 @@ def _yes_or_no(key: str, value: Any) -> bool:
 
 
 def foreign_mark(text: str, *, has_images: bool, is_users: bool) -> str:
-    """A mark in a text that stands for media that are not read; empty if there is none.
+    """Return a mark for unread media in a text; empty if there is none.
 
     `<video>`, `<audio>`, `<picture>` and `<Image>` are words about HTML, too. They count as marks
-    if no end tag follows and a line begins or ends with them; in a text of the user also elsewhere
-    unless the text is about code.
+    if no end tag follows and a line begins or ends with them. In a text of the user they count also
+    elsewhere, unless the text is about code.
     """
     for match in _MEDIA_MARK.finditer(text) if "<" in text or "[" in text else ():
         name = (match[1] or "").rstrip(" /")
@@ -490,7 +490,7 @@ def _is_at_an_end(text: str, match: re.Match[str]) -> bool:
 
 
 def kind_of(value: Any) -> str:
-    """The kind of a value in the words of JSON, for a message."""
+    """Return the kind of a value in JSON's terms, for a message."""
     if isinstance(value, Mapping):
         return "an object"
     return _KINDS.get(type(value), f"of type {type(value).__name__}")
@@ -506,10 +506,10 @@ _KINDS: Mapping[type, str] = {
 }
 
 _MAX_SHOWN = 200
-"""Characters of a manifest's value in a message."""
+"""Longest part of a manifest's value in a message."""
 
 
 def shorten(value: Any) -> str:
-    """The value as Python writes it, for a message."""
+    """Return the value as Python writes it, shortened for a message."""
     text = repr(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."

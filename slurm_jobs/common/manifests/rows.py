@@ -1,7 +1,7 @@
-"""One row of a manifest, whatever format it came in, as chat messages.
+"""Row of a manifest in any format, as chat messages.
 
-All formats end in the same value: messages whose content is a list of texts
-and images in the order in which the model sees them. `manifests/` makes it.
+All formats produce the same value: messages whose content is a list of texts and images in the
+order in which the model sees them. `manifests/` produces it.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from slurm_jobs.common.inline_images import inline_image, is_inline_image
 from slurm_jobs.common.truncation import truncated
 
 _SHOWN_CHARS = 40
-"""Of a picture that is text, in messages."""
+"""Most characters of a picture in text form that messages show."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Content:
-    """A piece of text, or an image: by its path as the manifest writes it, or as bytes.
+    """Piece of text, or an image: by its path in the manifest, or as bytes.
 
-    A `data:` URI, or base64, in the place of a path becomes bytes.
+    A `data:` URI, or base64, instead of a path becomes bytes.
     """
 
     kind: Literal["text", "image"]
     value: str
-    """The text, or the image's name in messages: its path (see `image_sources`), where it has one,
-    else its number among the images of the row."""
+    """Text, or the image's name in messages: its path (see `image_sources`), if it has one, else
+    its number among the images of the row."""
     data: bytes | None = None
-    """The content of the image's file, where the manifest holds it."""
+    """Content of the image's file, if the manifest holds it."""
     problem: str = ""
-    """Why a picture that the manifest holds as text cannot be used."""
+    """Reason why a picture that the manifest holds as text cannot be used."""
     index: int | None = None
-    """Number of the listed image, counted from 0, for which an image without a name stands."""
+    """Index of the listed image, from 0, that an image without a name refers to."""
 
     def __post_init__(self) -> None:
-        """Decode a picture that is in the place of a path."""
+        """Decode a picture that is given instead of a path."""
         if self.kind != "image" or self.problem or not is_inline_image(self.value):
             return
         try:
@@ -49,28 +49,28 @@ class Content:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
-    """What one side says in one turn."""
+    """Message of one role in one turn."""
 
     role: str
-    """`system`, `user` or `assistant`."""
+    """One of `system`, `user` or `assistant`."""
     content: tuple[Content, ...]
     is_learned: bool = True
-    """Whether an answer is learned; other turns never are."""
+    """True if an answer is learned; other turns never are."""
 
     @property
     def text(self) -> str:
-        """All texts of the message, joined."""
+        """Return all texts of the message, joined."""
         return "".join(item.value for item in self.content if item.kind == "text")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowOrigin:
-    """Where a row stands."""
+    """Position of a row."""
 
     row: int
-    """Counted from 0 over the whole manifest."""
+    """Index of the row, from 0, in the whole manifest."""
     line: int | None
-    """Counted from 1; None in a JSON list, which has no lines of its own."""
+    """Line, from 1; None in a JSON list, whose rows have no lines."""
     manifest: Path
 
     def __str__(self) -> str:
@@ -80,22 +80,22 @@ class RowOrigin:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ManifestRow:
-    """One row of the manifest."""
+    """Row of the manifest."""
 
     origin: RowOrigin
     source: str
-    """The row's own `id`, else its first image, else empty."""
+    """`id` of the row, else its first image, else empty."""
     messages: tuple[Message, ...]
     problem: str = ""
-    """Why the row cannot be used; empty for a good one."""
+    """Reason why the row cannot be used; empty for a good one."""
     ignored: tuple[str, ...] = ()
-    """Keys that are neither read nor known to be metadata."""
+    """Keys that are neither read nor known metadata."""
     keys: tuple[str, ...] = ()
     """All keys of the row, if the config names some."""
     left_out: tuple[str, ...] = ()
     """Names of `columns.ignore` that the row has, in its turns too."""
     splits: tuple[tuple[str, str], ...] = ()
-    """Columns that say in which split of the data set the row is, and their values."""
+    """Columns that name the row's split of the data set, with their values."""
 
     def __post_init__(self) -> None:
         for name in ("source", "problem"):
@@ -103,21 +103,21 @@ class ManifestRow:
 
     @property
     def key(self) -> str:
-        """Key of the sample: the row's number, so that it does not depend on slices."""
+        """Return the sample's key: the row's number, so that it does not depend on slices."""
         return f"{self.origin.row:09d}"
 
     @property
     def images(self) -> tuple[Content, ...]:
-        """The images in the order of their tokens."""
+        """Return the images in the order of their tokens."""
         items = (item for message in self.messages for item in message.content)
         return tuple(item for item in items if item.kind == "image")
 
     @property
     def image_paths(self) -> tuple[str, ...]:
-        """The names of the images, in the order of their tokens."""
+        """Return the names of the images, in the order of their tokens."""
         return tuple(image.value for image in self.images)
 
 
 def bad_row(origin: RowOrigin, problem: str, source: str = "") -> ManifestRow:
-    """A row that can only be listed among the rejects."""
+    """Return a row that can only be listed among the rejects."""
     return ManifestRow(origin=origin, source=source, messages=(), problem=problem)

@@ -11,7 +11,7 @@ from slurm_jobs.common.manifests.values import RowOptions
 
 
 def looked_at(schema: pa.Schema, options: RowOptions) -> list[str]:
-    """Columns whose values are needed: those that are read, and those that may hold content."""
+    """Return the needed columns: those that are read, and those that may hold content."""
     names = []
     for name in dict.fromkeys(schema.names):
         kinds = [schema.field(index).type for index in schema.get_all_field_indices(name)]
@@ -19,22 +19,22 @@ def looked_at(schema: pa.Schema, options: RowOptions) -> list[str]:
         if options.reads(name) or (options.looks_at(name) and may_be and len(kinds) == 1):
             names.append(name)
         elif names_media(name) and len(kinds) == 1 and _may_name_files(kinds[0]):
-            names.append(name)  # ignored, and refused where the row has no picture
+            names.append(name)  # ignored, and refused if the row has no picture
     return names
 
 
 def unread_names(names: Sequence[str], looked_at: Sequence[str], options: RowOptions) -> list[str]:
-    """Columns whose values are not looked at, without those that the user said to ignore."""
+    """Return columns whose values are not read, without those that the user chose to ignore."""
     return [name for name in names if name not in looked_at and not options.ignores(name)]
 
 
 def _may_name_files(kind: pa.DataType) -> bool:
-    """Check whether values may be texts, and are no bytes or numbers, which cost time to read."""
+    """Check whether values may be texts, and not bytes or numbers, which take time to read."""
     return _may_hold_content(kind) and not any(map(_is_bytes, _leaf_types(kind)))
 
 
 def _may_hold_content(kind: pa.DataType) -> bool:
-    """Check whether values of a type may be texts or bytes, or have such within.
+    """Check whether values of a type may be or contain texts or bytes.
 
     Only numbers, booleans and times cannot: further types (views, maps) may.
     """

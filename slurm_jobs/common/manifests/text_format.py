@@ -1,4 +1,4 @@
-"""Blocks of a text manifest, and what each format of text implements."""
+"""Blocks of a text manifest, and the interface of each text format."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import IO, Protocol
 from slurm_jobs.common.manifests.rows import ManifestRow
 
 BLOCK_BYTES = 4 * 1024 * 1024
-"""Least size of a block; a slice parses at most so much before its first row."""
+"""Smallest size of a block; a slice parses at most this much before its first row."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """A run of whole rows, as a format finds it in a file."""
+    """Run of whole rows, as a format finds it in a file."""
 
     offset: int
     data: bytes
     num_rows: int
     line: int
-    """Of its first byte, from 1."""
+    """Line of its first byte, from 1."""
     header: tuple[str, ...] = ()
-    """Names of columns, where the format has them; in the first block alone."""
+    """Names of columns, if the format has them; only in the first block."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
-    """A run of whole rows, in the index."""
+    """Run of whole rows, in the index."""
 
     first_row: int
     num_rows: int
@@ -39,17 +39,17 @@ class Block:
 
 
 class TextFormat(Protocol):
-    """Where rows begin and end, and what they say."""
+    """Parser of a format: bounds of rows, and their content."""
 
     path: Path
 
     def find(self, stream: IO[bytes]) -> Iterator[Found]:
-        """The blocks of the file, in order; raises StageConfigError where it is not of the format.
+        """Yield the blocks of the file in order; raise StageConfigError if it has another format.
 
         `stream` is the file at `path`.
         """
         ...
 
     def parse(self, data: bytes, block: Block, header: tuple[str, ...], /) -> Iterator[ManifestRow]:
-        """The rows of a block."""
+        """Yield the rows of a block."""
         ...

@@ -1,4 +1,4 @@
-"""Turns of a conversation to messages with texts and images."""
+"""Conversion of a conversation's turns to messages with texts and images."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from slurm_jobs.common.manifests.keys import (
 from slurm_jobs.common.manifests.rows import Content, Message
 
 IMAGE_MARK = "<image>"
-"""Stands for the next image in a text of LLaVA's format, whatever the model's own image token."""
+"""Mark of the next image in a text of LLaVA's format, independent of the model's image token."""
 
 _ROLES = {"human": "user", "gpt": "assistant", "user": "user", "assistant": "assistant"}
 _ROLES["system"] = "system"
@@ -41,22 +41,22 @@ _NAME_KEYS = (
     "url",
     "file_name",
 )
-"""Of an image that is a mapping."""
+"""Keys for the name of an image that is a mapping."""
 _DATA_KEYS = ("bytes", "base64", "b64", "data")
-"""Of an image that is a mapping: its content, in JSON as base64."""
+"""Keys for the content of an image that is a mapping; in JSON it is base64."""
 INDEX_KEYS = frozenset(
     {"index", "idx", *(f"{name}_{end}" for name in ("image", "img") for end in ("index", "idx"))}
 )
-"""Of an image in a content list: which of the row's images it is, counted from 0."""
+"""Keys of an image in a content list for its index among the row's images, from 0."""
 IMAGE_KEYS = frozenset({*_DATA_KEYS, *_NAME_KEYS, "source", "type"})
-"""Of an image that is a mapping: those that are read."""
+"""All keys that are read of an image that is a mapping."""
 _ITEM_KEYS = frozenset({"type", "text", *_DATA_KEYS, *_NAME_KEYS, *LOSS_KEYS})
 _KINDS = {"image_url": "image", "input_image": "image", "input_text": "text", "output_text": "text"}
 """Types of content items by OpenAI's names."""
 
 
 def image_of(item: Any) -> Content:
-    """An image from a path, its bytes or a mapping of them; without a name where none is given.
+    """Return an image from a path, its bytes or a mapping; without a name if none is given.
 
     Raises:
         BadRowError: it has two names that differ, or is no image.
@@ -89,20 +89,20 @@ def image_of(item: Any) -> Content:
 
 
 def is_open(item: Content) -> bool:
-    """Whether this is the place of an image that is named elsewhere, or nowhere."""
+    """Check for an image without content: it is named elsewhere, or not at all."""
     return item.kind == "image" and not item.value and item.data is None
 
 
 def names_of(images: Sequence[Content]) -> list[str]:
-    """The paths of images; empty where there are bytes alone."""
+    """Return the paths of images; empty if there are only bytes."""
     return [image.value for image in images]
 
 
 def turns_of(value: Any) -> list[Any]:
-    """The list of turns in a value, which tables may write as JSON, or as a mapping of lists.
+    """Return the list of turns in a value; tables may write JSON, or a mapping of lists.
 
     Raises:
-        BadRowError: it is none of them, or empty.
+        BadRowError: it has none of these forms, or is empty.
     """
     if isinstance(value, str):
         try:
@@ -110,7 +110,7 @@ def turns_of(value: Any) -> list[Any]:
         except (ValueError, RecursionError) as error:
             message = f"the turns are text, but no valid JSON ({error})"
             raise BadRowError(message) from error
-    if isinstance(value, Mapping):  # `datasets` before 4 wrote a list of mappings so
+    if isinstance(value, Mapping):  # `datasets` before 4 wrote a list of mappings this way
         columns = [column for column in value.values() if isinstance(column, list)]
         if len(columns) == len(value) and len({len(column) for column in columns}) == 1:
             value = [dict(zip(value, cells, strict=True)) for cells in zip(*columns, strict=True)]
@@ -123,18 +123,18 @@ def turns_of(value: Any) -> list[Any]:
 def read_turns(
     turn: Any, *, wanted: tuple[str, str], is_first: bool, ignore: Collection[str] = ()
 ) -> tuple[list[Message], list[str]]:
-    """A turn as messages, and its keys that are not read; a pair of `user` and `assistant` is two.
+    """Return a turn as messages, and its unread keys; a pair of `user` and `assistant` is two.
 
     The first turn may have the system message of the conversation as its `system`.
 
     Args:
         turn: the value.
         wanted: keys of a role and its content, for the message about a turn without them.
-        is_first: whether it begins the conversation.
-        ignore: keys that the user said to ignore.
+        is_first: True if it begins the conversation.
+        ignore: keys that the user chose to ignore.
 
     Raises:
-        BadRowError: it has no role and content that are known, or says what is not supported.
+        BadRowError: it has no known role and content, or content that is not supported.
     """
     if not isinstance(turn, Mapping):
         raise BadRowError(_without(wanted))
@@ -157,7 +157,7 @@ def read_turns(
 
 
 def _take_system(turn: dict[str, Any], *, is_first: bool) -> list[Message]:
-    """Take the system message out of the first turn."""
+    """Remove the system message from the first turn."""
     keys = [key for key in turn if SPELLINGS.get(normal(key)) == "system"]
     texts = {key: value for key in keys if not says_nothing(value := turn.pop(key))}
     if not texts:
@@ -188,7 +188,7 @@ def _read_pair(pair: Mapping[str, Any]) -> tuple[list[Message], list[str]]:
 def _only(
     turn: Mapping[str, Any], keys: tuple[str, ...], wanted: tuple[str, str]
 ) -> tuple[str, Any]:
-    """The one of these keys that the turn has, and its value."""
+    """Return the only one of these keys that the turn has, and its value."""
     present = {key: turn[key] for key in keys if key in turn}
     filled = {key: value for key, value in present.items() if value is not None} or present
     if not filled:
@@ -204,7 +204,11 @@ def _without(wanted: tuple[str, str]) -> str:
 
 
 def _check_keys(turn: Mapping[str, Any], read: frozenset[str]) -> list[str]:
-    """Keys of a turn that are not read; raises BadRowError if one of them means something."""
+    """Return the unread keys of a turn.
+
+    Raises:
+        BadRowError: one of them changes the meaning of the turn.
+    """
     ignored = []
     for key, value in unread_keys(turn, read):
         if has_learning_word(key):
@@ -249,7 +253,7 @@ def _read_content(
 
 
 def split_marks(text: str) -> list[Content]:
-    """A string of LLaVA's kind; the line break next to an image mark belongs to the mark."""
+    """Split a string of LLaVA's format; the line break next to an image mark belongs to it."""
     items: list[Content] = []
     for index, piece in enumerate(text.split(IMAGE_MARK)):
         if index:
@@ -279,7 +283,7 @@ def _read_item(item: Any) -> list[Content]:
 
 
 def _index(item: Mapping[str, Any]) -> int | None:
-    """The number of the listed image that an item stands for; None if it says none."""
+    """Return the index of the listed image that an item refers to; None without one."""
     given = {k: v for k, v in item.items() if normal(k) in INDEX_KEYS and not is_empty(v)}
     for key, value in given.items():
         is_whole = isinstance(value, int | float) and float(value).is_integer()
@@ -315,11 +319,10 @@ def _check_item(item: Mapping[str, Any], kind: str, unread: Sequence[str]) -> No
 def fill_images(messages: list[Message], listed: Sequence[Content]) -> tuple[Message, ...]:
     """Give every image without a path or bytes the next listed one.
 
-    A row that lists images but marks no place for them has them before the
-    first words of the user.
+    A row that lists images but marks no place for them has them before the first words of the user.
 
     Raises:
-        BadRowError: there are not as many places as images.
+        BadRowError: the numbers of places and images differ.
     """
     items = [item for message in messages for item in message.content]
     num_open = sum(is_open(item) for item in items)
@@ -349,7 +352,7 @@ def fill_images(messages: list[Message], listed: Sequence[Content]) -> tuple[Mes
 
 
 def _by_index(indices: Sequence[int], listed: Sequence[Content], *, num_open: int) -> list[Content]:
-    """The listed images in the order of the places that give their numbers."""
+    """Return the listed images in the order of the places with their indices."""
     if len(indices) != num_open:
         message = f"{len(indices)} of {num_open} places for images have an `index`, expected all"
         raise BadRowError(message)
@@ -393,7 +396,7 @@ def _numbered(item: Content, numbers: Any) -> Content:
 
 
 def check_characters(messages: tuple[Message, ...]) -> None:
-    """Refuse a surrogate alone, which JSON can write, but no tokenizer or file name takes."""
+    """Raise on a lone surrogate, which JSON can write, but no tokenizer or file name accepts."""
     values = (item.value for message in messages for item in message.content)
     broken = next((value for value in values if value != printable(value)), None)
     if broken is not None:
@@ -402,5 +405,5 @@ def check_characters(messages: tuple[Message, ...]) -> None:
 
 
 def printable(text: str) -> str:
-    """The text as UTF-8 can hold it."""
+    """Return the text without characters that UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,6 +1,6 @@
-"""Values of a row to messages: captions, questions with answers, and conversations.
+"""Conversion of a row's values to messages: captions, questions and conversations.
 
-Each format of files reads values in its own way; what they mean is decided here, for all.
+Each file format reads values in its own way; this module interprets them for all formats.
 """
 
 from __future__ import annotations
@@ -69,23 +69,23 @@ _MAPPED: tuple[tuple[str, Meaning], ...] = (
     ("system", "system"),
     ("messages", "turns"),
 )
-"""Keys of the config `columns`, and what the columns that they name hold."""
+"""Keys of the config `columns`, with the meaning of the columns that they name."""
 _WEB = ("http://", "https://")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowOptions:
-    """What the config says about rows."""
+    """Options for rows from the config."""
 
     prompt: str = DEFAULT_PROMPT
-    """Of the user, next to the image of a caption whose row has none."""
+    """Prompt next to the image of a caption whose row has none."""
     system_prompt: str = ""
-    """Of captions and questions whose row has none; empty for no system message."""
+    """System prompt of captions and questions whose row has none; empty for no system message."""
     columns: Columns = KNOWN_COLUMNS
     _meanings: dict[str, Meaning | None] = field(default_factory=dict, compare=False, repr=False)
 
     def meaning(self, key: str) -> Meaning | None:
-        """What a column holds; None if it is not read."""
+        """Return the meaning of a column; None if it is not read."""
         if key not in self._meanings:
             self._meanings[key] = self._find_meaning(key)
         return self._meanings[key]
@@ -99,28 +99,28 @@ class RowOptions:
         return None if meaning in given.values() or self.ignores(key) else meaning
 
     def ignores(self, key: str) -> bool:
-        """Whether the user said to leave a column out, or named another for what it holds."""
+        """Check whether the user ignores a column, or named another one for its meaning."""
         if key in self.columns.ignore:
             return True
         is_picture = SPELLINGS.get(normal(key)) == "image" or normal(key) in FILE_NAMES
         return is_picture and self.columns.image not in (None, key)
 
     def reads(self, key: str) -> bool:
-        """Whether a column makes part of samples."""
+        """Check whether a column is a part of samples."""
         return self.meaning(key) is not None or (
             normal(key) in FILE_NAMES and not self.ignores(key)
         )
 
     def holds_picture(self, key: str) -> bool:
-        """Whether a column has pictures, or names of their files."""
+        """Check whether a column has pictures, or names of their files."""
         return self.reads(key) and self.meaning(key) in (None, "image")
 
     def looks_at(self, key: str) -> bool:
-        """Whether the values of a column are needed: to be read, or to see if it holds content."""
+        """Check whether a column's values are needed: as content, or to detect content."""
         return self.reads(key) or key not in self.columns.ignore
 
     def replaced_by(self, key: str) -> tuple[str, str] | None:
-        """The key of `columns`, and the column it names, that is read instead of this one."""
+        """Return the key of `columns`, and the column it names, that replaces this one."""
         name = "image" if normal(key) in FILE_NAMES else SPELLINGS.get(normal(key))
         option = next((option for option, meaning in _MAPPED if meaning == name), None)
         column = getattr(self.columns, option) if option else None
@@ -129,10 +129,9 @@ class RowOptions:
         return None if self.meaning(key) is not None else (option, column)
 
     def wrong_columns(self, names: Sequence[str]) -> str:
-        """What is wrong with the columns of a table or CSV; empty if samples can be made of them.
+        """Return what is wrong with the columns of a table or CSV; empty if they make samples.
 
-        Columns of a meaning that several have are left to the rows, of which all but one may be
-        empty.
+        If several columns have one meaning, the rows decide: all but one may be empty.
         """
         missing = missing_columns(self.columns, names)
         if missing:
@@ -160,7 +159,7 @@ class RowOptions:
 
 
 def missing_columns(columns: Columns, names: Collection[str]) -> str:
-    """Which columns of the config do not exist; empty if all do. `ignore` may name any."""
+    """Return config columns that do not exist; empty if all do. `ignore` may name any."""
     mapped = {key: getattr(columns, key) for key, _ in _MAPPED}
     for key, name in mapped.items():
         if name is None:
@@ -181,13 +180,13 @@ def missing_columns(columns: Columns, names: Collection[str]) -> str:
 def read_row(
     origin: RowOrigin, value: object, options: RowOptions, *, unread: Iterable[str] = ()
 ) -> ManifestRow:
-    """A row of any format; one that cannot be used has its `problem`.
+    """Return a row of any format; one that cannot be used has its `problem`.
 
     Args:
-        origin: where the row is.
+        origin: position of the row.
         value: the mapping of its columns or keys.
-        options: what the config says.
-        unread: columns whose values were not looked at.
+        options: from the config.
+        unread: columns whose values were not read.
     """
     if not isinstance(value, Mapping):
         problem = (
@@ -219,7 +218,7 @@ def _read(
         check_characters(messages)
     except BadRowError as error:
         return bad_row(origin, printable(str(error)), source=source)
-    except RecursionError:  # printing what was only just parsed
+    except RecursionError:  # printing a value that was just parsed
         return bad_row(origin, TOO_DEEP, source=source)
     if not source:
         images = (item for message in messages for item in message.content)
@@ -236,7 +235,7 @@ def _read(
 
 
 class _Row:
-    """The values of one row by what they mean."""
+    """Values of one row by their meaning."""
 
     def __init__(self, value: Mapping[str, Any], options: RowOptions) -> None:
         self._value = value
@@ -258,14 +257,14 @@ class _Row:
                 self.left_out.append((key, item))
 
     def source(self, pictures: Sequence[Content]) -> str:
-        """The row's own `id`, else its first image, else empty."""
+        """Return the row's own `id`, else its first image, else empty."""
         own_id = next((v for v in self._held.get("id", {}).values() if v is not None), None)
         if own_id is not None:
             return printable(str(own_id))
         return printable(pictures[0].value) if pictures else ""
 
     def splits(self) -> tuple[tuple[str, str], ...]:
-        """The columns that say in which split of the data set the row is, and their values."""
+        """Return columns that name the row's split of the data set, with their values."""
         return tuple(
             (printable(key), printable(str(value)))
             for key, value in self._others.items()
@@ -273,7 +272,7 @@ class _Row:
         )
 
     def pictures(self) -> list[Content]:
-        """Images that the row lists, whichever column holds them.
+        """Return images that the row lists, in any column.
 
         Exporters write several columns, and leave all but one null or empty.
 
@@ -300,10 +299,10 @@ class _Row:
         return _agreed({**lists, **named}, loose=named.keys())
 
     def _check_listed(self, column: str, value: Any) -> None:
-        """Note the keys of listed images that are not read.
+        """Record the keys of listed images that are not read.
 
         Raises:
-            BadRowError: one holds content, or says that the image is not the one of its place.
+            BadRowError: one holds content, or gives the image another index than its place.
         """
         items = value if isinstance(value, list) else [value]
         for place, item in enumerate(items):
@@ -321,10 +320,10 @@ class _Row:
                     self.ignored.append(f"{column}[].{key}")
 
     def messages(self, pictures: Sequence[Content]) -> tuple[Message, ...]:
-        """The conversation that the row is.
+        """Return the row's conversation.
 
         Raises:
-            BadRowError: there is none, or it cannot be understood.
+            BadRowError: there is none, or it is invalid.
         """
         turns = self._held.get("turns", {})
         order = [key for name in TURN_KEYS for key in turns if normal(key) == name] or list(turns)
@@ -374,7 +373,7 @@ class _Row:
         return False
 
     def check_replaced(self) -> None:
-        """Refuse a row whose column that the config names is empty, and another is not.
+        """Raise on a row whose configured column is empty, while another with its meaning is not.
 
         Raises:
             BadRowError: there is such a column.
@@ -402,7 +401,7 @@ class _Row:
                 raise BadRowError(message)
 
     def _check_chat_parts(self, messages: Iterable[Message]) -> None:
-        """Refuse words next to turns that the turns do not repeat, such as `instruction`."""
+        """Raise on words next to turns that the turns do not repeat, such as `instruction`."""
         said = " ".join(" ".join(message.text.split()) for message in messages)
         for key, value in {**self._held.get("prompt", {}), **self._others}.items():
             if is_chat_part(key, value) and not all(text in said for text in _texts(value)):
@@ -460,7 +459,7 @@ class _Row:
     def _answer(
         self, answers: Mapping[str, Any], pictures: Sequence[Content]
     ) -> tuple[Message, ...]:
-        """A caption, or a question and its answer."""
+        """Return a caption, or a question and its answer."""
         has_column = "image" in self._held and any(
             value is not None for value in self._held["image"].values()
         )
@@ -483,7 +482,7 @@ class _Row:
         return fill_images(messages, pictures)
 
     def _no_image(self) -> BadRowError:
-        """Return what to raise; a key that holds other content says more than a missing image."""
+        """Return the error for a missing image; a key with other content is the better reason."""
         try:
             self.check_unread(has_picture=False)
         except BadRowError as error:
@@ -521,7 +520,7 @@ class _Row:
             self.ignored += [key for key, value in held.items() if not is_empty(value)]
 
     def _text(self, meaning: Meaning) -> str:
-        """The one text of a meaning; empty if there is none but blanks.
+        """Return the only text of a meaning; empty if all are blank.
 
         Raises:
             BadRowError: columns contradict each other, or one is no text.
@@ -542,10 +541,10 @@ class _Row:
         return next(iter(held.values()), "")
 
     def check_unread(self, *, has_picture: bool) -> None:
-        """Note the keys that are not read.
+        """Record the keys that are not read.
 
         Raises:
-            BadRowError: one holds content, so that the rest of the row means something else.
+            BadRowError: one holds content, so that the rest of the row has another meaning.
         """
         for key, value in self.left_out if not has_picture else ():
             media = left_out_media(key, value)
@@ -573,7 +572,7 @@ class _Row:
                 self.ignored.append(key)
 
     def _check_loss(self, key: str, value: Any) -> None:
-        """Refuse a mark of a whole row by which nothing, or only a part of it, is learned."""
+        """Raise on a mark of a whole row that selects none or a part of it for learning."""
         name = normal(key)
         says = yes_or_no(value)
         if name in LOSS_KEYS:
@@ -606,7 +605,7 @@ _NAMES: Mapping[Meaning, str] = {
 
 
 def _texts(value: Any) -> list[str]:
-    """All texts within a value, without line breaks."""
+    """Return all texts within a value, without line breaks."""
     if isinstance(value, str):
         return [" ".join(value.split())]
     values = value.values() if isinstance(value, Mapping) else value
@@ -625,13 +624,13 @@ def _images(listed: Any) -> list[Content]:
 
 
 def _is_web(key: str, images: Sequence[Content]) -> bool:
-    """Whether a column has the addresses of pictures alone."""
+    """Check whether a column has only the addresses of pictures."""
     is_url = normal(key) in ("image_url", "image_urls")
     return is_url and all(image.data is None and image.value.startswith(_WEB) for image in images)
 
 
 def _agreed(lists: Mapping[str, list[Content]], *, loose: Collection[str]) -> list[Content]:
-    """The images of several columns, those with bytes if any has; `loose` ones are file names."""
+    """Return the images of several columns, with bytes if any has; `loose` ones are file names."""
     if not lists:
         return []
     first_key, first = next(iter(lists.items()))
@@ -654,7 +653,7 @@ def _same_image(image: Content, other: Content) -> bool:
 
 
 def _same_name(image: Content, other: Content) -> bool:
-    """Whether two columns may mean the same picture; bytes without a name may be any."""
+    """Check whether two columns may mean the same picture; bytes without a name match any."""
     names = [item.value.replace("\\", "/").rsplit("/", 1)[-1] for item in (image, other)]
     return names[0] == names[1] or not all(names)
 
@@ -675,7 +674,7 @@ def _has_image(messages: Iterable[Message]) -> bool:
 
 
 def _check_marks(messages: Iterable[Message]) -> None:
-    """Refuse a text with a mark for media that are not read: it would be learned as words."""
+    """Raise on a text with a mark for unread media: it would be learned as words."""
     has_images = _has_image(messages)
     for message in messages:
         for item in message.content:

@@ -1,8 +1,8 @@
-"""What a processor folder makes of images: which pixels are stored, which tokens stand for them.
+"""Rules of a processor folder for images: stored pixels, and tokens in the text.
 
 `read_processor` reads the folder's JSON files. Each kind of image processor has a module that
-computes, from the size of an image alone, what becomes of it (an `ImagePlan`). Nothing here needs
-torch or transformers, so `init` and `check` count tokens as the job does.
+computes the result (an `ImagePlan`) from the size of an image alone. Nothing here needs torch or
+transformers, so `init` and `check` count tokens as the job does.
 """
 
 from slurm_jobs.common.processors.plan import ImagePlan, ImageRules, Recipe, UnfitImageError

@@ -1,4 +1,4 @@
-"""A user's own limits on the pixels of resized images, in place of those of a processor. PURE."""
+"""Limits of a user on the pixels of resized images, instead of a processor's. PURE."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _SIZE_KEYS: Mapping[str, str] = {
     "SmolVLMImageProcessor": "size.longest_edge, and max_image_size.longest_edge for its tiles",
     "ViTImageProcessor": "size, one size for all images",
 }
-"""The keys by which a class of image processors limits images."""
+"""Keys by which a class of image processors limits images."""
 
 
 class PixelLimitsError(ValueError):
-    """These limits do not go with this processor."""
+    """Limits that do not fit this processor."""
 
 
 def with_image_pixels(images: Mapping[str, Any], pixels: ImagePixels) -> dict[str, Any]:
     """Return the values of an image processor with these limits.
 
-    `size` is what transformers 5 reads; `min_pixels` and `max_pixels` are what its older versions
-    and other programs read, and come before `size` where both are there.
+    transformers 5 reads `size`. Its older versions and other programs read `min_pixels` and
+    `max_pixels`, which have priority over `size`.
 
     Args:
-        images: The image processor's own values.
-        pixels: The limits that replace its own.
+        images: values of the image processor.
+        pixels: limits that replace its own.
 
     Raises:
         PixelLimitsError: the processor has no such limits, or they leave no size for an image.

@@ -1,4 +1,4 @@
-"""The values of a processor folder to the kind of images that they describe."""
+"""Conversion of a processor folder's values to the kind of images that they describe."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from slurm_jobs.common.processors.native import NativeImages
 from slurm_jobs.common.processors.plan import ImageRules
 
 _IDEFICS_TOKENS = 169
-"""`image_seq_len` of transformers' Idefics3Processor and SmolVLMProcessor, where none is given."""
+"""`image_seq_len` of transformers' Idefics3Processor and SmolVLMProcessor, if none is given."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Described:
-    """What the files of a processor folder say."""
+    """Content of the files of a processor folder."""
 
     images: Mapping[str, Any]
-    """Of the image processor, with its class's defaults."""
+    """Values of the image processor, with its class's defaults."""
     images_file: Path
     processor: Mapping[str, Any]
-    """`processor_config.json`."""
+    """Values of `processor_config.json`."""
     processor_file: Path
     own_tokens: Mapping[str, str]
-    """Those that the tokenizer names."""
+    """Tokens that the tokenizer names."""
 
     def token(self, name: str, otherwise: str) -> str:
-        """A token by the name of its role."""
+        """Return a token by the name of its role."""
         return self.own_tokens.get(name, otherwise)
 
     def refuse(self, key: str, expected: str) -> NoReturn:
-        """Say that a value of the image processor cannot be used.
+        """Raise on a value of the image processor that cannot be used.
 
         Raises:
             StageConfigError: always.
@@ -45,7 +45,7 @@ class Described:
         raise StageConfigError(message)
 
     def counts(self, key: str, names: Iterable[str], expected: str) -> tuple[int, ...]:
-        """The values of a mapping of the image processor, which has these and no other."""
+        """Return the values of a mapping of the image processor, which has exactly these keys."""
         found, names = self.images.get(key), tuple(names)
         if not isinstance(found, Mapping):
             self.refuse(key, expected)
@@ -55,7 +55,7 @@ class Described:
         return tuple(given[name] for name in names)
 
     def count(self, key: str) -> int:
-        """A number of the image processor that is 1 or more."""
+        """Return a number of the image processor that is 1 or more."""
         if not _is_count(self.images.get(key)):
             self.refuse(key, "expected a whole number, 1 or more")
         return int(self.images[key])
@@ -63,20 +63,20 @@ class Described:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Builder:
-    """How a class of image processors is understood."""
+    """Construction of the rules for a class of image processors."""
 
     build: Callable[[Described], ImageRules]
     processor_classes: frozenset[str]
-    """Which put the tokens in place of an image that the kind's plans say."""
+    """Processor classes that put the tokens of this kind's plans in place of an image."""
     more_keys: frozenset[str] = frozenset()
-    """That are read or change nothing, besides those with a default."""
+    """Keys without default that are read or change nothing."""
 
 
 def build_fixed(described: Described) -> FixedImages:
-    """The one size that an image processor's config stands for.
+    """Return the single size that an image processor's config stands for.
 
     Raises:
-        StageConfigError: the size is missing, or images of one size do not follow from it.
+        StageConfigError: the size is missing, or images would not have one size.
     """
     height, width, edge = _read_fixed_size(described.images, described.images_file)
     processor = described.processor
@@ -95,7 +95,7 @@ def build_fixed(described: Described) -> FixedImages:
 
 
 def _read_fixed_size(images: Mapping[str, Any], file: Path) -> tuple[int, int, int | None]:
-    """Height, width, and the shorter side before the middle is cut out."""
+    """Return height, width, and the shorter side before the middle is cut out."""
     size = images.get("size")
     crop = images.get("crop_size") if images.get("do_center_crop") else None
     if isinstance(size, int):
@@ -118,10 +118,10 @@ def _read_fixed_size(images: Mapping[str, Any], file: Path) -> tuple[int, int, i
 
 
 def build_native(described: Described) -> NativeImages:
-    """Images of their own proportions: the Qwen2-VL family.
+    """Return the rules for images of their own proportions: the Qwen2-VL family.
 
     Raises:
-        StageConfigError: a value is missing or senseless.
+        StageConfigError: a value is missing or invalid.
     """
     expected = "expected shortest_edge and longest_edge (in pixels of area), and nothing else"
     least, most = described.counts("size", ("shortest_edge", "longest_edge"), expected)
@@ -144,10 +144,10 @@ def build_native(described: Described) -> NativeImages:
 
 
 def build_idefics(described: Described) -> IdeficsTiles:
-    """Tiles and the whole image: Idefics3 and SmolVLM.
+    """Return the rules for tiles and the whole image: Idefics3 and SmolVLM.
 
     Raises:
-        StageConfigError: a value is missing or senseless.
+        StageConfigError: a value is missing or invalid.
     """
     expected = "expected longest_edge (in pixels), and nothing else"
     (longest_edge,) = described.counts("size", ("longest_edge",), expected)
@@ -164,7 +164,7 @@ def build_idefics(described: Described) -> IdeficsTiles:
 
 
 def build_llava_next(described: Described) -> LlavaNextTiles:
-    """The whole image and tiles of the best grid: LLaVA-NeXT.
+    """Return the rules for the whole image and tiles of the best grid: LLaVA-NeXT.
 
     Raises:
         StageConfigError: a value is missing, or tiles would be resized once more.
@@ -195,7 +195,7 @@ def _is_count(value: object) -> bool:
 
 
 def _has_counts(values: object, keys: set[str]) -> TypeGuard[Mapping[str, int]]:
-    """Whether it is a mapping with these keys and no others, each a whole number, 1 or more."""
+    """Check for a mapping with exactly these keys, each a whole number, 1 or more."""
     if not isinstance(values, Mapping) or values.keys() != keys:
         return False
     return all(_is_count(value) for value in values.values())
@@ -210,14 +210,14 @@ def _require(values: Mapping[str, Any], key: str, file: Path) -> Any:
 
 _FIXED = Builder(
     build=build_fixed,
-    # The last two lay out no tokens: such a folder counts them by `num_image_tokens`.
+    # The last two place no tokens: such a folder counts them by `num_image_tokens`.
     processor_classes=frozenset({"LlavaProcessor", "CLIPProcessor", "SiglipProcessor"}),
     more_keys=frozenset({"do_center_crop", "crop_size"}),
 )
 _IDEFICS = Builder(
     build=build_idefics,
     processor_classes=frozenset({"Idefics3Processor", "SmolVLMProcessor"}),
-    more_keys=frozenset({"do_pad"}),  # fills up batches of tiles, which are all of one size
+    more_keys=frozenset({"do_pad"}),  # pads batches of tiles, which are all of one size
 )
 
 BUILDERS: Mapping[str, Builder] = {
@@ -227,7 +227,7 @@ BUILDERS: Mapping[str, Builder] = {
     "LlavaNextImageProcessor": Builder(
         build=build_llava_next,
         processor_classes=frozenset({"LlavaNextProcessor"}),
-        more_keys=frozenset({"do_pad"}),  # fills up with whole tiles of nothing
+        more_keys=frozenset({"do_pad"}),  # pads with empty tiles
     ),
     "Qwen2VLImageProcessor": Builder(
         build=build_native,
@@ -240,4 +240,4 @@ BUILDERS: Mapping[str, Builder] = {
     "SmolVLMImageProcessor": _IDEFICS,
     "ViTImageProcessor": _FIXED,
 }
-"""By the class's name without `Fast` or `Pil`."""
+"""Builders by the class's name without `Fast` or `Pil`."""

@@ -1,7 +1,7 @@
-"""What an image processor's class assumes where a folder is silent.
+"""Defaults of image processor classes for values that a folder lacks.
 
-The folders on hubs say little: Qwen2-VL's names neither a filter nor a size. These are the class
-attributes of transformers 5; a test compares them with those installed.
+The folders on hubs contain few values: Qwen2-VL's has neither a filter nor a size. These are the
+class attributes of transformers 5; a test compares them with those installed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _BICUBIC, _BILINEAR, _LANCZOS = 3, 2, 1
-"""Pillow's numbers."""
+"""Pillow's numbers of the filters."""
 
 _STEPS = {"do_resize": True, "do_rescale": True, "do_normalize": True, "rescale_factor": 1 / 255}
 _CENTRED = {"image_mean": (0.5, 0.5, 0.5), "image_std": (0.5, 0.5, 0.5)}
@@ -58,7 +58,7 @@ CLASS_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "SmolVLMImageProcessor": _IDEFICS,
     "ViTImageProcessor": {**_SQUARE, "resample": _BILINEAR},
 }
-"""By the class's name without `Fast` or `Pil`, which name back ends."""
+"""Defaults by the class's name without `Fast` or `Pil`, which name back ends."""
 
 NEUTRAL_KEYS = frozenset({
     *("image_processor_type", "feature_extractor_type", "processor_class", "auto_map"),
@@ -68,4 +68,4 @@ NEUTRAL_KEYS = frozenset({
     "aspect_ratio_setting",  # of LLaVA-NeXT's first files; no processor reads it
     "video_sampling",  # of SmolVLM2
 })  # fmt: skip
-"""Keys that change no pixel of an image, or are looked at by the reading of sizes."""
+"""Keys that change no pixel of an image, or that the code for sizes reads."""

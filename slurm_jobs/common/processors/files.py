@@ -1,4 +1,4 @@
-"""The small files of a processor folder, and whether they are still what `consolidate` copied."""
+"""Small files of a processor folder, and changes since `consolidate` copied them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def processor_checksums(folder: Path) -> dict[str, str]:
 
 
 def changed_files(expected: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
-    """Return what differs between two sets of checksums: `chat_template.jinja was changed`."""
+    """Return the differences between two sets of checksums: `chat_template.jinja was changed`."""
     verbs = {
         **dict.fromkeys(expected.keys() - found.keys(), "is missing"),
         **dict.fromkeys(found.keys() - expected.keys(), "was added"),
@@ -48,7 +48,7 @@ def changed_files(expected: Mapping[str, str], found: Mapping[str, str]) -> list
 
 
 def changed_processor(folder: PurePath, changes: list[str]) -> str:
-    """Return the message about a data set whose processor folder is not what it was."""
+    """Return the message about a data set whose processor folder has changed."""
     return (
         f"{folder}: {', '.join(changes)} since `consolidate`: the samples were made with other "
         "files, so the model would be evaluated and exported with a processor that it was not "

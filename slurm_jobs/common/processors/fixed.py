@@ -1,4 +1,4 @@
-"""Every image becomes one array of one size: SigLIP, CLIP, and LLaVA 1.5 with either."""
+"""Images that become one array of one size: SigLIP, CLIP, and LLaVA 1.5 with either."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from slurm_jobs.common.processors.plan import ImagePlan, Recipe, Size
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FixedImages:
-    """The one size that every image gets."""
+    """Rules for a single size of all images."""
 
     height: int
     width: int
     shortest_edge: int | None
-    """Resize the shorter side to this and cut out the middle; None resizes both sides."""
+    """Size of the shorter side before the middle is cut out; None resizes both sides."""
     image_token: str
     num_image_tokens: int
-    """Tokens that stand for one image."""
+    """Number of tokens that represent one image."""
 
     @property
     def wrapping(self) -> None:
-        """Nothing stands around an image."""
+        """Return None: no tokens surround an image."""
         return
 
     def plan(self, size: Size) -> ImagePlan:
-        """As transformers' `PilBackend.resize` and `center_crop`; no shape is refused."""
+        """Plan as transformers' `PilBackend.resize` and `center_crop`; every shape is accepted."""
         return ImagePlan(
             recipes=(self._recipe(size),),
             placeholder=((self.image_token, self.num_image_tokens),),
@@ -44,11 +44,11 @@ class FixedImages:
         return Recipe(resizes=((width, height),), box=box)
 
     def pieces(self) -> frozenset[str]:
-        """The image token alone."""
+        """Return the image token alone."""
         return frozenset({self.image_token})
 
     def model_inputs(self) -> Mapping[str, Any]:
-        """Of `DatasetInfo`."""
+        """Return fields of `DatasetInfo`."""
         return {
             "image_kind": "fixed",
             "image_height": self.height,

@@ -1,4 +1,4 @@
-"""An image is cut into square tiles, and seen as a whole besides: Idefics3 and SmolVLM."""
+"""Images cut into square tiles, together with the whole image: Idefics3 and SmolVLM."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ MAX_LONGEST_EDGE = 4096
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IdeficsTiles:
-    """Tiles row by row, then the whole image at the size of one."""
+    """Rules for tiles row by row, then the whole image at the size of a tile."""
 
     longest_edge: int
-    """Every image is first resized so that its longer side is this, smaller ones too."""
+    """Longer side to which every image is first resized, smaller ones too."""
     tile_size: int
     """Side of a tile in pixels."""
     split: bool
-    """False: the whole image alone."""
+    """False for the whole image alone."""
     image_token: str
     fake_token: str
-    """Stands before and after each tile's tokens."""
+    """Token before and after the tokens of each tile."""
     global_token: str
-    """Says that the whole image follows."""
+    """Token before the whole image."""
     num_image_tokens: int
-    """Of each tile."""
+    """Number of tokens of each tile."""
 
     @property
     def wrapping(self) -> None:
-        """The template prints nothing around an image; the placeholder has its own marks."""
+        """Return None: the placeholder, not the template, contains the marks around an image."""
         return
 
     def plan(self, size: Size) -> ImagePlan:
-        """As `Idefics3ImageProcessor` and `Idefics3Processor`, of which SmolVLM's are copies."""
+        """Plan as `Idefics3ImageProcessor` and `Idefics3Processor`, which SmolVLM's copy."""
         fitted = _limit(_stretch(size, self.longest_edge))
         tile = (self.tile_size, self.tile_size)
         whole = _round_up(fitted, self.tile_size) if self.split else tile
@@ -73,14 +73,14 @@ class IdeficsTiles:
         return (*pieces, *whole)
 
     def pieces(self) -> frozenset[str]:
-        """The marks of all places that a tile can have, too."""
+        """Return the pieces, including the marks of all tile positions."""
         most = math.ceil(min(self.longest_edge, MAX_LONGEST_EDGE) / self.tile_size)
         places = {_place(row, col) for row in range(most) for col in range(most)}
         names = {self.image_token, self.fake_token, self.global_token}
         return frozenset({"\n", "\n\n"} | places | names)
 
     def model_inputs(self) -> Mapping[str, Any]:
-        """Of `DatasetInfo`."""
+        """Return fields of `DatasetInfo`."""
         return {
             "image_kind": "tiled",
             "image_height": self.tile_size,
@@ -97,7 +97,7 @@ def _place(row: int, col: int) -> str:
 
 
 def _stretch(size: Size, longest_edge: int) -> Size:
-    """`_resize_output_size_rescale_to_max_len`: the longer side as told, the other one even."""
+    """Set the longer side and make the other even: `_resize_output_size_rescale_to_max_len`."""
     width, height = size
     ratio = width / height
     if width >= height:
@@ -110,7 +110,7 @@ def _stretch(size: Size, longest_edge: int) -> Size:
 
 
 def _limit(size: Size) -> Size:
-    """`_resize_output_size_scale_below_upper_bound`: no side over `MAX_LONGEST_EDGE`."""
+    """Limit both sides to `MAX_LONGEST_EDGE`: `_resize_output_size_scale_below_upper_bound`."""
     width, height = size
     ratio = width / height
     if width >= height and width > MAX_LONGEST_EDGE:
@@ -121,7 +121,7 @@ def _limit(size: Size) -> Size:
 
 
 def _round_up(size: Size, tile_size: int) -> Size:
-    """`resize_for_vision_encoder`: both sides to whole tiles."""
+    """Round both sides up to whole tiles: `resize_for_vision_encoder`."""
     width, height = size
     ratio = width / height
     if width >= height:

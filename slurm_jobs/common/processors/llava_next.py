@@ -1,4 +1,4 @@
-"""The whole image, then tiles of it in the best of several grids: LLaVA-NeXT ("anyres")."""
+"""Whole image, then tiles of it in the best of several grids: LLaVA-NeXT ("anyres")."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from slurm_jobs.common.processors.plan import ImagePlan, Recipe, Size
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LlavaNextTiles:
-    """The whole image at the size of one tile, then the tiles row by row."""
+    """Rules for the whole image at the size of a tile, then the tiles row by row."""
 
     tile_size: int
     """Side of a tile in pixels."""
     grids: tuple[Size, ...]
-    """Width and height of the pictures that tiles may be cut from: `image_grid_pinpoints`."""
+    """Width and height of the pictures from which tiles may be cut: `image_grid_pinpoints`."""
     patch_size: int
-    """Of the vision tower, for the number of tokens."""
+    """Patch size of the vision tower, for the number of tokens."""
     num_additional_tokens: int
     drops_first_token: bool
-    """`vision_feature_select_strategy: default`."""
+    """True for `vision_feature_select_strategy: default`."""
     image_token: str
 
     @property
     def wrapping(self) -> None:
-        """Nothing stands around an image."""
+        """Return None: no tokens surround an image."""
         return
 
     def plan(self, size: Size) -> ImagePlan:
-        """As `LlavaNextImageProcessor` and `LlavaNextProcessor`; no shape is refused."""
+        """Plan as `LlavaNextImageProcessor` and `LlavaNextProcessor`; every shape is accepted."""
         grid = self._best_grid(size)
         fitted = _fit_into(size, grid)
-        # Black on both sides, the odd pixel at the end, as `_get_padding_size` has it.
+        # Black on both sides, the odd pixel at the end, as in `_get_padding_size`.
         left, top = ((outer - inner) // 2 for outer, inner in zip(grid, fitted, strict=True))
         tile = self.tile_size
         starts = itertools.product(range(0, grid[1], tile), range(0, grid[0], tile))
@@ -49,7 +49,7 @@ class LlavaNextTiles:
         )
 
     def _best_grid(self, size: Size) -> Size:
-        """`select_best_resolution`: most pixels of the image kept, then fewest wasted."""
+        """Return the grid that keeps most pixels, then wastes fewest: `select_best_resolution`."""
         best, most_kept, least_wasted = self.grids[0], 0, math.inf
         for grid in self.grids:
             scale = min(grid[0] / size[0], grid[1] / size[1])
@@ -61,7 +61,7 @@ class LlavaNextTiles:
         return best
 
     def _count_tokens(self, size: Size, grid: Size) -> int:
-        """`_get_number_of_features`: the tiles without what is black, a line's end for each row."""
+        """Count the tiles' tokens without padding, plus one per row: `_get_number_of_features`."""
         side = self.tile_size // self.patch_size
         cols, rows = (side * (length // self.tile_size) for length in grid)
         width, height = size
@@ -73,11 +73,11 @@ class LlavaNextTiles:
         return num_tokens - self.drops_first_token
 
     def pieces(self) -> frozenset[str]:
-        """The image token alone."""
+        """Return the image token alone."""
         return frozenset({self.image_token})
 
     def model_inputs(self) -> Mapping[str, Any]:
-        """Of `DatasetInfo`; how many tokens an image has depends on its size."""
+        """Return fields of `DatasetInfo`; the number of an image's tokens depends on its size."""
         return {
             "image_kind": "tiled",
             "image_height": self.tile_size,
@@ -90,7 +90,7 @@ class LlavaNextTiles:
 
 
 def _fit_into(size: Size, grid: Size) -> Size:
-    """`get_patch_output_size`: the largest size of these proportions within the grid."""
+    """Return the largest size of these proportions in the grid: `get_patch_output_size`."""
     scale_w, scale_h = grid[0] / size[0], grid[1] / size[1]
     if scale_w < scale_h:
         return grid[0], min(math.ceil(size[1] * scale_w), grid[1])

@@ -1,4 +1,4 @@
-"""Every image keeps its proportions, and as many pixels as a range allows: the Qwen2-VL family."""
+"""Images that keep their proportions within a range of pixels: the Qwen2-VL family."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any
 from slurm_jobs.common.processors.plan import ImagePlan, Recipe, Size, UnfitImageError
 
 _MAX_ASPECT_RATIO = 200
-"""Of `smart_resize`."""
+"""Limit of `smart_resize`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NativeImages:
-    """Sides are multiples of `patch_size * merge_size`, their product within the two limits."""
+    """Rules for sides that are multiples of `patch_size * merge_size`, with a limited product."""
 
     patch_size: int
     merge_size: int
-    """A square of this many patches a side becomes one token."""
+    """Side, in patches, of the square that becomes one token."""
     temporal_patch_size: int
-    """How often the model repeats a still image in time; nothing of it is stored."""
+    """Number of times that the model repeats a still image in time; the copies are not stored."""
     min_pixels: int
     max_pixels: int
     image_token: str
     wrapping: tuple[str, str]
 
     def plan(self, size: Size) -> ImagePlan:
-        """As transformers' `Qwen2VLImageProcessor` and `Qwen2VLProcessor.replace_image_token`.
+        """Plan as transformers' `Qwen2VLImageProcessor` and `Qwen2VLProcessor`.
 
         Raises:
             UnfitImageError: one side is more than 200 times the other.
@@ -46,11 +46,11 @@ class NativeImages:
         )
 
     def pieces(self) -> frozenset[str]:
-        """The image token alone."""
+        """Return the image token alone."""
         return frozenset({self.image_token})
 
     def model_inputs(self) -> Mapping[str, Any]:
-        """Of `DatasetInfo`."""
+        """Return fields of `DatasetInfo`."""
         return {
             "image_kind": "native",
             "image_height": None,
@@ -63,7 +63,7 @@ class NativeImages:
 
 
 def smart_resize(size: Size, *, factor: int, min_pixels: int, max_pixels: int) -> Size:
-    """The size that an image gets: transformers' function of this name, in its arithmetic.
+    """Return the size of a resized image, by transformers' function and arithmetic.
 
     Raises:
         UnfitImageError: one side is more than 200 times the other.

@@ -1,4 +1,4 @@
-"""What becomes of one image, as values: the arrays to store, and what stands for it in the text."""
+"""Plan for one image as values: the arrays to store, and its placeholder in the text."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 Size = tuple[int, int]
-"""Width and height in pixels, as Pillow has them."""
+"""Width and height in pixels, as in Pillow."""
 
 Box = tuple[int, int, int, int]
-"""Left, top, right, bottom in pixels; the last two are not included."""
+"""Left, top, right, bottom in pixels; the last two are exclusive."""
 
 
 class UnfitImageError(ValueError):
-    """The processor takes no image of this shape."""
+    """Image whose shape the processor does not accept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
-    """How one stored array is made from the upright image."""
+    """Steps from the upright image to one stored array."""
 
     resizes: tuple[Size, ...]
-    """One after the other, by the processor's filter."""
+    """Sizes of successive resize steps, with the processor's filter."""
     box: Box | None = None
-    """What is cut out then; black where it reaches over the edge. None for all of it."""
+    """Region to cut out after that, black beyond the edge; None for the whole image."""
 
     @property
     def size(self) -> Size:
-        """Of the stored array."""
+        """Return the size of the stored array."""
         if self.box is None:
             return self.resizes[-1]
         left, top, right, bottom = self.box
@@ -37,45 +37,45 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImagePlan:
-    """What one image of a row becomes."""
+    """Arrays and text for one image of a row."""
 
     recipes: tuple[Recipe, ...]
-    """One for each stored array, in the order in which the model wants them."""
+    """One recipe for each stored array, in the order that the model expects."""
     placeholder: tuple[tuple[str, int], ...]
-    """What stands in place of the one image token that the chat template prints: pieces of text,
-    each with how often it is repeated."""
+    """Replacement for the image token that the chat template prints: pieces of text, each with its
+    number of repetitions."""
 
     @property
     def text(self) -> str:
-        """The placeholder as the processor of Hugging Face would write it."""
+        """Return the placeholder as the processor of Hugging Face would write it."""
         return "".join(piece * count for piece, count in self.placeholder)
 
     @property
     def num_pixels(self) -> int:
-        """Of all stored arrays."""
+        """Return the number of pixels of all stored arrays."""
         return sum(width * height for width, height in (recipe.size for recipe in self.recipes))
 
 
 class ImageRules(Protocol):
-    """What a kind of image processor does. One frozen dataclass a kind, in a module of its own."""
+    """Rules of a kind of image processor. Each kind is a frozen dataclass in its own module."""
 
     @property
     def image_token(self) -> str:
-        """The token that the chat template prints for an image."""
+        """Return the token that the chat template prints for an image."""
 
     @property
     def wrapping(self) -> tuple[str, str] | None:
-        """The tokens that the template prints before and after an image, which belong to it."""
+        """Return tokens that the template prints before and after an image, as part of it."""
 
     def plan(self, size: Size) -> ImagePlan:
-        """What an upright image of this size becomes.
+        """Return the plan for an upright image of this size.
 
         Raises:
-            UnfitImageError: the processor takes none of this shape.
+            UnfitImageError: the processor accepts no image of this shape.
         """
 
     def pieces(self) -> frozenset[str]:
-        """All pieces of text that the placeholder of any plan may have."""
+        """Return all pieces of text that the placeholder of any plan may have."""
 
     def model_inputs(self) -> Mapping[str, Any]:
-        """The fields of `DatasetInfo` that say what the stored arrays are."""
+        """Return the fields of `DatasetInfo` that describe the stored arrays."""

@@ -1,8 +1,8 @@
-"""A processor folder's JSON files to what is made of images. Refuses what it would not honour.
+"""Reader of a processor folder's JSON files; refuses values that it cannot apply.
 
-The folder is laid out as Hugging Face writes it: `image_processor` in `processor_config.json` (as
-transformers 5 saves it), else `preprocessor_config.json`. The first comes first for transformers,
-too. The tokenizer's files are left to `pipeline.preprocess.tokenizer`.
+The folder has Hugging Face's layout: `image_processor` in `processor_config.json` (as transformers
+5 saves it), else `preprocessor_config.json`. The first has priority in transformers, too.
+`pipeline.preprocess.tokenizer` reads the tokenizer's files.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from slurm_jobs.common.processors.class_defaults import CLASS_DEFAULTS, NEUTRAL_
 from slurm_jobs.common.processors.plan import ImageRules
 
 _STEPS = ("do_resize", "do_rescale", "do_normalize")
-"""Keys by which an image processor leaves out a step."""
+"""Keys by which an image processor omits a step."""
 _NUM_FILTERS = 6
 """Pillow numbers its filters 0 to 5."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProcessorInfo:
-    """What is read from the processor folder's JSON files."""
+    """Values from the processor folder's JSON files."""
 
     images: ImageRules
-    """What becomes of an image of a given size."""
+    """Rules for an image of a given size."""
     resample: int
     """Pillow's number of the filter (3 is bicubic)."""
     image_mean: tuple[float, ...]
     image_std: tuple[float, ...]
     rescale_factor: float
-    """Multiplies uint8 pixels before mean and standard deviation are applied."""
+    """Factor for uint8 pixels before mean and standard deviation are applied."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Normalisation:
-    """What an image processor does with bytes: (byte * rescale_factor - mean) / std."""
+    """Normalisation of bytes: (byte * rescale_factor - mean) / std."""
 
     file: Path
-    """That says so."""
+    """File with these values."""
     image_mean: tuple[float, ...]
     image_std: tuple[float, ...]
     rescale_factor: float
@@ -54,11 +54,11 @@ class Normalisation:
 def read_processor(folder: Path, own_tokens: Mapping[str, str] | None = None) -> ProcessorInfo:
     """Read a processor folder.
 
-    `own_tokens` are those that its tokenizer names by attributes (`image_token`); they come before
-    what the folder's files say, as in transformers.
+    `own_tokens` are those that its tokenizer names by attributes (`image_token`). They have
+    priority over the folder's files, as in transformers.
 
     Raises:
-        StageConfigError: a file or value is missing, or of a kind not understood.
+        StageConfigError: a file or value is missing, or of an unknown kind.
     """
     check_folder(folder)
     processor_file = folder / "processor_config.json"
@@ -88,12 +88,12 @@ def read_processor(folder: Path, own_tokens: Mapping[str, str] | None = None) ->
 
 
 def read_normalisation(folder: Path) -> Normalisation | None:
-    """That of any image processor in a folder, also of one that is not understood otherwise.
+    """Return the normalisation of any image processor, also of an unknown kind.
 
-    None where there is none, or one that names no mean and deviation.
+    None if there is no processor, or if it has no mean and deviation.
 
     Raises:
-        StageConfigError: a file is no JSON, or a mean or deviation not three numbers.
+        StageConfigError: a file is not JSON, or a mean or deviation is not three numbers.
     """
     processor_file = folder / "processor_config.json"
     processor = read_json(processor_file)
@@ -117,11 +117,11 @@ def read_normalisation(folder: Path) -> Normalisation | None:
 
 
 def find_images(processor: Mapping[str, Any], file: Path) -> tuple[Mapping[str, Any], Path]:
-    """The image processor's values, and their file.
+    """Return the image processor's values, and their file.
 
     Args:
-        processor: The content of `file`; empty if it is not there.
-        file: The folder's `processor_config.json`.
+        processor: content of `file`; empty if it does not exist.
+        file: `processor_config.json` of the folder.
 
     Raises:
         StageConfigError: there are none.
@@ -150,7 +150,7 @@ def _class_name(images: Mapping[str, Any], file: Path) -> str:
 
 
 def _check_keys(name: str, given: Mapping[str, Any], file: Path) -> None:
-    """Refuse a key that nothing here reads: it may change pixels."""
+    """Raise on an unknown key: it may change pixels."""
     known = {*CLASS_DEFAULTS[name], *NEUTRAL_KEYS, *BUILDERS[name].more_keys}
     for key in given:
         if key in known or not given[key]:  # a step that is switched off changes nothing
@@ -165,7 +165,7 @@ def _check_keys(name: str, given: Mapping[str, Any], file: Path) -> None:
 
 
 def _check_steps(images: Mapping[str, Any], file: Path) -> None:
-    """Refuse a processor that leaves out a step which is always made here."""
+    """Raise on a processor without a step that is always applied here."""
     for key in _STEPS:
         if images[key] is False:
             message = (
@@ -177,7 +177,7 @@ def _check_steps(images: Mapping[str, Any], file: Path) -> None:
 
 
 def _check_layout(described: Described, known: frozenset[str]) -> None:
-    """Refuse a processor whose class puts other tokens in place of an image than is known here."""
+    """Raise on a processor whose class may use other tokens for an image than known here."""
     file, found = described.processor_file, described.processor.get("processor_class")
     if found is None:
         file, found = described.images_file, described.images.get("processor_class")
@@ -198,7 +198,7 @@ def _filter(images: Mapping[str, Any], file: Path) -> int:
 
 
 def _channels(images: Mapping[str, Any], key: str, file: Path) -> tuple[float, ...]:
-    """A number for each of the three channels; one number serves all."""
+    """Return a number for each of the three channels; one number serves all."""
     found = images[key]
     values = (found,) * 3 if isinstance(found, int | float) else tuple(found)
     if len(values) == 3 and all(isinstance(value, int | float) for value in values):
@@ -208,10 +208,10 @@ def _channels(images: Mapping[str, Any], key: str, file: Path) -> tuple[float, .
 
 
 def check_folder(folder: Path) -> None:
-    """See that there is a folder at all.
+    """Check that the folder exists.
 
     Raises:
-        StageConfigError: there is none.
+        StageConfigError: it does not.
     """
     if not folder.is_dir():
         message = (
@@ -222,10 +222,10 @@ def check_folder(folder: Path) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The mapping in `path`; empty if there is no such file.
+    """Return the mapping in `path`; empty if there is no such file.
 
     Raises:
-        StageConfigError: it is none.
+        StageConfigError: the file has other content.
     """
     try:
         values = json.loads(path.read_bytes())

@@ -1,1 +1,1 @@
-"""The configs of the built-in stages: fields, defaults and their documentation, a file a stage."""
+"""Configs of the built-in stages: fields, defaults and their documentation, a file a stage."""

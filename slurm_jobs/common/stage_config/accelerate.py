@@ -1,4 +1,4 @@
-"""Where `strategy: accelerate` finds what it does."""
+"""Config of `strategy: accelerate`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from slurm_jobs.common.config_values import InputPath
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AccelerateConfig:
-    """What `strategy: accelerate` does."""
+    """Settings of `strategy: accelerate`."""
 
     config: InputPath
-    """A file as `accelerate config` writes it: `distributed_type` MULTI_GPU, FSDP (version 2),
-    MULTI_CPU or NO. Its `mixed_precision` is taken with `precision: auto`."""
+    """File in the format of `accelerate config`: `distributed_type` MULTI_GPU, FSDP (version 2),
+    MULTI_CPU or NO. Its `mixed_precision` applies with `precision: auto`."""

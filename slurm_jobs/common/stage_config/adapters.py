@@ -1,4 +1,4 @@
-"""Small trained matrices beside frozen layers."""
+"""Config of adapters: small trained matrices next to frozen layers."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from slurm_jobs.common.config_values import Count, Positive, ShareBelowOne, chec
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AdaptersConfig:
-    """LoRA (arXiv:2106.09685): beside a frozen matrix, the product of two small ones is learned."""
+    """LoRA (arXiv:2106.09685): a learned product of two small matrices is added to a frozen one."""
 
     rank: Count = 16
     """Inner size of the product."""
     alpha: Positive = 32.0
-    """The product is multiplied by `alpha / rank`."""
+    """Scale of the product: it is multiplied by `alpha / rank`."""
     dropout: ShareBelowOne = 0.0
-    """Share of the inputs of adapters that is left out at random in training."""
+    """Share of the adapters' inputs that is dropped at random in training."""
     targets: tuple[str, ...] = ("language",)
-    """Linear layers that are adapted: `language` (all within the layers of the language model), or
+    """Linear layers with adapters: `language` (all within the layers of the language model), or
     patterns of full names (`model.visual.blocks.*.attn.qkv`)."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers out of bounds, and adapters of nothing."""
+        """Check bounds, and that adapters have a target."""
         check_bounds(self)
         if not self.targets:
             message = "targets is empty: give `language`, or patterns of names of linear layers"

@@ -1,4 +1,4 @@
-"""When and how the state of a training is saved."""
+"""Config of checkpoints: when and how the state of a training is saved."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from slurm_jobs.common.config_values import (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointConfig:
-    """When the state of training is saved. A stop signal and the last step always save."""
+    """Schedule of checkpoints. A stop signal and the last step always save."""
 
     every_min: Positive | None = 30.0
-    """Minutes between checkpoints, by rank 0's clock; null switches this trigger off."""
+    """Minutes between checkpoints, by rank 0's clock; null disables this trigger."""
     every_steps: Count | None = None
-    """Steps between checkpoints, counted anew in each phase; null switches this trigger off."""
+    """Steps between checkpoints, counted from the start of each phase; null disables this trigger.
+    """
     mode: Literal["async", "sync"] = "async"
-    """`async` copies the state and goes on; a thread writes the copy, which takes host memory as
+    """`async` copies the state and continues; a thread writes the copy, which takes host memory as
     large as the rank's share of weights and optimizer. `sync` waits until it is written."""
     keep_last: Count = 2
-    """How many whole checkpoints stay; 2 or more survive a damaged newest one."""
+    """Number of complete checkpoints to keep; 2 or more survive a damaged newest one."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers out of bounds."""
+        """Check bounds."""
         check_bounds(self)

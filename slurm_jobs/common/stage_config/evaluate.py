@@ -1,4 +1,4 @@
-"""What is asked of a trained model."""
+"""Config of the evaluation of a trained model."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ _NUM_ANSWERS = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvaluateConfig:
-    """Held-out samples: answered after the last step, and looked at while training goes on."""
+    """Held-out samples: answered after the last step, their loss measured during training."""
 
     manifest: InputPath | None = None
-    """Held-out rows in the manifest format of `preprocess`; null leaves evaluation out. Prompts
-    and limits are those that the data set was preprocessed with."""
+    """Held-out rows in the manifest format of `preprocess`; null disables evaluation. Prompts and
+    limits are those of the data set's preprocessing."""
     columns: Columns | None = None
-    """Columns of that manifest; those of `preprocess` if not given."""
+    """Columns of that manifest; by default those of `preprocess`."""
     image_root: InputPath | None = None
-    """Folder that its relative image paths start from; the manifest's own folder if not given."""
+    """Folder that its relative image paths start from; by default the manifest's own folder."""
     images_within: NamedPath | None = None
-    """Folder that its images may lie in, or below it, beside `image_root`."""
+    """Folder in or below which its images may be, in addition to `image_root`."""
     num_samples: Count | None = None
-    """Only the first so many rows; null takes all."""
+    """Number of rows to take from the start; null takes all."""
     every_steps: Count | None = None
-    """Steps between two looks at the held-out loss while training goes on, counted through all
-    phases, and one after the last step of each phase; null takes none."""
+    """Steps between two measurements of the held-out loss during training, counted through all
+    phases, with one more after the last step of each phase; null disables them."""
     num_loss_samples: Count = 64
-    """Rows of such a look, the first of the manifest."""
+    """Rows of such a measurement, from the start of the manifest."""
     num_answers: CountOrZero = _NUM_ANSWERS
-    """Of these rows, so many are answered, too, and compared."""
+    """Number of these rows that are also answered and compared."""
     max_new_tokens: Count = 64
     """Longest answer in tokens."""
     batch_size: Count = 32
     """Samples that one rank generates at a time."""
 
     def is_look_due(self, step: int, *, ends_phase: bool) -> bool:
-        """Whether a look comes after `step` steps of all phases."""
+        """Return whether a measurement comes after `step` steps of all phases."""
         return self.every_steps is not None and (ends_phase or step % self.every_steps == 0)
 
     def __post_init__(self) -> None:
-        """Refuse numbers out of bounds, and looks at nothing."""
+        """Check bounds, and that measurements have rows."""
         check_bounds(self)
         refuse((self._nothing_problem(), self._answers_problem()))
 
@@ -65,7 +65,7 @@ class EvaluateConfig:
         answers, most = self.num_answers, self.num_loss_samples
         if answers <= most:
             return None
-        if answers == _NUM_ANSWERS:  # left out, as like as not
+        if answers == _NUM_ANSWERS:  # probably left out
             return (
                 f"num_loss_samples is {most}, fewer than num_answers, which is {answers} by "
                 f"default: give num_answers, too: {most} or less"

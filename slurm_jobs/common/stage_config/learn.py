@@ -1,4 +1,4 @@
-"""The parts of a model that `learn` knows by name, and what is wrong with names of no part."""
+"""Names in `learn` for parts of a model, and checks of these names."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from typing import Literal, TypeAlias, get_args
 
 Part: TypeAlias = Literal["vision", "projector", "language", "heads", "adapters"]
 PARTS: tuple[Part, ...] = get_args(Part)
-"""A parameter belongs to one of them."""
+"""Parts of a model; each parameter belongs to one of them."""
 ALL = "all"
-"""Every part but the adapters."""
+"""Name of all parts except the adapters."""
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
-"""Names of parameters have a dot, and patterns of them a `*`, `?` or `[`."""
+"""Pattern of a single word: names of parameters have a dot, and patterns of them `*`, `?` or `[`.
+"""
 
 
 _OWN_NAMES = ("vision", "projector", "language", "heads")
-"""How the names of all parameters of a `small_vlm` begin."""
+"""Prefixes of the names of all parameters of a `small_vlm`."""
 _MEANT = {"vis": "vision", "proj": "projector", "connector": "projector", "merger": "projector"}
-"""The part that a family's names mean which have such letters."""
+"""Part that is meant by a family's names with these letters."""
 
 
 def learn_problems(
     names: Collection[str], *, has_adapters: bool, has_heads: bool, is_small_vlm: bool = False
 ) -> Iterator[str]:
-    """What no model can learn, of the names in `learn`, or no `small_vlm` if it is to be one."""
+    """Yield problems of names in `learn` that no model can learn, or no `small_vlm`."""
     for name in names:
         if _WORD.fullmatch(name) and name not in {*PARTS, ALL}:
             near = difflib.get_close_matches(name, [*PARTS, ALL], n=1)

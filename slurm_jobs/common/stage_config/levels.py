@@ -1,4 +1,4 @@
-"""Chained targets of a sample: a chain of thought in which each level reads those before it."""
+"""Config of chained targets: a chain of thought in which each level reads those before it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from slurm_jobs.common.config_values import Positive, check_bounds, refuse
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LevelConfig:
-    """One level: what the assistant says in one of its turns, which follow each other."""
+    """Level of a chain: one of the assistant's turns."""
 
     name: str
-    """Of the level, in results."""
+    """Name of the level, in results."""
     head: Literal["text", "classes"] = "text"
     """`text`: the answer is learned token by token. `classes`: a linear layer on the hidden state
-    before the answer tells which of `classes` it is; levels after it read the answer's text."""
+    before the answer predicts which of `classes` it is; later levels read the answer's text."""
     classes: tuple[str, ...] = ()
-    """Of a level with `head: classes`: all answers that it may have, as the manifest has them."""
+    """All possible answers of a level with `head: classes`, as in the manifest."""
     weight: Positive = 1.0
-    """Of this level's mean loss in the sum over all levels."""
+    """Weight of this level's mean loss in the sum over all levels."""
 
     def __post_init__(self) -> None:
-        """Refuse classes that make no choice."""
+        """Check that the classes offer a choice."""
         check_bounds(self)
         refuse(self._problems())
 

@@ -1,4 +1,4 @@
-"""Which model a training starts from."""
+"""Config of the model that a training starts from."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RANDOM_VISION: Mapping[str, int] = {
     "patch_size": 16,
     "mlp_ratio": 4,
 }
-"""Sizes of a vision encoder that starts from random weights, where none are given."""
+"""Default sizes of a vision encoder that starts from random weights."""
 
 RANDOM_LANGUAGE: Mapping[str, int] = {
     "hidden_size": 128,
@@ -30,31 +30,30 @@ RANDOM_LANGUAGE: Mapping[str, int] = {
     "mlp_ratio": 3,
     "max_positions": 4096,
 }
-"""Sizes of a language model that starts from random weights, where none are given."""
+"""Default sizes of a language model that starts from random weights."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VisionConfig:
-    """The vision encoder of a `small_vlm`: from a folder, or from random weights."""
+    """Vision encoder of a `small_vlm`: from a folder, or from random weights."""
 
     path: InputPath | None = None
     """Folder of a SigLIP, or of a SigLIP 2 of fixed resolution: the whole model or its vision
-    model. Weights and sizes come from there; its pooling head is left out. Without one the encoder
+    model. It gives weights and sizes; its pooling head is left out. Without a folder the encoder
     starts from random weights."""
     hidden_size: Count | None = None
-    """Width of a patch embedding; 128 where weights are random."""
+    """Width of a patch embedding; 128 for random weights."""
     num_layers: Count | None = None
-    """Transformer layers; 4 where weights are random."""
+    """Transformer layers; 4 for random weights."""
     num_heads: Count | None = None
-    """Attention heads; they divide `hidden_size`; 4 where weights are random."""
+    """Attention heads; they divide `hidden_size`; 4 for random weights."""
     patch_size: Count | None = None
-    """Side of a patch in pixels; it divides the data set's image size; 16 where weights are
-    random."""
+    """Side of a patch in pixels; it divides the data set's image size; 16 for random weights."""
     mlp_ratio: Count | None = None
-    """Width of a layer's MLP, as a multiple of `hidden_size`; 4 where weights are random."""
+    """Width of a layer's MLP, as a multiple of `hidden_size`; 4 for random weights."""
 
     def __post_init__(self) -> None:
-        """Refuse sizes that make no model."""
+        """Check the sizes."""
         check_bounds(self)
         if self.path is not None:
             return
@@ -67,38 +66,38 @@ class VisionConfig:
             raise ValueError(message)
 
     def sizes(self) -> dict[str, int]:
-        """Of an encoder with random weights."""
+        """Return the sizes of an encoder with random weights."""
         return {**RANDOM_VISION, **self.given()}
 
     def given(self) -> dict[str, int]:
-        """The sizes that the user gave."""
+        """Return the sizes that the user gave."""
         found = {name: getattr(self, name) for name in RANDOM_VISION}
         return {name: value for name, value in found.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LanguageConfig:
-    """The language model of a `small_vlm`: from a folder, or from random weights."""
+    """Language model of a `small_vlm`: from a folder, or from random weights."""
 
     path: InputPath | None = None
-    """Folder of a Qwen2 or Qwen2.5 causal language model. Weights and sizes come from there; where
-    its output head is its token embeddings, it stays so. Without one the language model starts from
-    random weights, with an output head of its own."""
+    """Folder of a Qwen2 or Qwen2.5 causal language model. It gives weights and sizes; if its output
+    head shares the token embeddings, it stays so. Without a folder the language model starts from
+    random weights, with a separate output head."""
     hidden_size: Count | None = None
-    """Width of a token embedding; 128 where weights are random."""
+    """Width of a token embedding; 128 for random weights."""
     num_layers: Count | None = None
-    """Transformer layers; 3 where weights are random."""
+    """Transformer layers; 3 for random weights."""
     num_heads: Count | None = None
-    """Attention heads; they divide `hidden_size` into even parts; 4 where weights are random."""
+    """Attention heads; they divide `hidden_size` into even parts; 4 for random weights."""
     num_kv_heads: Count | None = None
-    """Heads of keys and values; they divide `num_heads`; 2 where weights are random."""
+    """Heads of keys and values; they divide `num_heads`; 2 for random weights."""
     mlp_ratio: Count | None = None
-    """Width of a layer's gated MLP, as a multiple of `hidden_size`; 3 where weights are random."""
+    """Width of a layer's gated MLP, as a multiple of `hidden_size`; 3 for random weights."""
     max_positions: Count | None = None
-    """Longest sequence in tokens, image tokens included; 4096 where weights are random."""
+    """Longest sequence in tokens, image tokens included; 4096 for random weights."""
 
     def __post_init__(self) -> None:
-        """Refuse sizes that make no model."""
+        """Check the sizes."""
         check_bounds(self)
         if self.path is not None:
             return
@@ -119,41 +118,43 @@ class LanguageConfig:
         )
 
     def sizes(self) -> dict[str, int]:
-        """Of a language model with random weights."""
+        """Return the sizes of a language model with random weights."""
         return {**RANDOM_LANGUAGE, **self.given()}
 
     def given(self) -> dict[str, int]:
-        """The sizes that the user gave."""
+        """Return the sizes that the user gave."""
         found = {name: getattr(self, name) for name in RANDOM_LANGUAGE}
         return {name: value for name, value in found.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelConfig:
-    """Which model is trained."""
+    """Model that is trained."""
 
     type: Literal["small_vlm", "hugging_face"] = "small_vlm"
     """`small_vlm`: SigLIP-type encoder, two-layer projector, Qwen2-type language model, built here.
     `hugging_face`: a model of transformers (LLaVA, LLaVA-NeXT, Idefics3, SmolVLM, Qwen2-VL,
     Qwen2.5-VL, Qwen3-VL), from `path` or `name`."""
     path: InputPath | None = None
-    """Folder to start from: of a Hugging Face model, or a `model/` that an earlier run exported. A
-    `small_vlm` without one starts from the folders of `vision` and `language`, and from random
-    weights where there are none."""
+    """Folder to start from: a Hugging Face model, or a `model/` that an earlier run exported. A
+    `small_vlm` without one starts from the folders of `vision` and `language`, or from random
+    weights without those."""
     name: str | None = None
-    """Of a `hugging_face` model on the hub, instead of `path`; from the local cache where it is."""
+    """Name of a `hugging_face` model on the hub, instead of `path`; read from the local cache if it
+    is there."""
     attention: Literal["sdpa", "eager"] = "sdpa"
-    """Of a `hugging_face` model: PyTorch's scaled dot product attention, which chooses the fastest
-    kernel that runs here, or one written out, which is slow and holds every score in memory."""
+    """Attention of a `hugging_face` model: PyTorch's scaled dot product attention, which chooses
+    the fastest kernel that runs here, or a plain implementation, which is slow and keeps every
+    score in memory."""
     trust_remote_code: bool = False
-    """Whether a `hugging_face` model may run Python code that lies beside its weights."""
+    """Lets a `hugging_face` model run Python code that is stored next to its weights."""
     vision: VisionConfig = VisionConfig()
-    """The encoder of a `small_vlm` that has no `path`."""
+    """Encoder of a `small_vlm` that has no `path`."""
     language: LanguageConfig = LanguageConfig()
-    """The language model of a `small_vlm` that has no `path`."""
+    """Language model of a `small_vlm` that has no `path`."""
 
     def __post_init__(self) -> None:
-        """Refuse what names no model, or two."""
+        """Check that exactly one model is named."""
         refuse((self._name_problem(), *self._tower_problems()))
 
     def _name_problem(self) -> str | None:
@@ -168,7 +169,7 @@ class ModelConfig:
         return None
 
     def _tower_problems(self) -> Iterator[str]:
-        """Of folders of parts beside that of a whole model."""
+        """Yield problems of folders for parts in addition to a whole model."""
         towers = {"vision": self.vision.path, "language": self.language.path}
         for name, path in towers.items():
             if path is not None and (self.path is not None or self.name is not None):

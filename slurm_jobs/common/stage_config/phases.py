@@ -1,4 +1,4 @@
-"""Parts of one training that follow each other, each with its own data, length and rate."""
+"""Config of training phases, each with its own data, length and learning rate."""
 
 from __future__ import annotations
 
@@ -34,37 +34,37 @@ OWN = (
     "optimizer",
     "schedule",
 )
-"""Fields that a phase may have otherwise than its training."""
+"""Fields of a training that a phase may override."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PhaseConfig:
-    """One phase; what it leaves out is the training's, of its mappings key by key."""
+    """Phase of a training; missing keys are the training's, also within mappings."""
 
     name: str
-    """Of the phase, in results and folders: small letters, digits, `-` and `_`."""
+    """Name of the phase, in results and folders: small letters, digits, `-` and `_`."""
     learn: tuple[str, ...] | None = None
-    """What learns in it, in the words of the training's `learn`, which is not given beside phases.
-    Null: `adapters` where there are some, else `all`."""
+    """Parts that learn in the phase, in the words of the training's `learn`, which cannot be set
+    together with phases. Null: `adapters` if there are some, else `all`."""
     num_steps: Count | None = None
     """Optimizer steps; exactly one of `num_steps` and `num_epochs` is given."""
     num_epochs: Positive | None = None
     """Passes over its data set, rounded down to whole steps."""
     dataset: InputPath | None = None
-    """Folder that `consolidate` wrote, by the same processor as the other phases'."""
+    """Folder that `consolidate` wrote, with the same processor as the other phases'."""
     global_batch_size: Count | None = None
     """Samples in one optimizer step."""
     num_microbatches: Count | Literal["auto"] | None = None
-    """Into how many pieces each rank cuts its share of a step; `auto` as the training's."""
+    """Number of pieces into which each rank cuts its share of a step; `auto` as in the training."""
     batching: Annotated[Mapping[str, Any], SomeKeysOf(BatchingConfig)] | None = None
-    """Which samples share a batch, and which a row of it; keys left out are the training's."""
+    """Composition of batches and rows; missing keys are the training's."""
     optimizer: Annotated[Mapping[str, Any], SomeKeysOf(OptimizerConfig)] | None = None
-    """AdamW's settings; keys left out are the training's. Its state begins anew with each phase."""
+    """AdamW's settings; missing keys are the training's. Its state starts empty in each phase."""
     schedule: Annotated[Mapping[str, Any], SomeKeysOf(ScheduleConfig)] | None = None
-    """The learning rate over the phase's own steps; keys left out are the training's."""
+    """Learning rate over the phase's own steps; missing keys are the training's."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot run, naming field, value and remedy."""
+        """Check that the phase can run; errors name field, value and remedy."""
         check_bounds(self)
         refuse(self._problems())
 
@@ -77,9 +77,9 @@ class PhaseConfig:
 
 
 def own_values(config: TrainConfig, phase: PhaseConfig) -> dict[str, Any]:
-    """What the phase has otherwise than its training `config`, by the names of that one's fields.
+    """Return the values that a phase overrides, by the names of the training's fields.
 
-    Whole: keys of a mapping that the phase leaves out are the training's.
+    Mappings are complete: their missing keys are the training's.
     """
     given = {name: getattr(phase, name) for name in OWN}
     return {
@@ -90,10 +90,10 @@ def own_values(config: TrainConfig, phase: PhaseConfig) -> dict[str, Any]:
 
 
 def as_training(config: TrainConfig, number: int) -> TrainConfig:
-    """The config of a training of the phase alone, counted from 0.
+    """Return the config of a training with only the phase `number`, counted from 0.
 
     Raises:
-        ValueError: the phase makes no sense, as a training of its own would not.
+        ValueError: the phase is invalid as a training.
     """
     phase = config.phases[number]
     learns_adapters = phase.learn is None or "adapters" in phase.learn
@@ -101,7 +101,7 @@ def as_training(config: TrainConfig, number: int) -> TrainConfig:
         config,
         phases=(),
         adapters=config.adapters if learns_adapters else None,
-        # Without it, too: the hash of the base tells of it all the same.
+        # Also without it: the hash of the base contains it.
         quantize=config.quantize if learns_adapters else None,
         profile=ProfileConfig(),  # its steps are those of all phases
         seed=config.seed + number,  # or each phase would begin with the samples of the one before

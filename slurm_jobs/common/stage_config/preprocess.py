@@ -1,4 +1,4 @@
-"""The config of the stage `preprocess`: what a user may say of turning a manifest into parts."""
+"""Config of the stage `preprocess`, which turns a manifest into parts."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ CHOSEN_REASONS = {
     "images_too_long": "max_tokens",
     "too_many_images": "max_images",
 }
-"""Reasons of rejects for which the user chose `too_long`, and the limit that these rows are over:
-they are listed and counted, but not broken."""
+"""Reasons of rejects for which the user chose `too_long`, with the limit that is exceeded. These
+rows are listed and counted, but not broken."""
 
 DEFAULT_PROMPT = "Describe the image."
-"""What the user is taken to have asked about an image with a caption."""
+"""Default prompt about an image with a caption."""
 
 DEFAULT_MAX_TOKENS = 2048
 DEFAULT_MAX_IMAGES = 8
@@ -41,7 +41,7 @@ DEFAULT_IMAGE_DECODING: ImageDecoding = "fine"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComposedProcessor:
-    """A processor made of the folders of a `small_vlm`'s two parts."""
+    """Processor made of the folders of a `small_vlm`'s two parts."""
 
     images: InputPath
     """Folder of a SigLIP, or of a SigLIP 2 of fixed resolution, with `config.json` and the image
@@ -51,17 +51,17 @@ class ComposedProcessor:
     """Folder of a language model, with its tokenizer."""
 
     image_token: str = "<|image_pad|>"  # noqa: S105 - a token of text
-    """Token of that tokenizer that stands for a patch of an image. Qwen2.5's has this one."""
+    """Token of that tokenizer that represents a patch of an image. Qwen2.5's has this one."""
 
     template: InputPath | None = None
-    """File of a chat template (Jinja) with images; marks (`{% generation %}`) are welcome, and not
+    """File of a chat template (Jinja) with images; `{% generation %}` marks are allowed but not
     needed. Without one: ChatML with the default system prompt of the tokenizer's own template, if
     that is ChatML, too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImagePixels:
-    """How many pixels an image has after the processor resized it: width times height."""
+    """Limits for the pixels of an image after the processor resized it: width times height."""
 
     min: Count | None = None
     """Smaller images are enlarged to this area; by default the processor's own limit."""
@@ -70,7 +70,7 @@ class ImagePixels:
     """Larger images are reduced to this area; by default the processor's own limit."""
 
     def __post_init__(self) -> None:
-        """Refuse limits that say nothing or contradict each other."""
+        """Check that limits are given and do not contradict each other."""
         check_bounds(self)
         if self.min is None and self.max is None:
             message = "image_pixels: set min, max or both, in pixels (width times height)"
@@ -82,7 +82,7 @@ class ImagePixels:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Columns:
-    """Which columns, or keys of a JSON row, hold what; those left out are known by their names."""
+    """Columns, or keys of a JSON row, by meaning; the others are known by their names."""
 
     image: str | None = None
     """Picture, or list of pictures: paths, or bytes."""
@@ -91,7 +91,7 @@ class Columns:
     """Answer of the assistant to `prompt`."""
 
     prompt: str | None = None
-    """Words of the user; without such a column those of the config."""
+    """Words of the user; without such a column the config's `prompt` is used."""
 
     system: str | None = None
     """System message."""
@@ -101,9 +101,9 @@ class Columns:
     `assistant`."""
 
     ignore: tuple[str, ...] = ()
-    """Columns, or keys of turns, to leave out without a word: a row whose other keys hold content
-    that is not read (a video, a second picture, tools) is rejected without this. A row that
-    has no picture of its own stays rejected if such a key holds a picture, video or audio."""
+    """Columns, or keys of turns, to ignore silently. Without this, a row whose other keys hold
+    content that is not read (a video, a second picture, tools) is rejected. A row without its own
+    picture is rejected in any case if such a key holds a picture, video or audio."""
 
 
 KNOWN_COLUMNS = Columns()
@@ -112,20 +112,20 @@ KNOWN_COLUMNS = Columns()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PreprocessConfig:
-    """How the rows of a manifest become tokens and resized images."""
+    """Conversion of a manifest's rows to tokens and resized images."""
 
     manifest: InputPath
-    """The list of samples: CSV, JSON lines, a JSON list, Parquet (a file or a folder of them), or a
+    """List of samples: CSV, JSON lines, a JSON list, Parquet (a file or a folder of them), or a
     folder that `save_to_disk` of `datasets` wrote. A row has a picture with a caption, a question
     with its answer, chat `messages`, or LLaVA's `conversations`."""
 
     columns: Columns = KNOWN_COLUMNS
-    """Columns by which the rows are read, where their names alone do not say it: `{image: photo,
-    text: description}`."""
+    """Columns to read, if their names do not show their meaning: `{image: photo, text:
+    description}`."""
 
     processor: InputPath | ComposedProcessor
-    """Local folder with the tokenizer, its chat template, and `preprocessor_config.json`; no hub
-    is asked. Or the folders of a small model's two parts: `{images: models/siglip, text:
+    """Local folder with the tokenizer, its chat template, and `preprocessor_config.json`; no hub is
+    contacted. Or the folders of a small model's two parts: `{images: models/siglip, text:
     models/Qwen2.5-0.5B-Instruct}`."""
 
     chat_template: ChatTemplateName | InputPath | None = None
@@ -136,66 +136,67 @@ class PreprocessConfig:
     template. For a processor of two folders see its `template`."""
 
     image_root: InputPath | None = None
-    """Folder that relative image paths start from; the manifest's own folder if not given. Members
-    of archives are written `photos.tar::cats/1.jpg`, of zips likewise."""
+    """Folder that relative image paths start from; by default the manifest's own folder. Members of
+    archives (tar or zip) are written `photos.tar::cats/1.jpg`."""
 
     images_within: NamedPath | None = None
-    """Folder that images may lie in, or below it, beside `image_root` (by default the manifest's).
-    A row that names one elsewhere, by a whole path or by `..`, is rejected: a list that is not
-    yours shall not bring other files of yours into a data set. `/` lets all in."""
+    """Folder in or below which images may be, in addition to `image_root` (by default the
+    manifest's). A row that names an image elsewhere, by an absolute path or by `..`, is rejected,
+    so that another person's list cannot bring private files into a data set. `/` allows all
+    folders."""
 
     max_tokens: Count = DEFAULT_MAX_TOKENS
     """Longest sample in tokens, image tokens included."""
 
     max_images: CountOrZero = DEFAULT_MAX_IMAGES
-    """Most images in one sample; `too_long` says what becomes of one with more."""
+    """Most images in one sample; `too_long` applies to samples with more."""
 
     image_pixels: ImagePixels | None = None
-    """Pixels of an image after it is resized, in place of the processor's own limits (`min_pixels`
+    """Pixels of an image after it is resized, instead of the processor's own limits (`min_pixels`
     and `max_pixels`, or `size.shortest_edge` and `size.longest_edge`): `{max: 1003520}` gives at
-    most 1,280 tokens for an image of Qwen2.5-VL. For processors that keep the proportions of
-    images (Qwen2-VL, Qwen2.5-VL, Qwen3-VL). The data set, evaluation and the exported model use
-    the same limits."""
+    most 1,280 tokens for an image of Qwen2.5-VL. For processors that keep the proportions of images
+    (Qwen2-VL, Qwen2.5-VL, Qwen3-VL). The data set, evaluation and the exported model use the same
+    limits."""
 
     too_long: TooLong = "drop"
-    """What becomes of a sample over `max_tokens` or `max_images`: `drop` leaves it out,
-    `truncate_text` cuts text from its end (never image tokens: what has too many of them, or too
-    many images, is left out), `error` fails the stage."""
+    """Action for a sample over `max_tokens` or `max_images`. `drop` leaves it out. `truncate_text`
+    cuts text from its end, but never image tokens: a sample with too many of them, or too many
+    images, is left out. `error` fails the stage."""
 
     max_reject_share: Share = 0.01
     """`consolidate` fails if more than this share of all rows, rounded up to whole rows, cannot be
-    used; a slice that has so many by itself fails at once. Samples that `too_long` leaves out do
-    not count."""
+    used; a slice with so many alone fails at once. Samples that `too_long` leaves out do not count.
+    """
 
     max_too_long_share: Share = 0.05
-    """The same for samples that `too_long` leaves out: over `max_tokens` or `max_images`. 1 lets
-    any number go."""
+    """The same for samples that `too_long` leaves out: over `max_tokens` or `max_images`. 1 allows
+    any number."""
 
     image_decoding: ImageDecoding = DEFAULT_IMAGE_DECODING
-    """How images are decoded and resized. `exact` gives the pixels of the Hugging Face image
-    processor (its Pillow back end), and takes the longest. `fine` takes less than half of the time:
-    JPEGs are decoded by libjpeg-turbo, at a fraction of their size only where three times the
-    processor's size remains, and resized by torch; values differ by one step of 255 here and
-    there, by more at hard edges in black and white of pictures that lose more height than width.
-    `fast` decodes JPEGs at the smallest fraction that still has the processor's size, or
-    0.8 of it at one half: for photographs, up to four times as fast as `exact`, and 28 to 49 dB
-    away from it."""
+    """Method of decoding and resizing. `exact` gives the pixels of the Hugging Face image processor
+    (its Pillow back end), and is the slowest. `fine` takes less than half of the time.
+    libjpeg-turbo decodes JPEGs, at a fraction of their size only if three times the processor's
+    size remains, and torch resizes them. Values differ by one step of 255 here and there, and by
+    more at hard edges in black and white of pictures that lose more height than width. `fast`
+    decodes JPEGs at the smallest fraction that still has the processor's size, or 0.8 of it at one
+    half. It is for photographs, up to four times as fast as `exact`, and 28 to 49 dB away from it.
+    """
 
     image_format: ImageFormat = "webp_lossless"
-    """How resized images are stored: `webp_lossless`, `png` and `raw` keep every pixel; `jpeg` and
-    `webp` are smaller, at a loss; `raw` needs no decoding and the most space. What each
-    costs is in docs/image-decoding.md, and what it costs with your images in the report."""
+    """Format of stored images: `webp_lossless`, `png` and `raw` keep every pixel; `jpeg` and `webp`
+    are smaller and lossy; `raw` needs no decoding and the most space. docs/image-decoding.md compares
+    their costs, and the report shows them for your images."""
 
     image_quality: Annotated[int, Bounds(ge=1, le=100)] = 95
     """Quality of `image_format: jpeg` (4:4:4 sampling) and `webp` (4:2:0 always); the others have
     none."""
 
     prompt: str = DEFAULT_PROMPT
-    """For captions without words of the user: these words follow the image, and the caption is the
+    """Prompt of captions without words of the user: it follows the image, and the caption is the
     assistant's answer."""
 
     system_prompt: str = ""
-    """For captions and questions whose row has no `system`: the system message; empty for none."""
+    """System message of captions and questions whose row has no `system`; empty for none."""
 
     max_pixels: Count = DEFAULT_MAX_PIXELS
     """Image files with more pixels than this are rejected before they are decoded. It protects
@@ -205,7 +206,7 @@ class PreprocessConfig:
     """Threads that decode images; by default one for each CPU that the task may use."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers out of bounds, and keys that a processor of two folders has otherwise."""
+        """Check bounds, and keys that do not fit a processor of two folders."""
         check_bounds(self)
         if not isinstance(self.processor, ComposedProcessor):
             return

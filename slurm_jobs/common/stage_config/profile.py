@@ -1,4 +1,4 @@
-"""Which steps of a training are looked at in detail."""
+"""Config of the detailed profile of some training steps."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from slurm_jobs.common.config_values import CountOrZero, check_bounds
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProfileConfig:
-    """A trace and a table of operators by PyTorch's profiler, in the attempt's timing folder."""
+    """Trace and table of operators by PyTorch's profiler, in the attempt's timing folder."""
 
     steps: tuple[CountOrZero, ...] | None = None
-    """First and last step that are recorded, `[20, 40]`, counted from 0 as in the step records.
-    Null: none. Nothing but these steps, and the one before them, gets slower."""
+    """First and last recorded step, `[20, 40]`, counted from 0 as in the step records; null for
+    none. Only these steps, and the one before them, get slower."""
     ranks: tuple[CountOrZero, ...] = (0,)
     """Ranks that record."""
     memory: bool = False
     """Record the bytes that operators allocate, too; slower, and a larger trace."""
     stacks: bool = False
-    """Record which lines of Python called an operator; much slower."""
+    """Record the lines of Python that called an operator; much slower."""
 
     def __post_init__(self) -> None:
-        """Refuse a range that is none."""
+        """Check that the range and the ranks are valid."""
         check_bounds(self)
         if self.steps is not None and (len(self.steps) != 2 or self.steps[0] > self.steps[1]):
             message = (
@@ -34,7 +34,7 @@ class ProfileConfig:
             raise ValueError(message)
 
     def why_never(self, num_steps: int) -> str | None:
-        """Why no step of a training of `num_steps` is recorded; None if some are, or none asked."""
+        """Return why no step is recorded, although some are wanted; else None."""
         if self.steps is None or self.steps[0] < num_steps:
             return None
         return (

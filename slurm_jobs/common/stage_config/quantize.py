@@ -1,4 +1,4 @@
-"""Frozen weights in 4 bits, and how they may be stored where they are sharded."""
+"""Config of frozen weights in 4 bits, and of their storage if they are sharded."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ PROVEN: Mapping[str, Mapping[str, frozenset[str]]] = {
         "fp16": frozenset({"fp16"}),
     },
 }
-"""By strategy and storage, the precisions in which packed weights are known to survive.
+"""Precisions in which packed weights are known to survive, by strategy and storage.
 
-Each combination, and each that is left out, is held by a test. FSDP2 casts what is stored as a
-floating-point number to the precision that it gathers in: packed 4-bit codes become others, and
-training goes on with them without an error. It never casts uint8.
+A test proves each combination, and each one left out. FSDP2 casts floating-point storage to the
+precision that it gathers in: packed 4-bit codes would change, and training would continue without
+an error. It never casts uint8.
 """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QuantizeConfig:
-    """QLoRA (arXiv:2305.14314): frozen linear layers in 4 bits, beside which adapters learn."""
+    """QLoRA (arXiv:2305.14314): frozen linear layers in 4 bits, with adapters that learn."""
 
     kind: Literal["nf4"] = "nf4"
     """`nf4`: sixteen levels at the quantiles of a normal distribution, in blocks of 64 weights."""
     double: bool = True
-    """Whether the scales of blocks are quantised, too: 4.13 instead of 4.5 bits a weight."""
+    """Quantise the scales of blocks, too: 4.13 instead of 4.5 bits a weight."""
     targets: tuple[str, ...] = ("language",)
-    """Linear layers that are quantised: `language` (all within the layers of the language model;
-    embeddings, output head, projector and vision tower stay as they are), or patterns of full names
+    """Quantised linear layers: `language` (all within the layers of the language model, but not
+    embeddings, output head, projector and vision tower), or patterns of full names
     (`model.visual.blocks.*.attn.qkv`)."""
     skip: tuple[str, ...] = ()
-    """Patterns of those among them that stay as they are (`model.language_model.layers.0.*`)."""
+    """Patterns of target layers that are not quantised (`model.language_model.layers.0.*`)."""
     storage: Literal["uint8", "bf16", "fp16"] = "uint8"
-    """As what the packed weights are stored. Under `fsdp2` a floating-point storage must be that of
+    """Storage type of the packed weights. Under `fsdp2` a floating-point storage must equal
     `precision`, because weights are cast to it; `uint8` is never cast."""
 
     def __post_init__(self) -> None:
-        """Refuse quantisation of nothing."""
+        """Check that there are layers to quantise."""
         check_bounds(self)
         if not self.targets:
             message = "targets is empty: give `language`, or patterns of names of linear layers"
@@ -60,18 +60,18 @@ class QuantizeConfig:
         strategy: str,
         precision: str,
     ) -> str | None:
-        """What speaks against it in the rest of a `TrainConfig`, with the remedy.
+        """Return a conflict with the rest of a `TrainConfig`, with the remedy.
 
         Args:
-            learn: As the config has it, or a phase.
-            has_adapters: Whether there are some.
-            strategy: As the config has it.
-            precision: As the config has it; `auto` may become any.
+            learn: as in the config, or in a phase.
+            has_adapters: True if there are some.
+            strategy: as in the config.
+            precision: as in the config; `auto` may become any.
         """
         if not has_adapters:
             return (
                 "quantize is given without adapters: weights in 4 bits cannot learn; give "
-                "adapters, which learn beside them"
+                "adapters, which learn instead"
             )
         wrong = {"all", "language"}.intersection(learn or ())
         if wrong and "language" in self.targets:
@@ -87,12 +87,12 @@ class QuantizeConfig:
 
 
 def storage_problem(*, storage: str, strategy: str, precision: str) -> str | None:
-    """Why packed weights would not survive, with the remedy; None if they are known to.
+    """Return why packed weights would not survive, with the remedy; None if they do.
 
     Args:
-        storage: As `QuantizeConfig` has it.
-        strategy: As `TrainConfig` has it.
-        precision: What is computed in: `fp32`, `bf16` or `fp16`.
+        storage: as in `QuantizeConfig`.
+        strategy: as in `TrainConfig`.
+        precision: of the computation: `fp32`, `bf16` or `fp16`.
     """
     by_storage = PROVEN.get(strategy)
     if by_storage is None:

@@ -1,4 +1,4 @@
-"""What the `train` stage's config says of reading: what shares a batch, how pictures change."""
+"""Config of reading in the `train` stage: composition of batches, changes of pictures."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from slurm_jobs.common.config_values import (
 )
 
 MOST_TOKENS = 2**31 - 1
-"""Of a row: attention kernels are told where segments end in int32."""
+"""Most tokens of a row: attention kernels take segment ends as int32."""
 
 PackingStrategy = Literal["exact", "none", "constrained", "greedy", "ffd", "bfd", "knapsack"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchingConfig:
-    """Which samples share a batch, and which a row of it."""
+    """Composition of batches and of their rows."""
 
     kind: Literal["shuffled", "grouped", "packed", "auto"] = "shuffled"
-    """`shuffled`: one sample a row, in random order, padded to the longest of the microbatch.
-    `grouped`: one sample a row, samples of like length in a batch, so that little is padded.
-    `packed`: several samples a row that never see each other, and next to no padding.
-    `auto`: `grouped` or `packed`, whichever was faster when the training began."""
+    """`shuffled`: one sample in each row, in random order, padded to the longest of the microbatch.
+    `grouped`: one sample in each row, samples of similar length in a batch, with little padding.
+    `packed`: several samples in each row that never see each other, with almost no padding. `auto`:
+    `grouped` or `packed`, whichever was faster when the training began."""
     strategy: PackingStrategy = "exact"
-    """How `packed` fills rows: `exact` looks for samples that fill a row to the last token; the
-    others are the field's rules, for comparison."""
+    """Method by which `packed` fills rows: `exact` searches samples that fill a row to the last
+    token; the others are common heuristics, for comparison."""
     max_tokens: Annotated[int, Bounds(ge=1, le=MOST_TOKENS)] | None = None
     """`packed`: tokens of a row; null takes the data set's own limit (`max_tokens` of
     `preprocess`). No sample may be longer."""
@@ -39,13 +39,13 @@ class BatchingConfig:
     """`packed`: most images in a row; null for no limit."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers out of bounds."""
+        """Check bounds."""
         check_bounds(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AugmentConfig:
-    """Random changes of pictures while they are read. They depend on `seed`, epoch and sample."""
+    """Random changes of pictures when they are read. They depend on `seed`, epoch and sample."""
 
     mirror_share: Share = 0.0
     """Share of pictures that are mirrored left to right; not where texts say left and right, nor
@@ -61,7 +61,7 @@ class AugmentConfig:
     """Largest change of saturation, as of brightness."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers out of bounds."""
+        """Check bounds."""
         check_bounds(self)
         if self.min_crop_share <= 0:
             message = f"min_crop_share is {self.min_crop_share}: give a share above 0, to 1"
@@ -70,14 +70,14 @@ class AugmentConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StreamConfig:
-    """For `reader: webdataset`: what is streamed."""
+    """Source of samples for `reader: webdataset`."""
 
     urls: tuple[PathOrAddress, ...] = ()
-    """Paths or addresses of shards; `{000..099}` stands for each number. Empty: the data set's own
-    shards. `dataset` still says what the samples are."""
+    """Paths or addresses of shards; `{000..099}` is replaced by each number. Empty: the data set's
+    own shards. `dataset` still describes the samples."""
     shuffle_buffer: Count = 1000
-    """Samples among which the next one is drawn; 1 keeps the order of the shards."""
+    """Number of samples among which the next one is drawn; 1 keeps the order of the shards."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers out of bounds."""
+        """Check bounds."""
         check_bounds(self)

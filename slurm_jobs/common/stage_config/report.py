@@ -10,15 +10,15 @@ from slurm_jobs.common.warmup import WARMUP_STEPS
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReportConfig:
-    """How the report of a run is made."""
+    """Contents of a run's report."""
 
     title: str | None = None
-    """Heading of the page; the run's name if it is left out."""
+    """Heading of the page; by default the run's name."""
 
     warmup_steps: CountOrZero = WARMUP_STEPS
-    """Steps at the start of each attempt that the step statistics leave out: they carry
+    """Steps at the start of each attempt that the step statistics leave out, because of
     compilation, cold caches and allocator growth."""
 
     def __post_init__(self) -> None:
-        """Refuse a warm-up that is no count."""
+        """Check that the warm-up is a valid count."""
         check_bounds(self)

@@ -1,4 +1,4 @@
-"""How a data set comes to each node's own disk."""
+"""Config of the copy of a data set to each node's own disk."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from slurm_jobs.common.config_values import (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StagingConfig:
-    """Copying the data set to each node's own disk."""
+    """Copy of the data set to each node's own disk."""
 
     mode: Literal["beside", "before", "off"] = "beside"
-    """`beside`: training begins at once, and reads from the shared file system what is not here
-    yet. `before`: it begins when the copy is done. `"off"`, in quotes: it reads the shared file
-    system."""
+    """`beside`: training begins at once, and reads missing shards from the shared file system.
+    `before`: it begins when the copy is done. `"off"`, in quotes: it reads the shared file system.
+    """
     num_threads: Count = 4
     """Shards that a node copies at a time."""
     max_mb_per_s: Positive | None = None
-    """How fast a node may copy from the shared file system, in 1e6 bytes a second, over all jobs of
-    the user there; null sets no limit."""
+    """Rate limit of a node's copies from the shared file system, in 1e6 bytes a second, over all
+    jobs of the user there; null for no limit."""
     max_gb: Positive | None = None
-    """How much all copies of the user on a node may take, in 1e9 bytes; null: what is free."""
+    """Size limit of all copies of the user on a node, in 1e9 bytes; null for all free space."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers out of bounds."""
+        """Check bounds."""
         check_bounds(self)

@@ -1,4 +1,4 @@
-"""Where the course of a training is written for people to look at."""
+"""Config of trackers for the course of a training."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ TrackerName = Literal[
     "swanlab",
     "trackio",
 ]
-"""What accelerate can write to."""
+"""Trackers that accelerate supports."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrackersConfig:
-    """Trackers, which rank 0 tells of the course of a training; none by default."""
+    """Trackers to which rank 0 reports the course of a training; none by default."""
 
     use: tuple[TrackerName, ...] = ()
-    """Which. The stage's Python needs the package of the same name; `tensorboard` is a part of
-    `slurm-jobs[train]`."""
+    """Names of trackers. The stage's Python needs the package of the same name; `tensorboard` is a
+    part of `slurm-jobs[train]`."""
     every_steps: Count = 10
     """Steps between two entries."""
     project: str = "slurm-jobs"
-    """What a service calls the project, or the experiment, that the run is a part of."""
+    """Name of the project, or the experiment, in the tracking service."""
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By tracker, further arguments of the class of `accelerate.tracking`, which gives them to
-    the package: `wandb: {mode: offline}`. Keys of an account belong into the environment."""
+    """Further arguments, by tracker, of the class in `accelerate.tracking`, which passes them to
+    the package: `wandb: {mode: offline}`. Keys of an account belong in the environment."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot run, naming field, value and remedy."""
+        """Check that the trackers can run; errors name field, value and remedy."""
         check_bounds(self)
         if len(set(self.use)) < len(self.use):
             message = f"use is {', '.join(self.use)}: name each tracker once"

@@ -1,4 +1,4 @@
-"""What the keys of `TrainConfig` must not say together; each function gives messages, or none."""
+"""Conflicts between keys of `TrainConfig`; each function returns messages, or none."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def train_problems(config: TrainConfig) -> list[str]:
-    """One message for each rule that is broken, naming field, value and remedy."""
+    """Return one message for each broken rule, with field, value and remedy."""
     own = [message for message in _own_problems(config) if message]
     return [*own, *_problems_of_phases(config, own)]
 
 
 def _own_problems(config: TrainConfig) -> Iterator[str | None]:
-    """Of the training's own keys; what only phases say is left to `_problems_of_phases`."""
+    """Yield problems of the training's own keys; `_problems_of_phases` checks those of phases."""
     if config.phases:
         yield from _phases_problems(config)
     else:
@@ -45,7 +45,7 @@ def _own_problems(config: TrainConfig) -> Iterator[str | None]:
 
 
 def _length_problem(config: TrainConfig) -> str | None:
-    """Of a training of no length, or of two."""
+    """Return a problem if a training has no length, or two."""
     if config.num_steps is None and config.num_epochs is None:
         return "none of num_steps, num_epochs and phases is given: give exactly one of them"
     if config.num_steps is not None and config.num_epochs is not None:
@@ -60,15 +60,15 @@ def _phases_problems(config: TrainConfig) -> Iterator[str]:
     yield from _same_names("phases", [phase.name for phase in config.phases])
     given = [name for name in ("num_steps", "num_epochs", "learn") if getattr(config, name)]
     if given:
-        yield f"{' and '.join(given)} given beside phases: each phase has its own"
+        yield f"{' and '.join(given)} given together with phases: each phase has its own"
     if config.reader != "index":
         yield f"reader is {config.reader} and there are phases: use `reader: index`"
 
 
 def _problems_of_phases(config: TrainConfig, own: Collection[str]) -> Iterator[str]:
-    """What speaks against each phase as a training of its own, with its name and place.
+    """Yield problems of each phase as a single training, with its name and place.
 
-    Not what speaks against the whole training, whose problems are its `own`.
+    Problems of the whole training, its `own`, are left out.
     """
     for number, phase in enumerate(config.phases):
         try:
@@ -79,7 +79,7 @@ def _problems_of_phases(config: TrainConfig, own: Collection[str]) -> Iterator[s
 
 
 def _of_phase(phase: PhaseConfig, number: int, message: str) -> str:
-    """A message that begins with a key of a training, with phase and place."""
+    """Add phase and place to a message that begins with a key of a training."""
     key, _, rest = message.partition(" ")
     if getattr(phase, key.partition(".")[0], None) is None:
         return f"phases.{number} ({phase.name}): {message}"
@@ -87,7 +87,7 @@ def _of_phase(phase: PhaseConfig, number: int, message: str) -> str:
 
 
 def _same_names(key: str, names: Sequence[str]) -> Iterator[str]:
-    """Of entries of a list that have the name of one before, with the places of both."""
+    """Yield list entries with the name of an earlier one, with both places."""
     for number, name in enumerate(names):
         if (first := names.index(name)) < number:
             yield (
@@ -97,7 +97,7 @@ def _same_names(key: str, names: Sequence[str]) -> Iterator[str]:
 
 
 def _learn_problems(config: TrainConfig, learn: Collection[str] | None) -> Iterator[str]:
-    """Of what the training learns, or a phase of it."""
+    """Yield problems of the parts that the training learns, or a phase of it."""
     if learn is not None and not learn:
         yield "learn is empty: give a part (projector) or a pattern, or leave it out"
     yield from learn_problems(
@@ -109,7 +109,7 @@ def _learn_problems(config: TrainConfig, learn: Collection[str] | None) -> Itera
 
 
 def _idle_adapters_problem(config: TrainConfig) -> str | None:
-    """Of adapters that never learn; not where a misspelt name may be the cause."""
+    """Return a problem of adapters that never learn, unless a misspelt name may be the cause."""
     learning = [phase.learn for phase in config.phases] or [config.learn]
     is_used = any(names is None or "adapters" in names for names in learning)
     is_misspelt = any(any(_learn_problems(config, names)) for names in learning)
@@ -130,8 +130,7 @@ def _strategy_problems(config: TrainConfig) -> Iterator[str]:
         yield f"strategy is {strategy}, {why}: leave sharding out, or set `strategy: fsdp2`"
     if strategy == "accelerate" and config.accelerate is None:
         yield (
-            "strategy is accelerate, and no file says what it does: give "
-            "`accelerate: {config: FILE}`"
+            "strategy is accelerate, and no file configures it: give `accelerate: {config: FILE}`"
         )
     if strategy != "accelerate" and config.accelerate is not None:
         yield (
@@ -150,7 +149,7 @@ def _scaler_problem(config: TrainConfig) -> str | None:
 
 
 def _quantize_problems(config: TrainConfig) -> Iterator[str]:
-    """Of the training; where nothing is wrong with that, of what its phases learn."""
+    """Yield problems of the training; if there are none, of the parts that its phases learn."""
     quantize = config.quantize
     if quantize is None:
         return
@@ -206,7 +205,7 @@ def _lanes_problem(config: TrainConfig) -> str | None:
 
 
 def _profile_problem(config: TrainConfig) -> str | None:
-    """Of steps to profile that are never made."""
+    """Return a problem of steps to profile that are never run."""
     num_steps = config.num_steps
     if config.phases and all(phase.num_steps for phase in config.phases):
         num_steps = sum(phase.num_steps or 0 for phase in config.phases)

@@ -390,7 +390,7 @@ def test_a_phase_reads_a_data_set_of_its_own(made, make_train_run, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"num_steps": 3}, "num_steps given beside phases"),
+        ({"num_steps": 3}, "num_steps given together with phases"),
         ({"phases": [PROJECTOR, PROJECTOR]}, "phases.1.name is projector, as is phases.0.name"),
         ({"phases": [{**PROJECTOR, "num_epochs": 1.0}]}, "num_steps and num_epochs both are given"),
         ({"phases": [{**PROJECTOR, "name": "A b"}]}, "name is 'A b'"),

@@ -83,7 +83,7 @@ def test_a_file_that_is_no_text_is_told(check: Check, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("      accelerate: {config: accelerate.yaml}\n", "", "and no file says what it does"),
+        ("      accelerate: {config: accelerate.yaml}\n", "", "and no file configures it"),
         ("strategy: accelerate", "strategy: ddp", "accelerate is given, and strategy is ddp"),
         (
             "num_steps: 10",
