@@ -184,8 +184,8 @@ class PreprocessConfig:
 
     image_format: ImageFormat = "webp_lossless"
     """Format of stored images: `webp_lossless`, `png` and `raw` keep every pixel; `jpeg` and `webp`
-    are smaller and lossy; `raw` needs no decoding and the most space. docs/image-decoding.md compares
-    their costs, and the report shows them for your images."""
+    are smaller and lossy; `raw` needs no decoding and the most space. docs/image-decoding.md
+    compares their costs, and the report shows them for your images."""
 
     image_quality: Annotated[int, Bounds(ge=1, le=100)] = 95
     """Quality of `image_format: jpeg` (4:4:4 sampling) and `webp` (4:2:0 always); the others have
