@@ -8,6 +8,8 @@ are written by hand. `exit_code`, `stdout` and `stderr` are written by
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,8 @@ def checked(case: dict[str, Any], folder: Path) -> dict[str, Any]:
             path.write_bytes(content if isinstance(content, bytes) else content.encode())
     settings = [word for setting in case.get("set", ()) for word in ("--set", setting)]
     output = run(folder, "check", "spec.yaml", *settings)
+    os.chdir(folder.parent)
+    shutil.rmtree(folder)  # hundreds of them would slow pytest down when it removes old folders
     inputs = {key: value for key, value in case.items() if key not in _OUTPUTS}
     outputs = {key: getattr(output, key) for key in _OUTPUTS}
     return inputs | {key: value for key, value in outputs.items() if value != ""}
