@@ -77,6 +77,7 @@ lint: venv  ## ruff, formatting, types, nothing newer than the oldest Python
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/vermin --quiet --no-tips --violations --target=3.10- slurm_jobs pipeline
 
 docs: $(DOCS)  ## build the documentation into build/docs/html; a warning is an error

@@ -25,8 +25,8 @@ from transformers import (
 
 from benchmarks.table import Row, arguments, row, show
 from pipeline.models.families import FAMILIES
-from pipeline.models.grids import tower_arguments
 from pipeline.models.segments import Packing, attend_pictures_by_segment, attention_arguments
+from pipeline.models.vision_language import tower_arguments
 
 META = torch.device("meta")
 SAME = ((1, 48, 64),) * 8

@@ -23,14 +23,10 @@ from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from pipeline.training.checkpoint import (
-    Checkpoints,
-    Identity,
-    Saver,
-    TrainingState,
-    Work,
-)
-from pipeline.training.ranks import Ranks, new_host_group
+from pipeline.train.checkpoint import Saver
+from pipeline.train.checkpoint_files import Identity, Work
+from pipeline.train.checkpoint_state import Checkpoints, TrainingState
+from pipeline.train.ranks import Ranks, new_host_group
 
 WIDTH, NUM_LAYERS, NUM_ROWS = 384, 6, 1
 """10.6 million parameters; 128 MB with AdamW's state."""

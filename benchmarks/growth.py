@@ -30,22 +30,23 @@ import pyarrow.parquet as pq
 
 from benchmarks.growth_data import make_index, make_parts
 from benchmarks.table import Row, arguments, row, show
-from pipeline.consolidate import finish, reader
-from pipeline.consolidate.deal import index_rows, make_deal, shards_of_task
-from pipeline.consolidate.parts import gather_parts
-from pipeline.consolidate.pieces import (
+from pipeline.consolidate import parts as parts_module
+from pipeline.consolidate import stage
+from pipeline.consolidate.parts import (
     PIECES_DIR,
     PiecePaths,
     PieceRows,
+    fetch_rows,
+    gather_parts,
     read_pieces,
     write_piece,
 )
-from pipeline.consolidate.rows import fetch_rows
+from pipeline.consolidate.write_shards import index_rows, make_deal, shards_of_task
+from pipeline.data.format import IndexInfo, ShardInfo, shard_name
 from pipeline.data.index import INDEX_TYPES, open_index
-from pipeline.data.info import IndexInfo, ShardInfo, shard_name
 from pipeline.preprocess.part import SAMPLE_ROW
-from slurm_jobs.common.context import ParentStage
-from slurm_jobs.common.stage_config.consolidate import ConsolidateConfig
+from slurm_jobs.shared.configs.stages import ConsolidateConfig
+from slurm_jobs.shared.records import ParentStage
 
 NUM_PARTS, NUM_TASKS, NUM_LOOKED_UP = 400, 100, 4096
 CONFIG = ConsolidateConfig(num_read_threads=16)
@@ -126,7 +127,7 @@ def read_cases(folder: Path) -> list[Row]:
     rows["offset"], rows["num_bytes"] = np.arange(count) * size, size
     data = np.random.default_rng(0).integers(0, 256, (count, size), dtype=np.uint8)
     path.write_bytes(data.tobytes())
-    rows["xxh3"] = [reader.xxhash.xxh3_64_intdigest(sample) for sample in data]
+    rows["xxh3"] = [parts_module.xxhash.xxh3_64_intdigest(sample) for sample in data]
     real = os.pread
 
     def slow(*args: Any) -> bytes:
@@ -135,10 +136,10 @@ def read_cases(folder: Path) -> list[Row]:
 
     def rate(num_threads: int) -> float:
         parts: Any = type("P", (), {"paths": [type("F", (), {"tar": path})]})
-        opened = reader.PartReader(parts=parts, max_open=1)
+        opened = parts_module.PartReader(parts=parts, max_open=1)
         start_s = time.perf_counter()
         zeros = np.zeros(count, dtype=np.int64)
-        num = sum(1 for _ in reader.read_ahead(opened, zeros, rows, num_threads=num_threads))
+        num = sum(1 for _ in parts_module.read_ahead(opened, zeros, rows, num_threads=num_threads))
         return num / (time.perf_counter() - start_s)
 
     os.pread = slow
@@ -234,14 +235,14 @@ def _pieces(folder: Path) -> list[PiecePaths]:
 
 def finish_(folder: Path) -> dict[str, float]:
     """Pieces of all tasks to index and `dataset.json`; the processor is left out."""
-    finish.check_processor = lambda _parts: None
+    stage.check_processor = lambda _parts: None
     paths = _pieces(folder)
     paths[0].workplace.mkdir()
     start_s = time.perf_counter()
     parts = gather_parts(_parent(folder))
     pieces = read_pieces(paths, "d")
     assert pieces is not None
-    finish.finish_dataset(parts, paths, pieces, paths[0], 0)
+    stage.finish_dataset(parts, paths, pieces, paths[0], 0)
     return {"wall_s": time.perf_counter() - start_s}
 
 

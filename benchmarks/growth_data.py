@@ -11,12 +11,10 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from pipeline.data.columns import ColumnsWriter
-from pipeline.data.index import INDEX_ROW, INDEX_TYPES
-from pipeline.data.info import IndexInfo
-from pipeline.data.tar import END_OF_ARCHIVE
+from pipeline.data.format import END_OF_ARCHIVE, IndexInfo
+from pipeline.data.index import INDEX_ROW, INDEX_TYPES, ColumnsWriter
 from pipeline.preprocess.part import SAMPLE_ROW, PartIndex, PartPaths, npy_bytes, write_part
-from slurm_jobs.common.context import ParentStage
+from slurm_jobs.shared.records import ParentStage
 
 _BLOCK = 1 << 20
 _FIELDS_BYTES = SAMPLE_ROW.itemsize - 4

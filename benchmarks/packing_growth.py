@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.sample_lengths import distributions
-from pipeline.data.packing import open_packs, pack_order, write_packs
+from pipeline.data.packing.packs import open_packs, pack_order, write_packs
 
 NUM_DRAWN = 1 << 16
 """Samples whose lengths are repeated in random order: what is measured is packing."""

@@ -25,15 +25,13 @@ import torch
 
 from benchmarks.table import Row, arguments, row, show
 from benchmarks.training_stage import make_context
-from pipeline.timing import StepOutcome, StepRecorder
 from pipeline.timing.flops import ModelWork, PartWork
-from pipeline.timing.system_sampler import SystemSampler, find_sources
-from pipeline.timing.thread_times import NOT_TIMED, ThreadClock
-from pipeline.training.batches import StepCounter
-from pipeline.training.report import Course, TrainingReporter
-from pipeline.training.trackers import Trackers
-from slurm_jobs.common.progress import Progress
-from slurm_jobs.common.stage_config.trackers import TrackersConfig
+from pipeline.timing.recorder import NOT_TIMED, StepOutcome, StepRecorder, ThreadClock
+from pipeline.timing.sampler import SystemSampler, find_sources
+from pipeline.train.batches import StepCounter
+from pipeline.train.trackers import Course, Trackers, TrainingReporter
+from slurm_jobs.shared.configs.training_parts import TrackersConfig
+from slurm_jobs.shared.files import Progress
 
 GOAL_US = 200.0
 """1 % of a step of 20 ms."""

@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.table import Row, arguments, row, show
-from slurm_jobs.common.files import write_json_atomic
-from slurm_jobs.common.records import AttemptRecord, record_to_json
-from slurm_jobs.common.timings import DEVICE_FIELDS, STEP_FIELDS, steps_header, steps_path
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.files import write_json_atomic
+from slurm_jobs.shared.records import AttemptRecord, record_to_json
+from slurm_jobs.shared.timings import DEVICE_FIELDS, STEP_FIELDS, steps_header, steps_path
 
 MAX_S, MAX_GIB, MAX_PAGE_MB = 15.0, 1.0, 2.0
 CREATED, STEP_S = 1_700_000_000.0, 0.5

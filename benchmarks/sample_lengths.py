@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.data.packing import PackBudget
+from pipeline.data.packing.budget import PackBudget
 
 IMAGE_TOKENS = 256
 MAX_TOKENS = 4096

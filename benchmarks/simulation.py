@@ -20,17 +20,22 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from slurm_jobs.cluster.limits import ClusterLimits
-from slurm_jobs.cluster.profile import ClusterProfile
-from slurm_jobs.common.records import TaskAccounting
 from slurm_jobs.plan import Plan, PlannedJob, make_plan
-from slurm_jobs.reconcile import reconcile
-from slurm_jobs.run.intents import Intent
-from slurm_jobs.run.model import RunMeta, RunRecords, StageRecords, StageSummary
-from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.run.sort_out import sort_out
-from slurm_jobs.run.store import read_stage_records
+from slurm_jobs.run.resume import sort_out
+from slurm_jobs.run_folder.ledger import Intent
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.run_records import (
+    RunMeta,
+    RunRecords,
+    StageRecords,
+    StageSummary,
+    read_stage_records,
+)
 from slurm_jobs.schedulers.protocol import Answer
+from slurm_jobs.shared.records import TaskAccounting
 from slurm_jobs.spec.model import RunSpec
+from slurm_jobs.spec.profile import ClusterProfile
+from slurm_jobs.status import reconcile
 
 T = TypeVar("T")
 

@@ -40,10 +40,10 @@ from benchmarks.staging_data import (
     write_dataset,
 )
 from benchmarks.table import Row, arguments, row, show
-from pipeline.stage_in import stage_in
 from pipeline.stage_in.copy import is_sound
-from slurm_jobs.common.dataset_names import INFO_NAME, SHARDS_DIR
-from slurm_jobs.common.stage_config.staging import StagingConfig
+from pipeline.stage_in.stage import stage_in
+from slurm_jobs.shared.configs.training_parts import StagingConfig
+from slurm_jobs.shared.manifest_formats import INFO_NAME, SHARDS_DIR
 
 BEFORE, BESIDE = StagingConfig(mode="before"), StagingConfig(mode="beside")
 NUM_RANKS = 4

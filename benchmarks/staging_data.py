@@ -13,11 +13,16 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from pipeline.data.columns import ColumnsWriter
-from pipeline.data.index import INDEX_ROW, INDEX_TYPES
-from pipeline.data.info import DatasetInfo, IndexInfo, ShardInfo, dataset_info_to_json, shard_name
-from pipeline.data.shard_files import ReadCounts, ShardFiles
-from slurm_jobs.common.dataset_names import INDEX_NAME, INFO_NAME, SHARDS_DIR
+from pipeline.data.format import (
+    DatasetInfo,
+    IndexInfo,
+    ShardInfo,
+    dataset_info_to_json,
+    shard_name,
+)
+from pipeline.data.index import INDEX_ROW, INDEX_TYPES, ColumnsWriter
+from pipeline.data.shards import ReadCounts, ShardFiles
+from slurm_jobs.shared.manifest_formats import INDEX_NAME, INFO_NAME, SHARDS_DIR
 
 SAMPLE_BYTES = 1 << 18
 SECTOR_BYTES = 512

@@ -5,7 +5,7 @@
 Step times are AR(1) noise (0.6 from one step to the next, 5 % of the mean) over 1,000 steps; each
 run has an offset of its own (1.5 %), as another node or neighbour gives it. Each case is simulated
 with settings that are equal, or differ by what the case says, and judged as `slurm-jobs compare`
-judges runs: `slurm_jobs.comparison.verdict` on their speeds. Peers are what people do instead:
+judges runs: `slurm_jobs.report.compare` on their speeds. Peers are what people do instead:
 Welch's t-test on the single steps of two runs, and a t-test on ten stretches within each, which is
 all that two runs allow.
 """
@@ -17,10 +17,9 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks.table import Row, arguments, row, show
-from slurm_jobs.common.stretches import MIN_STEPS, stretch_speeds
-from slurm_jobs.common.student import two_sided
-from slurm_jobs.comparison.verdict import judge, judge_single
-from slurm_jobs.tuning.pairs import MAX_REPEATS, MIN_REPEATS, may_tell
+from slurm_jobs.report.compare import judge, judge_single
+from slurm_jobs.shared.statistics import MIN_BLOCK_STEPS, stretch_speeds, two_sided
+from slurm_jobs.tuning.knobs import MAX_REPEATS, MIN_REPEATS, may_tell
 
 NUM_STEPS, CORRELATION, NOISE, OFFSET = 1_000, 0.6, 0.05, 0.015
 NUM_KNOBS = 4
@@ -149,8 +148,10 @@ def false_claims(num_trials: int) -> list[Row]:
             peer="Welch on single steps", peer_value=share(on_steps, num_trials, 1, offset=0.0),
         )
     )  # fmt: skip
-    short = share(on_stretches, 2 * num_trials, 1, offset=0.0, num_steps=MIN_STEPS)
-    rows.append(row(f"the same of {MIN_STEPS} steps, the fewest that are judged", "share", short))
+    short = share(on_stretches, 2 * num_trials, 1, offset=0.0, num_steps=MIN_BLOCK_STEPS)
+    rows.append(
+        row(f"the same of {MIN_BLOCK_STEPS} steps, the fewest that are judged", "share", short)
+    )
     return rows
 
 

@@ -156,9 +156,9 @@ def _peak_flops_per_s(precision: str) -> float | None:
     """None of a card whose data sheet we do not have."""
     import torch
 
-    from pipeline.timing import peaks
+    from pipeline.timing import flops
 
-    return peaks.peak_flops_per_s(torch.cuda.get_device_name(), precision)
+    return flops.peak_flops_per_s(torch.cuda.get_device_name(), precision)
 
 
 def measure_gpu(scratch: Path, num_steps: int, *, quick: bool) -> list[Row]:

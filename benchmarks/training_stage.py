@@ -11,8 +11,8 @@ from typing import Any
 from unittest import mock
 
 from benchmarks.training_job import BETAS, LEARNING_RATE, MAX_NORM, TrainingJob
-from slurm_jobs.common.context import ParentStage, TaskContext
-from slurm_jobs.common.timings import read_steps, steps_path
+from slurm_jobs.shared.records import ParentStage, TaskContext
+from slurm_jobs.shared.timings import read_steps, steps_path
 
 
 def make_context(stage: str, root: Path, **changes: Any) -> TaskContext:
@@ -59,8 +59,8 @@ def _free_port() -> int:
 
 def make_dataset(folder: Path, max_tokens: int) -> Path:
     """Preprocess and consolidate `source/rows.jsonl`; the data set's folder."""
-    from pipeline.consolidate import run as consolidate
-    from pipeline.preprocess import run as preprocess
+    from pipeline.consolidate.stage import run as consolidate
+    from pipeline.preprocess.stage import run as preprocess
 
     config = {
         "manifest": str(folder / "source/rows.jsonl"),
@@ -86,8 +86,8 @@ def saving_nothing() -> Iterator[None]:
     last step always saves. Here it would be time and disk that the peers, which are told not to
     save, do not spend, 38 GB for a model of 3 billion weights.
     """
-    from pipeline.training import stage
-    from pipeline.training.checkpoint import TimedSaver
+    from pipeline.train import stage
+    from pipeline.train.checkpoint import TimedSaver
 
     def export_nothing(_model: Any, output_dir: Path, **_: Any) -> Path:
         folder = output_dir / "model"
@@ -109,7 +109,7 @@ def run_train(job: TrainingJob, kind: str, root: Path) -> Any:
         kind: Of batching.
         root: A folder of its own.
     """
-    from pipeline.training import run
+    from pipeline.train import run
 
     context = make_context("train", root, config=_config(job, kind))
     with saving_nothing():
@@ -179,11 +179,12 @@ def read_peer_work(job: TrainingJob) -> PeerWork:
     """From the model's sizes; its weights are not read."""
     import torch
 
-    from pipeline.data.info import read_dataset_info
-    from pipeline.models import load_tokenizer, make_unloaded, read_facts
-    from pipeline.models.work import read_work
-    from slurm_jobs.common.dataset_names import PROCESSOR_DIR
-    from slurm_jobs.common.stage_config.model import ModelConfig
+    from pipeline.data.format import read_dataset_info
+    from pipeline.models.build import make_unloaded
+    from pipeline.models.compute import read_work
+    from pipeline.models.layouts import load_tokenizer, read_facts
+    from slurm_jobs.shared.configs.model_parts import ModelConfig
+    from slurm_jobs.shared.manifest_formats import PROCESSOR_DIR
 
     dataset = job.folder / "consolidate"
     info = read_dataset_info(dataset)

@@ -3,7 +3,7 @@
 816 parameters as a model of 36 layers has them, sharded over a mesh of one rank, so small that the
 arithmetic hardly counts: on a GPU this time is what the host takes to queue clipping and AdamW. The
 peer is torch over DTensors, `nn.utils.clip_grad_norm_` and fused `AdamW`; ours is
-`pipeline.training.local_updates`. Both take turns; processor time of the process, with one thread.
+`pipeline.train.optimizer`. Both take turns; processor time of the process, with one thread.
 The first step is apart: torch works out how each operation is sharded then.
 
 Weights and norms of both must be equal bit for bit.
@@ -24,7 +24,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from benchmarks.table import Row, arguments, row, show
-from pipeline.training.local_updates import LocalAdamW, clip_gradients
+from pipeline.train.optimizer import LocalAdamW, clip_gradients
 
 SHAPES = ((8, 64), (64, 8), (64,), (16, 32))
 NUM_PARAMETERS = 816

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from slurm_jobs.common.config_values import build_config
-from slurm_jobs.common.context import TaskContext
+from slurm_jobs.shared.config import build_config
+from slurm_jobs.shared.records import TaskContext
 
 LEARNING_RATE = 1e-3
 
@@ -69,12 +69,12 @@ def loop(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     """Train for some epochs; what the guide's timer says is printed, and is in the result."""
     import torch
 
-    from pipeline.models.recompute import recompute_layers
+    from pipeline.models.compute import recompute_layers
     from pipeline.models.small_vlm import SmallVLM
-    from pipeline.timing import StepRecorder
-    from pipeline.timing.system_sampler import sample_system
-    from pipeline.training.device import read_device_memory
-    from slurm_jobs.common.stage_config.sampler import SamplerConfig
+    from pipeline.timing.recorder import StepRecorder
+    from pipeline.timing.sampler import sample_system
+    from pipeline.train.device import read_device_memory
+    from slurm_jobs.shared.configs.training_parts import SamplerConfig
 
     settings = build_config(LoopConfig, config)
     torch.manual_seed(settings.seed)
@@ -119,7 +119,7 @@ def _train(settings: LoopConfig, model: Any, recorder: Any, out_dir: Path) -> Gu
     """The loop as one finds it, with two clocks."""
     import torch
 
-    from pipeline.timing import StepCounts, StepOutcome
+    from pipeline.timing.recorder import StepCounts, StepOutcome
 
     device = torch.device(settings.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)

@@ -16,11 +16,10 @@ from typing import Any
 import recipes
 import shapes_demo
 
-from slurm_jobs.common.config_values import build_config
-from slurm_jobs.common.context import TaskContext
-from slurm_jobs.common.files import write_text_atomic
-from slurm_jobs.common.progress import Progress
-from slurm_jobs.common.stage_config.model import LanguageConfig, VisionConfig
+from slurm_jobs.shared.config import build_config
+from slurm_jobs.shared.configs.model_parts import LanguageConfig, VisionConfig
+from slurm_jobs.shared.files import Progress, write_text_atomic
+from slurm_jobs.shared.records import TaskContext
 
 SIDES_PX = (880, 1130)
 """Of a photograph: about one megapixel."""
@@ -100,7 +99,7 @@ def _write_model(settings: StartConfig, out_dir: Path) -> int:
     """The model that every phase begins with; the number of its parameters."""
     import torch
 
-    from pipeline.models import load_tokenizer
+    from pipeline.models.layouts import load_tokenizer
     from pipeline.models.small_vlm import SmallVLM, SmallVLMConfig
 
     tokenizer = load_tokenizer(out_dir / "processor")

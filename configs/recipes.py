@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurm_jobs.common.config_values import build_config
-from slurm_jobs.common.context import TaskContext
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.files import write_text_atomic
+from slurm_jobs.shared.config import build_config
+from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.files import write_text_atomic
+from slurm_jobs.shared.records import TaskContext
 
 if TYPE_CHECKING:
     import shapes_demo

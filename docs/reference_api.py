@@ -13,19 +13,19 @@ INTRO = """\
 run](notebook.md).
 """
 VALUES = {
-    "ResumeRequest": "slurm_jobs.operations.resume",
-    "Resumption": "slurm_jobs.operations.resume",
-    "RunStatus": "slurm_jobs.reconcile",
-    "StageStatus": "slurm_jobs.reconcile",
-    "SliceStatus": "slurm_jobs.slice_status",
-    "StageSummary": "slurm_jobs.run.model",
+    "ResumeRequest": "slurm_jobs.commands.resume",
+    "Resumption": "slurm_jobs.commands.resume",
+    "RunStatus": "slurm_jobs.status",
+    "StageStatus": "slurm_jobs.status",
+    "SliceStatus": "slurm_jobs.status",
+    "StageSummary": "slurm_jobs.run_folder.run_records",
     "Plan": "slurm_jobs.plan",
     "PlannedStage": "slurm_jobs.plan",
     "PlannedJob": "slurm_jobs.plan",
 }
 """What it takes and gives back, and where that is defined."""
-STAGE_VALUES = dict.fromkeys(("TaskContext", "ParentStage"), "slurm_jobs.common.context")
-_API, _ERRORS = "slurm_jobs.api", "slurm_jobs.common.errors"
+STAGE_VALUES = dict.fromkeys(("TaskContext", "ParentStage"), "slurm_jobs.shared.records")
+_API, _ERRORS = "slurm_jobs.api", "slurm_jobs.shared.errors"
 
 
 def page() -> str:

@@ -1,4 +1,4 @@
-"""docs/reference-commands.md, from the parsers of `slurm_jobs.cli`."""
+"""docs/reference-commands.md, from the parsers of `slurm_jobs.cli.main`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import source_docs
 
-from slurm_jobs.cli import VERBS, build_parser
+from slurm_jobs.cli.main import VERBS, build_parser
 
 INTRO = """\
 # Every option of every command

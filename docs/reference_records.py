@@ -7,9 +7,8 @@ import re
 import source_docs as source
 
 from pipeline.data.index import INDEX_TYPES
-from slurm_jobs.common.probe_records import MEASURES
-from slurm_jobs.common.system_readings import GPU_FIELDS, HOST_FIELDS
-from slurm_jobs.common.timings import DEVICE_FIELDS, STEP_FIELDS
+from slurm_jobs.shared.node_records import MEASURES
+from slurm_jobs.shared.timings import DEVICE_FIELDS, GPU_FIELDS, HOST_FIELDS, STEP_FIELDS
 
 INTRO = """\
 # Records and files of a run
@@ -20,10 +19,10 @@ completions and probes a field with a default may be missing (an older version w
 fields that are not known (a newer one did) are passed over. Where a quantity has a unit, its \
 name ends in it.
 """
-_TIMINGS, _SYSTEM = "slurm_jobs.common.timings", "slurm_jobs.common.system_readings"
-_RECORDS, _INTENTS = "slurm_jobs.common.records", "slurm_jobs.run.intents"
-_CONTEXT = "slurm_jobs.common.context"
-_PROBES, _INFO = "slurm_jobs.common.probe_records", "pipeline.data.info"
+_TIMINGS, _SYSTEM = "slurm_jobs.shared.timings", "slurm_jobs.shared.timings"
+_RECORDS, _INTENTS = "slurm_jobs.shared.records", "slurm_jobs.run_folder.ledger"
+_CONTEXT = "slurm_jobs.shared.records"
+_PROBES, _INFO = "slurm_jobs.shared.node_records", "pipeline.data.format"
 _WORDS = {"i8": "int64", "i4": "int32", "f8": "float64", "f4": "float32"}
 
 
@@ -31,11 +30,11 @@ def page() -> str:
     """The folder, then each record."""
     return INTRO + "".join(
         (
-            _section("The folder", _body("slurm_jobs.run.paths")),
-            _record("`run.json`", "slurm_jobs.run.model", "RunMeta"),
+            _section("The folder", _body("slurm_jobs.run_folder.paths")),
+            _record("`run.json`", "slurm_jobs.run_folder.run_records", "RunMeta"),
             _ledger(),
-            _record("`jobs/TOKEN/job.json`", "slurm_jobs.run.orders", "JobOrder"),
-            _record("`resources` of an order", "slurm_jobs.common.resources", "JobResources"),
+            _record("`jobs/TOKEN/job.json`", "slurm_jobs.run_folder.orders", "JobOrder"),
+            _record("`resources` of an order", "slurm_jobs.shared.records", "JobResources"),
             _record("`attempts/STAGE/*.json`", _RECORDS, "AttemptRecord"),
             _completions(),
             _record("`tasks/STAGE/ATTEMPT/context.json`", _CONTEXT, "TaskContext"),
@@ -66,7 +65,7 @@ def _ledger() -> str:
     kinds = source.constant_doc(_INTENTS, "EntryKind")
     entry, intent = source.field_table(_INTENTS, "Entry"), source.field_table(_INTENTS, "Intent")
     parts = (
-        _body("slurm_jobs.run.ledger"),
+        _body("slurm_jobs.run_folder.ledger"),
         kinds,
         entry,
         "Read back, the entries of one token are an intent:",

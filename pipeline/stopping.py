@@ -3,7 +3,7 @@
 `preprocess` and `consolidate` start again after a stop. So near the time limit every attempt of
 the same length would repeat the stop. They finish what fits in the time left, and otherwise
 raise an error that explains this. `train` saves its state while it makes steps; the work after
-the last of them is not saved either (`pipeline.training.ending`).
+the last of them is not saved either (`pipeline.train.job`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Literal
 
-from slurm_jobs.common.context import TaskContext
-from slurm_jobs.common.errors import StageConfigError, StageStoppedError
-from slurm_jobs.common.stop import end_requested, stop_requested
+from slurm_jobs.shared.errors import StageConfigError, StageStoppedError
+from slurm_jobs.shared.process import end_requested, stop_requested
+from slurm_jobs.shared.records import TaskContext
 
 log = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ import sys
 
 
 def main() -> None:
-    """Run the command; see `slurm_jobs.cli`."""
+    """Run the command; see `slurm_jobs.cli.main`."""
     try:
-        from slurm_jobs.cli import main as command
+        from slurm_jobs.cli.main import main as command
 
         command()
     except KeyboardInterrupt:

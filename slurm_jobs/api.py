@@ -6,7 +6,7 @@
     run.wait()
     print(run.status().status)
 
-Errors are those of `slurm_jobs.common.errors`; a spec with problems raises
+Errors are those of `slurm_jobs.shared.errors`; a spec with problems raises
 `SpecError`, whose `problems` have file, line and column.
 """
 
@@ -18,20 +18,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_jobs.common.path_expansion import expand_typed
-from slurm_jobs.operations import cancel as _cancel
-from slurm_jobs.operations import submit as _submit
-from slurm_jobs.operations.limits import limits_if_near
-from slurm_jobs.operations.load import load, profile_anywhere
-from slurm_jobs.operations.plan import plan_spec
-from slurm_jobs.operations.resume import ResumeRequest, Resumption, resume
+from slurm_jobs.commands import resume as _cancel
+from slurm_jobs.commands import submit as _submit
+from slurm_jobs.commands.find_run import find_run
+from slurm_jobs.commands.resume import ResumeRequest, Resumption, resume
+from slurm_jobs.commands.submit import limits_if_near, load, plan_spec, profile_anywhere
 from slurm_jobs.plan import Plan
-from slurm_jobs.reconcile import RunStatus
-from slurm_jobs.run.find import find_run
-from slurm_jobs.run.observe import status_of
-from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.run.store import read_meta
-from slurm_jobs.run.waiting import in_doubt, looks_until_over
+from slurm_jobs.run.observe import in_doubt, looks_until_over, status_of
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.run_records import read_meta
+from slurm_jobs.shared.expand import expand_typed
+from slurm_jobs.status import RunStatus
 
 __all__ = ["Plan", "ResumeRequest", "Resumption", "Run", "RunStatus", "plan", "submit"]
 

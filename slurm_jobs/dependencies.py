@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from slurm_jobs.common.records import DependencyKind
+from slurm_jobs.shared.records import DependencyKind
 
 if TYPE_CHECKING:
     from slurm_jobs.spec.model import Array, RunSpec
@@ -83,7 +83,7 @@ def corresponds(
 
     Args:
         own: slices of the array that waits, ascending.
-        own_slices_per_task: see `slurm_jobs.run.elements`.
+        own_slices_per_task: see `slurm_jobs.run_folder.orders`.
         other: slices of the array that it waits for.
         other_slices_per_task: the same of that one.
     """

@@ -6,23 +6,287 @@ smaller plan.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits
-from slurm_jobs.cluster.placement import job_room
-from slurm_jobs.cluster.profile import ClusterProfile
-from slurm_jobs.common.resources import JobResources, gpus_of_options
-from slurm_jobs.dependencies import Dependency, Slices, stage_dependencies
-from slurm_jobs.fingerprints import deciding_fields, hash_of
-from slurm_jobs.missing import Missing, missing_parts
-from slurm_jobs.pieces import by_kind, cut_slices, pack_for
-from slurm_jobs.run.elements import array_indices
+from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits, job_room
+from slurm_jobs.dependencies import Dependency, Slices, barred_slices, stage_dependencies
+from slurm_jobs.run_folder.orders import array_indices
+from slurm_jobs.shared.records import JobResources, gpus_of_options
 from slurm_jobs.spec.graph import stage_order
-from slurm_jobs.spec.matrices.matrix_names import matrix_variables, origin_of
-from slurm_jobs.spec.model import RunSpec, Stage
-from slurm_jobs.spec.value_types import SlurmValue
+from slurm_jobs.spec.matrix import matrix_variables, origin_of
+from slurm_jobs.spec.model import RunSpec, SlurmValue, Stage
+from slurm_jobs.spec.profile import ClusterProfile
+
+# Hashes of everything that determines a stage's output, key by key.
+#
+# While all are equal, completed work is reusable. They are kept by key so that a resume can name
+# the field because of which a stage runs again.
+
+
+_ADDED_LATER = frozenset({"config.images_within", "config.evaluate.images_within"})
+"""Keys that runs of an older version do not have: if missing (None), they are ignored."""
+
+PARENT = "after."
+"""Prefix of the keys that hold a parent's fingerprint."""
+
+
+def deciding_fields(
+    stage: Stage, spec: RunSpec, parents: Mapping[str, str], code_fingerprint: str
+) -> Mapping[str, str]:
+    """Return hashes of all values that determine a stage's output, by key.
+
+    Where all are equal, finished work is reusable.
+    """
+    own_code = stage.run is None or ":" in stage.run
+    values: dict[str, Any] = {
+        "run": stage.run,
+        "shell": stage.shell,
+        "array.num_slices": stage.array.num_slices if stage.array else None,
+        "limit": spec.limit,
+        "code": code_fingerprint if own_code else "",
+        **({"matrix": stage.matrix} if stage.matrix else {}),
+        **_by_key("config", stage.config),
+        **_by_key("environment", {**spec.environment, **stage.environment}),
+        **{f"{PARENT}{parent}": parents[parent] for parent in stage.after},
+    }
+    decide = {k: v for k, v in values.items() if v is not None or k not in _ADDED_LATER}
+    return {key: hash_of(decide[key]) for key in sorted(decide)}
+
+
+def _by_key(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Flatten nested mappings: `{"config.a.b": 1}`; an empty one keeps its key."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{prefix}.{key}"
+        flat.update(_by_key(name, value) if isinstance(value, Mapping) and value else {name: value})
+    return flat
+
+
+def hash_of(values: Any) -> str:
+    """Return a hash that is equal for equal JSON values, regardless of the order of keys."""
+    text = json.dumps(values, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:16]
+
+
+def changed_fields(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Return the keys of the stage itself (not of its parents) that differ between two `fields`."""
+    keys = sorted({*before, *now})
+    return [k for k in keys if not k.startswith(PARENT) and before.get(k) != now.get(k)]
+
+
+def parents_of(fields: Mapping[str, str]) -> set[str]:
+    """Return the parents of a stage with these `fields`."""
+    return {key.removeprefix(PARENT) for key in fields if key.startswith(PARENT)}
+
+
+# Slices of stages that must be submitted, and the reasons.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Missing:
+    """Slices to submit of one stage."""
+
+    stage: PlannedStage
+    slices: tuple[int, ...]
+    max_running: int | None
+    after_active: bool
+    why: str
+
+
+def missing_parts(stages: list[PlannedStage], spec: RunSpec, done: Done) -> list[Missing]:
+    """Return the slices that are neither complete nor active, and their dependents, by stage."""
+    parts: list[Missing] = []
+    again: dict[str, Slices] = {}
+    needless: set[str] = set()
+    num_slices = {stage.name: stage.num_slices for stage in stages}
+    for stage in stages:
+        barred = barred_slices({d.stage: d.kind for d in stage.after}, again, stage.num_slices)
+        active = done.active.get(stage.name, frozenset())
+        completed = done.completed.get(stage.name, frozenset()) - barred
+        missing = [i for i in range(stage.num_slices) if i not in completed and i not in active]
+        if not missing:
+            continue
+        if _never_needed(stage, done, again, num_slices) or needless & _needed_by(stage):
+            needless.add(stage.name)
+            if barred:
+                again[stage.name] = barred
+            continue
+        again[stage.name] = frozenset(missing)
+        parents_again = [d.stage for d in stage.after if d.stage in again] if barred else []
+        array = spec.stages[stage.name].array
+        max_running = array.max_running if array else None
+        room = None if max_running is None else max_running - len(active)
+        parts.append(
+            Missing(
+                stage=stage,
+                slices=tuple(missing),
+                max_running=room if room is None or room > 0 else max_running,
+                after_active=room is not None and room <= 0,
+                why=_why(stage, missing, parents_again, done.why_not.get(stage.name)),
+            )
+        )
+    return parts
+
+
+def _needed_by(stage: PlannedStage) -> set[str]:
+    """Return the stages that must be complete before the stage can start."""
+    return {d.stage for d in stage.after if d.kind in {"afterok", "aftercorr"}}
+
+
+def _never_needed(
+    stage: PlannedStage, done: Done, runs_again: Collection[str], num_slices: Mapping[str, int]
+) -> bool:
+    """Check for `afternotok` of a stage that is complete and stays so."""
+    for dependency in stage.after:
+        if dependency.kind != "afternotok" or dependency.stage in runs_again:
+            continue
+        if len(done.completed.get(dependency.stage, ())) == num_slices[dependency.stage]:
+            return True
+    return False
+
+
+def _why(
+    stage: PlannedStage, missing: list[int], parents_again: list[str], why_not: str | None
+) -> str:
+    if why_not is not None:
+        return why_not
+    if parents_again:
+        return f"comes after {', '.join(parents_again)}"
+    if len(missing) == stage.num_slices:
+        return "not complete"
+    return f"{len(missing)} of {stage.num_slices} slices are not complete"
+
+
+# Division of a stage's slices into job arrays within the limits of the site.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Piece:
+    """Slices of one job array, or of one job without an array."""
+
+    slices: tuple[int, ...]
+    gpu_kept: str
+    """Type of GPU that all of them are bound to; empty for any."""
+    slices_per_task: int | None
+    """Slices of each array task; see `slurm_jobs.run_folder.orders`."""
+    max_running: int | None
+    after_previous: bool = False
+    """Wait for the previous piece: together they would exceed `max_running`."""
+
+
+def by_kind(slices: Sequence[int], kinds: Mapping[int, str]) -> dict[str, tuple[int, ...]]:
+    """Group the slices (ascending) by the type of GPU that each is bound to; empty for any."""
+    found: dict[str, tuple[int, ...]] = {}
+    for kind in dict.fromkeys(kinds.get(i, "") for i in slices):
+        found[kind] = tuple(i for i in slices if kinds.get(i, "") == kind)
+    return found
+
+
+def cut_slices(
+    kinds: Mapping[str, Sequence[int]],
+    *,
+    slices_per_task: int,
+    max_running: int | None,
+    max_array_size: int | None,
+) -> tuple[Piece, ...]:
+    """Return arrays that cover the slices, each of one GPU type and within `max_array_size`.
+
+    Args:
+        kinds: the slices (ascending) by the type of GPU that they keep to, as from `by_kind`.
+        slices_per_task: see `slurm_jobs.run_folder.orders`.
+        max_running: elements at once, over all arrays; None: any number.
+        max_array_size: limit of the site; None: none.
+    """
+    cut = [
+        (kind, *piece)
+        for kind, slices in kinds.items()
+        for piece in _cut(tuple(slices), slices_per_task, max_array_size)
+    ]
+    shares = share_out(max_running, len(cut))
+    return tuple(
+        Piece(
+            slices=chosen,
+            gpu_kept=kind,
+            slices_per_task=packed,
+            max_running=share if share is not None else max_running,
+            after_previous=share is None and max_running is not None and number > 0,
+        )
+        for number, ((kind, chosen, packed), share) in enumerate(zip(cut, shares, strict=True))
+    )
+
+
+def _cut(
+    slices: tuple[int, ...], slices_per_task: int, size: int | None
+) -> list[tuple[tuple[int, ...], int | None]]:
+    """Return the slices of each array, and its slices per task.
+
+    Slices whose numbers fit are array indices; the others are counted from 0 in separate arrays.
+    """
+    cut: list[tuple[tuple[int, ...], int | None]] = []
+    rest = slices
+    if slices_per_task == 1:
+        by_number = tuple(i for i in rest if size is None or i < size)
+        rest = rest[len(by_number) :]
+        if by_number:
+            cut.append((by_number, None))
+    length = len(rest) if size is None else size * slices_per_task
+    starts = range(0, len(rest), max(1, length))
+    return [*cut, *((rest[start : start + length], slices_per_task) for start in starts)]
+
+
+def share_out(max_running: int | None, num_pieces: int) -> list[int | None]:
+    """Divide a throttle among arrays that run at the same time; None where it is too small.
+
+    Slurm throttles each array separately.
+    """
+    if max_running is None or max_running < num_pieces:
+        return [None] * num_pieces
+    least, more = divmod(max_running, num_pieces)
+    return [least + (number < more) for number in range(num_pieces)]
+
+
+def pack_for(
+    num_missing: Mapping[str, Sequence[int]], given: Mapping[str, int], room: int | None
+) -> Mapping[str, int]:
+    """Return slices per task by stage, so that all tasks together fit into `room`.
+
+    Args:
+        num_missing: slices to submit by stage, of each kind that must stay apart; 1 for a stage
+            without an array.
+        given: slices a task by stage, as the spec says; more are taken if they must.
+        room: array elements and jobs that may still be queued; None: any number.
+
+    Returns:
+        The spec's own numbers, or the smallest common number that fits. If nothing
+        fits, every stage's slices are in one task each: the caller sees that by counting.
+    """
+    packed = {stage: given.get(stage, 1) for stage in num_missing}
+    if room is None:
+        return packed
+    most = max((number for numbers in num_missing.values() for number in numbers), default=1)
+    low, high = 1, most
+    while low < high:
+        middle = (low + high) // 2
+        if num_tasks(num_missing, _at_least(packed, middle)) <= room:
+            high = middle
+        else:
+            low = middle + 1
+    return _at_least(packed, low)
+
+
+def _at_least(packed: Mapping[str, int], least: int) -> dict[str, int]:
+    return {stage: max(number, least) for stage, number in packed.items()}
+
+
+def num_tasks(num_missing: Mapping[str, Sequence[int]], packed: Mapping[str, int]) -> int:
+    """Return the number of array elements and jobs over all stages."""
+    return sum(
+        -(-number // packed[stage]) for stage, numbers in num_missing.items() for number in numbers
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +327,7 @@ class PlannedJob:
     slices: tuple[int, ...]
     """Ascending; (0,) for a stage without an array."""
     slices_per_task: int | None = None
-    """Set for an array whose elements process several slices; see `slurm_jobs.run.elements`."""
+    """Set for an array whose elements process several slices (`slurm_jobs.run_folder.orders`)."""
     resources: JobResources
     max_running: int | None
     after_active: bool = False

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from slurm_jobs.common.context import ParentStage
+from slurm_jobs.shared.records import ParentStage
 from tests.contexts import make_context
 
 ROOT = Path(__file__).parents[1]
@@ -31,8 +31,8 @@ def make_shapes(
     root: Path, *, num_train: int, num_heldout: int, length_of: Callable[[int], int] = lambda _: 0
 ) -> Path:
     """`root` with `render/` (manifests, processor), `preprocess/` and `consolidate/`."""
-    from pipeline.consolidate import run as consolidate
-    from pipeline.preprocess import run as preprocess
+    from pipeline.consolidate.stage import run as consolidate
+    from pipeline.preprocess.stage import run as preprocess
 
     spec = importlib.util.spec_from_file_location("shapes_demo", ROOT / "configs/shapes_demo.py")
     assert spec is not None

@@ -17,7 +17,7 @@ PACKAGE = "slurm-jobs"
 
 def open_pass(folder: Path, job: Job) -> Pass:
     """Built before all others (`benchmarks.peers.sets`), whose source it is."""
-    from pipeline.data import open_dataset
+    from pipeline.data.dataset import open_dataset
 
     dataset = open_dataset(folder)
     return _raw(dataset, job) if job.kind == RAW else _batches(dataset, job)
@@ -40,9 +40,8 @@ def _raw(dataset, job: Job) -> Pass:
 
 
 def _batches(dataset, job: Job) -> Pass:
-    from pipeline.data import BatchReader
+    from pipeline.data.loader import BatchReader, ReadingPlan, plan_shuffled
     from pipeline.data.order import BatchLayout
-    from pipeline.data.reading_plan import ReadingPlan, plan_shuffled
 
     layout = BatchLayout(
         global_batch_size=job.batch_size, num_lanes=1, num_ranks=1, num_microbatches=1

@@ -49,7 +49,7 @@ def picture(seed: int, shape: tuple[int, int, int]) -> np.ndarray:
 
 def make_set(folder: Path, kind: str, num_samples: int) -> tuple[Path, Source]:
     """Our data set of one kind, and its pictures as the source of all other formats."""
-    from pipeline.data import open_dataset
+    from pipeline.data.dataset import open_dataset
     from tests.pipeline.build import run_consolidate, run_preprocess
 
     shape = SHAPES[kind]
@@ -69,8 +69,7 @@ def make_set(folder: Path, kind: str, num_samples: int) -> tuple[Path, Source]:
 
 def _stored_pictures(dataset: Any) -> Iterator[memoryview]:
     """The member `image0` of each sample: a JPEG file, or the pixels of an `.npy`."""
-    from pipeline.data.sample_format import view_npy
-    from pipeline.data.tar import scan_members
+    from pipeline.data.format import scan_members, view_npy
 
     for number in range(len(dataset)):
         sample = dataset.raw(number)

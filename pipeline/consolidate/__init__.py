@@ -3,7 +3,3 @@
 The data set is a function of the samples, the seed and the config; it does not depend on the
 number of slices of the manifest.
 """
-
-from pipeline.consolidate.stage import run
-
-__all__ = ["run"]

@@ -6,23 +6,29 @@ samples stay in its file; `rows` fetches the ones needed.
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
 import os
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+import resource
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import xxhash
 
-from pipeline.data.tar import END_OF_ARCHIVE
-from pipeline.preprocess.part import PartIndex, PartPaths, read_part_index
+from pipeline.data.format import END_OF_ARCHIVE, ShardInfo
+from pipeline.data.index import INDEX_ROW, format_key
+from pipeline.preprocess.part import SAMPLE_ROW, PartIndex, PartPaths, damaged_rows, read_part_index
 from pipeline.preprocess.rejects import RejectLimit, add_reasons
-from slurm_jobs.common.context import ParentStage, again_command
-from slurm_jobs.common.errors import StageError
-from slurm_jobs.common.files import dump_json
+from slurm_jobs.shared.errors import StageError
+from slurm_jobs.shared.files import dump_json, write_json_atomic
+from slurm_jobs.shared.records import ParentStage, again_command
 
 _MAX_NAMED = 10
 _NUM_THREADS = 16
@@ -172,3 +178,367 @@ def _check_same_data(
             )
             raise StageError(message)
         next_row = index.end_row
+
+
+# Pieces: the output of one array task of `consolidate` for the task that finishes the data set.
+#
+# `pieces/piece-00003-of-00016.npy` holds the index rows of the task's shards, and
+# `piece-00003-of-00016.json`, written last, names the shards and their dealing. A dealing is
+# everything that determines the position and the bytes of each sample: pieces of another one, or
+# of another number of tasks, are not used.
+
+
+PIECES_DIR = "pieces"
+_FORMAT = "slurm-jobs-piece-1"
+_BLOCK_ROWS = 1 << 18
+"""Rows that are read at a time: 14 MiB."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PiecePaths:
+    """Paths of the files of a piece."""
+
+    output_dir: Path
+    """Output folder of the stage `consolidate`."""
+    slice_index: int
+    num_slices: int
+
+    @property
+    def _stem(self) -> str:
+        return f"piece-{self.slice_index:05d}-of-{self.num_slices:05d}"
+
+    @property
+    def rows(self) -> Path:
+        """Index rows: an array of `INDEX_ROW`."""
+        return self.output_dir / PIECES_DIR / f"{self._stem}.npy"
+
+    @property
+    def info(self) -> Path:
+        """Content of the piece; proof that its shards are complete."""
+        return self.output_dir / PIECES_DIR / f"{self._stem}.json"
+
+    @property
+    def workplace(self) -> Path:
+        """Temporary folder of this task, from which it moves files to their places."""
+        return self.output_dir / PIECES_DIR / f"work-{self.slice_index:05d}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Piece:
+    """Content of a piece's `.json`."""
+
+    dealing: str
+    num_samples: int
+    num_tokens: int
+    num_images: int
+    rows_xxh3: str
+    """xxh3-64 of the index rows, in hexadecimal."""
+    shards: tuple[ShardInfo, ...]
+
+
+class PieceRows:
+    """Writes the index rows of a piece into `stream`, and counts their contents."""
+
+    def __init__(self, stream: IO[bytes], num_rows: int) -> None:
+        self._stream = stream
+        self._digest = xxhash.xxh3_64()
+        self._num_tokens = self._num_images = 0
+        self._num_rows = num_rows
+        header = {"descr": INDEX_ROW.descr, "fortran_order": False, "shape": (num_rows,)}
+        np.lib.format.write_array_header_1_0(stream, header)
+
+    def append(self, rows: np.ndarray) -> None:
+        """Write the next rows, `INDEX_ROW`."""
+        data = rows.tobytes()
+        self._stream.write(data)
+        self._digest.update(data)
+        self._num_tokens += int(rows["num_tokens"].sum())
+        self._num_images += int(rows["num_images"].sum())
+
+    def finish(self, dealing: str, shards: tuple[ShardInfo, ...]) -> Piece:
+        """Return the record of the piece."""
+        return Piece(
+            dealing=dealing,
+            num_samples=self._num_rows,
+            num_tokens=self._num_tokens,
+            num_images=self._num_images,
+            rows_xxh3=self._digest.hexdigest(),
+            shards=shards,
+        )
+
+
+def write_piece(paths: PiecePaths, piece: Piece) -> None:
+    """Write a piece's `.json`; its shards and rows exist already."""
+    write_json_atomic(paths.info, {"format": _FORMAT, **dataclasses.asdict(piece)})
+
+
+def read_piece(paths: PiecePaths, dealing: str) -> Piece | None:
+    """Return the piece, if it exists and is of this dealing.
+
+    Raises:
+        StageError: it is damaged.
+    """
+    try:
+        values: dict[str, Any] = json.loads(paths.info.read_bytes())
+        if values.pop("format") != _FORMAT or values["dealing"] != dealing:
+            return None
+        shards = tuple(ShardInfo(**shard) for shard in values["shards"])
+        return Piece(**{**values, "shards": shards})
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        message = f"{paths.info}: damaged ({error!r}); {_remedy(paths)}"
+        raise StageError(message) from error
+
+
+def remove_other_pieces(paths: PiecePaths, dealing: str) -> None:
+    """Remove the proofs of another dealing's shards before one of these is overwritten.
+
+    Otherwise the other dealing, if requested again, would trust the proofs of its earlier tasks
+    although the shards are of this one. Damaged files stay: their reader reports them.
+    """
+    for path in paths.info.parent.glob("piece-*.json"):
+        try:
+            other = json.loads(path.read_bytes())["dealing"]
+        except (FileNotFoundError, ValueError, TypeError, LookupError):
+            continue
+        if other != dealing:
+            path.unlink(missing_ok=True)
+
+
+def _remedy(paths: PiecePaths) -> str:
+    return (
+        f"consolidate slice {paths.slice_index} again (`resume --again STAGE:{paths.slice_index}`)"
+    )
+
+
+def read_pieces(paths: Sequence[PiecePaths], dealing: str) -> list[Piece] | None:
+    """Return all pieces of a dealing; None while one is missing.
+
+    A task checks after writing its own piece. Of tasks that end at the same time one sees all
+    pieces, because an NFS client that has just changed a folder lists it on the server.
+    """
+    found = []
+    for path in paths:
+        piece = read_piece(path, dealing)
+        if piece is None:
+            return None
+        found.append(piece)
+    return found
+
+
+def iter_rows(paths: PiecePaths, piece: Piece) -> Iterator[np.ndarray]:
+    """Yield the index rows of a piece, block by block.
+
+    Raises:
+        StageError: they do not match the piece.
+    """
+    digest = xxhash.xxh3_64()
+    try:
+        stream = paths.rows.open("rb")
+    except FileNotFoundError as error:
+        message = f"{paths.rows}: missing; {_remedy(paths)}"
+        raise StageError(message) from error
+    with stream:
+        size = os.fstat(stream.fileno()).st_size
+        stream.seek(max(0, size - piece.num_samples * INDEX_ROW.itemsize))
+        while data := stream.read(_BLOCK_ROWS * INDEX_ROW.itemsize):
+            digest.update(data)
+            yield np.frombuffer(data, INDEX_ROW, count=len(data) // INDEX_ROW.itemsize)
+    if digest.hexdigest() != piece.rows_xxh3:
+        message = f"{paths.rows}: does not match its checksum; {_remedy(paths)}"
+        raise StageError(message)
+
+
+# Reads samples from their parts ahead of time, in parallel, and yields them in order.
+#
+# The samples of a shard are scattered over all parts, so each is a separate read. On a shared
+# file system a read is mostly waiting, and threads wait in parallel: `pread` releases the
+# interpreter's lock.
+
+
+_RUN_SAMPLES = 8
+_RUN_BYTES = 1 << 20
+"""Bytes that one thread reads before it returns; a larger sample is read alone."""
+
+
+class _OpenFile:
+    """Descriptor that is closed when its last reader is done."""
+
+    def __init__(self, path: os.PathLike[str]) -> None:
+        self.descriptor = os.open(path, os.O_RDONLY)
+
+    def __del__(self) -> None:
+        if hasattr(self, "descriptor"):
+            os.close(self.descriptor)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartReader:
+    """Reads single samples from parts; may be used from several threads."""
+
+    parts: Parts
+    max_open: int
+    """Limit of open parts."""
+    _open: OrderedDict[int, _OpenFile] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def read(self, part: int, row: np.void) -> bytes:
+        """Return the bytes of the sample of `row` (`SAMPLE_ROW`), compared with its checksum.
+
+        Raises:
+            StageError: they do not match, or cannot be read; the message names part and sample.
+        """
+        offset, num_bytes = int(row["offset"]), int(row["num_bytes"])
+        try:
+            # keep a reference: otherwise it might be closed, and its number reused
+            held = self._file(part)
+            data = os.pread(held.descriptor, num_bytes, offset)
+        except OSError as error:
+            message = (
+                f"{self.parts.paths[part].tar}: sample {format_key(int(row['key']))} at byte "
+                f"{offset} cannot be read: {error.strerror}"
+            )
+            raise StageError(message) from error
+        if xxhash.xxh3_64_intdigest(data) != int(row["xxh3"]):
+            message = (
+                f"{self.parts.paths[part].tar}: sample {format_key(int(row['key']))} at byte "
+                f"{offset} does not match its checksum; preprocess slice {part} again"
+            )
+            raise StageError(message)
+        return data
+
+    def _file(self, part: int) -> _OpenFile:
+        with self._lock:
+            if part in self._open:
+                self._open.move_to_end(part)
+                return self._open[part]
+        # without the lock: the others continue to read
+        opened = _OpenFile(self.parts.paths[part].tar)
+        with self._lock:
+            opened = self._open.setdefault(part, opened)
+            while len(self._open) > self.max_open:
+                self._open.popitem(last=False)
+        return opened
+
+
+def open_reader(parts: Parts) -> PartReader:
+    """Return a reader that keeps as many parts open as allowed: half of the process's files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return PartReader(parts=parts, max_open=len(parts.paths))
+    wanted = soft + 2 * len(parts.paths)
+    soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return PartReader(parts=parts, max_open=max(1, soft // 2))
+
+
+def read_ahead(
+    reader: PartReader, parts: np.ndarray, rows: np.ndarray, *, num_threads: int
+) -> Iterator[bytes]:
+    """Yield the samples of `rows`, in order; close it to end the threads.
+
+    Args:
+        reader: Shared by all threads.
+        parts: int [num_samples], the part of each.
+        rows: `SAMPLE_ROW` [num_samples].
+        num_threads: Number of reading threads. At most two runs of samples per thread are in
+            memory.
+    """
+    waiting: deque[Future[list[bytes]]] = deque()
+
+    def read(run: slice) -> list[bytes]:
+        return [reader.read(int(p), row) for p, row in zip(parts[run], rows[run], strict=True)]
+
+    pool = ThreadPoolExecutor(num_threads, thread_name_prefix="samples")
+    try:
+        for run in cut_runs(rows["num_bytes"]):
+            waiting.append(pool.submit(read, run))
+            if len(waiting) >= 2 * num_threads:
+                yield from waiting.popleft().result()
+        while waiting:
+            yield from waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def cut_runs(num_bytes: np.ndarray) -> Iterator[slice]:
+    """Yield runs of neighbouring samples for one thread: few, and at most a mebibyte together."""
+    start = total = 0
+    for place, size in enumerate(num_bytes.tolist()):
+        if place > start and (total + size > _RUN_BYTES or place - start == _RUN_SAMPLES):
+            yield slice(start, place)
+            start, total = place, 0
+        total += size
+    if start < len(num_bytes):
+        yield slice(start, len(num_bytes))
+
+
+# Locations of single samples, fetched from their parts' files, many at a time.
+
+
+_RUN_ROWS = 1 << 17
+"""Rows that are read at a time if most are needed: 7 MiB."""
+_ROWS_OF_A_PAGE = 4096 // SAMPLE_ROW.itemsize
+
+
+def fetch_rows(parts: Parts, numbers: np.ndarray, *, num_threads: int) -> np.ndarray:
+    """Return the rows of the samples `numbers`, in that order: `SAMPLE_ROW` [len(numbers)].
+
+    Parts are read in parallel, each once.
+
+    Raises:
+        StageError: a part's file is truncated or damaged; the message names part and sample.
+    """
+    rows = np.empty(len(numbers), dtype=SAMPLE_ROW)
+    by_number = np.argsort(numbers)
+    cuts = np.searchsorted(numbers[by_number], parts.first_sample)
+
+    def fill(part: int) -> None:
+        wanted = by_number[cuts[part] : cuts[part + 1]]
+        first, stop = parts.first_sample[part : part + 2]
+        rows[wanted] = _rows_of_part(parts.paths[part], numbers[wanted] - first, int(stop - first))
+
+    with ThreadPoolExecutor(num_threads, thread_name_prefix="rows") as pool:
+        for _ in pool.map(fill, np.flatnonzero(np.diff(cuts))):
+            pass  # raises an error of a thread
+    return rows
+
+
+def _rows_of_part(paths: PartPaths, wanted: np.ndarray, num_samples: int) -> np.ndarray:
+    """Return the rows `wanted` (ascending) of a part."""
+    try:
+        with paths.samples.open("rb", buffering=0) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            start = size - num_samples * SAMPLE_ROW.itemsize
+            data = b"".join(_read(stream.fileno(), wanted, start))
+    except OSError as error:
+        message = f"{paths.samples}: {error.strerror}; preprocess slice {paths.slice_index} again"
+        raise StageError(message) from error
+    rows = np.frombuffer(data[: len(data) // SAMPLE_ROW.itemsize * SAMPLE_ROW.itemsize], SAMPLE_ROW)
+    if len(rows) < len(wanted) or len(damaged := damaged_rows(rows)):
+        which = len(rows) if len(rows) < len(wanted) else int(damaged[0])
+        message = (
+            f"{paths.samples}: its row of sample {wanted[which]} is damaged; preprocess slice "
+            f"{paths.slice_index} again"
+        )
+        raise StageError(message)
+    return rows
+
+
+def _read(descriptor: int, wanted: np.ndarray, start: int) -> Iterator[bytes]:
+    """Yield the bytes of the wanted rows: runs of the file if that reads at most a page per row."""
+    width = SAMPLE_ROW.itemsize
+    cuts = [*np.flatnonzero(np.diff(wanted // _RUN_ROWS)) + 1, len(wanted)]
+    for begin, end in itertools.pairwise([0, *cuts]):
+        some = wanted[begin:end]
+        first, count = int(some[0]), int(some[-1] - some[0]) + 1
+        if count <= len(some) * _ROWS_OF_A_PAGE:
+            run = np.frombuffer(
+                os.pread(descriptor, count * width, start + first * width), np.uint8
+            )
+            whole = run[: len(run) // width * width].reshape(-1, width)
+            yield whole[(some - first)[some - first < len(whole)]].tobytes()
+        else:
+            for row in some.tolist():
+                yield os.pread(descriptor, width, start + row * width)

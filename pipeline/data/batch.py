@@ -7,20 +7,357 @@ predict it.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Callable, Sequence
+import mmap
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import torch
+from torch.cuda import _pin_memory_utils
 
-from pipeline.data.buffers import BufferPool
-from pipeline.data.gathered import Gathered, ImageRule, ImageSize, gather_samples
-from pipeline.data.learned import Learned, find_learned
-from pipeline.data.levels import LevelRules
-from pipeline.data.sample_format import IGNORED_LABEL, Sample
-from pipeline.timing.thread_times import NOT_TIMED, ThreadTimes
+from pipeline.data.dataset import Gathered, ImageRule, ImageSize, gather_samples
+from pipeline.data.format import IGNORED_LABEL, Sample
+from pipeline.timing.recorder import NOT_TIMED, ThreadTimes
+from slurm_jobs.shared.errors import StageConfigError, StageError
+
+# Pool of memory for the pixels of batches, reused once it has no reference.
+#
+# Fresh memory costs a page fault for every 4 KiB, which is slower than the copy into it, and
+# pinning it costs even more. So each buffer returns to the pool when the last array or tensor
+# over it is gone. When batches grow, the pool keeps no more buffers than were ever in use at
+# once.
+
+
+_SMALLEST_BYTES = 1 << 20
+_MOST_WASTE = 4
+"""A request for less than 1/4 of a buffer does not get it."""
+
+
+class BufferPool:
+    """Pool of byte arrays; may be used from several threads.
+
+    With `pin_memory` a GPU can copy from them asynchronously. Keep a reference to the array
+    until such a copy is done: the pool sees only Python's references.
+    """
+
+    def __init__(self, *, pin_memory: bool) -> None:
+        self._pin_memory = pin_memory
+        self._free: deque[torch.Tensor] = deque()
+        self._lock = threading.Lock()
+
+    def take(self, num_bytes: int) -> np.ndarray:
+        """Return uninitialised uint8 [num_bytes]."""
+        buffer = self._find(num_bytes)
+        if buffer is None:
+            buffer = _allocate(_round_up(num_bytes), pin_memory=self._pin_memory)
+        return np.asarray(_Lease(self._free, buffer, num_bytes))
+
+    @property
+    def num_free(self) -> int:
+        """Buffers without a reference."""
+        return len(self._free)
+
+    def _find(self, num_bytes: int) -> torch.Tensor | None:
+        """Return the smallest free buffer that is large enough and not much too large.
+
+        If there is none, the smallest free buffer is dropped to make room for the one that is
+        allocated next; otherwise growing batches would leave one buffer of each size behind.
+        """
+        most = max(_MOST_WASTE * num_bytes, _SMALLEST_BYTES)
+        with self._lock:  # other threads append on the right, without a lock
+            free = sorted((self._free.popleft() for _ in range(len(self._free))), key=len)
+            fitting = (n for n, buffer in enumerate(free) if num_bytes <= len(buffer) <= most)
+            number = next(fitting, None)
+            found = None if number is None else free.pop(number)
+            if found is None and free and len(free[0]) < num_bytes:
+                del free[0]
+            self._free.extend(free)
+        return found
+
+
+def _allocate(num_bytes: int, *, pin_memory: bool) -> torch.Tensor:
+    """Return uninitialised uint8 [num_bytes], in huge pages where the kernel has them.
+
+    A copy into pages of 4 KiB takes a sixth longer. The memory is allocated here and then
+    pinned, because torch rounds pinned allocations up to a power of two. The calling thread
+    must have the GPU as its current device: see `make_pool`.
+    """
+    mapped = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # kernel without huge pages
+        mapped.madvise(mmap.MADV_HUGEPAGE)
+    buffer = torch.frombuffer(mapped, dtype=torch.uint8)  # keeps it mapped
+    if pin_memory:
+        # After a fork this process would write to new pages, and the GPU would read the old ones.
+        mapped.madvise(mmap.MADV_DONTFORK)
+        _pin_memory_utils.pin_memory(buffer.data_ptr(), num_bytes)
+        unpin = weakref.finalize(buffer, _pin_memory_utils.unpin_memory, buffer.data_ptr())
+        unpin.atexit = False  # the CUDA context may be gone already
+    return buffer
+
+
+def _round_up(num_bytes: int) -> int:
+    """Round up to an eighth of the next smaller power of two: similar batches share buffers."""
+    step = max(_SMALLEST_BYTES, 1 << max(0, num_bytes.bit_length() - 4))
+    return max(1, -(-num_bytes // step)) * step
+
+
+class _Lease:
+    """Base object of an array over a buffer; its finalizer returns the buffer to the pool."""
+
+    __slots__ = ("__array_interface__", "_buffer", "_free")
+
+    def __init__(self, free: deque[torch.Tensor], buffer: torch.Tensor, num_bytes: int) -> None:
+        self._free, self._buffer = free, buffer
+        self.__array_interface__ = {
+            "shape": (num_bytes,),
+            "typestr": "|u1",
+            "data": (buffer.data_ptr(), False),
+            "version": 3,
+        }
+
+    def __del__(self) -> None:
+        # No lock: this may run in any thread at any allocation. deque.append is atomic.
+        self._free.append(self._buffer)
+
+
+# Levels of samples with chained targets: the level of each learned token.
+#
+# A sample with three levels is a conversation with three assistant turns in one sequence of
+# tokens. With causal attention level 2 reads level 1 and level 3 reads both, and they read the
+# text of the manifest: all levels of all samples are learned in one forward pass. So a level is
+# the number of a run of learned tokens in its sample.
+
+
+ClassReader = Callable[[tuple[int, ...]], int]
+"""Maps the learned tokens of an answer to its class.
+
+Raises:
+    ValueError: it is none of the classes.
+"""
+
+
+class UnfitSampleError(ValueError):
+    """Sample that does not fit the levels; a retry would read the same sample."""
+
+
+def refuse_batch(where: str, error: ValueError) -> NoReturn:
+    """Raise the error of a batch that cannot be assembled; `where` names its samples.
+
+    Raises:
+        StageConfigError: a sample does not fit the levels.
+        StageError: for any other reason.
+    """
+    if isinstance(error, StageConfigError):
+        raise error
+    if isinstance(error, UnfitSampleError):
+        message = f"{where}: {error}; run `preprocess` again after fixing the manifest"
+        raise StageConfigError(message) from None
+    message = f"{where}: {error}"
+    raise StageError(message) from error
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LevelRules:
+    """Requirements for every sample."""
+
+    names: tuple[str, ...]
+    readers: Mapping[int, ClassReader]
+    """Class readers by number of level, for levels that a head classifies."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClassTargets:
+    """Targets of a classifier head; both arrays have one entry per sample."""
+
+    places: np.ndarray
+    """int64: positions, in the concatenated rows, of the tokens before the answers."""
+    classes: np.ndarray
+    """int64."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LevelTargets:
+    """Targets of a batch by level."""
+
+    is_text: np.ndarray
+    """bool [num_learned]: learned as text, not by a classifier head."""
+    levels: np.ndarray
+    """int64 [num_learned]."""
+    classes: Mapping[int, ClassTargets]
+    """By number of the level."""
+    num_levels: int
+
+
+def find_levels(
+    learned: np.ndarray,
+    tokens: np.ndarray,
+    bounds: np.ndarray,
+    keys: Sequence[str],
+    rules: LevelRules,
+) -> LevelTargets:
+    """Find the levels of the learned tokens of a batch.
+
+    Args:
+        learned: int64 [num_learned]: positions of the learned tokens, ascending.
+        tokens: int64 [num_learned]: the tokens at these positions.
+        bounds: int32 [num_segments + 1]: bounds of samples and padding.
+        keys: Keys of the samples, in their order.
+        rules: Requirements for samples.
+
+    Raises:
+        UnfitSampleError: a sample has more or fewer levels, or an answer is not one of its
+            classes.
+    """
+    segments = np.searchsorted(bounds, learned, side="right")
+    begins = np.ones(len(learned), dtype=bool)
+    begins[1:] = (np.diff(learned) != 1) | (np.diff(segments) != 0)
+    starts = np.flatnonzero(begins)
+    _check_counts(segments[starts], bounds, keys, rules)
+    num_levels = len(rules.names)
+    levels = (np.cumsum(begins) - 1) % num_levels  # every sample has one run per level
+    answers = np.split(tokens, starts[1:])
+    classes = {
+        level: ClassTargets(
+            places=learned[starts[level::num_levels]] - 1,
+            classes=_read_all(read, answers[level::num_levels], keys, (level, rules.names[level])),
+        )
+        for level, read in rules.readers.items()
+    }
+    return LevelTargets(
+        is_text=~np.isin(levels, list(rules.readers)),
+        levels=levels,
+        classes=classes,
+        num_levels=num_levels,
+    )
+
+
+def _check_counts(
+    segments: np.ndarray, bounds: np.ndarray, keys: Sequence[str], rules: LevelRules
+) -> None:
+    """Compare the number of runs of each sample with the number of levels."""
+    counts = np.bincount(segments, minlength=len(bounds))
+    found = counts[counts > 0]
+    if len(found) == len(keys) and (found == len(rules.names)).all():
+        return
+    # Padding has no runs and is between samples; a sample without runs looks the same.
+    wrong = np.flatnonzero(found != len(rules.names))
+    which = f"sample {keys[wrong[0]]}" if len(found) == len(keys) else f"a sample of {keys}"
+    number = found[wrong[0]] if len(wrong) else 0
+    message = (
+        f"{which} has {number} learned answers, but there are {len(rules.names)} levels "
+        f"({', '.join(rules.names)}); every sample needs one complete assistant turn per level: "
+        "preprocess with `too_long: drop`"
+    )
+    raise UnfitSampleError(message)
+
+
+def _read_all(
+    read: ClassReader, answers: Sequence[np.ndarray], keys: Sequence[str], level: tuple[int, str]
+) -> np.ndarray:
+    """Return the classes of the answers of one level (number and name): int64 [num_samples]."""
+    number, name = level
+    found = []
+    for answer, key in zip(answers, keys, strict=True):
+        try:
+            found.append(read(tuple(answer.tolist())))
+        except ValueError as error:
+            message = (
+                f"sample {key}, level {name}: {error}; add it to `levels.{number}.classes`, or "
+                "fix that row of the manifest"
+            )
+            raise UnfitSampleError(message) from None
+    return np.array(found, dtype=np.int64)
+
+
+# Targets of a batch: positions, tokens, and their levels.
+
+
+ClassPlaces: TypeAlias = tuple[torch.Tensor, torch.Tensor]
+"""int64 [num_samples] both: positions in the rows before the answers, and the answers' classes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Learned:
+    """Targets of a microbatch; positions count through its concatenated rows."""
+
+    places: torch.Tensor
+    """int64 [num_learned]: positions whose next token is a target."""
+    targets: torch.Tensor
+    """int64 [num_learned]: those next tokens."""
+    levels: torch.Tensor | None
+    """int64 [num_learned]: the level of each; None without levels."""
+    classes: Mapping[int, ClassPlaces]
+    """Targets by level that a classifier head predicts; the three fields above do not contain them.
+    """
+    num_by_level: tuple[int, ...]
+    """Learned tokens, or classified answers, of each level; one number without levels."""
+    num_tokens: int
+    """Learned tokens, including those of classified answers."""
+
+
+def find_learned(
+    labels: np.ndarray,
+    bounds: np.ndarray,
+    keys: Sequence[str],
+    rules: LevelRules | None,
+    tensor: Callable[[np.ndarray], torch.Tensor],
+) -> Learned:
+    """Return the targets of rows whose first tokens are never learned.
+
+    Args:
+        labels: int64 [num_rows, length], -100 where nothing is learned.
+        bounds: int32 [num_segments + 1] of samples and padding.
+        keys: Keys of the samples.
+        rules: Rules of levels, if any.
+        tensor: Converts an array to a tensor.
+
+    Raises:
+        ValueError: a sample does not follow the rules.
+    """
+    flat = labels.reshape(-1)
+    learned = np.flatnonzero(flat != IGNORED_LABEL)
+    targets = flat[learned]
+    if rules is not None:
+        return _by_level(
+            find_levels(learned, targets, bounds, keys, rules), learned, targets, tensor
+        )
+    return Learned(
+        places=tensor(learned - 1),
+        targets=tensor(targets),
+        levels=None,
+        classes={},
+        num_by_level=(len(learned),),
+        num_tokens=len(learned),
+    )
+
+
+def _by_level(
+    found: LevelTargets,
+    learned: np.ndarray,
+    targets: np.ndarray,
+    tensor: Callable[[np.ndarray], torch.Tensor],
+) -> Learned:
+    levels = found.levels[found.is_text]
+    counts = np.bincount(levels, minlength=found.num_levels)
+    for level, told in found.classes.items():
+        counts[level] = len(told.classes)
+    return Learned(
+        places=tensor(learned[found.is_text] - 1),
+        targets=tensor(targets[found.is_text]),
+        levels=tensor(levels),
+        classes={
+            level: (tensor(told.places), tensor(told.classes))
+            for level, told in found.classes.items()
+        },
+        num_by_level=tuple(counts.tolist()),
+        num_tokens=len(learned),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

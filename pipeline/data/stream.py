@@ -23,26 +23,22 @@ import numpy as np
 import torch
 import xxhash
 
-from pipeline.data.augment import Augmentation
-from pipeline.data.batch import Batch, ModelNeeds, collate
-from pipeline.data.buffers import BufferPool
-from pipeline.data.dataset import ShardedDataset
-from pipeline.data.gathered import image_rule
-from pipeline.data.info import DatasetInfo
-from pipeline.data.levels import refuse_batch
-from pipeline.data.order import BatchLayout
-from pipeline.data.prefetch import Prefetcher, make_pool
-from pipeline.data.sample_format import (
+from pipeline.data.batch import Batch, BufferPool, ModelNeeds, collate, refuse_batch
+from pipeline.data.dataset import ShardedDataset, image_rule
+from pipeline.data.format import (
     IMAGE_PREFIX,
     META_SUFFIX,
     TOKENS_SUFFIX,
+    DatasetInfo,
     Sample,
     decode_stored_image,
     view_npy,
 )
-from pipeline.timing.thread_times import ThreadClock, ThreadTimes, add_up
-from slurm_jobs.common.errors import StageConfigError, StageError
-from slurm_jobs.common.heartbeat import beat
+from pipeline.data.loader import Augmentation, Prefetcher, make_pool
+from pipeline.data.order import BatchLayout
+from pipeline.timing.recorder import ThreadClock, ThreadTimes, add_up
+from slurm_jobs.shared.errors import StageConfigError, StageError
+from slurm_jobs.shared.heartbeat import beat
 
 _STREAM_WORD = 3
 """Separates these seeds from those of the order and of augmentation."""

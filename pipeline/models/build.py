@@ -9,13 +9,12 @@ from typing import Any
 
 import torch
 
-from pipeline.data.info import DatasetInfo
-from pipeline.models.beside import check_beside
-from pipeline.models.facts import DataFacts
+from pipeline.data.format import DatasetInfo
 from pipeline.models.families import check_image_kind, find_family
-from pipeline.models.fit import check_config, check_features, check_small_fit
-from pipeline.models.interface import VisionLanguageModel
+from pipeline.models.hugging_face import HuggingFaceVLM, features_of
+from pipeline.models.layouts import DataFacts, PixelScale
 from pipeline.models.loading import (
+    find_folder,
     load_hugging_face,
     make_random,
     read_hugging_face_config,
@@ -25,20 +24,186 @@ from pipeline.models.small_vlm import (
     MODEL_TYPE,
     SmallVLM,
     SmallVLMConfig,
-    read_model_config,
-)
-from pipeline.models.towers import (
     check_image_size,
     check_vocabulary,
     language_values,
     load_language_tower,
     load_vision_tower,
     read_language_config,
+    read_model_config,
     read_vision_config,
     vision_values,
 )
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.stage_config.model import LanguageConfig, ModelConfig, VisionConfig
+from pipeline.models.vision_language import VisionLanguageModel
+from pipeline.preprocess.tokenizer import load_tokenizer
+from slurm_jobs.shared.configs.model_parts import LanguageConfig, ModelConfig, VisionConfig
+from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.processors.folder import read_normalisation
+
+# Comparison of the tokenizer and image processor in a model's folder with the data set.
+#
+# Training reads neither, because numbers of tokens and pixels come from the data set. If another
+# processor made them, the model would learn from inputs with another meaning, and only its
+# answers would show it. `fit` and `towers` compare sizes.
+
+
+def check_beside(config: ModelConfig, facts: DataFacts) -> None:
+    """Compare the tokenizer and the image processor of each of the model's folders.
+
+    Files missing from a folder are not compared.
+
+    Raises:
+        StageConfigError: the data set was made with different ones.
+    """
+    if config.type == "hugging_face" or config.path is not None:
+        folder = find_folder(config)
+        _check_tokens(folder, facts, "the processor of that folder")
+        _check_pixels(folder, facts, "the processor of that folder")
+        return
+    if config.language.path is not None:
+        words = "the tokenizer of that folder (`processor.text`)"
+        _check_tokens(Path(config.language.path), facts, words)
+    if config.vision.path is not None:
+        words = "the image processor of that folder (`processor.images`)"
+        _check_pixels(Path(config.vision.path), facts, words)
+
+
+def _check_tokens(folder: Path, facts: DataFacts, remedy: str) -> None:
+    if not facts.vocabulary or not (folder / "tokenizer.json").is_file():
+        return
+    tokenizer = load_tokenizer(folder)
+    wrong = _differences(tokenizer.get_vocab(), tokenizer.get_added_vocab(), facts.vocabulary)
+    if wrong:
+        message = (
+            f"{folder}: its tokenizer and the data set's{_place(facts)} number {len(wrong)} "
+            f"tokens differently ({wrong[min(wrong)]}), so the model would misread them: "
+            f"preprocess with {remedy}"
+        )
+        raise StageConfigError(message)
+
+
+def _differences(
+    own: Mapping[str, int], added: Mapping[str, int], others: Mapping[str, int]
+) -> dict[int, str]:
+    """Describe, by their number, the tokens of `own` that `others` numbers differently.
+
+    Additional tokens do not count, and neither do tokens with new names whose old name only
+    `added` has: models have spare tokens for their users.
+    """
+    named = {number: token for token, number in others.items()}
+    wrong = {}
+    for token, number in own.items():
+        if others.get(token, number) != number:
+            wrong[number] = f"{token!r} is {number} and {others[token]}"
+        elif token not in added and named.get(number, token) != token:
+            wrong[number] = f"{number} is {token!r} and {named[number]!r}"
+    return wrong
+
+
+def _check_pixels(folder: Path, facts: DataFacts, remedy: str) -> None:
+    found = read_normalisation(folder)
+    if found is None:
+        return
+    scale = PixelScale.of_processor(found.image_mean, found.image_std, found.rescale_factor)
+    own, data = scale.rounded(), facts.pixel_scale.rounded()
+    pairs = {"image mean": (own.mean, data.mean), "image deviation": (own.std, data.std)}
+    wrong = [f"{name}: model {m}, data set {d}" for name, (m, d) in pairs.items() if m != d]
+    if wrong:
+        message = (
+            f"{found.file}: the model normalises pixels differently from the data "
+            f"set{_place(facts)} ({'; '.join(wrong)}, for pixels from 0 to 1): preprocess with "
+            f"{remedy}; or, if its weights were trained with the data set's values, set them in "
+            "a copy of that folder"
+        )
+        raise StageConfigError(message)
+
+
+def _place(facts: DataFacts) -> str:
+    """Return the location of the data set's processor, if known."""
+    return "" if facts.tokenizer is None else f" ({facts.tokenizer.name_or_path})"
+
+
+# Checks that a model fits the data set that it is to be trained on.
+
+
+_REMEDY = "preprocess with the processor that the model came with"
+_Pairs = Mapping[str, tuple[Any, Any]]
+"""Values of the model and of the data set, by their name."""
+
+
+def check_small_fit(config: SmallVLMConfig, facts: DataFacts) -> None:
+    """Compare the image and token settings of the small model and the data set.
+
+    Raises:
+        StageConfigError: naming each difference.
+    """
+    info, scale = facts.info, facts.pixel_scale.rounded()
+    own = PixelScale(mean=config.image_mean, std=config.image_std).rounded()
+    pairs = {
+        "image tokens a picture": (config.num_image_tokens, info.num_image_tokens),
+        "image size in pixels": (config.vision["image_size"], info.image_height),
+        "image token": (config.image_token_id, info.image_token_id),
+        "end token": (config.language["eos_token_id"], facts.eos_token_id),
+        # training normalises by the data set's values, users of the model by the model's
+        "image mean": (own.mean, scale.mean),
+        "image deviation": (own.std, scale.std),
+    }
+    remedy = (
+        "set model.vision.patch_size to the processor's, or preprocess with the processor that "
+        "the model or its vision encoder came with"
+    )
+    _compare(pairs, config.language["vocab_size"], facts, remedy)
+
+
+def check_config(model: HuggingFaceVLM) -> None:
+    """Compare the image and token settings of a transformers model and the data set.
+
+    Raises:
+        StageConfigError: naming each difference.
+    """
+    config, facts = model.hf.config, model.facts
+    info, vision = facts.info, config.vision_config
+    pairs: dict[str, tuple[Any, Any]] = {
+        "image token": (config.image_token_id, info.image_token_id),
+    }
+    if info.image_kind == "native":
+        pairs |= {
+            "patch size in pixels": (vision.patch_size, info.patch_size),
+            "merge size in patches": (vision.spatial_merge_size, info.merge_size),
+            "temporal patch size": (vision.temporal_patch_size, info.temporal_patch_size),
+        }
+    else:
+        pairs["image size in pixels"] = (vision.image_size, info.image_height)
+    _compare(pairs, config.get_text_config().vocab_size, facts, _REMEDY)
+
+
+def check_features(model: HuggingFaceVLM) -> None:
+    """Compare the number of image tokens of the vision tower and of the data set.
+
+    Raises:
+        StageConfigError: they differ.
+    """
+    expected = model.facts.info.num_image_tokens
+    if expected is not None:
+        pairs = {"image tokens a picture": (_count_features(model), expected)}
+        _compare(pairs, model.facts.vocab_size, model.facts, _REMEDY)
+
+
+def _compare(pairs: _Pairs, vocab_size: int, facts: DataFacts, remedy: str) -> None:
+    wrong = [f"{k}: model {m}, data set {d}" for k, (m, d) in pairs.items() if m != d]
+    if vocab_size < facts.vocab_size:
+        wrong.append(f"tokens: model {vocab_size}, data set {facts.vocab_size}")
+    if wrong:
+        message = f"the model does not fit the data set ({'; '.join(wrong)}): {remedy}"
+        raise StageConfigError(message)
+
+
+@torch.no_grad()
+def _count_features(model: HuggingFaceVLM) -> int:
+    """Return the number of tokens that the vision tower makes from one image."""
+    smallest = model.layout.smallest(torch.device("cpu"), torch.float32)
+    first = next(features_of(model.image_features(smallest)))
+    return first.numel() // first.shape[-1]
 
 
 def check_images(config: ModelConfig, info: DatasetInfo) -> None:

@@ -15,23 +15,23 @@ from typing import Any
 import torch
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from pipeline.data.info import DatasetInfo
-from pipeline.models.facts import DataFacts
-from pipeline.models.grids import (
-    FollowFromGrids,
-    lengths_and_places,
-    with_learned_places,
-    with_windows,
-)
+from pipeline.data.format import DatasetInfo
 from pipeline.models.layouts import (
     AnyresTiles,
+    DataFacts,
     ImageLayout,
     NativePatches,
     StackedImages,
     TilesInOneRow,
 )
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.model_kinds import ImageKind
+from pipeline.models.vision_language import (
+    FollowFromGrids,
+    lengths_and_places,
+    with_learned_places,
+    with_windows,
+)
+from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.manifest_formats import ImageKind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

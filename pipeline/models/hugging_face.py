@@ -5,7 +5,7 @@ rows need a mask, or the bounds of samples (`pipeline.models.segments`); without
 positions that restart and no cache: otherwise samples of a row see each other. And a batch
 without an image must still run the vision tower, because other ranks do. A third way is only
 slow: values that the host would read back from the device are computed before
-(`pipeline.models.grids`).
+(`pipeline.models.vision_language`).
 """
 
 from __future__ import annotations
@@ -23,31 +23,28 @@ from transformers import AutoModelForImageTextToText, GenerationConfig
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.utils import GENERATION_CONFIG_NAME
 
-from pipeline.models.aligned import align_products
-from pipeline.models.facts import DataFacts
+from pipeline.models.compute import align_products
 from pipeline.models.families import Family, encode_whole_tiles
-from pipeline.models.generate import arrange_prompts, before, pad_left
-from pipeline.models.grids import plain_arguments, tower_arguments
-from pipeline.models.interface import (
+from pipeline.models.layouts import DataFacts, ImageLayout, VisionInputs
+from pipeline.models.segments import Packing, attend_pictures_by_segment, attention_arguments
+from pipeline.models.vision_language import (
     HEADS_PREFIX,
     Prompt,
     TowerSizes,
     VisionLanguageModel,
+    arrange_prompts,
+    before,
     find_places,
+    max_positions,
+    pad_left,
+    plain_arguments,
     put_features,
     rows_and_columns,
+    tower_arguments,
+    without_tied,
     zero_of,
 )
-from pipeline.models.layouts import ImageLayout
-from pipeline.models.layouts.model import VisionInputs
-from pipeline.models.positions import max_positions
-from pipeline.models.segments import (
-    Packing,
-    attend_pictures_by_segment,
-    attention_arguments,
-)
-from pipeline.models.tied import without_tied
-from slurm_jobs.common.files import dump_json
+from slurm_jobs.shared.files import dump_json
 
 _MAX_FILE_SIZE = "5GB"
 _LAYER_LISTS = ("layers", "blocks")

@@ -17,8 +17,8 @@ import torch
 from bitsandbytes.functional import QuantState, dequantize_4bit, quantize_4bit
 from torch import nn
 
-from pipeline.models.quantized import STORAGE_DTYPES, PackedLinear
-from slurm_jobs.common.stage_config.quantize import QuantizeConfig
+from pipeline.models.quantize import STORAGE_DTYPES, PackedLinear
+from slurm_jobs.shared.configs.model_parts import QuantizeConfig
 
 BLOCK_SIZE = 64
 """Weights that share a scale."""

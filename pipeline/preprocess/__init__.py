@@ -3,7 +3,3 @@
 Deterministic: a slice that runs twice writes the same bytes. The loader augments, and
 `consolidate` shuffles.
 """
-
-from pipeline.preprocess.stage import run
-
-__all__ = ["run"]

@@ -16,19 +16,25 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from pipeline.preprocess.chat_tokenizer import ChatTokenizer, TemplateRefusedError
-from pipeline.preprocess.control_tokens import compile_control_tokens, find_control_token
-from pipeline.preprocess.decode import limit_inner_pixels
-from pipeline.preprocess.image_sources import ImageSource
-from pipeline.preprocess.image_tokens import make_image_tokens
+from pipeline.preprocess.chat_tokenizer import (
+    ChatTokenizer,
+    TemplateRefusedError,
+    TokenSequence,
+    count_token,
+    cut_text,
+)
+from pipeline.preprocess.images import limit_inner_pixels
+from pipeline.preprocess.processor import make_image_tokens
 from pipeline.preprocess.rejects import Reason, SampleRejectedError
-from pipeline.preprocess.row_images import PlannedImage, RowImages
-from pipeline.preprocess.token_rules import TokenSequence, count_token, cut_text
-from pipeline.preprocess.tokenizer import load_tokenizer, make_chat_tokenizer, named_tokens
-from slurm_jobs.common.errors import StageConfigError, StageError
-from slurm_jobs.common.manifests.rows import ManifestRow, Message
-from slurm_jobs.common.processors import ProcessorInfo, check_folder, read_processor
-from slurm_jobs.common.stage_config.preprocess import (
+from pipeline.preprocess.row_images import ImageSource, PlannedImage, RowImages
+from pipeline.preprocess.tokenizer import (
+    compile_control_tokens,
+    find_control_token,
+    load_tokenizer,
+    make_chat_tokenizer,
+    named_tokens,
+)
+from slurm_jobs.shared.configs.stages import (
     DEFAULT_IMAGE_DECODING,
     DEFAULT_MAX_IMAGES,
     DEFAULT_MAX_PIXELS,
@@ -36,6 +42,9 @@ from slurm_jobs.common.stage_config.preprocess import (
     ImageDecoding,
     TooLong,
 )
+from slurm_jobs.shared.errors import StageConfigError, StageError
+from slurm_jobs.shared.manifests.messages import ManifestRow, Message
+from slurm_jobs.shared.processors.folder import ProcessorInfo, check_folder, read_processor
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

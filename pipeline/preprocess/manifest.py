@@ -7,12 +7,281 @@ million is a reject, not a failure of the stage.
 
 from __future__ import annotations
 
+import io
+import json
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import IO, Any
 
-from pipeline.preprocess.manifests.opening import open_manifest
-from slurm_jobs.common.manifests.rows import ManifestRow
-from slurm_jobs.common.manifests.values import RowOptions
-from slurm_jobs.common.stage_config.preprocess import DEFAULT_PROMPT, KNOWN_COLUMNS, Columns
+import xxhash
+
+from pipeline.preprocess.manifest_files import KeptFile, Manifest, changed, facts_of, kept_file
+from pipeline.preprocess.table_manifests import ArrowTable, OpenTable, ParquetTable, TableManifest
+from slurm_jobs.shared.configs.stages import DEFAULT_PROMPT, KNOWN_COLUMNS, Columns
+from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.manifest_formats import (
+    HEAD_BYTES,
+    NoTableError,
+    TableFiles,
+    find_table,
+    foreign_format,
+    unknown_format,
+)
+from slurm_jobs.shared.manifests.messages import ManifestRow
+from slurm_jobs.shared.manifests.text import (
+    BLOCK_BYTES,
+    Block,
+    CsvFile,
+    Found,
+    JsonLines,
+    JsonList,
+    TextFormat,
+)
+from slurm_jobs.shared.manifests.values import RowOptions
+
+# Text manifests, in blocks of some megabytes that end at a row end.
+#
+# One pass over the file finds the blocks, counts their rows and computes their checksums. That
+# index is stored, so a slice of a thousand reads only its own blocks, and verifies that each has
+# the bytes that were counted.
+
+
+_WORTH_KEEPING_BYTES = 16 * 1024 * 1024
+"""A smaller file is scanned faster than its index is loaded."""
+_INDEX_FORMAT = "slurm-jobs-text-index-1"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Index:
+    fingerprint: str
+    num_rows: int
+    header: tuple[str, ...]
+    blocks: tuple[Block, ...]
+
+
+class TextManifest:
+    """Manifest of text; `fingerprint` is xxh3-64 of the file."""
+
+    def __init__(
+        self, text_format: TextFormat, *, limit: int | None, index_dir: Path | None
+    ) -> None:
+        """Scan the file, or load its stored index.
+
+        Raises:
+            StageConfigError: it is not of its format.
+        """
+        self.path = path = text_format.path
+        self._format = text_format
+        self._facts = facts_of(path)
+        keep_in = index_dir if self._facts.num_bytes >= _WORTH_KEEPING_BYTES else None
+        about = f"{type(text_format).__name__} {limit}"
+        self._kept = kept_file(keep_in, "manifest", [self._facts], about=about)
+        self._index = _load(self._kept) or self._look_through(limit)
+        self.fingerprint = self._index.fingerprint
+        self.num_rows = self._index.num_rows
+
+    def _look_through(self, limit: int | None) -> _Index:
+        index = _make_index(self._format, limit)
+        self._kept.save_checked(_dump(index))
+        return index
+
+    def rows(self, wanted: range) -> Iterator[ManifestRow]:
+        """Yield the rows of these numbers (`Manifest.rows`)."""
+        blocks = self._index.blocks
+        first = max(0, bisect_right(blocks, wanted.start, key=lambda block: block.first_row) - 1)
+        with _open(self.path) as stream:
+            for block in blocks[first:]:
+                if block.first_row >= wanted.stop:
+                    return
+                if block.first_row + block.num_rows <= wanted.start:
+                    continue
+                data = self._read(stream, block)
+                for row in self._format.parse(data, block, self._index.header):
+                    if row.origin.row in wanted:
+                        yield row
+
+    def _read(self, stream: IO[bytes], block: Block) -> bytes:
+        stream.seek(block.offset)
+        data = stream.read(block.num_bytes)
+        if xxhash.xxh3_64_intdigest(data) != block.xxh3:
+            self._kept.remove()
+            raise changed(
+                self.path, (f"the bytes at {block.offset} differ from those that were counted")
+            )
+        return data
+
+    def fingerprint_now(self) -> str | None:
+        """Return the current fingerprint; the file is read again only if its times have changed."""
+        try:
+            if facts_of(self.path) == self._facts:
+                return self.fingerprint
+            with self.path.open("rb") as stream:
+                return _hash_rest(stream, xxhash.xxh3_64())
+        except OSError:
+            return None
+
+
+def _open(path: Path) -> IO[bytes]:
+    try:
+        return path.open("rb")
+    except FileNotFoundError as error:
+        raise changed(path, "the file no longer exists") from error
+
+
+def _make_index(text_format: TextFormat, limit: int | None) -> _Index:
+    digest = xxhash.xxh3_64()
+    blocks: list[Block] = []
+    header: tuple[str, ...] = ()
+    num_rows = 0
+    with text_format.path.open("rb", buffering=0) as file:
+        stream = io.BufferedReader(_Hashing(file, digest), 1 << 20)
+        for found in text_format.find(stream):
+            header = header or found.header
+            if found.num_rows:
+                blocks.append(_block(found, num_rows))
+                num_rows += found.num_rows
+            if limit is not None and num_rows >= limit:
+                num_rows = limit
+                break
+        fingerprint = _hash_rest(file, digest)
+    return _Index(fingerprint=fingerprint, num_rows=num_rows, header=header, blocks=tuple(blocks))
+
+
+def _block(found: Found, first_row: int) -> Block:
+    return Block(
+        first_row=first_row,
+        num_rows=found.num_rows,
+        offset=found.offset,
+        num_bytes=len(found.data),
+        line=found.line,
+        xxh3=xxhash.xxh3_64_intdigest(found.data),
+    )
+
+
+class _Hashing(io.RawIOBase):
+    """File whose bytes update a digest as they are read, each once and in order."""
+
+    def __init__(self, file: IO[bytes], digest: xxhash.xxh3_64) -> None:
+        self._file = file
+        self._digest = digest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        num_bytes: int = self._file.readinto(buffer)  # type: ignore[attr-defined]
+        self._digest.update(memoryview(buffer)[:num_bytes])
+        return num_bytes
+
+
+def _hash_rest(stream: IO[bytes], digest: xxhash.xxh3_64) -> str:
+    while data := stream.read(BLOCK_BYTES):
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def _dump(index: _Index) -> bytes:
+    values = {
+        "format": _INDEX_FORMAT,
+        "fingerprint": index.fingerprint,
+        "num_rows": index.num_rows,
+        "header": index.header,
+        "blocks": [astuple(block) for block in index.blocks],
+    }
+    return json.dumps(values).encode()
+
+
+def _load(kept: KeptFile) -> _Index | None:
+    data = kept.load_checked()
+    values = json.loads(data) if data is not None else {}
+    if values.get("format") != _INDEX_FORMAT:
+        return None
+    names = Block.__slots__
+    return _Index(
+        fingerprint=values["fingerprint"],
+        num_rows=values["num_rows"],
+        header=tuple(values["header"]),
+        blocks=tuple(Block(**dict(zip(names, row, strict=True))) for row in values["blocks"]),
+    )
+
+
+# Detects the format of a manifest from its content, and opens it.
+
+
+_TABLES: dict[str, OpenTable] = {"parquet": ParquetTable, "arrow": ArrowTable}
+
+
+def open_manifest(
+    path: Path,
+    *,
+    limit: int | None = None,
+    options: RowOptions | None = None,
+    index_dir: Path | None = None,
+) -> Manifest:
+    """Open the manifest at `path` and count its rows.
+
+    Args:
+        path: A file, or the folder of a table.
+        limit: Number of rows to use.
+        options: Options of the config for rows.
+        index_dir: Folder for the index of the manifest, shared with other slices.
+
+    Raises:
+        StageConfigError: the file is missing, of unknown format, or malformed. A blank file has
+            no rows.
+    """
+    options = options or RowOptions()
+    table = _find_table(path)
+    if table is not None:
+        opening = _TABLES[table.kind]
+        return TableManifest(path, table.files, opening, options, limit=limit, index_dir=index_dir)
+    text_format = _text_format(path, options)
+    return TextManifest(text_format, limit=limit, index_dir=index_dir)
+
+
+def _find_table(path: Path) -> TableFiles | None:
+    if not path.exists():
+        message = (
+            f"{path}: no such manifest; give the path of a CSV, JSONL, JSON or Parquet file, or "
+            f"of a folder of Parquet files or one that `datasets` saved"
+        )
+        raise StageConfigError(message)
+    try:
+        return find_table(path)
+    except NoTableError as error:
+        message = f"{path}{error}"
+        raise StageConfigError(message) from error
+
+
+def _text_format(path: Path, options: RowOptions) -> TextFormat:
+    with path.open("rb") as stream:
+        head = stream.read(HEAD_BYTES)
+    foreign = foreign_format(path.name, head)
+    if foreign:
+        message = f"{path}: {foreign}"
+        raise StageConfigError(message)
+    first = _first_byte(path)
+    if not first:
+        return JsonLines(path, options)  # blank: no rows, whatever its name
+    if path.suffix.lower() == ".csv":
+        return CsvFile(path, options)
+    if first == b"[":
+        return JsonList(path, options)
+    if first == b"{":
+        return JsonLines(path, options)
+    message = f"{path}: {unknown_format(path.name, head)}"
+    raise StageConfigError(message)
+
+
+def _first_byte(path: Path) -> bytes:
+    """Return the first non-blank byte; empty for a blank file."""
+    with path.open("rb") as stream:
+        block = stream.read(4096).removeprefix(b"\xef\xbb\xbf")
+        while block and not block.strip():
+            block = stream.read(4096)
+    return block.lstrip()[:1]
 
 
 def slice_range(num_rows: int, slice_index: int, num_slices: int) -> range:

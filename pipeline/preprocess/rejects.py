@@ -11,9 +11,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from slurm_jobs.common.context import resume_command
-from slurm_jobs.common.stage_config.preprocess import CHOSEN_REASONS
-from slurm_jobs.common.truncation import truncated
+from slurm_jobs.shared.configs.stages import CHOSEN_REASONS
+from slurm_jobs.shared.errors import truncated
+from slurm_jobs.shared.records import resume_command
 
 Reason = Literal[
     "bad_row",  # the row is invalid

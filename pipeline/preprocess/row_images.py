@@ -6,23 +6,365 @@ the plan. May run in many threads.
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from pipeline.preprocess.decode import decode_upright, open_image, read_upright_size
-from pipeline.preprocess.image_sources import ImageSource
-from pipeline.preprocess.images import load_pixels
+from pipeline.preprocess.archives import (
+    WHY_UNREADABLE,
+    Archive,
+    BrokenArchiveError,
+    CompressedArchiveError,
+    DamagedMemberError,
+    Member,
+    OpenArchives,
+)
+from pipeline.preprocess.images import (
+    SIDEWAYS,
+    Resize,
+    Target,
+    cut_out,
+    decode_jpeg,
+    decode_upright,
+    is_plain_jpeg,
+    jpeg_denominator,
+    open_image,
+    orientation_of,
+    read_upright_size,
+    resize_image,
+    resize_pixels,
+    turn_upright,
+)
+from pipeline.preprocess.manifest_files import open_at_once
 from pipeline.preprocess.rejects import SampleRejectedError
-from pipeline.preprocess.resample import Resize
-from slurm_jobs.common.errors import StageError
-from slurm_jobs.common.manifests.rows import Content, ManifestRow
-from slurm_jobs.common.processors import ImagePlan, ProcessorInfo, UnfitImageError
-from slurm_jobs.common.processors.plan import Size
-from slurm_jobs.common.stage_config.preprocess import DEFAULT_IMAGE_DECODING, ImageDecoding
+from slurm_jobs.shared.configs.stages import DEFAULT_IMAGE_DECODING, ImageDecoding
+from slurm_jobs.shared.errors import StageConfigError, StageError
+from slurm_jobs.shared.manifest_formats import lies_within, missing_hint, normal_forms, place_of
+from slurm_jobs.shared.manifests.messages import Content, ManifestRow
+from slurm_jobs.shared.processors.folder import ProcessorInfo
+from slurm_jobs.shared.processors.image_plans import ImagePlan, Size, UnfitImageError
+
+# Image files to uint8 RGB in the size that the model needs.
+#
+# `load_pixels` is the only path from bytes to pixels. decode.py handles unusual images,
+# resample.py resizes, storage.py encodes the stored pixels. An error of the file system itself
+# (`EIO`, `ESTALE`, a refusal that the file's mode does not explain, a missing root folder) is not
+# a reject: it propagates. So another attempt can read the same image, and the data set does not
+# change.
+
+
+_NO_SUCH_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
+"""Errors of the name, not of the file system: another attempt would fail, too."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadedImage:
+    """Image in the size of its target."""
+
+    pixels: np.ndarray
+    """uint8 [height, width, 3], upright."""
+    original_size: tuple[int, int]
+    """(width, height) in the file, before it is turned."""
+
+
+class _NoFileError(OSError):
+    """The path is a pipe, socket or device: no end, or no writer."""
+
+
+def read_image_bytes(file: Path, *, name: str, root: Path) -> bytes:
+    """Return the content of an image file.
+
+    Args:
+        file: Path to open.
+        name: Its name in the manifest, for messages.
+        root: Folder that must exist before a file counts as missing.
+
+    Raises:
+        SampleRejectedError: the file is missing, empty, or its mode forbids this user to read
+            it.
+        OSError: the file system failed.
+    """
+    try:
+        data = _read_file(file)
+    except _NoFileError as error:
+        message = f"{name}: not a file, but a pipe, a socket or a device"
+        raise SampleRejectedError(reason="unreadable_image", message=message) from error
+    except (PermissionError, IsADirectoryError) as error:
+        if isinstance(error, PermissionError) and _may_read(file):
+            raise
+        message = f"{name}: {error.strerror}"
+        raise SampleRejectedError(reason="unreadable_image", message=message) from error
+    except OSError as error:
+        if error.errno not in _NO_SUCH_FILE or not root.is_dir():
+            raise
+        why = "" if error.errno == errno.ENOENT else f" ({error.strerror})"
+        message = f"{name}: no such file{why}"
+        raise SampleRejectedError(reason="missing_image", message=message) from error
+    except ValueError as error:  # not a possible file name
+        message = f"{name!r}: no such file ({error})"
+        raise SampleRejectedError(reason="missing_image", message=message) from error
+    if not data:
+        raise SampleRejectedError(reason="empty_image", message=f"{name}: zero bytes")
+    return data
+
+
+def _read_file(path: Path) -> bytes:
+    """Read a whole file; does not wait on a pipe without a writer.
+
+    Raises:
+        _NoFileError: it is not a file, and not a folder.
+        OSError, ValueError: as in `os.open`.
+    """
+    try:
+        fd = open_at_once(path)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket, or a device without a driver
+            raise _NoFileError from error
+        raise
+    try:
+        mode = os.fstat(fd).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise _NoFileError
+        with open(fd, "rb", buffering=0, closefd=False) as stream:
+            return stream.readall()
+    finally:
+        os.close(fd)
+
+
+def _may_read(path: Path) -> bool:
+    """Check whether the mode of a file lets this user read it, whatever the mount reports now.
+
+    Raises:
+        PermissionError: the mode cannot be read either.
+    """
+    facts = path.stat()
+    if facts.st_uid == os.geteuid():
+        return bool(facts.st_mode & stat.S_IRUSR)
+    if facts.st_gid in (os.getegid(), *os.getgroups()):
+        return bool(facts.st_mode & stat.S_IRGRP)
+    return bool(facts.st_mode & stat.S_IROTH)
+
+
+def load_pixels(
+    data: bytes,
+    *,
+    target: Target,
+    decoding: ImageDecoding,
+    max_pixels: int,
+    name: str,
+) -> LoadedImage:
+    """Decode, turn upright and resize to the `target` for the upright image.
+
+    The same bytes give the same pixels, whatever the thread or processor.
+
+    Raises:
+        SampleRejectedError: not an image, broken, of an unknown value range, or of too many
+            pixels; or the error of `target`.
+        MemoryError: not the image's fault.
+    """
+    image = open_image(data, max_pixels=max_pixels, name=name)
+    size = image.size
+    pixels: np.ndarray | None = None
+    if decoding != "exact" and is_plain_jpeg(image):
+        pixels = _load_jpeg(data, image, target, decoding)
+    if pixels is None:
+        upright = decode_upright(image, name)
+        resize = target(*upright.size)
+        if decoding == "exact":
+            pixels = resize_image(upright, resize)
+        else:
+            pixels = resize_pixels(np.array(upright), resize, decoding)
+    return LoadedImage(pixels=pixels, original_size=size)
+
+
+def _load_jpeg(
+    data: bytes,
+    image: Image.Image,
+    target: Target,
+    decoding: ImageDecoding,
+) -> np.ndarray | None:
+    """Decode a colour JPEG by libjpeg-turbo, as small as allowed; None where Pillow must decide.
+
+    It is resized as stored and then turned, because fewer pixels are turned.
+    """
+    orientation = orientation_of(image)
+    width, height = image.size
+    sideways = orientation in SIDEWAYS
+    upright = (height, width) if sideways else (width, height)
+    resize = target(*upright)
+    stored = replace(resize, crop=None)
+    if sideways:
+        stored = replace(stored, width=resize.height, height=resize.width)
+    denominator = jpeg_denominator(width, height, stored, decoding)
+    decoded = decode_jpeg(data, width=width, height=height, denominator=denominator)
+    if decoded is None:
+        return None
+    extent = (width / denominator, height / denominator)
+    turned = turn_upright(resize_pixels(decoded, stored, decoding, extent=extent), orientation)
+    return cut_out(turned, resize.crop)
+
+
+# Sources of image bytes: a file, a member of an archive, or the manifest itself.
+#
+#     photos/1.jpg                a file
+#     photos.tar::cats/1.jpg      a member of a tar; its path is the part before `::`
+#     photos.zip::cats/1.jpg      a member of a zip
+#     (no name, but bytes)        a Parquet or `datasets` manifest that contains the image
+#
+# The name alone decides, whatever is on the disk. Paths are relative to the image root, and must
+# stay in it unless allowed (`slurm_jobs/common/image_places.py`). An error of one row is that
+# row's reject; a broken archive affects thousands of rows and fails the stage.
+
+
+_LONGEST_PATH = 4096
+"""Bytes; Linux's PATH_MAX."""
+
+
+class ImageSource:
+    """Reads images named by a manifest; for any number of threads."""
+
+    def __init__(
+        self, root: Path, *, within: Path | None = None, index_dir: Path | None = None
+    ) -> None:
+        """Create it; nothing is read yet.
+
+        Args:
+            root: Base folder of relative paths.
+            within: Another folder that may contain images; None: only the root.
+            index_dir: Folder for lists of archives' members, shared with other slices; None for
+                none.
+        """
+        self.root = root
+        self._absolute_root = str(root.absolute())
+        self._folders = [str(folder.absolute()) for folder in (root, within) if folder is not None]
+        self._archives = OpenArchives(index_dir)
+
+    def read(self, image: Content) -> bytes:
+        """Return the content of an image file.
+
+        Raises:
+            SampleRejectedError: it is missing, empty, damaged, not readable, or outside of the
+                allowed folders.
+            StageConfigError: its archive is broken.
+            OSError: the file system failed, or an archive was changed meanwhile.
+        """
+        if image.data is not None:
+            return _filled(image.data, image.value)
+        if image.problem:
+            message = f"{image.value}: {image.problem}"
+            raise SampleRejectedError(reason="corrupt_image", message=message)
+        if len(image.value) > _LONGEST_PATH and "::" not in image.value:
+            message = f"{image.value[:40]}...: {len(image.value):,} characters, too long for a path"
+            raise SampleRejectedError(reason="missing_image", message=message)
+        try:
+            return self._read_named(image.value)
+        except SampleRejectedError as rejection:
+            if rejection.reason != "missing_image":
+                raise
+            return self._read_normal_form(image.value, rejection)
+
+    def _read_normal_form(self, name: str, rejection: SampleRejectedError) -> bytes:
+        """Read the only file whose name is the same text in another Unicode normal form.
+
+        Raises:
+            SampleRejectedError: there is none, or two; the message describes the name.
+        """
+        contents = []
+        for form in normal_forms(name):
+            with contextlib.suppress(SampleRejectedError):
+                contents.append(self._read_named(form))
+        if len(contents) == 1:
+            return contents[0]
+        hint = missing_hint(name, self._exists)
+        raise SampleRejectedError(
+            reason=rejection.reason, message=f"{rejection}{'; ' if hint else ''}{hint}"
+        )
+
+    def _exists(self, name: str) -> bool:
+        try:
+            file, member = self._allowed_place(name)
+            return member is None and file.is_file()
+        except (SampleRejectedError, OSError, ValueError):
+            return False
+
+    def _read_named(self, name: str) -> bytes:
+        file, member = self._allowed_place(name)
+        if member is None:
+            return read_image_bytes(file, name=name, root=self.root)
+        try:
+            return self._read_member(file, member, name)
+        except BrokenArchiveError as error:
+            message = f"{file}: {error}"
+            if not isinstance(error, CompressedArchiveError):
+                message += "; no image of it can be trusted. Create or copy it again"
+            raise StageConfigError(message) from error
+
+    def _allowed_place(self, name: str) -> tuple[Path, str | None]:
+        """Check the path that is opened: one without `..`, which a link could redirect."""
+        path, member = place_of(name, self._absolute_root)
+        if not any(lies_within(path, folder) for folder in self._folders):
+            message = f"{name}: is outside of {' and '.join(self._folders)}"
+            raise SampleRejectedError(reason="image_outside", message=message)
+        return Path(path), member
+
+    def _read_member(self, file: Path, member_name: str, name: str) -> bytes:
+        archive = self._open(file, name)
+        try:
+            return _look_up(archive, member_name, name)
+        except (SampleRejectedError, BrokenArchiveError):
+            archive.check_table()
+            raise
+
+    def _open(self, file: Path, name: str) -> Archive:
+        try:
+            return self._archives.open(file)
+        except OSError as error:
+            if error.errno not in _NO_SUCH_FILE or not self.root.is_dir():
+                raise
+            why = "" if error.errno == errno.ENOENT else f" ({error.strerror})"
+            message = f"{name}: no such archive{why}"
+            raise SampleRejectedError(reason="missing_image", message=message) from error
+        except ValueError as error:
+            if isinstance(error, BrokenArchiveError):
+                raise
+            message = f"{name!r}: no such archive ({error})"  # a path that no file can have
+            raise SampleRejectedError(reason="missing_image", message=message) from error
+
+
+def _look_up(archive: Archive, member_name: str, name: str) -> bytes:
+    member = archive.table.find(member_name.encode())
+    if member is None and not archive.table.has_end:
+        message = f"no member {member_name}, and the archive has no end mark: it may be truncated"
+        raise BrokenArchiveError(message)
+    if member is None:
+        message = f"{name}: no such member of the archive"
+        raise SampleRejectedError(reason="missing_image", message=message)
+    if member.kind in WHY_UNREADABLE:
+        message = f"{name}: {WHY_UNREADABLE[member.kind]}"
+        raise SampleRejectedError(reason="unreadable_image", message=message)
+    return _filled(_member_bytes(archive, member, name), name)
+
+
+def _member_bytes(archive: Archive, member: Member, name: str) -> bytes:
+    try:
+        return archive.read(member)
+    except DamagedMemberError as error:
+        message = f"{name}: {error}"
+        raise SampleRejectedError(reason="corrupt_image", message=message) from error
+
+
+def _filled(data: bytes, name: str) -> bytes:
+    if not data:
+        raise SampleRejectedError(reason="empty_image", message=f"{name}: zero bytes")
+    return data
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,12 +8,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from pipeline.data.info import DatasetInfo, read_dataset_info
-from pipeline.stage_in.copier import Copier
+from pipeline.data.format import DatasetInfo, read_dataset_info
+from pipeline.stage_in.copy import Copier
 from pipeline.stage_in.store import Lease, Store
-from slurm_jobs.common.errors import StageError, StageStoppedError
-from slurm_jobs.common.stage_config.staging import StagingConfig
-from slurm_jobs.common.stop import stop_requested
+from slurm_jobs.shared.configs.training_parts import StagingConfig
+from slurm_jobs.shared.errors import StageError, StageStoppedError
+from slurm_jobs.shared.process import stop_requested
 
 if TYPE_CHECKING:
     from typing_extensions import Self

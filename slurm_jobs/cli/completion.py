@@ -13,12 +13,12 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.cli.arguments import path_of, path_text
+from slurm_jobs.cli.options import path_of, path_text
 
 SHELLS = ("bash", "zsh", "fish")
 MAX_WAIT_S = 2
@@ -37,13 +37,13 @@ _ZSH_START = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit 
 """The script of argcomplete needs it."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_completion_arguments(parser: argparse.ArgumentParser) -> None:
     """Add SHELL."""
     parser.epilog = _LINES
     parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
 
 
-def run(options: argparse.Namespace) -> int:
+def run_completion(options: argparse.Namespace) -> int:
     """Print the script."""
     from argcomplete.shell_integration import shellcode
 
@@ -54,18 +54,18 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def complete() -> None:
+def complete(
+    build_parser: Callable[[Sequence[str]], argparse.ArgumentParser], verbs: Iterable[str]
+) -> None:
     """Write what can be at the cursor to the file descriptor of argcomplete, and end the process.
 
     The environment has the line that is typed: `COMP_LINE`, up to `COMP_POINT`.
     """
     from argcomplete.finders import ExclusiveCompletionFinder
 
-    from slurm_jobs.cli import VERBS, build_parser
-
     signal.alarm(MAX_WAIT_S)
     words = os.environ["COMP_LINE"].split()
-    verb = next((word for word in words if word in VERBS), None)
+    verb = next((word for word in words if word in verbs), None)
     parser = build_parser([verb] if verb else [])
     values: Any = complete_value  # argcomplete calls any function, but its hint names a class
     finder = ExclusiveCompletionFinder()
@@ -86,7 +86,7 @@ def complete_value(prefix: str, action: argparse.Action, **_: object) -> Iterato
 
 def run_names(prefix: str) -> list[str]:
     """Return the ids of the newest runs that begin with `prefix`, the newest first."""
-    from slurm_jobs.run.find import default_runs_dir
+    from slurm_jobs.commands.find_run import default_runs_dir
 
     folder = default_runs_dir()
     names = [name for name, is_dir in _entries(folder) if is_dir and name.startswith(prefix)]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from slurm_jobs.cli.arguments import (
+from slurm_jobs.cli.options import (
     add_json,
     command_text,
     path_of,
@@ -15,14 +17,15 @@ from slurm_jobs.cli.arguments import (
     shown_path,
     with_short_path,
 )
-from slurm_jobs.common.errors import InputError, SpecError
+from slurm_jobs.commands.starter_data import DEFAULT_MODEL, Place, Room, expanded, inspect_weights
+from slurm_jobs.shared.errors import InputError, SpecError
+from slurm_jobs.shared.redact import plain
 
 if TYPE_CHECKING:
-    from slurm_jobs.operations.init import Begun
-    from slurm_jobs.starter.model import Place
+    from slurm_jobs.commands.init import Begun
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_init_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument(
         "folder",
@@ -54,10 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def run(options: argparse.Namespace) -> int:
+def run_init(options: argparse.Namespace) -> int:
     """Inspect, ask, write, and check the result like `check --cluster`."""
-    from slurm_jobs.operations.init import Request, begin
-    from slurm_jobs.operations.init_place import look_at_cluster
+    from slurm_jobs.commands.init import Request, begin, look_at_cluster
 
     _refuse_both(options)
     place = look_at_cluster(
@@ -65,8 +67,6 @@ def run(options: argparse.Namespace) -> int:
     )
     given = {"data": options.data, "model": options.model}
     if not (options.yes or options.json or options.recipe) and sys.stdin.isatty():
-        from slurm_jobs.cli.init_questions import ask
-
         place, given = ask(place, given)
     request = Request(
         folder=options.folder,
@@ -108,7 +108,7 @@ def _name(given: str | None) -> str | None:
     Raises:
         InputError: it may not.
     """
-    from slurm_jobs.spec.value_types import check_name
+    from slurm_jobs.spec.model import check_name
 
     try:
         return None if given is None else check_name(given)
@@ -119,8 +119,8 @@ def _name(given: str | None) -> str | None:
 
 def _checked(spec: Path) -> tuple[list[str], list[str]]:
     """Return problems and notes of the spec, like `check --cluster`."""
-    from slurm_jobs.cli.check import check_cluster
-    from slurm_jobs.operations.load import load
+    from slurm_jobs.cli.plan import check_cluster
+    from slurm_jobs.commands.submit import load
 
     try:
         loaded = load(spec, to_submit=True)
@@ -144,7 +144,7 @@ def _print_as_json(begun: Begun, problems: list[str], notes: list[str]) -> None:
 
 
 def _print(begun: Begun, place: Place, problems: list[str], notes: list[str]) -> None:
-    from slurm_jobs.operations.init import NONE_READ, room_text
+    from slurm_jobs.commands.init import NONE_READ, room_text
 
     print(f"cluster: {place.name}" if place.is_slurm else "no Slurm here: jobs run on this machine")
     print(f"CPU jobs: {room_text(place.cpu)}")
@@ -172,3 +172,89 @@ def _print(begun: Begun, place: Place, problems: list[str], notes: list[str]) ->
     print(f"next: {command_text('plan', spec)}")
     verb = "submit" if place.is_slurm else "run"
     print(f"then: {command_text(verb, spec)}")
+
+
+# Questions of `init` on a terminal: data, model, account, partition.
+#
+# Enter accepts the default. Questions go to standard error: standard output lists the files.
+
+
+_DEFAULT = "Slurm's default"
+
+
+def ask(place: Place, given: Mapping[str, Any]) -> tuple[Place, dict[str, Any]]:
+    """Ask for what is missing; see the module.
+
+    Returns:
+        The place with the user's choices, and `data` and `model`.
+
+    Raises:
+        InputError: the input ended before all was answered.
+    """
+    answers = dict(given)
+    if answers["data"] is None:
+        answers["data"] = _data()
+    if answers["data"] is None:
+        return place, answers
+    if answers["model"] is None:
+        answers["model"] = _model()
+    if len(place.accounts) > 1:
+        account = _one_of("account", (_DEFAULT, *place.accounts), place.account or _DEFAULT)
+        place = dataclasses.replace(place, account=None if account == _DEFAULT else account)
+    if len(place.gpu_rooms) > 1 and place.gpu is not None:
+        rooms = {_room_name(room): room for room in place.gpu_rooms}
+        chosen = _one_of("GPUs", list(rooms), _room_name(place.gpu))
+        place = dataclasses.replace(place, gpu=rooms[chosen])
+    return place, answers
+
+
+def _data() -> Path | None:
+    what = "your manifest or folder of images (Enter: the demo, which brings its own)"
+    while text := _answer(what):
+        try:
+            path = expanded(Path(text))
+            path.stat()
+        except (InputError, OSError) as error:
+            _refuse(text, error)
+        else:
+            return path
+    return None
+
+
+def _model() -> str:
+    what = f"model: a folder, or OWNER/NAME on the hub [{DEFAULT_MODEL}]"
+    while text := _answer(what):
+        try:
+            inspect_weights(text, as_named=text)
+        except (InputError, OSError) as error:
+            _refuse(text, error)
+        else:
+            return text
+    return ""
+
+
+def _refuse(text: str, error: Exception) -> None:
+    told = f"{text}: {error.strerror}" if isinstance(error, OSError) else str(error)
+    print(plain(told), file=sys.stderr)
+
+
+def _room_name(room: Room) -> str:
+    return f"{room.partition}:{room.gpu_type}" if room.gpu_type else str(room.partition)
+
+
+def _one_of(what: str, known: Sequence[str], default: str) -> str:
+    while True:
+        text = _answer(f"{what}: {', '.join(known)} [{default}]") or default
+        if text in known:
+            return text
+        print(f"none of {', '.join(known)}: {text}", file=sys.stderr)
+
+
+def _answer(question: str) -> str:
+    print(f"{question}: ", end="", file=sys.stderr, flush=True)
+    line = sys.stdin.readline()
+    if not line.endswith("\n"):  # Ctrl-D: the user wants to stop
+        print(file=sys.stderr)
+        message = "nothing was written: the input ended; --yes asks nothing"
+        raise InputError(message)
+    return line.strip()

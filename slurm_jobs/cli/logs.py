@@ -3,25 +3,303 @@
 from __future__ import annotations
 
 import argparse
+import codecs
+import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurm_jobs.cli.arguments import add_run
-from slurm_jobs.cli.log_files import (
-    explaining_logs,
-    rank_logs,
-    ranks_with_logs,
-    supervisor_logs,
-)
-from slurm_jobs.cli.log_print import print_explaining, print_logs, print_matches
-from slurm_jobs.common.errors import InputError
-from slurm_jobs.common.ranges import ranges_text
+from slurm_jobs.cli.options import add_run, log_output
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.run_records import read_attempt
+from slurm_jobs.shared.errors import InputError
+from slurm_jobs.shared.files import ranges_text
+from slurm_jobs.shared.records import CompletionRecord
+from slurm_jobs.shared.redact import plain
 
 if TYPE_CHECKING:
-    from slurm_jobs.reconcile import RunStatus, SliceStatus, StageStatus
+    from slurm_jobs.status import RunStatus, SliceStatus, StageStatus
+
+
+# Selection of log files, and their last lines.
+
+
+_RANK_LOG = re.compile(r"s(\d+)\.a(\d+)\.rank-(\d+)\.log")
+_BLOCK_BYTES = 64 * 1024
+
+
+def rank_logs(
+    paths: RunPaths,
+    stage: str,
+    slices: Sequence[SliceStatus],
+    *,
+    rank: int | None = None,
+    attempt: int | None = None,
+    since: Mapping[int, int] | None = None,
+) -> list[Path]:
+    """Return rank logs of the slices' newest (or the given) attempts.
+
+    With `since`, an attempt by slice: of that one and all later. A slice without rank logs, or
+    whose given attempt began without one, gets its supervisor's log, which also has the output of
+    set-up lines.
+    """
+    folder = paths.logs_dir(stage)
+    found: dict[int, list[tuple[int, int, Path]]] = {}
+    for name in os.listdir(folder) if folder.is_dir() else ():  # noqa: PTH208 - names alone: quick
+        match = _RANK_LOG.fullmatch(name)
+        if match is not None:
+            index, number, owner = (int(group) for group in match.groups())
+            found.setdefault(index, []).append((number, owner, folder / name))
+    logs = []
+    for part in slices:
+        ranks = found.get(part.slice_index, [])
+        newest = max((number for number, _, _ in ranks), default=0)
+        first = newest if since is None else since.get(part.slice_index, 1)
+        wanted: Collection[int] = {attempt} if attempt is not None else range(first, newest + 1)
+        tried = sorted(one for one in ranks if one[0] in wanted)
+        logs += [path for _, owner, path in tried if rank in {None, owner}]
+        if not ranks or (attempt is not None and not tried):
+            logs += supervisor_logs(paths, stage, [part], attempt=attempt)
+    return list(dict.fromkeys(logs))
+
+
+def ranks_with_logs(paths: RunPaths, stage: str, slices: Sequence[SliceStatus]) -> set[int]:
+    """Return the ranks of which any attempt at these slices has a log."""
+    logs = rank_logs(paths, stage, slices, since={})
+    return {int(match[3]) for log in logs if (match := _RANK_LOG.fullmatch(log.name))}
+
+
+def supervisor_logs(
+    paths: RunPaths, stage: str, slices: Sequence[SliceStatus], *, attempt: int | None = None
+) -> list[Path]:
+    """Return logs of the slices' newest jobs, or of those that made the given attempt, each once.
+
+    A job has one log for all of its attempts, after a retry or a requeue, too.
+    """
+    ids = [_job_id(paths, stage, part, attempt) for part in slices]
+    named = [paths.job_log(stage, job_id) for job_id in dict.fromkeys(ids) if job_id is not None]
+    return [log for log in named if log.exists()]
+
+
+def _job_id(paths: RunPaths, stage: str, part: SliceStatus, attempt: int | None) -> str | None:
+    if attempt is None or attempt == part.attempt:
+        return part.job_id
+    record = read_attempt(paths, stage, part.slice_index, attempt)
+    return None if record is None else record.job_id
+
+
+def explaining_logs(
+    paths: RunPaths, stage: str, slices: Sequence[SliceStatus], shown: Sequence[Path]
+) -> list[Path]:
+    """Return supervisors' logs, not yet shown, of slices that failed without record or output.
+
+    With a full disk, the supervisor cannot write the record, and reports it in its log.
+    """
+    spoken = {match[1] for log in shown if (match := _RANK_LOG.match(log.name)) and _says(log)}
+    silent = [
+        part
+        for part in slices
+        if failed_unrecorded(part) and f"{part.slice_index:05d}" not in spoken
+    ]
+    known = set(shown)
+    return [log for log in supervisor_logs(paths, stage, silent) if log not in known and _says(log)]
+
+
+def has_explaining_log(paths: RunPaths, stage: str, part: SliceStatus) -> bool:
+    """Check for a failure without a record, about which the supervisor's log says most.
+
+    Without a rank log, the supervisor's log is shown anyway.
+    """
+    own = supervisor_logs(paths, stage, [part])
+    is_apart = failed_unrecorded(part) and rank_logs(paths, stage, [part]) != own
+    return is_apart and any(_says(log) for log in own)
+
+
+def failed_unrecorded(part: SliceStatus) -> bool:
+    """Check whether a slice failed and no record of its end has a reason."""
+    return part.status == "failed" and part.ending is None
+
+
+def _says(log: Path) -> bool:
+    return log.stat().st_size > 0
+
+
+def failure_log(
+    paths: RunPaths, stage: str, part: SliceStatus, record: CompletionRecord | None
+) -> Path | None:
+    """Return the log that most likely shows why a slice failed: of the rank that failed first."""
+    if record is not None and record.failed_rank is not None:
+        log = paths.rank_log(stage, part.slice_index, record.attempt, record.failed_rank)
+        if log.exists():
+            return log
+    shown = rank_logs(paths, stage, [part])
+    return next(iter([*explaining_logs(paths, stage, [part], shown), *shown]), None)
+
+
+def shown_name(log: Path, *, with_stage: bool) -> str:
+    """Return the name of a log in a list: with several stages `train-2/NAME`."""
+    return f"{log.parent.name}/{log.name}" if with_stage else log.name
+
+
+def last_lines(log: Path, num_lines: int) -> list[str]:
+    """Return the last lines of a log of any length, without line ends."""
+    with log.open("rb") as stream:
+        left = stream.seek(0, os.SEEK_END)
+        blocks: list[bytes] = []
+        num_ends = 0
+        while left and num_ends <= num_lines:
+            size = min(_BLOCK_BYTES, left)
+            left -= size
+            stream.seek(left)
+            blocks.append(stream.read(size))
+            num_ends += blocks[-1].count(b"\n")
+    lines = b"".join(reversed(blocks)).decode(errors="replace").split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return [line.rstrip("\r") for line in lines[max(0, len(lines) - num_lines) :]]
+
+
+def numbered_lines(log: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a log with their numbers, from 1, as an editor counts them."""
+    with log.open(encoding="utf-8", errors="replace", newline="\n") as stream:
+        for number, line in enumerate(stream, start=1):
+            yield number, line.rstrip("\r\n")
+
+
+# Printing of logs as they grow, including slices and attempts that begin meanwhile.
+
+
+_utf8_decoder = codecs.getincrementaldecoder("utf-8")
+FOLLOW_INTERVAL_S = 0.5
+LOOK_INTERVAL_S = 2.0
+"""Interval between two listings of the stage's log folder."""
+
+
+@dataclass(slots=True)
+class GrowingLogs:
+    """Logs, and the position up to which each has been printed."""
+
+    with_stage: bool = False
+    """True if they are of several stages."""
+    offsets: dict[Path, int] = field(default_factory=dict)
+    _decoders: dict[Path, codecs.IncrementalDecoder] = field(default_factory=dict)
+    """Each keeps the first bytes of a character that is not complete yet."""
+    _last: Path | None = None
+
+    def print_ends(self, logs: Sequence[Path], num_lines: int) -> None:
+        """Print the last lines of each, and continue from there."""
+        for log in logs:
+            self.offsets[log] = log.stat().st_size
+            lines = last_lines(log, num_lines)
+            if lines:
+                self._begin(log)
+            for line in lines:
+                print(line, file=log_output())
+
+    def print_added(self, logs: Sequence[Path]) -> None:
+        """Print what was added to these logs, or to earlier ones."""
+        for log in dict.fromkeys([*self.offsets, *logs]):
+            with log.open("rb") as stream:
+                stream.seek(self.offsets.get(log, 0))
+                added = stream.read()
+                self.offsets[log] = stream.tell()
+            text = self._decoders.setdefault(log, _utf8_decoder(errors="replace")).decode(added)
+            if text:
+                self._begin(log)
+                log_output().write(text)
+        sys.stdout.flush()
+
+    def _begin(self, log: Path) -> None:
+        """Print the name if another log was printed before, or if there may be several stages."""
+        if self._last != log and (self._last is not None or self.with_stage):
+            print(f"==> {shown_name(log, with_stage=self.with_stage)} <==")
+        self._last = log
+
+
+def follow_logs(
+    look: Callable[[], tuple[Sequence[Path], bool]], *, tail: int | None, with_stage: bool = False
+) -> bool:
+    """Print logs as they grow until no more will come; return whether there were any.
+
+    Args:
+        look: the logs that there are, and whether no more will come.
+        tail: number of lines of each log to print at the start.
+        with_stage: they are of several stages, so that a log's name needs its stage's.
+    """
+    growing = GrowingLogs(with_stage=with_stage)
+    logs, is_over = look()
+    if tail is not None:
+        growing.print_ends(logs, tail)
+    while True:
+        growing.print_added(logs)
+        if is_over:
+            return bool(growing.offsets)
+        end_s = time.monotonic() + LOOK_INTERVAL_S
+        while time.monotonic() < end_s:
+            time.sleep(FOLLOW_INTERVAL_S)
+            growing.print_added(logs)
+        logs, is_over = look()
+
+
+# Printing of logs, whole or their ends, and of matching lines. `logs` selects them.
+
+
+SUPERVISOR_TAIL_LINES = 20
+"""Lines of a supervisor's log that is shown unasked; a Python traceback's end fits."""
+
+
+def print_explaining(logs: Sequence[Path], tail: int | None, *, with_stage: bool) -> None:
+    """Print the ends of supervisors' logs, because the ranks of a failed slice printed nothing."""
+    for log in logs:
+        shown = shown_name(log, with_stage=with_stage)
+        print(f"==> {shown} <== (the supervisor's, as no rank said why it failed)")
+        _print_log(log, SUPERVISOR_TAIL_LINES if tail is None else tail)
+
+
+def print_logs(name: str, logs: Sequence[Path], tail: int | None, *, with_stage: bool) -> None:
+    """Print each log, with its name if there are several; report if all are empty."""
+    empty = {log for log in logs if not log.stat().st_size}
+    if logs and len(empty) == len(logs):
+        said = f"logs of `{name}` are empty" if len(logs) > 1 else f"log of `{name}` is empty"
+        print(f"the {said}", file=sys.stderr)
+        return
+    for log in logs:
+        if len(logs) > 1 or with_stage:
+            shown = shown_name(log, with_stage=with_stage)
+            print(f"==> {shown} <=={' (empty)' if log in empty else ''}")
+        _print_log(log, tail)
+
+
+def _print_log(log: Path, tail: int | None) -> None:
+    if tail is not None:
+        for line in last_lines(log, tail):
+            print(line, file=log_output())
+        return
+    output = log_output()
+    for _, line in numbered_lines(log):
+        print(line, file=output)
+
+
+def print_matches(
+    logs: Sequence[Path], pattern: re.Pattern[str], tail: int | None, *, with_stage: bool
+) -> bool:
+    """Print matching lines like grep, `FILE:NUMBER:LINE`; return whether there were any."""
+    found, output = False, log_output()
+    for log in logs:
+        shown = shown_name(log, with_stage=with_stage)
+        lines: Iterable[tuple[int, str]] = numbered_lines(log)
+        for number, line in lines if tail is None else deque(lines, maxlen=tail):
+            for part in line.split("\r"):  # states of a progress bar
+                if pattern.search(part):
+                    print(f"{plain(shown)}:{number}:{part}", file=output)
+                    found = True
+    return found
+
 
 MAX_FAILED_LOGS = 40
 """Logs that `--failed` prints without a stage."""
@@ -29,7 +307,7 @@ NO_MATCH_EXIT_CODE = 1
 """Exit code of grep."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_logs_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     add_run(parser)
     parser.add_argument(
@@ -72,7 +350,7 @@ def _line_count(text: str) -> int:
     return sys.maxsize if len(text) > 18 else int(text)  # more lines than any log has
 
 
-def run(options: argparse.Namespace) -> int:
+def run_logs(options: argparse.Namespace) -> int:
     """Print the chosen logs, each with its name if there are several, or search them."""
     from slurm_jobs.run.observe import status_of
 
@@ -125,7 +403,7 @@ def _explaining(
     run_dir: Path, stage: StageStatus, shown: Sequence[Path], options: argparse.Namespace
 ) -> list[Path]:
     """Return supervisors' logs to show unasked: of the newest attempts, if ranks are silent."""
-    from slurm_jobs.run.paths import RunPaths
+    from slurm_jobs.run_folder.paths import RunPaths
 
     if options.supervisor or options.attempt is not None:
         return []
@@ -166,7 +444,7 @@ def _chosen_logs(
     since: Mapping[int, int] | None = None,
 ) -> list[Path]:
     """Return the existing logs that the options select; `since`: see `rank_logs`."""
-    from slurm_jobs.run.paths import RunPaths
+    from slurm_jobs.run_folder.paths import RunPaths
 
     paths, name = RunPaths(run_dir), stage.stage.name
     chosen = _chosen_slices(stage, options)
@@ -184,7 +462,7 @@ def _say_why_none(
     Raises:
         InputError: some have logs, and none of the rank or attempt that was named.
     """
-    from slurm_jobs.run.paths import RunPaths
+    from slurm_jobs.run_folder.paths import RunPaths
 
     others: list[StageStatus] = []
     for stage in stages:
@@ -204,8 +482,8 @@ def _say_why_none(
 
 def _of_others(run_dir: Path, stages: Sequence[StageStatus], options: argparse.Namespace) -> str:
     """Return which attempts and ranks there are, where none is the one that was named."""
-    from slurm_jobs.run.paths import RunPaths
-    from slurm_jobs.run.store import read_stage_records
+    from slurm_jobs.run_folder.paths import RunPaths
+    from slurm_jobs.run_folder.run_records import read_stage_records
 
     paths = RunPaths(run_dir)
     names = [f"`{stage.stage.name}`" for stage in stages]
@@ -237,10 +515,10 @@ def _chosen_slices(stage: StageStatus, options: argparse.Namespace) -> list[Slic
 
 def _run_and_stage(run: str | None, stage: str | None) -> tuple[Path, str | None]:
     """Parse RUN and STAGE: `logs train` is a stage of the newest run if no run has that name."""
-    from slurm_jobs.common.errors import did_you_mean
-    from slurm_jobs.run.find import find_run
-    from slurm_jobs.run.model import stages_called
-    from slurm_jobs.run.paths import RunPaths
+    from slurm_jobs.commands.find_run import find_run
+    from slurm_jobs.run_folder.paths import RunPaths
+    from slurm_jobs.run_folder.run_records import stages_called
+    from slurm_jobs.shared.errors import did_you_mean
 
     if run is None or stage is not None or RunPaths(Path(run)).run_json.is_file():
         return find_run(run), stage
@@ -261,8 +539,8 @@ def _run_and_stage(run: str | None, stage: str | None) -> tuple[Path, str | None
 
 def _newest_stages() -> tuple[Path | None, dict[str, str]]:
     """Return the newest run and its stages with their names in the file, if readable."""
-    from slurm_jobs.run.find import find_run
-    from slurm_jobs.run.store import read_run
+    from slurm_jobs.commands.find_run import find_run
+    from slurm_jobs.run_folder.run_records import read_run
 
     try:
         newest = find_run(None)
@@ -275,7 +553,7 @@ def _stages(
     status: RunStatus, name: str | None, says_something: Callable[[str], bool]
 ) -> list[str]:
     """Return the selected stage, or the combinations of a matrix."""
-    from slurm_jobs.run.model import stages_named
+    from slurm_jobs.run_folder.run_records import stages_named
 
     if name is None:
         return [_stage_to_look_at(status, says_something)]
@@ -297,7 +575,6 @@ def _follow(
     run_dir: Path, name: str, stages: Sequence[StageStatus], options: argparse.Namespace
 ) -> int:
     """Print logs and their growth until the stages have ended; `name` covers them all."""
-    from slurm_jobs.cli.log_follow import follow_logs
     from slurm_jobs.run.observe import status_of
 
     since = {

@@ -1,12 +1,13 @@
-"""`slurm-jobs plan SPEC`: print the graph, resources and sbatch texts, and submit nothing."""
+"""Verbs check, plan and schema."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurm_jobs.cli.arguments import (
+from slurm_jobs.cli.options import (
     add_json,
     add_spec,
     duration_text,
@@ -14,17 +15,122 @@ from slurm_jobs.cli.arguments import (
     shown_path,
     with_short_path,
 )
-from slurm_jobs.common.ranges import ranges_text
+from slurm_jobs.shared.files import ranges_text
+from slurm_jobs.shared.redact import looks_secret
 
 if TYPE_CHECKING:
     from slurm_jobs.plan import Plan, PlannedJob
+    from slurm_jobs.spec.load import LoadedSpec
+
+
+# `slurm-jobs check SPEC`: find everything wrong with a spec, in one pass.
+
+
+def add_check_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add_spec(parser)
+    parser.add_argument(
+        "--cluster",
+        action="store_true",
+        help="also query the cluster's limits, and find jobs that it would never run",
+    )
+    add_json(parser)
+
+
+def run_check(options: argparse.Namespace) -> int:
+    """Check, and print that all is valid; problems are raised as one error."""
+    from slurm_jobs.commands.submit import code_sources, load, table_notes
+    from slurm_jobs.dependencies import stage_dependencies
+    from slurm_jobs.run.snapshot import refuse_uncopyable
+    from slurm_jobs.shared.units import number_of
+
+    loaded = load(options.spec, overrides=options.overrides, limit=options.limit, to_submit=True)
+    refuse_uncopyable(code_sources(loaded.spec, Path(loaded.spec_dir)))
+    stages = loaded.spec.stages
+    notes = [*(check_cluster(loaded) if options.cluster else ()), *secret_notes(loaded)]
+    notes += [str(with_short_path(note)) for note in loaded.notes]
+    notes += [d.instead for s in stages for d in stage_dependencies(s, loaded.spec) if d.instead]
+    notes += [*module_notes(loaded), *table_notes(loaded.spec)]
+    if options.json:
+        values = {"name": loaded.spec.name, "stages": list(stages), "notes": notes}
+        print_json({"problems": [], **values})
+        return 0
+    tasks = sum(stage.array.num_slices if stage.array else 1 for stage in stages.values())
+    print(
+        f"{shown_path(options.spec.absolute())}: no problems found "
+        f"({number_of('stage', len(stages))}, {number_of('task', tasks)}: {' '.join(stages)})"
+    )
+    for note in notes:
+        print(f"note: {note}")
+    return 0
+
+
+def check_cluster(loaded: LoadedSpec) -> tuple[str, ...]:
+    """Refuse jobs that the spec's cluster would never run, and return notes.
+
+    They say what could not be asked, and what the shell's variables do.
+
+    Raises:
+        SpecError: with every limit that the spec breaks.
+        SchedulerError: Slurm answered nothing at all.
+    """
+    from slurm_jobs.commands.submit import (
+        limits_of,
+        profile_of,
+        refuse_impossible,
+        refuse_unreachable,
+        shell_notes,
+    )
+    from slurm_jobs.plan import make_plan
+
+    profile = profile_of(loaded)
+    limits = limits_of(profile)
+    refuse_unreachable(limits)
+    plan = make_plan(loaded.spec, profile, limits=limits)
+    refuse_impossible(loaded, plan, limits)
+    return (*limits.problems, *shell_notes(plan, profile))
+
+
+def secret_notes(loaded: LoadedSpec) -> list[str]:
+    """Return advice on secrets in the spec, which a run folder will contain."""
+    profile = loaded.profile.environment if loaded.profile else {}
+    places = {"the cluster profile": profile, "the spec": loaded.spec.environment}
+    places |= {f"stage `{name}`": stage.environment for name, stage in loaded.spec.stages.items()}
+    return [
+        f"`{name}` in the `environment:` of {place} looks like a secret; its value will be written "
+        "into the run folder (spec and batch script, readable only by you). Better remove it "
+        "and `export` it before submit and resume (Slurm passes your environment on), or read it "
+        f'in `setup:` from a file of yours: export {name}="$(cat ~/.{name.lower()})"'
+        for place, environment in places.items()
+        for name in sorted(environment)
+        if looks_secret(name)
+    ]
+
+
+def module_notes(loaded: LoadedSpec) -> list[str]:
+    """Return notes on modules of the user's stages that the run's snapshot will not contain."""
+    from slurm_jobs.commands.submit import disk_files, own_functions
+    from slurm_jobs.run.snapshot import top_module
+    from slurm_jobs.shared.errors import did_you_mean
+    from slurm_jobs.spec.graph import modules_of_spec
+
+    named = {top_module(run) for run in own_functions(loaded.spec)}
+    beside = modules_of_spec(loaded.document.value, loaded.spec_dir, disk_files())
+    return [
+        f"the module `{module}` is not next to the spec; it must be installed in the stage's "
+        f"Python{did_you_mean(module, beside)}"
+        for module in sorted(named - beside)
+    ]
+
+
+# `slurm-jobs plan SPEC`: print the graph, resources and sbatch texts, and submit nothing.
 
 
 _FLOW = ("stage", "runs", "after", "tasks")
 _ASKED = "each asks for"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     add_spec(parser)
     parser.add_argument("--no-scripts", action="store_true", help="leave the sbatch texts out")
@@ -39,12 +145,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def run(options: argparse.Namespace) -> int:
+def run_plan(options: argparse.Namespace) -> int:
     """Plan and print; limits of the cluster are one error, in JSON the only answer."""
-    from slurm_jobs.operations.limits import limits_if_near, refuse_impossible, shell_notes
-    from slurm_jobs.operations.load import load, profile_anywhere
-    from slurm_jobs.operations.plan import plan_spec, render_scripts
-    from slurm_jobs.run.connections import dependency_notes
+    from slurm_jobs.commands.submit import (
+        limits_if_near,
+        load,
+        plan_spec,
+        profile_anywhere,
+        refuse_impossible,
+        render_scripts,
+        shell_notes,
+    )
+    from slurm_jobs.run.submission import dependency_notes
 
     if options.explain is not None:
         return _explain(options)
@@ -78,8 +190,8 @@ def _print_scripts(plan: Plan, scripts: Sequence[str]) -> None:
 
 def _explain(options: argparse.Namespace) -> int:
     from slurm_jobs.cli.resume import print_stages, resumption_values
-    from slurm_jobs.operations.resume import ResumeRequest, resume
-    from slurm_jobs.run.find import find_run
+    from slurm_jobs.commands.find_run import find_run
+    from slurm_jobs.commands.resume import ResumeRequest, resume
 
     if options.limit is not None:
         options.overrides.append(f"limit={options.limit}")
@@ -137,7 +249,7 @@ def tasks_text(job: PlannedJob) -> str:
 
 def print_plan(plan: Plan, scheduler: str) -> None:
     """Print the graph and the resources."""
-    from slurm_jobs.cli.output import console, is_room_for, table_of
+    from slurm_jobs.cli.options import console, is_room_for, table_of
     from slurm_jobs.plan import gpu_hours_asked
 
     print(f"{plan.name} on {scheduler}\n")
@@ -168,8 +280,8 @@ def rank_settings(plan: Plan) -> dict[str, dict[str, str]]:
     """
     import os
 
-    from slurm_jobs.common.resources import near_gpus
-    from slurm_jobs.schedulers.surrounding_job import default_variables
+    from slurm_jobs.schedulers.slurm_environment import default_variables
+    from slurm_jobs.shared.records import near_gpus
 
     settings = {}
     for job in plan.jobs:
@@ -240,3 +352,21 @@ def plan_values(plan: Plan, scripts: Sequence[str], notes: Sequence[str]) -> dic
             for job, script in zip(plan.jobs, scripts, strict=True)
         ],
     }
+
+
+# `slurm-jobs schema`: print the JSON Schema of specs, or of cluster profiles.
+
+
+def add_schema_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument(
+        "--profile", action="store_true", help="the schema of cluster profiles instead"
+    )
+
+
+def run_schema(options: argparse.Namespace) -> int:
+    """Print it."""
+    from slurm_jobs.commands.schema import profile_schema, spec_schema
+
+    print_json(profile_schema() if options.profile else spec_schema())
+    return 0

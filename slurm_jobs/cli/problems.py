@@ -12,22 +12,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurm_jobs.cli.arguments import command_text, shown_path
-from slurm_jobs.cli.log_files import failure_log, has_explaining_log, last_lines, rank_logs
-from slurm_jobs.common.errors import DamagedFileError
-from slurm_jobs.common.files import read_json
-from slurm_jobs.common.ranges import ranges_text
-from slurm_jobs.common.records import CompletionRecord
-from slurm_jobs.common.rows_in_progress import rows_in_progress
-from slurm_jobs.common.truncation import truncated
-from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.run.store import read_completion
-from slurm_jobs.schedulers.states import NEVER, Wait
-from slurm_jobs.slice_status import CANCELLED, STOPPED_AND_LEFT
-from slurm_jobs.task.launch import AFTER_SIGTERM, GONE
+from slurm_jobs.cli.logs import failure_log, has_explaining_log, last_lines, rank_logs
+from slurm_jobs.cli.options import command_text, shown_path
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.run_records import read_completion
+from slurm_jobs.schedulers.protocol import NEVER, Wait
+from slurm_jobs.shared.errors import DamagedFileError, truncated
+from slurm_jobs.shared.files import ranges_text, read_json
+from slurm_jobs.shared.heartbeat import rows_in_progress
+from slurm_jobs.shared.records import CompletionRecord
+from slurm_jobs.status import CANCELLED, STOPPED_AND_LEFT
+from slurm_jobs.worker.launch import AFTER_SIGTERM, GONE
 
 if TYPE_CHECKING:
-    from slurm_jobs.reconcile import RunStatus, SliceStatus, StageStatus
+    from slurm_jobs.status import RunStatus, SliceStatus, StageStatus
 
 MAX_PROBLEMS_SHOWN = 10
 _RESUME = re.compile(r"`slurm-jobs resume ([^`]+)`")

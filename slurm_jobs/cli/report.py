@@ -1,33 +1,214 @@
-"""`slurm-jobs report RUN`: show the time of a run in the terminal, as a page and as JSON."""
+"""Verbs report, compare, scaling and profile."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurm_jobs.cli.arguments import (
+from slurm_jobs.cli.options import (
     add_json,
     add_run,
     check_place,
+    command_text,
     number_text,
     path_of,
+    positive,
     print_json,
     shown_path,
+    whole,
 )
+from slurm_jobs.shared.records import WARMUP_STEPS
 
 if TYPE_CHECKING:
-    from slurm_jobs.common.stage_config.report import ReportConfig
-    from slurm_jobs.report.model.run import RunReport
-    from slurm_jobs.run.paths import RunPaths
+    from slurm_jobs.report.compare import RunMeasure
+    from slurm_jobs.report.report_model import RunReport
+    from slurm_jobs.run_folder.paths import RunPaths
+    from slurm_jobs.shared.configs.stages import ReportConfig
+
+
+# `slurm-jobs compare A B`: test whether B is faster than A, and list different settings.
+
+
+def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    words = "a run, or repeats of one with commas between them"
+    parser.add_argument("first", metavar="A", help=words)
+    parser.add_argument("second", metavar="B", help=words)
+    parser.add_argument("more", metavar="", nargs="*", default=[], help=argparse.SUPPRESS)
+    add_training(parser)
+    add_json(parser)
+
+
+def add_training(parser: argparse.ArgumentParser) -> None:
+    """Add --stage and --warmup-steps, which select the steps."""
+    parser.add_argument("--stage", metavar="NAME", help="the training, where runs have several")
+    parser.add_argument(
+        "--warmup-steps",
+        metavar="N",
+        type=whole,
+        default=WARMUP_STEPS,
+        help=f"steps at the start of each attempt that are left out (default: {WARMUP_STEPS})",
+    )
+
+
+def run_compare(options: argparse.Namespace) -> int:
+    """Compare, and print; the exit code is 0 for any verdict."""
+    from slurm_jobs.report.compare import compare, headline
+
+    _refuse_more(options)
+    arms = [runs_of(arm) for arm in (options.first, options.second)]
+    refuse_repeated([run_dir for arm in arms for run_dir in arm])
+    first, second = (measured(arm, options.stage, options.warmup_steps) for arm in arms)
+    found = compare(first, second)
+    if options.json:
+        print_json({"headline": headline(found), **dataclasses.asdict(found)})
+    else:
+        from slurm_jobs.cli.options import console
+        from slurm_jobs.report.compare_text import render_comparison
+
+        screen = console()
+        screen.print(render_comparison(found, width=screen.width))
+    return 0
+
+
+def measured(run_dirs: Sequence[Path], stage: str | None, warmup_steps: int) -> list[RunMeasure]:
+    """Return what the records say of each run; show on a terminal which one is being read."""
+    from slurm_jobs.cli.options import working
+    from slurm_jobs.report.run_measures import measure
+
+    found = []
+    for run_dir in run_dirs:
+        with working(f"reading the steps of {run_dir.name}"):
+            found.append(measure(run_dir, stage=stage, warmup_steps=warmup_steps))
+    return found
+
+
+def _refuse_more(options: argparse.Namespace) -> None:
+    """Refuse repeats with spaces between them.
+
+    Raises:
+        InputError: there are more than two arms.
+    """
+    from slurm_jobs.shared.errors import InputError
+
+    if options.more:
+        given = [options.first, options.second, *options.more]
+        message = (
+            f"compare takes two arms, and here are {len(given)}; repeats of one have commas "
+            f"between them: {','.join(given[: len(given) // 2])} "
+            f"{','.join(given[len(given) // 2 :])}"
+        )
+        raise InputError(message)
+
+
+def runs_of(arm: str) -> list[Path]:
+    """Return the runs of one arm: `a,b` are two, a folder with a comma in its name is one.
+
+    Raises:
+        InputError: there is no such run, or none is named.
+    """
+    from slurm_jobs.commands.find_run import find_run
+    from slurm_jobs.shared.errors import InputError
+
+    names = [arm] if Path(arm).exists() else [name for name in arm.split(",") if name]
+    if not names:
+        message = f"`{arm}` names no run: give one, or several with commas between them"
+        raise InputError(message)
+    return [find_run(name) for name in names]
+
+
+def refuse_repeated(run_dirs: Sequence[Path]) -> None:
+    """Refuse a run that is given twice, or as a copy: it would have no spread.
+
+    Raises:
+        InputError: one is.
+    """
+    from slurm_jobs.run_folder.paths import RunPaths
+    from slurm_jobs.shared.errors import InputError
+    from slurm_jobs.shared.files import read_json
+
+    seen: set[Path] = set()
+    by_id: dict[str, Path] = {}
+    for run_dir in run_dirs:
+        if run_dir.resolve() in seen:
+            message = f"{run_dir.name} is given twice; repeats must be separate runs"
+            raise InputError(message)
+        seen.add(run_dir.resolve())
+        run_id = str(read_json(RunPaths(run_dir).run_json)["run_id"])
+        if run_id in by_id:
+            message = (
+                f"{run_dir} is a copy of {by_id[run_id]}: both are run {run_id}; repeats must be "
+                "separate runs"
+            )
+            raise InputError(message)
+        by_id[run_id] = run_dir
+
+
+# `slurm-jobs profile RUN`: show computation, communication and idle time of profiled steps.
+
+
+def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add_run(parser)
+    parser.add_argument("--stage", metavar="NAME", help="the training, where a run has several")
+    parser.add_argument("--rank", metavar="N", type=whole, help="default: the first that recorded")
+    parser.add_argument(
+        "--operators", metavar="N", type=positive, default=12, help="rows of the table (default 12)"
+    )
+    add_json(parser)
+
+
+def run_profile(options: argparse.Namespace) -> int:
+    """Read the newest profile and print it."""
+    from slurm_jobs.cli.options import working
+    from slurm_jobs.commands.find_run import find_run
+    from slurm_jobs.report.profile_trace import occupancy, read_trace
+    from slurm_jobs.report.profiles import find_trace
+    from slurm_jobs.shared.errors import InputError
+    from slurm_jobs.shared.timings import operators_path, read_operators
+
+    found_trace = find_trace(find_run(options.run), options.stage, options.rank)
+    path = found_trace.path
+    beside = operators_path(path.parent, found_trace.rank)
+    with working(f"reading {path.name}"):
+        trace = read_trace(path)
+        table = read_operators(beside) if beside.is_file() else None
+        try:
+            found = occupancy(trace)
+        except ValueError as error:
+            message = f"{path}: {error}"
+            raise InputError(message) from error
+    if options.json:
+        steps = [(step[0], occupancy(trace, [step])) for step in trace.steps]
+        print_json(
+            {
+                "trace": str(path),
+                "has_device": trace.has_device,
+                "occupancy": {**dataclasses.asdict(found), "exposed_s": found.exposed_s},
+                "steps": [{"step": step, **dataclasses.asdict(each)} for step, each in steps],
+                "operators": dataclasses.asdict(table) if table is not None else None,
+            }
+        )
+        return 0
+    from slurm_jobs.cli.options import console
+    from slurm_jobs.report.profiles import render
+
+    title = f"{found_trace.title}: {number_text(len(trace.steps), 'step')}"
+    console().print(render(title, trace, table, num_operators=options.operators))
+    return 0
+
+
+# `slurm-jobs report RUN`: show the time of a run in the terminal, as a page and as JSON.
 
 
 _MOST_EPOCHS = 1_000_000
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     add_run(parser)
     parser.add_argument(
@@ -45,13 +226,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def run(options: argparse.Namespace) -> int:
+def run_report(options: argparse.Namespace) -> int:
     """Make the report from the records, and print it."""
-    from slurm_jobs.run.find import find_run
+    from slurm_jobs.commands.find_run import find_run
 
     run_dir = find_run(options.run)
     if options.export is not None:
-        from slurm_jobs.report.export import check_suffix
+        from slurm_jobs.report.stage import check_suffix
 
         check_suffix(options.export)
         check_place("--export", options.export)
@@ -65,10 +246,10 @@ def run(options: argparse.Namespace) -> int:
 
 def _export(run_dir: Path, path: Path) -> str:
     """Write the table of the steps; return the line that reports it."""
-    from slurm_jobs.cli.progress_bar import working
-    from slurm_jobs.report.export import export_steps
-    from slurm_jobs.report.inputs.reading import read_inputs
-    from slurm_jobs.run.paths import RunPaths
+    from slurm_jobs.cli.options import working
+    from slurm_jobs.report.inputs import read_inputs
+    from slurm_jobs.report.stage import export_steps
+    from slurm_jobs.run_folder.paths import RunPaths
 
     with working(f"writing {shown_path(path)}"):
         num_rows = export_steps(read_inputs(RunPaths(run_dir), (), whole=True), path)
@@ -104,13 +285,12 @@ def write_report(
         num_epochs: show how long so many would take, too.
         told: attempts whose failure is printed elsewhere, see `told.without_failures`.
     """
-    from slurm_jobs.cli.output import page_console
-    from slurm_jobs.cli.progress_bar import working
-    from slurm_jobs.report.json_form import report_to_json
+    from slurm_jobs.cli.options import page_console, working
+    from slurm_jobs.report.numbers import without_failures
+    from slurm_jobs.report.report_model import report_to_json
     from slurm_jobs.report.stage import ask, make_report
     from slurm_jobs.report.terminal import print_report
-    from slurm_jobs.report.told import without_failures
-    from slurm_jobs.run.paths import RunPaths
+    from slurm_jobs.run_folder.paths import RunPaths
 
     paths = RunPaths(run_dir)
     with working(f"reading the records of {run_dir.name}"):
@@ -143,11 +323,64 @@ def _keep(report: RunReport, paths: RunPaths) -> str:
 
 def _config_of(paths: RunPaths) -> ReportConfig:
     """Return the config of the run's report stage; the defaults if it has none."""
-    from slurm_jobs.common.config_values import build_config
-    from slurm_jobs.common.files import read_json
-    from slurm_jobs.common.stage_config.report import ReportConfig
+    from slurm_jobs.shared.config import build_config
+    from slurm_jobs.shared.configs.stages import ReportConfig
+    from slurm_jobs.shared.files import read_json
 
     for stage in read_json(paths.resolved_spec)["stages"].values():
         if stage["run"] == "report":
             return build_config(ReportConfig, stage["config"])
     return ReportConfig()
+
+
+# `slurm-jobs scaling RUN RUN ...`: show the speedup of more GPUs, and check the baseline.
+
+
+def add_scaling_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument(
+        "runs", metavar="RUN", nargs="+", help="runs on different numbers of GPUs, and repeats"
+    )
+    add_training(parser)
+    add_json(parser)
+
+
+def run_scaling(options: argparse.Namespace) -> int:
+    """Measure, and print; exit code 1 if nothing could be compared."""
+    from slurm_jobs.report.scaling import scale
+    from slurm_jobs.shared.errors import InputError
+
+    run_dirs = [run_dir for words in options.runs for run_dir in runs_of(words)]
+    refuse_repeated(run_dirs)
+    runs = measured(run_dirs, options.stage, options.warmup_steps)
+    try:
+        found = scale(runs)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    from slurm_jobs.report.compare_text import render_scaling, scaling_headline
+
+    steps = [] if found.series else next_steps(run_dirs, runs)
+    if options.json:
+        lines = [scaling_headline(series) for series in found.series]
+        print_json({"headlines": lines, **dataclasses.asdict(found), "next": steps})
+        return 0 if found.series else 1
+    from slurm_jobs.cli.options import console
+
+    console().print(render_scaling(found))
+    for line in steps:
+        print(line)
+    return 0 if found.series else 1
+
+
+def next_steps(run_dirs: Sequence[Path], runs: Sequence[RunMeasure]) -> list[str]:
+    """Return what to type if no run is left as a baseline."""
+    num_ranks = runs[0].num_ranks
+    ranks = [run.num_ranks for run in runs]
+    unlike = next(where for where, num in zip(run_dirs, ranks, strict=True) if num != num_ranks)
+    compare = command_text("compare", shown_path(run_dirs[0]), shown_path(unlike))
+    resources = f"stages.{runs[0].stage}.resources"
+    return [
+        "Nothing is left to compare: no two runs on different numbers of ranks are alike otherwise",
+        f"next: {compare}  # in what they differ",
+        f"then: submit one and the same spec on each number of ranks (--set {resources}.nodes=2)",
+    ]

@@ -1,12 +1,13 @@
-"""`slurm-jobs resume RUN`: run what is missing, and nothing else."""
+"""Verbs resume and cancel."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurm_jobs.cli.arguments import (
+from slurm_jobs.cli.options import (
     add_json,
     add_overrides,
     add_run,
@@ -16,10 +17,65 @@ from slurm_jobs.cli.arguments import (
     shown_path,
 )
 from slurm_jobs.cli.submit import job_values, print_job
-from slurm_jobs.common.ranges import ranges_text
+from slurm_jobs.shared.errors import InputError
+from slurm_jobs.shared.files import ranges_text
 
 if TYPE_CHECKING:
-    from slurm_jobs.operations.resume import Resumption
+    from slurm_jobs.commands.resume import Resumption
+
+
+# `slurm-jobs cancel RUN`: cancel all of a run's jobs, or those of one stage.
+
+
+NOTHING = "nothing to cancel: no job is queued or running"
+
+
+def add_cancel_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add_run(parser)
+    parser.add_argument("--stage", help="only this stage's jobs")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    add_json(parser)
+
+
+def run_cancel(options: argparse.Namespace) -> int:
+    """Check whether there is anything to cancel, ask once, then cancel."""
+    from slurm_jobs.commands.find_run import find_run
+    from slurm_jobs.commands.resume import cancel, is_anything_to_cancel
+
+    run_dir, stage = find_run(options.run), options.stage
+    if not (options.yes or is_anything_to_cancel(run_dir, stage=stage)):
+        return _told(run_dir, [], NOTHING, as_json=options.json)
+    what = f"stage `{stage}` of {run_dir.name}" if stage else run_dir.name
+    if not (options.yes or _confirmed(what)):
+        return _told(run_dir, [], "nothing was cancelled", as_json=options.json)
+    ids = cancel(run_dir, stage=stage)
+    said = f"cancelled: {' '.join(ids)} of {run_dir.name}" if ids else NOTHING
+    return _told(run_dir, ids, said, as_json=options.json)
+
+
+def _told(run_dir: Path, ids: list[str], said: str, *, as_json: bool) -> int:
+    if as_json:
+        print_json({"run_dir": str(run_dir), "cancelled": ids})
+    else:
+        print(said)
+    return 0
+
+
+def _confirmed(what: str) -> bool:
+    """Ask for confirmation. The end of the input (Ctrl-D) is a no."""
+    if not sys.stdin.isatty():
+        message = f"cancel asks before it ends {what}, but there is no terminal; add --yes"
+        raise InputError(message)
+    # Not on standard output, which may be a file, or JSON that a program reads.
+    print(f"cancel {what}? [y/N] ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline()
+    if not answer.endswith("\n"):
+        print(file=sys.stderr)
+    return answer.strip().lower() in {"y", "yes"}
+
+
+# `slurm-jobs resume RUN`: run what is missing, and nothing else.
 
 
 _STARTS = {
@@ -35,7 +91,7 @@ _STARTS = {
 """Message on a training that has checkpoints, by where it begins."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_resume_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     add_run(parser)
     add_overrides(parser)
@@ -62,10 +118,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def run(options: argparse.Namespace) -> int:
+def run_resume(options: argparse.Namespace) -> int:
     """Resume, and report what that does."""
-    from slurm_jobs.operations.resume import ResumeRequest, resume
-    from slurm_jobs.run.find import SPEC_SUFFIXES, find_run
+    from slurm_jobs.commands.find_run import SPEC_SUFFIXES, find_run
+    from slurm_jobs.commands.resume import ResumeRequest, resume
 
     run_dir = find_run(options.run)
     quiet = options.json
@@ -126,7 +182,7 @@ def print_stages(resumption: Resumption) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from slurm_jobs.cli.output import console
+    from slurm_jobs.cli.options import console
 
     plan, done = resumption.plan, resumption.preparation.done
     table = Table(box=None, padding=(0, 2, 0, 0))
@@ -150,7 +206,7 @@ def print_stages(resumption: Resumption) -> None:
 
 def notes_of(resumption: Resumption) -> list[str]:
     """Return further notes on a resumption."""
-    from slurm_jobs.run.connections import dependency_notes
+    from slurm_jobs.run.submission import dependency_notes
 
     connections = resumption.preparation.connections
     notes = [*map(short_note, resumption.spec_notes), *resumption.left_out]

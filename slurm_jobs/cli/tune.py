@@ -10,7 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurm_jobs.cli.arguments import (
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from slurm_jobs.cli.options import (
     add_json,
     add_overrides,
     check_new,
@@ -22,15 +26,25 @@ from slurm_jobs.cli.arguments import (
     print_json,
     shown_path,
 )
-from slurm_jobs.cli.watch import watch
-from slurm_jobs.common.hidden import hidden_setting
+from slurm_jobs.cli.submit import watch
+from slurm_jobs.shared import units
+from slurm_jobs.shared.redact import hidden_setting
+from slurm_jobs.tuning.summary import (
+    LOADING_TAKES_CORES,
+    Values,
+    came,
+    disturbed,
+    headline,
+    is_unseen_price,
+    value_text,
+    why_nothing_tried,
+)
 
 if TYPE_CHECKING:
-    from slurm_jobs.operations.tune import TuneRun
-    from slurm_jobs.operations.tuned_spec import TunedSpec
+    from slurm_jobs.commands.tune import TunedSpec, TuneRun
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_tune_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument(
         "target",
@@ -73,14 +87,14 @@ def _minutes(text: str) -> float:
     return value
 
 
-def run(options: argparse.Namespace) -> int:
+def run_tune(options: argparse.Namespace) -> int:
     """Submit, wait, and print the result; exit code 1 if the run failed."""
     if options.out is not None:
         check_new("--out", options.out, Path(options.target))
     run_dir = _given_run(options)
     if run_dir is None:
         run_dir = _submitted(options)
-    from slurm_jobs.operations.tune import read_tune_run
+    from slurm_jobs.commands.tune import read_tune_run
 
     tuned = read_tune_run(run_dir)
     if not _is_final(tuned):
@@ -113,10 +127,9 @@ def _given_run(options: argparse.Namespace) -> Path | None:
 
 def _submitted(options: argparse.Namespace) -> Path:
     from slurm_jobs.cli.submit import print_job, print_notes
-    from slurm_jobs.operations.load import load
-    from slurm_jobs.operations.submit import submit
-    from slurm_jobs.operations.tune import Wanted, tuning_spec
-    from slurm_jobs.run.find import find_run
+    from slurm_jobs.commands.find_run import find_run
+    from slurm_jobs.commands.submit import load, submit
+    from slurm_jobs.commands.tune import Wanted, tuning_spec
 
     loaded = load(
         Path(options.target), overrides=options.overrides, limit=options.limit, to_submit=True
@@ -156,15 +169,13 @@ def _wait(run_dir: Path, *, as_json: bool, out: Path | None) -> int:
 
 def _tell(options: argparse.Namespace, run_dir: Path) -> int:
     """Print the result, and write the new spec if a change was kept."""
-    from slurm_jobs.common.files import read_json
-    from slurm_jobs.operations.tune import read_tune_run
-    from slurm_jobs.operations.tuned_spec import write_tuned_spec
+    from slurm_jobs.commands.tune import read_tune_run, write_tuned_spec
+    from slurm_jobs.shared.files import read_json
 
     tuned = read_tune_run(run_dir)
     result = read_json(tuned.result_path)
     if not options.json:
-        from slurm_jobs.cli.output import console
-        from slurm_jobs.tuning.terminal import render
+        from slurm_jobs.cli.options import console
 
         console().print(render(result))
         print(flush=True)
@@ -187,7 +198,7 @@ _TO_TELL_MORE = "to detect smaller gains, tune again with a larger --budget: tri
 
 def _more_lines(run_dir: Path, result: Mapping[str, Any]) -> list[str]:
     """Return how to continue the run if its budget excluded a change."""
-    from slurm_jobs.tuning.model import budget_settings
+    from slurm_jobs.tuning.knobs import budget_settings
 
     minutes = result.get("more_budget_min")  # results of earlier versions do not have it
     if minutes is None:
@@ -203,8 +214,8 @@ def _copy(spec: Path, out: Path) -> None:
     Raises:
         InputError: a file is there that was not when the tuning began.
     """
-    from slurm_jobs.common.errors import InputError
-    from slurm_jobs.common.files import create_once
+    from slurm_jobs.shared.errors import InputError
+    from slurm_jobs.shared.files import create_once
 
     if not create_once(out, spec.read_bytes()):
         message = (
@@ -242,3 +253,169 @@ def _spec_lines(spec: TunedSpec, out: Path | None, *, has_changes: bool) -> list
         lines.append(f"next: {command_text('submit', path, *sets)}")
         lines.append("then, next to a run of the old one: slurm-jobs compare OLD_RUN NEW_RUN")
     return lines
+
+
+# The result of a tuning on one screen of the terminal, 80 columns wide. rich honours NO_COLOR.
+
+
+_WIDTH = 78
+_TAKEN_BACK = "taken back"
+_MORE_THAN_PREDICTED = (
+    "  Predicted is for the time that the finding counts; a change may save other time, too."
+)
+_STYLES = {
+    "kept": "bold green",
+    _TAKEN_BACK: "yellow",
+    "rejected": "",
+    "failed": "red",
+    "undecided": "yellow",
+}
+
+
+def render(result: Values) -> RenderableType:
+    """Render the content of `tuning.json`."""
+    parts: list[RenderableType] = [Text(headline(result), style="bold")]
+    parts.append(Text(_course_text(result), style="dim"))
+    if note := disturbed(result):
+        parts.append(Text(f"note: {note}", style="yellow"))
+    parts.extend([Text("\nWhat data costs", style="bold"), *_data(result["data"])])
+    parts.extend([Text("\nTried, strongest finding first", style="bold"), *_tried(result)])
+    parts.extend([Text("\nNot tried", style="bold"), *_not_tried(result)])
+    parts.extend([Text("\nBefore and after", style="bold"), *_before_and_after(result)])
+    return Group(*parts)
+
+
+def _course_text(result: Values) -> str:
+    return (
+        f"{result['num_trials']} trials of {result['num_steps']} steps on "
+        f"{units.number_of('rank', result['num_ranks'])}, {units.seconds(result['spent_s'])} of a "
+        f"budget of {units.seconds(result['budget_s'])}"
+    )
+
+
+def _data(data: Values) -> list[RenderableType]:
+    predicted = (
+        data["predicted"] or "no finding: steps wait for data for less than 5 % of their time"
+    )
+    if data["ratio"] is None:
+        measured = data["failure"] or "not known: too few trials"
+    else:
+        measured = f"{came(data)}; {data['word']}"
+    table = _grid()
+    table.add_row("predicted by the report", Text(predicted))
+    table.add_row("measured, nothing to read", Text(measured))
+    lines = [Text(f"  {LOADING_TAKES_CORES}", style="yellow")] if is_unseen_price(data) else []
+    return [table, *lines]
+
+
+def _tried(result: Values) -> list[RenderableType]:
+    if not result["tried"]:
+        return [Text(f"  nothing: {why_nothing_tried(result)}")]
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("change, and its finding", width=37, overflow="fold")
+    for name, width in (("predicted", 9), ("measured", 17), ("", 11)):
+        table.add_column(name, width=width, overflow="fold")
+    for one in result["tried"]:
+        times = one["predicted_times"]
+        table.add_row(
+            Text(f"{one['name']}\n  {one['rule']}"),
+            Text("?" if times is None else f"{times:.3g} x"),
+            Text(_interval(one)),
+            Text(_outcome(one, result), style=_STYLES[_kind(one, result)]),
+        )
+    ended = [one for one in result["tried"] if one["outcome"] in {"failed", "undecided"}]
+    lines = [
+        Text(
+            f"  {one['name']}: {_outcome(one, result)}: {one['why']}",
+            style=_STYLES[one["outcome"]],
+        )
+        for one in ended
+    ]
+    lines.append(Text("  Only what is surely faster is kept.", style="dim"))
+    if any(_is_above(one) for one in result["tried"]):
+        lines.append(Text(_MORE_THAN_PREDICTED, style="dim"))
+    return [table, *lines]
+
+
+def _is_above(one: Values) -> bool:
+    """Check whether the gain exceeds the ceiling of its finding."""
+    ratio, times = one["ratio"], one["predicted_times"]
+    return ratio is not None and times is not None and ratio > times
+
+
+def _interval(one: Values) -> str:
+    if one["ratio"] is None:
+        return "-"
+    return f"{one['ratio']:.3g} x\n({one['low']:.3g} to {one['high']:.3g})"
+
+
+def _kind(one: Values, result: Values) -> str:
+    """Return the final outcome: kept changes are reverted if before and after show no gain."""
+    is_back = one["outcome"] == "kept" and result.get("is_taken_back")
+    return _TAKEN_BACK if is_back else str(one["outcome"])
+
+
+def _outcome(one: Values, result: Values) -> str:
+    if one["outcome"] == "undecided":
+        return "not ended"
+    return str(one["why"] if one["outcome"] == "rejected" else _kind(one, result))
+
+
+def _not_tried(result: Values) -> list[RenderableType]:
+    table = _grid()
+    for one in result["not_tried"]:
+        table.add_row(Text(one["name"]), Text(one["why"]))
+    measured = ", ".join(result["not_measured"])
+    table.add_row(
+        Text(measured),
+        Text("trials save and evaluate nothing: the report of a whole run shows their cost"),
+    )
+    return [table]
+
+
+def _before_and_after(result: Values) -> list[RenderableType]:
+    closing = result["closing"]
+    if closing is None or closing["before"] is None or closing["after"] is None:
+        kept = "nothing is kept, so there is no after"
+        if result["kept"]:
+            failure = (closing or {}).get("failure")
+            kept = f"after was not measured: {failure or 'no budget was left'}"
+        return [Text(f"  {kept}"), _columns({"before": result["baseline"]})]
+    parts: list[RenderableType] = [
+        _columns({"before": closing["before"], "after": closing["after"]})
+    ]
+    if closing["ratio"] is not None:
+        parts.append(Text(f"  after, against before: {came(closing)}; {closing['word']}"))
+    back = "  (taken back: the new spec does not have it)" if result.get("is_taken_back") else ""
+    changes = _grid()
+    for one in result["kept"]:
+        changes.add_row(
+            Text(one["key"]),
+            Text(f"{value_text(one['was'])} -> {value_text(one['value'])}{back}"),
+        )
+    return [*parts, changes]
+
+
+def _columns(arms: Mapping[str, Values]) -> RenderableType:
+    table = Table(box=None, padding=(0, 1), header_style="dim")
+    table.add_column("", no_wrap=True)
+    for name in arms:
+        table.add_column(name, justify="right", no_wrap=True)
+    for label, key, text in (
+        ("tokens/s", "tokens_per_s", units.significant),
+        ("samples/s", "samples_per_s", units.significant),
+        ("mean step", "step_s", units.seconds),
+        ("waits for data", "data_wait_share", units.percent),
+        ("memory at most", "memory_peak_bytes", units.num_bytes),
+        ("trials", "num_repeats", str),
+    ):
+        table.add_row(f" {label}", *(text(arm[key]) for arm in arms.values()))
+    return table
+
+
+def _grid() -> Table:
+    table = Table.grid(padding=(0, 2, 0, 2), expand=False)
+    table.width = _WIDTH
+    table.add_column(ratio=2, overflow="fold")
+    table.add_column(ratio=3, overflow="fold")
+    return table

@@ -5,8 +5,11 @@ A limit of None means that there is none, or that Slurm could not be asked (see 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+
+from slurm_jobs.shared.records import JobResources
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,3 +135,236 @@ class ClusterLimits:
 
 NO_LIMITS = ClusterLimits()
 """Limits of this machine, and of a cluster that was not queried."""
+
+
+# Partitions that a stage's jobs may use on a cluster, and the loosest limits there.
+#
+# Partition, QOS and association limit a job together, and site flags decide which one applies. The
+# loosest defined limit counts: a job that exceeds it can never run.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placement:
+    """Partitions that a job may run in, and the limits that apply to it."""
+
+    partitions: tuple[Partition, ...]
+    """Known partitions; several if the spec names several or a plugin chooses, else at most one."""
+    unknown_partitions: tuple[str, ...]
+    """Partitions that the spec names and the cluster lacks."""
+    account: str | None
+    """Account from the spec."""
+    qos_name: str | None
+    """QOS from the spec."""
+    associations: tuple[Association, ...]
+    qos: tuple[Qos, ...]
+
+    @property
+    def max_submit(self) -> int | None:
+        """Jobs and array elements that the user may have at once; None if unlimited or unknown."""
+        of_associations = [entry.max_submit for entry in self.associations]
+        known = [
+            n for n in [*of_associations, *(qos.max_submit for qos in self.qos)] if n is not None
+        ]
+        return max(known, default=None)
+
+    @property
+    def max_time_min(self) -> float | None:
+        """Longest time limit; None if unlimited or unknown in one of the partitions."""
+        if not self.partitions or any(p.max_time_min is None for p in self.partitions):
+            return None
+        of_partitions = [p.max_time_min for p in self.partitions]
+        of_qos = [qos.max_wall_min for qos in self.qos]
+        return max(n for n in [*of_partitions, *of_qos] if n is not None)
+
+
+def place(resources: JobResources, limits: ClusterLimits) -> Placement:
+    """Return the placement of jobs that request `resources`."""
+    names = _option(resources, "partition", limits)
+    listed = names.split(",") if names else []
+    default = limits.default_partition()
+    partitions = [limits.partitions[name] for name in listed if name in limits.partitions]
+    if not listed and limits.is_routed:
+        partitions = list(limits.partitions.values())
+    elif not listed and default is not None:
+        partitions = [default]
+    account, qos_name = _option(resources, "account", limits), _option(resources, "qos", limits)
+    associations = limits.associations_with(account)
+    places: list[Partition | None] = list(partitions) or [None]
+    qos = {q.name: q for p in places for q in limits.qos_of(p, qos_name, associations)}
+    return Placement(
+        partitions=tuple(partitions),
+        unknown_partitions=tuple(n for n in listed if n not in limits.partitions)
+        if limits.partitions
+        else (),
+        account=account,
+        qos_name=qos_name,
+        associations=associations,
+        qos=tuple(qos.values()),
+    )
+
+
+def submit_limit(all_resources: Iterable[JobResources], limits: ClusterLimits) -> int | None:
+    """Return how many jobs and array elements the user may have at once; None for no limit."""
+    each = [place(resources, limits).max_submit for resources in all_resources]
+    known = [limit for limit in each if limit is not None]
+    return max(known) if known and len(known) == len(each) else None
+
+
+def job_room(all_resources: Iterable[JobResources], limits: ClusterLimits) -> int | None:
+    """Return how many more jobs the user may queue now, if known; None for no limit."""
+    bounds = (submit_limit(all_resources, limits), limits.max_jobs)
+    most = min((bound for bound in bounds if bound is not None), default=None)
+    return None if most is None else max(1, most - limits.num_queued)
+
+
+def _option(resources: JobResources, name: str, limits: ClusterLimits) -> str | None:
+    value = resources.slurm.get(name, limits.shell_defaults.get(name))
+    return None if value is None else str(value)
+
+
+# Parsers for the output of scontrol, sinfo and sacctmgr.
+
+
+SINFO_FORMAT = "%R|%D|%c|%m|%G|%f"
+"""Partition, number of nodes, CPUs, memory in MB, gres and features of each kind of node."""
+ASSOCIATION_FIELDS = (
+    *("Account", "Partition", "QOS", "DefaultQOS"),
+    *("MaxWall", "MaxSubmitJobs", "GrpSubmitJobs"),
+)
+QOS_FIELDS = ("Name", "MaxWall", "MaxSubmitJobsPU", "MaxSubmitJobsPA", "MaxTRES")
+
+_SETTING = re.compile(r"^(\w+)[ \t]*=[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+_GPU = re.compile(r"gpu(?::([^:,()]+))?:(\d+)(?:\(.*)?")
+_TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
+
+
+def parse_config(text: str) -> dict[str, str]:
+    """Parse the settings that `scontrol show config` prints, by name."""
+    return dict(_SETTING.findall(text))
+
+
+def parse_partitions(text: str, kinds: Mapping[str, tuple[NodeKind, ...]]) -> dict[str, Partition]:
+    """Parse the partitions that `scontrol show partition -o` prints, each with its node kinds."""
+    partitions = {}
+    for line in text.splitlines():
+        values = dict(word.partition("=")[::2] for word in line.split())
+        name = values.get("PartitionName", "")
+        if not name:
+            continue
+        partitions[name] = Partition(
+            name=name,
+            is_default=values.get("Default") == "YES",
+            max_time_min=parse_minutes(values.get("MaxTime", "")),
+            max_nodes=_count(values.get("MaxNodes", "")),
+            qos=_known(values.get("QoS", "")),
+            kinds=kinds.get(name, ()),
+            is_up=values.get("State", "UP") == "UP" and values.get("RootOnly") != "YES",
+            allow_groups=_list(values.get("AllowGroups", "")),
+            allow_accounts=_list(values.get("AllowAccounts", "")),
+        )
+    return partitions
+
+
+def parse_kinds(text: str) -> dict[str, tuple[NodeKind, ...]]:
+    """Parse node kinds by partition, from sinfo with `SINFO_FORMAT`."""
+    kinds: dict[str, tuple[NodeKind, ...]] = {}
+    for line in text.splitlines():
+        fields = line.strip().split("|")
+        if len(fields) != 6:
+            continue
+        name, num_nodes, cpus, mem_mb, gres, features = fields
+        kind = NodeKind(
+            num_nodes=_count(num_nodes) or 0,
+            cpus=_count(cpus) or 0,
+            mem_mb=_count(mem_mb) or 0,
+            gpus=parse_gpus(gres),
+            features=frozenset(_list(features) or ()),
+        )
+        kinds[name] = (*kinds.get(name, ()), kind)
+    return kinds
+
+
+def parse_gpus(gres: str) -> dict[str, int]:
+    """Parse GPU counts by type, such as `gpu:a100:4(S:0-1),gpu:2,nvme:1`."""
+    gpus: dict[str, int] = {}
+    for word in re.split(r",(?![^(]*\))", gres):
+        match = _GPU.fullmatch(word)
+        if match is not None:
+            gpus[match[1] or ""] = gpus.get(match[1] or "", 0) + int(match[2])
+    return gpus
+
+
+def parse_qos(text: str) -> dict[str, Qos]:
+    """Parse QOS by name, from `sacctmgr -nP show qos` with `QOS_FIELDS`."""
+    by_name = {}
+    for line in text.splitlines():
+        fields = line.split("|")
+        if len(fields) != len(QOS_FIELDS):
+            continue
+        name, wall, per_user, per_account, tres = fields
+        limits = dict(part.partition("=")[::2] for part in tres.split(",") if part)
+        by_name[name] = Qos(
+            name=name,
+            max_wall_min=parse_minutes(wall),
+            max_submit=_least(_count(per_user), _count(per_account)),
+            max_nodes=_count(limits.get("node", "")),
+            max_gpus=_count(limits.get("gres/gpu", "")),
+        )
+    return by_name
+
+
+def parse_associations(text: str) -> tuple[Association, ...]:
+    """Parse the rows of `sacctmgr -nP show assoc` with `ASSOCIATION_FIELDS`."""
+    associations = []
+    for line in text.splitlines():
+        fields = line.split("|")
+        if len(fields) != len(ASSOCIATION_FIELDS):
+            continue
+        account, partition, qos, default_qos, wall, submit, group_submit = fields
+        associations.append(
+            Association(
+                account=account,
+                partition=partition or None,
+                qos=tuple(name for name in qos.split(",") if name),
+                default_qos=default_qos or None,
+                max_wall_min=parse_minutes(wall),
+                max_submit=_least(_count(submit), _count(group_submit)),
+            )
+        )
+    return tuple(associations)
+
+
+def parse_minutes(text: str) -> float | None:
+    """Parse a time limit into minutes; None for no limit.
+
+    Formats: `1-00:00:00`, `12:30:00`, `30:00` and `90` (minutes).
+    """
+    match = _TIME.fullmatch(text)
+    if match is None:
+        return None
+    days, first, second, third = (int(group) if group else None for group in match.groups())
+    assert first is not None
+    if days is not None or third is not None:
+        hours, minutes, seconds = first, second or 0, third or 0
+    else:
+        hours, minutes, seconds = 0, first, second or 0
+    return (days or 0) * 1440 + hours * 60 + minutes + seconds / 60
+
+
+def _count(text: str) -> int | None:
+    """Parse a number; sinfo appends + to the smallest of several values."""
+    digits = text.rstrip("+")
+    return int(digits) if digits.isdecimal() else None
+
+
+def _known(text: str) -> str | None:
+    return None if text in {"", "N/A", "(null)"} else text
+
+
+def _list(text: str) -> tuple[str, ...] | None:
+    """Parse names separated by commas; None for all."""
+    return None if text in {"", "ALL", "(null)"} else tuple(text.split(","))
+
+
+def _least(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -11,13 +11,131 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from slurm_jobs.report import words, words_load, words_projection
-from slurm_jobs.report.model.run import DataNumbers, Finding, RunReport, StageNumbers
-from slurm_jobs.report.model.training import TrainingNumbers
-from slurm_jobs.report.model.values import shown
-from slurm_jobs.report.terminal_parts import Pairs, Tiles, shares_of
-from slurm_jobs.report.words_requests import no_finding, rates, why_stranded
-from slurm_jobs.report.words_statistics import statistics_lines
+from slurm_jobs.report import sentences
+from slurm_jobs.report.report_model import (
+    DataNumbers,
+    Finding,
+    RunReport,
+    StageNumbers,
+    TrainingNumbers,
+)
+from slurm_jobs.report.sentences import no_finding, rates, statistics_lines, why_stranded
+from slurm_jobs.shared import units
+from slurm_jobs.shared.units import TimeShare, shown
+
+# Parts of the terminal's report; all of them wrap and nothing is cut.
+
+
+_BAR_CELLS = 28
+_MIN_BAR_CELLS = 8
+"""Shorter bars show nothing and are omitted."""
+_SMALL_SHARE = 0.01
+"""Smaller parts of a budget have no bar, and share a line."""
+_KIND_STYLES = {
+    "data_wait": "red",
+    "rank_wait": "yellow",
+    "unexplained": "bright_black",
+    "queue": "yellow",
+    "checkpoint": "magenta",
+    "evaluation": "magenta",
+    "compile": "magenta",
+    "repeated": "red",
+}
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Label, value and note next to each other; if they do not fit, one line each."""
+
+    tiles: Sequence[tuple[str, str, str]]
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
+        widths = [max(len(label), len(value)) for label, value, _ in self.tiles]
+        table = Table.grid(padding=(0, 3))
+        for width in widths:
+            table.add_column(min_width=width)
+        for row, style in zip(zip(*self.tiles, strict=True), ("dim", "bold", "dim"), strict=True):
+            table.add_row(*(Text(cell, style=style) for cell in row))
+        words_of = [max(map(len, note.split()), default=0) for _, _, note in self.tiles]
+        least = sum(map(max, widths, words_of)) + 3 * (len(widths) - 1)
+        if least <= options.max_width:
+            yield table
+            return
+        for label, value, note in self.tiles:
+            yield Text.assemble((f"{label} ", "dim"), (value, "bold"), (f", {note}", "dim"))
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Names and values in sequence; lines break between pairs."""
+
+    pairs: Sequence[tuple[str, str]]
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from _lines(
+            [
+                Text.assemble((name, "dim"), f" {value}" if name else value)
+                for name, value in self.pairs
+            ],
+            options.max_width,
+        )
+
+
+def _lines(parts: Sequence[Text], width: int) -> Iterator[Text]:
+    line = Text()
+    for part in parts:
+        if line and len(line) + 3 + len(part) > width:
+            yield line
+            line = Text()
+        line = Text.assemble(line, "   " if line else "  ", part)
+    if line:
+        yield line
+
+
+def shares_of(shares: Sequence[TimeShare]) -> RenderableType:
+    """Return the parts of a time budget, the larger ones with a bar each."""
+    return _Shares(shown(shares)) if shares else Text("  nothing was measured")
+
+
+@dataclass(frozen=True)
+class _Shares:
+    """Names, bars and numbers; on a narrow terminal the bars shrink, never a number."""
+
+    shares: Sequence[TimeShare]
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
+        small = [s for s in self.shares if abs(s.share) < _SMALL_SHARE]
+        if large := [s for s in self.shares if s not in small]:
+            yield self._table(large, options)
+        if small:
+            yield from _lines([Text(_in_words(s), style="dim") for s in small], options.max_width)
+
+    @staticmethod
+    def _table(shares: Sequence[TimeShare], options: ConsoleOptions) -> Table:
+        rows = [(f"  {s.name}", units.percent(s.share), units.seconds(s.seconds)) for s in shares]
+        taken = sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) - 2
+        cells = min(_BAR_CELLS, options.max_width - taken - 2)
+        table = Table.grid(padding=(0, 2))
+        table.add_column(overflow="fold")
+        if cells >= _MIN_BAR_CELLS:
+            table.add_column(no_wrap=True)
+        table.add_column(justify="right", no_wrap=True)
+        table.add_column(justify="right", no_wrap=True)
+        for share, (name, percent, seconds) in zip(shares, rows, strict=True):
+            bar = [_bar(share, cells)] if cells >= _MIN_BAR_CELLS else []
+            table.add_row(Text(name), *bar, percent, seconds)
+        return table
+
+
+def _in_words(share: TimeShare) -> str:
+    return f"{share.name} {units.percent(share.share)} ({units.seconds(share.seconds)})"
+
+
+def _bar(share: TimeShare, cells: int) -> Text:
+    filled = max(0, min(cells, round(share.share * cells)))
+    bar = Text("█" * filled, style=_KIND_STYLES.get(share.kind, "blue"))
+    return bar.append("·" * (cells - filled), style="dim")
+
 
 _SHOWN_FAILURES = 3
 """Per stage; the page has all."""
@@ -54,7 +172,7 @@ def render(report: RunReport) -> RenderableType:
     for data in report.data:
         parts.extend([_heading(f"Data: {data.stage}"), _data(data)])
     for evaluation in report.evaluation:
-        shown_numbers = Pairs(words.evaluation(evaluation.numbers))
+        shown_numbers = Pairs(units.evaluation(evaluation.numbers))
         parts.extend([_heading(f"Evaluation: {evaluation.stage}"), shown_numbers])
     parts.extend([_heading("Stages"), _stages(report.stages)])
     parts.extend([_heading("Method and what is missing"), _method(report)])
@@ -67,16 +185,16 @@ def _device(training: TrainingNumbers) -> list[RenderableType]:
     if training.device_timeline:
         parts += [Text("  on the device:", style="dim"), shares_of(training.device_timeline)]
     if training.loads:
-        line = words_load.load_line(min(training.loads, key=words_load.least_busy))
+        line = sentences.load_line(min(training.loads, key=sentences.least_busy))
         parts.append(_indented(f"load of {line}", style="dim"))
     return parts
 
 
 def _cost(report: RunReport) -> list[RenderableType]:
-    lines = [f"  {line}" for line in filter(None, [words_projection.taken(report.cost)])]
-    lines += [f"  {line}" for line in words_projection.parts(report.cost)]
+    lines = [f"  {line}" for line in filter(None, [sentences.taken(report.cost)])]
+    lines += [f"  {line}" for line in sentences.parts(report.cost)]
     lines += [
-        f"  ahead: {words_projection.ahead(projection, report.cost.currency)}"
+        f"  ahead: {sentences.ahead(projection, report.cost.currency)}"
         for projection in report.projections
     ]
     return [Text(line) for line in lines]
@@ -139,7 +257,7 @@ class _StageTable:
 
 
 def _stage_name(stage: StageNumbers) -> str:
-    return words.stage_name(stage.name, is_former=stage.is_former)
+    return units.stage_name(stage.name, is_former=stage.is_former)
 
 
 def _stage_facts(stage: StageNumbers) -> tuple[str, ...]:
@@ -147,10 +265,10 @@ def _stage_facts(stage: StageNumbers) -> tuple[str, ...]:
     return (
         f"{stage.num_completed}/{stage.num_tasks}",
         f"{stage.num_attempts}",
-        words.quantity(stage.queue_wait_median_s),
-        words.quantity(stage.running_s),
-        words.quantity(stage.cpu_efficiency),
-        words.quantity(stage.max_rss_bytes),
+        units.quantity(stage.queue_wait_median_s),
+        units.quantity(stage.running_s),
+        units.quantity(stage.cpu_efficiency),
+        units.quantity(stage.max_rss_bytes),
     )
 
 
@@ -163,22 +281,22 @@ def _failures(stage: StageNumbers) -> list[str]:
 
 def _training(numbers: TrainingNumbers) -> RenderableType:
     pairs = [
-        ("steps", f"{numbers.num_steps:,} on {words.ranks(numbers.rank_counts)}"),
+        ("steps", f"{numbers.num_steps:,} on {units.ranks(numbers.rank_counts)}"),
         ("done twice", f"{numbers.num_repeated_steps:,}"),
-        ("step", f"{words.quantity(numbers.step_median_s)} median"),
-        ("p95", words.quantity(numbers.step_p95_s)),
-        ("", words.quantity(numbers.steps_per_s)),
-        ("", words.quantity(numbers.samples_per_s)),
-        ("", words.quantity(numbers.tokens_per_s)),
-        ("padding", words.quantity(numbers.padding_share)),
+        ("step", f"{units.quantity(numbers.step_median_s)} median"),
+        ("p95", units.quantity(numbers.step_p95_s)),
+        ("", units.quantity(numbers.steps_per_s)),
+        ("", units.quantity(numbers.samples_per_s)),
+        ("", units.quantity(numbers.tokens_per_s)),
+        ("padding", units.quantity(numbers.padding_share)),
         ("loss", _loss(numbers)),
-        ("memory peak", words.quantity(numbers.memory_peak_bytes)),
+        ("memory peak", units.quantity(numbers.memory_peak_bytes)),
     ]
     ratio = numbers.straggler.slowest_over_mean if numbers.straggler else None
     if ratio is not None:
         pairs.append(("own work, slowest rank over mean", f"{ratio:.3f}"))
     by_ranks = [
-        Text(f"  on {words.number_of('rank', some.num_ranks)}: {rates(some)}")
+        Text(f"  on {units.number_of('rank', some.num_ranks)}: {rates(some)}")
         for some in numbers.rates_by_ranks
     ]
     return Group(Pairs(pairs), *by_ranks, *_budget(numbers))
@@ -187,7 +305,7 @@ def _training(numbers: TrainingNumbers) -> RenderableType:
 def _budget(numbers: TrainingNumbers) -> list[RenderableType]:
     """Return the time around the steps, in a few lines."""
     parts = [
-        ("", f"{part.name} {words.percent(part.share)} ({words.seconds(part.seconds)})")
+        ("", f"{part.name} {units.percent(part.share)} ({units.seconds(part.seconds)})")
         for part in shown(numbers.budget)
     ]
     if not parts:
@@ -197,22 +315,22 @@ def _budget(numbers: TrainingNumbers) -> list[RenderableType]:
 
 def _loss(numbers: TrainingNumbers) -> str:
     if numbers.first_loss.value is None or numbers.last_loss.value is None:
-        return words.NOT_KNOWN
-    first = words.significant(numbers.first_loss.value)
-    last = words.significant(numbers.last_loss.value)
-    steps = words.last_steps(numbers.num_last_losses)
+        return units.NOT_KNOWN
+    first = units.significant(numbers.first_loss.value)
+    last = units.significant(numbers.last_loss.value)
+    steps = units.last_steps(numbers.num_last_losses)
     return f"{first} (first step), {last} ({steps}) {numbers.last_loss.unit}"
 
 
 def _data(numbers: DataNumbers) -> RenderableType:
     pairs = [
-        ("rows", words.quantity(numbers.num_rows)),
-        ("samples", words.quantity(numbers.num_samples)),
-        ("rejected", words.quantity(numbers.num_rejects)),
-        ("of these too long", words.quantity(numbers.num_too_long)),
-        ("tokens", words.quantity(numbers.num_tokens)),
-        ("mean", words.quantity(numbers.mean_tokens)),
-        ("shards", words.quantity(numbers.num_shards)),
+        ("rows", units.quantity(numbers.num_rows)),
+        ("samples", units.quantity(numbers.num_samples)),
+        ("rejected", units.quantity(numbers.num_rejects)),
+        ("of these too long", units.quantity(numbers.num_too_long)),
+        ("tokens", units.quantity(numbers.num_tokens)),
+        ("mean", units.quantity(numbers.mean_tokens)),
+        ("shards", units.quantity(numbers.num_shards)),
     ]
     shown, others = numbers.rejects[:_MOST_REASONS], numbers.rejects[_MOST_REASONS:]
     rejects = ", ".join(f"{reason} {count:,}" for reason, count in shown)
@@ -221,10 +339,10 @@ def _data(numbers: DataNumbers) -> RenderableType:
         rejects += f", of {other} {sum(count for _, count in others):,}"
     lines = [_indented(f"rejects: {rejects}")] if rejects else []
     if numbers.stored_image:
-        lines.append(_indented(f"stored image: {words.stored_image(numbers.stored_image)}"))
+        lines.append(_indented(f"stored image: {units.stored_image(numbers.stored_image)}"))
     if numbers.statistics is not None:
         lines += map(_indented, statistics_lines(numbers.statistics))
-    part = words.of_slices(numbers.num_slices_reported, numbers.num_slices)
+    part = units.of_slices(numbers.num_slices_reported, numbers.num_slices)
     caption = [Text(f"  {part}, those that completed:", style="dim")] if part else []
     return Group(*caption, Pairs(pairs), *lines)
 

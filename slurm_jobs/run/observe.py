@@ -6,21 +6,246 @@ again, which is the default.
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
-from collections.abc import Iterable, Mapping
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
-from slurm_jobs.reconcile import RunStatus, completed_slices, reconcile
-from slurm_jobs.run.answer_cache import keep_answer, kept_answer, scope_of
-from slurm_jobs.run.home import with_doubts
-from slurm_jobs.run.intents import intents, latest_intents
-from slurm_jobs.run.ledger import read_ledger
-from slurm_jobs.run.model import RunRecords, submitted_jobs
-from slurm_jobs.run.outdated import Ages, ages_of, outdated_slices
-from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.run.store import read_meta, read_run
+from slurm_jobs.run_folder.ledger import Intent, intents, latest_intents, read_ledger
+from slurm_jobs.run_folder.paths import RunPaths, age_key
+from slurm_jobs.run_folder.run_records import (
+    RunMeta,
+    RunRecords,
+    read_meta,
+    read_run,
+    submitted_jobs,
+)
 from slurm_jobs.schedulers import scheduler_named
 from slurm_jobs.schedulers.protocol import Answer, Question, Scheduler, is_of
+from slurm_jobs.shared.errors import FileError, InputError, SchedulerError
+from slurm_jobs.shared.files import ranges_text, write_text_atomic
+from slurm_jobs.shared.records import TaskAccounting
+from slurm_jobs.status import (
+    Ages,
+    RunStatus,
+    Status,
+    ages_of,
+    completed_slices,
+    outdated_slices,
+    reconcile,
+)
+
+# Cache of the scheduler's last answer about a run, shared by all commands that only display.
+#
+# Many terminals that watch one run cause one query, not one each. Commands that act always query
+# again. If the cache cannot be written or read, the only cost is a query.
+
+
+FRESH_S = 4.0
+"""Seconds for which an answer is reused: a run costs at most one query in that time.
+
+Slurm grants a user 2 requests a second where a site limits them (`slurm.conf`, rl_refill_rate), and
+submitit#1759 describes a site whose limit was reached by polling alone. It is shorter than the 5 s
+between two polls of `watch`, so that each poll of a single watcher is a new query.
+"""
+INCOMPLETE_FRESH_S = 1.0
+"""Seconds for which an answer with a failed source is reused: the source may be back at once."""
+
+_TASK_FIELDS = tuple(field.name for field in dataclasses.fields(TaskAccounting))
+
+
+def scope_of(intents: Iterable[Intent]) -> list[list[Any]]:
+    """Return the scope of an answer; an answer with another scope is not reused.
+
+    The scope changes with every new job and every cancellation.
+    """
+    return [[intent.job_id, ranges_text(sorted(intent.cancelled_slices))] for intent in intents]
+
+
+def keep_answer(path: Path, scope: list[list[Any]], answer: Answer) -> None:
+    """Store an answer; on failure the next command queries again."""
+    values = {
+        "fields": _TASK_FIELDS,
+        "scope": scope,
+        "kept_unix_s": time.time(),
+        "asked_unix_s": answer.asked_unix_s,
+        "tasks": [[getattr(t, name) for name in _TASK_FIELDS] for t in answer.tasks.values()],
+        "problems": answer.problems,
+        "notes": answer.notes,
+        "lagging": answer.lagging,
+        "knows_the_living": answer.knows_the_living,
+    }
+    with suppress(OSError):
+        write_text_atomic(path, json.dumps(values))
+
+
+def kept_answer(path: Path, scope: list[list[Any]]) -> Answer | None:
+    """Return the stored answer if it has exactly this scope and is fresh.
+
+    Its age counts from its arrival, so that a controller that needs half a minute to answer is not
+    queried by every terminal.
+    """
+    try:
+        values = json.loads(path.read_bytes())
+        if values["scope"] != scope or values["fields"] != list(_TASK_FIELDS):
+            return None
+        age_s = time.time() - values["kept_unix_s"]
+        if not 0 <= age_s < (INCOMPLETE_FRESH_S if values["problems"] else FRESH_S):
+            return None
+        tasks = [
+            TaskAccounting(**dict(zip(_TASK_FIELDS, row, strict=True))) for row in values["tasks"]
+        ]
+        return Answer(
+            tasks={task.job_id: task for task in tasks},
+            problems=tuple(values["problems"]),
+            notes=tuple(values["notes"]),
+            asked_unix_s=float(values["asked_unix_s"]),
+            knows_the_living=bool(values["knows_the_living"]),
+            lagging=dict(values["lagging"]),
+        )
+    except (OSError, ValueError, TypeError, KeyError):
+        return None  # missing, truncated, of another version, or no file of ours
+
+
+# Checks that a run belongs to this cluster and this user.
+#
+# A file system may serve several clusters, and root may read every user's run. There squeue
+# answers without the run's jobs, which does not mean that they have ended.
+
+
+def refuse_elsewhere(paths: RunPaths, meta: RunMeta) -> None:
+    """Raise if the run or its jobs belong to another cluster or user, for verbs that act.
+
+    Raises:
+        InputError: they do.
+        SchedulerError: Slurm does not tell the name of this cluster.
+    """
+    uid = os.getuid()
+    owner = anothers_folder(paths.run_dir)
+    if owner and not _has_one_owner_for_all(paths.run_dir):
+        message = (
+            f"the folder of run {meta.run_id} is {owner}, and you are uid {uid}: what it says "
+            "would run as you. Let its owner type the same, or submit the spec as yours"
+        )
+        raise InputError(message)
+    if meta.scheduler != "slurm":
+        return
+    if meta.uid is not None and meta.uid != uid:
+        message = (
+            f"run {meta.run_id} is {meta.submitted_by}'s (uid {meta.uid}), and you are uid {uid}; "
+            f"only they can query and end its jobs: type the same as {meta.submitted_by}. "
+            f"If the run is yours by now and all its jobs have ended, write your uid as `uid` into "
+            f"{paths.run_json}"
+        )
+        raise InputError(message)
+    if meta.cluster_name is None:
+        return
+    here = _settings().get("ClusterName")
+    if here is not None and here != meta.cluster_name:
+        message = (
+            f"run {meta.run_id} was submitted on the cluster `{meta.cluster_name}`, and this "
+            f"machine belongs to `{here}`, whose Slurm knows nothing of its jobs: type the same on "
+            f"a login node of `{meta.cluster_name}`. If that is what `{here}` was called before, "
+            f"write `{here}` as `cluster_name` into {paths.run_json}"
+        )
+        raise InputError(message)
+
+
+def anothers_folder(folder: Path) -> str:
+    """Return the folder's owner, to follow `it is` in a message; empty if it is this user.
+
+    Only the file system is trusted: the content of another user's folder may be forged.
+    """
+    owner = folder.stat().st_uid
+    return "" if owner == os.getuid() else f"uid {owner}'s"
+
+
+def _has_one_owner_for_all(folder: Path) -> bool:
+    """Check whether the file system shows one owner for all files."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as written:
+            return os.fstat(written.fileno()).st_uid == folder.stat().st_uid
+    except OSError:
+        return False
+
+
+def anothers_run(paths: RunPaths) -> str:
+    """Return the run's owner, to follow `it is` in a message; empty if it is this user.
+
+    A run belongs to the owner of its folder, which may have changed, and to the uid in its
+    `run.json`: some file systems show one owner for all files.
+    """
+    meta, uid, owner = read_meta(paths), os.getuid(), paths.run_dir.stat().st_uid
+    if uid in {meta.uid, owner}:
+        return ""
+    return f"{meta.submitted_by}'s (uid {owner if meta.uid is None else meta.uid})"
+
+
+def with_doubts(
+    runs: Mapping[Path, RunRecords], answers: Mapping[Path, Answer]
+) -> dict[Path, Answer]:
+    """Return the answers that prove nothing about their run, each with the reason.
+
+    The cluster is asked for its name only if it knows none of a run's jobs (one known id and name
+    is sufficient proof) and the records show a job that has not ended. So a look costs one call of
+    squeue and one of sacct. This is a third call in the rare case, one for any number of runs.
+    Reading slurm.conf instead would save the call, but its location depends on the site, and with
+    `--conf-server` there is no file.
+    """
+    unseen = {d: run for d, run in runs.items() if _is_unseen(run, answers[d])}
+    if not unseen:
+        return {}
+    try:
+        settings = _settings()
+    except SchedulerError as error:
+        doubt = f"scontrol: to which cluster this machine belongs is not known: {error}"
+        return {run_dir: _doubted(answers[run_dir], doubt) for run_dir in unseen}
+    doubts = {run_dir: _doubt(run.meta, settings) for run_dir, run in unseen.items()}
+    return {d: _doubted(answers[d], doubt) for d, doubt in doubts.items() if doubt}
+
+
+def _is_unseen(run: RunRecords, answer: Answer) -> bool:
+    """Check whether Slurm knows no job of this run although one of them may be alive."""
+    meta = run.meta
+    is_own = meta.uid in {None, os.getuid()}
+    is_known = bool(answer.tasks or answer.lagging)
+    if (meta.cluster_name is None and is_own) or is_known or not answer.knows_the_living:
+        return False
+    slices = (part for stage in reconcile(run, answer).stages for part in stage.slices)
+    return any(part.status == "unknown" and part.job_id is not None for part in slices)
+
+
+def _doubt(meta: RunMeta, settings: Mapping[str, str]) -> str:
+    """Return why this cluster's answer proves nothing about a run; empty if it does."""
+    here = settings.get("ClusterName")
+    if meta.cluster_name is not None and here is not None and here != meta.cluster_name:
+        return (
+            f"cluster `{meta.cluster_name}`: it has the jobs of {meta.run_id}, and this machine "
+            f"belongs to `{here}`; look on a login node of `{meta.cluster_name}`"
+        )
+    hides_jobs = "jobs" in settings.get("PrivateData", "").split(",")
+    if hides_jobs and meta.uid not in {None, os.getuid()} and os.getuid() != 0:
+        return (
+            f"squeue: this cluster shows jobs to their owner alone, and those of {meta.run_id} are "
+            f"{meta.submitted_by}'s"
+        )
+    return ""
+
+
+def _doubted(answer: Answer, doubt: str) -> Answer:
+    return replace(answer, problems=(*answer.problems, doubt), knows_the_living=False)
+
+
+def _settings() -> Mapping[str, str]:
+    from slurm_jobs.schedulers.slurm import cluster_settings
+
+    return cluster_settings()
 
 
 def scheduler_of(paths: RunPaths) -> Scheduler:
@@ -134,3 +359,171 @@ def accounting_of(run_dir: Path) -> Answer:
     uids = frozenset() if meta.uid is None else frozenset({meta.uid})
     question = Question(jobs=jobs, since_unix_s=meta.created_unix_s, uids=uids)
     return scheduler_of(paths).accounting(question)
+
+
+# List of the runs in a folder, newest first, with their statuses.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListedRun:
+    """One line in a list of runs."""
+
+    run_dir: Path
+    meta: RunMeta
+    status: RunStatus
+
+    @property
+    def num_tasks(self) -> int:
+        """Return the number of slices of all stages."""
+        return sum(len(stage.slices) for stage in self.status.stages)
+
+    @property
+    def num_completed(self) -> int:
+        """Return the number of completed slices."""
+        return sum(stage.counts.get("completed", 0) for stage in self.status.stages)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Catalogue:
+    """Newest runs of a folder."""
+
+    runs: tuple[ListedRun, ...]
+    """Newest first."""
+    unreadable: Mapping[Path, str]
+    """Folders that may be runs but could not be read, with the reason."""
+    num_left_out: int
+    """Number of older runs that were left out."""
+
+
+def list_runs(runs_dir: Path, *, number: int) -> Catalogue:
+    """Return the newest `number` runs of a folder; query their schedulers together.
+
+    Raises:
+        OSError: the folder itself cannot be listed.
+    """
+    found, unreadable = _runs_by_age(runs_dir)
+    runs: dict[Path, RunRecords] = {}
+    said: dict[Path, Answer] = {}
+    for run_dir in found[:number]:
+        with _noting(run_dir, unreadable):
+            run = read_run(run_dir)
+            if run.meta.scheduler == "local":  # its queue is in the folder
+                said |= answers({run_dir: run}, fresh=False)
+            runs[run_dir] = run
+    on_slurm = {run_dir: run for run_dir, run in runs.items() if run_dir not in said}
+    said |= answers(on_slurm, fresh=False)
+    listed = []
+    for run_dir, run in runs.items():
+        with _noting(run_dir, unreadable):
+            now = read_run(run_dir) if said[run_dir].asked_unix_s else run  # see `status_of`
+            status = reconcile(now, said[run_dir])
+            listed.append(ListedRun(run_dir=run_dir, meta=run.meta, status=status))
+    return Catalogue(
+        runs=tuple(sorted(listed, key=lambda run: -run.meta.created_unix_s)),
+        unreadable=unreadable,
+        num_left_out=max(0, len(found) - number),
+    )
+
+
+@contextmanager
+def _noting(run_dir: Path, unreadable: dict[Path, str]) -> Iterator[None]:
+    """Record an error that makes a folder unreadable, and continue."""
+    try:
+        yield
+    except OSError as error:
+        unreadable[run_dir] = error.strerror or str(error)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        # no plan, truncated, of another version, or no run of ours
+        unreadable[run_dir] = str(error).removeprefix(f"{run_dir} ") or type(error).__name__
+
+
+def _runs_by_age(runs_dir: Path) -> tuple[list[Path], dict[Path, str]]:
+    """Return folders with a `run.json`, newest first, and the reasons for unreadable folders."""
+    ages: dict[Path, tuple[float, str, str]] = {}
+    unreadable: dict[Path, str] = {}
+    for folder in sorted(runs_dir.iterdir()):
+        try:
+            ages[folder] = age_key(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            unreadable[folder] = error.strerror or str(error)
+    return sorted(ages, key=ages.__getitem__, reverse=True), unreadable
+
+
+# Polling of a run until it has ended.
+
+
+Look = TypeVar("Look")
+
+INTERVAL_S = {"local": 0.5, "slurm": 5.0}
+"""Seconds between two polls; all users share Slurm's controller."""
+PATIENCE_S = {"local": 2.0, "slurm": 60.0}
+"""Seconds without living jobs and without proof of the outcome before a run counts as ended.
+
+A record may reach this machine late (an NFS client takes a listing for fresh for up to `acdirmax`,
+60 s), accounting lags, and a `submit` may be about to queue the next job.
+"""
+GOING: tuple[Status, ...] = ("running", "waiting")
+
+
+def looks_until_over(
+    look: Callable[[], Look],
+    status_of: Callable[[Look], RunStatus],
+    with_problem: Callable[[Look, str], Look],
+    scheduler: str,
+) -> Iterator[Look]:
+    """Yield one status after another; the last one is of the ended run.
+
+    While the run's files cannot be read (the file server is unreachable, a handle is stale), each
+    is the last known status, with that problem.
+
+    Raises:
+        OSError: the files cannot be read at the first poll, or for `PATIENCE_S` at a later one.
+    """
+    read_s = going_s = time.monotonic()
+    last: Look | None = None
+    while True:
+        try:
+            seen = last = look()
+            read_s = time.monotonic()
+        except (OSError, InputError) as error:  # the second if its `run.json` is missing
+            if last is None or time.monotonic() - read_s >= PATIENCE_S[scheduler]:
+                if last is None or isinstance(error, OSError):
+                    raise
+                message = f"the run's files: {error}"
+                raise FileError(message) from error
+            seen = with_problem(last, f"the run's files: {error}")
+        status, now_s = status_of(seen), time.monotonic()
+        if _lives(status) or not status.knows_the_living:
+            going_s = now_s
+        yield seen
+        if is_over(status, open_for_s=now_s - going_s, patience_s=PATIENCE_S[scheduler]):
+            return
+        time.sleep(INTERVAL_S[scheduler])
+
+
+def in_doubt(status: RunStatus, problem: str) -> RunStatus:
+    """Return the status with a problem added: jobs that were alive may still be alive."""
+    return replace(status, problems=(*status.problems, problem), knows_the_living=False)
+
+
+def is_over(status: RunStatus, *, open_for_s: float, patience_s: float) -> bool:
+    """Check whether the run has ended: it is complete, or no job is queued or running.
+
+    A failed query about living jobs proves nothing. If no job is alive but the outcome is open,
+    this must stay so for `patience_s`.
+    """
+    if status.status == "completed":
+        return True
+    if not status.knows_the_living or _lives(status):
+        return False
+    return status.status in {"failed", "cancelled", "stranded"} or open_for_s >= patience_s
+
+
+def _lives(status: RunStatus) -> bool:
+    return any(
+        part.status in GOING and part.job_id is not None
+        for stage in status.stages
+        for part in stage.slices
+    )

@@ -21,17 +21,48 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from slurm_jobs import __version__
-from slurm_jobs.common.errors import InputError
-from slurm_jobs.common.files import (
+from slurm_jobs.run_folder.orders import ORDER_FORMAT
+from slurm_jobs.run_folder.paths import is_run
+from slurm_jobs.shared.errors import InputError
+from slurm_jobs.shared.expand import shipped_path
+from slurm_jobs.shared.files import (
     make_private_dir,
     read_json,
     write_json_atomic,
     write_text_atomic,
 )
-from slurm_jobs.run.orders import ORDER_FORMAT
-from slurm_jobs.run.paths import is_run
-from slurm_jobs.run.start_script import START_SCRIPT
-from slurm_jobs.shipped import shipped_path
+
+# Script at the top of a snapshot, in syntax that every Python version of a stage can parse.
+#
+# Without `-P`, which Python 3.10 lacks, the script's folder is on `sys.path`, and the script
+# removes it. It does not do so under `-I` or PYTHONSAFEPATH, or in a child of multiprocessing,
+# whose `sys.path` is its parent's.
+
+
+START_SCRIPT = '''"""Starts slurm-jobs from this snapshot."""
+
+import sys
+
+if sys.version_info < (3, 10):
+    sys.exit(
+        "slurm-jobs: %s is Python %s, and jobs need 3.10 or newer; name such a one as `python:`"
+        % (sys.executable, sys.version.split()[0])
+    )
+if __name__ == "__main__" and not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+    del sys.path[0]
+
+import os  # noqa: E402
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "lib"))
+sys.dont_write_bytecode = True
+
+from slurm_jobs.worker import main  # noqa: E402
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
+'''
+
 
 PACKAGE_DIR = Path(__file__).resolve().parent.parent
 _MAGIC = importlib.util.MAGIC_NUMBER

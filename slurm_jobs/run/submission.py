@@ -3,34 +3,350 @@
 from __future__ import annotations
 
 import dataclasses
+import getpass
+import math
+import os
 import secrets
+import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
-from slurm_jobs.common.context import ParentStage
-from slurm_jobs.common.errors import SchedulerError, SubmissionUnknownError
-from slurm_jobs.common.files import (
+from slurm_jobs import __version__
+from slurm_jobs.dependencies import Dependency, Slices, corresponds, not_side_by_side
+from slurm_jobs.plan import Plan, PlannedJob, PlannedStage
+from slurm_jobs.run.snapshot import CodeSnapshot
+from slurm_jobs.run_folder.ledger import Entry, Turn, append_entry, refuse_if_lost
+from slurm_jobs.run_folder.orders import (
+    JobOrder,
+    array_indices,
+    name_of_job,
+    order_to_json,
+    slices_of_element,
+)
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.run_records import RunMeta, last_plan_number, read_stage_records
+from slurm_jobs.schedulers.protocol import (
+    LIVING_STATES,
+    Answer,
+    JobDependencies,
+    Question,
+    Scheduler,
+)
+from slurm_jobs.shared.errors import InputError, SchedulerError, SubmissionUnknownError
+from slurm_jobs.shared.files import (
+    PRIVATE_DIR_MODE,
     create_once,
     dump_json,
     make_private_dir,
+    ranges_text,
     write_bytes_atomic,
     write_json_atomic,
+    write_text_atomic,
 )
-from slurm_jobs.common.ranges import ranges_text
-from slurm_jobs.plan import Plan, PlannedJob, PlannedStage
-from slurm_jobs.run.connections import Connections, SubmittedJob, job_dependencies
-from slurm_jobs.run.intents import Entry
-from slurm_jobs.run.ledger import append_entry
-from slurm_jobs.run.orders import JobOrder, name_of_job, order_to_json
-from slurm_jobs.run.parents import Parents
-from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.run.snapshot import CodeSnapshot
-from slurm_jobs.run.store import last_plan_number, read_stage_records
-from slurm_jobs.run.turns import Turn, refuse_if_lost
-from slurm_jobs.schedulers.protocol import JobDependencies, Scheduler
+from slurm_jobs.shared.records import DependencyKind, ParentStage, TaskAccounting
+from slurm_jobs.spec.load import LoadedSpec
+from slurm_jobs.spec.model import RunSpec
+from slurm_jobs.spec.profile import ClusterProfile
+
+# Dependencies of new jobs on jobs that were submitted earlier.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Connections:
+    """Earlier jobs that new jobs depend on."""
+
+    active: Mapping[str, Mapping[str, Slices]] = field(default_factory=dict)
+    """Jobs that continue unchanged; later stages wait for them. Ids of jobs or array elements by
+    stage, each with the slices that it works on."""
+    ending: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Jobs that were cancelled and have not ended; new jobs of the same stage wait for their end.
+    """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SubmittedJob:
+    """Job that the scheduler accepted."""
+
+    planned: PlannedJob
+    token: str
+    job_id: str
+
+    @property
+    def stage(self) -> str:
+        """Return the name of the job's stage."""
+        return self.planned.stage
+
+    @property
+    def num_tasks(self) -> int:
+        """Return the number of array elements; 1 without an array."""
+        return self.planned.num_tasks
+
+
+def job_dependencies(
+    plan: Plan, job: PlannedJob, submitted: Sequence[SubmittedJob], connections: Connections
+) -> JobDependencies:
+    """Return the ids that a job depends on; completed parents are left out."""
+    dependencies: dict[DependencyKind, list[str]] = {}
+    for dependency in plan.stage(job.stage).after:
+        for kind, job_id in _on(dependency, job, submitted, connections):
+            dependencies.setdefault(kind, []).append(job_id)
+    before = list(connections.ending.get(job.stage, ()))
+    if job.after_active:
+        before += connections.active.get(job.stage, ())
+    if job.after_previous:
+        before += [done.job_id for done in submitted if done.stage == job.stage][-1:]
+    if before:
+        dependencies.setdefault("afterany", []).extend(before)
+    return dependencies
+
+
+def _on(
+    dependency: Dependency,
+    job: PlannedJob,
+    submitted: Sequence[SubmittedJob],
+    connections: Connections,
+) -> list[tuple[DependencyKind, str]]:
+    """Return kinds and ids of the jobs that one dependency stands for."""
+    above = [done for done in submitted if done.stage == dependency.stage]
+    active = connections.active.get(dependency.stage, {})
+    if dependency.kind != "aftercorr":
+        return [(dependency.kind, i) for i in [*(done.job_id for done in above), *active]]
+    own = frozenset(job.slices)
+    kinds: list[tuple[DependencyKind, str]] = [
+        ("aftercorr" if side_by_side(job, done.planned) else "afterok", done.job_id)
+        for done in above
+        if own.intersection(done.planned.slices)
+    ]
+    return [*kinds, *(("afterok", i) for i, slices in active.items() if own & slices)]
+
+
+def side_by_side(job: PlannedJob, parent: PlannedJob) -> bool:
+    """Check whether each element can wait for the parent's element with the same number."""
+    return corresponds(job.slices, job.slices_per_task, parent.slices, parent.slices_per_task)
+
+
+def dependency_notes(plan: Plan, connections: Connections = Connections()) -> tuple[str, ...]:
+    """Return notes on plans that wait for a whole stage although the spec asks for each slice."""
+    notes = [d.instead for stage in plan.stages for d in stage.after if d.instead]
+    for job in plan.jobs:
+        above = [d.stage for d in plan.stage(job.stage).after if d.kind == "aftercorr"]
+        notes += [
+            not_side_by_side(job.stage, other.stage)
+            for other in plan.jobs
+            if other.stage in above
+            and not frozenset(job.slices).isdisjoint(other.slices)
+            and not side_by_side(job, other)
+        ]
+        notes += [
+            f"`{job.stage}` waits for all of `{name}` that runs now (afterok instead of aftercorr)"
+            for name in above
+            for slices in connections.active.get(name, {}).values()
+            if not slices.isdisjoint(job.slices)
+        ]
+    return tuple(dict.fromkeys(notes))
+
+
+# Creation of a run folder: private, and complete before the first job is submitted.
+
+
+def create_run(
+    loaded: LoadedSpec, profile: ClusterProfile, *, cluster_name: str | None = None
+) -> RunPaths:
+    """Create the folder of a new run and record the request.
+
+    Args:
+        loaded: the spec.
+        profile: of its cluster.
+        cluster_name: name that Slurm gives the cluster, if any.
+
+    Raises:
+        InputError: the folder cannot be created.
+    """
+    created_unix_s = time.time()
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(created_unix_s))
+    runs_dir = Path(loaded.spec.runs_dir)
+    paths = RunPaths(runs_dir / f"{loaded.spec.name}-{stamp}-{secrets.token_hex(2)}")
+    try:
+        make_private_dir(runs_dir)
+        paths.run_dir.mkdir(mode=PRIVATE_DIR_MODE)
+        paths.given_spec.parent.mkdir(mode=PRIVATE_DIR_MODE)
+    except OSError as error:
+        message = f"runs_dir: cannot make {paths.run_dir}: {error.strerror}"
+        raise InputError(message) from error
+    _write_spec(paths, loaded, profile)
+    meta = RunMeta(
+        run_id=paths.run_dir.name,
+        name=loaded.spec.name,
+        created_unix_s=created_unix_s,
+        submitted_by=getpass.getuser(),
+        host=socket.gethostname(),
+        scheduler=profile.scheduler,
+        version=__version__,
+        spec_file=loaded.file,
+        max_cpus=profile.max_cpus,
+        cluster_name=cluster_name,
+        uid=os.getuid(),
+    )
+    write_json_atomic(paths.run_json, asdict(meta))
+    return paths
+
+
+def _write_spec(paths: RunPaths, loaded: LoadedSpec, profile: ClusterProfile) -> None:
+    write_text_atomic(paths.given_spec, loaded.text)
+    write_resolved_spec(paths, loaded.spec)
+    origin = {
+        "profile": profile.model_dump(mode="json"),
+        "spec_file": loaded.file,
+        "spec_dir": loaded.spec_dir,
+        "overrides": list(loaded.overrides),
+        "num_submitted_overrides": len(loaded.overrides),  # resumes add theirs
+    }
+    write_json_atomic(paths.spec_origin, origin)
+
+
+def write_resolved_spec(paths: RunPaths, spec: RunSpec) -> None:
+    """Write the complete spec; its stages keep the file's order, which status uses."""
+    write_text_atomic(paths.resolved_spec, spec.model_dump_json(indent=1) + "\n")
+
+
+# Jobs that a slow command has submitted, and checks that later jobs can still wait for them.
+#
+# Slurm removes a job that can never start, and forgets an ended job after `MinJobAge` (300 s
+# unless the site lowers it). A dependency on a forgotten job counts as met, so a job that is
+# submitted later would start without its input.
+
+
+TRUSTED_S = 30.0
+"""Seconds for which a job's state counts as current, after its submission or the last query.
+
+Own choice: a tenth of Slurm's default for `MinJobAge`, and longer than an undisturbed submit takes,
+so that such a submit needs no query.
+"""
+
+REMEMBERED_S = 120.0
+"""Seconds after its end for which Slurm is assumed to know a job. A job that waits for it can then
+never start, and Slurm removes that job too, so jobs that depend on it with `afterany` are still
+submitted. Own choice: well below the default of `MinJobAge`."""
+
+_NEED_SUCCESS: frozenset[DependencyKind] = frozenset({"afterok", "aftercorr"})
+"""Kinds that require success. A job that Slurm has forgotten has ended, so `afterany` is rightly
+met."""
+
+
+class Parents:
+    """Jobs that a command submitted, with the time until which the state of each is trusted."""
+
+    def __init__(self, paths: RunPaths, plan: Plan, scheduler: Scheduler) -> None:
+        self._paths = paths
+        self._plan = plan
+        self._scheduler = scheduler
+        self._jobs: dict[str, SubmittedJob] = {}
+        self._since_unix_s = time.time()
+        self._added_s: dict[str, float] = {}
+        self._trusted_until_s: dict[str, float] = {}
+
+    def add(self, job: SubmittedJob) -> None:
+        """Add a job that Slurm has just accepted."""
+        self._jobs[job.job_id] = job
+        self._added_s[job.job_id] = time.time()
+        self._trusted_until_s[job.job_id] = time.time() + TRUSTED_S
+
+    def refuse_gone(self, job: PlannedJob, dependencies: JobDependencies) -> None:
+        """Raise if a job would wait for the success of one that is gone or has failed.
+
+        Raises:
+            SchedulerError: it would; the message names the stage and the command that continues.
+        """
+        due = self._due(i for kind in _NEED_SUCCESS for i in dependencies.get(kind, ()))
+        if not due or self._scheduler.name == "local":  # its queue keeps all jobs
+            return
+        answer = self._scheduler.query(
+            Question(
+                jobs={self._name(self._jobs[job_id]): job_id for job_id in due},
+                since_unix_s=self._since_unix_s,
+            )
+        )
+        for job_id in due:
+            # Without an answer the id counts, because Slurm accepted the job.
+            age_s = time.time() - self._added_s[job_id]
+            why = _why_gone(self._paths, self._jobs[job_id], answer, age_s)
+            if answer.knows_the_living and why:
+                raise SchedulerError(self._message(job, self._jobs[job_id], why))
+            self._trusted_until_s[job_id] = time.time() + TRUSTED_S
+
+    def _due(self, job_ids: Iterable[str]) -> list[str]:
+        now = time.time()
+        return [i for i in dict.fromkeys(job_ids) if self._trusted_until_s.get(i, now) < now]
+
+    def _name(self, job: SubmittedJob) -> str:
+        return name_of_job(self._plan.name, job.stage, job.token)
+
+    def _message(self, job: PlannedJob, parent: SubmittedJob, why: str) -> str:
+        return (
+            f"`{job.stage}` comes after `{parent.stage}`, whose job {parent.job_id} {why} while "
+            "this command was running, so the new job cannot wait for it. No further job was "
+            "submitted; jobs submitted before stay queued. To continue: "
+            f"slurm-jobs resume {self._paths.run_dir}"
+        )
+
+
+def _why_gone(paths: RunPaths, job: SubmittedJob, answer: Answer, age_s: float) -> str:
+    """Return why a job can no longer be waited for; empty if it is alive or completed.
+
+    A job that Slurm has forgotten completed if its records show it.
+
+    Args:
+        paths: of the run.
+        job: a submitted job.
+        answer: of the scheduler.
+        age_s: of the job, by this machine's clock.
+    """
+    tasks = {i: t for i, t in answer.tasks.items() if i.partition("_")[0] == job.job_id}
+    states = {i: task.state for i, task in tasks.items()}
+    ended = [t for t in tasks.values() if t.state not in LIVING_STATES and t.state != "COMPLETED"]
+    forgotten_by_now = [
+        t for t in ended if t.source != "squeue" and age_s - _duration_s(t) > REMEMBERED_S
+    ]
+    if forgotten_by_now:
+        return f"ended as {forgotten_by_now[0].state}"
+    forgotten = _slices_without(job, states)
+    if not forgotten or forgotten <= _completed(paths, job):
+        return ""
+    return "is gone"
+
+
+def _duration_s(task: TaskAccounting) -> float:
+    """Return the seconds from submission to end, both by Slurm's clock; -inf if unknown."""
+    if task.submit_unix_s is None or task.end_unix_s is None:
+        return -math.inf
+    return task.end_unix_s - task.submit_unix_s
+
+
+def _slices_without(job: SubmittedJob, states: Mapping[str, str]) -> frozenset[int]:
+    """Return the slices for which Slurm knows neither the job nor the array element."""
+    if job.job_id in states:
+        return frozenset()
+    slices, per_task = job.planned.slices, job.planned.slices_per_task
+    missing = [
+        slices_of_element(slices, per_task, element)
+        for element in array_indices(slices, per_task)
+        if f"{job.job_id}_{element}" not in states
+    ]
+    return frozenset(index for several in missing for index in several)
+
+
+def _completed(paths: RunPaths, job: SubmittedJob) -> frozenset[int]:
+    endings = read_stage_records(paths, job.stage).endings
+    return frozenset(
+        index
+        for index, by_attempt in endings.items()
+        if any(e.token == job.token and e.outcome == "completed" for e in by_attempt.values())
+    )
+
 
 MAX_REQUEUES = 50
 """Limit for requeues of a job at its time limit, before a person should inspect it."""

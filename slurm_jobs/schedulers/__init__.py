@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from slurm_jobs.schedulers.protocol import Scheduler
 
 if TYPE_CHECKING:
-    from slurm_jobs.cluster.profile import ClusterProfile
+    from slurm_jobs.spec.profile import ClusterProfile
 
 
 def scheduler_named(

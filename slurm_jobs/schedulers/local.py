@@ -7,28 +7,449 @@ process starts the tasks (`local_runner`). Node names are fictitious, one for ea
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import os
+import signal
 import subprocess
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO, Any
 
-from slurm_jobs.common.own_python import module_command
-from slurm_jobs.common.process import note_process, session_lives
-from slurm_jobs.common.records import TaskAccounting
-from slurm_jobs.run.orders import JobOrder
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run_folder.ledger import entry_path
+from slurm_jobs.run_folder.orders import JobOrder, read_order, slices_of_element
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.run_records import StageRecords, read_completion, read_stage_records
 from slurm_jobs.schedulers.batch_script import sbatch_options, setup_lines, supervisor_command
-from slurm_jobs.schedulers.local_book import RUNNER_START_S, LocalBook
-from slurm_jobs.schedulers.local_left import (
-    KILL_WAIT_S,
-    RUNNER_ENDED,
-    end_left_tasks,
-    end_of_left_task,
-    settle_left_tasks,
-)
-from slurm_jobs.schedulers.local_state import ENDED_STATES, NO_RUNNER
+from slurm_jobs.schedulers.local_state import ENDED_STATES, NO_RUNNER, LocalJob
 from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question
+from slurm_jobs.shared.errors import DamagedFileError
+from slurm_jobs.shared.files import (
+    create_once,
+    dump_json,
+    make_private_dir,
+    read_json,
+    write_json_atomic,
+)
+from slurm_jobs.shared.process import (
+    NotedProcess,
+    Session,
+    left_of_session,
+    module_command,
+    note_process,
+    process_lives,
+    session_lives,
+    signal_all,
+)
+from slurm_jobs.shared.records import TaskAccounting, accounting_from_json, record_to_json
+from slurm_jobs.shared.timings import read_spans, read_steps, read_system
+
+# Queue folder of the local scheduler: jobs, task states, requests to cancel or requeue.
+#
+# Every entry is a small file under `RUN/local/`. The processes that submit, query and run share
+# nothing but this folder.
+
+
+RUNNER_START_S = 15.0
+"""Seconds that a runner may need to start: after a submit, or if its process cannot be seen from
+here."""
+_LOOK_S = 0.001
+"""Seconds after which a check for a living runner has surely ended."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LocalBook:
+    """Jobs, states and requests in `folder`."""
+
+    folder: Path
+
+    @property
+    def jobs_dir(self) -> Path:
+        """Folder of queued jobs by id."""
+        return self.folder / "jobs"
+
+    @property
+    def states_dir(self) -> Path:
+        """Folder of task states."""
+        return self.folder / "states"
+
+    @property
+    def sessions_dir(self) -> Path:
+        """Folder of the process sessions of started tasks."""
+        return self.folder / "sessions"
+
+    @property
+    def requests_dir(self) -> Path:
+        """Folder of requests by name: `cancel-12_3`, `requeue-12_3`."""
+        return self.folder / "requests"
+
+    @property
+    def lock_file(self) -> Path:
+        """File that a living runner locks; flock is reliable, because only this node uses it."""
+        return self.folder / "runner.lock"
+
+    @property
+    def starter_file(self) -> Path:
+        """File that names the process that starts tasks: the newest runner, or its submitter."""
+        return self.folder / "starter.json"
+
+    @property
+    def runner_log(self) -> Path:
+        """Log of the runner's own output."""
+        return self.folder / "runner.log"
+
+    def create(self) -> None:
+        """Create the folders."""
+        for folder in (self.jobs_dir, self.states_dir, self.sessions_dir, self.requests_dir):
+            make_private_dir(folder)
+
+    def add_job(self, values: Mapping[str, Any], slices: Sequence[int] | None) -> LocalJob:
+        """Queue a job under the next free id, its tasks pending."""
+        self.create()
+        number = 1 + max((int(path.stem) for path in self.jobs_dir.glob("*.json")), default=0)
+        while True:
+            job_id = str(number)
+            task_ids = [job_id] if slices is None else [f"{job_id}_{i}" for i in slices]
+            data = {
+                **values,
+                "job_id": job_id,
+                "task_ids": task_ids,
+                "submitted_unix_s": time.time(),
+            }
+            if create_once(self.jobs_dir / f"{number:06d}.json", dump_json(data).encode()):
+                break
+            number += 1
+        job = _job(data)
+        for task_id in job.task_ids:
+            task = TaskAccounting(
+                job_id=task_id,
+                state="PENDING",
+                source="local",
+                submit_unix_s=job.submitted_unix_s,
+                eligible_unix_s=None if job.dependencies else job.submitted_unix_s,
+            )
+            # Written only once: a quick runner may already have updated it.
+            create_once(self._state_path(task_id), dump_json(_state(task)).encode())
+        return job
+
+    def jobs(self) -> list[LocalJob]:
+        """Return all jobs, oldest first."""
+        return [_job(read_json(path)) for path in sorted(self.jobs_dir.glob("*.json"))]
+
+    def _state_path(self, task_id: str) -> Path:
+        return self.states_dir / f"{task_id}.json"
+
+    def write_state(self, task: TaskAccounting) -> None:
+        """Replace the state of a task."""
+        write_json_atomic(self._state_path(task.job_id), _state(task))
+
+    def state(self, task_id: str) -> TaskAccounting | None:
+        """Return the state of a task; None if its job is still being queued."""
+        try:
+            return accounting_from_json(read_json(self._state_path(task_id)))
+        except FileNotFoundError:
+            return None
+
+    def write_session(self, task_id: str, session: Session) -> None:
+        """Record a task's processes, for a later runner."""
+        write_json_atomic(self.sessions_dir / f"{task_id}.json", dataclasses.asdict(session))
+
+    def session(self, task_id: str) -> Session | None:
+        """Return the processes of a task's latest start; None if none were recorded."""
+        try:
+            return Session(**read_json(self.sessions_dir / f"{task_id}.json"))
+        except FileNotFoundError:
+            return None
+
+    def request(self, verb: str, job_or_task_id: str) -> None:
+        """Ask the runner to cancel or requeue."""
+        make_private_dir(self.requests_dir)
+        create_once(self.requests_dir / f"{verb}-{job_or_task_id}", b"")
+
+    def take_requests(self, verb: str) -> list[str]:
+        """Return and remove all open requests of a kind."""
+        taken = []
+        for path in self.requests_dir.glob(f"{verb}-*"):
+            taken.append(path.name.removeprefix(f"{verb}-"))
+            path.unlink()
+        return taken
+
+    def has_runner(self) -> bool:
+        """Check whether a runner is alive; needs no write permission."""
+        try:
+            with self.lock_file.open() as stream:
+                fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
+
+    def write_starter(self, process: NotedProcess) -> None:
+        """Record the process that starts tasks from now on."""
+        write_json_atomic(self.starter_file, dataclasses.asdict(process))
+
+    def starter_lives(self) -> bool | None:
+        """Return whether the process that starts tasks is alive; None if it is unknown here.
+
+        A submitting process, such as a notebook, may live for days without starting tasks.
+        """
+        try:
+            age_s = time.time() - self.starter_file.stat().st_mtime
+            lives = process_lives(NotedProcess(**read_json(self.starter_file)))
+        except FileNotFoundError:  # a book of an earlier version
+            return None
+        return lives and age_s < RUNNER_START_S
+
+    @contextmanager
+    def runner_lock(self, *, wait: bool) -> Iterator[bool]:
+        """Hold the runner's lock; yields False if it is held elsewhere and `wait` is False."""
+        self.create()
+        with self.lock_file.open("a") as stream:
+            if wait:
+                fcntl.flock(stream, fcntl.LOCK_EX)
+            elif not _locked_but_by_lookers(stream):
+                yield False
+                return
+            yield True
+
+
+def _locked_but_by_lookers(stream: IO[str]) -> bool:
+    """Take a lock unless a runner holds it; wait for processes that only check it."""
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        try:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        # Processes that check the lock (`has_runner`) hold it for microseconds. This check must be
+        # as short.
+        fcntl.flock(stream, fcntl.LOCK_UN)
+        time.sleep(_LOOK_S)
+
+
+def _job(values: Mapping[str, Any]) -> LocalJob:
+    return LocalJob(**{**values, "task_ids": tuple(values["task_ids"])})
+
+
+def _state(task: TaskAccounting) -> dict[str, Any]:
+    """Return a task as JSON values, without the name, which is always empty here.
+
+    A runner of an earlier version may still be alive. It does not know the name and would crash
+    with all of its tasks.
+    """
+    values = record_to_json(task)
+    del values["job_name"]
+    return values
+
+
+# Last sign of life of a task whose runner was killed, so that no process saw its end.
+#
+# Signs are the times of its records, step records, spans, logs and node readings (a training
+# appends one each second). File times of a copied run are those of the copy, so only times inside
+# its records count.
+
+
+_SKEW_S = 30.0
+"""Largest difference between the clocks of a file server and of the machine that writes."""
+
+
+def slices_of_task(order: JobOrder, task_id: str) -> tuple[int, ...]:
+    """Return the slices of a task (`12`, `12_3`)."""
+    element = task_id.partition("_")[2]
+    if not element:
+        return order.slices
+    return slices_of_element(order.slices, order.slices_per_task, int(element))
+
+
+def last_sign_unix_s(
+    paths: RunPaths, order: JobOrder, records: StageRecords, task: TaskAccounting
+) -> float:
+    """Return the latest time in a task's files; its start time if there is none.
+
+    Args:
+        paths: of the run.
+        order: of its job.
+        records: of its stage; the newest attempt of each of its slices is the task's own.
+        task: that has started and ended.
+    """
+    signs = [task.start_unix_s or 0.0]
+    is_copy = _is_copy(paths)
+    for path in _written(paths, order, records, task):
+        with suppress(OSError):  # an attempt may end before it has written all of these files
+            signs.append(_recorded_unix_s(path) if is_copy else path.stat().st_mtime)
+    return min(max(signs), time.time())
+
+
+def _is_copy(paths: RunPaths) -> bool:
+    """Check whether the run's files have other modification times than when they were written.
+
+    A ledger entry contains its own time and is never rewritten.
+    """
+    first = entry_path(paths.ledger_dir, 1)
+    try:
+        written_unix_s = float(read_json(first)["time_unix_s"])
+        return abs(first.stat().st_mtime - written_unix_s) > _SKEW_S
+    except (OSError, DamagedFileError, KeyError, TypeError, ValueError):
+        return False
+
+
+def _recorded_unix_s(path: Path) -> float:
+    """Return the last time recorded in a file; 0 if there is none."""
+    try:
+        if path.name.endswith(".steps"):
+            last = read_steps(path).steps[-1:]
+            return float((last["start_unix_s"] + last["step_s"]).max(initial=0.0))
+        if path.name.endswith(".spans.jsonl"):
+            spans = read_spans(path)[0]
+            return max((s["start_unix_s"] + s["duration_s"] for s in spans), default=0.0)
+        if path.name.endswith(".system"):
+            return float(read_system(path).readings["unix_s"].max(initial=0.0))
+        if path.suffix == ".json":
+            values = read_json(path)
+            return float(values.get("ended_unix_s") or values.get("started_unix_s") or 0.0)
+    except (ValueError, TypeError, AttributeError, DamagedFileError):  # damaged: no sign
+        pass
+    return 0.0
+
+
+def _written(
+    paths: RunPaths, order: JobOrder, records: StageRecords, task: TaskAccounting
+) -> Iterator[Path]:
+    stage = order.stage
+    yield paths.job_log(stage, task.job_id)
+    for index in slices_of_task(order, task.job_id):
+        for attempt in records.attempts.get(index, ())[-1:]:
+            yield paths.attempt(stage, index, attempt)
+            yield from paths.task_dir(stage, index, attempt).glob("*")
+            yield from paths.timing_dir(stage, index, attempt).glob("*")
+            for rank in range(order.resources.num_ranks):
+                yield paths.rank_log(stage, index, attempt, rank)
+            if attempt in (endings := records.endings.get(index, {})):
+                yield paths.completion(stage, endings[attempt])
+
+
+# Clean-up of tasks that a killed runner left, before new ones start.
+#
+# The kernel sends SIGTERM to the first process of each task when the runner ends. A stage may
+# still be saving or finishing then, and processes that a set-up line started receive no signal.
+
+
+KILL_WAIT_S = 10.0
+"""Seconds from SIGTERM to SIGKILL, as Slurm's KillWait."""
+RUNNER_ENDED = "the local runner ended while the task ran"
+_POLL_S = 0.05
+
+
+def settle_left_tasks(paths: RunPaths, book: LocalBook) -> None:
+    """Wait for all processes of a killed runner's tasks to end, and record the tasks' states.
+
+    A task that completed in the meantime counts as complete, so that its dependents may start. The
+    caller holds the runner's lock.
+    """
+    living = end_left_tasks(book)
+    for job in book.jobs():
+        states = (book.state(task_id) for task_id in job.task_ids)
+        left = [task for task in states if task is not None and task.state == "RUNNING"]
+        if not left:
+            continue
+        order = read_order(paths.job_json(job.token))
+        records = read_stage_records(paths, order.stage)
+        for task in left:
+            completed_unix_s = _completed_unix_s(paths, order, records, task.job_id)
+            if completed_unix_s is not None:
+                ended = dataclasses.replace(task, state="COMPLETED", end_unix_s=completed_unix_s)
+            else:
+                end_unix_s = _end_unix_s(paths, order, records, task, living)
+                ended = dataclasses.replace(
+                    task, state="NODE_FAIL", reason=RUNNER_ENDED, end_unix_s=end_unix_s
+                )
+            book.write_state(ended)
+
+
+def end_of_left_task(
+    paths: RunPaths, book: LocalBook, task: TaskAccounting, living: Collection[str] = ()
+) -> float | None:
+    """Return when a task that a killed runner left ended; None if its job cannot be read.
+
+    `living` holds the ids of the tasks that `end_left_tasks` has just ended.
+    """
+    token = next((job.token for job in book.jobs() if task.job_id in job.task_ids), None)
+    if token is None:
+        return None
+    try:
+        order = read_order(paths.job_json(token))
+        return _end_unix_s(paths, order, read_stage_records(paths, order.stage), task, living)
+    except (OSError, DamagedFileError):
+        return None
+
+
+def _end_unix_s(
+    paths: RunPaths,
+    order: JobOrder,
+    records: StageRecords,
+    task: TaskAccounting,
+    living: Collection[str],
+) -> float:
+    """Return the current time for a task that has just ended, else its last sign of life.
+
+    A resume may come a day after the kill, and that day is not part of the task's run time.
+    """
+    if task.job_id in living:
+        return time.time()
+    return last_sign_unix_s(paths, order, records, task)
+
+
+def _completed_unix_s(
+    paths: RunPaths, order: JobOrder, records: StageRecords, task_id: str
+) -> float | None:
+    """Return when this job completed the last slice of a task; None if it did not."""
+    slices = slices_of_task(order, task_id)
+    done = {
+        name.slice_index: name
+        for i in slices
+        for name in records.endings.get(i, {}).values()
+        if name.token == order.token and name.outcome == "completed"
+    }
+    if set(done) != set(slices):
+        return None
+    return max(read_completion(paths, order.stage, name).ended_unix_s for name in done.values())
+
+
+def end_left_tasks(book: LocalBook) -> frozenset[str]:
+    """Wait until the processes of all tasks without a recorded end have ended, and end them.
+
+    The caller holds the runner's lock. Processes of another machine, or from before a reboot,
+    cannot be seen and are not waited for.
+
+    Returns:
+        Ids of the tasks whose first process was still alive. Processes that a set-up line left
+            behind may outlive their task by days.
+    """
+    sessions = {
+        task_id: session
+        for job in book.jobs()
+        for task_id in job.task_ids
+        if (task := book.state(task_id)) is not None and task.state not in ENDED_STATES
+        if (session := book.session(task_id)) is not None
+    }
+    living = set()
+    for task_id, session in sessions.items():
+        left = left_of_session(session)
+        if session.leader_pid in left:
+            living.add(task_id)
+        else:
+            signal_all(left, signal.SIGTERM)
+    kill_at_s, open_sessions = time.monotonic() + KILL_WAIT_S, list(sessions.values())
+    while open_sessions := [session for session in open_sessions if left_of_session(session)]:
+        for session in open_sessions if time.monotonic() > kill_at_s else ():
+            signal_all(left_of_session(session), signal.SIGKILL)
+        time.sleep(_POLL_S)
+    return frozenset(living)
+
 
 STILL_ENDING = (
     "the local runner has ended, and tasks that it left are still ending; `resume` gives them "

@@ -18,19 +18,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_jobs.common.errors import DamagedFileError
-from slurm_jobs.common.files import storage_problem
-from slurm_jobs.common.process import (
-    dies_with_parent,
-    kill_session,
-    memory_of_sessions,
-    note_session,
-)
-from slurm_jobs.common.records import TaskAccounting
-from slurm_jobs.run.orders import JobOrder, read_order
-from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.schedulers.local_book import LocalBook
-from slurm_jobs.schedulers.local_left import KILL_WAIT_S, settle_left_tasks
+from slurm_jobs.run_folder.orders import JobOrder, read_order
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.schedulers.local import KILL_WAIT_S, LocalBook, settle_left_tasks
 from slurm_jobs.schedulers.local_state import (
     ENDED_STATES,
     WAITING,
@@ -39,7 +29,16 @@ from slurm_jobs.schedulers.local_state import (
     not_started_reason,
     out_of_memory_reason,
 )
-from slurm_jobs.schedulers.surrounding_job import foreign_to_new_jobs
+from slurm_jobs.schedulers.slurm_environment import foreign_to_new_jobs
+from slurm_jobs.shared.errors import DamagedFileError
+from slurm_jobs.shared.files import storage_problem
+from slurm_jobs.shared.process import (
+    dies_with_parent,
+    kill_session,
+    memory_of_sessions,
+    note_session,
+)
+from slurm_jobs.shared.records import TaskAccounting
 
 POLL_S = 0.05
 MEMORY_SAMPLE_S = 0.5

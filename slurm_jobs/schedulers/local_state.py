@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from slurm_jobs.common.errors import DamagedFileError
-from slurm_jobs.schedulers.states import NEVER
+from slurm_jobs.schedulers.protocol import NEVER
+from slurm_jobs.shared.errors import DamagedFileError
 
 ENDED_STATES = frozenset(
     {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY"}

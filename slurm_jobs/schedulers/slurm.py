@@ -8,22 +8,482 @@ all files that it needs exist before sbatch is called.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from slurm_jobs.common.errors import SchedulerError, SubmissionUnknownError
-from slurm_jobs.common.files import write_bytes_atomic
-from slurm_jobs.run.orders import JobOrder
-from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.schedulers import slurm_questions
+from slurm_jobs.cluster.limits import parse_config
+from slurm_jobs.run_folder.orders import JobOrder
+from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.batch_script import sbatch_options, setup_lines, supervisor_command
-from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question
-from slurm_jobs.schedulers.slurm_environment import sbatch_environment
-from slurm_jobs.schedulers.slurm_output import is_refusal
+from slurm_jobs.schedulers.protocol import LIVING_STATES, Answer, JobDependencies, Question, is_of
+from slurm_jobs.schedulers.slurm_environment import query_environment, sbatch_environment
+from slurm_jobs.shared.errors import SchedulerError, SubmissionUnknownError, truncated
+from slurm_jobs.shared.files import CLOCKS_APART_S, parse_ranges, write_bytes_atomic
+from slurm_jobs.shared.records import TaskAccounting
+
+# Parsers for the output of squeue and sacct.
+#
+# Times are seconds since 1970, because the commands run with `SLURM_TIME_FORMAT=%s`.
+
+
+_FIRST_COLUMN = "JOBID"
+"""Header of the first column of every queried table: `%i` of squeue, JobID of sacct."""
+
+SQUEUE_FORMAT = "%i|%F|%T|%r|%V|%S|%N|%j|%o"
+"""Job id (with array index), array id, state, reason, submit and start time (or expected start),
+nodes, name, command. The command is the path of the batch script, which may contain a `|`.
+
+The name is complete: only a width (`%.8j`) would truncate it.
+"""
+
+SACCT_FIELDS = (
+    "JobID",
+    "State",
+    "ExitCode",
+    "Submit",
+    "Eligible",
+    "Start",
+    "End",
+    "NodeList",
+    "AllocCPUS",
+    "ReqMem",
+    "MaxRSS",
+    "TotalCPU",
+    "TimelimitRaw",
+    "AllocTRES",
+    "Reason",
+    "JobName",
+)
+"""Fields of sacct; the name comes last, because a user may have put a `|` into it."""
+
+_ARRAY_ID = re.compile(r"(\d+)_\[([^\]]+)\](?:%\d+)?")
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
+
+
+_OWN_REFUSAL = re.compile(
+    r"sbatch: fatal: |try \"sbatch --help\"|sbatch: (?:unrecognized|invalid|ambiguous) option"
+    r"|sbatch: option '[^']*' (?:requires|doesn't allow|is ambiguous)"
+)
+_OPEN_ENDS = ("timed out", "zero bytes were transmitted", "unable to contact", "connection")
+
+
+def is_refusal(text: str) -> bool:
+    """Check whether the error output of sbatch means that it certainly refused the job.
+
+    `Socket timed out` may occur although the controller took the job (nextflow#970), and only a
+    look-up by job name can tell. Errors that sbatch finds before it contacts the controller
+    (`fatal`, an unknown option) are refusals.
+    """
+    lowered = text.lower()
+    if _OWN_REFUSAL.search(lowered):
+        return True
+    return "sbatch: error" in lowered and not any(words in lowered for words in _OPEN_ENDS)
+
+
+def split_rows(text: str, num_fields: int, command: str) -> list[list[str]]:
+    """Return the fields of each job in a table; the last field may contain a `|`.
+
+    The header, a banner above it and text of the site below it are left out. A table without jobs
+    still has a header, so output with neither header nor jobs is no answer.
+
+    Raises:
+        SchedulerError: there is neither a header nor a job with this number of fields, or the
+            header is of another table, or a line may be a job in another format. A site's
+            replacement of a command may ignore the format, or fail with exit code 0.
+    """
+    rows: list[list[str]] | None = None
+    for line in text.splitlines():
+        row = line.split("|", maxsplit=num_fields - 1)
+        is_header = row[0].strip().upper() == _FIRST_COLUMN
+        if is_header and line.count("|") != num_fields - 1:
+            raise _not_in_format(line, num_fields, command)
+        if len(row) == num_fields:
+            rows = [] if rows is None else rows
+            if not is_header:
+                rows.append(row)
+        elif rows is not None and ("|" in line or line.lstrip()[:1].isdigit()):
+            raise _not_in_format(line, num_fields, command)
+    if rows is None:
+        lines = [line for line in text.splitlines() if line.strip()]
+        example = next((line for line in lines if "|" in line), lines[0] if lines else "")
+        raise _not_in_format(example, num_fields, command)
+    return rows
+
+
+def _not_in_format(line: str, num_fields: int, command: str) -> SchedulerError:
+    printed = f"but: {truncated(line, 200)}" if line else "and no header: it printed nothing"
+    return SchedulerError(
+        f"`{command}` did not print the {num_fields} fields that it was asked for, {printed}"
+    )
+
+
+def parse_squeue(text: str, wanted: Mapping[str, str]) -> dict[str, TaskAccounting]:
+    """Parse tasks by id of the jobs in `wanted` (ids by name), each under its name there.
+
+    A user or a site may have renamed a job since; the folder of its batch script stays.
+    """
+    by_folder = {(job_id, name.rpartition(".")[2]): name for name, job_id in wanted.items()}
+    tasks = {}
+    for row in split_rows(text, 9, "squeue"):
+        job_id, plain_id, state, reason, submit, start, nodes, name, command = row
+        if wanted.get(name) != plain_id:
+            name = by_folder.get((plain_id, _token_of(command)), "")
+        if not name:
+            continue
+        for task_id in _expand(job_id):
+            tasks[task_id] = TaskAccounting(
+                job_id=task_id,
+                state=state,
+                source="squeue",
+                job_name=name,
+                reason="" if reason == "None" else reason,
+                submit_unix_s=_time(submit),
+                start_unix_s=_time(start),
+                node_list=nodes,
+            )
+    return tasks
+
+
+def _token_of(command: str) -> str:
+    """Return TOKEN of a batch script in `jobs/TOKEN/` of a run folder; empty for other jobs."""
+    folder = PurePosixPath(command).parent
+    return folder.name if folder.parent.name == "jobs" else ""
+
+
+def parse_sacct(text: str) -> list[TaskAccounting]:
+    """Parse one entry per start of a task, in sacct's order, with the memory of its steps."""
+    tasks: list[TaskAccounting] = []
+    newest: dict[str, int] = {}
+    for row in split_rows(text, len(SACCT_FIELDS), "sacct"):
+        values = dict(zip(SACCT_FIELDS, row, strict=True))
+        job_id, _, step = values["JobID"].partition(".")
+        if not step:
+            for task_id in _expand(job_id):
+                newest[task_id] = len(tasks)
+                tasks.append(_accounting(task_id, values))
+        elif job_id in newest:
+            tasks[newest[job_id]] = _with_step(tasks[newest[job_id]], values)
+    return tasks
+
+
+def _with_step(task: TaskAccounting, values: dict[str, str]) -> TaskAccounting:
+    used = [rss for rss in (task.max_rss_bytes, parse_bytes(values["MaxRSS"])) if rss is not None]
+    return dataclasses.replace(task, max_rss_bytes=max(used, default=None))
+
+
+def _accounting(task_id: str, values: dict[str, str]) -> TaskAccounting:
+    code, _, signal = values["ExitCode"].partition(":")
+    limit_min = _number(values["TimelimitRaw"])
+    return TaskAccounting(
+        job_id=task_id,
+        state=values["State"].split(" ")[0].rstrip("+"),
+        source="sacct",
+        job_name=values["JobName"],
+        submit_unix_s=_time(values["Submit"]),
+        eligible_unix_s=_time(values["Eligible"]),
+        start_unix_s=_time(values["Start"]),
+        end_unix_s=_time(values["End"]),
+        exit_code=int(code) if code.isdecimal() else None,
+        signal=int(signal) if signal.isdecimal() and signal != "0" else None,
+        reason="" if values["Reason"] == "None" else values["Reason"],
+        node_list="" if values["NodeList"] == "None assigned" else values["NodeList"],
+        num_cpus=int(values["AllocCPUS"]) if values["AllocCPUS"].isdecimal() else None,
+        num_gpus=_num_gpus(values["AllocTRES"]),
+        requested_mem_bytes=_node_mem_bytes(values),
+        cpu_time_s=parse_duration_s(values["TotalCPU"]),
+        time_limit_s=limit_min * 60 if limit_min is not None else None,
+    )
+
+
+def _expand(job_id: str) -> list[str]:
+    """Expand `12_[0-2%4]`, the id of a pending array whose elements have no records yet."""
+    match = _ARRAY_ID.fullmatch(job_id)
+    if match is None:
+        return [job_id]
+    if "..." in match[2]:  # squeue shortens long lists, so not all elements are known
+        return []
+    return [f"{match[1]}_{index}" for index in parse_ranges(match[2])]
+
+
+def _time(text: str) -> float | None:
+    return float(text) if text.isdecimal() and text != "0" else None
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _node_mem_bytes(values: dict[str, str]) -> float | None:
+    """Return the memory requested on each node; None if it was all of it or is unknown.
+
+    Until Slurm 20.11 ReqMem ends in `n` (per node) or `c` (per core). From 21.08 on it is the job's
+    whole request and has neither (`PRINT_REQ_MEM` in Slurm's src/sacct/print.c prints `req_mem`,
+    then the `mem` of ReqTRES).
+    """
+    asked = parse_bytes(values["ReqMem"])
+    if not asked:
+        return None
+    if values["ReqMem"].endswith("n"):
+        return asked
+    num_nodes = _tres_count(values["AllocTRES"], "node")
+    if values["ReqMem"].endswith("c"):
+        asked *= _number(values["AllocCPUS"]) or 0.0
+    return asked / num_nodes if asked and num_nodes else None
+
+
+def _tres_count(tres: str, wanted: str) -> int | None:
+    """Return the number of `wanted` in `cpu=4,mem=8G,node=1`."""
+    for part in tres.split(","):
+        name, _, number = part.partition("=")
+        if name == wanted and number.isdecimal():
+            return int(number)
+    return None
+
+
+def _num_gpus(tres: str) -> int:
+    """Count the GPUs in `cpu=4,gres/gpu:a100=2,gres/gpu=2`; some sites count only typed ones."""
+    typed = 0
+    for part in tres.split(","):
+        name, _, number = part.partition("=")
+        if number.isdecimal() and name == "gres/gpu":
+            return int(number)
+        if number.isdecimal() and name.startswith("gres/gpu:"):
+            typed += int(number)
+    return typed
+
+
+def parse_bytes(text: str) -> float | None:
+    """Parse `1.5G`, `512M` or `1000K`; older versions append `n` or `c` (node, core)."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGTP]?)[nc]?", text)
+    if match is None:
+        return None
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def parse_duration_s(text: str) -> float | None:
+    """Parse `1-02:03:04`, `02:03:04` or `03:04.567` into seconds."""
+    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)", text)
+    if match is None:
+        return None
+    days, hours, minutes, seconds = match.groups()
+    return int(days or 0) * 86400 + int(hours or 0) * 3600 + int(minutes) * 60 + float(seconds)
+
+
+# Queries of squeue and sacct, and the meaning of missing answers.
+#
+# squeue knows every living job, and ended jobs for some minutes. sacct knows ended jobs, unless
+# the site keeps no accounts, its database is down, or it lags behind. So squeue decides about
+# living jobs. A missing answer of sacct is reported, and never read as success or failure.
+
+
+COMMAND_TIMEOUT_S = 60
+MAX_IDS_NAMED = 8000
+"""Limit for ids in a sacct call: Linux takes 128 KiB per argument, and an id up to 12 bytes."""
+SWITCHED_OFF = "accounting storage is disabled"
+"""Output of sacct, with varying capitals, if `AccountingStorageType` is unset or none."""
+NO_ACCOUNTS = (
+    "this cluster keeps no accounts (sacct is switched off): Slurm reports an ended job only for "
+    "some minutes; after that only the job's own records show how it ended"
+)
+_SQUEUE = ["squeue", "--all", "--states=all"]
+"""`--all` includes jobs in partitions that a site hides. The header shows that squeue has used the
+format even if there is no job."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Accounts:
+    """Answer of sacct, or the reason why there is none."""
+
+    tasks: list[TaskAccounting] = field(default_factory=list)
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def find(job_names: Sequence[str]) -> Mapping[str, str]:
+    """Return ids by name, from squeue and, for jobs that it has dropped, from sacct.
+
+    A failing sacct finds no jobs, which is safe: squeue names living jobs, ended ones have a
+    record, and a late job finds itself superseded. A job that Slurm refused is not returned,
+    although Slurm keeps a record of it.
+
+    Raises:
+        SchedulerError: squeue failed.
+    """
+    text = ask([*_SQUEUE, "--me", "--name", ",".join(job_names), "-o", "%i|%T|%N|%j"])
+    ids = _taken(text, "squeue")
+    missing = [name for name in job_names if name not in ids]
+    if missing:
+        command = [*_sacct_of_cluster(), "-X", "-S", "now-30days", "--name", ",".join(missing)]
+        try:
+            text = ask([*command, "--format", "JobID,State,NodeList,JobName"])
+            ids.update(_taken(text, "sacct"))
+        except SchedulerError:
+            return ids
+    return ids
+
+
+def _taken(text: str, command: str) -> dict[str, str]:
+    """Return ids by name from lines of id, state, nodes and name, without refused jobs.
+
+    Some refusals ("Requested node configuration is not available") leave a record of a job that has
+    FAILED and never had a node.
+    """
+    taken = {}
+    for job_id, state, nodes, name in split_rows(text, 4, command):
+        if state != "FAILED" or nodes not in {"", "None assigned"}:
+            taken[name] = job_id.partition("_")[0]
+    return taken
+
+
+def query(question: Question) -> Answer:
+    """Query states with one squeue and one sacct call in parallel, however many tasks there are."""
+    asked_unix_s = time.time()
+    with ThreadPoolExecutor(max_workers=1) as pool:  # each waits a minute for a dead daemon
+        queue = pool.submit(
+            ask, [*_SQUEUE, f"--user={_users(question)}", "--array", "-o", SQUEUE_FORMAT]
+        )
+        accounts = _sacct(question, details=False)
+        try:
+            queued: dict[str, TaskAccounting] | None = parse_squeue(queue.result(), question.jobs)
+            problems = accounts.problems
+        except SchedulerError as error:
+            queued = None
+            problems = (*accounts.problems, f"squeue: {error}")
+    tasks, lagging = merged(queued, {task.job_id: task for task in accounts.tasks})
+    return Answer(
+        tasks=tasks,
+        lagging=lagging,
+        problems=problems,
+        notes=accounts.notes,
+        asked_unix_s=asked_unix_s,
+        knows_the_living=queued is not None,
+    )
+
+
+def merged(
+    queued: Mapping[str, TaskAccounting] | None, accounted: Mapping[str, TaskAccounting]
+) -> tuple[dict[str, TaskAccounting], dict[str, str]]:
+    """Merge the newest state of each task, and the states in which accounting lags behind.
+
+    `queued` is None if squeue failed. Otherwise a job that squeue does not know has ended, whatever
+    sacct reports: the database may get the end late, or never.
+    """
+    if queued is None:
+        return dict(accounted), {}
+    lagging = {
+        job_id: task.state
+        for job_id, task in accounted.items()
+        if task.state in LIVING_STATES and job_id not in queued
+    }
+    tasks = {job_id: task for job_id, task in accounted.items() if job_id not in lagging}
+    tasks.update({k: v for k, v in queued.items() if _is_newer(v.state, k, accounted)})
+    return tasks, lagging
+
+
+def _is_newer(queue_state: str, job_id: str, accounted: Mapping[str, TaskAccounting]) -> bool:
+    """Check whether squeue's state is newer: always for living jobs, else if sacct has no end."""
+    if queue_state in LIVING_STATES:
+        return True
+    return job_id not in accounted or accounted[job_id].state in LIVING_STATES
+
+
+def accounting(question: Question) -> Answer:
+    """Query every start of every task and its usage, with one sacct call."""
+    asked_unix_s = time.time()
+    accounts = _sacct(question, details=True)
+    return Answer(
+        tasks={task.job_id: task for task in accounts.tasks},
+        starts=tuple(accounts.tasks),
+        problems=(*accounts.problems, *(f"sacct: {note}" for note in accounts.notes)),
+        asked_unix_s=asked_unix_s,
+    )
+
+
+def _sacct(question: Question, *, details: bool) -> _Accounts:
+    try:
+        tasks = parse_sacct(ask(_sacct_command(question, details=details)))
+    except SchedulerError as error:
+        if SWITCHED_OFF in str(error).lower():
+            return _Accounts(notes=(NO_ACCOUNTS,))
+        return _Accounts(problems=(f"sacct: {error}",))
+    return _Accounts(tasks=[task for task in tasks if is_of(task, question.jobs)])
+
+
+def _sacct_command(question: Question, *, details: bool) -> list[str]:
+    # Without -S the window starts at midnight (in older versions also with -j), and an open window
+    # exceeds MaxQueryTimeRange. Slurm's times are by the controller's clock, `since_unix_s` by
+    # another.
+    begin_s = max(0.0, question.since_unix_s - CLOCKS_APART_S)
+    since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(begin_s))
+    ids = list(dict.fromkeys(question.jobs.values()))
+    which = ["-j", ",".join(ids)] if len(ids) <= MAX_IDS_NAMED else ["-u", _users(question)]
+    scope = ["--duplicates"] if details else ["-X"]
+    return [*_sacct_of_cluster(), "-S", since, *which, *scope, "--format", ",".join(SACCT_FIELDS)]
+
+
+def _sacct_of_cluster() -> list[str]:
+    """Return sacct for the cluster of the other commands: it alone ignores SLURM_CLUSTERS."""
+    clusters = os.environ.get("SLURM_CLUSTERS")
+    return ["sacct", "-P", *([f"--clusters={clusters}"] if clusters else [])]
+
+
+def _users(question: Question) -> str:
+    """Return the owners of the jobs; an administrator, too, queries the run's jobs."""
+    return ",".join(str(uid) for uid in sorted(question.uids or {os.getuid()}))
+
+
+def cluster_settings() -> Mapping[str, str]:
+    """Return the settings of this machine's cluster, by Slurm's names.
+
+    Raises:
+        SchedulerError: the controller could not be reached.
+    """
+    return parse_config(ask(["scontrol", "show", "config"]))
+
+
+def ask(command: list[str]) -> str:
+    """Return the standard output of a Slurm command, independent of the shell's settings.
+
+    Times are seconds since 1970; bytes that are not UTF-8 are replaced.
+
+    Raises:
+        SchedulerError: the command is missing, failed, or did not answer in time.
+    """
+    try:
+        result = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=COMMAND_TIMEOUT_S,
+            check=False,
+            env=query_environment(os.environ),
+        )
+    except FileNotFoundError as error:
+        message = f"`{command[0]}` was not found; is this a login node of the cluster?"
+        raise SchedulerError(message) from error
+    except subprocess.TimeoutExpired as error:
+        message = f"`{command[0]}` did not answer within {COMMAND_TIMEOUT_S} s"
+        raise SchedulerError(message) from error
+    if result.returncode != 0:
+        reason = result.stderr.strip().splitlines()[-1:] or ["no reason given"]
+        why = reason[0].removeprefix(f"{command[0]}: error: ")
+        message = f"`{command[0]}` failed with exit code {result.returncode}: {why}"
+        raise SchedulerError(message)
+    return result.stdout
+
 
 _SUBMITTED = re.compile(r"^Submitted batch job (\d+)", re.MULTILINE)
 _IDS_A_CALL = 400
@@ -101,20 +561,20 @@ class SlurmScheduler:
 
     def find(self, job_names: Sequence[str]) -> Mapping[str, str]:
         """Return ids by name, from squeue and, for jobs that it has dropped, from sacct."""
-        return slurm_questions.find(job_names)
+        return find(job_names)
 
     def query(self, question: Question) -> Answer:
         """Query states with one squeue and one sacct call, however many tasks there are."""
-        return slurm_questions.query(question)
+        return query(question)
 
     def accounting(self, question: Question) -> Answer:
         """Query every start of every task and its usage, with one sacct call."""
-        return slurm_questions.accounting(question)
+        return accounting(question)
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         """Cancel jobs with scancel; jobs that have ended are no error."""
         for start in range(0, len(job_ids), _IDS_A_CALL):
-            slurm_questions.ask(["scancel", "--quiet", *job_ids[start : start + _IDS_A_CALL]])
+            ask(["scancel", "--quiet", *job_ids[start : start + _IDS_A_CALL]])
 
 
 def _submitit_parameters(order: JobOrder, dependencies: JobDependencies) -> dict[str, Any]:

@@ -6,24 +6,204 @@ dataclasses of `slurm_jobs.common.stage_config`.
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
+import json
+import re
+import types
+import typing
+from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
-
-from slurm_jobs.common.records import DependencyKind
-from slurm_jobs.spec.value_types import (
-    AxisName,
-    CodePath,
-    EntryPoint,
-    Environment,
-    GpuType,
-    Name,
-    NodePath,
-    Program,
-    RunsPath,
-    SetupLine,
-    SlurmOptions,
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+    field_validator,
 )
+
+from slurm_jobs.shared.config import PathMarker, SomeKeysOf
+from slurm_jobs.shared.errors import did_you_mean
+from slurm_jobs.shared.records import DependencyKind
+from slurm_jobs.spec.sbatch_options import OWN_SLURM_KEYS, is_resource, near_option, own_key
+from slurm_jobs.spec.spec_files import NodePathMarker, ProgramMarker
+from slurm_jobs.spec.yaml import KeyPath
+
+# Kinds of text in a spec or profile, and checks of their values.
+
+
+BUILTIN_STAGES = ("preprocess", "consolidate", "train", "report", "probe")
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
+_AXIS = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}", re.ASCII)
+_ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+_ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_SLURM_KEY = re.compile(r"[a-z][a-z0-9_-]+", re.ASCII)
+_GPU_TYPE = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
+_NOT_IN_A_LINE = re.compile(r"[\x00-\x1f\x7f\\]")
+
+
+def is_name(value: str) -> bool:
+    """Check whether a stage may have this name."""
+    return _NAME.fullmatch(value) is not None
+
+
+def check_name(value: str) -> str:
+    """Check a name for jobs, folders and references.
+
+    Raises:
+        ValueError: it is invalid.
+    """
+    if not is_name(value):
+        message = f"`{value}` is no name: a letter, then at most 39 letters, digits, - and _"
+        raise ValueError(message)
+    return value
+
+
+def check_axis(value: str) -> str:
+    """Check the name of an axis of a matrix.
+
+    Raises:
+        ValueError: it is invalid.
+    """
+    if not _AXIS.fullmatch(value):
+        message = f"`{value}` is no axis: a letter, then at most 39 letters, digits and _"
+        raise ValueError(message)
+    return value
+
+
+def check_slurm_key(key: str) -> str:
+    """Check the long name of an sbatch option that slurm-jobs does not set itself.
+
+    Raises:
+        ValueError: it is none, a misspelt one, or has another key in the spec.
+    """
+    if not _SLURM_KEY.fullmatch(key):
+        message = f"`{key}` is no long name of an sbatch option (small letters, digits, - and _)"
+        raise ValueError(message)
+    own = own_key(key)
+    if own is not None:
+        message = f"`{key}` has a key of its own: {own}"
+        raise ValueError(message)
+    if is_resource(key):
+        message = (
+            f"`{key}` is a key of `resources`, not an option of sbatch; write it next to slurm"
+        )
+        raise ValueError(message)
+    near = near_option(key)
+    if near:
+        own = own_key(near)
+        more = f" It has a key of its own: {own}" if own else ""
+        message = f"`{key}` is no option of sbatch; did you mean `{near}`?{more}"
+        raise ValueError(message)
+    return key
+
+
+def check_one_line(value: SlurmValue) -> SlurmValue:
+    """Check text that must stay on its line of the batch script, and that sbatch reads as bash.
+
+    Raises:
+        ValueError: it holds a line break, another control character, or a backslash.
+    """
+    if isinstance(value, str) and _NOT_IN_A_LINE.search(value):
+        message = f"`{value}` holds a line break, control character or backslash"
+        raise ValueError(message)
+    return value
+
+
+def check_environment_name(name: str) -> str:
+    """Check a name that a shell can export.
+
+    Raises:
+        ValueError: it is invalid, or slurm-jobs sets it.
+    """
+    if not _ENVIRONMENT_NAME.fullmatch(name):
+        message = f"`{name}` is no name of an environment variable (letters, digits and _)"
+        raise ValueError(message)
+    if name.startswith("SLURM_JOBS_"):
+        message = f"`{name}` is set by slurm-jobs itself (SLURM_JOBS_...)"
+        raise ValueError(message)
+    return name
+
+
+def check_gpu_type(name: str) -> str:
+    """Check the name of a GPU type.
+
+    Raises:
+        ValueError: it is invalid.
+    """
+    if not _GPU_TYPE.fullmatch(name):
+        message = f"`{name}` is no type of GPU (letters, digits, _ . and -)"
+        raise ValueError(message)
+    return name
+
+
+def check_entry_point(value: str) -> str:
+    """Check the name of a built-in stage, or of a function of the user.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if value in BUILTIN_STAGES or _ENTRY_POINT.fullmatch(value):
+        return value
+    message = (
+        f"`{value}` is neither a built-in stage ({', '.join(BUILTIN_STAGES)}) "
+        f"nor `package.module:function`{did_you_mean(value, BUILTIN_STAGES)}"
+    )
+    raise ValueError(message)
+
+
+def _named(pattern: re.Pattern[str]) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": f"^{pattern.pattern}$"})
+
+
+SlurmValue = str | bool | int | float
+SlurmOptions = Annotated[
+    dict[
+        Annotated[str, AfterValidator(check_slurm_key), _named(_SLURM_KEY)],
+        Annotated[SlurmValue, AfterValidator(check_one_line)],
+    ],
+    Field(
+        json_schema_extra={
+            "propertyNames": {
+                "not": {
+                    "enum": sorted(
+                        {*OWN_SLURM_KEYS, *(k.replace("-", "_") for k in OWN_SLURM_KEYS)}
+                    )
+                }
+            }
+        }
+    ),
+]
+Environment = dict[
+    Annotated[str, AfterValidator(check_environment_name), _named(_ENVIRONMENT_NAME)], str
+]
+SetupLine = Annotated[str, Field(min_length=1)]
+AxisName = Annotated[str, AfterValidator(check_axis), _named(_AXIS)]
+Name = Annotated[str, AfterValidator(check_name), _named(_NAME)]
+EntryPoint = Annotated[
+    str,
+    AfterValidator(check_entry_point),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": list(BUILTIN_STAGES)},
+                {"type": "string", "pattern": f"^{_ENTRY_POINT.pattern}$"},
+            ]
+        }
+    ),
+]
+GpuType = Annotated[str, AfterValidator(check_gpu_type), _named(_GPU_TYPE)]
+CodePath = Annotated[str, PathMarker(must_exist=True), AfterValidator(check_one_line)]
+RunsPath = Annotated[str, PathMarker(), Field(min_length=1), AfterValidator(check_one_line)]
+NodePath = Annotated[str, NodePathMarker(), Field(min_length=1), AfterValidator(check_one_line)]
+Program = Annotated[str, ProgramMarker(), Field(min_length=1), AfterValidator(check_one_line)]
+
 
 MAX_STAGES = 500
 
@@ -177,3 +357,122 @@ class RunSpec(Values):
     """Environment variables of every stage."""
     stages: Annotated[dict[Name, Stage], Field(min_length=1, max_length=MAX_STAGES)]
     """Stages by name, in any order."""
+
+
+# Keys of a model and their types, below any path; whether a type accepts a value.
+
+
+def known_keys(target: Any, location: KeyPath) -> list[str]:
+    """Return the keys of the model at `location` below `target`."""
+    return list(fields_of(type_at(target, location)))
+
+
+def type_at(target: Any, location: KeyPath) -> Any:
+    """Return the declared type of the value at `location` below `target`."""
+    for step in location:
+        target = _step_into(with_keys(target), step)
+    return target
+
+
+def fields_of(target: Any) -> Mapping[str, Any]:
+    """Return the keys of a model and their types; empty for other types."""
+    target = with_keys(target)
+    return _fields(target) if is_model(target) else {}
+
+
+@cache
+def _fields(model: Any) -> Mapping[str, Any]:
+    if issubclass(model, BaseModel):
+        return {name: field.annotation for name, field in model.model_fields.items()}
+    hints = typing.get_type_hints(model, include_extras=True)
+    return {field.name: hints[field.name] for field in dataclasses.fields(model)}
+
+
+def places_of(target: Any, key: str) -> list[KeyPath]:
+    """Return the places below `target` with this key, except in lists and user mappings."""
+    found: list[KeyPath] = []
+    for known, inner in fields_of(target).items():
+        found += [(known,)] if known == key else []
+        found += [(known, *below) for below in places_of(inner, key)]
+    return found
+
+
+def with_keys(target: Any) -> Any:
+    """Return a type without its wrappers; of a union the branch that has keys, else the first."""
+    if typing.get_origin(target) is typing.Annotated:
+        bare, *marks = typing.get_args(target)
+        part = next((mark for mark in marks if isinstance(mark, SomeKeysOf)), None)
+        return with_keys(bare) if part is None else part.whole
+    if typing.get_origin(target) not in {typing.Union, types.UnionType}:
+        return target
+    branches = [with_keys(a) for a in typing.get_args(target) if a is not type(None)]
+    return next((b for b in branches if is_model(b)), branches[0])
+
+
+def is_model(target: Any) -> bool:
+    """Check whether a type has known keys."""
+    is_pydantic = isinstance(target, type) and issubclass(target, BaseModel)
+    return is_pydantic or dataclasses.is_dataclass(target)
+
+
+def refusal(target: Any, location: KeyPath, value: Any) -> str | None:
+    """Return why `target` refuses `value` at `location`; None if it accepts it.
+
+    It is empty for a wrong kind of value, else the remedy from the model's own check.
+    """
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(type_at(target, location))
+        found = adapter.validate_json(json.dumps(value), strict=True)
+    except ValidationError:
+        return ""
+    holder, key = with_keys(type_at(target, location[:-1])), str(location[-1])
+    if dataclasses.is_dataclass(holder):
+        try:
+            typing.cast("type[Any]", holder)(**{key: found})
+        except (TypeError, ValueError) as error:  # others may be missing, or wrong without others
+            said = str(error)
+            return said.partition(": ")[2] if said.startswith(f"{key} ") else None
+    return None
+
+
+def _step_into(target: Any, step: str | int) -> Any:
+    fields = fields_of(target)
+    if fields:
+        return fields[str(step)]
+    arguments = typing.get_args(target) or (Any,)
+    return arguments[-1] if typing.get_origin(target) is dict else arguments[0]
+
+
+# Config dataclasses of the built-in stages.
+
+
+_PYDANTIC_CONFIG = {"extra": "forbid", "use_attribute_docstrings": True}
+
+
+@cache
+def config_class(builtin: str) -> type[Any]:
+    """Return the config dataclass of a built-in stage, ready for validation.
+
+    Only this one is imported, so that `check` stays fast.
+    """
+    assert builtin in BUILTIN_STAGES
+    module = importlib.import_module(
+        f"slurm_jobs.shared.configs.{'train' if builtin == 'train' else 'stages'}"
+    )
+    found: type[Any] = getattr(module, f"{builtin.capitalize()}Config")
+    _forbid_unknown_keys(found)
+    return found
+
+
+def _forbid_unknown_keys(cls: Any) -> None:
+    """Set pydantic's options on a plain dataclass and those inside it, without an import there."""
+    cls.__pydantic_config__ = _PYDANTIC_CONFIG
+    for hint in typing.get_type_hints(cls).values():
+        inner = typing.get_args(hint) if _is_union(hint) else (hint,)
+        for candidate in inner:
+            if dataclasses.is_dataclass(candidate):
+                _forbid_unknown_keys(candidate)
+
+
+def _is_union(hint: Any) -> bool:
+    return typing.get_origin(hint) in {typing.Union, types.UnionType}

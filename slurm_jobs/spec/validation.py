@@ -17,16 +17,13 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from slurm_jobs.common.config_values import problems_in
-from slurm_jobs.common.errors import Problem, did_you_mean
-from slurm_jobs.spec.model_keys import known_keys, refusal
-from slurm_jobs.spec.plain_text import describe, printable, shortened
-from slurm_jobs.spec.remedies.foreign_keys import Hint, foreign_key, places_elsewhere
-from slurm_jobs.spec.remedies.list_remedies import list_remedy
-from slurm_jobs.spec.remedies.mapping_forms import mapping_remedy
-from slurm_jobs.spec.remedies.sbatch_options import option_hint
-from slurm_jobs.spec.remedies.value_remedies import split_number, value_remedy
-from slurm_jobs.spec.yaml_values import Path, YamlDocument
+from slurm_jobs.shared.config import problems_in
+from slurm_jobs.shared.errors import Problem, did_you_mean
+from slurm_jobs.shared.redact import describe, printable, shortened
+from slurm_jobs.spec.hints import Hint, foreign_key, list_remedy, mapping_remedy, places_elsewhere
+from slurm_jobs.spec.model import known_keys, refusal
+from slurm_jobs.spec.sbatch_options import option_hint
+from slurm_jobs.spec.yaml import KeyPath, YamlDocument, split_number, value_remedy
 
 _EXPECTED = {
     **dict.fromkeys(("int_type", "int_from_float"), "a whole number"),
@@ -44,7 +41,7 @@ _MISSING = {"missing", "missing_argument", "missing_keyword_only_argument"}
 
 
 def validate_values(
-    target: Any, document: YamlDocument, values: Any, prefix: Path
+    target: Any, document: YamlDocument, values: Any, prefix: KeyPath
 ) -> tuple[Any, list[Problem]]:
     """Validate `values`, which are at `prefix` in `document`, against the type `target`.
 
@@ -76,7 +73,7 @@ def _adapter(target: Any) -> TypeAdapter[Any]:
 
 
 def readable_fields(
-    target: Any, document: YamlDocument, values: Mapping[str, Any], prefix: Path
+    target: Any, document: YamlDocument, values: Mapping[str, Any], prefix: KeyPath
 ) -> tuple[Any, frozenset[str], list[Problem]]:
     """Return what is valid of a config that has problems; every field of `target` has a default.
 
@@ -114,7 +111,7 @@ def readable_fields(
 
 
 def problem_at(
-    document: YamlDocument, path: Path, message: str, *, at_key: bool = False
+    document: YamlDocument, path: KeyPath, message: str, *, at_key: bool = False
 ) -> Problem:
     """Return a problem at the nearest place that the file knows for `path`.
 
@@ -132,7 +129,7 @@ def problem_at(
     return Problem(file=file, line=line, column=column, message=printable(message))
 
 
-def path_text(path: Path) -> str:
+def path_text(path: KeyPath) -> str:
     """Return a path as a user writes it: `stages.train.setup[0]`."""
     text = ""
     for step in path:
@@ -154,7 +151,9 @@ def _of_meant_branches(values: Any, entries: Sequence[Any]) -> list[Any]:
     return [e for e in entries if e["type"] not in _EXPECTED or is_meant(e["loc"])]
 
 
-def _problem(target: Any, document: YamlDocument, values: Any, prefix: Path, entry: Any) -> Problem:
+def _problem(
+    target: Any, document: YamlDocument, values: Any, prefix: KeyPath, entry: Any
+) -> Problem:
     location = _known_part(values, entry["loc"])
     path = (*prefix, *location)
     kind = entry["type"]
@@ -172,7 +171,7 @@ def _problem(target: Any, document: YamlDocument, values: Any, prefix: Path, ent
     return problem_at(document, path, message, at_key=at_key)
 
 
-def _unknown_key(target: Any, values: Any, prefix: Path, location: Path, value: Any) -> str:
+def _unknown_key(target: Any, values: Any, prefix: KeyPath, location: KeyPath, value: Any) -> str:
     key = str(location[-1])
     holder = location[:-1]
     siblings = values
@@ -200,7 +199,7 @@ def _unknown_key(target: Any, values: Any, prefix: Path, location: Path, value: 
     return f"unknown key `{shortened(key)}`{hint} (allowed: {', '.join(known)})"
 
 
-def _foreign_hint(hint: Hint, prefix: Path) -> str:
+def _foreign_hint(hint: Hint, prefix: KeyPath) -> str:
     own = hint.own
     if not own.path:
         return f"; {own.note}"
@@ -212,7 +211,7 @@ def _foreign_hint(hint: Hint, prefix: Path) -> str:
     return f"; here it is `{place}`: write `{hint.example}`{note}"
 
 
-def _wrong_value(target: Any, name: str, location: Path, entry: Any) -> str:
+def _wrong_value(target: Any, name: str, location: KeyPath, entry: Any) -> str:
     """Return what is wrong with a value, and what to write instead if that is known."""
     kind, value = entry["type"], entry["input"]
     if kind == "literal_error":
@@ -237,7 +236,7 @@ def _wrong_value(target: Any, name: str, location: Path, entry: Any) -> str:
     return f"expected {expected}, found {describe(value)}{remedy}"
 
 
-def _own_check_problem(document: YamlDocument, path: Path, error: str, values: Any) -> Problem:
+def _own_check_problem(document: YamlDocument, path: KeyPath, error: str, values: Any) -> Problem:
     """Return what a value's own check says, at the first key that it names.
 
     Of several keys, the one that was set on the command line is the cause.
@@ -252,13 +251,13 @@ def _own_check_problem(document: YamlDocument, path: Path, error: str, values: A
     return problem_at(document, (*path, *named), message, at_key=at_key)
 
 
-def was_set(document: YamlDocument, path: Path, place: Path) -> bool:
+def was_set(document: YamlDocument, path: KeyPath, place: KeyPath) -> bool:
     """Check whether `place`, below `path`, was set on the command line, but not all of `path`."""
     lengths = range(len(path) + 1, len(place) + 1)
     return any(place[:length] in document.sources for length in lengths)
 
 
-def _known_part(values: Any, location: Iterable[str | int]) -> Path:
+def _known_part(values: Any, location: Iterable[str | int]) -> KeyPath:
     """Return the part of pydantic's location that exists in the values: unions add branches."""
     path: list[str | int] = []
     for step in location:
@@ -272,17 +271,17 @@ def _known_part(values: Any, location: Iterable[str | int]) -> Path:
     return tuple(path)
 
 
-def _named_first(error: str, values: Any) -> Path:
+def _named_first(error: str, values: Any) -> KeyPath:
     """Return the key that a config's own check names in its first word (`num_steps is 0: ...`)."""
     return _named(error.partition(" ")[0], values)
 
 
-def _named(word: str, values: Any, holders: Sequence[Path] = ((),)) -> Path:
+def _named(word: str, values: Any, holders: Sequence[KeyPath] = ((),)) -> KeyPath:
     """Return where `batching.kind` is in `values`: below `batching`, or directly.
 
     `phases.1.learn` is in the second item of a list. The first of the `holders` that has it counts.
     """
-    steps: Path = tuple(int(s) if s.isdecimal() else s for s in word.split("."))
+    steps: KeyPath = tuple(int(s) if s.isdecimal() else s for s in word.split("."))
     paths = ((*holder, *part) for part in (steps, steps[-1:]) for holder in holders)
     return next((path for path in paths if _known_part(values, path) == path), ())
 

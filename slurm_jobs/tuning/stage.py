@@ -15,24 +15,29 @@ from pathlib import Path
 from typing import Any
 
 import slurm_jobs
-from slurm_jobs.common.config_values import build_config
-from slurm_jobs.common.context import TaskContext
-from slurm_jobs.common.errors import StageConfigError, StageError
-from slurm_jobs.common.files import read_json, write_json_atomic
-from slurm_jobs.common.progress import Progress
-from slurm_jobs.common.stage_config.tune import RESULT_NAME, SAID, TuneConfig
-from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.task.environment import free_port
-from slurm_jobs.tuning.configs import base_config, measure_config
-from slurm_jobs.tuning.course import follow
-from slurm_jobs.tuning.crew import dismiss, follow_lead, lead, trial_timing_dir
-from slurm_jobs.tuning.journal import add_trial, next_number, read_trials
-from slurm_jobs.tuning.knobs import Hardware
-from slurm_jobs.tuning.model import Ask, Trial, budget_settings
-from slurm_jobs.tuning.reading import read_trial
-from slurm_jobs.tuning.result import result_of
-from slurm_jobs.tuning.standing import Course, Facts
-from slurm_jobs.tuning.told import headline
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.config import build_config
+from slurm_jobs.shared.configs.stages import RESULT_NAME, SAID, TuneConfig
+from slurm_jobs.shared.errors import StageConfigError, StageError
+from slurm_jobs.shared.files import Progress, read_json, write_json_atomic
+from slurm_jobs.shared.records import TaskContext
+from slurm_jobs.tuning.knobs import (
+    Ask,
+    Course,
+    Facts,
+    Hardware,
+    Trial,
+    add_trial,
+    base_config,
+    budget_settings,
+    measure_config,
+    next_number,
+    read_trial,
+    read_trials,
+)
+from slurm_jobs.tuning.search import dismiss, follow, follow_lead, lead, trial_timing_dir
+from slurm_jobs.tuning.summary import headline, result_of
+from slurm_jobs.worker.environment import free_port
 
 
 def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from docs.recipe_pages import fill_page, middle, read_speed, shown_command, table
-from pipeline.timing import StepCounts, StepOutcome, StepRecorder
+from pipeline.timing.recorder import StepCounts, StepOutcome, StepRecorder
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted(path.stem for path in (ROOT / "docs" / "recipes_run").glob("*.py"))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs import api
-from slurm_jobs.cli import VERBS
-from slurm_jobs.common.timings import STEP_FIELDS
+from slurm_jobs.cli.main import VERBS
+from slurm_jobs.shared.timings import STEP_FIELDS
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))  # scripts, no package
 
@@ -52,8 +52,8 @@ def test_every_field_of_a_step_record_has_a_row_with_its_type() -> None:
 
 
 def test_a_page_has_what_stands_beside_a_field_in_the_source() -> None:
-    found = {f.name: f for f in source_docs.fields("slurm_jobs.common.records", "AttemptRecord")}
+    found = {f.name: f for f in source_docs.fields("slurm_jobs.shared.records", "AttemptRecord")}
     assert found["attempt"].meaning == "Counted from 1 over the whole life of the slice."
     assert (found["gpu"].kind, found["gpu"].default) == ("str", "''")
-    said = source_docs.comments("slurm_jobs.common.timings")
+    said = source_docs.comments("slurm_jobs.shared.timings")
     assert said["mfu"] == "share of the card's peak, 0 to 1; NaN where the peak is not known"

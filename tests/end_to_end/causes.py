@@ -12,11 +12,11 @@ PLANTS = Path(__file__).parents[1] / "plants"
 
 READS = "pipeline.data.dataset:ShardedDataset.gather"
 """Called once for each microbatch."""
-ASSEMBLES = "pipeline.data.reader:assemble"
-FORWARD = "pipeline.training.loop:losses_of"
-CLIPS = "pipeline.training.loop:_clip"
-EXCHANGES = "pipeline.training.ranks:Ranks.sums"
-COUNTS = "pipeline.training.batches:StepCounter.__call__"
+ASSEMBLES = "pipeline.data.loader:assemble"
+FORWARD = "pipeline.train.loop:losses_of"
+CLIPS = "pipeline.train.loop:_clip"
+EXCHANGES = "pipeline.train.ranks:Ranks.sums"
+COUNTS = "pipeline.train.batches:StepCounter.__call__"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
-from slurm_jobs.report.model.run import Finding, RunReport
+from slurm_jobs.report.report_model import Finding, RunReport
 
 BEGIN, END = "<!-- causes: begin -->", "<!-- causes: end -->"
 HEAD = ("| planted | found | anything else |", "| --- | --- | --- |")

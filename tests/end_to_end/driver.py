@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from slurm_jobs.common.own_python import module_command
+from slurm_jobs.shared.process import module_command
 from tests.cluster.cluster import Cluster
 
 T = TypeVar("T")

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.common.timings import read_steps, steps_path
-from slurm_jobs.report.model.run import RunReport
+from slurm_jobs.report.report_model import RunReport
 from slurm_jobs.report.stage import ask, make_report
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.timings import read_steps, steps_path
 from tests.cluster.cluster import Cluster
 from tests.cluster.config import CPU_NODES
 from tests.end_to_end.causes import PLANTS, Cause, spec_of
@@ -42,17 +42,17 @@ def hold(config, context):
     time.sleep(config["sleep_s"][index])
     Path(context.output_dir / f"out-{index}").write_text(str(len(held)))
 """
-LOOPS = "pipeline.probe.cores:_turns_until"
+LOOPS = "pipeline.nodes.measures:_turns_until"
 TOKENISES = "pipeline.preprocess.encode:SampleEncoder.tokenise"
 
 
 @pytest.fixture
 def advise_short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if runs of seconds were worth advice."""
-    for name in ("stages", "training"):
-        module = importlib.import_module(f"slurm_jobs.report.findings.{name}")
+    for name in ("stage_rules", "training_rules"):
+        module = importlib.import_module(f"slurm_jobs.report.rules.{name}")
         monkeypatch.setattr(module, "SHORT_RUN_S", 0.0)
-    data = importlib.import_module("slurm_jobs.report.findings.data")
+    data = importlib.import_module("slurm_jobs.report.rules.stage_rules")
     monkeypatch.setattr(data, "_MIN_WORK_S", 0.0)
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from slurm_jobs import cli
-from slurm_jobs.common.errors import SpecError, StageConfigError
-from slurm_jobs.common.timings import read_steps, steps_path
-from slurm_jobs.operations.load import load
+from slurm_jobs.cli import main
+from slurm_jobs.commands.submit import load
+from slurm_jobs.shared.errors import SpecError, StageConfigError
+from slurm_jobs.shared.timings import read_steps, steps_path
 from tests.end_to_end.driver import Driver
 from tests.pipeline.build import run_preprocess
 from tests.pipeline.kinds import write_kind
@@ -83,7 +83,7 @@ def written(
     monkeypatch.chdir(tmp_path)
     words = ("--data", str(place / "photos"), "--model", str(place / "Qwen2.5-VL-3B-Instruct"))
     with pytest.raises(SystemExit) as ended:
-        cli.main(["init", "--local", "--yes", *words])
+        main.main(["init", "--local", "--yes", *words])
     assert ended.value.code == 0
     return tmp_path / "configs" / "finetune.yaml", capsys.readouterr().out
 
@@ -101,7 +101,7 @@ def test_the_spec_that_init_writes_trains_on_all_photos(
     assert "image_pixels.max is 1003520: 1,280 tokens an image at most" in said
     assert "configs/finetune.yaml: no problems found" in said
     with pytest.raises(SystemExit) as ended:
-        cli.main(["check", str(spec)])
+        main.main(["check", str(spec)])
     assert ended.value.code == 0
     (result,), _ = run_preprocess(tmp_path / "run", preprocess_config(spec))
     assert (result["num_samples"], result["num_rejected"]) == (NUM_PHOTOS, 0)

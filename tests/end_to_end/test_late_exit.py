@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.task.late_exit import PATIENCE_VARIABLE
+from slurm_jobs.worker.late_exit import PATIENCE_VARIABLE
 from tests.end_to_end.driver import Driver, kill, processes_naming, stage_of, wait_for
 
 SPEC = """

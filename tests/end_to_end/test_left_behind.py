@@ -6,7 +6,7 @@ import json
 import subprocess
 import time
 
-from slurm_jobs.schedulers.local_book import LocalBook
+from slurm_jobs.schedulers.local import LocalBook
 from tests.end_to_end.driver import (
     COMMAND,
     Driver,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.run.ledger import read_ledger
+from slurm_jobs.run_folder.ledger import read_ledger
 from tests.cluster.cluster import Cluster, wait_until
 from tests.end_to_end.demo import (
     STAGES,

@@ -172,9 +172,9 @@ API = """
 import os, sys, time
 os.umask(0o022)
 from pathlib import Path
-from slurm_jobs.operations.load import load
-from slurm_jobs.operations.resume import resume
-from slurm_jobs.operations.submit import submit
+from slurm_jobs.commands.submit import load
+from slurm_jobs.commands.resume import resume
+from slurm_jobs.commands.submit import submit
 from slurm_jobs.report.stage import build_and_write
 from slurm_jobs.run.observe import status_of
 
@@ -186,7 +186,7 @@ run_dir = submit(load(Path("spec.yaml"))).paths.run_dir
 wait(run_dir)
 resume(run_dir)
 wait(run_dir)
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run_folder.paths import RunPaths
 build_and_write(RunPaths(run_dir))
 assert os.umask(0) == 0o022
 print(run_dir)
@@ -251,7 +251,7 @@ def _users_python(folder: Path) -> str:
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     for python in (sys.executable, f"/usr/bin/{version}", f"/usr/local/bin/{version}"):
         try:
-            done = _as_user(python, folder, "import slurm_jobs.operations.submit")
+            done = _as_user(python, folder, "import slurm_jobs.commands.submit")
         except OSError:
             continue
         if done.returncode == 0:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from slurm_jobs.schedulers.local import LocalScheduler
-from slurm_jobs.schedulers.local_book import LocalBook
+from slurm_jobs.schedulers.local import LocalBook, LocalScheduler
 from tests.end_to_end.driver import (
     COMMAND,
     Driver,

@@ -15,12 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
 
-from pipeline.preprocess.decode import limit_inner_pixels, read_upright_size
-from pipeline.preprocess.image_formats import FORMATS
-from pipeline.preprocess.images import load_pixels
+from pipeline.preprocess.images import FORMATS, Resize, limit_inner_pixels, read_upright_size
 from pipeline.preprocess.rejects import SampleRejectedError
-from pipeline.preprocess.resample import Resize
-from slurm_jobs.common.stage_config.preprocess import ImageDecoding
+from pipeline.preprocess.row_images import load_pixels
+from slurm_jobs.shared.configs.stages import ImageDecoding
 from tests.fuzz.budget import bounded, examples
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Pillow's, of what is broken on purpose

@@ -14,14 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from pipeline.data import open_dataset
-from pipeline.data.sample_format import pack_sample, unpack_sample, view_npy
-from pipeline.data.tar import scan_members
-from pipeline.verify import run
-from slurm_jobs.common.errors import DamagedFileError, SlurmJobsError, StageError
-from slurm_jobs.common.files import read_json
-from slurm_jobs.common.system_readings import read_system
-from slurm_jobs.common.timings import STEP_FIELDS, pack_step, read_spans, read_steps, steps_header
+from pipeline.data.dataset import open_dataset
+from pipeline.data.format import pack_sample, scan_members, unpack_sample, view_npy
+from pipeline.tools.verify import run
+from slurm_jobs.shared.errors import DamagedFileError, SlurmJobsError, StageError
+from slurm_jobs.shared.files import read_json
+from slurm_jobs.shared.timings import (
+    STEP_FIELDS,
+    pack_step,
+    read_spans,
+    read_steps,
+    read_system,
+    steps_header,
+)
 from tests.fuzz.budget import bounded, examples
 
 FILES = ("shards/shard-000000.tar", "shards/shard-000001.tar", "index.arrow", "dataset.json")

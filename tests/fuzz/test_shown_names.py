@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_jobs.cli.output import page_console, table_of
-from slurm_jobs.report.html.markup import el
-from slurm_jobs.samples.visible import visible
+from slurm_jobs.cli.options import page_console, table_of
+from slurm_jobs.report.markup import el
+from slurm_jobs.report.samples import visible
 from tests.fuzz.budget import examples
 
 EVIL = st.one_of(

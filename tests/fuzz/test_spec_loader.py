@@ -10,9 +10,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_jobs.common.errors import SpecError
-from slurm_jobs.operations.load import load
-from slurm_jobs.spec.loader import LoadedSpec
+from slurm_jobs.commands.submit import load
+from slurm_jobs.shared.errors import SpecError
+from slurm_jobs.spec.load import LoadedSpec
 from tests.fuzz.budget import bounded, examples
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ import signal
 import sys
 from unittest import mock
 
-from pipeline.timing import StepRecorder
+from pipeline.timing.recorder import StepRecorder
 from tests.pipeline.training import rank_process
 
 

@@ -31,7 +31,7 @@ _BACKENDS = {0: "math", 1: "flash", 2: "memory-efficient", 3: "cuDNN"}
 
 def versions_and_device(work: Work) -> None:
     """Say what this is, and check that PyTorch has code for the card."""
-    from pipeline.timing import peaks
+    from pipeline.timing import flops
 
     work.note(torch=torch.__version__, cuda=str(torch.version.cuda))
     product = torch.ones(64, 64, device=work.device) @ torch.ones(64, 64, device=work.device)
@@ -53,7 +53,7 @@ def versions_and_device(work: Work) -> None:
         nccl=".".join(map(str, torch.cuda.nccl.version())),
     )
     work.check("torch has code for the card", any(a.startswith(arch[:4]) for a in archs), archs)
-    peak = peaks.peak_flops_per_s(name, "bf16")
+    peak = flops.peak_flops_per_s(name, "bf16")
     work.check("the card's peak is known", peak is not None, name)
     _matrix_rate(work, peak)
     _expandable_segments(work)
@@ -62,7 +62,7 @@ def versions_and_device(work: Work) -> None:
 
 def _products(work: Work) -> None:
     """Compare products and convolutions with those in fp64: exact without TF32, faster with it."""
-    from pipeline.training.device import _set_tf32
+    from pipeline.train.device import _set_tf32
 
     size = 2048 if work.has_gpu else 256
     draw = torch.Generator().manual_seed(0)
@@ -107,7 +107,7 @@ def _nvml(work: Work) -> None:
     """Find the GPU by its UUID, and the cores near it by its PCI address."""
     import pynvml
 
-    from pipeline.training.device import far_text, near_cores
+    from pipeline.train.device import far_text, near_cores
 
     properties: Any = torch.cuda.get_device_properties(0)
     uuid = f"GPU-{properties.uuid}"

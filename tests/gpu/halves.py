@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pipeline.training import spreading
+from pipeline.train import prepare
 from tests.gpu.models import held_out_rows, open_tiny, train, train_config
 from tests.gpu.work import Work
 from tests.pipeline.training.strategies.trainer import Alone
@@ -50,10 +50,10 @@ class _NoEnding:
 
 def _answers(work: Work, kind: Any, model_dir: Path) -> None:
     """Answer with the weights in fp16 and in fp32; sums beyond fp16 would give `!` alone."""
-    from pipeline.training.device import Workplace
-    from pipeline.training.evaluate import evaluate, load_trained
-    from slurm_jobs.common.dataset_names import PROCESSOR_DIR
-    from slurm_jobs.common.stage_config.evaluate import EvaluateConfig
+    from pipeline.train.device import Workplace
+    from pipeline.train.evaluate import evaluate, load_trained
+    from slurm_jobs.shared.configs.train import EvaluateConfig
+    from slurm_jobs.shared.manifest_formats import PROCESSOR_DIR
 
     answers = {}
     for dtype in (torch.float32, torch.float16):
@@ -105,7 +105,7 @@ def _inflated(work: Work, kind: Any) -> None:
         scaler={"init_scale": 8.0, "max_skips": 2},
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        inflate_residual(patch, spreading.keep_residual_in_fp32)
+        inflate_residual(patch, prepare.keep_residual_in_fp32)
         found = train(work.folder / "inflated", config)
     skips = int(found.result["num_skipped_steps"])
     work.check("residual sums beyond fp16 skip no step", skips == 0, skips)

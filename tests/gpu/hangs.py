@@ -13,13 +13,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.common.context import TaskContext, context_to_json
-from slurm_jobs.common.heartbeat import read_heartbeat, stacks_path
-from slurm_jobs.schedulers.surrounding_job import default_variables
-from slurm_jobs.task.environment import free_port
-from slurm_jobs.task.late_exit import read_returned
-from slurm_jobs.task.stacks import request_stacks
-from slurm_jobs.task.stall import DUMP_S, StallWatch, find_cause
+from slurm_jobs.schedulers.slurm_environment import default_variables
+from slurm_jobs.shared.heartbeat import read_heartbeat, stacks_path
+from slurm_jobs.shared.records import TaskContext, context_to_json
+from slurm_jobs.worker.environment import free_port
+from slurm_jobs.worker.hangs import DUMP_S, StallWatch, find_cause, request_stacks
+from slurm_jobs.worker.late_exit import read_returned
 from tests.contexts import make_context
 from tests.gpu.models import open_tiny, train_config
 from tests.gpu.rank_functions import LAST_STEP

@@ -9,10 +9,10 @@ import time
 import torch
 from torch import nn
 
-from pipeline.data.buffers import BufferPool
-from pipeline.data.prefetch import make_pool
-from pipeline.training.local_updates import LocalAdamW
-from pipeline.training.verdict import judge
+from pipeline.data.batch import BufferPool
+from pipeline.data.loader import make_pool
+from pipeline.train.optimizer import LocalAdamW
+from pipeline.train.verdict import judge
 from tests.gpu.work import Work
 from tests.pipeline.training.strategies.trainer import Alone
 

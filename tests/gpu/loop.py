@@ -9,13 +9,7 @@ from typing import Any
 from unittest import mock
 
 from tests.gpu import saving
-from tests.gpu.models import (
-    held_out_rows,
-    open_tiny,
-    train,
-    train_config,
-    train_in_process,
-)
+from tests.gpu.models import held_out_rows, open_tiny, train, train_config, train_in_process
 from tests.gpu.work import Work
 
 KIND = "qwen2_5_vl"
@@ -70,7 +64,7 @@ def synchronisations(work: Work) -> None:
     work.need_gpu("PyTorch reports synchronisations of CUDA alone")
     import torch
 
-    from pipeline.timing import StepRecorder
+    from pipeline.timing.recorder import StepRecorder
 
     counts: collections.Counter[tuple[int, str]] = collections.Counter()
     step_now = [-1]

@@ -10,7 +10,7 @@ from unittest import mock
 
 import torch
 
-from slurm_jobs.common.errors import SlurmJobsError
+from slurm_jobs.shared.errors import SlurmJobsError
 from tests.gpu.models import open_tiny, train, train_config
 from tests.gpu.speed_data import keep_microbatches, prepare, speed_config, train_without_saving
 from tests.gpu.work import Work
@@ -45,8 +45,8 @@ def predicted_and_measured(work: Work) -> None:
 
 def looks(work: Work) -> None:
     """Look at held-out samples under fsdp2; the peak of a look against what preflight predicts."""
-    from pipeline.training.held_out import HeldOut
-    from pipeline.training.peak_memory import forget_peaks
+    from pipeline.train.held_out import HeldOut
+    from pipeline.train.memory import forget_peaks
 
     data, device = prepare(work), work.torch_device
     peaks, look = [], HeldOut.look

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from slurm_jobs.common.context import TaskContext, context_to_json
-from slurm_jobs.common.timings import read_steps, steps_path
-from slurm_jobs.task.environment import free_port
+from slurm_jobs.shared.records import TaskContext, context_to_json
+from slurm_jobs.shared.timings import read_steps, steps_path
+from slurm_jobs.worker.environment import free_port
 from tests.contexts import make_context
 from tests.gpu.work import NotPossibleError, Work
 from tests.pipeline.training.tiny_runs import tiny_config
@@ -93,8 +93,8 @@ def train_config(kind: Any, work: Work, **changes: Any) -> dict[str, Any]:
 
 def train(folder: Path, config: Mapping[str, Any], *, attempt: int = 1) -> Trained:
     """Run the `train` stage in this process, as its only rank."""
-    from pipeline.training import run
-    from pipeline.training.ranks import leave_ranks
+    from pipeline.train import run
+    from pipeline.train.ranks import leave_ranks
 
     context = _context(folder, config, attempt)
     try:

@@ -74,9 +74,9 @@ def four_bits(work: Work) -> None:
 
 def _unpacked(work: Work) -> None:
     """Unpack layers of 4 bits, as the export does, on the device and on the CPU."""
-    from pipeline.models.quantized import dequantize_weights
+    from pipeline.models.quantize import dequantize_weights
     from pipeline.models.quantized_linear import QuantizedLinear
-    from slurm_jobs.common.stage_config.quantize import QuantizeConfig
+    from slurm_jobs.shared.configs.model_parts import QuantizeConfig
 
     cpu, device = torch.device("cpu"), work.torch_device
     width, num = (2048, 4) if work.has_gpu else (96, 2)
@@ -110,10 +110,10 @@ def compute(
     recompute: bool = False,
 ) -> Pass:
     """Compute the loss and all gradients of a batch with strategy `single`."""
-    from pipeline.models.recompute import recompute_layers
-    from pipeline.training.batches import loss_of, to_device
-    from pipeline.training.device import Workplace
-    from pipeline.training.strategies.single import Single
+    from pipeline.models.compute import recompute_layers
+    from pipeline.train.batches import loss_of, to_device
+    from pipeline.train.device import Workplace
+    from pipeline.train.strategies import Single
 
     workplace = Workplace(device=torch.device(device), precision=precision, num_compute_threads=2)
     strategy, model = Single(workplace), kind.build()

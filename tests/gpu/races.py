@@ -8,11 +8,10 @@ from unittest import mock
 
 import torch
 
-from pipeline.data import buffers
-from pipeline.data.batch import Batch, collate
-from pipeline.data.buffers import BufferPool
-from pipeline.training import loop
-from pipeline.training.copy_ahead import CopyAhead
+from pipeline.data import batch as batch_module
+from pipeline.data.batch import Batch, BufferPool, collate
+from pipeline.train import loop
+from pipeline.train.loop import CopyAhead
 from tests.gpu.models import open_tiny, train, train_config
 from tests.gpu.work import Work
 
@@ -74,7 +73,7 @@ def _overwritten(work: Work, kind: Any) -> None:
     The device is behind the host by a slow kernel a step, and verdicts are read a step late: a
     batch that is given up before it was copied would change the losses.
     """
-    give_back, losses_of = buffers._Lease.__del__, loop.losses_of
+    give_back, losses_of = batch_module._Lease.__del__, loop.losses_of
 
     def overwrite(self: Any) -> None:
         self._buffer.fill_(255)
@@ -88,7 +87,7 @@ def _overwritten(work: Work, kind: Any) -> None:
     config = train_config(kind, work, num_steps=12)
     plain = train(work.folder / "plain", config)
     with (
-        mock.patch.object(buffers._Lease, "__del__", overwrite),
+        mock.patch.object(batch_module._Lease, "__del__", overwrite),
         mock.patch.object(loop, "losses_of", slow_losses_of),
     ):
         found = train(work.folder / "overwritten", config)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
 
-from slurm_jobs.common.context import TaskContext
-from slurm_jobs.task.call import run_stage
+from slurm_jobs.shared.records import TaskContext
+from slurm_jobs.worker.call import run_stage
 
 LAST_STEP = 5
 """The host reads its own verdict in it, and nothing of the device between that and the kernel."""
@@ -26,8 +26,8 @@ def spins(config: dict[str, Any], context: TaskContext) -> Any:
     """Train until a kernel of the device never ends; on a CPU until an event never comes."""
     import torch
 
-    from pipeline.timing import StepRecorder
-    from pipeline.training import loop, run, verdict
+    from pipeline.timing.recorder import StepRecorder
+    from pipeline.train import loop, run, verdict
 
     is_gpu, step_now = config["device"] == "cuda", [-1]
     start_step, judge = StepRecorder.start_step, loop.judge
@@ -67,7 +67,7 @@ def fails(config: dict[str, Any], context: TaskContext) -> NoReturn:
     """Fail behind a collective of the device, with the process group alive."""
     import torch
 
-    from pipeline.training.ranks import join_ranks
+    from pipeline.train.ranks import join_ranks
 
     device = config["device"]
     join_ranks(context, device_type=device, timeout_min=0.5)

@@ -13,12 +13,13 @@ import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from pipeline.training.checkpoint import Checkpoints, Identity, Saver, TrainingState
-from pipeline.training.checkpoint import Work as WorkOfStage
-from pipeline.training.checkpoint.files import checkpoint_dir
-from pipeline.training.host_memory import resident_bytes
-from pipeline.training.ranks import join_ranks, leave_ranks, new_host_group
-from slurm_jobs.task.environment import free_port
+from pipeline.train.checkpoint import Saver
+from pipeline.train.checkpoint_files import Identity, checkpoint_dir
+from pipeline.train.checkpoint_files import Work as WorkOfStage
+from pipeline.train.checkpoint_state import Checkpoints, TrainingState
+from pipeline.train.host_memory import resident_bytes
+from pipeline.train.ranks import join_ranks, leave_ranks, new_host_group
+from slurm_jobs.worker.environment import free_port
 from tests.contexts import make_context
 from tests.gpu.work import Work
 

@@ -9,8 +9,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 
 from benchmarks import updates
-from slurm_jobs.common.config_values import build_config
-from slurm_jobs.common.stage_config.train import TrainConfig
+from slurm_jobs.shared.config import build_config
+from slurm_jobs.shared.configs.train import TrainConfig
 from tests.contexts import make_context
 from tests.gpu.models import open_tiny, train, train_config
 from tests.gpu.parity import TOLERANCES
@@ -71,10 +71,10 @@ def rank_of_four(work: Work) -> None:
     """
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    from pipeline.training.batches import loss_of, to_device
-    from pipeline.training.device import Workplace
-    from pipeline.training.phases import phases_of
-    from pipeline.training.spreading import build_and_spread
+    from pipeline.train.batches import loss_of, to_device
+    from pipeline.train.device import Workplace
+    from pipeline.train.job import phases_of
+    from pipeline.train.prepare import build_and_spread
 
     kind = open_tiny("qwen2_5_vl", work.shared)
     distributed.init_process_group("fake", rank=0, world_size=_NUM_RANKS, store=FakeStore())

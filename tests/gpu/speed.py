@@ -12,10 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from slurm_jobs.common.operator_table import trace_path
-from slurm_jobs.common.timings import DEVICE_PHASES
-from slurm_jobs.profiles.occupancy import occupancy
-from slurm_jobs.profiles.trace import Trace, read_trace
+from slurm_jobs.report.profile_trace import Trace, occupancy, read_trace
+from slurm_jobs.shared.timings import DEVICE_PHASES, trace_path
 from tests.gpu.models import Trained, open_tiny, train, train_config
 from tests.gpu.speed_data import keep_microbatches, prepare, speed_config, train_without_saving
 from tests.gpu.work import NotPossibleError, Work
@@ -164,7 +162,7 @@ def _known(config: dict[str, Any]) -> dict[str, Any]:
     """Return the config, unless it has a key that this version lacks."""
     from dataclasses import fields
 
-    from slurm_jobs.common.stage_config.train import TrainConfig
+    from slurm_jobs.shared.configs.train import TrainConfig
 
     unknown = set(config) - {field.name for field in fields(TrainConfig)}
     if unknown:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from pipeline.models import segments
-from pipeline.models.aligned import align_products
+from pipeline.models.compute import align_products
 from tests.gpu.models import open_tiny, train, train_config
 from tests.gpu.work import Work
 
@@ -100,7 +100,7 @@ def training(work: Work) -> None:
                 batching={"kind": "packed", "max_tokens": 512}, **changes,
             )  # fmt: skip
             folder = work.folder / f"{precision}-{name}-{attention}"
-            with _said("pipeline.training.attention_check") as said:
+            with _said("pipeline.train.attention") as said:
                 losses[attention] = train(folder, config).losses[-1]
             if attention == "varlen":
                 rounding = [text for text in said if "by rounding alone" in text]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from slurm_jobs.common.context import ParentStage, TaskContext
+from slurm_jobs.shared.records import ParentStage, TaskContext
 from tests import contexts
 
 CHAT_TEMPLATE = (
@@ -91,7 +91,7 @@ def make_context(folder: Path, *, stage: str = "preprocess", **changes: Any) -> 
 
 def run_preprocess(folder: Path, config: dict[str, Any], num_slices: int = 1, **changes: Any):
     """All slices of `preprocess`, one after the other; the results and the output folder."""
-    from pipeline.preprocess import run
+    from pipeline.preprocess.stage import run
 
     results = []
     for slice_index in range(num_slices):
@@ -115,7 +115,7 @@ def run_consolidate(
 
     `task` is which array task it is, and of how many.
     """
-    from pipeline.consolidate import run
+    from pipeline.consolidate.stage import run
 
     parent = ParentStage(
         stage="prep", run="preprocess", output_dir=parts_dir, num_slices=num_slices

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.timing import steps
+from pipeline.timing import recorder
 
 _START_UNIX_S = 1_700_000_000.0
 
@@ -28,5 +28,5 @@ class FakeClock:
 def stop_the_clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     """The recorder's clock from now on; call it before the recorder is made."""
     clock = FakeClock()
-    monkeypatch.setattr(steps, "time", clock)
+    monkeypatch.setattr(recorder, "time", clock)
     return clock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.data.info import DatasetInfo, IndexInfo
+from pipeline.data.format import DatasetInfo, IndexInfo
 
 _FIELDS: dict[str, Any] = {
     "num_samples": 0,

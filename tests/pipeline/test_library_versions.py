@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pipeline.library_versions import can_shard_whole_numbers, param_groups_of
-from pipeline.training.device import Workplace
-from pipeline.training.strategies.quantized_effect import check_dtypes
-from slurm_jobs.common.config_values import build_config
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.stage_config.train import TrainConfig
+from pipeline.models.compute import can_shard_whole_numbers, param_groups_of
+from pipeline.train.device import Workplace
+from pipeline.train.strategy_checks import check_dtypes
+from slurm_jobs.shared.config import build_config
+from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.shared.errors import StageConfigError
 
 CPU = Workplace(device=torch.device("cpu"), precision="fp32", num_compute_threads=1)
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline.stopping import Pace, answer_stop, describe_shortage
-from slurm_jobs.common import stop
+from slurm_jobs.shared import process
 
 # One hour, of which two minutes are left; the first half of the rows took all the time so far.
 SLOW = Pace(num_done=50, num_total=100, spent_s=3480, late_s=0, elapsed_s=3480, left_s=120)
@@ -63,10 +63,10 @@ def test_shortage_names_rows_seconds_and_the_remedy() -> None:
 
 @pytest.fixture
 def _handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(stop, "_signals_seen", set())
-    numbers = (stop.STOP_SIGNAL, signal.SIGTERM)
+    monkeypatch.setattr(process, "_signals_seen", set())
+    numbers = (process.STOP_SIGNAL, signal.SIGTERM)
     before = [signal.getsignal(number) for number in numbers]
-    stop.install_stop_handler()
+    process.install_stop_handler()
     yield
     for number, handler in zip(numbers, before, strict=True):
         signal.signal(number, handler)
@@ -74,8 +74,8 @@ def _handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("_handlers")
 def test_both_signals_ask_to_stop_and_only_sigterm_says_that_the_end_is_near() -> None:
-    assert (stop.stop_requested(), stop.end_requested()) == (False, False)
-    os.kill(os.getpid(), stop.STOP_SIGNAL)
-    assert (stop.stop_requested(), stop.end_requested()) == (True, False)
+    assert (process.stop_requested(), process.end_requested()) == (False, False)
+    os.kill(os.getpid(), process.STOP_SIGNAL)
+    assert (process.stop_requested(), process.end_requested()) == (True, False)
     os.kill(os.getpid(), signal.SIGTERM)
-    assert (stop.stop_requested(), stop.end_requested()) == (True, True)
+    assert (process.stop_requested(), process.end_requested()) == (True, True)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.fingerprints import deciding_fields
-from slurm_jobs.operations.load import load
+from slurm_jobs.commands.submit import load
+from slurm_jobs.plan import deciding_fields
 
 SPEC = """\
 name: a

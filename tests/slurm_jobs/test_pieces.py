@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_jobs.pieces import Piece, by_kind, cut_slices, num_tasks, pack_for, share_out
-from slurm_jobs.run.elements import array_indices
+from slurm_jobs.plan import Piece, by_kind, cut_slices, num_tasks, pack_for, share_out
+from slurm_jobs.run_folder.orders import array_indices
 
 
 def cut(

@@ -2,10 +2,9 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.cluster.profile import ClusterProfile
-from slurm_jobs.fingerprints import changed_fields
-from slurm_jobs.plan import Done, Plan, gpu_hours_asked, make_plan
+from slurm_jobs.plan import Done, Plan, changed_fields, gpu_hours_asked, make_plan
 from slurm_jobs.spec.model import RunSpec
+from slurm_jobs.spec.profile import ClusterProfile
 
 SLICES = frozenset(range(4))
 

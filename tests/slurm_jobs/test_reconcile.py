@@ -2,11 +2,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from slurm_jobs.common.records import CompletionName, Outcome, TaskAccounting
-from slurm_jobs.reconcile import RunStatus, SliceStatus, completed_slices, reconcile, slice_status
-from slurm_jobs.run.intents import Intent
-from slurm_jobs.run.model import RunMeta, RunRecords, StageRecords, StageSummary
+from slurm_jobs.run_folder.ledger import Intent
+from slurm_jobs.run_folder.run_records import RunMeta, RunRecords, StageRecords, StageSummary
 from slurm_jobs.schedulers.protocol import Answer
+from slurm_jobs.shared.records import CompletionName, Outcome, TaskAccounting
+from slurm_jobs.status import RunStatus, SliceStatus, completed_slices, reconcile, slice_status
 
 NEVER = "DependencyNeverSatisfied"
 META = RunMeta(

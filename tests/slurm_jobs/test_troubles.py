@@ -2,13 +2,12 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.common.records import TaskAccounting
-from slurm_jobs.common.resources import JobResources
-from slurm_jobs.reconcile import SliceStatus, StageStatus
-from slurm_jobs.run.model import StageSummary
+from slurm_jobs.run.resume import Had, Trouble, adjusted, split_nodes, trouble_of
+from slurm_jobs.run_folder.run_records import StageSummary
 from slurm_jobs.schedulers.protocol import Answer
+from slurm_jobs.shared.records import JobResources, TaskAccounting
 from slurm_jobs.spec.model import OnResume
-from slurm_jobs.troubles import Had, Trouble, adjusted, split_nodes, trouble_of
+from slurm_jobs.status import SliceStatus, StageStatus
 
 ASKED = JobResources(
     nodes=1, tasks_per_node=1, cpus_per_task=1, gpus_per_node=0, gpu=(), mem_gb=8.0,

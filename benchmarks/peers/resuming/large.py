@@ -16,16 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.data.loader import ReadingPlan, plan_packed, plan_shuffled
 from pipeline.data.order import BatchLayout, rank_microbatches
-from pipeline.data.packing import (
-    PackBudget,
-    open_packs,
-    pack_order,
-    pack_work,
-    work_model,
-    write_packs,
-)
-from pipeline.data.reading_plan import ReadingPlan, plan_packed, plan_shuffled
+from pipeline.data.packing.budget import PackBudget
+from pipeline.data.packing.packs import open_packs, pack_order, pack_work, work_model, write_packs
 
 SEED = 7
 MAX_TOKENS = 4096

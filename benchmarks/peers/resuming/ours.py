@@ -10,18 +10,12 @@ from typing import Any
 import pyarrow.dataset  # noqa: F401 - what reading the index imports when it first does
 
 from benchmarks.peers.resuming.going_on import SEED, Place
-from pipeline.data import BatchReader, open_dataset
+from pipeline.data.dataset import open_dataset
 from pipeline.data.index import DatasetIndex
+from pipeline.data.loader import BatchReader, ReadingPlan, plan_packed, plan_shuffled
 from pipeline.data.order import BatchLayout, rank_microbatches
-from pipeline.data.packing import (
-    PackBudget,
-    open_packs,
-    pack_order,
-    pack_work,
-    work_model,
-    write_packs,
-)
-from pipeline.data.reading_plan import ReadingPlan, plan_packed, plan_shuffled
+from pipeline.data.packing.budget import PackBudget
+from pipeline.data.packing.packs import open_packs, pack_order, pack_work, work_model, write_packs
 
 NAME = "ours"
 NEEDS = "torch"
@@ -105,7 +99,7 @@ class OurLoader:
 
 
 def packed_plan(path: Path, index: DatasetIndex, layout: BatchLayout) -> ReadingPlan:
-    """What a training makes of packs that are there (`pipeline.training.batching`)."""
+    """What a training makes of packs that are there (`pipeline.train.batching`)."""
     packs = open_packs(path, PACKS_KEY, verify=False)
     model = work_model(hidden_size=1024)
     return plan_packed(

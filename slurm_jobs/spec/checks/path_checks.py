@@ -1,19 +1,33 @@
-"""Checks of the paths in a spec or profile: missing, empty, unknown variables. PURE."""
+"""Checks of paths, files and targets. PURE."""
 
 from __future__ import annotations
 
+import difflib
+import fnmatch
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
-from slurm_jobs.common.config_values import AddressMarker
-from slurm_jobs.common.errors import Problem
-from slurm_jobs.common.references import REFERENCE, referenced_stage
-from slurm_jobs.common.stage_config.preprocess import ChatTemplateName
-from slurm_jobs.spec.graph import Views
-from slurm_jobs.spec.markers import MarkedString, NodePathMarker, ProgramMarker
+from slurm_jobs.shared.config import AddressMarker
+from slurm_jobs.shared.configs.stages import ChatTemplateName
+from slurm_jobs.shared.errors import Problem, did_you_mean
+from slurm_jobs.shared.expand import REFERENCE, referenced_stage
+from slurm_jobs.shared.manifest_formats import MODEL_CONFIG, SMALL_VLM
+from slurm_jobs.spec.checks.image_limits import (
+    image_pixels_problems,
+    image_place_problems,
+    image_problems,
+)
+from slurm_jobs.spec.checks.manifests import dataset_problems, manifest_problems
+from slurm_jobs.spec.checks.models import accelerate_problems, model_problems, processor_problems
+from slurm_jobs.spec.graph import Views, stage_views
+from slurm_jobs.spec.profile import ClusterProfile
+from slurm_jobs.spec.spec_files import Files, MarkedString, NodePathMarker, ProgramMarker
 from slurm_jobs.spec.validation import path_text, problem_at
-from slurm_jobs.spec.yaml_values import Path, YamlDocument
+from slurm_jobs.spec.yaml import KeyPath, YamlDocument
+
+# Checks of the paths in a spec or profile: missing, empty, unknown variables.
+
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
 """Pattern of owner/name."""
@@ -161,11 +175,11 @@ def unexpanded_notes(views: Views, document: YamlDocument) -> list[Problem]:
     These are the values of `environment` and the config of a user's own function.
     """
     values = document.value if isinstance(document.value, dict) else {}
-    holders: list[tuple[Path, Any, str]] = [
+    holders: list[tuple[KeyPath, Any, str]] = [
         (("environment",), values.get("environment"), _IN_ENVIRONMENT)
     ]
     for name, view in views.items():
-        place: Path = ("stages", name)
+        place: KeyPath = ("stages", name)
         holders.append(((*place, "environment"), view.keys.get("environment"), _IN_ENVIRONMENT))
         if view.run is not None and ":" in view.run:
             holders.append(((*place, "config"), view.config, _IN_OWN_CONFIG))
@@ -185,7 +199,7 @@ def _unexpanded(text: str) -> str:
     return match[0]
 
 
-def _texts(values: Any, path: Path) -> Iterator[tuple[Path, str]]:
+def _texts(values: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
     if isinstance(values, str):
         yield path, values
     elif isinstance(values, dict):
@@ -194,3 +208,152 @@ def _texts(values: Any, path: Path) -> Iterator[tuple[Path, str]]:
     elif isinstance(values, list):
         for index, value in enumerate(values):
             yield from _texts(value, (*path, index))
+
+
+# Check that patterns of linear layers match some, as `pipeline.models.linear_layers` does.
+#
+# Layer names come from the index of the weights, if a model is here and has one. In some families
+# loading changes how these names begin, but never their last word.
+
+
+_LANGUAGE, _HEAD = "language", "lm_head"
+"""Word for all layers of the language model; and the one layer whose full name has no dot. The
+weights omit that layer if it is the embeddings."""
+_WORD = re.compile(r"[\w-]*")
+"""Pattern of a single word: full names of layers have dots, and patterns of them `*`, `?` or `[`.
+"""
+_KEYS = (("adapters", "targets"), ("quantize", "targets"), ("quantize", "skip"))
+_MODEL: KeyPath = ("config", "model", "path")
+_LANGUAGE_MODEL: KeyPath = ("config", "model", "language", "path")
+_INDEX = "model.safetensors.index.json"
+_MOST_NAMES = 8
+
+
+def target_problems(
+    document: YamlDocument, marked: Sequence[MarkedString], files: Files
+) -> list[Problem]:
+    """Return patterns that match no layer of any model or of this one, or its embeddings."""
+    problems = []
+    for name, view in stage_views(document.value).items():
+        if view.run != "train":
+            continue
+        own = {item.path[2:]: item.resolved for item in marked if item.path[:2] == ("stages", name)}
+        words = _last_words(own.get(_MODEL), files)
+        tied = _tied_head(own, files)
+        config = view.config or {}
+        for place, pattern in _patterns(config):
+            path = ("stages", name, "config", *place)
+            wrong = _wrong(pattern, words) or _wrong_head(pattern, place, tied, config)
+            if wrong:
+                message = f"{path_text(path)}: {pattern!r} {wrong}"
+                problems.append(problem_at(document, path, message))
+    return problems
+
+
+def _tied_head(own: Mapping[KeyPath, str], files: Files) -> str:
+    """Return the output head's full name if it is certain that it is the embeddings."""
+    for path in (_MODEL, _LANGUAGE_MODEL):
+        values = files.json_values(f"{own[path]}/{MODEL_CONFIG}") if path in own else {}
+        is_small = values.get("model_type") == SMALL_VLM
+        told = values.get("language") if is_small else values
+        if isinstance(told, Mapping) and told.get("tie_word_embeddings") is True:
+            return f"{_LANGUAGE}.{_HEAD}" if is_small or path == _LANGUAGE_MODEL else _HEAD
+    return ""
+
+
+def _wrong_head(pattern: str, place: KeyPath, tied: str, config: Mapping[str, Any]) -> str:
+    """Return a message for a pattern that matches a head without its own weight."""
+    key, inner = str(place[0]), place[1]
+    if not tied or inner == "skip" or not fnmatch.fnmatchcase(tied, pattern):
+        return ""
+    skipped = (skip for of, skip in _patterns({key: config[key]}) if of[1] == "skip")
+    if any(fnmatch.fnmatchcase(tied, skip) for skip in skipped):
+        return ""
+    return (
+        f"matches {tied}, which is the embeddings by another name (tie_word_embeddings in the "
+        f"model's {MODEL_CONFIG}), and has no place of its own in an export; give `{_LANGUAGE}`, "
+        f"or patterns that leave {tied} out"
+    )
+
+
+def _patterns(config: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+    """Yield the place of each pattern below the config; values of other kinds are skipped."""
+    for key, inner in _KEYS:
+        values = config.get(key)
+        given = values.get(inner) if isinstance(values, Mapping) else None
+        for number, pattern in enumerate(given if isinstance(given, list) else ()):
+            if isinstance(pattern, str):
+                yield (key, inner, number), pattern
+
+
+def _last_words(folder: str | None, files: Files) -> frozenset[str]:
+    """Return the last words of all layers' names; empty if unknown."""
+    weights = (
+        files.json_values(f"{folder}/{_INDEX}").get("weight_map") if folder is not None else None
+    )
+    names = weights if isinstance(weights, dict) else {}
+    found = {name.split(".")[-2] for name in names if name.endswith(".weight")}
+    return frozenset({*found, _HEAD} if found else ())
+
+
+def _wrong(pattern: str, words: Collection[str]) -> str:
+    """Return a message that follows the pattern; empty if it may match."""
+    if pattern in {_LANGUAGE, _HEAD}:
+        return ""
+    if _WORD.fullmatch(pattern):
+        near = difflib.get_close_matches(pattern, [_LANGUAGE], n=1)
+        meant = near[0] if near else f"*.{pattern or 'q_proj'}"
+        return (
+            f"names no linear layer: full names have dots (model.visual.blocks.0.attn.qkv); give "
+            f"`{_LANGUAGE}`, or a pattern of full names; did you mean `{meant}`?"
+        )
+    end = re.split(r"[*?\[\]]", pattern)[-1]
+    last = end.rpartition(".")[2]
+    is_whole = "." in end
+    if not words or not last:
+        return ""
+    if any(word == last if is_whole else word.endswith(last) for word in words):
+        return ""
+    some = ", ".join(sorted(words)[:_MOST_NAMES])
+    return (
+        f"matches no layer of the model: none ends with `{last}`{did_you_mean(last, words)} "
+        f"(some that there are: {some})"
+    )
+
+
+# Checks of the files and folders that a spec or a profile names, as far as visible.
+
+
+def file_problems(
+    marked: Sequence[MarkedString],
+    document: YamlDocument,
+    files: Files,
+    profile: ClusterProfile | None,
+) -> list[Problem]:
+    """Return the problems of the files that a spec names."""
+    problems = named_path_problems(marked, document, files, profile)
+    marked = [item for item in marked if not item.problem]
+    return [
+        *problems,
+        *processor_problems(marked, document, files.holds, files.read_text),
+        *manifest_problems(marked, document, files),
+        *image_place_problems(marked, document, files),
+        *dataset_problems(marked, document, files),
+        *model_problems(marked, document, files),
+        *target_problems(document, marked, files),
+        *image_problems(marked, document, files),
+        *image_pixels_problems(marked, document, files),
+        *accelerate_problems(marked, document, files),
+        *runs_dir_problems(marked, document, files.write_obstacle),
+    ]
+
+
+def named_path_problems(
+    marked: Sequence[MarkedString],
+    document: YamlDocument,
+    files: Files,
+    profile: ClusterProfile | None,
+) -> list[Problem]:
+    """Return paths of a spec or a profile that are invalid, or do not exist but must."""
+    runs_here = profile is not None and profile.scheduler == "local"
+    return path_problems(marked, document, files.holds, runs_here=runs_here)

@@ -9,12 +9,7 @@ import pytest
 
 from tests.cluster.cluster import Cluster
 from tests.end_to_end.driver import Driver, wait_for
-from tests.end_to_end.faults.killed_commands import (
-    SmallRun,
-    ended_runs,
-    small_run,
-    wait_for_queue,
-)
+from tests.end_to_end.faults.killed_commands import SmallRun, ended_runs, small_run, wait_for_queue
 from tests.end_to_end.faults.page import note
 from tests.end_to_end.faults.scene import Scene
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.consolidate import finish, stage
-from pipeline.data import read_dataset_info
-from slurm_jobs.common.context import ParentStage, context_to_json
-from slurm_jobs.common.errors import StageConfigError, StageError
+from pipeline.consolidate import stage
+from pipeline.data.format import read_dataset_info
+from slurm_jobs.shared.errors import StageConfigError, StageError
+from slurm_jobs.shared.records import ParentStage, context_to_json
 from tests.pipeline.build import (
     make_context,
     preprocess_23,
@@ -147,7 +147,7 @@ def test_parts_that_changed_make_the_pieces_before_void(
     run_task(tmp_path / "set", parts_dir, 0, 2)
     manifest = tmp_path / "source" / "train.csv"
     manifest.write_text(manifest.read_text().replace("blue ", "azure "))
-    from pipeline.preprocess import run
+    from pipeline.preprocess.stage import run
 
     config = {"manifest": str(manifest), "processor": str(processor_dir), "num_threads": 1}
     for index in range(2):
@@ -166,7 +166,7 @@ def test_tasks_that_end_at_the_same_time_both_finish_the_same_data_set(
 ) -> None:
     """Neither looks for the others' pieces before both have written theirs."""
     both, results = threading.Barrier(2, timeout=60), []
-    really_read, really_write = stage.read_pieces, finish.ColumnsWriter
+    really_read, really_write = stage.read_pieces, stage.ColumnsWriter
 
     def read_when_both_are_there(*args: Any) -> Any:
         both.wait()
@@ -177,7 +177,7 @@ def test_tasks_that_end_at_the_same_time_both_finish_the_same_data_set(
         return really_write(*args)
 
     monkeypatch.setattr(stage, "read_pieces", read_when_both_are_there)
-    monkeypatch.setattr(finish, "ColumnsWriter", write_when_both_are_there)
+    monkeypatch.setattr(stage, "ColumnsWriter", write_when_both_are_there)
     threads = [
         threading.Thread(
             target=lambda i=i: results.append(run_task(tmp_path / "set", parts_dir, i, 2)[0])
@@ -195,8 +195,9 @@ def test_tasks_that_end_at_the_same_time_both_finish_the_same_data_set(
 KILLED = """
 import json, os, signal, sys
 from pathlib import Path
-from pipeline.consolidate import run, {module}
-from slurm_jobs.common.context import read_context
+from pipeline.consolidate import {module}
+from pipeline.consolidate.stage import run
+from slurm_jobs.shared.records import read_context
 
 def kill(*args, **options):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -218,14 +219,14 @@ run(dict(context.config), context)
 @pytest.mark.parametrize(
     ("place", "call"),
     [
-        ("shards._write_shard", 2),  # one shard of two is there
-        ("reader.cut_runs", 1),  # within a shard
+        ("write_shards._write_shard", 2),  # one shard of two is there
+        ("parts.cut_runs", 1),  # within a shard
         ("stage.write_piece", 1),  # all shards, no piece
         ("stage.read_pieces", 1),  # the piece, not the data set
-        ("finish._copy_processor", 1),
-        ("finish._write_index", 1),
-        ("finish.dataset_info_to_json", 1),  # all but the proof
-        ("finish._tidy", 1),  # after the proof
+        ("stage._copy_processor", 1),
+        ("stage._write_index", 1),
+        ("stage.dataset_info_to_json", 1),  # all but the proof
+        ("stage._tidy", 1),  # after the proof
     ],
 )
 def test_task_that_is_killed_is_done_again_and_the_data_set_is_the_same(

@@ -13,8 +13,9 @@ import pytest
 import xxhash
 
 from pipeline import stopping
-from pipeline.data import open_dataset, read_dataset_info
-from slurm_jobs.common.errors import StageConfigError, StageStoppedError
+from pipeline.data.dataset import open_dataset
+from pipeline.data.format import read_dataset_info
+from slurm_jobs.shared.errors import StageConfigError, StageStoppedError
 from tests.pipeline.build import (
     make_context,
     preprocess_23,
@@ -261,7 +262,7 @@ def test_where_every_row_is_over_a_limit_the_error_names_reasons_limit_and_remed
 
 
 def test_no_preprocess_stage_before_is_an_error_without_retry(tmp_path: Path) -> None:
-    from pipeline.consolidate import run
+    from pipeline.consolidate.stage import run
 
     with pytest.raises(StageConfigError, match="run: preprocess"):
         run({}, make_context(tmp_path, stage="consolidate"))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.consolidate.deal import (
+from pipeline.consolidate.write_shards import (
     choose_num_shards,
     index_rows,
     make_deal,
@@ -16,7 +16,7 @@ from pipeline.consolidate.deal import (
     windows,
 )
 from pipeline.preprocess.part import SAMPLE_ROW
-from slurm_jobs.common.stage_config.consolidate import ConsolidateConfig
+from slurm_jobs.shared.configs.stages import ConsolidateConfig
 
 
 @given(st.integers(1, 500), st.integers(1, 50))

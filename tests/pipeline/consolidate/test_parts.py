@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.errors import StageError
+from slurm_jobs.shared.errors import StageError
 from tests.pipeline.build import (
     make_context,
     preprocess_23,
@@ -90,7 +90,7 @@ def test_parts_of_different_manifests_are_not_mixed(tmp_path: Path, processor_di
     manifest = tmp_path / "source" / "train.csv"
     manifest.write_text(manifest.read_text().replace("blue ", "azure "))
     config = {"manifest": str(manifest), "processor": str(processor_dir), "num_threads": 1}
-    from pipeline.preprocess import run
+    from pipeline.preprocess.stage import run
 
     run(config, make_context(tmp_path / "prep", slice_index=1, num_slices=2))
     again = rf"again by `slurm-jobs resume {re.escape(str(parts_dir.parent.parent))} --again prep`$"
@@ -103,11 +103,12 @@ def test_parts_of_different_versions_of_what_makes_samples_are_not_mixed(
     tmp_path: Path, processor_dir: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """A second version is not to be had: its number is made up."""
-    from pipeline.preprocess import run, settings
+    from pipeline.preprocess import stage
+    from pipeline.preprocess.stage import run
 
     parts_dir = preprocess_23(tmp_path, processor_dir)
-    real = settings.version
-    monkeypatch.setattr(settings, "version", lambda of: "0.0" if of == name else real(of))
+    real = stage.version
+    monkeypatch.setattr(stage, "version", lambda of: "0.0" if of == name else real(of))
     manifest = tmp_path / "source" / "train.csv"
     config = {"manifest": str(manifest), "processor": str(processor_dir), "num_threads": 1}
     run(config, make_context(tmp_path / "prep", slice_index=1, num_slices=2))

@@ -16,10 +16,10 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.consolidate import reader as reader_module
-from pipeline.consolidate.reader import PartReader, cut_runs, open_reader, read_ahead
+from pipeline.consolidate import parts as reader_module
+from pipeline.consolidate.parts import PartReader, cut_runs, open_reader, read_ahead
 from pipeline.preprocess.part import SAMPLE_ROW
-from slurm_jobs.common.errors import StageError
+from slurm_jobs.shared.errors import StageError
 
 NUM_PARTS, NUM_OF_A_PART = 12, 40
 

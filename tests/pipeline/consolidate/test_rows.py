@@ -9,11 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.consolidate import rows as rows_module
-from pipeline.consolidate.parts import Parts, gather_parts
-from pipeline.consolidate.rows import fetch_rows
-from slurm_jobs.common.context import ParentStage
-from slurm_jobs.common.errors import StageError
+from pipeline.consolidate import parts as rows_module
+from pipeline.consolidate.parts import Parts, fetch_rows, gather_parts
+from slurm_jobs.shared.errors import StageError
+from slurm_jobs.shared.records import ParentStage
 from tests.pipeline.build import preprocess_23
 
 

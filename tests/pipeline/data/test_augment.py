@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.data.augment import Augmentation, check_augmentation, draw_box, make_augmentation
-from pipeline.data.info import read_dataset_info
-from pipeline.data.sample_format import Sample
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.stage_config.reading import AugmentConfig
+from pipeline.data.format import Sample, read_dataset_info
+from pipeline.data.loader import Augmentation, check_augmentation, draw_box, make_augmentation
+from slurm_jobs.shared.configs.training_parts import AugmentConfig
+from slurm_jobs.shared.errors import StageConfigError
 
 EVERYTHING = AugmentConfig(
     mirror_share=0.5, min_crop_share=0.5, brightness=0.3, contrast=0.3, saturation=0.3

@@ -12,10 +12,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.data.batch import Batch, ModelNeeds, TokenRows, collate, lay_out_tokens
-from pipeline.data.buffers import BufferPool
-from pipeline.data.gathered import ImageRule, gather_samples
-from pipeline.data.sample_format import Sample
+from pipeline.data.batch import Batch, BufferPool, ModelNeeds, TokenRows, collate, lay_out_tokens
+from pipeline.data.dataset import ImageRule, gather_samples
+from pipeline.data.format import Sample
 from tests.pipeline.batches import images_of
 
 PAD = 0

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.data import heaviest
-from pipeline.data.heaviest import SampleSizes, find_heaviest
+from pipeline.data import work
+from pipeline.data.loader import ReadingPlan, plan_grouped, plan_packed, plan_shuffled
 from pipeline.data.order import BatchLayout, rank_microbatches
-from pipeline.data.packing import Packs
-from pipeline.data.reading_plan import ReadingPlan, plan_grouped, plan_packed, plan_shuffled
+from pipeline.data.packing.budget import Packs
+from pipeline.data.work import SampleSizes, find_heaviest
 
 LAYOUT = BatchLayout(global_batch_size=24, num_lanes=4, num_ranks=2, num_microbatches=1)
 NUM_SAMPLES, NUM_STEPS = 300, 31
@@ -54,7 +54,7 @@ def measures(plan: ReadingPlan, packs: np.ndarray) -> tuple[float, ...]:
 @pytest.mark.parametrize("name", PLANS)
 @pytest.mark.parametrize("rank", [0, 1])
 def test_none_of_all_microbatches_is_heavier_by_any_measure(name, rank, monkeypatch):
-    monkeypatch.setattr(heaviest, "_CHUNK_ROWS", 5 * LAYOUT.global_batch_size)
+    monkeypatch.setattr(work, "_CHUNK_ROWS", 5 * LAYOUT.global_batch_size)
     plan = PLANS[name]
     found = find_heaviest(plan, SIZES, rank=rank, num_steps=NUM_STEPS, row_counts=ROW_COUNTS)
     for num_rows in ROW_COUNTS:
@@ -72,7 +72,7 @@ def test_none_of_all_microbatches_is_heavier_by_any_measure(name, rank, monkeypa
 
 
 def test_rows_beyond_the_most_are_not_looked_at(monkeypatch):
-    monkeypatch.setattr(heaviest, "MOST_ROWS", 2 * LAYOUT.global_batch_size + 5)
+    monkeypatch.setattr(work, "MOST_ROWS", 2 * LAYOUT.global_batch_size + 5)
     plan = PLANS["shuffled"]
     found = find_heaviest(plan, SIZES, rank=0, num_steps=NUM_STEPS, row_counts=[12])
     assert found[12]

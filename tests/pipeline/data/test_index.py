@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.data import open_dataset
+from pipeline.data.dataset import open_dataset
 from pipeline.data.index import INDEX_TYPES
-from slurm_jobs.common.errors import StageError
+from slurm_jobs.shared.errors import StageError
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.data.levels import LevelRules, UnfitSampleError, find_levels, refuse_batch
-from slurm_jobs.common.errors import StageConfigError, StageError
+from pipeline.data.batch import LevelRules, UnfitSampleError, find_levels, refuse_batch
+from slurm_jobs.shared.errors import StageConfigError, StageError
 
 
 def class_of(answer: tuple[int, ...]) -> int:

@@ -20,8 +20,8 @@ from pipeline.data.order import (
     stream_range,
     whole_batches,
 )
-from pipeline.data.packing import WINDOW_GROUPS
-from slurm_jobs.common.errors import StageConfigError
+from pipeline.data.packing.deal import WINDOW_GROUPS
+from slurm_jobs.shared.errors import StageConfigError
 
 
 def layout(

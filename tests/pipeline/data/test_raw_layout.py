@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.data.raw_layout import RawLayout, raw_layout
-from pipeline.data.sample_format import Sample, pack_sample, unpack_sample
-from pipeline.data.tar import sample_bytes
+from pipeline.data.format import Sample, pack_sample, sample_bytes, unpack_sample
+from pipeline.data.shards import RawLayout, raw_layout
 
 SHAPE = (5, 7, 3)
 

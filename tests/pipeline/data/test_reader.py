@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline.data import BatchReader, buffers, open_dataset, opened_shard, shard_files
-from pipeline.data.augment import Augmentation
-from pipeline.data.gathered import ImageRule
+from pipeline.data import batch as batch_module
+from pipeline.data import shards
+from pipeline.data.dataset import ImageRule, open_dataset
+from pipeline.data.loader import Augmentation, BatchReader, plan_shuffled
 from pipeline.data.order import BatchLayout
-from pipeline.data.reading_plan import plan_shuffled
-from slurm_jobs.common.errors import StageError
-from slurm_jobs.common.stage_config.reading import AugmentConfig
+from slurm_jobs.shared.configs.training_parts import AugmentConfig
+from slurm_jobs.shared.errors import StageError
 
 ONE = BatchLayout(global_batch_size=4, num_lanes=1, num_ranks=1, num_microbatches=1)
 
@@ -117,13 +117,13 @@ def test_raw_samples_are_compared_with_their_checksum_when_first_read_and_only_t
 ) -> None:
     opened = open_dataset(make_dataset(5, image_format="raw"))
     compared = []
-    compute = shard_files.xxhash.xxh3_64_intdigest
+    compute = shards.xxhash.xxh3_64_intdigest
 
     def note(view: memoryview) -> int:
         compared.append(len(view))
         return compute(view)
 
-    monkeypatch.setattr(shard_files.xxhash, "xxh3_64_intdigest", note)
+    monkeypatch.setattr(shards.xxhash, "xxh3_64_intdigest", note)
     first = [opened.sample(number) for number in range(5)]
     assert len(compared) == 5
     again = [opened.sample(number) for number in range(5)]
@@ -143,7 +143,7 @@ def test_gathered_arrays_are_those_of_the_samples(
     known: list[int],
     is_mapped: bool,
 ) -> None:
-    monkeypatch.setattr(opened_shard, "is_on_this_machine", lambda _path: is_mapped)
+    monkeypatch.setattr(shards, "is_on_this_machine", lambda _path: is_mapped)
     opened = open_dataset(make_dataset(9, image_format=image_format))
     for number in known:
         opened.sample(number)
@@ -202,7 +202,7 @@ def test_few_shards_are_mapped_at_a_time_and_samples_outlive_their_map(
 ) -> None:
     many, few = open_dataset(dataset_dir), open_dataset(dataset_dir)
     expected = [many.sample(number) for number in range(len(many))]
-    monkeypatch.setattr(shard_files, "max_opened", lambda: 1)
+    monkeypatch.setattr(shards, "max_opened", lambda: 1)
     before = num_mapped(dataset_dir)
     found = [few.sample(number) for number in range(len(few))]
     assert [sample.key for sample in found] == [sample.key for sample in expected]
@@ -215,7 +215,7 @@ def test_threads_read_the_same_samples_with_few_shards_mapped(
     dataset_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = keys_of(dataset_dir, 12)
-    monkeypatch.setattr(shard_files, "max_opened", lambda: 1)
+    monkeypatch.setattr(shards, "max_opened", lambda: 1)
     assert keys_of(dataset_dir, 12, num_threads=4, num_microbatches=2) == expected
 
 
@@ -227,7 +227,7 @@ def test_each_file_system_takes_a_quarter_of_the_files_that_the_process_may_open
     monkeypatch: pytest.MonkeyPatch, num_files: int, num_opened: int
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _which: (num_files, num_files))
-    assert shard_files.max_opened() == num_opened
+    assert shards.max_opened() == num_opened
 
 
 def test_damaged_sample_is_named_with_its_shard(dataset_dir: Path, tmp_path: Path) -> None:
@@ -322,8 +322,8 @@ def test_threads_use_the_gpu_that_they_pin_memory_for(
 
     monkeypatch.setattr(torch.cuda, "set_device", lambda gpu: note(str(gpu)))
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
-    monkeypatch.setattr(buffers._pin_memory_utils, "pin_memory", lambda *_: note("pin"))
-    monkeypatch.setattr(buffers._pin_memory_utils, "unpin_memory", lambda _: None)
+    monkeypatch.setattr(batch_module._pin_memory_utils, "pin_memory", lambda *_: note("pin"))
+    monkeypatch.setattr(batch_module._pin_memory_utils, "unpin_memory", lambda _: None)
     with reader(dataset_dir, gpu=torch.device("cuda", 3)) as steps:
         next(steps)
     threads = {thread for thread, _ in uses}
@@ -339,6 +339,6 @@ def test_without_a_gpu_nothing_is_pinned(
     dataset_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.Tensor, "pin_memory", None)  # a call fails
-    monkeypatch.setattr(buffers._pin_memory_utils, "pin_memory", None)
+    monkeypatch.setattr(batch_module._pin_memory_utils, "pin_memory", None)
     with reader(dataset_dir) as steps:
         assert next(steps)

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.data import ShardedDataset, open_dataset, opened_shard, shard_files
-from slurm_jobs.common.errors import StageError
+from pipeline.data import shards
+from pipeline.data.dataset import ShardedDataset, open_dataset
+from slurm_jobs.shared.errors import StageError
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def local(dataset_dir: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def _network(monkeypatch: pytest.MonkeyPatch) -> None:
     """The shared folder passes for a network's; there is none here."""
-    monkeypatch.setattr(opened_shard, "is_on_this_machine", lambda _path: False)
+    monkeypatch.setattr(shards, "is_on_this_machine", lambda _path: False)
 
 
 def keys_of(dataset: ShardedDataset) -> list[str]:
@@ -75,7 +76,7 @@ def test_a_step_whose_samples_come_slowly_beats_with_each(
 def test_shard_is_read_from_its_local_copy_as_soon_as_it_is_whole(
     shared: Path, local: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard_files, "_LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(shards, "_LOOK_AGAIN_S", 0.0)
     path = local / "shards/shard-000001.tar"
     path.rename(local / "later")
     dataset = open_dataset(shared, local)
@@ -105,14 +106,14 @@ def test_missing_shard_is_not_looked_for_at_every_sample(
     shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = []
-    really = opened_shard.MappedShard.__init__
+    really = shards.MappedShard.__init__
 
     def note(self, path: Path, expected) -> None:
         looks.append(path)
         really(self, path, expected)
 
-    monkeypatch.setattr(opened_shard.MappedShard, "__init__", note)
-    monkeypatch.setattr(shard_files, "_LOOK_AGAIN_S", 3600.0)
+    monkeypatch.setattr(shards.MappedShard, "__init__", note)
+    monkeypatch.setattr(shards, "_LOOK_AGAIN_S", 3600.0)
     keys_of(open_dataset(shared, tmp_path / "nowhere"))
     assert len([path for path in looks if "nowhere" in str(path)]) == 3
 
@@ -146,7 +147,7 @@ def test_damaged_local_shard_is_said_and_read_from_the_shared_folder(
 def test_copy_that_is_damaged_when_it_comes_after_the_first_epoch_is_not_read(
     shared: Path, local: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard_files, "_LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(shards, "_LOOK_AGAIN_S", 0.0)
     path = local / "shards/shard-000001.tar"
     path.rename(local / "later")
     dataset = open_dataset(shared, local)
@@ -215,7 +216,7 @@ def test_shared_shard_that_vanishes_after_an_error_is_named(
     def stale(*_: object) -> bytes:
         raise OSError(116, "Stale file handle")
 
-    monkeypatch.setattr(opened_shard.os, "pread", stale)
+    monkeypatch.setattr(shards.os, "pread", stale)
     with pytest.raises(StageError, match=r"shard-\d{6}\.tar: the shard cannot be opened"):
         dataset.sample(0)
 
@@ -229,14 +230,14 @@ def test_stale_handle_is_opened_anew_once(shared: Path, monkeypatch: pytest.Monk
             raise OSError(116, "Stale file handle")
         return really(*arguments)
 
-    monkeypatch.setattr(opened_shard.os, "pread", stale_once)
+    monkeypatch.setattr(shards.os, "pread", stale_once)
     assert len(keys_of(dataset)) == 23
 
 
 @pytest.mark.usefixtures("_network")
 def test_short_reads_are_gone_on_with(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected, really = keys_of(open_dataset(shared)), os.pread
-    monkeypatch.setattr(opened_shard.os, "pread", lambda fd, n, at: really(fd, min(n, 700), at))
+    monkeypatch.setattr(shards.os, "pread", lambda fd, n, at: really(fd, min(n, 700), at))
     assert keys_of(open_dataset(shared)) == expected
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.data import open_dataset
-from pipeline.data import statistics as module
-from pipeline.data.statistics import MAX_BINS, PERCENTILES, bins, index_statistics, summary
+from pipeline.data import index as module
+from pipeline.data.dataset import open_dataset
+from pipeline.data.index import MAX_BINS, PERCENTILES, bins, index_statistics, summary
 from tests.pipeline.build import preprocess_23, run_consolidate
 from tests.pipeline.samples.build import write_kind_set
 

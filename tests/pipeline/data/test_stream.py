@@ -17,16 +17,21 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.data import shard_files
-from pipeline.data.augment import make_augmentation
+from pipeline.data import shards as shards_module
 from pipeline.data.batch import ModelNeeds
 from pipeline.data.dataset import open_dataset
-from pipeline.data.info import read_dataset_info
+from pipeline.data.format import (
+    BLOCK,
+    END_OF_ARCHIVE,
+    read_dataset_info,
+    sample_bytes,
+    scan_members,
+)
+from pipeline.data.loader import make_augmentation
 from pipeline.data.order import BatchLayout
 from pipeline.data.stream import ShardStream, StreamReader, expand_urls, own_shards
-from pipeline.data.tar import BLOCK, END_OF_ARCHIVE, sample_bytes, scan_members
-from slurm_jobs.common.errors import StageConfigError, StageError
-from slurm_jobs.common.stage_config.reading import AugmentConfig
+from slurm_jobs.shared.configs.training_parts import AugmentConfig
+from slurm_jobs.shared.errors import StageConfigError, StageError
 from tests.pipeline.batches import images_of
 
 
@@ -165,7 +170,7 @@ def test_own_shard_that_is_cut_short_between_two_samples_is_refused(
 def test_own_shards_are_read_on_the_local_disk_from_the_pass_after_they_came(
     dataset_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard_files, "_LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(shards_module, "_LOOK_AGAIN_S", 0.0)
     local = tmp_path / "local"
     names, locate = own_shards(open_dataset(dataset_dir, local))
     shards = stream(names, locate=locate)

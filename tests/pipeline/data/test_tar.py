@@ -9,8 +9,14 @@ import tarfile
 import numpy as np
 import pytest
 
-from pipeline.data.sample_format import pack_sample, unpack_sample, view_npy
-from pipeline.data.tar import END_OF_ARCHIVE, sample_bytes, scan_members
+from pipeline.data.format import (
+    END_OF_ARCHIVE,
+    pack_sample,
+    sample_bytes,
+    scan_members,
+    unpack_sample,
+    view_npy,
+)
 
 MEMBERS = [("a.bin", b"x" * 513), ("b.bin", b""), ("c.bin", b"y" * 512)]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.doctor import all_reduce as module
-from pipeline.doctor.all_reduce import all_reduce
-from slurm_jobs.common.context import TaskContext
+from pipeline.nodes import doctor_stage as module
+from pipeline.nodes.doctor_stage import all_reduce
+from slurm_jobs.shared.records import TaskContext
 from tests.contexts import make_context
 
 

@@ -6,8 +6,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-from pipeline.doctor import surroundings
-from pipeline.doctor.surroundings import (
+from pipeline.nodes import doctor_stage
+from pipeline.nodes.doctor_stage import (
     folder_facts,
     gpu_numa_nodes,
     has_infiniband,
@@ -54,7 +54,7 @@ class _Refusing(BaseHTTPRequestHandler):
 
 
 def test_a_hub_that_refuses_was_reached_and_one_that_is_not_there_was_not(monkeypatch) -> None:
-    monkeypatch.setattr(surroundings, "HUB_LIMIT_S", 4.0)
+    monkeypatch.setattr(doctor_stage, "HUB_LIMIT_S", 4.0)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with HTTPServer(("127.0.0.1", 0), _Refusing) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)

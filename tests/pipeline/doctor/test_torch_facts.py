@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.doctor.torch_facts import ask_torch, nccl_variables
+from pipeline.nodes.doctor_stage import ask_torch, nccl_variables
 
 
 def _stand_in(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:

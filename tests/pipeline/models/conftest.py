@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.data.batch import Batch, collate
-from pipeline.data.buffers import BufferPool
+from pipeline.data.batch import Batch, BufferPool, collate
 from pipeline.data.dataset import ShardedDataset, open_dataset
-from pipeline.data.sample_format import Sample
-from pipeline.models import DataFacts, VisionLanguageModel, build_model, load_tokenizer, read_facts
-from slurm_jobs.common.dataset_names import PROCESSOR_DIR
-from slurm_jobs.common.stage_config.model import ModelConfig
+from pipeline.data.format import Sample
+from pipeline.models.build import build_model
+from pipeline.models.layouts import DataFacts, load_tokenizer, read_facts
+from pipeline.models.vision_language import VisionLanguageModel
+from slurm_jobs.shared.configs.model_parts import ModelConfig
+from slurm_jobs.shared.manifest_formats import PROCESSOR_DIR
 from tests.pipeline.kinds import KINDS
 from tests.pipeline.models.tiny import write_dataset, write_tiny
 

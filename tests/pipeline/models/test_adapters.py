@@ -12,21 +12,15 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
-from pipeline.models import VisionLanguageModel, build_model, load_model
-from pipeline.models.adapters import (
-    ADAPTER_WEIGHTS,
-    add_adapters,
-    find_targets,
-    merge_adapters,
-    save_adapters,
-)
-from pipeline.models.parts import parts_of
-from pipeline.models.quantized import quantize_model, quantized_layers
+from pipeline.models.adapters import ADAPTER_WEIGHTS, add_adapters, merge_adapters, save_adapters
+from pipeline.models.build import build_model, load_model
+from pipeline.models.compute import find_targets, parts_of
+from pipeline.models.quantize import quantize_model, quantized_layers
 from pipeline.models.small_vlm import SmallVLM
-from pipeline.training.batches import loss_of, to_device
-from slurm_jobs.common.errors import StageConfigError, StageError
-from slurm_jobs.common.stage_config.adapters import AdaptersConfig
-from slurm_jobs.common.stage_config.quantize import QuantizeConfig
+from pipeline.models.vision_language import VisionLanguageModel
+from pipeline.train.batches import loss_of, to_device
+from slurm_jobs.shared.configs.model_parts import AdaptersConfig, QuantizeConfig
+from slurm_jobs.shared.errors import StageConfigError, StageError
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.test_hugging_face import CPU
 from tests.pipeline.models.test_small_vlm import CONFIG, make_facts

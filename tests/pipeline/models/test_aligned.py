@@ -10,8 +10,8 @@ from torch import nn
 from torch._dynamo.testing import CompileCounter
 from torch.nn import functional
 
-from pipeline.models import aligned
-from pipeline.models.aligned import align_products, gated_aligned
+from pipeline.models import compute
+from pipeline.models.compute import align_products, gated_aligned
 
 
 class Gated(nn.Module):
@@ -70,7 +70,7 @@ def test_layers_are_called_as_before_where_nothing_is_gained() -> None:
 
 @pytest.mark.parametrize("gains", [False, True])
 def test_all_layers_are_compiled_as_one(monkeypatch, gains: bool) -> None:
-    monkeypatch.setattr(aligned, "_gains", lambda *_: gains)
+    monkeypatch.setattr(compute, "_gains", lambda *_: gains)
     tower = nn.ModuleList([Gated(42) for _ in range(3)])
     align_products(tower)
     torch._dynamo.reset()

@@ -7,11 +7,11 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from pipeline.models import shared_keys
-from pipeline.models.attention import AttentionSizes, attention_sizes
-from pipeline.training.batches import loss_of, to_device
-from pipeline.training.device import Workplace
-from pipeline.training.preflight.attention import call_of, uses_of
+from pipeline.models import adapters
+from pipeline.models.compute import AttentionSizes, attention_sizes
+from pipeline.train.attention import call_of, uses_of
+from pipeline.train.batches import loss_of, to_device
+from pipeline.train.device import Workplace
 
 CPU = torch.device("cpu")
 
@@ -65,11 +65,11 @@ def test_with_shared_keys_repeated_the_model_asks_for_no_sharing_and_gives_the_s
     model = kind.build()
     batch = kind.batch(model, [[sample] for sample in kind.samples()])
     calls, expected = calls_and_loss(model, batch)
-    shared_keys.repeat_shared_keys(on=True)
+    adapters.repeat_shared_keys(on=True)
     try:
         repeated_calls, loss = calls_and_loss(model, batch)
     finally:
-        shared_keys.repeat_shared_keys(on=False)
+        adapters.repeat_shared_keys(on=False)
     assert repeated_calls == asked_for(model, has_mask=False, repeats_keys=True)
     assert any(gqa for *_, gqa in calls)
     assert not any(gqa for *_, gqa in repeated_calls)

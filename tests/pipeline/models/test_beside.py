@@ -13,10 +13,10 @@ import huggingface_hub.constants
 import pytest
 import torch
 
-from pipeline.models import build_model, load_tokenizer, make_unloaded, read_facts
-from pipeline.models.facts import DataFacts
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.stage_config.model import ModelConfig, VisionConfig
+from pipeline.models.build import build_model, make_unloaded
+from pipeline.models.layouts import DataFacts, load_tokenizer, read_facts
+from slurm_jobs.shared.configs.model_parts import ModelConfig, VisionConfig
+from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.kinds import write_kind
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.test_small_vlm import CONFIG, make_facts

@@ -8,23 +8,25 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline.library_versions import torch_version
-from pipeline.models import build_model, compiling
-from pipeline.models.compiling import (
+from pipeline.models import compute
+from pipeline.models.build import build_model
+from pipeline.models.compute import (
     chosen_layers,
     compile_layers,
     count_compiled,
+    count_recomputed,
     describe_compiling,
+    read_work,
+    recompute_layers,
+    torch_version,
 )
-from pipeline.models.recompute import count_recomputed, recompute_layers
 from pipeline.models.small_vlm import SmallVLM
-from pipeline.models.work import read_work
-from pipeline.timing.compile_watch import CompileWatch
-from pipeline.training.batches import loss_of, to_device
-from pipeline.training.device import Workplace
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.heartbeat import begin_steps
-from slurm_jobs.common.stage_config.compile import CompileConfig
+from pipeline.timing.recorder import CompileWatch
+from pipeline.train.batches import loss_of, to_device
+from pipeline.train.device import Workplace
+from slurm_jobs.shared.configs.training_parts import CompileConfig
+from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.heartbeat import begin_steps
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.test_recompute import passes
 from tests.pipeline.models.test_small_vlm import CONFIG, make_facts, make_images, make_prompts
@@ -131,7 +133,7 @@ def test_without_borders_vision_layers_of_qwen_would_be_compiled_for_each_number
     kind = make_kind("qwen2_vl")
     model, samples = kind.build().train(), kind.samples()
     for layer in model.towers()[0]:
-        compiling._compile(layer, BOTH)
+        compute._compile(layer, BOTH)
     numbers = []
     one, two, four = [[samples[0]]], [[samples[1]]], [[samples[n]] for n in (0, 1, 3)]
     for rows in (one, two, four, [[samples[3]]]):
@@ -178,7 +180,7 @@ def test_a_layer_that_cannot_be_compiled_is_named_with_the_remedy(
     kind = make_kind(name)
     model = kind.build().train()
     for layer in model.towers()[0]:
-        compiling._compile(layer, BOTH)
+        compute._compile(layer, BOTH)
     with pytest.raises(StageConfigError, match=r"layers \w+ cannot be compiled; leave"):
         passes(kind, model)
 

@@ -15,13 +15,14 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForImageTextToText
 
-from pipeline.models import build_model, recompute
-from pipeline.models.grids import plain_arguments, tower_arguments
+from pipeline.models import compute
+from pipeline.models.build import build_model
 from pipeline.models.hugging_face import HuggingFaceVLM, features_of
-from pipeline.models.layouts.model import VisionInputs
+from pipeline.models.layouts import VisionInputs
 from pipeline.models.segments import Packing
-from pipeline.training.batches import ModelInputs, loss_of, to_device
-from pipeline.training.device import Workplace
+from pipeline.models.vision_language import plain_arguments, tower_arguments
+from pipeline.train.batches import ModelInputs, loss_of, to_device
+from pipeline.train.device import Workplace
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.host_reads import DEVICE, HostReads
 from tests.pipeline.models.test_small_vlm import CONFIG, IMAGE, make_facts, make_images
@@ -38,11 +39,11 @@ def recomputed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Kind], HuggingFaceV
     """Maker of models whose layers are computed again, where most is read."""
     # torch compares devices, and the one by another name is hidden from its first look.
     unchecked = functools.partial(checkpoint, determinism_check="none")
-    monkeypatch.setattr(recompute, "checkpoint", unchecked)
+    monkeypatch.setattr(compute, "checkpoint", unchecked)
 
     def make(kind: Kind) -> HuggingFaceVLM:
         model = kind.build().train()
-        recompute.recompute_layers(model)
+        compute.recompute_layers(model)
         assert isinstance(model, HuggingFaceVLM)
         return model
 

@@ -13,16 +13,17 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pipeline.data.batch import Batch
-from pipeline.data.sample_format import Sample
-from pipeline.models import Prompt, StoredImages, VisionLanguageModel, build_model, load_model
-from pipeline.models.generate import before
+from pipeline.data.format import Sample
+from pipeline.models.build import build_model, load_model
+from pipeline.models.compute import keep_residual_in_fp32
 from pipeline.models.hugging_face import HuggingFaceVLM, features_of
-from pipeline.models.residual import keep_residual_in_fp32
-from pipeline.training.batches import loss_of, to_device
-from pipeline.training.device import Workplace
-from pipeline.training.export import check_weights
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.stage_config.model import ModelConfig
+from pipeline.models.layouts import StoredImages
+from pipeline.models.vision_language import Prompt, VisionLanguageModel, before
+from pipeline.train.batches import loss_of, to_device
+from pipeline.train.device import Workplace
+from pipeline.train.export import check_weights
+from slurm_jobs.shared.configs.model_parts import ModelConfig
+from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.kinds import KINDS, encode_as_hugging_face
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.tiny import ROWS, _messages, write_tiny

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.data.batch import Batch, collate
-from pipeline.data.buffers import BufferPool
-from pipeline.data.levels import LevelRules
-from pipeline.data.sample_format import Sample
-from pipeline.models import VisionLanguageModel, build_model
-from pipeline.models.parts import choose, parts_of
-from pipeline.training.batches import losses_of, to_device
+from pipeline.data.batch import Batch, BufferPool, LevelRules, collate
+from pipeline.data.format import Sample
+from pipeline.models.build import build_model
+from pipeline.models.compute import choose, parts_of
+from pipeline.models.vision_language import VisionLanguageModel
+from pipeline.train.batches import losses_of, to_device
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.test_hugging_face import CPU
 from tests.pipeline.models.test_packed_rows import RULE, make_samples

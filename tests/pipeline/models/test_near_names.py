@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.models.near_names import near_patterns
+from pipeline.models.compute import near_patterns
 
 NAMES = [
     "vision.post_layernorm.weight",

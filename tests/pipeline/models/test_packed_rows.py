@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.data.batch import Batch, collate
-from pipeline.data.buffers import BufferPool
-from pipeline.data.gathered import ImageRule
-from pipeline.data.sample_format import Sample
-from pipeline.models import build_model
+from pipeline.data.batch import Batch, BufferPool, collate
+from pipeline.data.dataset import ImageRule
+from pipeline.data.format import Sample
+from pipeline.models.build import build_model
 from pipeline.models.small_vlm import SmallVLM
-from pipeline.training import batches
-from pipeline.training.device import Workplace
+from pipeline.train import batches
+from pipeline.train.device import Workplace
 from tests.pipeline.models.test_small_vlm import CONFIG, IMAGE, PAD, make_facts
 
 SHAPE = (32, 32, 3)

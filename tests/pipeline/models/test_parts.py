@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from pipeline.models import build_model
 from pipeline.models.adapters import add_adapters
-from pipeline.models.parts import choose, parts_of, set_trainable, visible_name
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.stage_config.adapters import AdaptersConfig
+from pipeline.models.build import build_model
+from pipeline.models.compute import choose, parts_of, set_trainable, visible_name
+from slurm_jobs.shared.configs.model_parts import AdaptersConfig
+from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.test_small_vlm import CONFIG, make_facts
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from transformers import GPT2Config, LlamaConfig, Qwen2Config
 
-from pipeline.models.positions import longest_sample, max_positions, positions_problem
+from pipeline.models.vision_language import longest_sample, max_positions, positions_problem
 from tests.pipeline.infos import make_info
 from tests.pipeline.models.tiny import tiny_config
 

@@ -15,9 +15,9 @@ from peft.tuners.lora.bnb import Linear4bit as PeftLinear4bit
 from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from pipeline.models import build_model, make_unloaded
 from pipeline.models.adapters import add_adapters, merge_adapters
-from pipeline.models.quantized import (
+from pipeline.models.build import build_model, make_unloaded
+from pipeline.models.quantize import (
     compute_in,
     dequantize_weights,
     quantize_model,
@@ -25,11 +25,9 @@ from pipeline.models.quantized import (
     quantized_names,
 )
 from pipeline.models.quantized_linear import QuantizedLinear
-from pipeline.training.batches import loss_of, to_device
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.stage_config.adapters import AdaptersConfig
-from slurm_jobs.common.stage_config.model import ModelConfig
-from slurm_jobs.common.stage_config.quantize import QuantizeConfig
+from pipeline.train.batches import loss_of, to_device
+from slurm_jobs.shared.configs.model_parts import AdaptersConfig, ModelConfig, QuantizeConfig
+from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.kinds import KINDS
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.test_adapters import loss, shake
@@ -240,8 +238,8 @@ from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers import AutoModelForCausalLM
 from pipeline.models.loading import load_whole
-from pipeline.models.quantized import quantize_model
-from slurm_jobs.common.stage_config.quantize import QuantizeConfig
+from pipeline.models.quantize import quantize_model
+from slurm_jobs.shared.configs.model_parts import QuantizeConfig
 
 def held():
     lines = Path("/proc/self/status").read_text().splitlines()

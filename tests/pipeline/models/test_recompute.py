@@ -13,15 +13,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
-from pipeline.models import VisionLanguageModel, build_model, recompute
+from pipeline.models import compute
 from pipeline.models.adapters import add_adapters
-from pipeline.models.quantized import quantize_model
-from pipeline.models.recompute import count_recomputed, recompute_layers
-from pipeline.models.work import read_work
-from pipeline.training.batches import loss_of, to_device
-from slurm_jobs.common.stage_config.adapters import AdaptersConfig
-from slurm_jobs.common.stage_config.model import LanguageConfig, ModelConfig, VisionConfig
-from slurm_jobs.common.stage_config.quantize import QuantizeConfig
+from pipeline.models.build import build_model
+from pipeline.models.compute import count_recomputed, read_work, recompute_layers
+from pipeline.models.quantize import quantize_model
+from pipeline.models.vision_language import VisionLanguageModel
+from pipeline.train.batches import loss_of, to_device
+from slurm_jobs.shared.configs.model_parts import (
+    AdaptersConfig,
+    LanguageConfig,
+    ModelConfig,
+    QuantizeConfig,
+    VisionConfig,
+)
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.test_hugging_face import CPU
 from tests.pipeline.models.test_small_vlm import CONFIG, make_facts, make_images, make_prompts
@@ -85,7 +90,7 @@ def test_generators_are_kept_for_layers_with_dropout_alone(
         kept.append(options["preserve_rng_state"])
         return checkpoint(*args, **options)
 
-    monkeypatch.setattr(recompute, "checkpoint", noted)
+    monkeypatch.setattr(compute, "checkpoint", noted)
     for dropout in (0.0, 0.1):
         model = adapted(kind, dropout=dropout)
         recompute_layers(model)
@@ -94,9 +99,9 @@ def test_generators_are_kept_for_layers_with_dropout_alone(
         assert kept == [False] * vision + [dropout > 0] * language
         kept.clear()
     attends = kind.build().towers()[1][0]
-    assert not recompute.may_draw(attends)
+    assert not compute.may_draw(attends)
     attends.self_attn.attention_dropout = 0.1
-    assert recompute.may_draw(attends)
+    assert compute.may_draw(attends)
 
 
 def test_dropout_leaves_out_the_same_the_second_time(make_kind: Callable[[str], Kind]) -> None:

@@ -14,10 +14,9 @@ import torch
 from torch import nn
 from transformers import AutoModelForImageTextToText, GenerationConfig
 
-from pipeline.models import load_model
-from pipeline.models.generate import arrange_prompts
-from pipeline.models.grids import plain_arguments
-from pipeline.training.optimizer import parameter_groups
+from pipeline.models.build import load_model
+from pipeline.models.vision_language import arrange_prompts, plain_arguments
+from pipeline.train.optimizer import parameter_groups
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.test_hugging_face import prompt_of
 

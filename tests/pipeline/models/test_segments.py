@@ -14,11 +14,9 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from transformers import AutoModelForImageTextToText, MistralConfig, Qwen2Config
 
-from pipeline.models import VisionLanguageModel, segments
-from pipeline.models.compiling import compile_layers
-from pipeline.models.grids import plain_arguments
+from pipeline.models import segments
+from pipeline.models.compute import compile_layers, recompute_layers
 from pipeline.models.hugging_face import HuggingFaceVLM, features_of
-from pipeline.models.recompute import recompute_layers
 from pipeline.models.segments import (
     Packing,
     attention_arguments,
@@ -26,9 +24,10 @@ from pipeline.models.segments import (
     picture_segments,
     reference_attention,
 )
-from pipeline.training.batches import loss_of, to_device
-from pipeline.training.device import Workplace
-from slurm_jobs.common.stage_config.compile import CompileConfig
+from pipeline.models.vision_language import VisionLanguageModel, plain_arguments
+from pipeline.train.batches import loss_of, to_device
+from pipeline.train.device import Workplace
+from slurm_jobs.shared.configs.training_parts import CompileConfig
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.test_hugging_face import gradients, packed_rows
 

@@ -6,13 +6,12 @@ import pytest
 import torch
 from torch.nn import functional
 
-from pipeline.models import DataFacts, Prompt, StoredImages, build_model, load_model
-from pipeline.models.generate import pad_left
-from pipeline.models.loss import CHUNK, summed_cross_entropy
-from pipeline.models.pixels import PixelScale, stack_images
+from pipeline.models.build import build_model, load_model
+from pipeline.models.layouts import DataFacts, PixelScale, StoredImages, stack_images
 from pipeline.models.small_vlm import SmallVLM
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.stage_config.model import LanguageConfig, ModelConfig, VisionConfig
+from pipeline.models.vision_language import CHUNK, Prompt, pad_left, summed_cross_entropy
+from slurm_jobs.shared.configs.model_parts import LanguageConfig, ModelConfig, VisionConfig
+from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.infos import make_info
 
 IMAGE, PAD, EOS = 4, 0, 1

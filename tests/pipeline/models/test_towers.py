@@ -15,18 +15,11 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from pipeline.models import (
-    DataFacts,
-    build_model,
-    check_images,
-    load_model,
-    load_tokenizer,
-    make_unloaded,
-    read_facts,
-)
+from pipeline.models.build import build_model, check_images, load_model, make_unloaded
+from pipeline.models.layouts import DataFacts, load_tokenizer, read_facts
 from pipeline.models.small_vlm import SmallVLM
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.stage_config.model import LanguageConfig, ModelConfig, VisionConfig
+from slurm_jobs.shared.configs.model_parts import LanguageConfig, ModelConfig, VisionConfig
+from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.models.test_small_vlm import make_facts, make_images, make_prompts
 from tests.pipeline.models.tiny_towers import (
     CHATML_TOKENS,

@@ -8,9 +8,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from pipeline.models.weight_files import check_weight_files, fp16_warning
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.stage_config.model import LanguageConfig, ModelConfig
+from pipeline.models.loading import check_weight_files, fp16_warning
+from slurm_jobs.shared.configs.model_parts import LanguageConfig, ModelConfig
+from slurm_jobs.shared.errors import StageConfigError
 
 NAMES = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
 

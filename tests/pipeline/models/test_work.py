@@ -9,15 +9,14 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from pipeline.data.work_counts import count_work
-from pipeline.models import build_model
+from pipeline.data.work import count_work
 from pipeline.models.adapters import add_adapters
-from pipeline.models.parts import parts_of
-from pipeline.models.work import read_work
+from pipeline.models.build import build_model
+from pipeline.models.compute import parts_of, read_work
 from pipeline.timing.flops import WorkCounts, model_flops
-from pipeline.training.batches import loss_of, to_device
-from pipeline.training.device import Workplace
-from slurm_jobs.common.stage_config.adapters import AdaptersConfig
+from pipeline.train.batches import loss_of, to_device
+from pipeline.train.device import Workplace
+from slurm_jobs.shared.configs.model_parts import AdaptersConfig
 from tests.pipeline.models.test_small_vlm import CONFIG as SMALL
 from tests.pipeline.models.test_small_vlm import loss_of as small_loss
 from tests.pipeline.models.test_small_vlm import make_facts, make_images

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pipeline.data.loader import ReadingPlan
 from pipeline.data.order import stream_range
-from pipeline.data.packing import STRATEGIES, PackBudget, WorkModel, make_packs
-from pipeline.data.reading_plan import ReadingPlan
-from pipeline.packing_view import arrangements
-from pipeline.packing_view.arrangements import (
+from pipeline.data.packing.algorithms import STRATEGIES
+from pipeline.data.packing.budget import PackBudget
+from pipeline.data.packing.packs import WorkModel, make_packs
+from pipeline.tools import packing
+from pipeline.tools.packing import (
     SETTINGS,
     Lengths,
     Settings,
@@ -18,9 +20,9 @@ from pipeline.packing_view.arrangements import (
     plan_of,
     work_of_step,
 )
-from slurm_jobs.common.config_values import build_config
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.stage_config.train import TrainConfig
+from slurm_jobs.shared.config import build_config
+from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.shared.errors import StageConfigError
 
 TOKENS_ALONE = WorkModel(per_image=0, per_square_token=0)
 RNG = np.random.default_rng(3)
@@ -117,9 +119,9 @@ def test_a_data_set_smaller_than_a_step_is_counted_all_the_same() -> None:
 def test_of_a_large_data_set_the_first_packs_of_a_training_are_looked_at(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from pipeline.data.packing import plan as packing_plan
+    from pipeline.data.packing import packs as packing_plan
 
-    for module in (packing_plan, arrangements):
+    for module in (packing_plan, packing):
         monkeypatch.setattr(module, "STRETCH_SIZE", 256)
     used = settings(seed=5)
     whole = make_packs(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from pipeline.packing_view.picture import (
+from pipeline.tools.packing_timing import (
     BACKGROUND,
     PADDING,
     SAMPLE_COLOURS,

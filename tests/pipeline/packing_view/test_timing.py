@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pipeline.data.packing import PackBudget, WorkModel
-from pipeline.packing_view.arrangements import Lengths, Settings, plan_of
-from pipeline.packing_view.timing import NUM_ROUNDS, Step, share, summarise, take_turns
-from slurm_jobs.common.stage_config.train import TrainConfig
+from pipeline.data.packing.budget import PackBudget
+from pipeline.data.packing.packs import WorkModel
+from pipeline.tools.packing import Lengths, Settings, plan_of
+from pipeline.tools.packing_timing import NUM_ROUNDS, Step, share, summarise, take_turns
+from slurm_jobs.shared.configs.train import TrainConfig
 
 STEP = Step(work=100, spent_s=2.0)
 

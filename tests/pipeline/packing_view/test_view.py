@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.packing_view import run, timing
-from pipeline.packing_view.arrangements import SETTINGS
-from slurm_jobs.common.errors import StageConfigError, StageError
+from pipeline.tools import packing_timing
+from pipeline.tools.packing import SETTINGS, run
+from slurm_jobs.shared.errors import StageConfigError, StageError
 from tests.pipeline.models.tiny import write_dataset, write_tiny
 
 SMALL: dict[str, Any] = {
@@ -104,10 +104,10 @@ def test_a_model_in_a_folder_has_its_sizes_and_other_weights(
     dataset_dir: Path, tmp_path: Path
 ) -> None:
     from pipeline.data.dataset import open_dataset
-    from pipeline.packing_view.timing import make_bench
-    from slurm_jobs.common.config_values import build_config
-    from slurm_jobs.common.files import write_json_atomic
-    from slurm_jobs.common.stage_config.train import TrainConfig
+    from pipeline.tools.packing_timing import make_bench
+    from slurm_jobs.shared.config import build_config
+    from slurm_jobs.shared.configs.train import TrainConfig
+    from slurm_jobs.shared.files import write_json_atomic
 
     config = {"device": "cpu", "model": SMALL, "num_steps": 1}
     bench = make_bench(build_config(TrainConfig, config), open_dataset(dataset_dir), dataset_dir)
@@ -130,9 +130,9 @@ def test_a_training_on_many_ranks_is_timed_on_one(
     dataset_dir: Path, tmp_path: Path, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pipeline.data.dataset import open_dataset
-    from pipeline.packing_view.timing import make_bench
-    from slurm_jobs.common.config_values import build_config
-    from slurm_jobs.common.stage_config.train import TrainConfig
+    from pipeline.tools.packing_timing import make_bench
+    from slurm_jobs.shared.config import build_config
+    from slurm_jobs.shared.configs.train import TrainConfig
 
     monkeypatch.chdir(tmp_path)
     Path("fp16.yaml").write_text("{distributed_type: MULTI_GPU, mixed_precision: fp16}")
@@ -204,7 +204,7 @@ def test_models_of_transformers_are_timed_on_the_data_that_they_take(
 def test_model_that_memory_does_not_hold_is_not_built(
     dataset_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timing, "available_memory_bytes", lambda: 10**5)
+    monkeypatch.setattr(packing_timing, "available_memory_bytes", lambda: 10**5)
     found = look(dataset_dir, limit_s=60)
     assert found["notes"][0].startswith("nothing is timed: the 0.0 billion parameters of the model")
     assert not any("step_s" in way for way in found["ways"])

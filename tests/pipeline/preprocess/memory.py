@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("--num-bad", type=int, default=1000)
     parser.add_argument("--num-rows", type=int, default=2000)
     asked = parser.parse_args()
-    from pipeline.preprocess import run
+    from pipeline.preprocess.stage import run
     from tests.pipeline.build import make_context, write_processor
 
     with tempfile.TemporaryDirectory() as name:

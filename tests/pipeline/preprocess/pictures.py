@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.preprocess.images import load_pixels
-from pipeline.preprocess.resample import Resize, Target
-from slurm_jobs.common.stage_config.preprocess import ImageDecoding
+from pipeline.preprocess.images import Resize, Target
+from pipeline.preprocess.row_images import load_pixels
+from slurm_jobs.shared.configs.stages import ImageDecoding
 
 
 def encode(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:

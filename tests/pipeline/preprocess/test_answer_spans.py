@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.preprocess.answer_spans import marks_answers
-from pipeline.preprocess.chat_tokenizer import ChatTokenizer, TemplateRefusedError
+from pipeline.preprocess.chat_tokenizer import ChatTokenizer, TemplateRefusedError, marks_answers
 from pipeline.preprocess.tokenizer import load_chat_tokenizer
-from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.build import CHAT_TEMPLATE, write_processor
 from tests.pipeline.kinds import (
     LLAVA_TEMPLATE,

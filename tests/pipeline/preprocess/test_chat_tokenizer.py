@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.preprocess.chat_tokenizer import ChatTokenizer, TemplateRefusedError
-from pipeline.preprocess.token_rules import mark_spans
+from pipeline.preprocess.chat_tokenizer import ChatTokenizer, TemplateRefusedError, mark_spans
 from pipeline.preprocess.tokenizer import load_chat_tokenizer
-from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.build import CHAT_TEMPLATE, write_processor
 
 ENDS_WITH_THE_TEXT = CHAT_TEMPLATE.replace(

@@ -11,11 +11,10 @@ import pytest
 from PIL import Image, ImageOps
 
 from benchmarks.photographs import as_jpeg, make_photograph
-from pipeline.preprocess import images
-from pipeline.preprocess.decode import limit_inner_pixels
+from pipeline.preprocess import row_images
+from pipeline.preprocess.images import Resize, limit_inner_pixels
 from pipeline.preprocess.rejects import SampleRejectedError
-from pipeline.preprocess.resample import Resize
-from slurm_jobs.common.stage_config.preprocess import ImageDecoding
+from slurm_jobs.shared.configs.stages import ImageDecoding
 from tests.pipeline.preprocess.pictures import (
     WAYS,
     difference,
@@ -221,7 +220,7 @@ def test_gigantic_picture_is_rejected_by_its_header_alone(
     data[frame + 5 : frame + 9] = struct.pack(">HH", 65_500, 65_500)
     limit_inner_pixels(100_000_000)
     monkeypatch.delattr("PIL.ImageFile.ImageFile.load")
-    monkeypatch.delattr(images, "decode_jpeg")
+    monkeypatch.delattr(row_images, "decode_jpeg")
     with pytest.raises(SampleRejectedError, match="4290250000 pixels, max_pixels is") as raised:
         load(bytes(data), decoding, to(8, 8))
     assert raised.value.reason == "too_many_pixels"

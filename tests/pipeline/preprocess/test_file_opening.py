@@ -6,7 +6,7 @@ import os
 import threading
 from pathlib import Path
 
-from pipeline.preprocess.file_opening import open_at_once
+from pipeline.preprocess.manifest_files import open_at_once
 from tests.end_to_end.driver import wait_for
 from tests.leases import leased
 

@@ -10,14 +10,15 @@ from PIL import Image
 from transformers import Qwen2VLImageProcessorPil
 
 from pipeline.consolidate.parts import gather_parts
-from pipeline.data import open_dataset, read_dataset_info
-from pipeline.preprocess import run
-from pipeline.preprocess.processors import hash_folder
-from pipeline.training.export import copy_processor
-from slurm_jobs.common.context import ParentStage
-from slurm_jobs.common.errors import StageConfigError, StageError
-from slurm_jobs.common.processors.budget import with_image_pixels
-from slurm_jobs.common.stage_config.preprocess import ImagePixels, PreprocessConfig
+from pipeline.data.dataset import open_dataset
+from pipeline.data.format import read_dataset_info
+from pipeline.preprocess.chat_templates import hash_folder
+from pipeline.preprocess.stage import run
+from pipeline.train.export import copy_processor
+from slurm_jobs.shared.configs.stages import ImagePixels, PreprocessConfig
+from slurm_jobs.shared.errors import StageConfigError, StageError
+from slurm_jobs.shared.processors.folder import with_image_pixels
+from slurm_jobs.shared.records import ParentStage
 from tests.pipeline.build import make_context, run_consolidate, run_preprocess
 from tests.pipeline.kinds import encode_as_hugging_face, make_processor, write_kind
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.preprocess.archives import reading
-from pipeline.preprocess.archives.reading import ArchiveChangedError
-from pipeline.preprocess.image_sources import ImageSource
+from pipeline.preprocess import archives
+from pipeline.preprocess.archives import ArchiveChangedError
 from pipeline.preprocess.rejects import SampleRejectedError
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.manifests.rows import Content
+from pipeline.preprocess.row_images import ImageSource
+from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.manifests.messages import Content
 
 
 def image(name: str, data: bytes | None = None) -> Content:
@@ -205,16 +205,16 @@ def test_many_threads_read_many_archives_each_listed_once(
     end = write.__name__[-3:]
     for number in range(5):
         write(tmp_path / f"{number}.{end}", MEMBERS)
-    monkeypatch.setattr(reading, "_MAX_OPEN", 3)  # archives are put away while others read them
+    monkeypatch.setattr(archives, "_MAX_OPEN", 3)  # archives are put away while others read them
     listed: list[int] = []
-    build, lock = reading.build_table, threading.Lock()
+    build, lock = archives.build_table, threading.Lock()
 
     def count(walk):
         with lock:
             listed.append(1)
         return build(walk)
 
-    monkeypatch.setattr(reading, "build_table", count)
+    monkeypatch.setattr(archives, "build_table", count)
     source = ImageSource(tmp_path, index_dir=tmp_path / "indexes")
     names = [
         (f"{index % 5}.{end}::{name}", data) for index, (name, data) in enumerate(MEMBERS.items())

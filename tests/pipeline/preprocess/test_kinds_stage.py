@@ -11,10 +11,11 @@ import pytest
 import webdataset as wds
 from PIL import Image
 
-from pipeline.data import open_dataset, read_dataset_info
+from pipeline.data.dataset import open_dataset
+from pipeline.data.format import read_dataset_info
 from pipeline.models.build import check_small_images
 from pipeline.preprocess.part import PartPaths
-from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.build import run_consolidate, run_preprocess
 from tests.pipeline.kinds import (
     KINDS,

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from pipeline.data.info import read_dataset_info
+from pipeline.data.format import read_dataset_info
+from pipeline.preprocess.chat_templates import REPLACEMENTS, prepare_folder
 from pipeline.preprocess.encode import SampleEncoder
 from pipeline.preprocess.manifest import read_manifest
-from pipeline.preprocess.processors.templates import REPLACEMENTS, prepare_folder
 from pipeline.preprocess.rejects import SampleRejectedError
-from slurm_jobs.common.config_values import build_config
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.stage_config.preprocess import PreprocessConfig
+from slurm_jobs.shared.config import build_config
+from slurm_jobs.shared.configs.stages import PreprocessConfig
+from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.build import run_consolidate, run_preprocess, write_image
 from tests.pipeline.kinds import SMOLVLM_TEMPLATE, make_processor, without_marks, write_kind
 

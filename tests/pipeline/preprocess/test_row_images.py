@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.preprocess import images as images_module
+from pipeline.preprocess import row_images as images_module
 from pipeline.preprocess import row_images as row_images_module
 from pipeline.preprocess.encode import SampleEncoder
-from pipeline.preprocess.image_sources import ImageSource
 from pipeline.preprocess.manifest import read_manifest
 from pipeline.preprocess.rejects import SampleRejectedError
-from pipeline.preprocess.row_images import RowImages, carry_out
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.manifests.rows import ManifestRow
-from slurm_jobs.common.processors import ImagePlan, ProcessorInfo, Recipe
-from slurm_jobs.common.processors.fixed import FixedImages
+from pipeline.preprocess.row_images import ImageSource, RowImages, carry_out
+from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.manifests.messages import ManifestRow
+from slurm_jobs.shared.processors.folder import ProcessorInfo
+from slurm_jobs.shared.processors.image_plans import FixedImages, ImagePlan, Recipe
 from tests.pipeline.kinds import write_kind
 
 
@@ -129,7 +128,7 @@ def test_all_tiles_are_cut_from_one_resized_picture(monkeypatch: pytest.MonkeyPa
 def test_images_of_a_row_that_is_too_long_are_not_decoded(
     tmp_path: Path, too_long: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipeline.preprocess.work import RowWorker
+    from pipeline.preprocess.stage import RowWorker
 
     Image.new("RGB", (300, 300)).save(tmp_path / "a.jpg")
     encoder = SampleEncoder(

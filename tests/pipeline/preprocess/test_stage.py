@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from pipeline import stopping
-from pipeline.preprocess import run, stage
+from pipeline.preprocess import stage
 from pipeline.preprocess.part import PartPaths, read_part_index
-from pipeline.preprocess.stage import token_histogram
-from slurm_jobs.common.errors import StageConfigError, StageError, StageStoppedError
-from slurm_jobs.common.stage_config.preprocess import ImageFormat, PreprocessConfig
+from pipeline.preprocess.stage import run, token_histogram
+from slurm_jobs.shared.configs.stages import ImageFormat, PreprocessConfig
+from slurm_jobs.shared.errors import StageConfigError, StageError, StageStoppedError
 from tests.pipeline.build import make_context, run_preprocess, write_csv_manifest
 
 
@@ -228,12 +228,12 @@ def test_slice_that_fits_before_the_time_limit_is_finished_in_spite_of_the_signa
 def test_failing_file_system_is_no_reject(
     tmp_path: Path, processor_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipeline.preprocess import image_sources
+    from pipeline.preprocess import row_images
 
     def fail(file: Path, *, name: str, root: Path) -> bytes:
         raise OSError(116, "Stale file handle", str(file))
 
-    monkeypatch.setattr(image_sources, "read_image_bytes", fail)
+    monkeypatch.setattr(row_images, "read_image_bytes", fail)
     with pytest.raises(StageError, match=r"train\.csv:2: an image cannot be read.*Stale"):
         run(base_config(tmp_path, processor_dir), make_context(tmp_path))
 
@@ -344,10 +344,9 @@ def test_whatever_a_decoder_raises_is_a_reject_and_the_slice_goes_on(
     place: str,
     error: Exception,
 ) -> None:
-    from pipeline.preprocess import images, row_images
+    from pipeline.preprocess import row_images
 
-    module = images if place == "open_image" else row_images
-    really = getattr(module, place)
+    really = getattr(row_images, place)
     calls = iter(range(1000))
 
     def fail_once(*args: Any, **options: Any) -> Any:
@@ -355,7 +354,7 @@ def test_whatever_a_decoder_raises_is_a_reject_and_the_slice_goes_on(
             raise error
         return really(*args, **options)
 
-    monkeypatch.setattr(module, place, fail_once)
+    monkeypatch.setattr(row_images, place, fail_once)
     config = base_config(tmp_path, processor_dir)
     result = run({**config, "num_threads": 1, "max_reject_share": 0.1}, make_context(tmp_path))
     assert result["num_samples"] == 9

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.preprocess import run
 from pipeline.preprocess.part import PartPaths
-from slurm_jobs.common.errors import StageConfigError, StageError
+from pipeline.preprocess.stage import run
+from slurm_jobs.shared.errors import StageConfigError, StageError
 from tests.pipeline.build import make_context, run_preprocess
 from tests.pipeline.tables import captions, chats, picture, write_parquet, write_saved
 
@@ -147,7 +147,7 @@ def test_broken_archive_fails_the_slice_at_once_and_leaves_no_part(
 def test_archive_that_changes_while_a_slice_is_made_gives_no_part_but_another_attempt(
     tmp_path: Path, processor_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipeline.preprocess.archives import reading
+    from pipeline.preprocess import archives
 
     write_files(tmp_path / "files")
     with tarfile.open(tmp_path / "files" / "t.tar", "w") as tar:
@@ -158,7 +158,7 @@ def test_archive_that_changes_while_a_slice_is_made_gives_no_part_but_another_at
         "processor": str(processor_dir),
         "max_reject_share": 1.0,
     }
-    build = reading.build_table
+    build = archives.build_table
 
     def build_and_change(walk: Any) -> Any:
         table = build(walk)
@@ -166,7 +166,7 @@ def test_archive_that_changes_while_a_slice_is_made_gives_no_part_but_another_at
             stream.write(bytes(2000))
         return table
 
-    monkeypatch.setattr(reading, "build_table", build_and_change)
+    monkeypatch.setattr(archives, "build_table", build_and_change)
     with pytest.raises(StageError, match=r"t\.tar: changed since its members were") as caught:
         run(config, make_context(tmp_path))
     assert not isinstance(caught.value, StageConfigError)

@@ -9,15 +9,10 @@ import pytest
 from PIL import Image, UnidentifiedImageError
 
 from benchmarks.photographs import make_photograph
-from pipeline.data.sample_format import decode_stored_image
+from pipeline.data.format import decode_stored_image
+from pipeline.preprocess.part import MEMBER_SUFFIX, image_to_bytes, mean_price, price_of
 from pipeline.preprocess.rejects import SampleRejectedError
-from pipeline.preprocess.storage import (
-    MEMBER_SUFFIX,
-    image_to_bytes,
-    mean_price,
-    price_of,
-)
-from slurm_jobs.common.stage_config.preprocess import ImageFormat
+from slurm_jobs.shared.configs.stages import ImageFormat
 from tests.pipeline.preprocess.pictures import psnr
 
 PIXELS = np.asarray(make_photograph(0, 160, 121))

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.probe import cores
-from pipeline.probe.cores import busy_cores, cgroup_quota, measure_cores, quota_in
-from pipeline.probe.measured import Deadline
+from pipeline.nodes import measures
+from pipeline.nodes.measures import Deadline, busy_cores, cgroup_quota, measure_cores, quota_in
 
 
 def test_one_core_is_found_where_processes_share_one() -> None:
@@ -40,7 +39,7 @@ def test_cores_are_measured_within_their_time() -> None:
 def test_a_window_in_which_no_process_came_to_work_measures_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cores, "_work", lambda _number, _window_s: (0.0, 0.001))
+    monkeypatch.setattr(measures, "_work", lambda _number, _window_s: (0.0, 0.001))
     found = measure_cores(2, Deadline.after(0.1), window_s=0.05)
     assert found.numbers == {}
 
@@ -55,8 +54,8 @@ def test_what_takes_cores_for_a_moment_is_no_property_of_the_node_and_a_limit_is
         cpu_s = window_s if number == 1 else 2 * window_s * shares.pop(0)
         return 1e6 * cpu_s, cpu_s
 
-    monkeypatch.setattr(cores, "_work", work)
-    monkeypatch.setattr(cores, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(measures, "_work", work)
+    monkeypatch.setattr(measures, "_PAUSE_S", 0.0)
     found = measure_cores(2, Deadline.after(60), window_s=0.05)
     assert found.numbers["cores_usable"] == pytest.approx(cores_found)
     assert shares == []

@@ -7,11 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipeline.probe.devices import measure_matmul, measure_transfers
-from pipeline.probe.gpus import links_told, look_at_gpus, read_links
-from pipeline.probe.interfaces import measure_links
-from pipeline.probe.measured import Deadline, repeated
-from pipeline.training.device import native_precisions
+from pipeline.nodes.devices import measure_matmul, measure_transfers
+from pipeline.nodes.measures import (
+    Deadline,
+    links_told,
+    look_at_gpus,
+    measure_links,
+    read_links,
+    repeated,
+)
+from pipeline.train.device import native_precisions
 
 # What nvidia-smi prints on a node with four A100 in pairs; a stand-in, as there is none here.
 TOPOLOGY = """\t\x1b[4mGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tCPU Affinity\tNUMA Affinity\x1b[0m

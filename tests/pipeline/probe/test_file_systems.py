@@ -12,11 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.probe.file_systems import measure_file_system
-from pipeline.probe.measured import Deadline
-from pipeline.probe.page_cache import drop_from_cache, resident_share
-from pipeline.probe.scratch import remove_left_behind, scratch_folder
-from slurm_jobs.common.stage_config.probe import ProbeConfig
+from pipeline.nodes.measures import (
+    Deadline,
+    drop_from_cache,
+    measure_file_system,
+    remove_left_behind,
+    resident_share,
+    scratch_folder,
+)
+from slurm_jobs.shared.configs.stages import ProbeConfig
 from tests.end_to_end.driver import wait_for
 
 SMALL = ProbeConfig(file_mb=8, num_small_files=5)
@@ -94,7 +98,7 @@ def test_a_disk_that_fills_up_meanwhile_is_told(
     memory_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A stand-in for what statvfs says: another process writes between that and our first byte.
-    monkeypatch.setattr("pipeline.probe.file_systems._too_full", lambda *_: "")
+    monkeypatch.setattr("pipeline.nodes.measures._too_full", lambda *_: "")
     config = ProbeConfig(file_mb=64, num_small_files=5)
     found = measure_file_system("local", memory_disk, config, Deadline.after(5))
     assert "No space left on device" in found.reasons["local"]
@@ -110,7 +114,7 @@ def test_a_folder_that_cannot_be_written_is_told() -> None:
 _HOLD = """
 import sys, time
 from pathlib import Path
-from pipeline.probe.scratch import scratch_folder
+from pipeline.nodes.measures import scratch_folder
 with scratch_folder(Path(sys.argv[1])) as folder:
     (folder / "small").write_bytes(b"x")
     print("ready", flush=True)
@@ -140,9 +144,9 @@ def test_what_a_killed_probe_left_is_removed_by_the_next_one(tmp_path: Path) -> 
 def test_a_large_file_goes_with_the_process_that_wrote_it(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path\n"
-        "from pipeline.probe.file_systems import measure_file_system\n"
-        "from pipeline.probe.measured import Deadline\n"
-        "from slurm_jobs.common.stage_config.probe import ProbeConfig\n"
+        "from pipeline.nodes.measures import measure_file_system\n"
+        "from pipeline.nodes.measures import Deadline\n"
+        "from slurm_jobs.shared.configs.stages import ProbeConfig\n"
         "print('ready', flush=True)\n"
         "while True:\n"
         "    measure_file_system('local', Path(sys.argv[1]), ProbeConfig(file_mb=64), "

@@ -14,14 +14,12 @@ from typing import Any
 
 import pytest
 
-from pipeline.probe import run
-from pipeline.probe.network import rounds
-from pipeline.probe.stage import _node_name, asked_cores
-from slurm_jobs.common.context import context_to_json
-from slurm_jobs.common.errors import StageConfigError, StageError
-from slurm_jobs.common.probe_files import ProbePaths, read_probe
-from slurm_jobs.common.probe_records import MEASURES, NodeProbe
-from slurm_jobs.task.environment import free_port
+from pipeline.nodes.network import rounds
+from pipeline.nodes.probe_stage import _node_name, asked_cores, run
+from slurm_jobs.shared.errors import StageConfigError, StageError
+from slurm_jobs.shared.node_records import MEASURES, NodeProbe, ProbePaths, read_probe
+from slurm_jobs.shared.records import context_to_json
+from slurm_jobs.worker.environment import free_port
 from tests.contexts import make_context
 
 SMALL = {"budget_s": 2.0, "file_mb": 4, "num_small_files": 5}
@@ -72,7 +70,7 @@ def test_several_tasks_on_a_node_are_refused(tmp_path: Path) -> None:
 def test_a_probe_that_is_asked_to_stop_says_so_and_keeps_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.probe.stage.stop_requested", lambda: True)
+    monkeypatch.setattr("pipeline.nodes.probe_stage.stop_requested", lambda: True)
     with pytest.raises(StageError, match="asked to stop"):
         run(SMALL, make_context("probe", tmp_path / "run"))
     assert ProbePaths(tmp_path).files_of("node-0") == []
@@ -82,7 +80,7 @@ def test_a_probe_that_is_stopped_keeps_what_it_had_and_tells_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = itertools.count()
-    monkeypatch.setattr("pipeline.probe.stage.stop_requested", lambda: next(asked) == 2)
+    monkeypatch.setattr("pipeline.nodes.probe_stage.stop_requested", lambda: next(asked) == 2)
     with pytest.raises(StageError, match="before these were measured: link, local, shared"):
         run(SMALL, make_context("probe", tmp_path / "run"))
     probe = _kept(tmp_path)
@@ -101,7 +99,7 @@ def test_a_probe_that_is_killed_between_two_measures_leaves_the_same_record(
     def kill(*_: object) -> None:
         raise SystemExit
 
-    monkeypatch.setattr("pipeline.probe.stage.measure_links", kill)
+    monkeypatch.setattr("pipeline.nodes.probe_stage.measure_links", kill)
     with pytest.raises(SystemExit):
         run(SMALL, make_context("probe", tmp_path / "run"))
     probe = _kept(tmp_path)
@@ -133,7 +131,7 @@ def test_a_file_in_the_place_of_the_folder_of_probes_is_told(tmp_path: Path) -> 
 def test_nodes_that_cannot_meet_keep_what_each_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.probe.network.JOIN_MIN", 0.01)  # the other one never comes
+    monkeypatch.setattr("pipeline.nodes.network.JOIN_MIN", 0.01)  # the other one never comes
     context = make_context(
         "probe", tmp_path / "run", num_ranks=2, num_nodes=2, main_port=free_port()
     )
@@ -146,7 +144,7 @@ def test_nodes_that_cannot_meet_keep_what_each_measured(
 def test_a_package_that_is_missing_is_named_with_the_command_and_the_rest_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("pipeline.probe.devices", "pipeline.probe.network"):
+    for name in ("pipeline.nodes.devices", "pipeline.nodes.network"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)  # import raises ModuleNotFoundError
     run(SMALL, make_context("probe", tmp_path / "run"))
@@ -158,8 +156,8 @@ def test_a_package_that_is_missing_is_named_with_the_command_and_the_rest_is_mea
 
 _RANK = """
 import json, sys
-from slurm_jobs.common.context import context_from_json
-from pipeline.probe import run
+from slurm_jobs.shared.records import context_from_json
+from pipeline.nodes.probe_stage import run
 values = json.loads(sys.stdin.read())
 print(json.dumps(run(values["config"], context_from_json(values["context"]))))
 """

@@ -13,14 +13,17 @@ import numpy as np
 import xxhash
 from PIL import Image
 
-from pipeline.data import open_dataset
-from pipeline.data.columns import ColumnsWriter
-from pipeline.data.index import INDEX_ROW, INDEX_TYPES, format_key
-from pipeline.data.info import IndexInfo, ShardInfo, dataset_info_to_json
-from pipeline.data.sample_format import pack_sample
-from pipeline.data.tar import END_OF_ARCHIVE
-from pipeline.samples.reading import RawSample, parse
-from slurm_jobs.common.files import write_json_atomic
+from pipeline.data.dataset import open_dataset
+from pipeline.data.format import (
+    END_OF_ARCHIVE,
+    IndexInfo,
+    ShardInfo,
+    dataset_info_to_json,
+    pack_sample,
+)
+from pipeline.data.index import INDEX_ROW, INDEX_TYPES, ColumnsWriter, format_key
+from pipeline.tools.sample_audit import RawSample, parse
+from slurm_jobs.shared.files import write_json_atomic
 from tests.pipeline.build import run_consolidate, run_preprocess
 from tests.pipeline.kinds import write_kind
 

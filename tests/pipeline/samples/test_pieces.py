@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.samples.pieces import token_pieces
+from pipeline.tools.sample_audit import token_pieces
 
 
 def decode_bytes(ids: Sequence[int]) -> str:

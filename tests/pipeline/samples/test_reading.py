@@ -8,7 +8,7 @@ import tarfile
 import numpy as np
 import pytest
 
-from pipeline.samples.reading import BROKEN, parse
+from pipeline.tools.sample_audit import BROKEN, parse
 
 
 def sample_of(**members: bytes) -> memoryview:

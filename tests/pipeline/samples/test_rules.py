@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.data import read_dataset_info
-from pipeline.samples.rules import Rules, find
+from pipeline.data.format import read_dataset_info
+from pipeline.tools.sample_audit import Rules, find
 
 IMAGE, NUM_IMAGE_TOKENS = 7, 4
 NONE = -100

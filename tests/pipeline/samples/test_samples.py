@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.data import open_dataset, read_dataset_info
-from pipeline.samples import audit, entry, run
-from slurm_jobs.common.errors import StageError
+from pipeline.data.dataset import open_dataset
+from pipeline.data.format import read_dataset_info
+from pipeline.tools import sample_audit
+from pipeline.tools.sample_audit import run
+from slurm_jobs.shared.errors import StageError
 from tests.pipeline.kinds import KINDS
 from tests.pipeline.samples.build import HOSTILE, change_samples, write_kind_set
 
@@ -144,7 +146,7 @@ def test_limit_reads_the_first_and_asks_the_index_of_the_others(folder: Path) ->
 def test_findings_beyond_the_most_are_counted(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit, "MOST_FINDINGS", 3)
+    monkeypatch.setattr(sample_audit, "MOST_FINDINGS", 3)
     change_samples(folder, dict.fromkeys(range(10), unlearn))
     answer = ask(folder)
     assert len(answer["findings"]) == 3
@@ -230,8 +232,8 @@ def test_pictures_are_those_of_the_shard(
 
 
 def test_pictures_shrink_to_the_budget(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entry, "_PICTURES_BYTES", 2)
-    monkeypatch.setattr(entry, "_LEAST_PICTURE_BYTES", 1)
+    monkeypatch.setattr(sample_audit, "_PICTURES_BYTES", 2)
+    monkeypatch.setattr(sample_audit, "_LEAST_PICTURE_BYTES", 1)
     ((picture,),) = [
         sample["pictures"] for sample in ask(folder, num=1, with_pictures=True)["samples"]
     ]
@@ -245,7 +247,7 @@ def test_picture_that_does_not_decode_is_told_in_its_place(
         message = "broken data stream"
         raise OSError(message)
 
-    monkeypatch.setattr(entry, "data_uri", broken)
+    monkeypatch.setattr(sample_audit, "data_uri", broken)
     sample = ask(folder, num=1, with_pictures=True)["samples"][0]
     problem = "image0.png cannot be decoded: broken data stream"
     assert sample["pictures"] == [{"uri": None, "problem": problem}]

@@ -18,13 +18,15 @@ from typing import Any, TypeVar
 
 import pytest
 
-from pipeline.data import open_dataset, read_dataset_info, shard_files
-from pipeline.stage_in import Staged, copier, stage_in
+from pipeline.data import shards
+from pipeline.data.dataset import open_dataset
+from pipeline.data.format import read_dataset_info
+from pipeline.stage_in import copy as copy_module
+from pipeline.stage_in.stage import Staged, stage_in
 from pipeline.stage_in.store import Store
-from slurm_jobs.common.errors import StageError, StageStoppedError
-from slurm_jobs.common.stage_config.staging import StagingConfig
-from slurm_jobs.task.stacks import read_stacks, request_stacks
-from slurm_jobs.task.stall import describe_cause
+from slurm_jobs.shared.configs.training_parts import StagingConfig
+from slurm_jobs.shared.errors import StageError, StageStoppedError
+from slurm_jobs.worker.hangs import describe_cause, read_stacks, request_stacks
 from tests.pipeline.stage_in.conftest import BEFORE, BESIDE, shard_sizes
 
 T = TypeVar("T")
@@ -55,7 +57,7 @@ def gb_of(*folders: Path) -> float:
 def test_training_reads_the_same_samples_while_shards_arrive(
     dataset_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard_files, "_LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(shards, "_LOOK_AGAIN_S", 0.0)
     whole = open_dataset(dataset_dir)
     config = replace(BESIDE, num_threads=1, max_mb_per_s=0.2)
     with stage_in(dataset_dir, tmp_path, config) as staged:
@@ -152,7 +154,7 @@ def test_training_that_waits_for_its_copy_beats_within_a_shard(
     store = Store(root=tmp_path / "node")
     with store.locked(lambda: None):
         lease = store.take(info.fingerprint)
-    slow = copier.Copier(dataset_dir, store, lease, info, config)
+    slow = copy_module.Copier(dataset_dir, store, lease, info, config)
 
     def copy() -> None:
         with pytest.raises(StageStoppedError):
@@ -173,7 +175,7 @@ def test_training_that_waits_for_the_copy_of_another_job_beats_while_that_goes_o
     monkeypatch: pytest.MonkeyPatch,
     last_beat: Callable[[], dict[str, Any]],
 ) -> None:
-    monkeypatch.setattr(copier, "_TURN_POLL_S", 0.02)
+    monkeypatch.setattr(copy_module, "_TURN_POLL_S", 0.02)
     store, info = Store(root=tmp_path / "node"), read_dataset_info(dataset_dir)
     with store.locked(lambda: None):
         theirs, ours = store.take(info.fingerprint), store.take(info.fingerprint)
@@ -181,7 +183,7 @@ def test_training_that_waits_for_the_copy_of_another_job_beats_while_that_goes_o
     looks = []
     look = ours.progress
     monkeypatch.setattr(ours, "progress", lambda: looks.append(look()) or looks[-1])
-    waiting = copier.Copier(dataset_dir, store, ours, info, BEFORE)
+    waiting = copy_module.Copier(dataset_dir, store, ours, info, BEFORE)
     thread = threading.Thread(target=waiting.run)
     thread.start()
 
@@ -208,9 +210,9 @@ def test_training_that_waits_for_the_copy_of_another_job_beats_while_that_goes_o
 STAGES_IN = """
 import sys
 from pathlib import Path
-from pipeline.stage_in import stage_in
-from slurm_jobs.common.stage_config.staging import StagingConfig
-from slurm_jobs.task.stacks import register_stacks
+from pipeline.stage_in.stage import stage_in
+from slurm_jobs.shared.configs.training_parts import StagingConfig
+from slurm_jobs.worker.hangs import register_stacks
 task_dir, dataset_dir, node_dir = map(Path, sys.argv[1:])
 register_stacks(task_dir, 0)
 stage_in(dataset_dir, node_dir, StagingConfig(mode="before"))
@@ -271,7 +273,7 @@ def test_verifying_that_is_stopped_half_way_is_begun_anew(
         return len(looks) >= 4
 
     with monkeypatch.context() as patch:
-        patch.setattr(copier, "stop_requested", stop_at_the_fourth_look)
+        patch.setattr(copy_module, "stop_requested", stop_at_the_fourth_look)
         with pytest.raises(StageStoppedError):
             stage_in(dataset_dir, tmp_path, replace(BEFORE, num_threads=1))
     assert (folder / "boot-id").read_bytes() == b"another"
@@ -346,11 +348,11 @@ def test_copies_in_use_are_never_evicted_and_as_many_shards_as_fit_are_staged(
 def test_training_that_gave_up_copying_keeps_no_other_job_from_it(
     dataset_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_space(self: copier.Copier) -> None:
+    def no_space(self: copy_module.Copier) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "index.arrow")
 
     with monkeypatch.context() as full:
-        full.setattr(copier.Copier, "_copy_index", no_space)
+        full.setattr(copy_module.Copier, "_copy_index", no_space)
         first = stage_in(dataset_dir, tmp_path, BESIDE)
     with first:
         assert first.reason == "index.arrow: No space left on device"

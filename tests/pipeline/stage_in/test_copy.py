@@ -11,9 +11,8 @@ import pytest
 import xxhash
 
 from pipeline.stage_in import copy as module
-from pipeline.stage_in.copy import copy_verified, is_sound
-from pipeline.stage_in.pace import Pace
-from slurm_jobs.common.errors import StageError, StageStoppedError
+from pipeline.stage_in.copy import Pace, copy_verified, is_sound
+from slurm_jobs.shared.errors import StageError, StageStoppedError
 
 CONTENT = bytes(range(256)) * 9_000  # more than two blocks
 XXH3 = xxhash.xxh3_64_hexdigest(CONTENT)

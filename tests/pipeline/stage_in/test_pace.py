@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.stage_in.pace import Pace
-from slurm_jobs.common.errors import StageStoppedError
+from pipeline.stage_in.copy import Pace
+from slurm_jobs.shared.errors import StageStoppedError
 
 
 def go_on() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.timing.counters import (
+from pipeline.timing.sampler import (
     CpuSource,
     Increase,
     MemorySource,

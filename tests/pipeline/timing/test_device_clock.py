@@ -9,9 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pipeline.timing import StepRecorder
-from pipeline.timing.device_clock import CudaClock
-from slurm_jobs.common.timings import DEVICE_FIELDS, read_steps, steps_path
+from pipeline.timing.recorder import CudaClock, StepRecorder
+from slurm_jobs.shared.timings import DEVICE_FIELDS, read_steps, steps_path
 from tests.pipeline.clock import stop_the_clock
 from tests.pipeline.timing.test_steps import COUNTS, OUTCOME, record
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.timing.gpus import choose_gpus, open_gpus
+from pipeline.timing.sampler import choose_gpus, open_gpus
 
 UUIDS = ("GPU-aaaa-1", "GPU-bbbb-2", "GPU-bbcc-3")
 

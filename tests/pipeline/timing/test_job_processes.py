@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from pipeline.timing.job_processes import JobProcesses, parse_stat
+from pipeline.timing.sampler import JobProcesses, parse_stat
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")

@@ -1,6 +1,6 @@
 """Exposed communication from made-up events."""
 
-from pipeline.timing.overlap import Piece, find_communication
+from pipeline.timing.recorder import Piece, find_communication
 
 
 def host(name, start_s, end_s):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.timing.peaks import CARDS, find_card, peak_flops_per_s
+from pipeline.timing.flops import CARDS, find_card, peak_flops_per_s
 
 
 @pytest.mark.parametrize(

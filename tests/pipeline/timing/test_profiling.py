@@ -7,16 +7,17 @@ import math
 import pytest
 import torch
 
-from pipeline.timing import SpanLog
-from pipeline.timing.profiling import Place, Profiling, make_profiling
-from slurm_jobs.common.operator_table import (
+from pipeline.timing.profiler import Place, Profiling, make_profiling
+from pipeline.timing.recorder import SpanLog
+from slurm_jobs.shared.configs.training_parts import ProfileConfig
+from slurm_jobs.shared.timings import (
     operators_path,
     operators_text_path,
     read_operators,
+    read_spans,
+    spans_path,
     trace_path,
 )
-from slurm_jobs.common.stage_config.profile import ProfileConfig
-from slurm_jobs.common.timings import read_spans, spans_path
 from tests.contexts import make_context
 
 WEIGHT = torch.zeros(8, 8, requires_grad=True)
@@ -67,7 +68,7 @@ def test_outside_the_steps_there_is_no_profiler(tmp_path, monkeypatch):
         profiling.on_step(step)
         live.append(torch.autograd._profiler_enabled())
     assert live == [False, False, True, True, False, False]
-    monkeypatch.setattr("pipeline.timing.profiling.profile", None)  # making another would fail
+    monkeypatch.setattr("pipeline.timing.profiler.profile", None)  # making another would fail
     train(profiling, range(6, 50))
     train(make(tmp_path), range(50))
     train(make(tmp_path, rank=1, steps=(2, 3)), range(50))

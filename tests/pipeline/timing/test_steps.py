@@ -8,11 +8,11 @@ import resource
 import numpy as np
 import pytest
 
-from pipeline.timing import SpanLog, StepCounts, StepOutcome, StepRecorder
-from slurm_jobs.common.timings import (
+from pipeline.timing.recorder import SpanLog, StepCounts, StepOutcome, StepRecorder
+from slurm_jobs.shared.timings import (
     ADDED_FIELDS,
     DEVICE_FIELDS,
-    FORMAT_NAME,
+    HEADERS_FORMAT_NAME,
     STEP_FIELDS,
     STEP_PHASES,
     read_spans,
@@ -130,7 +130,7 @@ def test_file_torn_by_a_kill_still_reads(tmp_path):
 
 
 def write_with_fields(path, fields):
-    header = json.dumps({"format": FORMAT_NAME, "fields": fields, "metadata": {}})
+    header = json.dumps({"format": HEADERS_FORMAT_NAME, "fields": fields, "metadata": {}})
     records = np.ones(2, [(name, "<" + code) for name, code in fields])
     records["step"] = [0, 1]
     path.write_bytes(header.encode() + b"\n" + records.tobytes())

@@ -6,15 +6,10 @@ import threading
 
 import pytest
 
-from pipeline.timing import system_sampler
-from pipeline.timing.system_sampler import (
-    Sources,
-    SystemSampler,
-    find_sources,
-    sample_system,
-)
-from slurm_jobs.common.stage_config.sampler import SamplerConfig
-from slurm_jobs.common.system_readings import read_system, system_path
+from pipeline.timing import sampler as sampler_module
+from pipeline.timing.sampler import Sources, SystemSampler, find_sources, sample_system
+from slurm_jobs.shared.configs.training_parts import SamplerConfig
+from slurm_jobs.shared.timings import read_system, system_path
 from tests.contexts import make_context
 from tests.pipeline.timing.test_steps import full_disk
 
@@ -131,7 +126,7 @@ def test_a_disk_that_fills_up_loses_readings_and_goes_on_when_there_is_room(path
 
 
 def test_a_reading_that_hangs_does_not_hold_the_training_up(path, caplog, monkeypatch):
-    monkeypatch.setattr(system_sampler, "_JOIN_S", 0.01)
+    monkeypatch.setattr(sampler_module, "_JOIN_S", 0.01)
     beat, let_go = Beat(enough=2), threading.Event()
     sampler = make(path, beat, every_s=1e-3)
     beat.read = lambda interval_s: beat.has_enough.set() or let_go.wait(PATIENCE_S) or {}

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from pipeline.timing import thread_times
-from pipeline.timing.thread_times import ThreadClock, ThreadTimes, add_up
+from pipeline.timing import recorder
+from pipeline.timing.recorder import ThreadClock, ThreadTimes, add_up
 
 
 def times_of(work):
@@ -45,12 +45,12 @@ def test_a_thread_that_is_blocked_computes_nothing():
 
 
 def test_where_the_kernel_keeps_no_account_waits_for_a_core_are_not_known(monkeypatch, tmp_path):
-    monkeypatch.setattr(thread_times, "_SCHEDSTAT", tmp_path / "none")
-    thread_times._is_accounted.cache_clear()
+    monkeypatch.setattr(recorder, "_SCHEDSTAT", tmp_path / "none")
+    recorder._is_accounted.cache_clear()
     try:
         found = ThreadClock().read()
     finally:
-        thread_times._is_accounted.cache_clear()
+        recorder._is_accounted.cache_clear()
     assert math.isnan(found.core_wait_s)
     assert found.cpu_s >= 0
 

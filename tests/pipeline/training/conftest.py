@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.context import context_to_json
-from slurm_jobs.common.timings import read_steps, steps_path
+from slurm_jobs.shared.records import context_to_json
+from slurm_jobs.shared.timings import read_steps, steps_path
 from tests.contexts import make_context
 from tests.shapes_data import make_shapes, parent
 
@@ -135,8 +135,8 @@ class TrainRun:
 
         `work`: fields of the context that say which work of the stage this is.
         """
-        from pipeline.training import run
-        from pipeline.training.ranks import leave_ranks
+        from pipeline.train import run
+        from pipeline.train.ranks import leave_ranks
 
         self.attempt += 1
         context = make_context(

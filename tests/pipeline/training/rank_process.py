@@ -7,10 +7,10 @@ import json
 import sys
 from pathlib import Path
 
-from pipeline.training import run
-from slurm_jobs.common.context import read_context
-from slurm_jobs.common.errors import SlurmJobsError
-from slurm_jobs.common.stop import install_stop_handler
+from pipeline.train import run
+from slurm_jobs.shared.errors import SlurmJobsError
+from slurm_jobs.shared.process import install_stop_handler
+from slurm_jobs.shared.records import read_context
 
 
 def main() -> int:

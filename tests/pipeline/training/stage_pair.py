@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pipeline.training import run
-from slurm_jobs.common.context import TaskContext, context_from_json
+from pipeline.train import run
+from slurm_jobs.shared.records import TaskContext, context_from_json
 from tests.pipeline.training.strategies.accelerate_shim import sharding_on_cpu
 
 

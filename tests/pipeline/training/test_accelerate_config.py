@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.training.accelerate_config import asked_precision, read_accelerate_file
-from slurm_jobs.common.errors import StageConfigError, StageError
-from slurm_jobs.common.stage_config.accelerate import AccelerateConfig
-from slurm_jobs.common.stage_config.train import TrainConfig
+from pipeline.train.device import asked_precision, read_accelerate_file
+from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.shared.configs.training_parts import AccelerateConfig
+from slurm_jobs.shared.errors import StageConfigError, StageError
 
 ALONE = SimpleNamespace(rank=0, num_ranks=1, from_main=lambda text: text)
 TWO = SimpleNamespace(rank=1, num_ranks=2, from_main=lambda text: text)

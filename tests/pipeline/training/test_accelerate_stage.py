@@ -14,7 +14,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from slurm_jobs.common.context import context_to_json
+from slurm_jobs.shared.records import context_to_json
 from tests.contexts import make_context
 from tests.pipeline.models.tiny import write_dataset, write_tiny
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from pipeline.models import segments
-from pipeline.training.attention_check import tolerance
-from slurm_jobs.common.errors import StageConfigError
+from pipeline.train.attention import tolerance
+from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.models.conftest import Kind, open_kind
 from tests.pipeline.models.tiny import write_dataset, write_tiny
 from tests.pipeline.training.strategies.trainer import Alone, Trainer
@@ -44,7 +44,7 @@ def test_ways_agree_and_the_check_changes_nothing_that_is_learned(
     (said,) = [m for m in caplog.messages if "varlen differs from the dense mask by round" in m]
     for what in ("outputs of the vision tower", "outputs of the language", "gradients of the lang"):
         assert what in said
-    monkeypatch.setattr("pipeline.training.loop.check_attention", lambda *_, **__: None)
+    monkeypatch.setattr("pipeline.train.loop.check_attention", lambda *_, **__: None)
     torch.manual_seed(0)
     assert trainer.train(**PACKED, **dropout)["weights"] == checked["weights"]
 

@@ -7,12 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.training.attention_choice import (
-    AttentionFacts,
-    choose_attention,
-    lengths_are_fixed,
-)
-from slurm_jobs.common.errors import StageConfigError
+from pipeline.train.attention import AttentionFacts, choose_attention, lengths_are_fixed
+from slurm_jobs.shared.errors import StageConfigError
 
 A100 = AttentionFacts(
     device_type="cuda",

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.data.dataset import open_dataset
+from pipeline.data.loader import ReadingPlan
 from pipeline.data.order import BatchLayout, shuffled_order
-from pipeline.data.reading_plan import ReadingPlan
-from pipeline.training.batching import batch_layout, rows_per_step, steps_to_make
-from pipeline.training.trial import _TRAINED
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.stage_config.train import MAY_CHANGE, TrainConfig
-from slurm_jobs.common.timings import read_steps, steps_path
+from pipeline.train.batching import batch_layout, rows_per_step, steps_to_make
+from pipeline.train.trials import _TRAINED
+from slurm_jobs.shared.configs.train import MAY_CHANGE, TrainConfig
+from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.timings import read_steps, steps_path
 from tests.contexts import make_context
 from tests.pipeline.training.conftest import TINY_MODEL, parent
 
@@ -188,7 +188,7 @@ def test_what_a_choice_depends_on_binds_checkpoints_too():
 def test_streamed_training_stays_in_step_on_two_ranks_with_shards_of_unequal_length(
     make_train_run, demo_data
 ):
-    from pipeline.consolidate import run as consolidate
+    from pipeline.consolidate.stage import run as consolidate
 
     root = demo_data.parent / "streamed"
     parents = (parent("preprocess", demo_data),)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipeline.training.boundary import Boundary
-from slurm_jobs.common.stage_config.checkpoint import CheckpointConfig
+from pipeline.train.loop import Boundary
+from slurm_jobs.shared.configs.training_parts import CheckpointConfig
 
 
 class FakeRanks:

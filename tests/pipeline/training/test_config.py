@@ -2,15 +2,16 @@
 
 import pytest
 
-from slurm_jobs.common.errors import SpecError
-from slurm_jobs.common.stage_config.adapters import AdaptersConfig
-from slurm_jobs.common.stage_config.compile import CompileConfig
-from slurm_jobs.common.stage_config.levels import LevelConfig
-from slurm_jobs.common.stage_config.optimizer import OptimizerConfig
-from slurm_jobs.common.stage_config.quantize import QuantizeConfig
-from slurm_jobs.common.stage_config.sharding import ScalerConfig, ShardingConfig
-from slurm_jobs.common.stage_config.train import TrainConfig
-from slurm_jobs.operations.load import load
+from slurm_jobs.commands.submit import load
+from slurm_jobs.shared.configs.model_parts import AdaptersConfig, QuantizeConfig
+from slurm_jobs.shared.configs.train import LevelConfig, TrainConfig
+from slurm_jobs.shared.configs.training_parts import (
+    CompileConfig,
+    OptimizerConfig,
+    ScalerConfig,
+    ShardingConfig,
+)
+from slurm_jobs.shared.errors import SpecError
 
 QLORA = {"num_steps": 1, "adapters": AdaptersConfig(), "quantize": QuantizeConfig()}
 

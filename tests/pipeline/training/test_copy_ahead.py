@@ -10,12 +10,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pipeline.data import BatchReader
 from pipeline.data.batch import Batch
-from pipeline.data.prefetch import Prefetcher
-from pipeline.training import copy_ahead, loop
-from pipeline.training.batches import Copied
-from pipeline.training.copy_ahead import CopyAhead
+from pipeline.data.loader import BatchReader, Prefetcher
+from pipeline.train import loop
+from pipeline.train.batches import Copied
+from pipeline.train.loop import CopyAhead
 
 CPU = torch.device("cpu")
 
@@ -56,8 +55,8 @@ def device(monkeypatch) -> Device:
         device.told.append(f"{batch.name} in {device.current_stream().name}")
         return f"copy of {batch.name}"
 
-    monkeypatch.setattr(copy_ahead.torch, "get_device_module", lambda _: device)
-    monkeypatch.setattr(copy_ahead, "copy_batch", copy)
+    monkeypatch.setattr(loop.torch, "get_device_module", lambda _: device)
+    monkeypatch.setattr(loop, "copy_batch", copy)
     return device
 
 

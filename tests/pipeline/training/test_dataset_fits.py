@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.data.format import read_dataset_info
 from pipeline.data.index import open_index
-from pipeline.data.info import read_dataset_info
-from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.shared.errors import StageConfigError
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pipeline.training import device
-from pipeline.training.device import (
+from pipeline.train import device
+from pipeline.train.device import (
     choose_precision,
     cores_near,
     far_text,
@@ -15,7 +15,7 @@ from pipeline.training.device import (
     read_device_memory,
     threads_per_rank,
 )
-from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.shared.errors import StageConfigError
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from pipeline.stopping import Pace
-from pipeline.training import ending
-from pipeline.training.checkpoint.files import list_checkpoints
-from pipeline.training.ending import TimeLimitError, answer_after_steps
-from slurm_jobs.common.errors import STOPPED_EXIT_CODE, StageStoppedError
-from slurm_jobs.common.timings import read_steps, steps_path
+from pipeline.train import job
+from pipeline.train.checkpoint_files import list_checkpoints
+from pipeline.train.job import TimeLimitError, answer_after_steps
+from slurm_jobs.shared.errors import STOPPED_EXIT_CODE, StageStoppedError
+from slurm_jobs.shared.timings import read_steps, steps_path
 from tests.pipeline.training.conftest import reserve_port
 
 ROOT = Path(__file__).parents[3]
@@ -56,10 +56,10 @@ def test_stop_far_from_the_time_limit_is_a_preemption(made_steps):
 RANK = """
 import itertools, sys
 from pathlib import Path
-from pipeline.training import ending
-from pipeline.training.ending import Ending
-from pipeline.training.ranks import join_ranks, leave_ranks
-from slurm_jobs.common.errors import StageStoppedError
+from pipeline.train import job as ending
+from pipeline.train.job import Ending
+from pipeline.train.ranks import join_ranks, leave_ranks
+from slurm_jobs.shared.errors import StageStoppedError
 from tests.contexts import make_context
 
 rank, port, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
@@ -104,7 +104,7 @@ def ask_at(monkeypatch):
 
     def ask(look):
         looks = itertools.count(1)
-        monkeypatch.setattr(ending, "stop_requested", lambda: next(looks) >= (look or math.inf))
+        monkeypatch.setattr(job, "stop_requested", lambda: next(looks) >= (look or math.inf))
 
     return ask
 

@@ -6,19 +6,19 @@ import weakref
 import pytest
 import torch
 
-from pipeline.data.info import read_dataset_info
+from pipeline.data.format import read_dataset_info
 from pipeline.preprocess.rejects import SampleRejectedError
-from pipeline.training import evaluate, stage
-from pipeline.training.device import Workplace
-from pipeline.training.evaluate import (
+from pipeline.train import evaluate, stage
+from pipeline.train.device import Workplace
+from pipeline.train.evaluate import (
     Generation,
     evaluation_dtype,
     make_encoder,
     read_rows,
     summarise,
 )
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.stage_config.evaluate import EvaluateConfig
+from slurm_jobs.shared.configs.train import EvaluateConfig
+from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.build import run_consolidate, run_preprocess, write_csv_manifest
 
 

@@ -12,16 +12,10 @@ import torch.distributed as dist
 from safetensors.torch import save_file
 from torch import nn
 
-from pipeline.training import export
-from pipeline.training.export import (
-    _put_in_place,
-    _write,
-    check_names,
-    check_weights,
-    export_model,
-)
-from pipeline.training.ranks import Ranks
-from slurm_jobs.common.errors import StageError
+from pipeline.train import export
+from pipeline.train.export import _put_in_place, _write, check_names, check_weights, export_model
+from pipeline.train.ranks import Ranks
+from slurm_jobs.shared.errors import StageError
 
 
 def test_dropped_and_changed_tensors_are_found_after_saving(tmp_path):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.build import run_consolidate, run_preprocess
 from tests.pipeline.kinds import write_kind
 

@@ -1,8 +1,8 @@
 """Which configs continue which checkpoints."""
 
-from pipeline.training.fingerprint import describe_changes, fingerprint, lasting_config
-from slurm_jobs.common.stage_config.optimizer import OptimizerConfig
-from slurm_jobs.common.stage_config.train import TrainConfig
+from pipeline.train.checkpoint_files import describe_changes, fingerprint, lasting_config
+from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.shared.configs.training_parts import OptimizerConfig
 
 
 def test_fingerprint_ignores_what_does_not_change_the_learning():

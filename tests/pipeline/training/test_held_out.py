@@ -10,16 +10,16 @@ import torch
 import yaml
 
 from pipeline.data.dataset import open_dataset
-from pipeline.models import load_model, load_tokenizer, read_facts
-from pipeline.training import held_out
-from pipeline.training.batches import losses_of, to_device
-from pipeline.training.held_out_log import HELD_OUT_NAME, read_looks
-from slurm_jobs.common.config_values import build_config
-from slurm_jobs.common.dataset_names import PROCESSOR_DIR
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.stage_config.evaluate import EvaluateConfig
-from slurm_jobs.common.stage_config.train import TrainConfig
-from slurm_jobs.common.timings import read_steps, spans_path, steps_path
+from pipeline.models.build import load_model
+from pipeline.models.layouts import load_tokenizer, read_facts
+from pipeline.train import held_out
+from pipeline.train.batches import losses_of, to_device
+from pipeline.train.held_out import HELD_OUT_NAME, read_looks
+from slurm_jobs.shared.config import build_config
+from slurm_jobs.shared.configs.train import EvaluateConfig, TrainConfig
+from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.manifest_formats import PROCESSOR_DIR
+from slurm_jobs.shared.timings import read_steps, spans_path, steps_path
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.tiny import ROWS, write_chains, write_dataset, write_tiny
 from tests.pipeline.training.strategies.trainer import workplace_of

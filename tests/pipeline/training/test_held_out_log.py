@@ -6,7 +6,7 @@ import json
 import math
 from dataclasses import replace
 
-from pipeline.training.held_out_log import HELD_OUT_NAME, HeldOutLog, Look, lowest, read_looks
+from pipeline.train.held_out import HELD_OUT_NAME, HeldOutLog, Look, lowest, read_looks
 
 LOOK = Look(
     step=2, loss=0.5, level_losses={}, num_tokens=8, num_answers=4, num_exact=3, duration_s=0.1

@@ -6,13 +6,13 @@ import mmap
 
 import pytest
 
-from pipeline.training.host_memory import (
+from pipeline.train.host_memory import (
     cgroup_limits,
     read_host_memory,
     resident_bytes,
     slurm_limits,
 )
-from slurm_jobs.common.machine import memory_bytes
+from slurm_jobs.shared.machine import memory_bytes
 
 MIB = 2**20
 

@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoModelForImageTextToText, dynamic_module_utils
 
-from pipeline.training import evaluate
-from slurm_jobs.common.errors import StageConfigError
+from pipeline.train import evaluate
+from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.models.tiny import write_dataset, write_tiny
 from tests.pipeline.training.test_facts import write_tiled_dataset
 

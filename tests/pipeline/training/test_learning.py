@@ -11,7 +11,7 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
-from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.models.tiny import write_dataset, write_tiny
 from tests.pipeline.training.tiny_runs import tiny_config
 

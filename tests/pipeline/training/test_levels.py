@@ -8,8 +8,8 @@ import re
 import pytest
 from safetensors.torch import load_file
 
-from pipeline.training import stage
-from slurm_jobs.common.errors import StageConfigError
+from pipeline.train import stage
+from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.models.tiny import CHAINS, write_chains, write_tiny
 from tests.pipeline.training.tiny_runs import tiny_config
 

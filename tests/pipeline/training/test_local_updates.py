@@ -12,7 +12,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from pipeline.training.local_updates import LocalAdamW, clip_gradients
+from pipeline.train.optimizer import LocalAdamW, clip_gradients
 
 SHAPES = [(7, 5), (3,), (1, 4), (6, 2, 2)]
 """The first rank of two has 4, 2, 1 and 3 rows."""

@@ -8,16 +8,15 @@ import pytest
 import torch
 from torch.distributed.tensor import DTensor
 
-from pipeline.timing import StepCounts, StepRecorder
-from pipeline.training import loop, stage
-from pipeline.training.boundary import Agreement
-from pipeline.training.checkpoint.files import list_checkpoints
-from pipeline.training.device import Workplace
-from pipeline.training.scaling import Scaling
-from pipeline.training.strategies.single import Single
-from slurm_jobs.common.errors import StageConfigError, StageError
-from slurm_jobs.common.stage_config.sharding import ScalerConfig
-from slurm_jobs.common.timings import read_steps, steps_path
+from pipeline.timing.recorder import StepCounts, StepRecorder
+from pipeline.train import loop, stage
+from pipeline.train.checkpoint_files import list_checkpoints
+from pipeline.train.device import Scaling, Workplace
+from pipeline.train.loop import Agreement
+from pipeline.train.strategies import Single
+from slurm_jobs.shared.configs.training_parts import ScalerConfig
+from slurm_jobs.shared.errors import StageConfigError, StageError
+from slurm_jobs.shared.timings import read_steps, steps_path
 from tests.pipeline.clock import stop_the_clock
 
 COUNTS = StepCounts(

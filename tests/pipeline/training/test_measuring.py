@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from pipeline.data.dataset import ShardedDataset
-from pipeline.data.prefetch import Prefetcher, make_pool
-from pipeline.training.batches import StepCounter
-from pipeline.training.measuring import Dropping, run
-from pipeline.training.ranks import leave_ranks
-from slurm_jobs.common.timings import read_steps, steps_path
+from pipeline.data.loader import Prefetcher, make_pool
+from pipeline.train.batches import StepCounter
+from pipeline.train.measure import Dropping, run
+from pipeline.train.ranks import leave_ranks
+from slurm_jobs.shared.timings import read_steps, steps_path
 from tests.contexts import make_context
 from tests.pipeline.training.conftest import TINY_MODEL, parent, reserve_port
 

@@ -3,15 +3,15 @@
 import pytest
 import torch.distributed as dist
 
-from pipeline.training import meeting
-from pipeline.training.meeting import arrive, tell_node, wait_for_all
+from pipeline.train import ranks as ranks_module
+from pipeline.train.ranks import arrive, tell_node, wait_for_all
 
 NODES = ("n1", "n1", "n2", "n2", "n3")
 
 
 @pytest.fixture
 def store(monkeypatch):
-    monkeypatch.setattr(meeting, "FIRST_WORD_S", 0.0)
+    monkeypatch.setattr(ranks_module, "FIRST_WORD_S", 0.0)
     store = dist.HashStore()
     for rank, node in enumerate(NODES):
         tell_node(store, rank, node)
@@ -31,7 +31,7 @@ def wait_until_told(store, monkeypatch, *, came_later):
         said.append(message % values)
         come(store, *next(later))
 
-    monkeypatch.setattr(meeting.log, "warning", say)
+    monkeypatch.setattr(ranks_module.log, "warning", say)
     wait_for_all(store, "stage_in", num_ranks=len(NODES), speaks=True)
     return said
 

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pipeline.training import peak_memory
-from pipeline.training.host_memory import HostMemory
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.timings import read_spans, read_steps, spans_path, steps_path
+from pipeline.train import memory as memory_module
+from pipeline.train.host_memory import HostMemory
+from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.timings import read_spans, read_steps, spans_path, steps_path
 
 SHARE = 0.9
 SIZES = {"global_batch_size": 32, "num_lanes": 4, "num_steps": 2}
@@ -25,12 +25,12 @@ class Memory:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._patch = monkeypatch
-        self._patch.setattr(peak_memory, "resident_bytes", lambda: 0)
+        self._patch.setattr(memory_module, "resident_bytes", lambda: 0)
         self.plant(1 << 40)
 
     def plant(self, num_bytes: float) -> None:
         memory = HostMemory(limit_bytes=num_bytes, source="test", available_bytes=num_bytes)
-        self._patch.setattr(peak_memory, "read_host_memory", lambda _variables: memory)
+        self._patch.setattr(memory_module, "read_host_memory", lambda _variables: memory)
 
 
 @pytest.fixture

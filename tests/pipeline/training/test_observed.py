@@ -4,10 +4,18 @@ import re
 
 import pytest
 
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.operator_table import operators_path, read_operators, trace_path
-from slurm_jobs.common.system_readings import read_system, system_path
-from slurm_jobs.common.timings import read_spans, read_steps, spans_path, steps_path
+from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.timings import (
+    operators_path,
+    read_operators,
+    read_spans,
+    read_steps,
+    read_system,
+    spans_path,
+    steps_path,
+    system_path,
+    trace_path,
+)
 
 EVERY_S = 0.1
 

@@ -6,24 +6,24 @@ import pytest
 import torch
 
 from pipeline.data.batch import ModelNeeds
-from pipeline.training import one_phase
-from pipeline.training.checkpoint import Restored
-from slurm_jobs.common.stage_config.train import TrainConfig
+from pipeline.train import trainer
+from pipeline.train.checkpoint import Restored
+from slurm_jobs.shared.configs.train import TrainConfig
 
 
 @pytest.mark.parametrize(("device", "gpu"), [("cpu", None), ("cuda:1", torch.device("cuda:1"))])
 def test_reader_pins_memory_for_the_gpu_of_the_rank_and_for_no_cpu(monkeypatch, device, gpu):
-    monkeypatch.setattr(one_phase, "BatchReader", lambda dataset, plan, **options: options)
+    monkeypatch.setattr(trainer, "BatchReader", lambda dataset, plan, **options: options)
     planned = SimpleNamespace(config=TrainConfig(num_steps=1), dataset=None, plan=None)
     job = SimpleNamespace(
         ranks=SimpleNamespace(rank=0, num_ranks=1),
         workplace=SimpleNamespace(device=torch.device(device)),
     )
     model = SimpleNamespace(needs=ModelNeeds())
-    assert one_phase.make_reader(job, planned, model, 0)["gpu"] == gpu
+    assert trainer.make_reader(job, planned, model, 0)["gpu"] == gpu
 
 
 def test_no_look_is_made_with_weights_that_were_not_loaded():
     told = SimpleNamespace(make_held_out=lambda _: pytest.fail("it would look"))
     passed_over = Restored(step=3, loss=0.5, is_loaded=False)
-    assert one_phase._begin_looks(None, None, passed_over, told) is None
+    assert trainer._begin_looks(None, None, passed_over, told) is None

@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from pipeline.training.optimizer import (
+from pipeline.train.optimizer import (
     make_optimizer,
     parameter_groups,
     set_learning_rate,
     state_bytes,
 )
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.stage_config.optimizer import OptimizerConfig
+from slurm_jobs.shared.configs.training_parts import OptimizerConfig
+from slurm_jobs.shared.errors import StageConfigError
 
 
 def make_model():

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
-from pipeline.training import optimizer
+from pipeline.train import optimizer
 from tests.pipeline.models.tiny import write_dataset, write_tiny
 
 EIGHT_BIT = {"kind": "adamw_8bit", "learning_rate": 1e-3}
@@ -72,7 +72,7 @@ def test_a_checkpoint_that_has_a_group_of_nothing_is_gone_on_from(
 
 def test_what_8_bit_state_is_left_out_changes_the_weights(make_train_run, monkeypatch):
     """Or the tests here would pass without it."""
-    from pipeline.training.local_optimizer import LocalOptimizer
+    from pipeline.train.optimizer import LocalOptimizer
 
     run = make_train_run(**SAVED)
     run.run_here()

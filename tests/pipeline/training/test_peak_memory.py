@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pipeline.training.peak_memory import extrapolate, measure_growth
+from pipeline.train.memory import extrapolate, measure_growth
 
 CPU = torch.device("cpu")
 MB = 1 << 20

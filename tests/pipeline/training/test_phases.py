@@ -10,14 +10,13 @@ import torch
 from safetensors.torch import load_file
 from torch.distributed.checkpoint import FileSystemReader
 
-from pipeline.training.checkpoint import files, restoring
-from pipeline.training.checkpoint.files import list_checkpoints
-from pipeline.training.fingerprint import describe_changes, lasting_config
-from pipeline.training.phases import phases_of
-from slurm_jobs.common.config_values import build_config
-from slurm_jobs.common.errors import StageConfigError, StageError
-from slurm_jobs.common.stage_config.train import TrainConfig
-from slurm_jobs.common.timings import read_spans, read_steps, spans_path, steps_path
+from pipeline.train import checkpoint, checkpoint_files
+from pipeline.train.checkpoint_files import describe_changes, lasting_config, list_checkpoints
+from pipeline.train.job import phases_of
+from slurm_jobs.shared.config import build_config
+from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.shared.errors import StageConfigError, StageError
+from slurm_jobs.shared.timings import read_spans, read_steps, spans_path, steps_path
 from tests.pipeline.models.tiny import write_dataset, write_tiny
 from tests.pipeline.training.test_trackers import curve
 from tests.pipeline.training.tiny_runs import tiny_config
@@ -216,7 +215,7 @@ def test_a_late_writer_that_rotates_a_later_phase_costs_nothing_that_it_has(
     for phase in ("0-projector", "1-lora"):
         damage(run, phase)
     newest = run.output_dir / "phases/2-last-layer/checkpoints/step-00000002"
-    later, damaged_files = newest.rename(run.output_dir / "not-yet"), files.damaged_files
+    later, damaged_files = newest.rename(run.output_dir / "not-yet"), checkpoint_files.damaged_files
 
     def rotate(folder, expected):
         if later.exists() and folder.parent == newest.parent:
@@ -224,7 +223,7 @@ def test_a_late_writer_that_rotates_a_later_phase_costs_nothing_that_it_has(
             shutil.rmtree(folder)
         return damaged_files(folder, expected)
 
-    monkeypatch.setattr(files, "damaged_files", rotate)
+    monkeypatch.setattr(checkpoint_files, "damaged_files", rotate)
     assert run.run_here(**config_for("single"))["resumed_from_step"] == 9
     assert run.weights() == whole[0].weights()
 
@@ -236,12 +235,12 @@ def test_a_writer_that_takes_away_all_that_is_looked_at_fails_the_attempt(
     shutil.copytree(whole[0].output_dir / "phases", run.output_dir / "phases")
     damage(run, "0-projector")
     root = run.output_dir / "phases/1-lora/checkpoints"
-    listed, newest = iter(range(10, 1000)), restoring._newest
+    listed, newest = iter(range(10, 1000)), checkpoint._newest
 
     def always_another(folder, lost):
         return root / f"step-{next(listed):08d}" if folder == root else newest(folder, lost)
 
-    monkeypatch.setattr(restoring, "_newest", always_another)
+    monkeypatch.setattr(checkpoint, "_newest", always_another)
     with pytest.raises(StageError, match="were removed by another writer"):
         run.run_here(**config_for("single"))
     assert next(listed) < 100

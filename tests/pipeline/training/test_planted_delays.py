@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from benchmarks.recording import Marks
-from pipeline.data.prefetch import Prefetcher
-from pipeline.timing import StepRecorder
-from pipeline.training import loop, recording
-from pipeline.training.batches import StepCounter
-from pipeline.training.checkpoint import TimedSaver
-from pipeline.training.held_out import HeldOut
-from pipeline.training.scaling import Scaling
-from slurm_jobs.common.timings import STEP_PHASES, read_steps, steps_path
+from pipeline.data.loader import Prefetcher
+from pipeline.timing.recorder import StepRecorder
+from pipeline.train import loop, trainer
+from pipeline.train.batches import StepCounter
+from pipeline.train.checkpoint import TimedSaver
+from pipeline.train.device import Scaling
+from pipeline.train.held_out import HeldOut
+from slurm_jobs.shared.timings import STEP_PHASES, read_steps, steps_path
 from tests.plants.sitecustomize import delayed
 
 DELAY_S, NOISE_S = 0.1, 0.04
@@ -145,7 +145,7 @@ def test_phases_add_up_to_the_wall_clock_whatever_the_recorder_does_besides(
 ):
     make_clock, synchronize = WAYS[way]
     chosen = make_clock() if make_clock else None, synchronize
-    monkeypatch.setattr(recording, "choose_clock", lambda *_: chosen)
+    monkeypatch.setattr(trainer, "choose_clock", lambda *_: chosen)
     run = make_train_run(num_steps=200)  # 1 % is more than another process takes between two clocks
     run.run_here()
     phases_s, steps_s = sums_of(run)
@@ -174,7 +174,7 @@ def test_time_that_torch_compiles_is_compile_time_of_the_step_it_happened_in(
 @pytest.mark.slow
 def test_what_one_rank_is_late_by_the_other_waits_for(make_train_run, monkeypatch):
     """The delay is the late rank's own, and in the other a wait for ranks and nothing else."""
-    plant = {"where": "pipeline.training.batches:StepCounter.__call__", "sleep_s": DELAY_S}
+    plant = {"where": "pipeline.train.batches:StepCounter.__call__", "sleep_s": DELAY_S}
     found = {}
     for name, planted in (("without", []), ("with", [{**plant, "rank": 1}])):
         run = make_train_run(strategy="ddp")

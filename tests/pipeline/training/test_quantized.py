@@ -11,9 +11,9 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
-from pipeline.models.grids import plain_arguments
-from pipeline.training.batches import to_device
-from slurm_jobs.common.errors import StageConfigError
+from pipeline.models.vision_language import plain_arguments
+from pipeline.train.batches import to_device
+from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.models.conftest import open_kind
 from tests.pipeline.models.test_hugging_face import CPU
 from tests.pipeline.models.tiny import write_dataset, write_tiny

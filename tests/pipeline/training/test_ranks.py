@@ -6,17 +6,16 @@ import sys
 import time
 from pathlib import Path
 
-from pipeline.training.ranks import Ranks
-from slurm_jobs.common.heartbeat import stacks_path
-from slurm_jobs.task.stacks import read_stacks, request_stacks
-from slurm_jobs.task.stall import describe_cause
+from pipeline.train.ranks import Ranks
+from slurm_jobs.shared.heartbeat import stacks_path
+from slurm_jobs.worker.hangs import describe_cause, read_stacks, request_stacks
 from tests.pipeline.training.conftest import reserve_port
 
 ROOT = Path(__file__).parents[3]
 RANK = """
 import sys
 from pathlib import Path
-from pipeline.training.ranks import join_ranks, leave_ranks
+from pipeline.train.ranks import join_ranks, leave_ranks
 from tests.contexts import make_context
 
 rank, port, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
@@ -30,8 +29,8 @@ leave_ranks()
 PASSES_BACKWARD = """
 import sys, time
 from pathlib import Path
-from pipeline.training.flights import write_flights_on_request
-from slurm_jobs.task.stacks import register_stacks
+from pipeline.train.ranks import write_flights_on_request
+from slurm_jobs.worker.hangs import register_stacks
 
 def _engine_run_backward():  # as torch's, which calls C++
     print("ready", flush=True)
@@ -39,7 +38,7 @@ def _engine_run_backward():  # as torch's, which calls C++
 
 register_stacks(Path(sys.argv[1]), 0)
 write_flights_on_request(Path(sys.argv[1]), 0, timeout_s=20)
-exec(compile("_engine_run_backward()", "pipeline/training/loop.py", "exec"))
+exec(compile("_engine_run_backward()", "pipeline/train/loop.py", "exec"))
 """
 
 

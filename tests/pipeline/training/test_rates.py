@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.training.rates import Done, rates_between, time_left
+from pipeline.train.trackers import Done, rates_between, time_left
 
 BEGUN = Done(at_s=100.0, num_steps=4, num_tokens=1_000, data_wait_s=1.0, model_flops=1e9)
 NOW = Done(at_s=110.0, num_steps=9, num_tokens=3_000, data_wait_s=2.5, model_flops=5e9)

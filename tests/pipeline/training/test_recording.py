@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from pipeline.timing.device_clock import CudaClock
-from pipeline.training.device import Workplace, prepare_device
-from pipeline.training.recording import choose_clock, describe_flops
-from slurm_jobs.common.ranges import ranges_text
-from slurm_jobs.common.stage_config.train import TrainConfig
-from slurm_jobs.common.timings import DEVICE_FIELDS, read_spans, read_steps, spans_path, steps_path
+from pipeline.timing.recorder import CudaClock
+from pipeline.train.device import Workplace, prepare_device
+from pipeline.train.trainer import choose_clock, describe_flops
+from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.shared.files import ranges_text
+from slurm_jobs.shared.timings import DEVICE_FIELDS, read_spans, read_steps, spans_path, steps_path
 from tests.contexts import make_context
 from tests.pipeline.models.conftest import make_kind  # noqa: F401 - a fixture
 

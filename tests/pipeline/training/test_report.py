@@ -6,12 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.timing import StepCounts, StepOutcome
-from pipeline.training import report
-from pipeline.training.report import Course, TrainingReporter
-from slurm_jobs.common import progress as progress_module
-from slurm_jobs.common.files import read_json
-from slurm_jobs.common.progress import Progress
+from pipeline.timing.recorder import StepCounts, StepOutcome
+from pipeline.train import trackers
+from pipeline.train.trackers import Course, TrainingReporter
+from slurm_jobs.shared import files as progress_module
+from slurm_jobs.shared.files import Progress, read_json
 from tests.pipeline.timing.test_steps import COUNTS
 
 OUTCOME = StepOutcome(loss=0.5, learning_rate=1e-3, grad_norm=2.0)
@@ -33,7 +32,7 @@ class Told:
 @pytest.fixture
 def clock(monkeypatch):
     clock = SimpleNamespace(now_s=50.0)
-    for module in (report, progress_module):
+    for module in (trackers, progress_module):
         fake = SimpleNamespace(monotonic=lambda: clock.now_s, time=lambda: clock.now_s)
         monkeypatch.setattr(module, "time", fake)
     return clock

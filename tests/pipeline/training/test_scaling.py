@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.training import loop, spreading
-from pipeline.training.device import Workplace
-from pipeline.training.scaling import Scaling, _Scaler
-from pipeline.training.verdict import judge
-from slurm_jobs.common.errors import StageError
-from slurm_jobs.common.stage_config.sharding import ScalerConfig
-from slurm_jobs.common.timings import read_steps, steps_path
+from pipeline.train import loop
+from pipeline.train import prepare as prepare_module
+from pipeline.train.device import Scaling, Workplace, _Scaler
+from pipeline.train.verdict import judge
+from slurm_jobs.shared.configs.training_parts import ScalerConfig
+from slurm_jobs.shared.errors import StageError
+from slurm_jobs.shared.timings import read_steps, steps_path
 from tests.pipeline.training.conftest import TINY_MODEL
 
 
@@ -152,7 +152,7 @@ INFLATED = {
 
 @pytest.mark.parametrize("strategy", ["single", "ddp", "fsdp2"])
 def test_residual_sums_beyond_fp16_skip_no_step(make_train_run, monkeypatch, strategy):
-    inflate_residual(monkeypatch, spreading.keep_residual_in_fp32)
+    inflate_residual(monkeypatch, prepare_module.keep_residual_in_fp32)
     result = make_train_run(**INFLATED, strategy=strategy).run_here()
     assert result["num_skipped_steps"] == 0
     assert np.isfinite(result["final_loss"])
@@ -172,7 +172,7 @@ def inflate_residual(patch, prepare):
         for layer in model.towers()[1]:
             layer.mlp.register_forward_hook(lambda _module, _inputs, output: output + 60_000)
 
-    patch.setattr(spreading, "keep_residual_in_fp32", prepare_inflated)
+    patch.setattr(prepare_module, "keep_residual_in_fp32", prepare_inflated)
 
 
 def cast_first_inputs_to_fp16(model, _device):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipeline.training.schedule import learning_rate_at
-from slurm_jobs.common.stage_config.optimizer import ScheduleConfig
+from pipeline.train.loop import learning_rate_at
+from slurm_jobs.shared.configs.training_parts import ScheduleConfig
 
 
 def rates(kind, warmup_share=0.1, num_steps=100):

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.training import spreading
-from pipeline.training.spreading import build_together
-from slurm_jobs.common.errors import StageConfigError
+from pipeline.train import prepare
+from pipeline.train.prepare import build_together
+from slurm_jobs.shared.errors import StageConfigError
 
 
 class TalkingRanks:
@@ -32,10 +32,10 @@ class TalkingRanks:
 
 def test_rank_0_may_read_for_longer_than_a_collective_waits(monkeypatch):
     """The ranks meet without a timeout before they tell each other of problems."""
-    monkeypatch.setattr(spreading, "check_dtypes", lambda *_: None)
-    monkeypatch.setattr(spreading, "make_shell", lambda *_: None)
-    monkeypatch.setattr(spreading, "_prepare_layers", lambda *_: None)
-    monkeypatch.setattr(spreading, "check_can_be_shared", lambda _: None)
+    monkeypatch.setattr(prepare, "check_dtypes", lambda *_: None)
+    monkeypatch.setattr(prepare, "make_shell", lambda *_: None)
+    monkeypatch.setattr(prepare, "_prepare_layers", lambda *_: None)
+    monkeypatch.setattr(prepare, "check_can_be_shared", lambda _: None)
     ranks = TalkingRanks()
     with pytest.raises(StageConfigError, match="no such model"):
         build_together(SimpleNamespace(), None, ranks, None, loads_once=True)

@@ -10,11 +10,10 @@ import pytest
 from safetensors.torch import load_file
 
 from pipeline.models.small_vlm import SmallVLM
-from pipeline.training.checkpoint import saving
-from pipeline.training.checkpoint.files import damaged_files, list_checkpoints
-from pipeline.training.checkpoint.info import read_info
-from slurm_jobs.common.errors import STOPPED_EXIT_CODE, StageConfigError
-from slurm_jobs.common.timings import STEP_PHASES, read_spans, read_steps, spans_path, steps_path
+from pipeline.train import checkpoint
+from pipeline.train.checkpoint_files import damaged_files, list_checkpoints, read_info
+from slurm_jobs.shared.errors import STOPPED_EXIT_CODE, StageConfigError
+from slurm_jobs.shared.timings import STEP_PHASES, read_spans, read_steps, spans_path, steps_path
 
 NUM_STEPS = 120
 
@@ -260,14 +259,14 @@ def test_checkpoint_that_an_earlier_attempt_publishes_meanwhile_is_no_failure(
     run.run_here()
     weights, checkpoints = run.weights(), run.output_dir / "checkpoints"
     of_the_earlier = checkpoints.rename(run.root / "earlier")
-    write_info = saving.write_info
+    write_info = checkpoint.write_info
 
     def lose_the_race(folder, info):
         write_info(folder, info)
         name = f"step-{info.step:08d}"
         shutil.copytree(of_the_earlier / name, checkpoints / name)
 
-    monkeypatch.setattr(saving, "write_info", lose_the_race)
+    monkeypatch.setattr(checkpoint, "write_info", lose_the_race)
     assert run.run_here()["resumed_from_step"] == 0
     assert run.weights() == weights
     assert {p.name for p in checkpoints.iterdir()} == {"step-00000003", "step-00000006"}

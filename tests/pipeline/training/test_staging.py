@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.training.staging import cost_text
+from pipeline.train.staging import cost_text
 from tests.pipeline.training.conftest import reserve_port
 
 ROOT = Path(__file__).parents[3]
@@ -18,11 +18,11 @@ TIMEOUT_S = 3.0
 RANK = f"""
 import logging, sys
 from pathlib import Path
-from pipeline.timing import SpanLog
-from pipeline.training import meeting
-from pipeline.training.ranks import join_ranks, leave_ranks
-from pipeline.training.staging import stage_together
-from slurm_jobs.common.stage_config.staging import StagingConfig
+from pipeline.timing.recorder import SpanLog
+from pipeline.train import ranks as meeting
+from pipeline.train.ranks import join_ranks, leave_ranks
+from pipeline.train.staging import stage_together
+from slurm_jobs.shared.configs.training_parts import StagingConfig
 from tests.contexts import make_context
 
 rank, port, folder, dataset = int(sys.argv[1]), int(sys.argv[2]), *map(Path, sys.argv[3:])

@@ -1,6 +1,6 @@
 import pytest
 
-from pipeline.training.stop_time import StopTime
+from pipeline.train.checkpoint import StopTime
 
 
 def test_stopping_takes_the_longest_save_and_the_longest_step_so_far() -> None:

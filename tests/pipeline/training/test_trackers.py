@@ -9,9 +9,9 @@ import pytest
 from accelerate import tracking
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from pipeline.training.trackers import Trackers, check_packages
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.stage_config.trackers import TrackersConfig
+from pipeline.train.trackers import Trackers, check_packages
+from slurm_jobs.shared.configs.training_parts import TrackersConfig
+from slurm_jobs.shared.errors import StageConfigError
 from tests.contexts import make_context
 
 SETTINGS = {"strategy": "ddp", "num_ranks": 2}

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.training import loop, one_phase
-from pipeline.training.boundary import Boundary
-from pipeline.training.scaling import Scaling
-from pipeline.training.verdict import judge
-from slurm_jobs.common.errors import StageError, StageStoppedError
-from slurm_jobs.common.timings import read_steps, steps_path
+from pipeline.train import loop, trainer
+from pipeline.train.device import Scaling
+from pipeline.train.loop import Boundary
+from pipeline.train.verdict import judge
+from slurm_jobs.shared.errors import StageError, StageStoppedError
+from slurm_jobs.shared.timings import read_steps, steps_path
 from tests.pipeline.models.host_reads import DEVICE, HostReads
 from tests.pipeline.training.test_scaling import FP16, OtherRank, poison_step
 
@@ -91,7 +91,7 @@ def watch_loop(monkeypatch, seen):
         seen.events.append(("read", queued.step))
         return read(setup, queued)
 
-    monkeypatch.setattr(one_phase, "run_steps", run)
+    monkeypatch.setattr(trainer, "run_steps", run)
     monkeypatch.setattr(loop, "losses_of", passes(losses_of, "forward"))
     monkeypatch.setattr(Scaling, "backward", passes(backward, None))
     monkeypatch.setattr(loop, "_read", note_read)
@@ -111,7 +111,7 @@ def test_the_host_waits_once_a_step_for_the_step_before_and_never_before_the_for
     assert {place.split(":")[0] for places in seen.outside for place in places} == {
         "verdict.QueuedVerdict.read"
     }
-    once_a_process = "pixels._factors"
+    once_a_process = "layouts._factors"
     assert {place.split(":")[0] for place in seen.reads.copied} <= {once_a_process}
     expected = [("begins", 0), ("forward",)]
     for step in range(1, 5):

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.data import open_dataset, read_dataset_info
+from pipeline.data.dataset import open_dataset
+from pipeline.data.format import read_dataset_info
 from pipeline.data.index import format_key
-from pipeline.verify import run, shards
-from pipeline.verify.dataset import slices_to_redo
-from pipeline.verify.shards import Problem
+from pipeline.tools import verify as verify_module
+from pipeline.tools.verify import Problem, run, slices_to_redo
 from tests.pipeline.build import preprocess_with_3_bad_rows_of_40, run_consolidate
 
 
@@ -89,7 +89,7 @@ def test_samples_of_a_shard_beyond_so_many_are_told_as_a_number(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A set of which nothing is left must not fill the memory with what is missing of it."""
-    monkeypatch.setattr(shards, "MOST_OF_A_SHARD", 2)
+    monkeypatch.setattr(verify_module, "MOST_OF_A_SHARD", 2)
     (folder / "shards" / "shard-000001.tar").write_bytes(b"")
     keys = [key for _, key, _ in problems_of(folder)]
     assert [key is None for key in keys] == [True, False, False, True]
@@ -210,9 +210,9 @@ def test_sample_that_holds_other_than_its_row_says_is_told(
     """An index whose checksums are right and whose counts are wrong: a mistake of ours."""
     import re
 
-    from pipeline.verify import dataset
+    from pipeline.tools import verify as verify_module
 
-    real = dataset.open_index
+    real = verify_module.open_index
 
     def with_a_wrong_row(*args: Any, **options: Any) -> Any:
         from dataclasses import replace
@@ -221,10 +221,10 @@ def test_sample_that_holds_other_than_its_row_says_is_told(
         values = getattr(index, column).copy()
         values[5] += 1
         index = replace(index, **{column: values})
-        index._checked.update(dataset.INDEX_TYPES)
+        index._checked.update(verify_module.INDEX_TYPES)
         return index
 
-    monkeypatch.setattr(dataset, "open_index", with_a_wrong_row)
+    monkeypatch.setattr(verify_module, "open_index", with_a_wrong_row)
     key = format_key(int(open_dataset(folder).index.key[5]) + (column == "key"))
     messages = {of: message for _, of, message in problems_of(folder)}
     assert re.search(words, messages[key])

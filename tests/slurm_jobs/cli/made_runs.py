@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from slurm_jobs.common.timings import read_steps, steps_header, steps_path
+from slurm_jobs.shared.timings import read_steps, steps_header, steps_path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))  # tests are no package
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from slurm_jobs.cli.look import Seen
 from slurm_jobs.cli.problems import Failure
-from slurm_jobs.reconcile import RunStatus, SliceStatus, StageStatus, Status
-from slurm_jobs.run.model import StageSummary
+from slurm_jobs.cli.status import Seen
+from slurm_jobs.run_folder.run_records import StageSummary
+from slurm_jobs.status import RunStatus, SliceStatus, StageStatus, Status
 
 NOW_S = 1_763_700_000.0
 

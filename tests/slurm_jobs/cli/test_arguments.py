@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.cli.arguments import check_place
-from slurm_jobs.common.errors import InputError
+from slurm_jobs.cli.options import check_place
+from slurm_jobs.shared.errors import InputError
 
 
 @pytest.mark.parametrize(

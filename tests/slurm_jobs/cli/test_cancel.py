@@ -8,15 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs import cli
-from slurm_jobs.run.ledger import read_ledger
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.cli import main
+from slurm_jobs.run_folder.ledger import read_ledger
+from slurm_jobs.run_folder.paths import RunPaths
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
-from tests.slurm_jobs.schedulers.fake_slurm import (
-    FakeSlurm,
-    make_fake_slurm,
-    queue_row,
-)
+from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm, make_fake_slurm, queue_row
 
 
 class Terminal(io.StringIO):
@@ -44,7 +40,7 @@ def cancel(
 ) -> None:
     monkeypatch.setattr("sys.stdin", Terminal(answer))
     with pytest.raises(SystemExit) as ended:
-        cli.main(["cancel", str(paths.run_dir), *words])
+        main.main(["cancel", str(paths.run_dir), *words])
     assert ended.value.code == expect
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.cli import main
+from slurm_jobs.cli.main import main
 
 CONFIGS = sorted((Path(__file__).resolve().parents[3] / "configs").glob("*.yaml"))
 SPEC = """

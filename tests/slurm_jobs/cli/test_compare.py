@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs import cli
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.cli import main
+from slurm_jobs.run_folder.paths import RunPaths
 from tests.slurm_jobs.cli.made_runs import NUM_RUNS, make_runs
 
 
 def said(capsys, *words):
     with pytest.raises(SystemExit) as ended:
-        cli.main(list(words))
+        main.main(list(words))
     out, err = capsys.readouterr()
     return ended.value.code, out, err
 

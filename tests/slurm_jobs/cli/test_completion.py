@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs import cli
+from slurm_jobs.cli import main
 from slurm_jobs.cli.completion import MAX_RUNS, SHELLS, complete_value
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests are no package
@@ -66,7 +66,7 @@ def offered(line: str) -> list[str]:
 
 def test_a_tab_offers_verbs_and_the_options_of_a_verb(here: Path) -> None:
     assert offered("slurm-jobs st") == ["status"]
-    assert offered("slurm-jobs ") == list(cli.VERBS)
+    assert offered("slurm-jobs ") == list(main.VERBS)
     assert offered("slurm-jobs --v") == ["--version"]
     assert offered("slurm-jobs logs --f") == ["--failed", "--follow"]
     assert "--json" not in offered("slurm-jobs status --json --")
@@ -96,9 +96,9 @@ def test_paths_are_specs_and_folders_or_any_file_by_the_argument(here: Path, mon
     assert offered("slurm-jobs check ~/c") == ["~/captions.yaml"]
 
 
-@pytest.mark.parametrize("verb", cli.VERBS)
+@pytest.mark.parametrize("verb", main.VERBS)
 def test_every_argument_that_is_a_path_a_run_or_a_spec_has_values(here: Path, verb: str) -> None:
-    parser = cli.build_parser([verb]).verb
+    parser = main.build_parser([verb]).verb
     assert parser is not None
     for action in parser._actions:
         if action.dest in ("run", "spec", "target", "folder", "out", "python"):
@@ -110,7 +110,7 @@ def test_every_argument_that_is_a_path_a_run_or_a_spec_has_values(here: Path, ve
     ["", "slurm-jobs nonsense ", "slurm-jobs 'a", "slurm-jobs check a b c ", "slurm-jobs st\\"],
 )
 def test_a_tab_on_a_line_with_nothing_to_complete_prints_no_error(here: Path, line: str) -> None:
-    assert set(offered(line)) <= {*cli.VERBS}
+    assert set(offered(line)) <= {*main.VERBS}
 
 
 def test_a_tab_loads_nothing_heavy_and_an_ordinary_start_does_not_load_argcomplete(

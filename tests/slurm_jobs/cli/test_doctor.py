@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs import cli
-from slurm_jobs.doctor.model import Check
-from slurm_jobs.doctor.texts import lines_of
-from slurm_jobs.operations import doctor
+from slurm_jobs.cli import main
+from slurm_jobs.commands import doctor
+from slurm_jobs.nodes.doctor_model import Check, lines_of
 
 PROBLEM = Check(
     name="torch",
@@ -26,7 +25,7 @@ OK = Check(name="requeue", standing="ok", told="jobs may be requeued")
 
 def ended(words: list[str]) -> int:
     with pytest.raises(SystemExit) as end:
-        cli.main(["doctor", *words])
+        main.main(["doctor", *words])
     assert isinstance(end.value.code, int)
     return end.value.code
 

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from slurm_jobs import cli
-from slurm_jobs.cli.probe import _print
-from slurm_jobs.common.operator_table import FORMAT_NAME, operators_path, trace_path
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.cli import main
+from slurm_jobs.cli.nodes import _print_probe
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.timings import OPERATORS_FORMAT_NAME, operators_path, trace_path
 from tests.slurm_jobs.cli.made_runs import make_runs
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "probes"))  # tests are no package
@@ -33,7 +33,7 @@ def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     with pytest.raises(SystemExit) as ended:
-        cli.main(words)
+        main.main(words)
     assert ended.value.code == 0
     out = capsys.readouterr().out
     assert max(len(line.rstrip()) for line in out.splitlines()) <= 80
@@ -96,7 +96,9 @@ def test_profile_has_a_line_an_operator_and_whole_words(tmp_path, capsys) -> Non
         "self_device_bytes": None,
     }
     table = {"first_step": 4, "num_steps": 1, "wall_s": 1.0, "operators": [operator]}
-    operators_path(path.parent, 0).write_text(json.dumps({"format": FORMAT_NAME, **table}))
+    operators_path(path.parent, 0).write_text(
+        json.dumps({"format": OPERATORS_FORMAT_NAME, **table})
+    )
     out = shown(capsys, "profile", str(paths.run_dir))
     assert "computing and communicating" in out
     assert out.count(" a step\n") == 5  # shares, each on its line
@@ -110,7 +112,7 @@ def test_probe_has_a_line_a_measure_for_as_many_nodes_as_fit(capsys, num_nodes) 
     over = SimpleNamespace(status="completed", stages=(), problems=(), notes=())
     warm = {"local": {"reads_are_cold": False}}
     names = [f"gpu-a100-{number:02}" for number in range(num_nodes)]
-    _print(Path("runs/none"), over, [probe(name, warm) for name in names], [])
+    _print_probe(Path("runs/none"), over, [probe(name, warm) for name in names], [])
     out = capsys.readouterr().out
     tables, _, notes = out.rpartition("\n4 x NVIDIA A100-SXM4-40GB: ")
     assert max(len(line.rstrip()) for line in tables.splitlines()) <= 80

@@ -13,9 +13,9 @@ from typing import IO
 
 import pytest
 
-from slurm_jobs import cli
-from slurm_jobs.run.ledger import entry_path
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.cli import main
+from slurm_jobs.run_folder.ledger import entry_path
+from slurm_jobs.run_folder.paths import RunPaths
 from tests.slurm_jobs.run.closed import close
 from tests.slurm_jobs.run.fabricate import make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import make_fake_slurm
@@ -54,7 +54,7 @@ def test_a_ledger_that_cannot_be_read_is_3_with_every_verb(
     damage(entry_path(paths.ledger_dir, 1))
     as_json = {"logs": [], "cancel": ["--json", "--yes"]}.get(verb, ["--json"])
     with pytest.raises(SystemExit) as ended:
-        cli.main([verb, str(paths.run_dir), *as_json])
+        main.main([verb, str(paths.run_dir), *as_json])
     assert ended.value.code == 3
     said = capsys.readouterr()
     if as_json:
@@ -75,7 +75,7 @@ def test_a_ledger_whose_entries_are_gone_is_not_taken_for_a_run_without_jobs(
         paths.ledger_dir.mkdir()
     paths.job_dir("aaaa0001").mkdir(parents=True, exist_ok=True)
     with pytest.raises(SystemExit) as ended:
-        cli.main([verb, str(paths.run_dir)])
+        main.main([verb, str(paths.run_dir)])
     assert ended.value.code == 3
     assert f"{paths.ledger_dir} has no entries, but" in capsys.readouterr().err
     assert not list(paths.ledger_dir.glob("*"))
@@ -86,7 +86,7 @@ def test_a_file_in_place_of_the_runs_is_wrong_input(
 ) -> None:
     (tmp_path / "runs").touch()
     with pytest.raises(SystemExit) as ended:
-        cli.main(["runs", "--dir", str(tmp_path / "runs")])
+        main.main(["runs", "--dir", str(tmp_path / "runs")])
     assert ended.value.code == 2
     assert "no runs in" in capsys.readouterr().err
 
@@ -101,7 +101,7 @@ def test_a_closed_folder_of_runs_is_3_with_every_verb(
     monkeypatch.setenv("SLURM_JOBS_RUNS_DIR", str(paths.run_dir.parent))
     close(paths.run_dir.parent, monkeypatch)
     with pytest.raises(SystemExit) as ended:
-        cli.main([verb])
+        main.main([verb])
     assert ended.value.code == 3
     assert f"{paths.run_dir.parent}: Permission denied" in capsys.readouterr().err
 
@@ -109,7 +109,7 @@ def test_a_closed_folder_of_runs_is_3_with_every_verb(
 def test_an_init_that_cannot_write_is_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SystemExit) as ended:
-        cli.main(["init", "--local", str(tmp_path / "file" / "configs")])
+        main.main(["init", "--local", str(tmp_path / "file" / "configs")])
     assert ended.value.code == 3
     assert "cannot write" in capsys.readouterr().err
 
@@ -166,7 +166,7 @@ def test_an_error_as_json_whose_reader_has_left_keeps_its_exit_code(tmp_path: Pa
     assert "none.yaml: no such file" in ended.stderr
 
 
-@pytest.mark.parametrize("verb", sorted(cli.VERBS))
+@pytest.mark.parametrize("verb", sorted(main.VERBS))
 def test_a_working_directory_that_was_removed_is_named_by_every_verb(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: str
 ) -> None:
@@ -185,7 +185,7 @@ def test_a_working_directory_that_was_removed_is_named_by_every_verb(
         "probe": ["s.yaml"],
     }.get(verb, [])
     with pytest.raises(SystemExit) as ended:
-        cli.main([verb, *words])
+        main.main([verb, *words])
     assert ended.value.code == 3
     assert capsys.readouterr().err == (
         "slurm-jobs: the working directory cannot be used (No such file or directory): it was "
@@ -207,7 +207,7 @@ def test_a_folder_that_cannot_be_listed_is_3_and_not_taken_for_empty(
         (paths.run_dir / name).mkdir(parents=True, exist_ok=True)
     close(paths.run_dir / folder, monkeypatch)
     with pytest.raises(SystemExit) as ended:
-        cli.main([verb, str(paths.run_dir), *(["--yes"] if verb == "cancel" else [])])
+        main.main([verb, str(paths.run_dir), *(["--yes"] if verb == "cancel" else [])])
     assert ended.value.code == 3
     said = capsys.readouterr().err
     assert str(paths.run_dir / folder) in said
@@ -222,7 +222,7 @@ def test_a_run_whose_file_system_is_away_is_3_and_names_what_is_missing(
 ) -> None:
     run = tmp_path / "away/runs/words-20250101-000000-aaaa"
     with pytest.raises(SystemExit) as ended:
-        cli.main([verb, str(run)])
+        main.main([verb, str(run)])
     assert ended.value.code == 3
     assert f"{run} cannot be read: {tmp_path}/away: there is no such folder" in (
         capsys.readouterr().err

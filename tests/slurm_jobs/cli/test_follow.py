@@ -14,14 +14,12 @@ import pytest
 from rich.console import Console
 
 from slurm_jobs.api import Run
-from slurm_jobs.cli.follow import follow, lines_of
-from slurm_jobs.cli.live_view import FOOTER
-from slurm_jobs.cli.watch import end_lines, watch
-from slurm_jobs.common.files import write_bytes_atomic
-from slurm_jobs.reconcile import Status
-from slurm_jobs.run.ledger import entry_path
-from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.run.waiting import INTERVAL_S, PATIENCE_S, is_over
+from slurm_jobs.cli.submit import FOOTER, end_lines, follow, lines_of, watch
+from slurm_jobs.run.observe import INTERVAL_S, PATIENCE_S, is_over
+from slurm_jobs.run_folder.ledger import entry_path
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.files import write_bytes_atomic
+from slurm_jobs.status import Status
 from tests.slurm_jobs.cli.statuses import seen, stage
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import (
@@ -58,9 +56,9 @@ class Script:
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     played = Script()
-    monkeypatch.setattr("slurm_jobs.cli.follow.time", played)
-    monkeypatch.setattr("slurm_jobs.run.waiting.time", played)
-    monkeypatch.setattr("slurm_jobs.run.answer_cache.time", played)
+    monkeypatch.setattr("slurm_jobs.cli.submit.time", played)
+    monkeypatch.setattr("slurm_jobs.run.observe.time", played)
+    monkeypatch.setattr("slurm_jobs.run.observe.time", played)
     return played
 
 
@@ -301,7 +299,7 @@ def test_the_live_view_shows_the_end(
 ) -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100, height=30, color_system=None)
-    monkeypatch.setattr("slurm_jobs.cli.output.page_console", lambda: console)
+    monkeypatch.setattr("slurm_jobs.cli.options.page_console", lambda: console)
     script.events = [lambda: end(paths, "a", [0]), lambda: end(paths, "a", [1])]
     status = follow(paths.run_dir, quiet=False)
     assert status is not None
@@ -347,7 +345,7 @@ def test_stages_that_were_never_submitted_are_not_waited_for_for_ever() -> None:
 
 
 def test_looks_are_further_apart_than_an_answer_is_kept() -> None:
-    from slurm_jobs.run.answer_cache import FRESH_S
+    from slurm_jobs.run.observe import FRESH_S
 
     assert INTERVAL_S["slurm"] > FRESH_S
 
@@ -362,7 +360,7 @@ def test_the_last_view_leaves_failures_to_who_tells_them_at_the_end(
 ) -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100, height=30, color_system=None)
-    monkeypatch.setattr("slurm_jobs.cli.output.page_console", lambda: console)
+    monkeypatch.setattr("slurm_jobs.cli.options.page_console", lambda: console)
 
     def fail_one() -> None:
         end(paths, "a", [0], "failed", reason="no space left", failed_rank=0)

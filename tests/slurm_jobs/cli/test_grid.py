@@ -1,7 +1,7 @@
 import pytest
 
-from slurm_jobs.cli.grid import LETTERS, grid_lines, legend, make_grid
-from slurm_jobs.reconcile import Status
+from slurm_jobs.cli.status import LETTERS, grid_lines, legend, make_grid
+from slurm_jobs.status import Status
 
 
 def statuses(num_slices: int, **others: int) -> list[Status]:

@@ -7,32 +7,32 @@ import shlex
 
 import pytest
 
-from slurm_jobs import cli
-from slurm_jobs.cli.examples import EXAMPLES, examples_text
+from slurm_jobs.cli import main
+from slurm_jobs.cli.main import EXAMPLES, examples_text
 
 
 def help_of(verb: str, capsys: pytest.CaptureFixture[str]) -> str:
     with pytest.raises(SystemExit) as ended:
-        cli.main([*([verb] if verb else []), "--help"])
+        main.main([*([verb] if verb else []), "--help"])
     assert ended.value.code == 0
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("verb", cli.VERBS)
+@pytest.mark.parametrize("verb", main.VERBS)
 def test_every_verb_has_two_to_four_examples_that_its_parser_takes(verb: str) -> None:
     examples = EXAMPLES.get(verb, ())
-    assert 2 <= len(examples) <= 4, f"slurm_jobs/cli/examples.py has {len(examples)} of {verb}"
+    assert 2 <= len(examples) <= 4, f"slurm_jobs/cli/main.py has {len(examples)} of {verb}"
     for command, _ in examples:
         program, *words = shlex.split(command)
         assert program == "slurm-jobs"
-        assert cli.build_parser([verb]).parse_args(words).verb == verb
+        assert main.build_parser([verb]).parse_args(words).verb == verb
 
 
 def test_no_example_is_of_a_verb_that_there_is_not() -> None:
-    assert set(EXAMPLES) <= set(cli.VERBS)
+    assert set(EXAMPLES) <= set(main.VERBS)
 
 
-@pytest.mark.parametrize("verb", cli.VERBS)
+@pytest.mark.parametrize("verb", main.VERBS)
 def test_the_help_shows_the_examples_whole_and_fits_80_columns(verb, capsys, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     out = help_of(verb, capsys)

@@ -14,8 +14,8 @@ import pytest
 import yaml
 from PIL import Image
 
-from slurm_jobs import cli
-from slurm_jobs.starter.recipes import recipe_names
+from slurm_jobs.cli import main
+from slurm_jobs.commands.init import recipe_names
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def init(*words: str, code: int = 0) -> None:
 def begin(*words: str, code: int = 0) -> None:
     """On a cluster, if there is one."""
     with pytest.raises(SystemExit) as ended:
-        cli.main(["init", *words])
+        main.main(["init", *words])
     assert ended.value.code == code
 
 
@@ -436,7 +436,7 @@ def test_slurm_that_does_not_answer_is_3_and_names_the_way_without_it(
         (bin_dir / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{bin_dir}:{Path(str(shutil.which('sh'))).parent}")
     with pytest.raises(SystemExit) as ended:
-        cli.main(["init", "--yes"])
+        main.main(["init", "--yes"])
     assert ended.value.code == 3
     assert "add --local to run the jobs on this machine" in capsys.readouterr().err
     assert not (tmp_path / "configs").exists()

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from slurm_jobs.cli.live_view import FOOTER, live_view, printable
-from slurm_jobs.cli.look import Seen
 from slurm_jobs.cli.problems import Failure
-from slurm_jobs.reconcile import Status
+from slurm_jobs.cli.status import Seen
+from slurm_jobs.cli.submit import FOOTER, live_view, printable
+from slurm_jobs.status import Status
 from tests.slurm_jobs.cli.statuses import NOW_S, seen, stage
 
 TAIL = tuple(f"line {number} " + "x" * 300 for number in range(8))

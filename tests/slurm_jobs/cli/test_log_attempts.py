@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs import cli
-from slurm_jobs.common.files import write_json_atomic
-from slurm_jobs.common.records import AttemptRecord, record_to_json
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.cli import main
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.files import write_json_atomic
+from slurm_jobs.shared.records import AttemptRecord, record_to_json
 from tests.slurm_jobs.run.fabricate import make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import make_fake_slurm
 
@@ -58,7 +58,7 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunPaths:
 
 def logs(paths: RunPaths, *words: str, expect: int = 0) -> None:
     with pytest.raises(SystemExit) as ended:
-        cli.main(["logs", str(paths.run_dir), *words])
+        main.main(["logs", str(paths.run_dir), *words])
     assert ended.value.code == expect
 
 

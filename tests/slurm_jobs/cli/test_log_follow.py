@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.cli.log_follow import GrowingLogs
+from slurm_jobs.cli.logs import GrowingLogs
 
 
 def write(log: Path, data: bytes) -> None:

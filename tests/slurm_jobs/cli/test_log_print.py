@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs import cli
-from slurm_jobs.common.files import write_json_atomic
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.cli import main
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.files import write_json_atomic
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import account_row, make_fake_slurm
 
 
 def logs(paths: RunPaths, *words: str) -> None:
     with pytest.raises(SystemExit) as ended:
-        cli.main(["logs", str(paths.run_dir), *words])
+        main.main(["logs", str(paths.run_dir), *words])
     assert ended.value.code == 0
 
 

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs import cli
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.cli import main
+from slurm_jobs.run_folder.paths import RunPaths
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import make_fake_slurm
 
@@ -36,7 +36,7 @@ def paths(tmp_path: Path) -> RunPaths:
 
 def logs(paths: RunPaths, *words: str, expect: int = 0) -> None:
     with pytest.raises(SystemExit) as ended:
-        cli.main(["logs", str(paths.run_dir), *words])
+        main.main(["logs", str(paths.run_dir), *words])
     assert ended.value.code == expect
 
 
@@ -277,7 +277,7 @@ def test_a_misspelt_stage_of_the_newest_run_is_told_with_the_nearest(
     monkeypatch.chdir(tmp_path)
     make_run(tmp_path / "runs" / "r", {"preprocess": 1, "train": 1})
     with pytest.raises(SystemExit) as ended:
-        cli.main(["logs", "trian"])
+        main.main(["logs", "trian"])
     assert ended.value.code == 2
     assert "(preprocess, train); did you mean `train`?" in capsys.readouterr().err
 
@@ -315,7 +315,7 @@ def test_a_matrix_stages_own_name_means_the_logs_of_all_its_combinations(
     logs(sweep, "fit", "--grep", "w")
     assert printed(capsys) == ["fit-2/s00000.a0001.rank-00000.log:1:two"]
     with pytest.raises(SystemExit):
-        cli.main(["logs", "fit", "--tail", "1"])
+        main.main(["logs", "fit", "--tail", "1"])
     assert printed(capsys) == whole
 
 

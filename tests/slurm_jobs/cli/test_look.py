@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.cli.look import task_progress
-from slurm_jobs.common.progress import Progress
-from slurm_jobs.reconcile import SliceStatus
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.cli.status import task_progress
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.files import Progress
+from slurm_jobs.status import SliceStatus
 
 
 def part(attempt: int) -> SliceStatus:

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from slurm_jobs import cli
-from slurm_jobs.common.files import read_json, write_json_atomic
-from slurm_jobs.operations.load import load
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.cli import main
+from slurm_jobs.commands.submit import load
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.files import read_json, write_json_atomic
 from tests.pipeline.build import preprocess_23, run_consolidate, write_processor
 from tests.slurm_jobs.run.fabricate import make_run
 
@@ -85,7 +85,7 @@ def made(here: Path, source: Path) -> RunPaths:
 def packing(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
     """Exit code, output and errors."""
     with pytest.raises(SystemExit) as ended:
-        cli.main(["packing", *map(str, words)])
+        main.main(["packing", *map(str, words)])
     said = capsys.readouterr()
     return int(ended.value.code or 0), said.out, said.err
 

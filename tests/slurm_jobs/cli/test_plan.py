@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs import api, cli
+from slurm_jobs import api
+from slurm_jobs.cli import main
 
 SPEC = """
 name: far
@@ -28,7 +29,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(*words: str) -> int:
     with pytest.raises(SystemExit) as ended:
-        cli.main([*words])
+        main.main([*words])
     assert isinstance(ended.value.code, int)
     return ended.value.code
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from slurm_jobs.cli.probe import _print, probe_values
-from slurm_jobs.common.probe_files import ProbePaths, keep_probe
+from slurm_jobs.cli.nodes import _print_probe, probe_values
+from slurm_jobs.shared.node_records import ProbePaths, keep_probe
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "probes"))
 
@@ -37,7 +37,7 @@ def test_a_slow_node_is_named_below_the_tables_beside_all_that_were_ever_probed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("COLUMNS", "250")
-    _print(tmp_path / RUN_ID, OVER, [slow_one], ["n5: not read"])  # type: ignore[arg-type, list-item]
+    _print_probe(tmp_path / RUN_ID, OVER, [slow_one], ["n5: not read"])  # type: ignore[arg-type, list-item]
     printed = capsys.readouterr().out
     assert "slow: n4: node-local read 700 MB/s, 35 % of the median of 3 others" in printed
     assert "4 x NVIDIA A100-SXM4-40GB" in printed

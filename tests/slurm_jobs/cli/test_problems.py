@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.cli.arguments import command_text
+from slurm_jobs.cli.options import command_text
 from slurm_jobs.cli.problems import problem_lines
-from slurm_jobs.reconcile import RunStatus, StageStatus
-from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.schedulers.states import NEVER
-from slurm_jobs.slice_status import STOPPED_AND_LEFT
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.schedulers.protocol import NEVER
+from slurm_jobs.status import STOPPED_AND_LEFT, RunStatus, StageStatus
 from tests.slurm_jobs.cli.statuses import stage
 
 

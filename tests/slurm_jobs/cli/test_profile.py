@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs import cli
-from slurm_jobs.common.operator_table import trace_path
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.cli import main
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.timings import trace_path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "profiles"))  # tests are no package
 
@@ -43,7 +43,7 @@ def run(tmp_path):
 
 def said(capsys, *words):
     with pytest.raises(SystemExit) as ended:
-        cli.main(["profile", *map(str, words)])
+        main.main(["profile", *map(str, words)])
     out, err = capsys.readouterr()
     return ended.value.code, out, err
 

@@ -15,11 +15,10 @@ import numpy as np
 import pytest
 
 from slurm_jobs.cli import report
-from slurm_jobs.common.errors import InputError
-from slurm_jobs.common.hidden import hidden_text
-from slurm_jobs.common.timings import read_steps, steps_path
-from slurm_jobs.common.truncation import MAX_LINE_CHARS
 from slurm_jobs.schedulers.protocol import Answer
+from slurm_jobs.shared.errors import MAX_LINE_CHARS, InputError
+from slurm_jobs.shared.redact import hidden_text
+from slurm_jobs.shared.timings import read_steps, steps_path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))  # tests are no package
 
@@ -51,7 +50,7 @@ def asked(paths, *, as_json):
 
 
 def test_a_report_that_cannot_be_kept_is_printed_and_the_reason_is_said(unwritable_run, capsys):
-    assert report.run(asked(unwritable_run, as_json=False)) == 0
+    assert report.run_report(asked(unwritable_run, as_json=False)) == 0
     out, err = capsys.readouterr()
     assert "Where a step's time goes" in out
     assert "page:" not in out
@@ -64,7 +63,7 @@ def test_a_report_of_unbounded_records_is_bounded(tmp_path, monkeypatch, capsys,
     monkeypatch.setattr("slurm_jobs.run.observe.accounting_of", lambda _run_dir: Answer())
     hidden, hide = [], hidden_text
     monkeypatch.setattr(
-        "slurm_jobs.report.inputs.provenance.hidden_text",
+        "slurm_jobs.report.inputs.hidden_text",
         lambda text, known: hidden.append(len(text)) or hide(text, known),
     )
     paths, _ = fabricate_run.fabricate(tmp_path / "run", fabricate_run.Scenario())
@@ -72,14 +71,14 @@ def test_a_report_of_unbounded_records_is_bounded(tmp_path, monkeypatch, capsys,
     for path in paths.completions_dir("preprocess").iterdir():
         values = json.loads(path.read_text())
         path.write_text(json.dumps({**values, "reason": reason}))
-    report.run(asked(paths, as_json=False))
+    report.run_report(asked(paths, as_json=False))
     assert max(hidden) <= MAX_LINE_CHARS
     assert len(capsys.readouterr().out) < 60_000
     assert sum(path.stat().st_size for path in paths.report_dir.iterdir()) < 2_000_000
 
 
 def test_json_that_cannot_be_kept_is_printed_whole(unwritable_run, capsys):
-    assert report.run(asked(unwritable_run, as_json=True)) == 0
+    assert report.run_report(asked(unwritable_run, as_json=True)) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["format"] == "slurm-jobs-report-1"
     assert "no page was kept" in err
@@ -89,7 +88,7 @@ def test_json_that_cannot_be_kept_is_printed_whole(unwritable_run, capsys):
 def test_anothers_run_is_reported_and_its_page_left_as_it_is(anothers_run, capsys, *, as_json):
     anothers_run.report_dir.mkdir()
     anothers_run.report_html.write_text("the owner's")
-    assert report.run(asked(anothers_run, as_json=as_json)) == 0
+    assert report.run_report(asked(anothers_run, as_json=as_json)) == 0
     out, err = capsys.readouterr()
     assert ("slurm-jobs-report-1" if as_json else "Where a step's time goes") in out
     assert "page:" not in out
@@ -102,7 +101,7 @@ def test_anothers_run_is_reported_and_its_page_left_as_it_is(anothers_run, capsy
 def test_a_run_of_anothers_without_a_page_gets_no_folder_that_its_owner_could_not_write(
     anothers_run, capsys
 ):
-    assert report.run(asked(anothers_run, as_json=False)) == 0
+    assert report.run_report(asked(anothers_run, as_json=False)) == 0
     assert "the page there" not in capsys.readouterr().err
     assert not anothers_run.report_dir.exists()
 
@@ -113,7 +112,7 @@ def test_who_owns_a_run_by_its_folder_or_by_its_record_keeps_the_page(
 ):
     uid = 1000 if uid_of == "run.json" else anothers_run.run_dir.stat().st_uid
     monkeypatch.setattr("os.getuid", lambda: uid)
-    assert report.run(asked(anothers_run, as_json=False)) == 0
+    assert report.run_report(asked(anothers_run, as_json=False)) == 0
     assert "page: " in capsys.readouterr().out
     assert anothers_run.report_html.exists()
 
@@ -127,7 +126,7 @@ def silent_run(tmp_path, monkeypatch):
 
 def export(paths, path, capsys):
     options = argparse.Namespace(run=str(paths.run_dir), export=path, epochs=None, json=False)
-    assert report.run(options) == 0
+    assert report.run_report(options) == 0
     return capsys.readouterr().out
 
 

@@ -7,16 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from slurm_jobs import cli
+from slurm_jobs.cli import main
 from slurm_jobs.cli.resume import notes_of
-from slurm_jobs.common.files import read_json, write_json_atomic
-from slurm_jobs.operations.load import load
-from slurm_jobs.operations.resume import Resumption
-from slurm_jobs.operations.submit import submit
+from slurm_jobs.commands.resume import Resumption
+from slurm_jobs.commands.submit import load, submit
 from slurm_jobs.plan import Plan
-from slurm_jobs.run.connections import Connections
-from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.run.store import read_run
+from slurm_jobs.run.submission import Connections
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.run_records import read_run
+from slurm_jobs.shared.files import read_json, write_json_atomic
 from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm, make_fake_slurm, queue_row
 
 SPEC = """\
@@ -59,7 +58,7 @@ def name_in(paths: RunPaths) -> str:
 
 def resume(paths: RunPaths) -> None:
     with pytest.raises(SystemExit) as ended:
-        cli.main(["resume", str(paths.run_dir), "--dry-run"])
+        main.main(["resume", str(paths.run_dir), "--dry-run"])
     assert ended.value.code == 0
 
 
@@ -124,7 +123,7 @@ def test_jobs_that_the_runs_own_slurm_jobs_could_not_read_get_todays_and_a_note_
     slurm.says("squeue", queue_row("1", "FAILED"))
     for dry in (["--dry-run"], []):
         with pytest.raises(SystemExit) as ended:
-            cli.main(["resume", str(paths.run_dir), *dry])
+            main.main(["resume", str(paths.run_dir), *dry])
         assert ended.value.code == 0
         said = capsys.readouterr().out
         assert "run the current slurm-jobs, with your code as the run has it" in said
@@ -166,7 +165,7 @@ def test_a_note_says_that_an_edit_of_the_specs_file_is_not_used(
 
     def says(*words: str) -> bool:
         with pytest.raises(SystemExit) as ended:
-            cli.main(["resume", str(paths.run_dir), "--dry-run", *words])
+            main.main(["resume", str(paths.run_dir), "--dry-run", *words])
         assert ended.value.code == 0
         return note in capsys.readouterr().out
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs import cli
-from slurm_jobs.cli.arguments import command_text
+from slurm_jobs.cli import main
+from slurm_jobs.cli.options import command_text
 
 SPEC = """
 name: words
@@ -23,7 +23,7 @@ def run(folder: Path, spec: str, monkeypatch: pytest.MonkeyPatch, *, expect: int
     monkeypatch.setenv("COLUMNS", "200")  # or what is looked for may stand on two lines
     (folder / "words.yaml").write_text(spec)
     with pytest.raises(SystemExit) as ended:
-        cli.main(["run", "words.yaml"])
+        main.main(["run", "words.yaml"])
     assert ended.value.code == expect
     (run_dir,) = Path("runs").iterdir()
     return run_dir
@@ -75,7 +75,7 @@ def test_a_run_that_completed_ends_with_what_to_try_next(
 def test_what_is_noted_of_a_spec_is_printed_before_it_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    noted = "slurm_jobs.operations.submit.dependency_notes"
+    noted = "slurm_jobs.commands.submit.dependency_notes"
     monkeypatch.setattr(noted, lambda _plan: ("a thing",))
     spec = SPEC.replace("exit 3", "true").replace("RETRIES", "0")
     run(tmp_path, spec, monkeypatch, expect=0)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs import cli
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.cli import main
+from slurm_jobs.run_folder.paths import RunPaths
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import (
     DATABASE_DOWN,
@@ -41,7 +41,7 @@ def make(folder: Path, name: str, job_id: str, *, age_s: float = 0.0) -> RunPath
 
 def runs(*words: str, expect: int = 0) -> None:
     with pytest.raises(SystemExit) as ended:
-        cli.main(["runs", *words])
+        main.main(["runs", *words])
     assert ended.value.code == expect
 
 

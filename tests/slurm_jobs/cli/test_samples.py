@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slurm_jobs import cli
-from slurm_jobs.common.files import read_json, write_json_atomic
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.cli import main
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.files import read_json, write_json_atomic
 from tests.pipeline.build import preprocess_23, run_consolidate, write_processor
 from tests.pipeline.samples.build import change_samples
 from tests.slurm_jobs.cli.test_verify import give_python
@@ -50,7 +50,7 @@ def paths(dataset_dir: Path, tmp_path: Path) -> RunPaths:
 def samples(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
     """Exit code, output and errors."""
     with pytest.raises(SystemExit) as ended:
-        cli.main(["samples", *map(str, words)])
+        main.main(["samples", *map(str, words)])
     said = capsys.readouterr()
     return int(ended.value.code or 0), said.out, said.err
 
@@ -110,7 +110,7 @@ def test_shard_that_is_cut_short_is_1_and_names_verify(
 def test_terminal_has_twenty_of_a_kind_and_json_all(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from slurm_jobs.cli import samples as verb
+    from slurm_jobs.cli import data as verb
 
     monkeypatch.setattr(verb, "_MOST_OF_A_KIND", 3)
     unlearn(folder, *range(10))

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_jobs import cli
-from slurm_jobs.cli.output import page_console, table_of
-from slurm_jobs.common.steering import plain, plain_json
-from slurm_jobs.common.truncation import MAX_LINE_CHARS
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.cli import main
+from slurm_jobs.cli.options import page_console, table_of
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.errors import MAX_LINE_CHARS
+from slurm_jobs.shared.redact import plain, plain_json
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import make_fake_slurm
 
@@ -162,7 +162,7 @@ def test_a_page_breaks_no_unbounded_text_into_lines(capsys: pytest.CaptureFixtur
 def test_a_wrong_word_is_told_plain(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["\x1b]0;x\x07"], ["status", "--\x1b[2Jx"], ["status", "\x1b[2Jx"]):
         with pytest.raises(SystemExit) as ended:
-            cli.main(words)
+            main.main(words)
         assert ended.value.code == 2
         said = capsys.readouterr()
         assert not CONTROLS.search(said.out + said.err)
@@ -185,13 +185,13 @@ main()
 @pytest.mark.parametrize(
     ("module", "words"),
     [
-        ("slurm_jobs.cli", ["status"]),
+        ("slurm_jobs.cli.main", ["status"]),
         ("argparse", ["status"]),
-        ("slurm_jobs.common.errors", ["status"]),
+        ("slurm_jobs.shared.errors", ["status"]),
         ("slurm_jobs.cli.status", ["status"]),
-        ("slurm_jobs.cli.arguments", ["status"]),
-        ("slurm_jobs.run.find", ["status"]),
-        ("slurm_jobs.operations.load", ["check", "configs/demo.yaml"]),
+        ("slurm_jobs.cli.options", ["status"]),
+        ("slurm_jobs.commands.find_run", ["status"]),
+        ("slurm_jobs.commands.submit", ["check", "configs/demo.yaml"]),
         ("yaml", ["check", "configs/demo.yaml"]),
         ("rich.console", ["plan", "configs/demo.yaml"]),
     ],
@@ -205,7 +205,7 @@ def test_an_interrupt_while_loading_is_130_and_a_line(module: str, words: list[s
 
 
 def test_an_impatient_second_interrupt_is_130_too() -> None:
-    code = INTERRUPT_AT.format(module="slurm_jobs.run.find", words=["status"]).replace(
+    code = INTERRUPT_AT.format(module="slurm_jobs.commands.find_run", words=["status"]).replace(
         "sys.argv", "import atexit; atexit.register(os.kill, os.getpid(), signal.SIGINT)\nsys.argv"
     )
     command = [sys.executable, "-c", code]

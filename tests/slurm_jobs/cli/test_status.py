@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs import cli
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.cli import main
+from slurm_jobs.run_folder.paths import RunPaths
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import (
     ACCOUNTS_OFF,
@@ -41,7 +41,7 @@ def paths(tmp_path: Path) -> RunPaths:
 
 def status(paths: RunPaths, *words: str, expect: int = 0) -> None:
     with pytest.raises(SystemExit) as ended:
-        cli.main(["status", str(paths.run_dir), *words])
+        main.main(["status", str(paths.run_dir), *words])
     assert ended.value.code == expect
 
 
@@ -72,7 +72,7 @@ def test_the_age_on_the_screen_is_that_of_the_answer_and_fresh_asks_anew(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("slurm_jobs.run.answer_cache.FRESH_S", 3600.0)
+    monkeypatch.setattr("slurm_jobs.run.observe.FRESH_S", 3600.0)
     status(paths)
     kept = json.loads(paths.scheduler_answer.read_text())
     kept["asked_unix_s"] -= 600

@@ -4,14 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs import cli
-from slurm_jobs.cli.arguments import command_text
+from slurm_jobs.cli import main
+from slurm_jobs.cli.options import command_text
 from slurm_jobs.cli.tune import _copy, _is_final, _more_lines, _spec_lines
-from slurm_jobs.common.errors import InputError
-from slurm_jobs.common.files import write_json_atomic
-from slurm_jobs.common.stage_config.tune import TUNE_RUN
-from slurm_jobs.operations.tune import read_tune_run
-from slurm_jobs.operations.tuned_spec import TunedSpec
+from slurm_jobs.commands.tune import TunedSpec, read_tune_run
+from slurm_jobs.shared.configs.stages import TUNE_RUN
+from slurm_jobs.shared.errors import InputError
+from slurm_jobs.shared.files import write_json_atomic
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 
 SPEC = """\
@@ -32,7 +31,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     with pytest.raises(SystemExit) as ended:
-        cli.main(["tune", *words])
+        main.main(["tune", *words])
     assert ended.value.code == 2
     return capsys.readouterr().err
 

@@ -1,6 +1,6 @@
 import pytest
 
-from slurm_jobs import cli
+from slurm_jobs.cli import main
 
 
 @pytest.mark.parametrize(("word", "near"), [("stauts", "status"), ("cancle", "cancel")])
@@ -8,7 +8,7 @@ def test_a_misspelt_verb_is_told_with_the_nearest(
     capsys: pytest.CaptureFixture[str], word: str, near: str
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        cli.main([word, "runs/a"])
+        main.main([word, "runs/a"])
     assert ended.value.code == 2
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith(f"slurm-jobs: error: no verb `{word}`; did you mean `{near}`? (verbs: ")
@@ -16,7 +16,7 @@ def test_a_misspelt_verb_is_told_with_the_nearest(
 
 def test_a_word_that_is_near_no_verb_is_told_with_all(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        cli.main(["xyz"])
+        main.main(["xyz"])
     said = capsys.readouterr().err
     assert "no verb `xyz` (verbs: init, check, " in said
     assert "did you mean" not in said
@@ -37,14 +37,14 @@ def test_a_misspelt_option_is_told_with_the_nearest_of_its_verb(
     capsys: pytest.CaptureFixture[str], words: tuple[str, ...], near: str
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        cli.main(words)
+        main.main(words)
     assert ended.value.code == 2
     assert capsys.readouterr().err.splitlines()[-1] == f"slurm-jobs {words[0]}: error: {near}"
 
 
-@pytest.mark.parametrize("verb", cli.VERBS)
+@pytest.mark.parametrize("verb", main.VERBS)
 def test_every_option_of_a_verb_can_be_suggested(verb: str) -> None:
-    parser = cli.build_parser([verb]).verb
+    parser = main.build_parser([verb]).verb
     options = {name for action in parser._actions for name in action.option_strings}
-    known = cli._OPTION.findall(parser.format_usage())
+    known = main._OPTION.findall(parser.format_usage())
     assert {name for name in options if name.startswith("--")} - {"--help"} <= set(known)

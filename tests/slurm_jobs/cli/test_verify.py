@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs import cli
-from slurm_jobs.cli.verify import verdict_lines
-from slurm_jobs.common.files import read_json, write_json_atomic
-from slurm_jobs.operations.verify import DatasetPlace, Verdict
-from slurm_jobs.run.orders import order_to_json
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.cli import main
+from slurm_jobs.cli.data import verdict_lines
+from slurm_jobs.commands.data import DatasetPlace, Verdict
+from slurm_jobs.run_folder.orders import order_to_json
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.files import read_json, write_json_atomic
 from tests.pipeline.build import preprocess_23, run_consolidate, write_processor
 from tests.slurm_jobs.run.fabricate import make_run, submit
 from tests.slurm_jobs.task.orders import order
@@ -62,7 +62,7 @@ def give_python(paths: RunPaths, stage: str, program: str) -> None:
 def verify(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
     """Exit code, output and errors."""
     with pytest.raises(SystemExit) as ended:
-        cli.main(["verify", *map(str, words)])
+        main.main(["verify", *map(str, words)])
     said = capsys.readouterr()
     return int(ended.value.code or 0), said.out, said.err
 
@@ -163,7 +163,7 @@ def test_data_set_that_is_not_finished_asks_for_a_resume_alone(
 def test_json_lists_every_problem_and_the_terminal_twenty_of_a_file(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from slurm_jobs.cli import verify as verb
+    from slurm_jobs.cli import data as verb
 
     monkeypatch.setattr(verb, "_MOST_OF_A_FILE", 3)
     (folder / "shards" / "shard-000001.tar").write_bytes(b"")

@@ -3,7 +3,6 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.cluster.checks import limit_problems
 from slurm_jobs.cluster.limits import (
     NO_LIMITS,
     Association,
@@ -12,9 +11,10 @@ from slurm_jobs.cluster.limits import (
     Partition,
     Qos,
 )
-from slurm_jobs.cluster.profile import ClusterProfile
+from slurm_jobs.commands.limit_checks import limit_problems
 from slurm_jobs.plan import Plan, make_plan
 from slurm_jobs.spec.model import RunSpec
+from slurm_jobs.spec.profile import ClusterProfile
 
 CPU = NodeKind(num_nodes=2, cpus=8, mem_mb=16_000)
 V100 = NodeKind(num_nodes=2, cpus=8, mem_mb=16_000, gpus={"v100": 4})

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.errors import SpecError
-from slurm_jobs.operations.load import disk_files, load
-from slurm_jobs.spec.loader import read_profile
+from slurm_jobs.commands.submit import disk_files, load
+from slurm_jobs.shared.errors import SpecError
+from slurm_jobs.spec.load import read_profile
 
 SPEC = "name: a\ncluster: profile.yaml\nstages: {s: {shell: make}}\n"
 

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_jobs.common.accelerate_file import (
+from slurm_jobs.shared.accelerate_file import (
+    KNOWN_FSDP_KEYS,
     KNOWN_KEYS,
     Asker,
     find_problems,
     precision_of,
     understand,
 )
-from slurm_jobs.common.accelerate_fsdp import KNOWN_FSDP_KEYS
 
 ASKER = Asker(num_ranks=8, num_nodes=2, device="cuda", precision="auto")
 FSDP = {"fsdp_version": 2, "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP"}

@@ -2,7 +2,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from slurm_jobs.common.config_values import (
+from slurm_jobs.shared.config import (
     Count,
     Positive,
     ShareBelowOne,

@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.common.operator_table import FORMAT_NAME as OPERATORS
-from slurm_jobs.common.operator_table import read_operators
-from slurm_jobs.common.system_readings import ReadingPacker, read_system
-from slurm_jobs.common.timings import read_steps, steps_header
+from slurm_jobs.shared.timings import OPERATORS_FORMAT_NAME as OPERATORS
+from slurm_jobs.shared.timings import (
+    ReadingPacker,
+    read_operators,
+    read_steps,
+    read_system,
+    steps_header,
+)
 
 _FIELDS: list[Any] = [
     None,

@@ -9,17 +9,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slurm_jobs.common.operator_table import FORMAT_NAME as OPERATORS
-from slurm_jobs.common.operator_table import read_operators
-from slurm_jobs.common.records import (
+from slurm_jobs.shared.records import (
     AttemptRecord,
     CompletionRecord,
     attempt_from_json,
     completion_from_json,
     record_to_json,
 )
-from slurm_jobs.common.system_readings import ReadingPacker, read_system
-from slurm_jobs.common.timings import STEP_FIELDS, read_spans, read_steps, steps_header
+from slurm_jobs.shared.timings import OPERATORS_FORMAT_NAME as OPERATORS
+from slurm_jobs.shared.timings import (
+    STEP_FIELDS,
+    ReadingPacker,
+    read_operators,
+    read_spans,
+    read_steps,
+    read_system,
+    steps_header,
+)
 
 _COMMON: dict[str, Any] = {
     "stage": "train",

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.errors import DamagedFileError
-from slurm_jobs.common.files import (
+from slurm_jobs.shared.errors import DamagedFileError
+from slurm_jobs.shared.files import (
     atomic_writer,
     create_once,
     dump_json,
@@ -61,7 +61,7 @@ def test_a_killed_writer_leaves_the_old_file_and_a_leftover_that_can_be_removed(
     write_text_atomic(path, "old")
     code = (
         "import os, signal, sys\nfrom pathlib import Path\n"
-        "from slurm_jobs.common.files import atomic_writer\n"
+        "from slurm_jobs.shared.files import atomic_writer\n"
         "with atomic_writer(Path(sys.argv[1])) as stream:\n"
         "    stream.write(b'half'); stream.flush(); os.kill(os.getpid(), signal.SIGKILL)\n"
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.common.hidden import (
+from slurm_jobs.shared.redact import (
     NOT_SHOWN,
     hidden_setting,
     hidden_text,

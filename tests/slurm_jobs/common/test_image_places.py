@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_jobs.common.image_places import lies_within, place_of
+from slurm_jobs.shared.manifest_formats import lies_within, place_of
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from urllib.parse import quote
 import pytest
 from PIL import Image
 
-from slurm_jobs.common.inline_images import inline_image, is_inline_image
-from slurm_jobs.common.manifests.rows import Content
+from slurm_jobs.shared.manifests.keys import inline_image, is_inline_image
+from slurm_jobs.shared.manifests.messages import Content
 
 
 def picture(image_format: str) -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.machine import (
+from slurm_jobs.shared.machine import (
     available_memory_bytes,
     cpu_facts,
     host_facts,

@@ -1,14 +1,14 @@
 import pytest
 
 from pipeline.models.families import FAMILIES
-from slurm_jobs.common.model_kinds import MADE_IMAGES, TAKEN_IMAGES, image_processor_class
-from slurm_jobs.common.processors import build
+from slurm_jobs.shared.manifest_formats import MADE_IMAGES, TAKEN_IMAGES, image_processor_class
+from slurm_jobs.shared.processors import folder
 
 _KINDS = {
-    build.build_fixed: "fixed",
-    build.build_idefics: "tiled",
-    build.build_llava_next: "tiled",
-    build.build_native: "native",
+    folder.build_fixed: "fixed",
+    folder.build_idefics: "tiled",
+    folder.build_llava_next: "tiled",
+    folder.build_native: "native",
 }
 
 
@@ -17,7 +17,7 @@ def test_whole_models_that_check_knows_are_the_families_that_can_be_trained() ->
 
 
 def test_processors_that_check_knows_are_those_that_preprocess_understands() -> None:
-    assert {name: _KINDS[one.build] for name, one in build.BUILDERS.items()} == MADE_IMAGES
+    assert {name: _KINDS[one.build] for name, one in folder.BUILDERS.items()} == MADE_IMAGES
 
 
 @pytest.mark.parametrize(

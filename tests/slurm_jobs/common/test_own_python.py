@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import slurm_jobs
-from slurm_jobs.common import entry_process, own_python
-from slurm_jobs.common.own_python import module_command, script_command
-from slurm_jobs.run.start_script import START_SCRIPT
+from slurm_jobs.run.snapshot import START_SCRIPT
+from slurm_jobs.shared import entry_process
+from slurm_jobs.shared import process as process_module
+from slurm_jobs.shared.process import module_command, script_command
 
 SHADOWED = ("argparse", "importlib", "json", "pathlib", "runpy", "signal", "threading")
 
@@ -32,18 +33,18 @@ def output(command: list[str], folder: Path, given: str = "") -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("words", [(), own_python._SAFE_PATH], ids=["3.10", "this"])
+@pytest.mark.parametrize("words", [(), process_module._SAFE_PATH], ids=["3.10", "this"])
 def test_a_module_runs_without_the_working_folder(
     words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shadow(tmp_path)
     plain = [sys.executable, "-m", "json.tool"]
     assert subprocess.run(plain, cwd=tmp_path, capture_output=True, check=False).returncode == 1
-    monkeypatch.setattr(own_python, "_SAFE_PATH", words)
+    monkeypatch.setattr(process_module, "_SAFE_PATH", words)
     assert json.loads(output(module_command("json.tool", "--indent", "1"), tmp_path, "[3]")) == [3]
 
 
-@pytest.mark.parametrize("words", [(), own_python._SAFE_PATH], ids=["3.10", "this"])
+@pytest.mark.parametrize("words", [(), process_module._SAFE_PATH], ids=["3.10", "this"])
 def test_a_snapshot_starts_without_the_folder_of_its_script(
     words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,11 +52,11 @@ def test_a_snapshot_starts_without_the_folder_of_its_script(
     package = tmp_path / "lib" / "slurm_jobs"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
-    (package / "task.py").write_text(
+    (package / "worker.py").write_text(
         "import argparse, json, runpy, threading\ndef main(words): print(json.dumps(words))\n"
     )
     (tmp_path / "start.py").write_text(START_SCRIPT)
-    monkeypatch.setattr(own_python, "_SAFE_PATH", words)
+    monkeypatch.setattr(process_module, "_SAFE_PATH", words)
     said = output(script_command(tmp_path / "start.py", "task", tmp_path), tmp_path)
     assert json.loads(said) == ["task", str(tmp_path)]
 
@@ -70,7 +71,7 @@ def test_children_of_multiprocessing_find_what_their_parent_finds(
     user.mkdir()
     (user / "own.py").write_text("def work(x): return x + 1\n")
     (package / "__init__.py").touch()
-    (package / "task.py").write_text(
+    (package / "worker.py").write_text(
         "import multiprocessing, sys\n"
         "def main(words):\n"
         "    sys.path.insert(0, words[0])\n"
@@ -79,7 +80,7 @@ def test_children_of_multiprocessing_find_what_their_parent_finds(
         "        print(pool.apply_async(own.work, (41,)).get(60))\n"
     )
     (tmp_path / "start.py").write_text(START_SCRIPT)
-    monkeypatch.setattr(own_python, "_SAFE_PATH", ())
+    monkeypatch.setattr(process_module, "_SAFE_PATH", ())
     assert output(script_command(tmp_path / "start.py", user, way), tmp_path) == "42\n"
 
 

@@ -4,7 +4,7 @@ import importlib.metadata
 import sys
 from pathlib import Path
 
-from slurm_jobs.common.packages import installed_packages, normalized
+from slurm_jobs.shared.machine import installed_packages, normalized
 
 
 def test_the_packages_of_this_python_are_those_that_importlib_metadata_finds() -> None:

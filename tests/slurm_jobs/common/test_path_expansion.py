@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.cli import main
-from slurm_jobs.common.errors import PathExpansionError
-from slurm_jobs.common.path_expansion import expand_path, expand_typed, literal_path
-from slurm_jobs.run.find import default_runs_dir
+from slurm_jobs.cli.main import main
+from slurm_jobs.commands.find_run import default_runs_dir
+from slurm_jobs.shared.errors import PathExpansionError
+from slurm_jobs.shared.expand import expand_path, expand_typed, literal_path
 
 VARIABLES = {"A": "x", "AB": "/y", "HOME": "/home/me", "TILDE": "~/z", "PRICE": "$A"}
 

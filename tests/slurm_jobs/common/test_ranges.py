@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_jobs.common.ranges import parse_ranges, ranges_text
+from slurm_jobs.shared.files import parse_ranges, ranges_text
 
 
 @given(st.sets(st.integers(min_value=0, max_value=10_000)))

@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from slurm_jobs.common.records import (
+from slurm_jobs.shared.errors import MAX_LINE_CHARS
+from slurm_jobs.shared.records import (
     AttemptRecord,
     CompletionName,
     CompletionRecord,
@@ -14,7 +15,6 @@ from slurm_jobs.common.records import (
     parse_completion_name,
     record_to_json,
 )
-from slurm_jobs.common.truncation import MAX_LINE_CHARS
 
 ATTEMPT = AttemptRecord(
     stage="train",

@@ -2,12 +2,8 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.references import (
-    output_dir_variable,
-    referenced_stage,
-    substitute_references,
-)
+from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.expand import output_dir_variable, referenced_stage, substitute_references
 
 DIRS = {"a": "/run/data/a", "render-2": "/run/data/render-2"}
 

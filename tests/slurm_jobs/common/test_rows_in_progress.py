@@ -13,16 +13,16 @@ from threading import Barrier
 import pytest
 
 from slurm_jobs.cli.problems import reason_of
-from slurm_jobs.common.files import write_json_atomic
-from slurm_jobs.common.rows_in_progress import RowsInProgress, rows_in_progress, rows_path
-from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.slice_status import SliceStatus
-from slurm_jobs.task.launch import read_end
-from slurm_jobs.task.rank import exit_path
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.files import write_json_atomic
+from slurm_jobs.shared.heartbeat import RowsInProgress, rows_in_progress, rows_path
+from slurm_jobs.status import SliceStatus
+from slurm_jobs.worker.launch import read_end
+from slurm_jobs.worker.rank import exit_path
 
 KILLED = """
 import os, pathlib, signal, sys
-from slurm_jobs.common.rows_in_progress import RowsInProgress
+from slurm_jobs.shared.heartbeat import RowsInProgress
 rows = RowsInProgress(pathlib.Path(sys.argv[1]))
 with rows.working_on("train.csv:1: done.jpg"):
     pass

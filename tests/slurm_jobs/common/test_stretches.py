@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from slurm_jobs.common.stretches import MIN_STEPS, NUM_STRETCHES, start_share, stretch_speeds
+from slurm_jobs.shared.statistics import (
+    MIN_BLOCK_STEPS,
+    NUM_STRETCHES,
+    start_share,
+    stretch_speeds,
+)
 
 
 def test_stretches_together_are_the_run():
@@ -17,8 +22,8 @@ def test_stretches_together_are_the_run():
 
 
 def test_fewer_steps_than_tell_the_noise_give_none():
-    assert stretch_speeds(np.ones(MIN_STEPS - 1), np.ones(MIN_STEPS - 1)) == ()
-    assert len(stretch_speeds(np.ones(MIN_STEPS), np.ones(MIN_STEPS))) == NUM_STRETCHES
+    assert stretch_speeds(np.ones(MIN_BLOCK_STEPS - 1), np.ones(MIN_BLOCK_STEPS - 1)) == ()
+    assert len(stretch_speeds(np.ones(MIN_BLOCK_STEPS), np.ones(MIN_BLOCK_STEPS))) == NUM_STRETCHES
 
 
 def test_a_stretch_without_a_count_or_time_gives_none():

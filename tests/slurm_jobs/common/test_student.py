@@ -2,7 +2,7 @@
 
 import pytest
 
-from slurm_jobs.common.student import two_sided
+from slurm_jobs.shared.statistics import two_sided
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slurm_jobs.common.system_readings import (
+from slurm_jobs.shared.timings import (
     GPU_FIELDS,
     HOST_FIELDS,
     ReadingPacker,

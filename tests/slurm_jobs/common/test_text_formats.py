@@ -17,9 +17,9 @@ import pyarrow.feather
 import pytest
 from PIL import Image
 
-from pipeline.preprocess.manifests.opening import open_manifest
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.text_formats import HEAD_BYTES, foreign_format
+from pipeline.preprocess.manifest import open_manifest
+from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.manifest_formats import HEAD_BYTES, foreign_format
 
 ROWS = b"image_path,text\n" + b"a.png,words\n" * 20
 

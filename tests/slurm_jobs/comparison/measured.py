@@ -1,6 +1,6 @@
 """Measures of runs that were never made, for the PURE parts."""
 
-from slurm_jobs.comparison.model import RunMeasure
+from slurm_jobs.report.compare import RunMeasure
 
 GIGABYTE = 1e9
 

@@ -7,11 +7,11 @@ import pytest
 from fabricated import fabricated
 from measured import measured
 
-from slurm_jobs.common.operator_table import FORMAT_NAME, operators_path
-from slurm_jobs.comparison.communication import communication_lines
-from slurm_jobs.comparison.compare import compare
-from slurm_jobs.comparison.measure import measure
-from slurm_jobs.report.model.training import ExposedCommunication
+from slurm_jobs.report.compare import compare
+from slurm_jobs.report.compare_text import communication_lines
+from slurm_jobs.report.report_model import ExposedCommunication
+from slurm_jobs.report.run_measures import measure
+from slurm_jobs.shared.timings import OPERATORS_FORMAT_NAME, operators_path
 
 
 def arm(name, *speeds, exposed=None, communicating=0.25):
@@ -81,7 +81,7 @@ def write_profile(paths, attempt, exposed_s):
     table = {"first_step": 10, "num_steps": 8, "wall_s": 2.0, "operators": []}
     times = {"communication_s": 0.5, "exposed_communication_s": exposed_s}
     path = operators_path(paths.timing_dir("train", 0, attempt), 0)
-    path.write_text(json.dumps({"format": FORMAT_NAME, **table, **times}))
+    path.write_text(json.dumps({"format": OPERATORS_FORMAT_NAME, **table, **times}))
 
 
 def test_profiles_are_of_the_attempts_whose_speed_is_told(tmp_path):

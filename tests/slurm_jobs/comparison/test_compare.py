@@ -3,8 +3,7 @@
 import pytest
 from measured import measured
 
-from slurm_jobs.comparison.compare import compare
-from slurm_jobs.comparison.sentences import headline
+from slurm_jobs.report.compare import compare, headline
 
 
 def arm(name, *speeds, **values):

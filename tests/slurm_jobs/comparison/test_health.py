@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.comparison.health import HELD_SHARE, problems
+from slurm_jobs.report.compare import HELD_SHARE, problems
 
 
 def _run(share_held: float | None) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slurm_jobs.comparison.measure import made_of_planned
+from slurm_jobs.report.run_measures import made_of_planned
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from fabricated import fabricated
 
-from slurm_jobs.common.errors import InputError
-from slurm_jobs.common.system_readings import ReadingPacker, system_path
-from slurm_jobs.common.timings import read_steps, spans_path, steps_path
-from slurm_jobs.comparison.measure import measure
-from slurm_jobs.comparison.settings import unlike_within
+from slurm_jobs.report.compare import unlike_within
+from slurm_jobs.report.run_measures import measure
+from slurm_jobs.shared.errors import InputError
+from slurm_jobs.shared.timings import ReadingPacker, read_steps, spans_path, steps_path, system_path
 
 
 def steps_of(paths, attempt, rank):

@@ -7,8 +7,8 @@ import pytest
 from measured import GIGABYTE, measured
 from rich.console import Console
 
-from slurm_jobs.comparison.scaling import scale
-from slurm_jobs.comparison.scaling_terminal import headline, render
+from slurm_jobs.report.compare_text import render_scaling, scaling_headline
+from slurm_jobs.report.scaling import scale
 
 
 def runs(speeds, **values):
@@ -39,7 +39,9 @@ def test_efficiency_is_speed_over_ranks():
     assert [p.speedup for p in series.as_given] == pytest.approx([1, 1.9, 3.4])
     assert [p.efficiency for p in series.as_given] == pytest.approx([1, 0.95, 0.85])
     assert series.honest == ()
-    assert headline(series) == "4 ranks are 3.40 times as fast (85 % of ideal), against 1 rank"
+    assert (
+        scaling_headline(series) == "4 ranks are 3.40 times as fast (85 % of ideal), against 1 rank"
+    )
 
 
 def test_a_batch_that_grows_with_the_ranks_is_weak_scaling():
@@ -64,7 +66,7 @@ def test_the_small_vlms_flattering_curve_is_called_so_and_the_honest_one_stands_
     )
     assert [p.num_ranks for p in series.honest] == [4, 8]
     assert series.honest[-1].efficiency == pytest.approx(1.02, abs=0.001)
-    assert headline(series) == (
+    assert scaling_headline(series) == (
         "baseline unhealthy: against 2 ranks, 8 ranks are 5.80 times as fast (145 % of ideal); "
         "against the first valid base, 4 ranks, 8 ranks are 2.04 times as fast (102 % of ideal)"
     )
@@ -81,9 +83,14 @@ def test_the_small_vlm_with_checkpointing_is_a_series_of_its_own_and_sound():
     first, second = scale([*plain, *saving]).series
     assert "activation_checkpointing -" in first.name
     assert "activation_checkpointing true" in second.name
-    assert headline(first).startswith("baseline unhealthy, and no other is valid: 8 ranks are 5.80")
+    assert scaling_headline(first).startswith(
+        "baseline unhealthy, and no other is valid: 8 ranks are 5.80"
+    )
     assert second.as_given[0].problems == ()
-    assert headline(second) == "8 ranks are 4.07 times as fast (102 % of ideal), against 2 ranks"
+    assert (
+        scaling_headline(second)
+        == "8 ranks are 4.07 times as fast (102 % of ideal), against 2 ranks"
+    )
 
 
 def test_more_than_linear_without_a_reason_in_the_records_is_not_believed():
@@ -127,14 +134,14 @@ def test_a_slow_start_is_seen_in_runs_that_are_too_short_for_stretches():
     given[0] = dataclasses.replace(given[0], start_share=0.2)
     (series,) = scale(given).series
     assert series.as_given[0].problems[0].startswith("its first tenth ran at 20 % of the speed")
-    assert headline(series).startswith("baseline unhealthy")
+    assert scaling_headline(series).startswith("baseline unhealthy")
 
 
 def test_memory_that_nobody_could_judge_is_said_below_the_headline():
     (series,) = scale(runs({2: 1000, 8: 3900})).series
     assert series.notes == ("memory not judged: no reading shows how much the GPUs had (r2)",)
     stream = io.StringIO()
-    Console(file=stream, width=80).print(render(scale(runs({2: 1000, 8: 3900}))))
+    Console(file=stream, width=80).print(render_scaling(scale(runs({2: 1000, 8: 3900}))))
     assert "note: memory not judged" in stream.getvalue()
     assert scale(runs({2: 1000, 8: 3900}, device="cpu")).series[0].notes == ()
     known = {"memory_capacity_bytes": 16 * GIGABYTE}
@@ -151,7 +158,7 @@ def test_a_base_with_another_batch_than_the_rest_is_unhealthy():
         "another global batch than the rest: 16 samples a step, not 64",
     )
     assert [p.num_ranks for p in series.honest] == [4, 8]
-    assert headline(series).startswith("baseline unhealthy: against 2 ranks")
+    assert scaling_headline(series).startswith("baseline unhealthy: against 2 ranks")
 
 
 def test_batches_that_go_with_no_number_of_ranks_make_no_base_worse_than_another():
@@ -208,7 +215,7 @@ def test_a_flattering_second_base_is_not_called_sound():
     (series,) = scale([pressed, *runs({4: 1950, 8: 8000})]).series
     assert "205 % of ideal" in series.as_given[1].problems[0]
     assert series.honest == ()
-    assert headline(series).startswith("baseline unhealthy, and no other is valid")
+    assert scaling_headline(series).startswith("baseline unhealthy, and no other is valid")
 
 
 def test_a_sound_base_stays_where_a_point_has_other_cards():
@@ -254,7 +261,7 @@ def test_several_ranks_of_another_strategy_are_no_base():
 def test_no_number_is_cut_where_ranks_are_many(width):
     stream = io.StringIO()
     speeds = {num: 1234567 * num**0.9 for num in (8, 128, 1024)}
-    Console(file=stream, width=width).print(render(scale(runs(speeds))))
+    Console(file=stream, width=width).print(render_scaling(scale(runs(speeds))))
     text = stream.getvalue()
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= width

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slurm_jobs.comparison.settings import ABSENT, differences, in_short
+from slurm_jobs.report.compare import ABSENT, differences, in_short
 from tests.slurm_jobs.comparison.measured import measured
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from slurm_jobs.common.doctor_records import (
+from slurm_jobs.nodes.doctor_model import Asked, Check, SlurmFacts, SpecFacts
+from slurm_jobs.shared.node_records import (
     ClockFacts,
     FolderFacts,
     NodeFacts,
     ProgramFacts,
     TorchFacts,
 )
-from slurm_jobs.doctor.model import Asked, Check, SlurmFacts, SpecFacts
 from tests.slurm_jobs.schedulers.fake_slurm import QUEUE_HEADER
 
 CONFIG = """Configuration data as of 1000000

@@ -6,14 +6,9 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.common.doctor_records import FolderFacts
-from slurm_jobs.doctor.judging_files import (
-    folder_checks,
-    quota_checks,
-    quota_row,
-    shared_check,
-)
-from slurm_jobs.doctor.model import Asked, FolderLook
+from slurm_jobs.nodes.doctor_model import Asked, FolderLook
+from slurm_jobs.nodes.judge_nodes import folder_checks, quota_checks, quota_row, shared_check
+from slurm_jobs.shared.node_records import FolderFacts
 
 GB = 10**9
 QUOTA = """Disk quotas for user me (uid 7):

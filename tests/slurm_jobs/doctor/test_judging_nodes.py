@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.common.doctor_records import (
+from slurm_jobs.nodes.doctor_model import Check
+from slurm_jobs.nodes.judge_nodes import node_checks
+from slurm_jobs.shared.node_records import (
     AllReduceFacts,
     CardFacts,
     ClockFacts,
@@ -18,8 +20,6 @@ from slurm_jobs.common.doctor_records import (
     TorchFacts,
     node_from_json,
 )
-from slurm_jobs.doctor.judging_nodes import node_checks
-from slurm_jobs.doctor.model import Check
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests are no package
 

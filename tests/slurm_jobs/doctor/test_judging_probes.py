@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from slurm_jobs.doctor.judging_probes import probe_checks
+from slurm_jobs.nodes.judge_slurm import probe_checks
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "probes"))  # tests are no package
 

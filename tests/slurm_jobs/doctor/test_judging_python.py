@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.doctor.judging_python import python_checks, stage_python_checks
-from slurm_jobs.doctor.model import PythonLook
+from slurm_jobs.nodes.doctor_model import PythonLook
+from slurm_jobs.nodes.judge_nodes import python_checks, stage_python_checks
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests are no package
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.doctor.judging_slurm import is_unreachable, slurm_checks
-from slurm_jobs.doctor.model import Asked
+from slurm_jobs.nodes.doctor_model import Asked
+from slurm_jobs.nodes.judge_slurm import is_unreachable, slurm_checks
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests are no package
 

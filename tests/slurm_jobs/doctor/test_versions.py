@@ -6,7 +6,7 @@ import importlib.metadata
 
 import pytest
 
-from slurm_jobs.doctor.versions import bounds_of, meets, mismatches
+from slurm_jobs.nodes.doctor_model import bounds_of, meets, mismatches
 
 REQUIRES = ("numpy<3,>=2.0", 'torch<2.15,>=2.11; extra == "train"', "submitit (>=1.5.4,<1.6)")
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.cluster.profile import LOCAL
-from slurm_jobs.common.errors import InputError
-from slurm_jobs.operations.again import slices_named
-from slurm_jobs.operations.load import load
+from slurm_jobs.commands.resume import slices_named
+from slurm_jobs.commands.submit import load
 from slurm_jobs.plan import PlannedStage, make_plan
+from slurm_jobs.shared.errors import InputError
+from slurm_jobs.spec.profile import LOCAL
 
 
 @pytest.fixture

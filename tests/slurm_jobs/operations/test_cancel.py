@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from slurm_jobs.common.errors import InputError, RunFailedError, SchedulerError
-from slurm_jobs.operations.cancel import cancel, is_anything_to_cancel
-from slurm_jobs.run.ledger import append_entry
+from slurm_jobs.commands.resume import cancel, is_anything_to_cancel
 from slurm_jobs.run.observe import status_of
-from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.run.store import read_run
+from slurm_jobs.run_folder.ledger import append_entry
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.run_records import read_run
+from slurm_jobs.shared.errors import InputError, RunFailedError, SchedulerError
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import (
     DATABASE_DOWN,
@@ -41,7 +41,7 @@ def paths(tmp_path: Path) -> RunPaths:
 def test_an_answer_that_was_kept_for_looking_is_not_acted_upon(
     slurm: FakeSlurm, paths: RunPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slurm_jobs.run.answer_cache.FRESH_S", 3600.0)
+    monkeypatch.setattr("slurm_jobs.run.observe.FRESH_S", 3600.0)
     slurm.says("squeue", queue_row("1", "FAILED"))
     assert status_of(paths.run_dir, fresh=False).status == "failed"
     slurm.says("squeue", queue_row("1", "PENDING"))  # requeued since
@@ -145,7 +145,7 @@ def test_a_submit_on_another_host_is_something_to_cancel_whatever_its_clock_says
     now_s = time.time() + shift_s
     who = {"pid": 1, "host": "elsewhere", "process_start": None}
     with monkeypatch.context() as there:
-        there.setattr("slurm_jobs.run.ledger.time", SimpleNamespace(time=lambda: now_s))
+        there.setattr("slurm_jobs.run_folder.ledger.time", SimpleNamespace(time=lambda: now_s))
         append_entry(other.ledger_dir, "begin", "there", who)
     assert is_anything_to_cancel(other.run_dir)
     slurm.says("squeue", "")

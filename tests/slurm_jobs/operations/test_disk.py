@@ -3,9 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.errors import SpecError
-from slurm_jobs.operations.disk import disk_files
-from slurm_jobs.operations.load import load
+from slurm_jobs.commands.submit import disk_files, load
+from slurm_jobs.shared.errors import SpecError
 
 SPEC = "name: a\ncluster: local\nruns_dir: here/runs\nstages: {a: {shell: 'true'}}\n"
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.doctor.judging_slurm import is_unreachable
-from slurm_jobs.operations import doctor_login
-from slurm_jobs.operations.doctor_login import ask_slurm, look_at_folder, look_at_python
+from slurm_jobs.commands import doctor
+from slurm_jobs.commands.doctor import ask_slurm, look_at_folder, look_at_python
+from slurm_jobs.nodes.judge_slurm import is_unreachable
 
 
 @pytest.fixture
 def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir()
-    for name in doctor_login.NEEDED:
+    for name in doctor.NEEDED:
         _script(folder / name, "echo slurm 23.11.1")
     monkeypatch.setenv("PATH", str(folder))  # a real Slurm may be beside it
     return folder
@@ -31,7 +31,7 @@ def _script(path: Path, line: str) -> None:
 def test_a_controller_that_hangs_is_given_up_and_nothing_more_is_asked_of_it(
     commands: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor_login, "LIMIT_S", 0.5)
+    monkeypatch.setattr(doctor, "LIMIT_S", 0.5)
     _script(commands / "scontrol", "exec /bin/sleep 60")
     start_s = time.monotonic()
     facts = ask_slurm()
@@ -80,8 +80,8 @@ def test_a_file_system_that_never_answers_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_over = threading.Event()
-    monkeypatch.setattr(doctor_login, "LIMIT_S", 0.2)
-    monkeypatch.setattr(doctor_login, "_look", lambda *_: is_over.wait(30))
+    monkeypatch.setattr(doctor, "LIMIT_S", 0.2)
+    monkeypatch.setattr(doctor, "_look", lambda *_: is_over.wait(30))
     look = look_at_folder("home", tmp_path)
     is_over.set()
     assert "did not answer within 0.2 s" in look.late

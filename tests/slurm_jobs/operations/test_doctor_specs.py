@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.doctor.model import DRILL_RUN, NODE_RUN
-from slurm_jobs.operations.doctor_specs import drill_spec, load_or_make, node_spec, spec_facts
-from slurm_jobs.operations.load import load, own_functions, profile_of
-from slurm_jobs.spec.loader import LoadedSpec
+from slurm_jobs.commands.doctor import drill_spec, load_or_make, node_spec, spec_facts
+from slurm_jobs.commands.submit import load, own_functions, profile_of
+from slurm_jobs.nodes.doctor_model import DRILL_RUN, NODE_RUN
+from slurm_jobs.spec.load import LoadedSpec
 
 SPEC = """\
 name: captions

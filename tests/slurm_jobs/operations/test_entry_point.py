@@ -14,17 +14,12 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.common.errors import FileError, InputError, RunFailedError
-from slurm_jobs.common.files import write_json_atomic
-from slurm_jobs.operations import entry_point
-from slurm_jobs.operations.entry_point import (
-    StagePython,
-    call_entry_point,
-    own_python,
-    stage_python,
-)
-from slurm_jobs.run.orders import order_to_json
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.commands import data
+from slurm_jobs.commands.data import StagePython, call_entry_point, own_python, stage_python
+from slurm_jobs.run_folder.orders import order_to_json
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.errors import FileError, InputError, RunFailedError
+from slurm_jobs.shared.files import write_json_atomic
 from tests.cluster.processes import is_readable
 from tests.slurm_jobs.run.fabricate import make_run, submit
 from tests.slurm_jobs.task.orders import order
@@ -32,7 +27,7 @@ from tests.slurm_jobs.task.orders import order
 ROOT = Path(__file__).resolve().parents[3]
 FUNCTIONS = """
 import os, signal, sys, time
-from slurm_jobs.common.errors import StageError
+from slurm_jobs.shared.errors import StageError
 
 def echo(arguments, report):
     for done in range(3):
@@ -73,7 +68,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "pipeline" / "__init__.py").write_text("")
     (folder / "pipeline" / "tried.py").write_text(FUNCTIONS)
     (folder / "numpy.py").write_text("raise ImportError('a neighbour in site-packages')")
-    monkeypatch.setattr(entry_point, "_PACKAGE_DIR", folder / "slurm_jobs")
+    monkeypatch.setattr(data, "_PACKAGE_DIR", folder / "slurm_jobs")
     monkeypatch.delenv("PYTHONPATH", raising=False)
     return folder
 
@@ -200,7 +195,7 @@ def test_process_ends_when_its_caller_is_killed(packages: Path, tmp_path: Path) 
     os.mkfifo(fifo)
     code = (
         "import sys; from pathlib import Path\n"
-        "from slurm_jobs.operations import entry_point as e\n"
+        "from slurm_jobs.commands import data as e\n"
         f"e._PACKAGE_DIR = Path({str(packages / 'slurm_jobs')!r})\n"
         f"e.call_entry_point('pipeline.tried:wait', {{'started': {str(fifo)!r}}},"
         " python=e.own_python())"

@@ -1,11 +1,11 @@
 from pathlib import Path
 
-from slurm_jobs.cluster.profile import ClusterProfile
-from slurm_jobs.common.files import write_json_atomic
-from slurm_jobs.operations.gpu_kinds import kinds_begun_on, kinds_kept
+from slurm_jobs.commands.resume import kinds_begun_on, kinds_kept
 from slurm_jobs.plan import Done, Plan, make_plan
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.files import write_json_atomic
 from slurm_jobs.spec.model import RunSpec
+from slurm_jobs.spec.profile import ClusterProfile
 
 
 def plan(

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs.cluster.limits import ClusterLimits, NodeKind, Partition
-from slurm_jobs.common.errors import InputError, SpecError
-from slurm_jobs.operations import one_stage, probe
-from slurm_jobs.operations.load import load
-from slurm_jobs.operations.one_stage import source_stage
-from slurm_jobs.operations.probe import ProbeRequest, probe_spec
-from slurm_jobs.spec.loader import LoadedSpec
+from slurm_jobs.commands import probe
+from slurm_jobs.commands.probe import ProbeRequest, probe_spec, source_stage
+from slurm_jobs.commands.submit import load
+from slurm_jobs.shared.errors import InputError, SpecError
+from slurm_jobs.spec.load import LoadedSpec
 
 SPEC = """\
 name: a-name-of-thirty-eight-letters-in-alll
@@ -112,7 +111,7 @@ def _num_nodes(
     **request: object,
 ) -> int:
     made: list[LoadedSpec] = []
-    monkeypatch.setattr(one_stage, "limits_of", lambda _profile: limits)
+    monkeypatch.setattr(probe, "limits_of", lambda _profile: limits)
     monkeypatch.setattr(probe, "submit", lambda spec, **_: made.append(spec))
     probe.submit_probe(loaded, ProbeRequest(**request))  # type: ignore[arg-type]
     return made[0].spec.stages["probe"].resources.nodes
@@ -145,8 +144,8 @@ def test_what_the_cluster_could_never_run_is_told_at_the_line_of_the_training(
     tmp_path: Path, spec: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = _loaded(tmp_path, spec)
-    for module in ("one_stage", "submit"):
-        monkeypatch.setattr(f"slurm_jobs.operations.{module}.limits_of", lambda _: _limits(3))
+    for module in ("probe", "submit"):
+        monkeypatch.setattr(f"slurm_jobs.commands.{module}.limits_of", lambda _: _limits(3))
     with pytest.raises(SpecError) as refused:
         probe.submit_probe(loaded, ProbeRequest(num_nodes=4))
     (problem,) = refused.value.problems

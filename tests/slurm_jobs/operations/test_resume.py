@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.files import read_json, write_json_atomic
-from slurm_jobs.operations.load import load
-from slurm_jobs.operations.resume import ResumeRequest, resume
-from slurm_jobs.operations.submit import submit
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.commands.resume import ResumeRequest, resume
+from slurm_jobs.commands.submit import load, submit
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.files import read_json, write_json_atomic
 from tests.slurm_jobs.schedulers.fake_slurm import make_fake_slurm, queue_row
 
 SPEC = """\

@@ -6,17 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.cluster.profile import LOCAL
-from slurm_jobs.common.config_values import build_config
-from slurm_jobs.common.errors import InputError, SpecError
-from slurm_jobs.common.files import read_json, write_json_atomic
-from slurm_jobs.common.stage_config.optimizer import OptimizerConfig
-from slurm_jobs.common.stage_config.phases import as_training
-from slurm_jobs.common.stage_config.train import TrainConfig
-from slurm_jobs.operations.load import load
-from slurm_jobs.operations.run_spec import file_differs, keep_spec, spec_of
-from slurm_jobs.run.create import create_run
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.commands.resume import file_differs, keep_spec, spec_of
+from slurm_jobs.commands.submit import load
+from slurm_jobs.run.submission import create_run
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.config import build_config
+from slurm_jobs.shared.configs.train import TrainConfig, as_training
+from slurm_jobs.shared.configs.training_parts import OptimizerConfig
+from slurm_jobs.shared.errors import InputError, SpecError
+from slurm_jobs.shared.files import read_json, write_json_atomic
+from slurm_jobs.spec.profile import LOCAL
 
 SPEC = """\
 name: m

@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs import cli
-from slurm_jobs.common.errors import InputError, SchedulerError
-from slurm_jobs.operations.load import load
-from slurm_jobs.operations.submit import submit
-from slurm_jobs.run.intents import Intent, intents, is_superseded
-from slurm_jobs.run.ledger import read_ledger
+from slurm_jobs.cli import main
+from slurm_jobs.commands.submit import load, submit
 from slurm_jobs.run.observe import status_of
-from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.run.store import read_meta
+from slurm_jobs.run_folder.ledger import Intent, intents, is_superseded, read_ledger
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.run_records import read_meta
+from slurm_jobs.shared.errors import InputError, SchedulerError
 from tests.slurm_jobs.run.closed import close
 from tests.slurm_jobs.schedulers.fake_slurm import (
     NAMES_HEADER,
@@ -48,7 +46,7 @@ def test_a_submit_that_reaches_no_controller_leaves_no_run_that_would_be_the_new
     slurm: FakeSlurm, spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        cli.main(["submit", str(spec)])
+        main.main(["submit", str(spec)])
     assert ended.value.code == 3
     said = capsys.readouterr().err
     assert "Slurm cannot be reached, and nothing was made or queued" in said
@@ -110,7 +108,7 @@ def test_check_cluster_says_where_the_environment_names_the_partition(
     for program in ("scontrol", "sinfo", "squeue"):
         slurm.says(program, "")
     with pytest.raises(SystemExit) as ended:
-        cli.main(["check", "--cluster", str(spec)])
+        main.main(["check", "--cluster", str(spec)])
     assert ended.value.code == 0
     assert "SBATCH_PARTITION=gpu of this shell applies to" in capsys.readouterr().out
 
@@ -127,7 +125,7 @@ def test_code_that_cannot_be_copied_is_told_before_anything_is_made(
     spec.write_text(SPEC.replace("auto", "local") + "code: [helpers]\n")
     close(tmp_path / "helpers" / "deep", monkeypatch)
     with pytest.raises(SystemExit) as ended:
-        cli.main([verb, str(spec)])
+        main.main([verb, str(spec)])
     assert ended.value.code == 2
     assert f"{tmp_path}/helpers/deep: Permission denied" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
@@ -142,7 +140,7 @@ def test_a_submit_that_fails_before_its_plan_is_written_leaves_no_run(
         raise error
 
     spec.write_text(SPEC.replace("auto", "local"))
-    monkeypatch.setattr(f"slurm_jobs.operations.submit.{step}", fails)
+    monkeypatch.setattr(f"slurm_jobs.commands.submit.{step}", fails)
     with pytest.raises(type(error)):
         submit(load(spec))
     assert list((tmp_path / "runs").iterdir()) == []
@@ -155,7 +153,7 @@ def test_a_submit_that_fails_after_its_plan_is_written_keeps_its_run(
         raise InputError
 
     spec.write_text(SPEC.replace("auto", "local"))
-    monkeypatch.setattr("slurm_jobs.operations.submit.submit_plan", fails)
+    monkeypatch.setattr("slurm_jobs.commands.submit.submit_plan", fails)
     with pytest.raises(InputError):
         submit(load(spec))
     (run_dir,) = (tmp_path / "runs").iterdir()
@@ -187,7 +185,7 @@ def in_queue(slurm: FakeSlurm, job_id: str, name: str) -> None:
 def submit_in_vain(spec: Path, capsys: pytest.CaptureFixture[str]) -> tuple[RunPaths, str, str]:
     """The run, the token of its one job, and what was said."""
     with pytest.raises(SystemExit) as ended:
-        cli.main(["submit", str(spec)])
+        main.main(["submit", str(spec)])
     assert ended.value.code == 3
     (run_dir,) = (spec.parent / "runs").iterdir()
     paths = RunPaths(run_dir)
@@ -198,7 +196,7 @@ def submit_in_vain(spec: Path, capsys: pytest.CaptureFixture[str]) -> tuple[RunP
 
 def resumed(paths: RunPaths, code: int = 0) -> list[Intent]:
     with pytest.raises(SystemExit) as ended:
-        cli.main(["resume", str(paths.run_dir)])
+        main.main(["resume", str(paths.run_dir)])
     assert ended.value.code == code
     return intents(read_ledger(paths.ledger_dir))
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from slurm_jobs.cli import main
-from slurm_jobs.common.errors import SpecError
-from slurm_jobs.operations import tables
-from slurm_jobs.operations.load import load
+from slurm_jobs.cli.main import main
+from slurm_jobs.commands import submit
+from slurm_jobs.commands.submit import load
+from slurm_jobs.shared.errors import SpecError
 from tests.pipeline.tables import captions, write_parquet, write_saved
 from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC, write_processor
 
@@ -73,7 +73,7 @@ def test_without_pyarrow_check_says_what_it_did_not_look_at(
     spec: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_parquet(spec.parent / "m" / "a.parquet", captions(3).slice(0, 0))
-    monkeypatch.setattr(tables, "has_pyarrow", lambda: False)
+    monkeypatch.setattr(submit, "has_pyarrow", lambda: False)
     assert problems(spec) == []
     with pytest.raises(SystemExit, match="0"):
         main(["check", str(spec), "--json"])

@@ -2,12 +2,11 @@
 
 import pytest
 
-from slurm_jobs.common.files import write_json_atomic
-from slurm_jobs.common.resources import JobResources
-from slurm_jobs.fingerprints import hash_of
-from slurm_jobs.operations.trainings import learns_otherwise, start_of, training_starts
-from slurm_jobs.plan import Plan, PlannedJob, PlannedStage
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.commands.resume import learns_otherwise, start_of, training_starts
+from slurm_jobs.plan import Plan, PlannedJob, PlannedStage, hash_of
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.files import write_json_atomic
+from slurm_jobs.shared.records import JobResources
 
 FIELDS = {
     "run": "r",

@@ -9,16 +9,21 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.common.errors import InputError
-from slurm_jobs.common.stage_config.tune import TUNE_RUN
-from slurm_jobs.operations.load import load
-from slurm_jobs.operations.run_spec import spec_of
-from slurm_jobs.operations.tune import Wanted, longest_phase, read_tune_run, tuning_spec
-from slurm_jobs.operations.tuned_spec import write_tuned_spec
-from slurm_jobs.run.create import create_run
-from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.spec.loader import LoadedSpec
-from slurm_jobs.tuning.model import budget_settings
+from slurm_jobs.commands.resume import spec_of
+from slurm_jobs.commands.submit import load
+from slurm_jobs.commands.tune import (
+    Wanted,
+    longest_phase,
+    read_tune_run,
+    tuning_spec,
+    write_tuned_spec,
+)
+from slurm_jobs.run.submission import create_run
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.configs.stages import TUNE_RUN
+from slurm_jobs.shared.errors import InputError
+from slurm_jobs.spec.load import LoadedSpec
+from slurm_jobs.tuning.knobs import budget_settings
 
 SPEC = """\
 name: shapes   # a name

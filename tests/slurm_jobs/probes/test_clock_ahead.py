@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.common.probe_files import MAX_KEPT, ProbePaths, keep_probe
-from slurm_jobs.probes import reading
+from slurm_jobs.nodes import probe_records
+from slurm_jobs.shared.node_records import MAX_KEPT, ProbePaths, keep_probe
 
 
 @dataclass
@@ -45,9 +45,9 @@ def test_a_record_of_a_time_to_come_is_left_out_and_told(
     def read(path: Path) -> Any:
         return SimpleNamespace(is_partial=False, measured_unix_s=at[path.name], name=path.name)
 
-    monkeypatch.setattr(reading, "read_probe", read)
+    monkeypatch.setattr(probe_records, "read_probe", read)
     problems: list[str] = []
-    found: Any = reading.newest_probes(tmp_path, problems)
+    found: Any = probe_records.newest_probes(tmp_path, problems)
     assert [probe.name for probe in found] == ["1.json"]
     assert len(problems) == 1
     assert "its moment is still to come" in problems[0]
@@ -61,7 +61,7 @@ def test_a_link_to_a_folder_is_not_followed(tmp_path: Path) -> None:
     (elsewhere / "1.json").write_text("{")
     (own / "n9").symlink_to(elsewhere)
     problems: list[str] = []
-    assert reading.newest_probes(tmp_path, problems) == ()
+    assert probe_records.newest_probes(tmp_path, problems) == ()
     assert problems == []
 
 
@@ -70,5 +70,5 @@ def test_what_is_no_folder_of_a_node_is_nobodys_problem(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "notes.txt").write_text("mine")
     problems: list[str] = []
-    assert reading.newest_probes(tmp_path, problems) == ()
+    assert probe_records.newest_probes(tmp_path, problems) == ()
     assert problems == []

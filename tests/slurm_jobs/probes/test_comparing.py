@@ -6,8 +6,7 @@ import dataclasses
 
 from fabricate_probes import DETAILS, probe
 
-from slurm_jobs.probes.comparing import JUDGED, compare, others_busy
-from slurm_jobs.probes.texts import BY_NAME, slow_text
+from slurm_jobs.nodes.probe_records import BY_NAME, JUDGED, compare, others_busy, slow_text
 
 
 def _nodes(*more):

@@ -13,13 +13,20 @@ from pathlib import Path
 import pytest
 from fabricate_probes import probe
 
-from slurm_jobs.common import probe_files
-from slurm_jobs.common.files import private_umask
-from slurm_jobs.common.probe_files import MAX_KEPT, ProbePaths, keep_probe
-from slurm_jobs.probes.node_names import num_named
-from slurm_jobs.probes.reading import newest_probes, probes_of_run
-from slurm_jobs.probes.texts import COMPUTE_COLUMNS, FILE_COLUMNS, compute_row, file_row, reasons
-from slurm_jobs.run.catalogue import list_runs
+from slurm_jobs.nodes.probe_records import (
+    COMPUTE_COLUMNS,
+    FILE_COLUMNS,
+    compute_row,
+    file_row,
+    newest_probes,
+    num_named,
+    probes_of_run,
+    reasons,
+)
+from slurm_jobs.run.observe import list_runs
+from slurm_jobs.shared import node_records
+from slurm_jobs.shared.files import private_umask
+from slurm_jobs.shared.node_records import MAX_KEPT, ProbePaths, keep_probe
 from tests.slurm_jobs.run.closed import close
 
 
@@ -288,7 +295,7 @@ def test_no_control_character_of_a_name_reaches_a_terminal(planted):
 def test_a_record_that_another_user_put_there_is_not_read(planted, monkeypatch):
     mine = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: mine + 1)  # so is the folder's name
-    monkeypatch.setattr(probe_files, "_settle", lambda *_: None)
+    monkeypatch.setattr(node_records, "_settle", lambda *_: None)
     nodes, problems = planted(damaged())
     assert nodes == []
     assert f"it is user {mine}'s, in the folder of another one" in problems[0]

@@ -8,11 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up import event, step, write_trace
 
-from slurm_jobs.common.errors import DamagedFileError
-from slurm_jobs.profiles.findings import find, overlap_text
-from slurm_jobs.profiles.occupancy import occupancy
-from slurm_jobs.profiles.terminal import shares
-from slurm_jobs.profiles.trace import Pieces, Trace, read_trace
+from slurm_jobs.report.profile_trace import Pieces, Trace, find, occupancy, overlap_text, read_trace
+from slurm_jobs.report.profiles import shares
+from slurm_jobs.shared.errors import DamagedFileError
 
 GPU_STEP = (
     step(20, 0, 900),

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.stage_config.report import ReportConfig
-from slurm_jobs.report.inputs.reading import read_inputs
-from slurm_jobs.report.model.run import RunReport
-from slurm_jobs.report.numbers.build import build_report
+from slurm_jobs.report.inputs import read_inputs
+from slurm_jobs.report.numbers import build_report
+from slurm_jobs.report.report_model import RunReport
+from slurm_jobs.shared.configs.stages import ReportConfig
 
 # Tests are no package that could be imported from.
 sys.path.insert(0, str(Path(__file__).parent))

@@ -3,8 +3,7 @@
 import json
 from pathlib import Path
 
-from slurm_jobs.common.system_readings import ReadingPacker, system_path
-from slurm_jobs.common.timings import read_steps, steps_path
+from slurm_jobs.shared.timings import ReadingPacker, read_steps, steps_path, system_path
 
 GIB = 1024.0**3
 

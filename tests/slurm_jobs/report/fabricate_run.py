@@ -17,18 +17,17 @@ import numpy as np
 from fabricate_statistics import STATISTICS
 from fabricate_steps import CREATED, Scenario, fabricate_steps, resolved_spec
 
-from slurm_jobs.common.files import write_json_atomic
-from slurm_jobs.common.ranges import ranges_text
-from slurm_jobs.common.records import (
+from slurm_jobs.run_folder.ledger import append_entry
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.files import ranges_text, write_json_atomic
+from slurm_jobs.shared.records import (
     AttemptRecord,
     CompletionName,
     CompletionRecord,
     TaskAccounting,
     record_to_json,
 )
-from slurm_jobs.common.timings import spans_path, steps_header, steps_path
-from slurm_jobs.run.ledger import append_entry
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.shared.timings import spans_path, steps_header, steps_path
 
 
 class Fabricator:

@@ -1,4 +1,4 @@
-"""What `pipeline.data.statistics` says of a data set."""
+"""What `pipeline.data.index` says of a data set."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from slurm_jobs.common.timings import DEVICE_FIELDS, LOADER_FIELDS, STEP_FIELDS
+from slurm_jobs.shared.timings import DEVICE_FIELDS, LOADER_FIELDS, STEP_FIELDS
 
 CREATED = 1_700_000_000.0
 STEP_DTYPE = np.dtype([(name, "<" + code) for name, code in STEP_FIELDS])

@@ -8,13 +8,13 @@ import io
 import pytest
 from rich.console import Console
 
-from slurm_jobs.common.files import read_json, write_json_atomic
-from slurm_jobs.common.stage_config.report import ReportConfig
-from slurm_jobs.report.html.render import render_html
-from slurm_jobs.report.inputs.reading import parents_first, read_inputs
-from slurm_jobs.report.json_form import report_to_json
-from slurm_jobs.report.numbers.build import build_report
+from slurm_jobs.report.html import render_html
+from slurm_jobs.report.inputs import parents_first, read_inputs
+from slurm_jobs.report.numbers import build_report
+from slurm_jobs.report.report_model import report_to_json
 from slurm_jobs.report.terminal import print_report
+from slurm_jobs.shared.configs.stages import ReportConfig
+from slurm_jobs.shared.files import read_json, write_json_atomic
 
 
 def write_plan(paths, number, stages):

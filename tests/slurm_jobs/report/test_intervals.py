@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_jobs.report.intervals import budget, max_overlap, merge, subtract, total_s
+from slurm_jobs.report.steps import budget, max_overlap, merge, subtract, total_s
 
 interval = st.tuples(st.integers(0, 60), st.integers(0, 60)).map(
     lambda pair: (float(min(pair)), float(max(pair)))

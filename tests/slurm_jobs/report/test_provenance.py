@@ -6,14 +6,13 @@ import json
 
 import pytest
 
-from slurm_jobs.common.hidden import NOT_SHOWN
-from slurm_jobs.common.stage_config.report import ReportConfig
-from slurm_jobs.report.html.provenance import code_text
-from slurm_jobs.report.html.render import render_html
-from slurm_jobs.report.inputs.reading import read_inputs
-from slurm_jobs.report.json_form import report_to_json
-from slurm_jobs.report.numbers.build import build_report
+from slurm_jobs.report.html import code_text, render_html
+from slurm_jobs.report.inputs import read_inputs
+from slurm_jobs.report.numbers import build_report
+from slurm_jobs.report.report_model import report_to_json
 from slurm_jobs.report.stage import build_and_write
+from slurm_jobs.shared.configs.stages import ReportConfig
+from slurm_jobs.shared.redact import NOT_SHOWN
 
 EVIL = "<script>alert(1)</script>"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

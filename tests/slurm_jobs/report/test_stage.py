@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from slurm_jobs.common.stage_config.report import ReportConfig
 from slurm_jobs.report.stage import build_and_write, run
-from slurm_jobs.shipped import shipped_path
+from slurm_jobs.shared.configs.stages import ReportConfig
+from slurm_jobs.shared.expand import shipped_path
 from tests.contexts import make_context
 
 

@@ -7,10 +7,10 @@ import re
 import pytest
 from rich.console import Console
 
-from slurm_jobs.report import words
-from slurm_jobs.report.html.render import render_html
-from slurm_jobs.report.model.values import TimeShare
+from slurm_jobs.report.html import render_html
 from slurm_jobs.report.terminal import print_report
+from slurm_jobs.shared import units
+from slurm_jobs.shared.units import TimeShare
 
 
 def printed(report, *, width=80, **options) -> str:
@@ -53,9 +53,9 @@ def test_no_number_is_cut_however_narrow_the_terminal(report_of, width):
     assert max(map(len, text.splitlines())) <= width
     for share in (*report.training[0].phases, *report.timeline):
         if share.share >= 0.001:
-            assert words.seconds(share.seconds) in text
+            assert units.seconds(share.seconds) in text
     for stage in report.stages:
-        assert words.quantity(stage.running_s) in text
+        assert units.quantity(stage.running_s) in text
 
 
 def test_no_colour_is_used_where_it_is_not_wanted(report_of, monkeypatch):

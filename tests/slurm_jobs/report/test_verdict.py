@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from slurm_jobs.report import words
-from slurm_jobs.report.model.run import EvaluationNumbers
-from slurm_jobs.report.model.values import TimeShare
-from slurm_jobs.report.verdict import make_tiles, make_verdict
+from slurm_jobs.report.numbers import make_tiles, make_verdict
+from slurm_jobs.report.report_model import EvaluationNumbers
+from slurm_jobs.shared import units
+from slurm_jobs.shared.units import TimeShare
 
 
 def tile(report, label):
@@ -94,4 +94,4 @@ def test_the_rate_is_written_alike_in_the_tile_and_in_the_training(small):
     rate = dataclasses.replace(small.training[0].tokens_per_s, value=4411.7)
     train = dataclasses.replace(small.training[0], tokens_per_s=rate)
     shown = make_tiles(small.header, small.timeline, "", (train,), ())[2]
-    assert f"{shown.value} tokens/s" == words.quantity(rate) == "4,410 tokens/s"
+    assert f"{shown.value} tokens/s" == units.quantity(rate) == "4,410 tokens/s"

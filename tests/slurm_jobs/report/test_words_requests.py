@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from slurm_jobs.report.findings.stages import memory_request, time_request
-from slurm_jobs.report.model.run import Check
-from slurm_jobs.report.model.values import known
-from slurm_jobs.report.words_requests import next_request
+from slurm_jobs.report.report_model import Check
+from slurm_jobs.report.rules.stage_rules import memory_request, time_request
+from slurm_jobs.report.sentences import next_request
+from slurm_jobs.shared.units import known
 
 GB = 2**30
 

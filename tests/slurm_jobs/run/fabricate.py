@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.common.files import write_json_atomic
-from slurm_jobs.common.records import CompletionName, CompletionRecord, Outcome, record_to_json
-from slurm_jobs.run.intents import intents
-from slurm_jobs.run.ledger import append_entry, read_ledger
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run_folder.ledger import append_entry, intents, read_ledger
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.files import write_json_atomic
+from slurm_jobs.shared.records import CompletionName, CompletionRecord, Outcome, record_to_json
 from tests.slurm_jobs.schedulers.fake_slurm import name_of
 
 

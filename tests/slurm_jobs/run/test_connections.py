@@ -3,16 +3,11 @@ from collections.abc import Mapping
 import pytest
 
 from slurm_jobs.cluster.limits import ClusterLimits
-from slurm_jobs.cluster.profile import LOCAL
 from slurm_jobs.plan import Done, Plan, make_plan
-from slurm_jobs.run.connections import (
-    Connections,
-    SubmittedJob,
-    dependency_notes,
-    job_dependencies,
-)
+from slurm_jobs.run.submission import Connections, SubmittedJob, dependency_notes, job_dependencies
 from slurm_jobs.schedulers.protocol import JobDependencies
 from slurm_jobs.spec.model import RunSpec
+from slurm_jobs.spec.profile import LOCAL
 
 Missing = Mapping[str, set[int]]
 

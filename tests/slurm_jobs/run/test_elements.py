@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_jobs.run.elements import array_indices, element_of_slice, slices_of_element
+from slurm_jobs.run_folder.orders import array_indices, element_of_slice, slices_of_element
 
 slice_sets = st.sets(st.integers(min_value=0, max_value=5000), min_size=1, max_size=60)
 

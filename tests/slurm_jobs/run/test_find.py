@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.errors import FileError, InputError
-from slurm_jobs.run.find import find_run
+from slurm_jobs.commands.find_run import find_run
+from slurm_jobs.shared.errors import FileError, InputError
 from tests.slurm_jobs.run.closed import close
 
 SPEC = "name: {name}\ncluster: local\nstages:\n  a:\n    shell: 'true'\n"

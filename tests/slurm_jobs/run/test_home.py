@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.errors import InputError, SchedulerError
-from slurm_jobs.operations.cancel import cancel
-from slurm_jobs.operations.resume import resume
-from slurm_jobs.run.ledger import read_ledger
+from slurm_jobs.commands.resume import cancel, resume
 from slurm_jobs.run.observe import accounting_of, status_of
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run_folder.ledger import read_ledger
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.errors import InputError, SchedulerError
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import (
     FakeSlurm,
@@ -74,7 +73,7 @@ def test_a_folder_of_anothers_is_not_acted_on_whatever_it_says_of_itself(
     looking_uid = tmp_path.stat().st_uid + 1
     paths = make_run(tmp_path / "r", {"a": 1}, scheduler=scheduler, uid=looking_uid)
     monkeypatch.setattr("os.getuid", lambda: looking_uid)
-    monkeypatch.setattr("slurm_jobs.run.home._has_one_owner_for_all", lambda _folder: False)
+    monkeypatch.setattr("slurm_jobs.run.observe._has_one_owner_for_all", lambda _folder: False)
     with pytest.raises(InputError, match=rf"is uid {looking_uid - 1}'s, .* would run as you"):
         act(paths.run_dir)
 

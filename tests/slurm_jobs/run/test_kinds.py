@@ -1,8 +1,8 @@
 from pathlib import Path
 
-from slurm_jobs.common.files import write_json_atomic
-from slurm_jobs.run.kinds import kind_begun_on
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.run_records import kind_begun_on
+from slurm_jobs.shared.files import write_json_atomic
 
 
 def note(paths: RunPaths, index: int, attempt: int, *, began_s: float, **values: object) -> None:

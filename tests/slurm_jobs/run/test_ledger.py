@@ -3,8 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.run.intents import Entry, intents, is_superseded, latest_intents
-from slurm_jobs.run.ledger import append_entry, read_ledger
+from slurm_jobs.run_folder.ledger import (
+    Entry,
+    append_entry,
+    intents,
+    is_superseded,
+    latest_intents,
+    read_ledger,
+)
 
 INTENT = {
     "stage": "tokens",

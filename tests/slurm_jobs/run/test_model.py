@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_jobs.common.errors import InputError
-from slurm_jobs.run.model import stages_named
+from slurm_jobs.run_folder.run_records import stages_named
+from slurm_jobs.shared.errors import InputError
 
 ORIGINS = {"clean": "", "fit-1": "fit", "fit-2": "fit"}
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.common.files import read_json, write_json_atomic
-from slurm_jobs.run.answer_cache import FRESH_S, INCOMPLETE_FRESH_S
-from slurm_jobs.run.ledger import append_entry, read_ledger
-from slurm_jobs.run.observe import answers, status_of
-from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.run.store import read_run
+from slurm_jobs.run.observe import FRESH_S, INCOMPLETE_FRESH_S, answers, status_of
+from slurm_jobs.run_folder.ledger import append_entry, read_ledger
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.run_records import read_run
+from slurm_jobs.shared.files import read_json, write_json_atomic
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import (
     ACCOUNTS_OFF,
@@ -53,7 +52,7 @@ class Clock:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     stopped = Clock()
-    monkeypatch.setattr("slurm_jobs.run.answer_cache.time", stopped)
+    monkeypatch.setattr("slurm_jobs.run.observe.time", stopped)
     return stopped
 
 

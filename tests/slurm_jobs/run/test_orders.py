@@ -4,10 +4,9 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.common.context import ParentStage
-from slurm_jobs.common.files import write_json_atomic
-from slurm_jobs.common.resources import JobResources
-from slurm_jobs.run.orders import ORDER_FORMAT, JobOrder, order_to_json, read_order
+from slurm_jobs.run_folder.orders import ORDER_FORMAT, JobOrder, order_to_json, read_order
+from slurm_jobs.shared.files import write_json_atomic
+from slurm_jobs.shared.records import JobResources, ParentStage
 from tests.slurm_jobs.task.orders import order
 
 PARENT = ParentStage(stage="p", run="shell", output_dir=Path("/run/p"), num_slices=2)

@@ -1,7 +1,7 @@
 """Which finished work is older than what it was made from."""
 
-from slurm_jobs.run.intents import Intent
-from slurm_jobs.run.outdated import ages_of, outdated_slices
+from slurm_jobs.run_folder.ledger import Intent
+from slurm_jobs.status import ages_of, outdated_slices
 
 
 def newest(*numbers: int) -> dict[int, Intent]:

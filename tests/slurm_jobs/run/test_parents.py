@@ -5,15 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.cluster.profile import LOCAL
-from slurm_jobs.common.errors import SchedulerError
-from slurm_jobs.common.records import CompletionName, TaskAccounting, completion_name
 from slurm_jobs.plan import Plan, PlannedJob, make_plan
-from slurm_jobs.run.connections import SubmittedJob
-from slurm_jobs.run.parents import REMEMBERED_S, TRUSTED_S, Parents
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run.submission import REMEMBERED_S, TRUSTED_S, Parents, SubmittedJob
+from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question
+from slurm_jobs.shared.errors import SchedulerError
+from slurm_jobs.shared.records import CompletionName, TaskAccounting, completion_name
 from slurm_jobs.spec.model import RunSpec
+from slurm_jobs.spec.profile import LOCAL
 
 STAGES = {
     "clean": {"run": "own:a"},
@@ -67,7 +66,7 @@ def paths(tmp_path: Path) -> RunPaths:
 
 def handed_in(paths: RunPaths, fake: Fake, monkeypatch: pytest.MonkeyPatch) -> Parents:
     """`clean` as job 11 and `cut` as array 12, just now."""
-    monkeypatch.setattr("slurm_jobs.run.parents.time", fake)
+    monkeypatch.setattr("slurm_jobs.run.submission.time", fake)
     parents = Parents(paths, plan(), fake)  # type: ignore[arg-type]
     for job_id, stage in (("11", "clean"), ("12", "cut")):
         token = f"t{job_id}"

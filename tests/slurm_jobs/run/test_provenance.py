@@ -11,14 +11,13 @@ from typing import Any, cast
 
 import pytest
 
-from slurm_jobs.common.hidden import NOT_SHOWN
 from slurm_jobs.run import provenance
-from slurm_jobs.run.git_facts import MAX_NAMES
-from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.run.provenance import record_provenance
+from slurm_jobs.run.provenance import MAX_NAMES, record_provenance
 from slurm_jobs.run.snapshot import CodeSnapshot
 from slurm_jobs.run.submission import RunContext
+from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.protocol import Scheduler
+from slurm_jobs.shared.redact import NOT_SHOWN
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.errors import InputError
-from slurm_jobs.common.files import read_json, write_json_atomic
 from slurm_jobs.run import snapshot
 from slurm_jobs.run.snapshot import (
     refuse_uncopyable,
@@ -20,6 +18,8 @@ from slurm_jobs.run.snapshot import (
     tree_fingerprint,
     user_sources,
 )
+from slurm_jobs.shared.errors import InputError
+from slurm_jobs.shared.files import read_json, write_json_atomic
 from tests.slurm_jobs.run.closed import close
 
 
@@ -78,7 +78,7 @@ def test_a_snapshot_holds_our_packages_the_users_code_and_a_start_script(
 
 def test_the_start_script_runs_the_snapshot_and_not_the_checkout(tmp_path: Path) -> None:
     made = take_snapshot(tmp_path / "code", [])
-    probe = made.folder / "lib" / "slurm_jobs" / "task" / "__init__.py"
+    probe = made.folder / "lib" / "slurm_jobs" / "worker" / "__init__.py"
     probe.write_text("def main(arguments):\n    print(__file__, *arguments)\n")
     command = [sys.executable, made.start_script, "task", "x"]
     assert subprocess.check_output(command, text=True, cwd="/").split() == [str(probe), "task", "x"]
@@ -219,7 +219,7 @@ def test_our_code_can_be_renewed_under_the_users_old_code(project: Path, tmp_pat
     old = used.folder.rename(tmp_path / "code" / "old")
     used = dataclasses.replace(used, folder=old)
     (old / "made_by.json").unlink()
-    (old / "lib" / "slurm_jobs" / "task" / "__init__.py").write_text("")
+    (old / "lib" / "slurm_jobs" / "worker" / "__init__.py").write_text("")
     (project / "module.py").write_text("A = 2\n")
     renewed = renew_ours(tmp_path / "code", used)
     assert renewed.reads_our_orders
@@ -227,7 +227,7 @@ def test_our_code_can_be_renewed_under_the_users_old_code(project: Path, tmp_pat
     assert names_of(renewed.folder / "user") == names_of(old / "user")
     assert (renewed.folder / "user" / "module.py").read_text() == "A = 1\n"
     assert os.access(renewed.folder / "user" / "package" / "deep" / "tool.sh", os.X_OK)
-    assert "main" in (renewed.folder / "lib" / "slurm_jobs" / "task" / "__init__.py").read_text()
+    assert "main" in (renewed.folder / "lib" / "slurm_jobs" / "worker" / "__init__.py").read_text()
     assert renewed.user_fingerprint == used.user_fingerprint  # nothing of theirs runs again
 
 
@@ -278,7 +278,7 @@ def test_a_closed_run_does_not_hide_that_its_folder_holds_runs(
 
 def test_jobs_load_what_was_compiled_before_the_run(tmp_path: Path) -> None:
     folder = take_snapshot(tmp_path / "code", []).folder / "lib"
-    command = [sys.executable, "-v", "-c", "import slurm_jobs.task"]
+    command = [sys.executable, "-v", "-c", "import slurm_jobs.worker"]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     environment.pop("PYTHONPYCACHEPREFIX", None)
     said = subprocess.run(

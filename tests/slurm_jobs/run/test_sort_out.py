@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from slurm_jobs.common.records import CompletionName, Outcome, TaskAccounting
-from slurm_jobs.reconcile import reconcile
-from slurm_jobs.run.intents import Intent
-from slurm_jobs.run.model import RunMeta, RunRecords, StageRecords, StageSummary
-from slurm_jobs.run.sort_out import Preparation, sort_out
+from slurm_jobs.run.resume import Preparation, sort_out
+from slurm_jobs.run_folder.ledger import Intent
+from slurm_jobs.run_folder.run_records import RunMeta, RunRecords, StageRecords, StageSummary
 from slurm_jobs.schedulers.protocol import Answer
+from slurm_jobs.shared.records import CompletionName, Outcome, TaskAccounting
+from slurm_jobs.status import reconcile
 
 META = RunMeta(
     run_id="r", name="r", created_unix_s=0, submitted_by="u", host="h", scheduler="slurm",

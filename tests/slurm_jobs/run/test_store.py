@@ -2,11 +2,16 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.errors import DamagedFileError, InputError
-from slurm_jobs.common.files import write_json_atomic
-from slurm_jobs.run.ledger import append_entry
-from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.run.store import last_plan_number, read_meta, read_plan_values, read_run
+from slurm_jobs.run_folder.ledger import append_entry
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.run_records import (
+    last_plan_number,
+    read_meta,
+    read_plan_values,
+    read_run,
+)
+from slurm_jobs.shared.errors import DamagedFileError, InputError
+from slurm_jobs.shared.files import write_json_atomic
 
 META = {
     "run_id": "words-20250101-000000-aaaa",

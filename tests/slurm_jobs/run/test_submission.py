@@ -10,21 +10,25 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.cluster.profile import LOCAL
-from slurm_jobs.common.errors import RunFailedError, SchedulerError, SubmissionUnknownError
-from slurm_jobs.common.records import DependencyKind
 from slurm_jobs.plan import Done, Plan, PlannedJob, make_plan
-from slurm_jobs.run.connections import Connections, SubmittedJob, job_dependencies
-from slurm_jobs.run.intents import Entry, intents
-from slurm_jobs.run.ledger import append_entry, read_ledger
-from slurm_jobs.run.orders import JobOrder, read_order
-from slurm_jobs.run.parents import TRUSTED_S
-from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.snapshot import CodeSnapshot
-from slurm_jobs.run.submission import RunContext, submit_plan, write_plan
-from slurm_jobs.run.turns import submitting
+from slurm_jobs.run.submission import (
+    TRUSTED_S,
+    Connections,
+    RunContext,
+    SubmittedJob,
+    job_dependencies,
+    submit_plan,
+    write_plan,
+)
+from slurm_jobs.run_folder.ledger import Entry, append_entry, intents, read_ledger, submitting
+from slurm_jobs.run_folder.orders import JobOrder, read_order
+from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question
+from slurm_jobs.shared.errors import RunFailedError, SchedulerError, SubmissionUnknownError
+from slurm_jobs.shared.records import DependencyKind
 from slurm_jobs.spec.model import RunSpec
+from slurm_jobs.spec.profile import LOCAL
 
 
 @dataclass
@@ -326,7 +330,7 @@ def test_a_submit_that_was_held_up_leaves_no_intent_for_what_can_never_be_waited
 
     def hold_up(_job: SubmittedJob) -> None:
         late_s = time.time() + TRUSTED_S + 1
-        monkeypatch.setattr("slurm_jobs.run.parents.time", SimpleNamespace(time=lambda: late_s))
+        monkeypatch.setattr("slurm_jobs.run.submission.time", SimpleNamespace(time=lambda: late_s))
 
     with pytest.raises(SchedulerError, match="`b` comes after `a`, whose job 11 is gone"):
         submit_all(given, plan(), Connections(), on_job=hold_up)

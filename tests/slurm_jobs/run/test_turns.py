@@ -13,17 +13,24 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.common.errors import RunFailedError
-from slurm_jobs.run.intents import Entry, EntryKind
-from slurm_jobs.run.ledger import append_entry, read_ledger
-from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.run.turns import OTHER_HOST_PATIENCE_S, open_command, refuse_if_lost, submitting
+from slurm_jobs.run_folder.ledger import (
+    OTHER_HOST_PATIENCE_S,
+    Entry,
+    EntryKind,
+    append_entry,
+    open_command,
+    read_ledger,
+    refuse_if_lost,
+    submitting,
+)
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.errors import RunFailedError
 
 HOLDER = """
 import sys
 from pathlib import Path
-from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.run.turns import submitting
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.ledger import submitting
 with submitting(RunPaths(Path(sys.argv[1]))):
     print("inside", flush=True)
     sys.stdin.read()
@@ -32,9 +39,9 @@ with submitting(RunPaths(Path(sys.argv[1]))):
 CROWD = """
 import sys
 from pathlib import Path
-from slurm_jobs.common.errors import RunFailedError
-from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.run.turns import submitting
+from slurm_jobs.shared.errors import RunFailedError
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.ledger import submitting
 paths = RunPaths(Path(sys.argv[1]))
 print("ready", flush=True)
 while sys.stdin.readline():
@@ -151,8 +158,8 @@ class OtherHost:
         clock = SimpleNamespace(
             time=lambda: now_s, strftime=time.strftime, localtime=time.localtime
         )
-        self._monkeypatch.setattr("slurm_jobs.run.ledger.time", clock)
-        self._monkeypatch.setattr("slurm_jobs.run.turns.time", clock)
+        self._monkeypatch.setattr("slurm_jobs.run_folder.ledger.time", clock)
+        self._monkeypatch.setattr("slurm_jobs.run_folder.ledger.time", clock)
 
 
 SHIFTS = pytest.mark.parametrize("shift_s", [0.0, 600.0, -600.0, 50_000.0, -50_000.0])
@@ -222,7 +229,7 @@ def test_a_look_shows_a_command_on_another_host_as_submitting_while_its_last_ent
     paths: RunPaths, monkeypatch: pytest.MonkeyPatch, age_s: float, *, is_open: bool
 ) -> None:
     OtherHost(paths, monkeypatch, -age_s).begin()
-    monkeypatch.setattr("slurm_jobs.run.turns.time", time)
+    monkeypatch.setattr("slurm_jobs.run_folder.ledger.time", time)
     assert (open_command(read_ledger(paths.ledger_dir)) is not None) == is_open
 
 

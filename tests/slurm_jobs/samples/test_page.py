@@ -5,8 +5,8 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from typing import Any
 
-from slurm_jobs.report.model.statistics import read_statistics
-from slurm_jobs.samples.page import MOST_FINDINGS, SamplesPage, render_samples
+from slurm_jobs.report.report_model import read_statistics
+from slurm_jobs.report.samples import MOST_FINDINGS, SamplesPage, render_samples
 from tests.slurm_jobs.report.fabricate_statistics import STATISTICS
 from tests.slurm_jobs.samples.values import HOSTILE, sample
 

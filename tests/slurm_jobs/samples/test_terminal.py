@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from slurm_jobs.samples.terminal import choose_marks, print_samples
+from slurm_jobs.report.samples import choose_marks, print_samples
 from tests.slurm_jobs.samples.values import IMAGE, sample
 
 

@@ -1,7 +1,6 @@
 import pytest
 
-from slurm_jobs.samples.model import Image
-from slurm_jobs.samples.visible import image_text, visible
+from slurm_jobs.report.samples import Image, image_text, visible
 
 
 @pytest.mark.parametrize(

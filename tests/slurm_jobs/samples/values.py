@@ -1,10 +1,10 @@
-"""A sample as `pipeline.samples` answers it."""
+"""A sample as `pipeline.tools` answers it."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from slurm_jobs.samples.model import ShownSample, read_sample
+from slurm_jobs.report.samples import ShownSample, read_sample
 
 IMAGE = 9
 HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[31m\u202e"

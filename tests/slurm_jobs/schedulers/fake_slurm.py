@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs.schedulers.protocol import Question
-from slurm_jobs.schedulers.slurm_output import SACCT_FIELDS
+from slurm_jobs.schedulers.slurm import SACCT_FIELDS
 
 ACCOUNTS_OFF = "Slurm accounting storage is disabled"
 DATABASE_DOWN = (

@@ -1,10 +1,10 @@
 """Batch scripts of a spec as `plan` prints them, from files that live in memory alone."""
 
 from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits
-from slurm_jobs.operations.plan import render_scripts
+from slurm_jobs.commands.submit import render_scripts
 from slurm_jobs.plan import make_plan
-from slurm_jobs.spec.files import Files
-from slurm_jobs.spec.loader import load_spec
+from slurm_jobs.spec.load import load_spec
+from slurm_jobs.spec.spec_files import Files
 
 FOLDER = "/shared/project"
 

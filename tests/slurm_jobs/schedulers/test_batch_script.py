@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.errors import SpecError
 from slurm_jobs.schedulers.batch_script import (
     dependency_text,
     gpu_options,
     mem_text,
     time_limit_text,
 )
+from slurm_jobs.shared.errors import SpecError
 from tests.slurm_jobs.schedulers.scripts import FOLDER, scripts
 from tests.slurm_jobs.task.orders import order
 

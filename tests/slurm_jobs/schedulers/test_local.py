@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.process import NotedProcess, note_process
-from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.schedulers.local import LocalScheduler
-from slurm_jobs.schedulers.local_book import RUNNER_START_S, LocalBook
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.schedulers.local import RUNNER_START_S, LocalBook, LocalScheduler
 from slurm_jobs.schedulers.local_state import NO_RUNNER
 from slurm_jobs.schedulers.protocol import Question
+from slurm_jobs.shared.process import NotedProcess, note_process
 
 VALUES = {"token": "t", "job_name": "n", "dependencies": {}, "max_running": None, "num_cpus": 1}
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.common.records import TaskAccounting
-from slurm_jobs.schedulers import local_book
-from slurm_jobs.schedulers.local_book import LocalBook
+from slurm_jobs.schedulers import local
+from slurm_jobs.schedulers.local import LocalBook
+from slurm_jobs.shared.records import TaskAccounting
 
 VALUES = {"token": "t", "job_name": "n", "dependencies": {}, "max_running": 2, "num_cpus": 1}
 RUNNER = """
 import sys
 from pathlib import Path
-from slurm_jobs.schedulers.local_book import LocalBook
+from slurm_jobs.schedulers.local import LocalBook
 with LocalBook(Path(sys.argv[1])).runner_lock(wait=True) as held:
     print(held, flush=True)
     sys.stdin.read()
@@ -44,7 +44,7 @@ def test_jobs_are_numbered_in_the_order_in_which_they_were_queued(book: LocalBoo
 def test_a_job_that_another_command_queued_meanwhile_keeps_its_number(
     book: LocalBook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create_once, others = local_book.create_once, []
+    create_once, others = local.create_once, []
 
     def slow(path: Path, data: bytes) -> bool:
         if not others:
@@ -52,7 +52,7 @@ def test_a_job_that_another_command_queued_meanwhile_keeps_its_number(
             assert create_once(path, b"another's")
         return create_once(path, data)
 
-    monkeypatch.setattr(local_book, "create_once", slow)
+    monkeypatch.setattr(local, "create_once", slow)
     assert book.add_job(VALUES, None).job_id == "2"
     assert others[0].read_bytes() == b"another's"
 
@@ -73,7 +73,7 @@ def test_states_say_nothing_that_a_runner_of_an_earlier_version_does_not_know(
 def test_a_state_that_a_quicker_runner_wrote_is_kept(
     book: LocalBook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create_once = local_book.create_once
+    create_once = local.create_once
 
     def with_a_quick_runner(path: Path, data: bytes) -> bool:
         made = create_once(path, data)
@@ -81,7 +81,7 @@ def test_a_state_that_a_quicker_runner_wrote_is_kept(
             book.write_state(TaskAccounting(job_id="1_0", state="RUNNING", source="local"))
         return made
 
-    monkeypatch.setattr(local_book, "create_once", with_a_quick_runner)
+    monkeypatch.setattr(local, "create_once", with_a_quick_runner)
     book.add_job(VALUES, (0, 1))
     assert states(book, "1_0", "1_1") == ["RUNNING", "PENDING"]
 
@@ -132,7 +132,7 @@ def test_who_only_looks_whether_a_runner_lives_is_taken_for_none(
         waits.append(seconds)
         looker.close()
 
-    monkeypatch.setattr("slurm_jobs.schedulers.local_book.time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr("slurm_jobs.schedulers.local.time", SimpleNamespace(sleep=sleep))
     with book.runner_lock(wait=False) as is_idle:
         assert is_idle
         assert book.has_runner()

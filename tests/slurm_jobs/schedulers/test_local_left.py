@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.process import Session, left_of_session, note_session
-from slurm_jobs.common.records import TaskAccounting
-from slurm_jobs.schedulers import local_left
-from slurm_jobs.schedulers.local_book import LocalBook
+from slurm_jobs.schedulers import local
+from slurm_jobs.schedulers.local import LocalBook
+from slurm_jobs.shared.process import Session, left_of_session, note_session
+from slurm_jobs.shared.records import TaskAccounting
 
 VALUES = {"token": "t", "job_name": "n", "dependencies": {}, "max_running": None, "num_cpus": 1}
 VARIABLE = "SLURM_JOBS_LOCAL_START=t-1-17.5"
@@ -91,17 +91,17 @@ def test_a_task_that_is_still_ending_is_waited_for_and_not_killed(book, start, m
             task.leader.wait()
         return left_of_session(session)
 
-    monkeypatch.setattr(local_left, "left_of_session", look_and_end)
-    local_left.end_left_tasks(book)
+    monkeypatch.setattr(local, "left_of_session", look_and_end)
+    local.end_left_tasks(book)
     assert task.leader.returncode == 7
     assert len(looks) >= 5
 
 
 def test_what_does_not_end_in_time_is_killed_with_its_children(book, start, monkeypatch):
-    monkeypatch.setattr(local_left, "KILL_WAIT_S", 0.0)
+    monkeypatch.setattr(local, "KILL_WAIT_S", 0.0)
     task = start(IGNORES)
     book.write_session("1", task.session)
-    local_left.end_left_tasks(book)
+    local.end_left_tasks(book)
     assert task.leader.wait() == -signal.SIGKILL
     assert not lives(task.child_pid)
 
@@ -111,7 +111,7 @@ def test_what_a_set_up_line_started_ends_though_its_shell_is_gone(book, start):
     task.end_leader()
     assert lives(task.child_pid)
     book.write_session("1", task.session)
-    local_left.end_left_tasks(book)
+    local.end_left_tasks(book)
     assert not lives(task.child_pid)
 
 
@@ -121,7 +121,7 @@ def test_what_a_set_up_line_started_ends_though_its_shell_is_gone(book, start):
 def test_a_process_that_only_has_the_same_number_is_left_alone(book, start, change):
     task = start(IGNORES)
     book.write_session("1", dataclasses.replace(task.session, **change))
-    local_left.end_left_tasks(book)
+    local.end_left_tasks(book)
     assert task.leader.poll() is None
     assert lives(task.child_pid)
 
@@ -130,7 +130,7 @@ def test_a_session_without_its_leader_is_known_by_its_environment(book, start):
     task = start(TRAPS, variable="SLURM_JOBS_LOCAL_START=another")
     task.end_leader()
     book.write_session("1", task.session)
-    local_left.end_left_tasks(book)
+    local.end_left_tasks(book)
     assert lives(task.child_pid)
 
 
@@ -138,18 +138,18 @@ def test_a_task_that_has_ended_is_not_looked_for(book, start):
     task = start(IGNORES)
     book.write_session("1", task.session)
     book.write_state(TaskAccounting(job_id="1", state="COMPLETED", source="local"))
-    local_left.end_left_tasks(book)
+    local.end_left_tasks(book)
     assert task.leader.poll() is None
 
 
 def test_a_book_without_a_note_of_its_processes_holds_nothing_up(book):
-    local_left.end_left_tasks(book)
+    local.end_left_tasks(book)
 
 
 def test_only_tasks_whose_first_process_lived_are_told_to_have_ended_now(book, start, monkeypatch):
-    monkeypatch.setattr(local_left, "KILL_WAIT_S", 0.0)
+    monkeypatch.setattr(local, "KILL_WAIT_S", 0.0)
     task = start(IGNORES)
     book.write_session("1", task.session)
-    assert local_left.end_left_tasks(book) == {"1"}
+    assert local.end_left_tasks(book) == {"1"}
     task.leader.wait()
-    assert local_left.end_left_tasks(book) == set()
+    assert local.end_left_tasks(book) == set()

@@ -9,18 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.files import write_json_atomic
-from slurm_jobs.common.records import CompletionName, TaskAccounting
-from slurm_jobs.common.timings import STEP_FIELDS, pack_step, steps_header
-from slurm_jobs.run.ledger import append_entry
-from slurm_jobs.run.orders import order_to_json
-from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.run.store import read_stage_records
-from slurm_jobs.schedulers import local_left
-from slurm_jobs.schedulers.local import LocalScheduler
-from slurm_jobs.schedulers.local_book import LocalBook
-from slurm_jobs.schedulers.local_signs import last_sign_unix_s
+from slurm_jobs.run_folder.ledger import append_entry
+from slurm_jobs.run_folder.orders import order_to_json
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.run_records import read_stage_records
+from slurm_jobs.schedulers import local
+from slurm_jobs.schedulers.local import LocalBook, LocalScheduler, last_sign_unix_s
 from slurm_jobs.schedulers.protocol import Question
+from slurm_jobs.shared.files import write_json_atomic
+from slurm_jobs.shared.records import CompletionName, TaskAccounting
+from slurm_jobs.shared.timings import STEP_FIELDS, pack_step, steps_header
 from tests.slurm_jobs.task.orders import order
 
 VALUES = {"token": "t", "job_name": "n", "dependencies": {}, "max_running": None, "num_cpus": 1}
@@ -86,7 +84,7 @@ def test_what_an_earlier_job_wrote_for_the_slice_is_no_sign_from_before_the_star
 def test_the_end_that_a_resume_notes_is_not_the_moment_of_the_resume(paths: RunPaths) -> None:
     wrote(paths.timing_dir("s", 0, 1) / "rank-00000.steps", 30.0)
     book = LocalBook(paths.local_dir)
-    local_left.settle_left_tasks(paths, book)
+    local.settle_left_tasks(paths, book)
     task = book.state("1")
     assert task is not None
     assert task.state == "NODE_FAIL"

@@ -3,7 +3,6 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from slurm_jobs.schedulers.local_state import (
-    NEVER,
     NO_ROOM,
     THROTTLED,
     WAITING,
@@ -11,6 +10,7 @@ from slurm_jobs.schedulers.local_state import (
     decide,
     dependency_reason,
 )
+from slurm_jobs.schedulers.protocol import NEVER
 
 
 def job(

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.errors import SchedulerError, SubmissionUnknownError
-from slurm_jobs.schedulers import slurm_questions
+from slurm_jobs.schedulers import slurm
 from slurm_jobs.schedulers.slurm import SlurmScheduler
 from slurm_jobs.schedulers.slurm_environment import (
     query_environment,
     sbatch_environment,
     step_environment,
 )
+from slurm_jobs.shared.errors import SchedulerError, SubmissionUnknownError
 from tests.slurm_jobs.task.orders import order as make_order
 from tests.slurm_variables import NAMES
 
@@ -143,7 +143,7 @@ def test_every_question_is_asked_in_that_environment(
     for name in ("SQUEUE_PARTITION", "SACCT_LOCAL", "SCANCEL_STATE", "SLURM_DEBUG_FLAGS"):
         monkeypatch.setenv(name, "hidden")
     _write_command(commands, command, "printf 'caf\\351\\n'")
-    assert slurm_questions.ask([command]) == "caf\ufffd\n"
+    assert slurm.ask([command]) == "caf\ufffd\n"
     assert _slurm_names(dict.fromkeys(_seen(commands, command), "")) == {
         "SLURM_TIME_FORMAT",
         "SLURM_BITSTR_LEN",
@@ -153,7 +153,7 @@ def test_every_question_is_asked_in_that_environment(
 def test_an_error_that_is_not_utf_8_is_reported_in_a_line(commands: Path) -> None:
     _write_command(commands, "squeue", "printf 'squeue: error: caf\\351\\n' >&2; exit 1")
     with pytest.raises(SchedulerError, match="exit code 1: caf\ufffd"):
-        slurm_questions.ask(["squeue"])
+        slurm.ask(["squeue"])
 
 
 def _submit(tmp_path: Path) -> str:

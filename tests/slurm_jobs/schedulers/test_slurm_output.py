@@ -1,8 +1,6 @@
 import pytest
 
-from slurm_jobs.common.errors import SchedulerError
-from slurm_jobs.common.records import TaskAccounting
-from slurm_jobs.schedulers.slurm_output import (
+from slurm_jobs.schedulers.slurm import (
     SACCT_FIELDS,
     is_refusal,
     parse_bytes,
@@ -10,6 +8,8 @@ from slurm_jobs.schedulers.slurm_output import (
     parse_sacct,
     parse_squeue,
 )
+from slurm_jobs.shared.errors import SchedulerError
+from slurm_jobs.shared.records import TaskAccounting
 
 # As Slurm 22.05 prints them with SLURM_TIME_FORMAT=%s.
 SQUEUE = """\

@@ -2,14 +2,14 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.context import ParentStage
-from slurm_jobs.schedulers.surrounding_job import (
+from slurm_jobs.schedulers.slurm_environment import (
     default_variables,
     foreign_to_new_jobs,
     marked_as_ours,
 )
-from slurm_jobs.task.environment import RANK_VARIABLES
-from slurm_jobs.task.rank_command import rank_environment
+from slurm_jobs.shared.records import ParentStage
+from slurm_jobs.worker.environment import RANK_VARIABLES
+from slurm_jobs.worker.rank import rank_environment
 from tests.contexts import make_context
 
 OF_A_USER = {"HOME": "/home/me", "SLURM_JOBS_RUNS_DIR": "/runs", "SBATCH_ACCOUNT": "x"}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from slurm_jobs.spec.editing import EditError, edit_text, flow_text
-from slurm_jobs.spec.yaml_values import read_yaml
+from slurm_jobs.spec.overrides import EditError, edit_text, flow_text
+from slurm_jobs.spec.yaml import read_yaml
 
 TEXT = """\
 # a spec

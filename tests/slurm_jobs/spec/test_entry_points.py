@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.errors import SpecError
-from slurm_jobs.operations.load import load
+from slurm_jobs.commands.submit import load
+from slurm_jobs.shared.errors import SpecError
 
 
 def problems(folder: Path, run: str, *overrides: str) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 import pytest
 
 from slurm_jobs.spec.graph import ancestors, graph_problems, stage_order, stage_views
-from slurm_jobs.spec.yaml_values import read_yaml
+from slurm_jobs.spec.yaml import read_yaml
 
 Check = Callable[..., list[str]]
 

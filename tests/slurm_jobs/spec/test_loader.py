@@ -6,10 +6,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slurm_jobs.common.errors import SpecError
-from slurm_jobs.operations.load import disk_files, load
-from slurm_jobs.spec.files import Files
-from slurm_jobs.spec.loader import load_spec
+from slurm_jobs.commands.submit import disk_files, load
+from slurm_jobs.shared.errors import SpecError
+from slurm_jobs.spec.load import load_spec
+from slurm_jobs.spec.spec_files import Files
 
 Check = Callable[..., list[str]]
 ROOT = Path(__file__).resolve().parents[3]

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.errors import SpecError
-from slurm_jobs.operations.load import load
-from slurm_jobs.spec.loader import LoadedSpec
-from slurm_jobs.spec.markers import absolute, references
+from slurm_jobs.commands.submit import load
+from slurm_jobs.shared.errors import SpecError
+from slurm_jobs.spec.load import LoadedSpec
+from slurm_jobs.spec.spec_files import absolute, references
 
 Check = Callable[..., list[str]]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.errors import SpecError
-from slurm_jobs.operations.load import load
-from slurm_jobs.spec.loader import LoadedSpec
+from slurm_jobs.commands.submit import load
+from slurm_jobs.shared.errors import SpecError
+from slurm_jobs.spec.load import LoadedSpec
 
 SPEC = """\
 name: m

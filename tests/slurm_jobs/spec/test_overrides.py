@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.operations.load import load
+from slurm_jobs.commands.submit import load
 from slurm_jobs.spec.overrides import apply_overrides
-from slurm_jobs.spec.yaml_values import read_yaml
+from slurm_jobs.spec.yaml import read_yaml
 
 Check = Callable[..., list[str]]
 

@@ -5,9 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from slurm_jobs.spec.graph import stage_views
-from slurm_jobs.spec.stage_references import reference_problems
-from slurm_jobs.spec.yaml_values import read_yaml
+from slurm_jobs.spec.graph import reference_problems, stage_views
+from slurm_jobs.spec.yaml import read_yaml
 
 Check = Callable[..., list[str]]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.spec.yaml_values import read_yaml
+from slurm_jobs.spec.yaml import read_yaml
 
 NBSP, NARROW, WIDE, ZERO, BOM = "\u00a0", "\u202f", "\u3000", "\u200b", "\ufeff"
 COLON = "\uff1a"

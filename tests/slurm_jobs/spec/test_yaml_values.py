@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from slurm_jobs.spec.yaml_values import MAX_CHARACTERS, Place, YamlDocument, read_yaml
+from slurm_jobs.spec.yaml import MAX_CHARACTERS, Place, YamlDocument, read_yaml
 
 
 def read(text: str) -> YamlDocument:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import yaml
 
 from slurm_jobs.cluster.limits import ClusterLimits, NodeKind, Partition
-from slurm_jobs.cluster.profile import ClusterProfile
-from slurm_jobs.shipped import shipped_path
-from slurm_jobs.spec.editing import edit_text
-from slurm_jobs.starter.changes import fitting_changes, own_changes, with_download
-from slurm_jobs.starter.choices import choose_place
-from slurm_jobs.starter.model import Data, Model, Place, Room
-from slurm_jobs.starter.profile_text import profile_text
+from slurm_jobs.commands.init import (
+    choose_place,
+    fitting_changes,
+    own_changes,
+    profile_text,
+    with_download,
+)
+from slurm_jobs.commands.starter_data import Data, Model, Place, Room
+from slurm_jobs.shared.expand import shipped_path
+from slurm_jobs.spec.overrides import edit_text
+from slurm_jobs.spec.profile import ClusterProfile
 
 TEXT = shipped_path("templates", "starter", "finetune.yaml").read_text()
 DATA = Data(manifest="d.jsonl", num_rows=9000)

@@ -5,14 +5,8 @@ from __future__ import annotations
 import math
 
 from slurm_jobs.cluster.limits import Association, ClusterLimits, NodeKind, Partition, Qos
-from slurm_jobs.starter.choices import (
-    choose_place,
-    minutes,
-    needs_4_bits,
-    num_slices,
-    train_mem_gb,
-)
-from slurm_jobs.starter.model import Data, Model, Room
+from slurm_jobs.commands.init import choose_place, minutes, needs_4_bits, num_slices, train_mem_gb
+from slurm_jobs.commands.starter_data import Data, Model, Room
 
 CPU = NodeKind(num_nodes=20, cpus=64, mem_mb=256 * 1024)
 A100 = NodeKind(num_nodes=2, cpus=32, mem_mb=512 * 1024, gpus={"a100": 4})

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.errors import InputError
-from slurm_jobs.starter.data import is_image_folder, look_at
+from slurm_jobs.commands.starter_data import inspect_data, is_image_folder
+from slurm_jobs.shared.errors import InputError
 
 
 def touch(*paths: Path) -> None:
@@ -32,7 +32,7 @@ def test_rows_of_a_text_are_its_lines_and_of_a_list_unknown(
 ) -> None:
     manifest = tmp_path / name
     manifest.write_text(text)
-    found = look_at(manifest, as_named=f"../{name}")
+    found = inspect_data(manifest, as_named=f"../{name}")
     assert (found.manifest, found.num_rows) == (f"../{name}", num_rows)
     assert num_rows is None or not found.is_exact
 
@@ -40,7 +40,7 @@ def test_rows_of_a_text_are_its_lines_and_of_a_list_unknown(
 def test_a_name_that_no_manifest_can_hold_is_told(tmp_path: Path) -> None:
     touch(tmp_path / "cat" / os.fsdecode(b"caf\xe9.jpg"))
     with pytest.raises(InputError, match="its name is no UTF-8"):
-        look_at(tmp_path / "cat" / os.fsdecode(b"caf\xe9.jpg"), as_named="m")
+        inspect_data(tmp_path / "cat" / os.fsdecode(b"caf\xe9.jpg"), as_named="m")
 
 
 def test_rows_of_parquet_are_counted_over_its_files(tmp_path: Path) -> None:
@@ -49,19 +49,19 @@ def test_rows_of_parquet_are_counted_over_its_files(tmp_path: Path) -> None:
 
     for number in range(3):
         pq.write_table(pa.table({"text": ["x"] * 5}), tmp_path / f"{number}.parquet")
-    found = look_at(tmp_path, as_named="data")
+    found = inspect_data(tmp_path, as_named="data")
     assert (found.num_rows, found.is_exact) == (15, True)
 
 
 def test_damaged_parquet_has_an_unknown_number_of_rows(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     (tmp_path / "a.parquet").write_bytes(b"PAR1" + b"\0" * 40)
-    assert look_at(tmp_path / "a.parquet", as_named="a").num_rows is None
+    assert inspect_data(tmp_path / "a.parquet", as_named="a").num_rows is None
 
 
 def test_what_is_not_there_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none\.csv: No such file"):
-        look_at(tmp_path / "none.csv", as_named="none.csv")
+        inspect_data(tmp_path / "none.csv", as_named="none.csv")
 
 
 def test_folders_of_tables_and_of_nothing_are_no_folders_of_images(tmp_path: Path) -> None:

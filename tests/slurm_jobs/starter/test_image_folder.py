@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.preprocess.image_formats import FORMATS
-from slurm_jobs.common.errors import InputError
-from slurm_jobs.starter.data import is_image_folder
-from slurm_jobs.starter.image_folder import (
+from pipeline.preprocess.images import FORMATS
+from slurm_jobs.commands.image_folder import (
     IMAGE_SUFFIXES,
+    label_kind,
     metadata_files,
     read_image_folder,
 )
-from slurm_jobs.starter.label_files import label_kind
+from slurm_jobs.commands.starter_data import is_image_folder
+from slurm_jobs.shared.errors import InputError
 
 NEITHER = "neither train nor evaluation"
 KNOWN_BY_SUFFIX = "images and captions are known by their suffixes"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_jobs.common.row_sizes import RowSize
-from slurm_jobs.starter.lengths import choose_lengths, row_length
-from slurm_jobs.starter.weights import image_rules
+from slurm_jobs.commands.starter_data import choose_lengths, image_rules, row_length
+from slurm_jobs.shared.manifest_formats import RowSize
 
 PHOTO = (4032, 3024)
 NAMES = (

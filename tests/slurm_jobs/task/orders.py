@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from slurm_jobs.common.resources import JobResources
-from slurm_jobs.run.orders import JobOrder
-from slurm_jobs.task.environment import JobEnvironment
+from slurm_jobs.run_folder.orders import JobOrder
+from slurm_jobs.shared.records import JobResources
+from slurm_jobs.worker.environment import JobEnvironment
 
 
 def order(

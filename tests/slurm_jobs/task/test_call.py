@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.common.context import context_to_json
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.files import read_json, write_json_atomic
-from slurm_jobs.common.truncation import MAX_LINE_CHARS
-from slurm_jobs.task import call
-from slurm_jobs.task.rank import error_path
+from slurm_jobs.shared.errors import MAX_LINE_CHARS, StageConfigError
+from slurm_jobs.shared.files import read_json, write_json_atomic
+from slurm_jobs.shared.records import context_to_json
+from slurm_jobs.worker import call
+from slurm_jobs.worker.rank import error_path
 from tests.contexts import make_context
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -90,7 +89,7 @@ def user_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_builtin_stage_without_its_packages_says_what_to_install() -> None:
     code = (
         "import sys; sys.modules['PIL'] = None\n"  # as if it were not installed
-        "from slurm_jobs.task.call import find_function\n"
+        "from slurm_jobs.worker.call import find_function\n"
         "find_function('preprocess')"
     )
     done = subprocess.run(

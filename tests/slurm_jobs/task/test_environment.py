@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.schedulers.local_book import LocalBook
-from slurm_jobs.task.environment import (
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.schedulers.local import LocalBook
+from slurm_jobs.worker.environment import (
     JobEnvironment,
     free_port,
     main_address,

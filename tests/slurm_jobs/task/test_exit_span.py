@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.context import TaskContext
-from slurm_jobs.common.timings import PROCESS_EXIT_SPAN, read_spans, spans_path
-from slurm_jobs.task.exit_span import note_exit
+from slurm_jobs.shared.records import TaskContext
+from slurm_jobs.shared.timings import PROCESS_EXIT_SPAN, read_spans, spans_path
+from slurm_jobs.worker.rank import note_exit
 from tests.contexts import make_context
 
 ENDED_UNIX_S = 1_700_000_000.0

@@ -2,18 +2,19 @@
 no NFS client that caches can be had here."""
 
 import json
+import time as time_module
 from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.files import write_json_atomic
-from slurm_jobs.run import ledger
-from slurm_jobs.run.ledger import append_entry
-from slurm_jobs.run.orders import order_to_json
-from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.task import fencing, supervisor
-from slurm_jobs.task.environment import JobEnvironment
-from slurm_jobs.task.fencing import LISTING_PATIENCE_S, own_intent
+from slurm_jobs.run_folder import ledger
+from slurm_jobs.run_folder.ledger import append_entry
+from slurm_jobs.run_folder.orders import order_to_json
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.files import write_json_atomic
+from slurm_jobs.worker import supervisor
+from slurm_jobs.worker.environment import JobEnvironment
+from slurm_jobs.worker.supervisor import LISTING_PATIENCE_S, own_intent
 from tests.slurm_jobs.task.orders import environment, order
 
 INTENT = {
@@ -35,6 +36,10 @@ class Clock:
     def monotonic(self) -> float:
         return self.now_s
 
+    time = monotonic
+    strftime = staticmethod(time_module.strftime)
+    gmtime = staticmethod(time_module.gmtime)
+
     def sleep(self, seconds: float) -> None:
         self.now_s += seconds
 
@@ -52,7 +57,7 @@ def paths(tmp_path: Path) -> RunPaths:
 
 def hide(monkeypatch: pytest.MonkeyPatch, hidden_s: float) -> Clock:
     clock, last = Clock(hidden_s), ledger.last_number
-    monkeypatch.setattr(fencing, "time", clock)
+    monkeypatch.setattr(supervisor, "time", clock)
 
     def listed(folder: Path) -> int:
         return last(folder) if clock.now_s >= clock.hidden_s else 1

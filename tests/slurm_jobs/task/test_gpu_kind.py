@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.task.gpu_kind import keep_kind, kind_of_node
+from slurm_jobs.worker.environment import keep_kind, kind_of_node
 from tests.slurm_jobs.task.orders import order
 
 

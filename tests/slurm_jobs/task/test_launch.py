@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.common.errors import NO_RETRY_EXIT_CODE, STOPPED_EXIT_CODE, StageConfigError
-from slurm_jobs.common.files import read_json, write_json_atomic
-from slurm_jobs.task.environment import RANK_VARIABLES
-from slurm_jobs.task.launch import Ranks, RanksEnd, read_end
-from slurm_jobs.task.rank import context_path, error_path, exit_path, started_path, write_error
+from slurm_jobs.shared.errors import NO_RETRY_EXIT_CODE, STOPPED_EXIT_CODE, StageConfigError
+from slurm_jobs.shared.files import read_json, write_json_atomic
+from slurm_jobs.worker.environment import RANK_VARIABLES
+from slurm_jobs.worker.launch import Ranks, RanksEnd, read_end
+from slurm_jobs.worker.rank import context_path, error_path, exit_path, started_path, write_error
 from tests.slurm_jobs.task.orders import environment, order
 
 

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from slurm_jobs.task import main
+from slurm_jobs.worker import main
 
 CODE = """
 import atexit, os
-from slurm_jobs.task import call, main, rank, supervisor
+from slurm_jobs.worker import call, main, rank, supervisor
 
 supervisor.supervise = rank.keep_rank = call.run_stage = lambda *_: 7
 atexit.register(lambda: [os.kill(os.getpid(), number) for number in rank.FORWARDED])
@@ -56,7 +56,7 @@ def test_a_file_of_the_run_that_cannot_be_written_is_one_line_in_the_jobs_log(  
     def fail(*_words: object) -> int:
         raise OSError(number, os.strerror(number), "/r/completions/a/s00000.json")
 
-    monkeypatch.setattr(f"slurm_jobs.task.{module}.{function}", fail)
+    monkeypatch.setattr(f"slurm_jobs.worker.{module}.{function}", fail)
     monkeypatch.setattr("signal.pthread_sigmask", lambda *_words: set())  # of the test's process
     with pytest.raises(SystemExit) as ended:
         main([verb, "/r"])

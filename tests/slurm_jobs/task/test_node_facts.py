@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.common.context import TaskContext
-from slurm_jobs.common.hidden import looks_secret
-from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.task import node_facts
-from slurm_jobs.task.node_facts import SHOWN_VARIABLES, note_node, read_gpus
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.records import TaskContext
+from slurm_jobs.shared.redact import looks_secret
+from slurm_jobs.worker import node_facts
+from slurm_jobs.worker.node_facts import SHOWN_VARIABLES, note_node, read_gpus
 from tests.contexts import make_context
 
 H200 = "0, NVIDIA H200, GPU-11c0, 143771, 570.86.15"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.context import TaskContext
-from slurm_jobs.task import noting
-from slurm_jobs.task.noting import end_noting, facts_path, start_noting
+from slurm_jobs.shared.records import TaskContext
+from slurm_jobs.worker import rank
+from slurm_jobs.worker.rank import end_noting, facts_path, start_noting
 from tests.contexts import make_context
 from tests.end_to_end.driver import wait_for
 
@@ -82,7 +82,7 @@ def test_a_rank_that_ends_at_once_has_its_node_noted_all_the_same(context: TaskC
 def test_facts_that_never_come_are_not_waited_for_without_end(
     context: TaskContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(noting, "FACTS_PATIENCE_S", 0.1)
+    monkeypatch.setattr(rank, "FACTS_PATIENCE_S", 0.1)
     child = subprocess.Popen(["sleep", "1000"])
     end_noting(child.pid, context)
     assert is_gone(child.pid)
@@ -95,7 +95,7 @@ def test_noting_dies_with_its_keeper(
     pid_file = hanging_nvidia_smi(tmp_path, monkeypatch)
     code = (
         "import os, sys, time\nfrom tests.contexts import make_context\n"
-        "from pathlib import Path\nfrom slurm_jobs.task.noting import start_noting\n"
+        "from pathlib import Path\nfrom slurm_jobs.worker.rank import start_noting\n"
         "root = Path(sys.argv[1])\n"
         "print(start_noting(make_context('s', root, run_dir=root)), flush=True)\ntime.sleep(1000)"
     )

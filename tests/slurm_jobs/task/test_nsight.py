@@ -14,13 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.context import TaskContext, context_to_json
-from slurm_jobs.common.errors import STOPPED_EXIT_CODE
-from slurm_jobs.common.files import read_json, write_json_atomic
-from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.task.launch import read_end
-from slurm_jobs.task.nsight import find_rank, nsight_command
-from slurm_jobs.task.rank import exit_path
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.errors import STOPPED_EXIT_CODE
+from slurm_jobs.shared.files import read_json, write_json_atomic
+from slurm_jobs.shared.records import TaskContext, context_to_json
+from slurm_jobs.worker.launch import read_end
+from slurm_jobs.worker.rank import exit_path, find_rank, nsight_command
 from tests.contexts import make_context
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -84,7 +83,9 @@ def keeper(context: TaskContext, path: str) -> subprocess.Popen[bytes]:
         "SLURM_JOBS_NODE_RANK": "0",
         "SLURM_JOBS_NODE_NAME": "n1",
     }
-    code = "import sys; from slurm_jobs.task.rank import *; sys.exit(keep_rank(Path(sys.argv[1])))"
+    code = (
+        "import sys; from slurm_jobs.worker.rank import *; sys.exit(keep_rank(Path(sys.argv[1])))"
+    )
     return subprocess.Popen(
         [sys.executable, "-c", code, str(context.task_dir)],
         env={**os.environ, **variables, "PYTHONPATH": str(ROOT), "PATH": path},

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.context import TaskContext
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.task.rank import _node_local_dir
+from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.records import TaskContext
+from slurm_jobs.worker.rank import _node_local_dir
 from tests.contexts import make_context
 
 OWN = f"slurm-jobs-{os.getuid()}"

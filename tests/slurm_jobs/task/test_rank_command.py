@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.common.context import TaskContext, context_to_json
-from slurm_jobs.common.files import read_json, write_json_atomic
-from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.task.launch import RanksEnd, read_end
-from slurm_jobs.task.rank_command import MAX_WORD_BYTES, rank_command, rank_environment
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.files import read_json, write_json_atomic
+from slurm_jobs.shared.records import TaskContext, context_to_json
+from slurm_jobs.worker.launch import RanksEnd, read_end
+from slurm_jobs.worker.rank import MAX_WORD_BYTES, rank_command, rank_environment
 from tests.contexts import make_context
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -72,7 +72,7 @@ def kept(tmp_path: Path, shell: str, code: str) -> RanksEnd:
     }
     script = (
         f"{code}\nimport sys\nfrom pathlib import Path\n"
-        "from slurm_jobs.task.rank import keep_rank\n"
+        "from slurm_jobs.worker.rank import keep_rank\n"
         "sys.exit(keep_rank(Path(sys.argv[1])))"
     )
     done = subprocess.run(

@@ -13,26 +13,23 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.common.heartbeat import (
-    Heartbeat,
-    heartbeat_path,
-    read_heartbeat,
-    stacks_path,
-)
-from slurm_jobs.task import stall
-from slurm_jobs.task.late_exit import note_return
-from slurm_jobs.task.stacks import (
+from slurm_jobs.shared.heartbeat import Heartbeat, heartbeat_path, read_heartbeat, stacks_path
+from slurm_jobs.worker import hangs
+from slurm_jobs.worker.hangs import (
     _COLLECTIVES,
     _DEVICE_WAITS,
     _LOOP,
     _LOOP_PHASES,
     PHASES,
     RankStacks,
+    StallWatch,
+    describe_cause,
     parse_stacks,
+    patience_s,
     read_stacks,
     request_stacks,
 )
-from slurm_jobs.task.stall import StallWatch, describe_cause, patience_s
+from slurm_jobs.worker.late_exit import note_return
 
 SITE = "/venv/lib/python3.11/site-packages"
 CODE = "/runs/r/code/0a1b/lib"
@@ -40,17 +37,17 @@ THREADING = '  File "/usr/lib/python3.11/threading.py", line 320 in wait'
 COLLECTIVE = (
     f'  File "{SITE}/torch/distributed/distributed_c10d.py", line 3252 in all_reduce',
     f'  File "{SITE}/torch/distributed/c10d_logger.py", line 83 in wrapper',
-    f'  File "{CODE}/pipeline/training/ranks.py", line 55 in sums',
-    f'  File "{CODE}/pipeline/training/loop.py", line 101 in run_steps',
+    f'  File "{CODE}/pipeline/train/ranks.py", line 55 in sums',
+    f'  File "{CODE}/pipeline/train/loop.py", line 101 in run_steps',
 )
 LOADER = (
     THREADING,
     '  File "/usr/lib/python3.11/concurrent/futures/_base.py", line 451 in result',
-    f'  File "{CODE}/pipeline/data/prefetch.py", line 44 in __next__',
-    f'  File "{CODE}/pipeline/training/loop.py", line 95 in run_steps',
+    f'  File "{CODE}/pipeline/data/loader.py", line 44 in __next__',
+    f'  File "{CODE}/pipeline/train/loop.py", line 95 in run_steps',
 )
 READER = (
-    f'  File "{CODE}/pipeline/data/shard_files.py", line 88 in pread',
+    f'  File "{CODE}/pipeline/data/shards.py", line 88 in pread',
     '  File "/usr/lib/python3.11/concurrent/futures/thread.py", line 58 in run',
     '  File "/usr/lib/python3.11/threading.py", line 1002 in _bootstrap',
 )
@@ -60,50 +57,50 @@ IDLE = (
 )
 CHECKPOINT = (
     f'  File "{SITE}/torch/distributed/checkpoint/filesystem.py", line 9 in write_data',
-    f'  File "{CODE}/pipeline/training/checkpoint/saving.py", line 31 in save',
-    f'  File "{CODE}/pipeline/training/loop.py", line 222 in _save',
+    f'  File "{CODE}/pipeline/train/checkpoint.py", line 31 in save',
+    f'  File "{CODE}/pipeline/train/loop.py", line 222 in _save',
 )
 MEETING = (
-    f'  File "{CODE}/pipeline/training/meeting.py", line 61 in meet',
-    f'  File "{CODE}/pipeline/training/staging.py", line 48 in stage_together',
+    f'  File "{CODE}/pipeline/train/ranks.py", line 61 in meet',
+    f'  File "{CODE}/pipeline/train/staging.py", line 48 in stage_together',
 )
 STAGING = (
     THREADING,
-    f'  File "{CODE}/pipeline/stage_in/copier.py", line 231 in _work',
-    f'  File "{CODE}/pipeline/training/staging.py", line 45 in stage_together',
+    f'  File "{CODE}/pipeline/stage_in/copy.py", line 231 in _work',
+    f'  File "{CODE}/pipeline/train/staging.py", line 45 in stage_together',
 )
 COPY = (
     f'  File "{CODE}/pipeline/stage_in/copy.py", line 140 in _read_into',
-    f'  File "{CODE}/pipeline/stage_in/copier.py", line 241 in _work_on_tasks',
+    f'  File "{CODE}/pipeline/stage_in/copy.py", line 241 in _work_on_tasks',
     '  File "/usr/lib/python3.11/threading.py", line 1002 in _bootstrap',
 )
 DEVICE = (
     f'  File "{SITE}/torch/cuda/streams.py", line 252 in synchronize',
-    f'  File "{CODE}/pipeline/training/verdict.py", line 51 in read',
-    f'  File "{CODE}/pipeline/training/loop.py", line 310 in _read',
-    f'  File "{CODE}/pipeline/training/loop.py", line 130 in run_steps',
+    f'  File "{CODE}/pipeline/train/verdict.py", line 51 in read',
+    f'  File "{CODE}/pipeline/train/loop.py", line 310 in _read',
+    f'  File "{CODE}/pipeline/train/loop.py", line 130 in run_steps',
 )
 FLIGHTS = (
-    f'  File "{CODE}/pipeline/training/flights.py", line 38 in follow',
+    f'  File "{CODE}/pipeline/train/ranks.py", line 38 in follow',
     '  File "/usr/lib/python3.11/threading.py", line 982 in run',
     '  File "/usr/lib/python3.11/threading.py", line 1002 in _bootstrap',
 )
-SAMPLER = (f'  File "{CODE}/pipeline/timing/system_sampler.py", line 60 in _run', *FLIGHTS[1:])
+SAMPLER = (f'  File "{CODE}/pipeline/timing/sampler.py", line 60 in _run', *FLIGHTS[1:])
 UPLOAD = (
-    f'  File "{CODE}/pipeline/training/ranks.py", line 55 in sums',
-    f'  File "{CODE}/pipeline/training/checkpoint/saving.py", line 31 in _upload',
+    f'  File "{CODE}/pipeline/train/ranks.py", line 55 in sums',
+    f'  File "{CODE}/pipeline/train/checkpoint.py", line 31 in _upload',
     *FLIGHTS[1:],
 )
 PRODUCER = (
     THREADING,
-    f'  File "{CODE}/pipeline/data/prefetch.py", line 70 in _produce',
+    f'  File "{CODE}/pipeline/data/loader.py", line 70 in _produce',
     *FLIGHTS[1:],
 )
 DECODER = ('  File "/home/ada/decoders.py", line 7 in decode', *READER[1:])
-READING = (f'  File "{CODE}/pipeline/training/loop.py", line 108 in run_steps',)
+READING = (f'  File "{CODE}/pipeline/train/loop.py", line 108 in run_steps',)
 BACKWARD = (
     f'  File "{SITE}/torch/autograd/graph.py", line 841 in _engine_run_backward',
-    f'  File "{CODE}/pipeline/training/loop.py", line 150 in _accumulate',
+    f'  File "{CODE}/pipeline/train/loop.py", line 150 in _accumulate',
 )
 
 
@@ -140,24 +137,24 @@ GONE = parse_stacks("main thread 0x01\n")
             {0: stacks(COLLECTIVE), 1: stacks(LOADER, IDLE, READER), 2: stacks(COLLECTIVE)},
             1,
             (
-                "was in the data loader, at pread (pipeline/data/shard_files.py:88); ranks 0,2 "
-                "wait in a collective, all_reduce called at run_steps (pipeline/training/loop.py:"
+                "was in the data loader, at pread (pipeline/data/shards.py:88); ranks 0,2 "
+                "wait in a collective, all_reduce called at run_steps (pipeline/train/loop.py:"
             ),
         ),
         (
             {0: stacks(LOADER, IDLE), 1: stacks(COLLECTIVE)},
             0,
-            "was in the data loader, at __next__ (pipeline/data/prefetch.py:44); rank 1 waits in",
+            "was in the data loader, at __next__ (pipeline/data/loader.py:44); rank 1 waits in",
         ),
         (
             {0: stacks(LOADER, IDLE, FLIGHTS, SAMPLER), 1: stacks(COLLECTIVE)},
             0,
-            "was in the data loader, at __next__ (pipeline/data/prefetch.py:44); rank 1 waits in",
+            "was in the data loader, at __next__ (pipeline/data/loader.py:44); rank 1 waits in",
         ),
         (
             {0: stacks(LOADER, FLIGHTS, PRODUCER, DECODER, READER), 1: stacks(COLLECTIVE)},
             0,
-            "was in the data loader, at pread (pipeline/data/shard_files.py:88); rank 1 waits in",
+            "was in the data loader, at pread (pipeline/data/shards.py:88); rank 1 waits in",
         ),
         (
             {0: stacks(LOADER, FLIGHTS, PRODUCER, DECODER), 1: stacks(COLLECTIVE)},
@@ -167,7 +164,7 @@ GONE = parse_stacks("main thread 0x01\n")
         (
             {0: stacks(LOADER, COPY, READER), 1: stacks(COLLECTIVE)},
             0,
-            "was in the data loader, at pread (pipeline/data/shard_files.py:88); rank 1 waits in",
+            "was in the data loader, at pread (pipeline/data/shards.py:88); rank 1 waits in",
         ),
         (
             {0: stacks(STAGING, COPY), 1: stacks(MEETING)},
@@ -184,7 +181,7 @@ GONE = parse_stacks("main thread 0x01\n")
         (
             {0: stacks(DEVICE), 1: stacks(COLLECTIVE)},
             0,
-            "was in a wait for the device, at read (pipeline/training/verdict.py:51); rank 1 waits",
+            "was in a wait for the device, at read (pipeline/train/verdict.py:51); rank 1 waits",
         ),
         (
             {0: stacks(BACKWARD), 1: stacks(LOADER, IDLE, READER)},
@@ -211,8 +208,8 @@ GONE = parse_stacks("main thread 0x01\n")
             },
             1,
             (
-                "was in a collective, all_reduce called at save (pipeline/training/checkpoint/"
-                "saving.py:31); ranks 0,2 wait in a collective, all_reduce called at run_steps"
+                "was in a collective, all_reduce called at save (pipeline/train/"
+                "checkpoint.py:31); ranks 0,2 wait in a collective, all_reduce called at run_steps"
             ),
         ),
         (dict.fromkeys(range(3), stacks(CHECKPOINT)), 0, "filesystem.py:9) (as are ranks 1-2)"),
@@ -234,7 +231,7 @@ def test_a_rank_that_reads_a_value_of_the_device_is_not_blamed_for_one_that_slee
     source.write_text("def arrange(sizes):\n    return sizes.tolist()\n")
     reads = f'  File "{source}", line 2 in arrange'
     sleeps = f'  File "{source}", line 1 in arrange'
-    step = f'  File "{CODE}/pipeline/training/loop.py", line 150 in _accumulate'
+    step = f'  File "{CODE}/pipeline/train/loop.py", line 150 in _accumulate'
     rank, text = describe_cause({0: stacks((reads, step)), 1: stacks((sleeps, step))})
     assert rank == 1
     assert "was in the forward or backward pass, at arrange" in text
@@ -285,7 +282,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 100.0
-        monkeypatch.setattr(stall.time, "monotonic", lambda: self.now_s)
+        monkeypatch.setattr(hangs.time, "monotonic", lambda: self.now_s)
 
     def run(self, watch: StallWatch, seconds: float, *, may_end: bool = True) -> list[str]:
         """Tick as often as the supervisor does; the alarms."""
@@ -390,7 +387,7 @@ def test_all_ranks_are_looked_at_seldom_until_the_first_beats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, looks = Clock(monkeypatch), []
-    monkeypatch.setattr(stall, "read_heartbeat", lambda _folder, rank: looks.append(rank))
+    monkeypatch.setattr(hangs, "read_heartbeat", lambda _folder, rank: looks.append(rank))
     clock.run(StallWatch(tmp_path, 10), 300)
     assert 250 < looks.count(0) < 350
     assert 50 < looks.count(9) < 70
@@ -426,7 +423,7 @@ def test_a_heartbeat_is_written_seldom_and_read_as_it_was(tmp_path: Path) -> Non
 HANGS = """
 import ctypes, sys, time
 from pathlib import Path
-from slurm_jobs.task.stacks import register_stacks
+from slurm_jobs.worker.hangs import register_stacks
 register_stacks(Path(sys.argv[1]), 4)
 print("ready", flush=True)
 def hangs_here():

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.records import CompletionName
-from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.run.store import read_completion
-from slurm_jobs.task.attempts import SliceTask
-from slurm_jobs.task.launch import AFTER_SIGTERM, RanksEnd
-from slurm_jobs.task.supervisor import _given_up
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.run_records import read_completion
+from slurm_jobs.shared.records import CompletionName
+from slurm_jobs.worker.launch import AFTER_SIGTERM, RanksEnd
+from slurm_jobs.worker.supervisor import SliceTask, _given_up
 from tests.slurm_jobs.task.orders import environment, order
 
 FAILED = RanksEnd(outcome="failed", exit_code=1, reason="it broke")

@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from slurm_jobs.common.context import read_context
-from slurm_jobs.tuning import crew
+from slurm_jobs.shared.records import read_context
+from slurm_jobs.tuning import search
 
-crew._start_script = lambda: Path(sys.argv[2])
-crew.follow_lead(read_context(Path(sys.argv[1])))
+search._start_script = lambda: Path(sys.argv[2])
+search.follow_lead(read_context(Path(sys.argv[1])))

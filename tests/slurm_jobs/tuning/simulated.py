@@ -9,12 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from slurm_jobs.common.stage_config.tune import TuneConfig
-from slurm_jobs.tuning.configs import base_config
-from slurm_jobs.tuning.course import follow
-from slurm_jobs.tuning.knobs import Hardware
-from slurm_jobs.tuning.model import Ask, Cause, Trial
-from slurm_jobs.tuning.standing import Course, Facts
+from slurm_jobs.shared.configs.stages import TuneConfig
+from slurm_jobs.tuning.knobs import Ask, Cause, Course, Facts, Hardware, Trial, base_config
+from slurm_jobs.tuning.search import follow
 
 DATA_WAIT = Cause(rule="data-wait", title="40 % waits", ceiling="at most 1.67 times", times=1.67)
 PADDING = Cause(rule="padding", title="20 % padding", ceiling="at most 1.25 times", times=1.25)

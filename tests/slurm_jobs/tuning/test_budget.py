@@ -3,9 +3,8 @@
 from types import SimpleNamespace
 from typing import Any
 
-from slurm_jobs.tuning.budget import left_for_knobs_s, open_trials
-from slurm_jobs.tuning.model import Trial
-from slurm_jobs.tuning.pairs import MAX_REPEATS, Pairs
+from slurm_jobs.tuning.knobs import MAX_REPEATS, Pairs, Trial
+from slurm_jobs.tuning.search import left_for_knobs_s, open_trials
 
 
 def pairs(first: list[float], second: list[float]) -> Pairs:

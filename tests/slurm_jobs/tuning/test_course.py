@@ -5,16 +5,10 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.tuning.course import TOO_SHORT, follow
-from slurm_jobs.tuning.lengths import LEAST_TRIALS
-from slurm_jobs.tuning.pairs import MAX_REPEATS, MIN_REPEATS
-from tests.slurm_jobs.tuning.simulated import (
-    DATA_WAIT,
-    MEMORY,
-    PADDING,
-    course_of,
-    facts,
-)
+from slurm_jobs.tuning.knobs import MAX_REPEATS, MIN_REPEATS
+from slurm_jobs.tuning.search import LEAST_TRIALS, follow
+from slurm_jobs.tuning.summary import TOO_SHORT
+from tests.slurm_jobs.tuning.simulated import DATA_WAIT, MEMORY, PADDING, course_of, facts
 
 
 def flat(_changes: dict[str, Any]) -> float:

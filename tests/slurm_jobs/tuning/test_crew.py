@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common import stop
-from slurm_jobs.common.context import TaskContext, context_to_json
-from slurm_jobs.common.errors import StageStoppedError
-from slurm_jobs.tuning import crew
+from slurm_jobs.shared import process as process_module
+from slurm_jobs.shared.errors import StageStoppedError
+from slurm_jobs.shared.records import TaskContext, context_to_json
+from slurm_jobs.tuning import search
 from tests.contexts import make_context
 
 HERE = Path(__file__).parent
@@ -27,8 +27,8 @@ ROOT = HERE.parents[2]
 @pytest.fixture
 def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskContext:
     """Of rank 0; rank 1 follows in a process of its own."""
-    monkeypatch.setattr(crew, "_start_script", lambda: STUB)
-    monkeypatch.setattr(crew, "_OTHERS_PATIENCE_S", 0.5)
+    monkeypatch.setattr(search, "_start_script", lambda: STUB)
+    monkeypatch.setattr(search, "_OTHERS_PATIENCE_S", 0.5)
     return make_context("train", tmp_path, num_ranks=2, num_local_ranks=2)
 
 
@@ -46,7 +46,7 @@ def follower(context: TaskContext, tmp_path: Path) -> Iterator[subprocess.Popen[
 
 def lead(context: TaskContext, number: int, limit_s: float = 60.0, **does: str) -> str:
     config = {name.removeprefix("rank"): what for name, what in does.items()}
-    return crew.lead(context, number, config, port=1234, limit_s=limit_s)
+    return search.lead(context, number, config, port=1234, limit_s=limit_s)
 
 
 def said(context: TaskContext, number: int, rank: int) -> Path:
@@ -59,7 +59,7 @@ def test_every_rank_runs_its_part_of_every_trial_and_leaves_when_dismissed(
     for number in (1, 2):
         assert lead(context, number) == ""
         assert [said(context, number, rank).read_text() for rank in (0, 1)] == ["ends 1234"] * 2
-    crew.dismiss(context)
+    search.dismiss(context)
     assert follower.wait(30) == 0
 
 
@@ -96,8 +96,8 @@ def test_who_is_asked_to_stop_leaves_no_part_behind(
             asked.append(time.monotonic())
         return bool(asked)
 
-    monkeypatch.setattr(crew, "stop_requested", is_stop_due)
-    assert stop.stop_requested() is False
+    monkeypatch.setattr(search, "stop_requested", is_stop_due)
+    assert process_module.stop_requested() is False
     with pytest.raises(StageStoppedError):
         lead(context, 1, rank0="hangs", rank1="hangs")
     assert not _lives(lambda line: f"{context.task_dir}/trials/0001/rank-00000" in line)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.tuning.journal import JOURNAL_DIR, next_number, read_trials
+from slurm_jobs.tuning.knobs import JOURNAL_DIR, next_number, read_trials
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "3", '{"number": 1}', '{"changes": ["a"]}'])

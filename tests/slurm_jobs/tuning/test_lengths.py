@@ -2,15 +2,14 @@
 
 import pytest
 
-from slurm_jobs.tuning.configs import WARMUP_STEPS
-from slurm_jobs.tuning.lengths import (
+from slurm_jobs.tuning.knobs import WARMUP_STEPS, Trial
+from slurm_jobs.tuning.search import (
     CLOSING_TRIALS,
     LEAST_TRIALS,
     PROBE_STEPS,
     least_budget_s,
     length_of,
 )
-from slurm_jobs.tuning.model import Trial
 
 
 def probe(*, start_s: float, step_s: float) -> Trial:

@@ -3,9 +3,9 @@
 import fabricate_run as fabrication
 import pytest
 
-from slurm_jobs.common.errors import StageError
-from slurm_jobs.comparison.measure import measure
-from slurm_jobs.tuning.reading import read_trial
+from slurm_jobs.report.run_measures import measure
+from slurm_jobs.shared.errors import StageError
+from slurm_jobs.tuning.knobs import read_trial
 
 
 def fabricated(run_dir, **properties):

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from slurm_jobs.tuning.result import result_of, verdict_of_closing
-from slurm_jobs.tuning.terminal import render
-from slurm_jobs.tuning.told import headline
+from slurm_jobs.cli.tune import render
+from slurm_jobs.tuning.summary import headline, result_of, verdict_of_closing
 from tests.slurm_jobs.tuning.simulated import course_of, facts
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slurm_jobs.tuning.told import TOO_SHORT, disturbed, why_nothing_tried
+from slurm_jobs.tuning.summary import TOO_SHORT, disturbed, why_nothing_tried
 
 
 def test_a_change_that_only_needs_longer_trials_is_not_called_unnamed() -> None:

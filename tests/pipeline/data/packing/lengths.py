@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from pipeline.data.packing import PackBudget, Packs
+from pipeline.data.packing.budget import PackBudget, Packs
 
 Sized = tuple[np.ndarray, np.ndarray, PackBudget]
 

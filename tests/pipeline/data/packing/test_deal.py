@@ -7,15 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.data.packing import (
-    WINDOW_GROUPS,
-    PackBudget,
-    deal_by_work,
-    deal_epoch,
-    make_packs,
-    pack_work,
-    work_model,
-)
+from pipeline.data.packing.budget import PackBudget
+from pipeline.data.packing.deal import WINDOW_GROUPS, deal_by_work, deal_epoch
+from pipeline.data.packing.packs import make_packs, pack_work, work_model
 from tests.pipeline.data.packing.lengths import captions, documents
 
 

@@ -8,12 +8,22 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from pipeline.data.packing import PackBudget, Packs, fewest_packs, waits
-from pipeline.data.packing.exact import exact, windows_are_better
-from pipeline.data.packing.measures import Measures, measure
-from pipeline.data.packing.pool import POOL_SIZE, pack_by_pool
-from pipeline.data.packing.strategies import bfd, ffd, knapsack
-from pipeline.data.packing.window import LONGEST_DELAY, pack_by_windows
+from pipeline.data.packing.algorithms import (
+    LONGEST_DELAY,
+    POOL_SIZE,
+    Measures,
+    bfd,
+    exact,
+    fewest_packs,
+    ffd,
+    knapsack,
+    measure,
+    pack_by_pool,
+    pack_by_windows,
+    windows_are_better,
+)
+from pipeline.data.packing.budget import PackBudget, Packs
+from pipeline.data.packing.packs import waits
 from tests.pipeline.data.packing.lengths import Sized, captions, documents, sized_samples, sums
 
 BUDGET = PackBudget(max_tokens=4096)

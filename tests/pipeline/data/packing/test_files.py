@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.data.packing import Packs, open_packs, plan_name, write_packs
-from pipeline.data.packing import files as files_module
-from slurm_jobs.common.errors import DamagedFileError
+from pipeline.data.packing import packs as files_module
+from pipeline.data.packing.budget import Packs
+from pipeline.data.packing.packs import open_packs, plan_name, write_packs
+from slurm_jobs.shared.errors import DamagedFileError
 
 KEY = {"fingerprint": "abc", "strategy": "exact", "budget": [4096, None], "words": [0, 1]}
 
@@ -142,7 +143,8 @@ def test_a_writer_that_is_killed_leaves_no_plan(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 import numpy as np
-from pipeline.data.packing import Packs, write_packs
+from pipeline.data.packing.budget import Packs
+from pipeline.data.packing.packs import write_packs
 
 def parts():
     for _ in range(100):

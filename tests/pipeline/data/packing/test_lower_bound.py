@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.data.packing import PackBudget, fewest_packs
+from pipeline.data.packing.algorithms import fewest_packs
+from pipeline.data.packing.budget import PackBudget
 
 
 def fewest_by_search(sizes: list[int], limit: int) -> int:

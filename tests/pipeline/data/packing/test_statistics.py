@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.data.packing import PackBudget, Packs, padding, waits
+from pipeline.data.packing.budget import PackBudget, Packs
+from pipeline.data.packing.packs import padding, waits
 
 TOKENS = np.array([4, 6, 10, 3])
 IMAGES = np.zeros(4, dtype=int)

@@ -7,8 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.data.packing import STRATEGIES, PackBudget, Packs, fewest_packs
-from pipeline.data.packing.strategies import bfd, ffd, greedy, knapsack, one_by_one
+from pipeline.data.packing.algorithms import (
+    STRATEGIES,
+    bfd,
+    fewest_packs,
+    ffd,
+    greedy,
+    knapsack,
+    one_by_one,
+)
+from pipeline.data.packing.budget import PackBudget, Packs
 from tests.pipeline.data.packing.lengths import Sized, captions, sized_samples, sums
 
 NO_IMAGES = [0] * 100

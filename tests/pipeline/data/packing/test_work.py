@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.data.packing import Packs, WorkModel, pack_work, work_model
+from pipeline.data.packing.budget import Packs
+from pipeline.data.packing.packs import WorkModel, pack_work, work_model
 
 PACKS = Packs(bounds=np.array([0, 2, 3]), items=np.array([2, 0, 1], dtype=np.int32))
 TOKENS = np.array([10, 20, 30], dtype=np.int32)

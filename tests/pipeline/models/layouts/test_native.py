@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.data.batch import TokenRows
-from pipeline.models.layouts import NativePatches, StoredImages
-from pipeline.models.pixels import PixelScale
+from pipeline.models.layouts import NativePatches, PixelScale, StoredImages
 from tests.pipeline.models.tiny import tiny_config
 
 PATCH, MERGE = 2, 2

@@ -14,13 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.preprocess.archives.member_table import (
-    BrokenArchiveError,
-    Kind,
-    build_table,
-    member_name,
-)
-from pipeline.preprocess.archives.tar_members import TarWalk
+from pipeline.preprocess.archives import BrokenArchiveError, Kind, TarWalk, build_table, member_name
 
 FORMATS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
 KINDS = {

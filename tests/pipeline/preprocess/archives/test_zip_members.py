@@ -13,15 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.preprocess.archives.member_table import (
+from pipeline.preprocess.archives import (
     BrokenArchiveError,
+    DamagedMemberError,
     Kind,
     MemberTable,
-    build_table,
-)
-from pipeline.preprocess.archives.zip_members import (
-    DamagedMemberError,
     ZipWalk,
+    build_table,
     read_zip_member,
 )
 

@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.preprocess.manifest import read_manifest
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.manifests.rows import ManifestRow
-from slurm_jobs.common.manifests.table_columns import looked_at
-from slurm_jobs.common.manifests.values import RowOptions
-from slurm_jobs.common.stage_config.preprocess import Columns
+from slurm_jobs.shared.configs.stages import Columns
+from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.manifests.messages import ManifestRow
+from slurm_jobs.shared.manifests.tables import looked_at
+from slurm_jobs.shared.manifests.values import RowOptions
 
 Row = Mapping[str, Any]
 Write = Callable[[Path, Row], Path]

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.preprocess import table_manifests
 from pipeline.preprocess.manifest import folder_of, open_manifest, read_manifest, slice_range
-from pipeline.preprocess.manifests import table_manifest
-from slurm_jobs.common.errors import StageConfigError, StageError
-from slurm_jobs.common.manifests.rows import ManifestRow
+from slurm_jobs.shared.errors import StageConfigError, StageError
+from slurm_jobs.shared.manifests.messages import ManifestRow
 from tests.pipeline.tables import (
     IMAGE,
     TURNS,
@@ -112,7 +112,7 @@ def test_slices_are_the_whole_for_any_number_of_them(
         for index, piece in enumerate(pieces):
             write_parquet(folder / f"{index}.parquet", piece, group_rows=group_rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table_manifest, "MAX_BATCH_ROWS", batch_rows)
+        patch.setattr(table_manifests, "MAX_BATCH_ROWS", batch_rows)
         manifest = open_manifest(folder, limit=limit)
         expected = sum(sizes) if limit is None else min(limit, sum(sizes))
         assert manifest.num_rows == expected
@@ -261,7 +261,7 @@ def test_a_damaged_stream_ends_in_words_and_not_by_a_signal(
     code = (
         "import sys, pathlib\n"
         "from pipeline.preprocess.manifest import read_manifest\n"
-        "from slurm_jobs.common.errors import StageConfigError\n"
+        "from slurm_jobs.shared.errors import StageConfigError\n"
         "try:\n    read_manifest(pathlib.Path(sys.argv[1]))\n"
         "except StageConfigError as error:\n    print(error)\n"
     )
@@ -380,7 +380,7 @@ def test_index_is_made_once_and_read_by_the_next(
     def refuse(*_: object) -> None:
         raise AssertionError("looked through again")
 
-    monkeypatch.setattr(table_manifest.TableManifest, "_look_into", refuse)
+    monkeypatch.setattr(table_manifests.TableManifest, "_look_into", refuse)
     second = open_manifest(folder, index_dir=tmp_path / "indexes")
     assert second.fingerprint == first.fingerprint
     assert [row.source for row in second.rows(range(18, 20))] == ["18.png", "19.png"]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_jobs.common.processors.build import BUILDERS
-from slurm_jobs.common.processors.class_defaults import CLASS_DEFAULTS, NEUTRAL_KEYS
+from slurm_jobs.shared.processors.folder import BUILDERS, CLASS_DEFAULTS, NEUTRAL_KEYS
 
 
 @pytest.mark.parametrize("name", sorted(CLASS_DEFAULTS))

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from pipeline.preprocess.chat_templates import hash_folder
 from pipeline.preprocess.encode import SampleEncoder
 from pipeline.preprocess.manifest import read_manifest
-from pipeline.preprocess.processors import hash_folder
-from pipeline.preprocess.processors.composed import SIGLIP_DEFAULTS, write_composed
+from pipeline.preprocess.processor import SIGLIP_DEFAULTS, write_composed
 from pipeline.preprocess.tokenizer import load_tokenizer
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.processors import read_processor
-from slurm_jobs.common.stage_config.preprocess import ComposedProcessor
+from slurm_jobs.shared.configs.stages import ComposedProcessor
+from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.processors.folder import read_processor
 from tests.pipeline.build import CHAT_TEMPLATE, run_consolidate, run_preprocess, write_csv_manifest
 from tests.pipeline.models.tiny_towers import (
     CHATML_TOKENS,

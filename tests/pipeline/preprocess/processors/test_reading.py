@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.processors import read_processor
+from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.processors.folder import read_processor
 
 
 def test_clip_like_processor_is_understood(processor_dir: Path, tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ import json
 import threading
 from dataclasses import replace
 
-from pipeline.training.checkpoint import files, info, saving
+from pipeline.train import checkpoint, checkpoint_files
 
-INFO = info.CheckpointInfo(
+INFO = checkpoint_files.CheckpointInfo(
     step=4,
     loss=0.25,
     num_ranks=2,
@@ -22,14 +22,14 @@ def write_checkpoint(folder, *, content=b"weights", **changes):
     """A folder with one file and the record of it; the record."""
     folder.mkdir()
     (folder / "__0_0.distcp").write_bytes(content)
-    facts = {"__0_0.distcp": files.hash_file(folder / "__0_0.distcp")}
+    facts = {"__0_0.distcp": checkpoint_files.hash_file(folder / "__0_0.distcp")}
     written = replace(INFO, files=facts, **changes)
-    info.write_info(folder, written)
+    checkpoint_files.write_info(folder, written)
     return written
 
 
 def edit_record(folder, **changes):
-    path = folder / info.INFO_NAME
+    path = folder / checkpoint_files.INFO_NAME
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
@@ -38,11 +38,11 @@ class Gate:
 
     def __init__(self, patch):
         self.opened, self.is_held = threading.Event(), threading.Event()
-        write = saving.PartWriter.write_data
+        write = checkpoint.PartWriter.write_data
 
         def held_write(*args):
             self.is_held.set()
             assert self.opened.wait(60)
             return write(*args)
 
-        patch.setattr(saving.PartWriter, "write_data", held_write)
+        patch.setattr(checkpoint.PartWriter, "write_data", held_write)

@@ -24,18 +24,12 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
-from pipeline.training.checkpoint import (
-    Checkpoints,
-    Identity,
-    Saver,
-    TrainingState,
-    Work,
-    files,
-    restore,
-    saving,
-)
-from pipeline.training.ranks import join_ranks, new_host_group
-from slurm_jobs.common.errors import SlurmJobsError
+from pipeline.train import checkpoint, checkpoint_files
+from pipeline.train.checkpoint import Saver, restore
+from pipeline.train.checkpoint_files import Identity, Work
+from pipeline.train.checkpoint_state import Checkpoints, TrainingState
+from pipeline.train.ranks import join_ranks, new_host_group
+from slurm_jobs.shared.errors import SlurmJobsError
 from tests.contexts import make_context
 
 WIDTH = 16
@@ -95,7 +89,7 @@ class Counter:
         self.value = state["scale"]
 
 
-class GatedWriter(saving.PartWriter):
+class GatedWriter(checkpoint.PartWriter):
     """Writes when the gate is open."""
 
     gate = threading.Event()
@@ -139,7 +133,7 @@ class Cases:
         """Twice: the second time the state is copied into the memory of the first."""
         made = build()
         GatedWriter.gate.clear()
-        with self.saver("copy", made) as saver, patched(saving, "PartWriter", GatedWriter):
+        with self.saver("copy", made) as saver, patched(checkpoint, "PartWriter", GatedWriter):
             for step in (3, 6):
                 train(made, range(step - 3, step), self.rank)
                 wanted = digest(made)
@@ -197,8 +191,8 @@ class Cases:
     def a_second_save_waits_for_the_first(self):
         made, order = build(), []
         GatedWriter.gate.clear()
-        with self.saver("second", made) as saver, patched(saving, "PartWriter", GatedWriter):
-            write, stage = saver._write, saving.StateDictStager.stage
+        with self.saver("second", made) as saver, patched(checkpoint, "PartWriter", GatedWriter):
+            write, stage = saver._write, checkpoint.StateDictStager.stage
 
             def noted_write(*args, **options):
                 upload = write(*args, **options)
@@ -210,7 +204,7 @@ class Cases:
                 return stage(*args, **options)
 
             saver._write = noted_write
-            with patched(saving.StateDictStager, "stage", noted_stage):
+            with patched(checkpoint.StateDictStager, "stage", noted_stage):
                 saver.begin(1, 0.5)
                 threading.Timer(0.1, GatedWriter.gate.set).start()
                 saver.begin(2, 0.5)
@@ -220,7 +214,7 @@ class Cases:
     def no_room_on_one_rank(self):
         made, rank = build(width=4096), self.rank
 
-        class ShortOfRoom(saving.PartWriter):
+        class ShortOfRoom(checkpoint.PartWriter):
             def write_data(self, plan, planner):
                 soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
                 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000 if rank else soft, hard))
@@ -231,7 +225,7 @@ class Cases:
 
         with self.saver("room", made) as saver:
             saver.save(1, 0.5)
-            with patched(saving, "PartWriter", ShortOfRoom):
+            with patched(checkpoint, "PartWriter", ShortOfRoom):
                 saver.begin(2, 0.5)
                 yield {"told": failure_of(saver.finish), "left": names(self.folder / "room")}
 
@@ -243,7 +237,7 @@ class Cases:
 
         with (
             self.saver("quota", made) as saver,
-            patched(files, "publish_checkpoint", over_quota),
+            patched(checkpoint_files, "publish_checkpoint", over_quota),
         ):
             saver.begin(1, 0.5)
             yield {"told": failure_of(saver.finish), "left": names(self.folder / "quota")}
@@ -266,7 +260,7 @@ class Cases:
         train(made, range(3), self.rank)
         rank = self.rank
 
-        class Killed(saving.PartWriter):
+        class Killed(checkpoint.PartWriter):
             def write_data(self, plan, planner):
                 if rank == 1:
                     os.kill(os.getpid(), signal.SIGKILL)
@@ -276,7 +270,7 @@ class Cases:
             saver.begin(3, 0.5)
             saver.finish()
             yield {"digest": digest(made)}
-            with patched(saving, "PartWriter", Killed):
+            with patched(checkpoint, "PartWriter", Killed):
                 saver.begin(6, 0.5)
                 try:
                     saver.finish()
@@ -293,7 +287,7 @@ def failure_of(call):
 
 
 def steps(folder):
-    return [step for step, _ in files.list_checkpoints(folder)]
+    return [step for step, _ in checkpoint_files.list_checkpoints(folder)]
 
 
 def names(folder):

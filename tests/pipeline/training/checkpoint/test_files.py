@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from pipeline.training.checkpoint import files, info
-from slurm_jobs.common.errors import StageError
+from pipeline.train import checkpoint_files
+from slurm_jobs.shared.errors import StageError
 from tests.pipeline.training.checkpoint.folders import INFO, edit_record, write_checkpoint
 from tests.pipeline.training.conftest import fail_on
 
@@ -13,8 +13,8 @@ from tests.pipeline.training.conftest import fail_on
 def test_unfinished_checkpoints_are_never_listed(tmp_path):
     for name in ("step-00000004", ".step-00000006.1.tmp", "step-00000010", ".unreadable-step-1"):
         (tmp_path / name).mkdir()
-    assert [step for step, _ in files.list_checkpoints(tmp_path)] == [10, 4]
-    files.remove_leftovers(tmp_path)
+    assert [step for step, _ in checkpoint_files.list_checkpoints(tmp_path)] == [10, 4]
+    checkpoint_files.remove_leftovers(tmp_path)
     left = {"step-00000004", "step-00000010", ".unreadable-step-1"}
     assert {path.name for path in tmp_path.iterdir()} == left
 
@@ -22,25 +22,28 @@ def test_unfinished_checkpoints_are_never_listed(tmp_path):
 def test_the_newest_of_a_training_are_kept_and_those_of_others_neither_count_nor_go(tmp_path):
     for step in (2, 4, 6):
         write_checkpoint(tmp_path / f"step-{step:08d}", step=step)
-    other = info.Work(num_again=1)
+    other = checkpoint_files.Work(num_again=1)
     write_checkpoint(tmp_path / "step-00000008", step=8, work=other)
     (tmp_path / "step-00000009").mkdir()  # without its record
     (tmp_path / "step-00000010").touch()
-    removed = files.keep_newest(tmp_path, 1, INFO)
+    removed = checkpoint_files.keep_newest(tmp_path, 1, INFO)
     assert [path.name for path in removed] == ["step-00000004", "step-00000002"]
 
 
 def test_every_file_is_checked_by_one_rank():
-    facts = {str(i): info.FileFacts(num_bytes=i, xxh3="") for i in range(5)}
-    shares = [files.share_of_files(facts, rank, 2) for rank in (0, 1)]
+    facts = {str(i): checkpoint_files.FileFacts(num_bytes=i, xxh3="") for i in range(5)}
+    shares = [checkpoint_files.share_of_files(facts, rank, 2) for rank in (0, 1)]
     assert sorted([*shares[0], *shares[1]]) == sorted(facts)
 
 
 def test_damage_is_named(tmp_path):
     (tmp_path / "a").write_bytes(b"abc")
-    facts = {"a": files.hash_file(tmp_path / "a"), "b": info.FileFacts(num_bytes=1, xxh3="")}
+    facts = {
+        "a": checkpoint_files.hash_file(tmp_path / "a"),
+        "b": checkpoint_files.FileFacts(num_bytes=1, xxh3=""),
+    }
     (tmp_path / "a").write_bytes(b"abd")
-    first, second = files.damaged_files(tmp_path, facts)
+    first, second = checkpoint_files.damaged_files(tmp_path, facts)
     assert first.startswith("a: 3 bytes")
     assert second == "b: No such file or directory"
 
@@ -48,8 +51,11 @@ def test_damage_is_named(tmp_path):
 def test_a_folder_where_a_file_should_be_is_damage(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").write_bytes(b"")
-    facts = {name: info.FileFacts(num_bytes=1, xxh3="") for name in ("a", "b/c")}
-    assert files.damaged_files(tmp_path, facts) == ["a: Is a directory", "b/c: Not a directory"]
+    facts = {name: checkpoint_files.FileFacts(num_bytes=1, xxh3="") for name in ("a", "b/c")}
+    assert checkpoint_files.damaged_files(tmp_path, facts) == [
+        "a: Is a directory",
+        "b/c: Not a directory",
+    ]
 
 
 def publish_over(tmp_path, spoil=lambda folder: None, **changes):
@@ -58,7 +64,7 @@ def publish_over(tmp_path, spoil=lambda folder: None, **changes):
     write_checkpoint(final_dir, content=b"the earlier attempt's", **changes)
     spoil(final_dir)
     written = write_checkpoint(temp_dir, content=b"ours")
-    files.publish_checkpoint(temp_dir, final_dir, written, 2)
+    checkpoint_files.publish_checkpoint(temp_dir, final_dir, written, 2)
     assert not list(tmp_path.glob(".step-*"))
     content = (final_dir / "__0_0.distcp").read_bytes()
     return content, list(tmp_path.glob(".unreadable-step-00000004.2.*"))
@@ -79,7 +85,7 @@ def flip_a_bit(folder):
     [
         (flip_a_bit, {}),
         (lambda folder: edit_record(folder, loss=9.0), {}),
-        (lambda folder: (folder / info.INFO_NAME).unlink(), {}),
+        (lambda folder: (folder / checkpoint_files.INFO_NAME).unlink(), {}),
         (lambda folder: None, {"config_fingerprint": "another"}),
         (lambda folder: None, {"dataset_fingerprint": "another"}),
     ],
@@ -93,12 +99,12 @@ def test_checkpoint_in_the_way_that_is_of_no_use_is_set_aside(tmp_path, spoil, c
 def test_one_attempt_can_set_the_same_step_aside_twice(tmp_path):
     for _ in range(2):
         write_checkpoint(tmp_path / "step-00000004")
-        assert files.set_aside(tmp_path / "step-00000004", 2).is_dir()
+        assert checkpoint_files.set_aside(tmp_path / "step-00000004", 2).is_dir()
     assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_checkpoint_that_another_writer_renamed_needs_no_setting_aside(tmp_path):
-    assert files.set_aside(tmp_path / "step-00000004", 2) is None
+    assert checkpoint_files.set_aside(tmp_path / "step-00000004", 2) is None
 
 
 def test_checkpoint_is_published_though_the_one_in_its_way_went_meanwhile(tmp_path, monkeypatch):
@@ -106,7 +112,7 @@ def test_checkpoint_is_published_though_the_one_in_its_way_went_meanwhile(tmp_pa
         folder.rename(tmp_path / ".unreadable-by-another")
         return ["damaged"]
 
-    monkeypatch.setattr(files, "damaged_files", lose_the_race)
+    monkeypatch.setattr(checkpoint_files, "damaged_files", lose_the_race)
     assert publish_over(tmp_path) == (b"ours", [])
 
 
@@ -122,13 +128,16 @@ def test_published_files_are_on_disk_before_they_have_their_name(tmp_path, monke
         really(descriptor)
 
     monkeypatch.setattr(os, "fsync", sync)
-    files.publish(tmp_path / "temp", tmp_path / "final")
+    checkpoint_files.publish(tmp_path / "temp", tmp_path / "final")
     assert wanted <= synced
 
 
 @pytest.mark.parametrize(
     ("module", "function", "name"),
-    [(info, "read_json", info.INFO_NAME), (files, "hash_file", "__0_0.distcp")],
+    [
+        (checkpoint_files, "read_json", checkpoint_files.INFO_NAME),
+        (checkpoint_files, "hash_file", "__0_0.distcp"),
+    ],
 )
 def test_failing_file_system_is_no_damage_of_a_checkpoint_in_the_way(
     tmp_path, monkeypatch, module, function, name
@@ -138,5 +147,7 @@ def test_failing_file_system_is_no_damage_of_a_checkpoint_in_the_way(
     fail_on(monkeypatch, module, function, name)
     final_dir = tmp_path / "step-00000004"
     with pytest.raises(StageError, match=rf"step-00000004/{name}: cannot be read now .*Stale"):
-        files.publish_checkpoint(tmp_path / ".step-00000004.2.tmp", final_dir, written, 2)
+        checkpoint_files.publish_checkpoint(
+            tmp_path / ".step-00000004.2.tmp", final_dir, written, 2
+        )
     assert {path.name for path in tmp_path.iterdir()} == {"step-00000004", ".step-00000004.2.tmp"}

@@ -7,7 +7,7 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from pipeline.training.checkpoint.matching import compare
+from pipeline.train.checkpoint_state import compare
 
 
 def stored_tensor(*size, dtype=torch.float32):

@@ -6,11 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from pipeline.training.checkpoint.optimizer_parts import join_parts
-from pipeline.training.local_optimizer import LocalOptimizer
-from pipeline.training.optimizer import make_optimizer
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.stage_config.optimizer import OptimizerConfig
+from pipeline.train.checkpoint_state import join_parts
+from pipeline.train.optimizer import LocalOptimizer, make_optimizer
+from slurm_jobs.shared.configs.training_parts import OptimizerConfig
+from slurm_jobs.shared.errors import StageConfigError
 
 ROWS, COLUMNS, NUM_STEPS = 128, 64, 3
 CONFIG = OptimizerConfig(kind="adamw_8bit", learning_rate=1e-2)

@@ -12,8 +12,8 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
-from pipeline.training.checkpoint.reading import METADATA_NAME, PlainPlanner, PlainReader
-from slurm_jobs.common.errors import StageConfigError
+from pipeline.train.checkpoint_files import METADATA_NAME, PlainPlanner, PlainReader
+from slurm_jobs.shared.errors import StageConfigError
 
 VALUES = {
     "weights": torch.arange(6.0).reshape(2, 3).bfloat16(),

@@ -7,21 +7,12 @@ import pytest
 import torch
 from torch.distributed.checkpoint.api import CheckpointException
 
-from pipeline.training.checkpoint import (
-    Checkpoints,
-    Identity,
-    Restored,
-    Work,
-    files,
-    info,
-    restore,
-    restoring,
-    state,
-)
-from pipeline.training.checkpoint.files import keep_newest
-from pipeline.training.checkpoint.info import read_info
-from slurm_jobs.common.errors import StageConfigError, StageError
-from slurm_jobs.common.timings import read_steps, steps_path
+from pipeline.train import checkpoint, checkpoint_files, checkpoint_state
+from pipeline.train.checkpoint import Restored, restore
+from pipeline.train.checkpoint_files import Identity, Work, keep_newest, read_info
+from pipeline.train.checkpoint_state import Checkpoints
+from slurm_jobs.shared.errors import StageConfigError, StageError
+from slurm_jobs.shared.timings import read_steps, steps_path
 from tests.pipeline.training.conftest import fail_on
 
 
@@ -110,7 +101,10 @@ def test_last_resort_is_the_first_step(make_train_run, caplog, record):
 
 @pytest.mark.parametrize(
     ("module", "function", "name"),
-    [(info, "read_json", "checkpoint.json"), (files, "hash_file", "__0_0.distcp")],
+    [
+        (checkpoint_files, "read_json", "checkpoint.json"),
+        (checkpoint_files, "hash_file", "__0_0.distcp"),
+    ],
 )
 def test_failing_file_system_fails_the_attempt_and_the_next_goes_on_from_the_same_checkpoint(
     make_train_run, monkeypatch, module, function, name
@@ -129,7 +123,7 @@ def test_training_goes_on_where_a_gpu_is_seen_no_longer_or_for_the_first_time(
     make_train_run, monkeypatch, gpu_is_seen
 ):
     """There is no GPU here: the state of its generator is made up."""
-    rng_state = state.rng_state
+    rng_state = checkpoint_state.rng_state
 
     def rng_state_with_gpu(device):
         return {**rng_state(device), "cuda": torch.zeros(16, dtype=torch.uint8)}
@@ -137,12 +131,12 @@ def test_training_goes_on_where_a_gpu_is_seen_no_longer_or_for_the_first_time(
     run = make_train_run(checkpoint={"every_min": None, "every_steps": 3})
     with monkeypatch.context() as patch:
         if gpu_is_seen == "at first":
-            patch.setattr(state, "rng_state", rng_state_with_gpu)
+            patch.setattr(checkpoint_state, "rng_state", rng_state_with_gpu)
         run.run_here()
     weights = run.weights()
     shutil.rmtree(run.output_dir / "checkpoints/step-00000006")
     if gpu_is_seen == "in the end":
-        monkeypatch.setattr(state, "rng_state", rng_state_with_gpu)
+        monkeypatch.setattr(checkpoint_state, "rng_state", rng_state_with_gpu)
     assert run.run_here()["resumed_from_step"] == 3
     assert run.weights() == weights
 
@@ -155,7 +149,7 @@ def test_checkpoint_whose_checksums_match_is_never_set_aside(make_train_run, mon
     def fail(*_args, **_options):
         raise CheckpointException("load", {})
 
-    monkeypatch.setattr(restoring.dcp, "load", fail)
+    monkeypatch.setattr(checkpoint.dcp, "load", fail)
     with pytest.raises(StageError, match="step-00000006 cannot be loaded, though all its checksum"):
         run.run_here()
     assert {path.name for path in (run.output_dir / "checkpoints").iterdir()} == names
@@ -182,14 +176,14 @@ def checkpoints_in(root, **changes):
 def test_checkpoint_that_another_writer_takes_away_is_passed_over(tmp_path, monkeypatch, caplog):
     for name in ("step-00000002", "step-00000004"):
         (tmp_path / name).mkdir()
-    read_info = restoring.read_info
+    read_info = checkpoint.read_info
 
     def lose_the_race(folder):
         if folder.name == "step-00000004":
             shutil.rmtree(folder)
         return read_info(folder)
 
-    monkeypatch.setattr(restoring, "read_info", lose_the_race)
+    monkeypatch.setattr(checkpoint, "read_info", lose_the_race)
     assert restore(checkpoints_in(tmp_path)) == Restored(step=0, loss=None)
     assert "another writer took it away, trying the newest" in caplog.text
     assert [path.name[:27] for path in tmp_path.iterdir()] == [".unreadable-step-00000002.2"]
@@ -202,7 +196,7 @@ def test_checkpoint_that_a_late_writer_publishes_while_the_one_before_is_read_is
     run.run_here()
     weights, root = run.weights(), run.output_dir / "checkpoints"
     newest = (root / "step-00000006").rename(run.output_dir / "not-yet")
-    damaged_files = files.damaged_files
+    damaged_files = checkpoint_files.damaged_files
 
     def rotate(folder, expected):
         if newest.exists():
@@ -210,7 +204,7 @@ def test_checkpoint_that_a_late_writer_publishes_while_the_one_before_is_read_is
             shutil.rmtree(folder)
         return damaged_files(folder, expected)
 
-    monkeypatch.setattr(files, "damaged_files", rotate)
+    monkeypatch.setattr(checkpoint_files, "damaged_files", rotate)
     assert run.run_here()["resumed_from_step"] == 6
     assert run.weights() == weights
 
@@ -224,7 +218,7 @@ def test_writer_that_takes_away_all_that_is_read_fails_the_attempt(tmp_path, mon
         folder.rename(tmp_path / f"step-{number + 1:08d}")
         raise FileNotFoundError
 
-    monkeypatch.setattr(restoring, "read_info", rotate)
+    monkeypatch.setattr(checkpoint, "read_info", rotate)
     with pytest.raises(StageError, match=r"11 checkpoints in .* another attempt tries again"):
         restore(checkpoints_in(tmp_path))
 

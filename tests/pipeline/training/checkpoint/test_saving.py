@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.training import loop
-from pipeline.training.checkpoint import restore, saving
-from pipeline.training.checkpoint.files import list_checkpoints
-from pipeline.training.checkpoint.info import read_info
-from pipeline.training.ranks import join_ranks, leave_ranks
-from slurm_jobs.common.errors import StageError
+from pipeline.train import checkpoint, loop
+from pipeline.train.checkpoint import restore
+from pipeline.train.checkpoint_files import list_checkpoints, read_info
+from pipeline.train.ranks import join_ranks, leave_ranks
+from slurm_jobs.shared.errors import StageError
 from tests.contexts import make_context
 from tests.pipeline.training.checkpoint import rank_cases
 from tests.pipeline.training.checkpoint.folders import Gate
@@ -193,14 +192,14 @@ def test_checkpoint_that_finds_no_room_is_named_with_the_systems_own_word_and_le
 ):
     """In mode sync: the limit is of the whole process, and no step may write its records then."""
     run = make_train_run(checkpoint={**BESIDE, "mode": "sync"})
-    save = saving.dcp.save
+    save = checkpoint.dcp.save
 
     def save_without_room(*args, **options):
         with longest_file(num_bytes):
             save(*args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(saving.dcp, "save", save_without_room)
+        patch.setattr(checkpoint.dcp, "save", save_without_room)
         with pytest.raises(
             StageError, match=r"step-00000003 cannot be saved: rank 0: \[Errno 27\] File too large;"
         ):
@@ -213,7 +212,7 @@ def test_checkpoint_that_cannot_be_published_is_named_and_those_before_it_stay(
     make_train_run, monkeypatch
 ):
     run = make_train_run(checkpoint={"every_min": None, "every_steps": 3})
-    publish = saving.files.publish_checkpoint
+    publish = checkpoint.checkpoint_files.publish_checkpoint
 
     def publish_over_quota(temp_dir, final_dir, info, attempt):
         if info.step == 6:
@@ -221,7 +220,7 @@ def test_checkpoint_that_cannot_be_published_is_named_and_those_before_it_stay(
         publish(temp_dir, final_dir, info, attempt)
 
     with monkeypatch.context() as patch:
-        patch.setattr(saving.files, "publish_checkpoint", publish_over_quota)
+        patch.setattr(checkpoint.checkpoint_files, "publish_checkpoint", publish_over_quota)
         with pytest.raises(StageError, match=r"step-00000006 cannot be saved: .*quota exceeded"):
             run.run_here()
     assert [path.name for path in (run.output_dir / "checkpoints").iterdir()] == ["step-00000003"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from pipeline.training.checkpoint.state import TrainingState, rng_state
+from pipeline.train.checkpoint_state import TrainingState, rng_state
 
 NUM_UPDATES = 3
 

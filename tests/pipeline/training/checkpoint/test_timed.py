@@ -2,14 +2,14 @@
 
 import pytest
 
-from pipeline.timing import SpanLog, spans
-from pipeline.training.checkpoint import TimedSaver, files, timed
-from pipeline.training.checkpoint.files import damaged_files, list_checkpoints
-from pipeline.training.checkpoint.info import read_info
-from pipeline.training.checkpoint.saving import Upload
-from slurm_jobs.common import stop
-from slurm_jobs.common.errors import StageStoppedError
-from slurm_jobs.common.timings import read_spans, read_steps, spans_path, steps_path
+from pipeline.timing import recorder
+from pipeline.timing.recorder import SpanLog
+from pipeline.train import checkpoint, checkpoint_files
+from pipeline.train.checkpoint import TimedSaver, Upload
+from pipeline.train.checkpoint_files import damaged_files, list_checkpoints, read_info
+from slurm_jobs.shared import process
+from slurm_jobs.shared.errors import StageStoppedError
+from slurm_jobs.shared.timings import read_spans, read_steps, spans_path, steps_path
 from tests.pipeline.clock import FakeClock
 from tests.pipeline.training.checkpoint.folders import Gate
 
@@ -23,7 +23,7 @@ def test_a_stop_that_finds_a_save_under_way_leaves_both_checkpoints_whole(
     save = TimedSaver.save
     with monkeypatch.context() as patch:
         gate = Gate(patch)
-        patch.setattr(stop, "_signals_seen", set())
+        patch.setattr(process, "_signals_seen", set())
 
         def save_and_ask(self, step, loss, *, must_end):
             if must_end:
@@ -31,7 +31,7 @@ def test_a_stop_that_finds_a_save_under_way_leaves_both_checkpoints_whole(
                 gate.opened.set()
             save(self, step, loss, must_end=must_end)
             if not must_end:
-                stop._signals_seen.add(stop.STOP_SIGNAL)
+                process._signals_seen.add(process.STOP_SIGNAL)
 
         patch.setattr(TimedSaver, "save", save_and_ask)
         with pytest.raises(StageStoppedError, match="state after step 4 is saved"):
@@ -42,7 +42,7 @@ def test_a_stop_that_finds_a_save_under_way_leaves_both_checkpoints_whole(
     found_spans, _ = read_spans(spans_path(run.timing_dir(), 0))
     assert [s["step"] for s in found_spans if s["name"] == "checkpoint"] == [3, 4]
     assert [s["step"] for s in found_spans if s["name"] == "checkpoint_upload"] == [3]
-    noted_s = stop.noted_stop_time_s(run.root / "tasks/1")
+    noted_s = process.noted_stop_time_s(run.root / "tasks/1")
     upload_s = next(s["duration_s"] for s in found_spans if s["name"] == "checkpoint_upload")
     assert noted_s > 2 * upload_s
 
@@ -52,13 +52,13 @@ def test_steps_are_in_the_records_before_a_checkpoint_of_them_has_its_name(
     make_train_run, monkeypatch, mode
 ):
     run = make_train_run(checkpoint={**BESIDE, "mode": mode})
-    publish, seen = files.publish_checkpoint, []
+    publish, seen = checkpoint_files.publish_checkpoint, []
 
     def look_and_publish(temp_dir, final_dir, info, attempt):
         seen.append((info.step, len(read_steps(steps_path(run.timing_dir(), 0)).steps)))
         publish(temp_dir, final_dir, info, attempt)
 
-    monkeypatch.setattr(files, "publish_checkpoint", look_and_publish)
+    monkeypatch.setattr(checkpoint_files, "publish_checkpoint", look_and_publish)
     run.run_here()
     assert [step for step, _ in seen] == [3, 6]
     assert all(num_records >= step for step, num_records in seen)
@@ -72,7 +72,7 @@ class Clock(FakeClock):
 @pytest.fixture
 def clock(monkeypatch):
     stopped = Clock()
-    for module in (spans, timed):
+    for module in (recorder, checkpoint):
         monkeypatch.setattr(module, "time", stopped)
     return stopped
 

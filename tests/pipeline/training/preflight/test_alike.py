@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from pipeline.training.preflight.alike import RankFacts, compare_ranks
+from pipeline.train.preflight import RankFacts, compare_ranks
 from tests.pipeline.training.preflight.cards import A100, CPU, H100, V100, V100_32, card
 
 

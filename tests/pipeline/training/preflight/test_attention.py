@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from pipeline.models.attention import AttentionSizes
-from pipeline.training.preflight import attention
-from pipeline.training.preflight.attention import (
+from pipeline.models.compute import AttentionSizes
+from pipeline.train import attention
+from pipeline.train.attention import (
     AttentionFound,
     AttentionUse,
     attention_note,

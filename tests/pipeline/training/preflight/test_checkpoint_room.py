@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.training.preflight.checkpoint_room import disk_warning
+from pipeline.train.preflight import disk_warning
 
 GB = 10**9
 

@@ -7,11 +7,10 @@ import torch
 from safetensors.torch import load_file
 
 from pipeline.models.adapters import merge_adapters
-from pipeline.models.quantized import dequantize_weights
-from pipeline.training import export
-from pipeline.training.host_memory import HostMemory
-from pipeline.training.preflight.ending_room import EndingNeed, ending_need, judge_ending
-from pipeline.training.preflight.model_sizes import ModelSizes, TensorSizes
+from pipeline.models.quantize import dequantize_weights
+from pipeline.train import export
+from pipeline.train.host_memory import HostMemory
+from pipeline.train.memory import EndingNeed, ModelSizes, TensorSizes, ending_need, judge_ending
 from tests.pipeline.models.tiny import write_dataset, write_tiny
 from tests.pipeline.training.preflight.cards import CPU, V100, V100_32
 from tests.pipeline.training.tiny_runs import tiny_config

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from pipeline.training.phases import phases_of
-from pipeline.training.preflight.libraries import library_problem
-from slurm_jobs.common.config_values import build_config
-from slurm_jobs.common.stage_config.train import TrainConfig
+from pipeline.train.job import phases_of
+from pipeline.train.preflight import library_problem
+from slurm_jobs.shared.config import build_config
+from slurm_jobs.shared.configs.train import TrainConfig
 
 LORA = {"rank": 4}
 PHASES = [

@@ -6,14 +6,15 @@ import dataclasses
 
 import pytest
 
-from pipeline.training.preflight.memory_need import (
+from pipeline.train.memory import (
+    ModelSizes,
+    Sharing,
+    TensorSizes,
     checkpoint_bytes,
     memory_need,
     optimizer_bytes,
     stored_bytes,
 )
-from pipeline.training.preflight.model_sizes import ModelSizes, TensorSizes
-from pipeline.training.preflight.sharing import Sharing
 
 WHOLE = Sharing(is_sharded=False, num_shards=1)
 IN_TWO = Sharing(is_sharded=True, num_shards=2, accumulates_whole=True)

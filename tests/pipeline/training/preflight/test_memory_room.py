@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 
-from pipeline.training.host_memory import HostMemory
-from pipeline.training.preflight.memory_need import MemoryNeed
-from pipeline.training.preflight.memory_room import (
+from pipeline.train.host_memory import HostMemory
+from pipeline.train.memory import (
+    MemoryNeed,
     Verdict,
     describe_need,
     judge_card,
     judge_node,
     remedies,
 )
-from slurm_jobs.common.config_values import build_config
-from slurm_jobs.common.stage_config.train import TrainConfig
+from slurm_jobs.shared.config import build_config
+from slurm_jobs.shared.configs.train import TrainConfig
 from tests.pipeline.training.preflight.cards import A100, H100, V100, card
 
 GB = 10**9

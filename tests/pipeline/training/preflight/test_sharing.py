@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.training.preflight.sharing import Sharing, sharing_of
-from pipeline.training.strategies.mesh import Place
-from slurm_jobs.common.accelerate_file import understand
-from slurm_jobs.common.config_values import build_config
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.stage_config.train import TrainConfig
+from pipeline.train.memory import Sharing, sharing_of
+from pipeline.train.strategies import Place
+from slurm_jobs.shared.accelerate_file import understand
+from slurm_jobs.shared.config import build_config
+from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.shared.errors import StageConfigError
 
 WHOLE = Sharing(is_sharded=False, num_shards=1)
 

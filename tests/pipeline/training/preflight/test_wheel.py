@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 from torch.cuda import DEVICE_REQUIREMENT
 
-from pipeline.training.preflight.wheel import card_problem, compile_warning, runs_on
-from slurm_jobs.common.config_values import build_config
-from slurm_jobs.common.stage_config.train import TrainConfig
+from pipeline.train.device import card_problem, compile_warning, runs_on
+from slurm_jobs.shared.config import build_config
+from slurm_jobs.shared.configs.train import TrainConfig
 from tests.pipeline.training.preflight.cards import A100, CPU, CU130, H100, V100, card
 
 PLAIN = TrainConfig(num_steps=1)

@@ -14,14 +14,12 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from torch.distributed.fsdp import fully_shard
 
-from pipeline.models import build_model
-from pipeline.training.accelerate_config import read_accelerate_file
-from pipeline.training.device import Workplace
-from pipeline.training.phases import phases_of
-from pipeline.training.spreading import respread
-from pipeline.training.strategies.base import Spread
-from pipeline.training.strategies.effect import check_effect
-from pipeline.training.strategies.replicated import Replicated
+from pipeline.models.build import build_model
+from pipeline.train.device import Workplace, read_accelerate_file
+from pipeline.train.job import phases_of
+from pipeline.train.prepare import respread
+from pipeline.train.strategies import Replicated, Spread
+from pipeline.train.strategy_checks import check_effect
 from tests.pipeline.training.strategies.accelerate_shim import sharding_on_cpu
 from tests.pipeline.training.strategies.cases import (
     CASES,

@@ -10,21 +10,16 @@ import torch
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
-from pipeline.models import build_model
-from pipeline.timing import SpanLog
-from pipeline.timing.profiling import Place, Profiling
-from pipeline.training.batches import loss_of, to_device
-from pipeline.training.optimizer import make_optimizer
-from pipeline.training.spreading import SpreadModel
-from pipeline.training.strategies.base import Spread
-from pipeline.training.strategies.effect import (
-    check_effect,
-    check_equal_weights,
-    check_gradients,
-)
-from pipeline.training.strategies.replicated import Replicated
-from slurm_jobs.common.operator_table import operators_path, read_operators
-from slurm_jobs.common.stage_config.profile import ProfileConfig
+from pipeline.models.build import build_model
+from pipeline.timing.profiler import Place, Profiling
+from pipeline.timing.recorder import SpanLog
+from pipeline.train.batches import loss_of, to_device
+from pipeline.train.optimizer import make_optimizer
+from pipeline.train.prepare import SpreadModel
+from pipeline.train.strategies import Replicated, Spread
+from pipeline.train.strategy_checks import check_effect, check_equal_weights, check_gradients
+from slurm_jobs.shared.configs.training_parts import ProfileConfig
+from slurm_jobs.shared.timings import operators_path, read_operators
 from tests.pipeline.training.strategies.trainer import SIZES, SMALL, Trainer, workplace_of
 
 Case = Callable[[Trainer, Trainer], dict[str, Any]]

@@ -10,17 +10,14 @@ import torch
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-from pipeline.library_versions import param_groups_of
-from pipeline.training.batches import loss_of, to_device
-from pipeline.training.learning import what_learns
-from pipeline.training.local_optimizer import LocalOptimizer
-from pipeline.training.phases import phases_of
-from pipeline.training.preflight.memory_need import MemoryNeed, memory_need
-from pipeline.training.preflight.model_sizes import read_sizes
-from pipeline.training.preflight.sharing import gathered_units, sharing_of
-from pipeline.training.spreading import SpreadModel, make_shell
-from pipeline.training.strategies.mesh import Place
-from slurm_jobs.common.stage_config.train import TrainConfig
+from pipeline.models.compute import param_groups_of
+from pipeline.train.batches import loss_of, to_device
+from pipeline.train.job import phases_of
+from pipeline.train.memory import MemoryNeed, gathered_units, memory_need, read_sizes, sharing_of
+from pipeline.train.optimizer import LocalOptimizer
+from pipeline.train.prepare import SpreadModel, make_shell, what_learns
+from pipeline.train.strategies import Place
+from slurm_jobs.shared.configs.train import TrainConfig
 from tests.pipeline.training.strategies.cases import TIED, case
 from tests.pipeline.training.strategies.trainer import Trainer, workplace_of
 

@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from pipeline.timing import SpanLog
-from pipeline.training import peak_memory
-from pipeline.training.microbatch_search import search
-from pipeline.training.microbatches import settle_microbatches
-from pipeline.training.phases import phases_of
-from pipeline.training.spreading import SpreadModel, respread
-from pipeline.training.trial import Trial
-from slurm_jobs.common.stage_config.train import TrainConfig
+from pipeline.timing.recorder import SpanLog
+from pipeline.train import memory
+from pipeline.train.job import phases_of
+from pipeline.train.prepare import SpreadModel, respread
+from pipeline.train.trials import Trial, search, settle_microbatches
+from slurm_jobs.shared.configs.train import TrainConfig
 from tests.pipeline.training.strategies.accelerate_cases import FSDP, write
 from tests.pipeline.training.strategies.accelerate_shim import sharding_on_cpu
 from tests.pipeline.training.strategies.cases import case
@@ -60,12 +58,12 @@ def find_and_train(pair: Trainer, **options: Any) -> dict[str, Any]:
     folder.mkdir(parents=True)
     trial = make_trial(pair, config, made, folder)
     is_tight = pair.ranks.rank == 1
-    with patch.object(peak_memory, "resident_bytes", lambda: 0):
+    with patch.object(memory, "resident_bytes", lambda: 0):
         # The peaks of the rank with the least room are told: those of rank 1.
         roomy = search(trial, PLENTY / 1000 if is_tight else PLENTY)
         room = (roomy.tried[4] + roomy.tried[8]) / 2 / config.memory_share
         capacity = room if is_tight else PLENTY
-        with patch.object(peak_memory, "read_capacity", lambda *_: capacity):
+        with patch.object(memory, "read_capacity", lambda *_: capacity):
             settled = settle_microbatches(trial, folder)
             again = settle_microbatches(trial, folder)
     made = respread(made, phases_of(config)[0], trial.workplace)

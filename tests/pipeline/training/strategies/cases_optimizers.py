@@ -11,9 +11,9 @@ import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor
 
-from pipeline.training import optimizer
-from pipeline.training.local_updates import LocalAdamW, clip_gradients
-from slurm_jobs.common.stage_config.optimizer import OptimizerConfig
+from pipeline.train import optimizer
+from pipeline.train.optimizer import LocalAdamW, clip_gradients
+from slurm_jobs.shared.configs.training_parts import OptimizerConfig
 from tests.pipeline.training.strategies.cases import case, single, training
 from tests.pipeline.training.strategies.trainer import Trainer
 

@@ -6,12 +6,11 @@ import os
 from typing import Any
 from unittest.mock import patch
 
-from pipeline.timing import SpanLog
-from pipeline.training.job import Job
-from pipeline.training.phases import phases_of
-from pipeline.training.preflight import PREFLIGHT_NAME, preflight
-from slurm_jobs.common.files import read_json
-from slurm_jobs.common.timings import read_spans, spans_path
+from pipeline.timing.recorder import SpanLog
+from pipeline.train.job import Job, phases_of
+from pipeline.train.preflight import PREFLIGHT_NAME, preflight
+from slurm_jobs.shared.files import read_json
+from slurm_jobs.shared.timings import read_spans, spans_path
 from tests.contexts import make_context
 from tests.pipeline.training.strategies.cases import case
 from tests.pipeline.training.strategies.trainer import SIZES, SMALL, Trainer, workplace_of

@@ -9,12 +9,12 @@ from unittest.mock import patch
 
 import torch
 
-from pipeline.models.grids import plain_arguments
-from pipeline.models.quantized import quantized_names
-from pipeline.training import spreading
-from pipeline.training.batches import to_device
-from pipeline.training.device import Workplace
-from slurm_jobs.common.errors import StageConfigError
+from pipeline.models.quantize import quantized_names
+from pipeline.models.vision_language import plain_arguments
+from pipeline.train import prepare
+from pipeline.train.batches import to_device
+from pipeline.train.device import Workplace
+from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.training.strategies import reference_qlora
 from tests.pipeline.training.strategies.cases import case, single, training
 from tests.pipeline.training.strategies.trainer import Trainer, workplace_of
@@ -104,7 +104,7 @@ def _combination(strategy: str, storage: str, precision: str) -> None:
             KIND, strategy=strategy, adapters=LORA, quantize={"storage": storage}
         )
         with ExitStack() as stack:
-            stack.enter_context(patch.object(spreading, "check_dtypes"))
+            stack.enter_context(patch.object(prepare, "check_dtypes"))
             stack.enter_context(
                 patch(
                     "tests.pipeline.training.strategies.trainer.workplace_of", lambda _: workplace
@@ -136,7 +136,7 @@ def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
     unchecked = ("check_dtypes", "check_quantized")
     with ExitStack() as stack:
         for name in unchecked:
-            stack.enter_context(patch.object(spreading, name))
+            stack.enter_context(patch.object(prepare, name))
         stack.enter_context(
             patch("tests.pipeline.training.strategies.trainer.workplace_of", lambda _: workplace)
         )

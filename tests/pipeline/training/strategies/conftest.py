@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline.library_versions import can_shard_whole_numbers
+from pipeline.models.compute import can_shard_whole_numbers
 from tests.pipeline.models.tiny import write_dataset, write_tiny
 from tests.pipeline.training.conftest import reserve_port
 

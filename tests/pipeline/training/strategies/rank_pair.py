@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from pipeline.training.ranks import join_ranks, leave_ranks
-from slurm_jobs.common.errors import SlurmJobsError
+from pipeline.train.ranks import join_ranks, leave_ranks
+from slurm_jobs.shared.errors import SlurmJobsError
 from tests.contexts import make_context
 from tests.pipeline.training.strategies import (
     accelerate_cases,

@@ -10,12 +10,11 @@ import torch
 from accelerate.commands.config.config_args import ClusterConfig, load_config_from_file
 from accelerate.commands.launch import launch_command_parser
 
-from pipeline.training.device import Workplace
-from pipeline.training.strategies.accelerate_launch import _file_variables, make_accelerator
-from slurm_jobs.common.accelerate_file import KNOWN_KEYS, AccelerateFile
-from slurm_jobs.common.accelerate_fsdp import KNOWN_FSDP_KEYS
-from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.shipped import shipped_path
+from pipeline.train.accelerate import _file_variables, make_accelerator
+from pipeline.train.device import Workplace
+from slurm_jobs.shared.accelerate_file import KNOWN_FSDP_KEYS, KNOWN_KEYS, AccelerateFile
+from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.expand import shipped_path
 from tests.pipeline.training.strategies.trainer import Alone
 
 ALONE = AccelerateFile(

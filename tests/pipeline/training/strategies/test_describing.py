@@ -12,8 +12,8 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from pipeline.training.strategies.base import Spread, StrategyFacts
-from pipeline.training.strategies.describing import describe_spread
+from pipeline.train.strategies import Spread, StrategyFacts
+from pipeline.train.strategy_checks import describe_spread
 
 FACTS = StrategyFacts(
     model_class="SmallVLM",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pipeline.training.strategies.effect import check_optimizer
-from slurm_jobs.common.errors import StageConfigError
+from pipeline.train.strategy_checks import check_optimizer
+from slurm_jobs.shared.errors import StageConfigError
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pipeline.training.strategies.fully_sharded import prefetch_in_order, units_of
+from pipeline.train.strategies import prefetch_in_order, units_of
 
 
 class Unit(torch.nn.Linear):

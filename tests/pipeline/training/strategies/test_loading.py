@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from pipeline.training.strategies.loading import check_can_be_shared
-from slurm_jobs.common.errors import StageConfigError
+from pipeline.train.strategies import check_can_be_shared
+from slurm_jobs.shared.errors import StageConfigError
 
 
 def test_every_rank_has_all_weights_and_buffers_and_ties(by_rank):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipeline.training.strategies.mesh import Place, shape_by_nodes
-from slurm_jobs.common.errors import StageConfigError
+from pipeline.train.strategies import Place, shape_by_nodes
+from slurm_jobs.shared.errors import StageConfigError
 
 
 def places(*names):

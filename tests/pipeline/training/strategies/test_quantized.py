@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.common.stage_config.quantize import storage_problem
+from slurm_jobs.shared.configs.model_parts import storage_problem
 from tests.pipeline.training.strategies.cases_quantized import (
     PRECISIONS,
     SPREAD,

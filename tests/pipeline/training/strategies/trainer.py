@@ -14,17 +14,16 @@ from torch.distributed.tensor import DTensor
 
 from pipeline.data.batch import Batch
 from pipeline.data.dataset import open_dataset
-from pipeline.models import load_tokenizer, read_facts
-from pipeline.training.batches import make_counter
-from pipeline.training.boundary import Boundary
-from pipeline.training.device import Workplace
-from pipeline.training.loop import LoopSetup, run_steps
-from pipeline.training.phases import phases_of
-from pipeline.training.ranks import Ranks
-from pipeline.training.spreading import SpreadModel, build_and_spread
-from slurm_jobs.common.config_values import build_config
-from slurm_jobs.common.dataset_names import PROCESSOR_DIR
-from slurm_jobs.common.stage_config.train import TrainConfig
+from pipeline.models.layouts import load_tokenizer, read_facts
+from pipeline.train.batches import make_counter
+from pipeline.train.device import Workplace
+from pipeline.train.job import phases_of
+from pipeline.train.loop import Boundary, LoopSetup, run_steps
+from pipeline.train.prepare import SpreadModel, build_and_spread
+from pipeline.train.ranks import Ranks
+from slurm_jobs.shared.config import build_config
+from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.shared.manifest_formats import PROCESSOR_DIR
 from tests.contexts import make_context
 from tests.pipeline.models.conftest import Kind
 

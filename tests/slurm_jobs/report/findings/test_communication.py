@@ -6,10 +6,10 @@ import json
 import fabricate_run
 import pytest
 
-from slurm_jobs.common.operator_table import FORMAT_NAME, OperatorTable, operators_path
-from slurm_jobs.common.stage_config.report import ReportConfig
-from slurm_jobs.report.inputs.reading import read_inputs
-from slurm_jobs.report.numbers.build import build_report
+from slurm_jobs.report.inputs import read_inputs
+from slurm_jobs.report.numbers import build_report
+from slurm_jobs.shared.configs.stages import ReportConfig
+from slurm_jobs.shared.timings import OPERATORS_FORMAT_NAME, OperatorTable, operators_path
 
 
 @pytest.fixture
@@ -29,7 +29,9 @@ def report_of(tmp_path):
                 exposed_communication_s=exposed,
             )
             path = operators_path(paths.timing_dir("train", 0, 1), rank)
-            path.write_text(json.dumps({"format": FORMAT_NAME, **dataclasses.asdict(table)}))
+            path.write_text(
+                json.dumps({"format": OPERATORS_FORMAT_NAME, **dataclasses.asdict(table)})
+            )
         return build_report(read_inputs(paths, ()), ReportConfig())
 
     return make

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from slurm_jobs.report.findings.data import left_out, rejected, slow_tokenising
-from slurm_jobs.report.model.values import known, missing
+from slurm_jobs.report.rules.stage_rules import left_out, rejected, slow_tokenising
+from slurm_jobs.shared.units import known, missing
 
 
 @pytest.fixture

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.files import read_json, write_json_atomic
-from slurm_jobs.common.stage_config.report import ReportConfig
-from slurm_jobs.report.findings.find import find
-from slurm_jobs.report.findings.stages import array_imbalance, queue_dominates, time_request
-from slurm_jobs.report.findings.training import around_steps, checkpoint_stall, repeated_steps
-from slurm_jobs.report.inputs.reading import read_inputs
-from slurm_jobs.report.model.values import TimeShare, known
-from slurm_jobs.report.numbers.build import build_report
+from slurm_jobs.report.inputs import read_inputs
+from slurm_jobs.report.numbers import build_report
+from slurm_jobs.report.rules import find
+from slurm_jobs.report.rules.stage_rules import array_imbalance, queue_dominates, time_request
+from slurm_jobs.report.rules.training_rules import around_steps, checkpoint_stall, repeated_steps
+from slurm_jobs.shared.configs.stages import ReportConfig
+from slurm_jobs.shared.files import read_json, write_json_atomic
+from slurm_jobs.shared.units import TimeShare, known
 
 
 def found(report):

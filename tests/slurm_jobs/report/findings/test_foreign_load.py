@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from fabricate_readings import say_in_headers, write_readings
 
-from slurm_jobs.common.stage_config.report import ReportConfig
-from slurm_jobs.report.inputs.reading import read_inputs
-from slurm_jobs.report.numbers.build import build_report
-from slurm_jobs.report.numbers.load import of_others
+from slurm_jobs.report.inputs import read_inputs
+from slurm_jobs.report.node_load import of_others
+from slurm_jobs.report.numbers import build_report
+from slurm_jobs.shared.configs.stages import ReportConfig
 
 FIELDS = ("cpu_busy_share", "job_cpu_s_per_s")
 STEP_S = 0.5

@@ -2,8 +2,8 @@
 
 import pytest
 
-from slurm_jobs.report.findings.loader_threads import cause_by_threads
-from slurm_jobs.report.model.load import Level, LoaderLoad, NodeLoad
+from slurm_jobs.report.report_model import Level, LoaderLoad, NodeLoad
+from slurm_jobs.report.rules.data_wait import cause_by_threads
 
 STEP = {"rank": 0, "node": "n1", "step_s": 0.2, "data_wait_s": 0.1}
 

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from fabricate_steps import CREATED
 
-from slurm_jobs.common.probe_files import ProbePaths, keep_probe
-from slurm_jobs.common.stage_config.report import ReportConfig
-from slurm_jobs.report.html.render import render_html
-from slurm_jobs.report.json_form import report_to_json
-from slurm_jobs.report.model.provenance import NodeFacts
-from slurm_jobs.report.numbers.build import build_report
+from slurm_jobs.report.html import render_html
+from slurm_jobs.report.numbers import build_report
+from slurm_jobs.report.report_model import NodeFacts, report_to_json
+from slurm_jobs.shared.configs.stages import ReportConfig
+from slurm_jobs.shared.node_records import ProbePaths, keep_probe
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 

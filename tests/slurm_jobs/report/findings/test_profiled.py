@@ -8,10 +8,15 @@ import fabricate_run
 import pytest
 from fabricate_readings import say_in_headers
 
-from slurm_jobs.common.operator_table import FORMAT_NAME, OperatorTable, operators_path, trace_path
-from slurm_jobs.common.stage_config.report import ReportConfig
-from slurm_jobs.report.inputs.reading import read_inputs
-from slurm_jobs.report.numbers.build import build_report
+from slurm_jobs.report.inputs import read_inputs
+from slurm_jobs.report.numbers import build_report
+from slurm_jobs.shared.configs.stages import ReportConfig
+from slurm_jobs.shared.timings import (
+    OPERATORS_FORMAT_NAME,
+    OperatorTable,
+    operators_path,
+    trace_path,
+)
 
 RULES = ("kernel-launches", "pageable-copies", "small-copies")
 
@@ -31,7 +36,7 @@ def report_of(tmp_path):
         say_in_headers(folder, device=device)
         table = OperatorTable(first_step=20, num_steps=1, wall_s=0.001, operators=[])
         for rank in range(2):
-            text = json.dumps({"format": FORMAT_NAME, **dataclasses.asdict(table)})
+            text = json.dumps({"format": OPERATORS_FORMAT_NAME, **dataclasses.asdict(table)})
             operators_path(folder, rank).write_text(text)
         step = event("gpu_user_annotation", "step 20", 0, 1000)
         trace = json.dumps({"traceEvents": [step, *events]}).encode()

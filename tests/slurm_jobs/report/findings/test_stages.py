@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from slurm_jobs.common.stage_config.report import ReportConfig
-from slurm_jobs.report.inputs.reading import read_inputs
-from slurm_jobs.report.numbers.build import build_report
+from slurm_jobs.report.inputs import read_inputs
+from slurm_jobs.report.numbers import build_report
+from slurm_jobs.shared.configs.stages import ReportConfig
 
 GIB = 2**30
 

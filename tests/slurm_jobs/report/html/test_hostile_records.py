@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from parsed_page import parse
 
-from slurm_jobs.common.errors import SlurmJobsError
-from slurm_jobs.common.stage_config.report import ReportConfig
-from slurm_jobs.common.steering import STEERING
-from slurm_jobs.report.html.render import render_html
-from slurm_jobs.report.inputs.reading import read_inputs
-from slurm_jobs.report.numbers.build import build_report
-from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.report.html import render_html
+from slurm_jobs.report.inputs import read_inputs
+from slurm_jobs.report.numbers import build_report
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.configs.stages import ReportConfig
+from slurm_jobs.shared.errors import SlurmJobsError
+from slurm_jobs.shared.redact import STEERING
 from tests.fuzz.budget import examples
 from tests.fuzz.test_shown_names import EVIL
 

@@ -6,15 +6,15 @@ import fabricate_run
 import pytest
 from parsed_page import parse
 
-from slurm_jobs.common.stage_config.report import ReportConfig
-from slurm_jobs.common.steering import STEERING
-from slurm_jobs.common.timings import STEP_PHASES, read_steps
-from slurm_jobs.report.html.markup import join, prose
-from slurm_jobs.report.html.render import render_html
-from slurm_jobs.report.inputs.reading import read_inputs
-from slurm_jobs.report.numbers.build import build_report
-from slurm_jobs.report.numbers.ranks import PHASE_KINDS
-from slurm_jobs.shipped import shipped_path
+from slurm_jobs.report.html import render_html
+from slurm_jobs.report.inputs import read_inputs
+from slurm_jobs.report.markup import join, prose
+from slurm_jobs.report.numbers import build_report
+from slurm_jobs.report.rank_numbers import PHASE_KINDS
+from slurm_jobs.shared.configs.stages import ReportConfig
+from slurm_jobs.shared.expand import shipped_path
+from slurm_jobs.shared.redact import STEERING
+from slurm_jobs.shared.timings import STEP_PHASES, read_steps
 
 EVIL = "<script>alert(1)</script>"
 

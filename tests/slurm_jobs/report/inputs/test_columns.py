@@ -4,9 +4,8 @@ import fabricate_run
 import numpy as np
 import pytest
 
-from slurm_jobs.common.timings import read_steps, steps_path
-from slurm_jobs.report.inputs.columns import UNUSED, StepColumns
-from slurm_jobs.report.inputs.reading import read_inputs
+from slurm_jobs.report.inputs import UNUSED, StepColumns, read_inputs
+from slurm_jobs.shared.timings import read_steps, steps_path
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ import io
 import pytest
 from rich.console import Console
 
-from slurm_jobs.common.stage_config.report import ReportConfig
-from slurm_jobs.report import words
-from slurm_jobs.report.html.render import render_html
-from slurm_jobs.report.inputs.reading import read_inputs
-from slurm_jobs.report.json_form import report_to_json
-from slurm_jobs.report.numbers.build import build_report
+from slurm_jobs.report.html import render_html
+from slurm_jobs.report.inputs import read_inputs
+from slurm_jobs.report.numbers import build_report
+from slurm_jobs.report.report_model import report_to_json
 from slurm_jobs.report.terminal import print_report
+from slurm_jobs.shared import units
+from slurm_jobs.shared.configs.stages import ReportConfig
 
 
 @pytest.fixture
@@ -192,8 +192,8 @@ def test_hours_of_a_task_whose_earlier_start_has_no_row_are_lower_bounds(fabrica
     console = Console(file=io.StringIO(), width=250)
     print_report(report, console)
     assert note in console.file.getvalue()
-    assert words.quantity(train.cpu_hours) in render_html(report)
-    assert words.quantity(train.cpu_hours).startswith("at least ")
+    assert units.quantity(train.cpu_hours) in render_html(report)
+    assert units.quantity(train.cpu_hours).startswith("at least ")
     written = next(s for s in report_to_json(report)["stages"] if s["name"] == "train")
     assert written["gpu_hours"]["at_least"] == reason
     consolidate = next(s for s in report.stages if s.name == "consolidate")

@@ -5,10 +5,10 @@ from typing import get_args
 
 import pytest
 
-from slurm_jobs.common.stage_config.report import ReportConfig
-from slurm_jobs.reconcile import Status
-from slurm_jobs.report.inputs.reading import read_inputs
-from slurm_jobs.report.numbers.build import build_report
+from slurm_jobs.report.inputs import read_inputs
+from slurm_jobs.report.numbers import build_report
+from slurm_jobs.shared.configs.stages import ReportConfig
+from slurm_jobs.status import Status
 
 
 def stage(report, name):

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from fabricate_steps import STEP_DTYPE
 
-from slurm_jobs.common.records import CompletionRecord, TaskAccounting
-from slurm_jobs.common.stage_config.report import ReportConfig
-from slurm_jobs.common.timings import spans_path
-from slurm_jobs.report.inputs.reading import read_inputs
-from slurm_jobs.report.numbers.build import build_report
-from slurm_jobs.report.numbers.clocks import why_end_is_the_rows
+from slurm_jobs.report.attempts import why_end_is_the_rows
+from slurm_jobs.report.inputs import read_inputs
+from slurm_jobs.report.numbers import build_report
+from slurm_jobs.shared.configs.stages import ReportConfig
+from slurm_jobs.shared.records import CompletionRecord, TaskAccounting
+from slurm_jobs.shared.timings import spans_path
 
 
 def set_clock(fabrication, run_dir, by_s):

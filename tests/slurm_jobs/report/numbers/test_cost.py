@@ -6,11 +6,11 @@ import io
 import pytest
 from rich.console import Console
 
-from slurm_jobs.report import words_projection
-from slurm_jobs.report.html.render import render_html
-from slurm_jobs.report.model.values import missing
-from slurm_jobs.report.numbers.cost import cost_numbers
+from slurm_jobs.report import sentences
+from slurm_jobs.report.html import render_html
+from slurm_jobs.report.stage_numbers import cost_numbers
 from slurm_jobs.report.terminal import print_report
+from slurm_jobs.shared.units import missing
 
 PRICE = {"gpu_hour": 2.0, "cpu_hour": 0.5, "currency": "CHF"}
 
@@ -29,7 +29,7 @@ def test_money_is_hours_times_price(report_of):
     assert train.money.unit == report.cost.currency == "CHF"
     stages = [s for s in report.stages if s.cpu_hours.value is not None]
     assert report.cost.cpu_hours.value == pytest.approx(sum(s.cpu_hours.value for s in stages))
-    assert "CHF" in words_projection.taken(report.cost)
+    assert "CHF" in sentences.taken(report.cost)
 
 
 def test_what_gpus_were_held_for_adds_up_to_their_hours(report_of):
@@ -39,7 +39,7 @@ def test_what_gpus_were_held_for_adds_up_to_their_hours(report_of):
     assert sum(p.share for p in train.parts) == pytest.approx(1.0)
     names = [p.name for p in train.parts]
     assert {"training steps", "steps repeated later", "checkpoints"} <= set(names)
-    (line,) = words_projection.parts(report.cost)
+    (line,) = sentences.parts(report.cost)
     assert line.startswith("train: training steps ")
     assert line in render_html(report)
     assert line[:60] in shown(report)
@@ -65,7 +65,7 @@ def test_stages_without_accounting_make_the_sum_a_lower_bound(report_of):
     lacking = [s for s in report.stages if s.cpu_hours.value is None or s.cpu_hours.at_least]
     assert lacking
     assert report.cost.cpu_hours.at_least
-    assert "at least" in words_projection.taken(report.cost)
+    assert "at least" in sentences.taken(report.cost)
 
 
 def test_money_of_a_stage_whose_gpus_are_not_known_is_a_lower_bound(report_of):

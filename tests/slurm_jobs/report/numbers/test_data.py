@@ -5,12 +5,11 @@ import io
 import pytest
 from rich.console import Console
 
-from slurm_jobs.report import words
-from slurm_jobs.report.html.render import render_html
-from slurm_jobs.report.json_form import report_to_json
-from slurm_jobs.report.model.statistics import read_statistics
+from slurm_jobs.report.html import render_html
+from slurm_jobs.report.report_model import read_statistics, report_to_json
+from slurm_jobs.report.sentences import statistics_lines
 from slurm_jobs.report.terminal import print_report
-from slurm_jobs.report.words_statistics import statistics_lines
+from slurm_jobs.shared import units
 from tests.slurm_jobs.report.fabricate_statistics import STATISTICS
 
 
@@ -28,8 +27,8 @@ def test_counts_of_all_slices_are_added_up(report_of):
 def test_stored_image_is_the_mean_over_the_slices_that_measured(report_of):
     price = report_of().data[0].stored_image
     assert price == pytest.approx({"bytes": 89_001.5, "decode_ms": 0.8, "psnr_db": 39.5})
-    assert words.stored_image(price) == "86.9 KiB, read in 0.8 ms, 39.5 dB"
-    assert words.stored_image({"bytes": 512, "decode_ms": 2.345}) == (
+    assert units.stored_image(price) == "86.9 KiB, read in 0.8 ms, 39.5 dB"
+    assert units.stored_image({"bytes": 512, "decode_ms": 2.345}) == (
         "512 B, read in 2.3 ms, every pixel kept"
     )
 

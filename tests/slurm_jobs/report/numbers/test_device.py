@@ -3,14 +3,10 @@
 import numpy as np
 import pytest
 
-from slurm_jobs.common.timings import DEVICE_FIELDS, StepFile
-from slurm_jobs.report.inputs.records import RankTiming
-from slurm_jobs.report.numbers.device import (
-    device_notes,
-    device_timeline,
-    has_device_times,
-)
-from slurm_jobs.report.numbers.steps import split_attempts
+from slurm_jobs.report.inputs import RankTiming
+from slurm_jobs.report.steps import split_attempts
+from slurm_jobs.report.training_numbers import device_notes, device_timeline, has_device_times
+from slurm_jobs.shared.timings import DEVICE_FIELDS, StepFile
 
 
 @pytest.fixture

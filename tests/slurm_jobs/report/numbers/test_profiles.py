@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slurm_jobs.common.timings import StepFile
-from slurm_jobs.report.inputs.records import RankTiming
-from slurm_jobs.report.numbers.ranks import attempt_means
-from slurm_jobs.report.numbers.rates import rates
-from slurm_jobs.report.numbers.step_notes import step_notes
-from slurm_jobs.report.numbers.steps import AttemptSteps, split_attempts
+from slurm_jobs.report.inputs import RankTiming
+from slurm_jobs.report.rank_numbers import attempt_means
+from slurm_jobs.report.steps import AttemptSteps, split_attempts, step_notes
+from slurm_jobs.report.training_numbers import rates
+from slurm_jobs.shared.timings import StepFile
 
 PREPARE_S, WRITE_S = 1.5, 13.0
 

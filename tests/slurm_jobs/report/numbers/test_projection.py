@@ -7,16 +7,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from slurm_jobs.common.timings import StepFile
-from slurm_jobs.report import words_projection
-from slurm_jobs.report.inputs.records import RankTiming
-from slurm_jobs.report.model.run import Bar
-from slurm_jobs.report.model.training import Pace
-from slurm_jobs.report.model.values import known, missing
-from slurm_jobs.report.numbers.pace import find_pace, time_of
-from slurm_jobs.report.numbers.projection import _Course, _num_starts, project_epochs, projections
-from slurm_jobs.report.numbers.steps import split_attempts
+from slurm_jobs.report import sentences
+from slurm_jobs.report.inputs import RankTiming
+from slurm_jobs.report.projection import _Course, _num_starts, project_epochs, projections
+from slurm_jobs.report.report_model import Bar, Pace
+from slurm_jobs.report.steps import find_pace, split_attempts, time_of
 from slurm_jobs.report.terminal import print_report
+from slurm_jobs.shared.timings import StepFile
+from slurm_jobs.shared.units import known, missing
 
 PRICE = {"gpu_hour": 2.0, "cpu_hour": 0.0, "currency": "CHF"}
 
@@ -90,7 +88,7 @@ def test_what_is_left_is_the_steps_that_no_attempt_made(parts):
     held_h = (found.seconds.high - found.wait.high) / 3600
     assert found.gpu_hours.high == pytest.approx(2 * held_h)
     assert found.money.high == pytest.approx(2.0 * found.gpu_hours.high)
-    said = words_projection.ahead(found, "CHF")
+    said = sentences.ahead(found, "CHF")
     assert said.startswith("train, to the end: ")
     assert "for 1,100 steps" in said
     assert "with 1 start of the job at most" in said

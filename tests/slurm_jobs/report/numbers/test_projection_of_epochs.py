@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from slurm_jobs.report.numbers.projection import project_epochs
+from slurm_jobs.report.projection import project_epochs
 
 
 def test_no_epoch_is_projected_where_the_time_limit_leaves_no_time_for_steps() -> None:

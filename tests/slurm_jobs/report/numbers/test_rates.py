@@ -8,14 +8,14 @@ import io
 import pytest
 from rich.console import Console
 
-from slurm_jobs.common.timings import StepFile
-from slurm_jobs.report.html.render import render_html
-from slurm_jobs.report.inputs.records import RankTiming
-from slurm_jobs.report.json_form import report_to_json
-from slurm_jobs.report.numbers.rates import ranks_of, rates
-from slurm_jobs.report.numbers.steps import split_attempts
+from slurm_jobs.report.html import render_html
+from slurm_jobs.report.inputs import RankTiming
+from slurm_jobs.report.numbers import make_tiles
+from slurm_jobs.report.report_model import report_to_json
+from slurm_jobs.report.steps import split_attempts
 from slurm_jobs.report.terminal import print_report
-from slurm_jobs.report.verdict import make_tiles
+from slurm_jobs.report.training_numbers import ranks_of, rates
+from slurm_jobs.shared.timings import StepFile
 
 
 @pytest.fixture

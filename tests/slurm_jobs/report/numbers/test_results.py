@@ -8,15 +8,15 @@ import json
 import pytest
 from fabricate_steps import CREATED
 
-from slurm_jobs.common.files import read_json, write_json_atomic
-from slurm_jobs.common.stage_config.report import ReportConfig
-from slurm_jobs.common.timings import spans_path, steps_header, steps_path
-from slurm_jobs.report.html.render import render_html
-from slurm_jobs.report.inputs.reading import read_inputs
-from slurm_jobs.report.json_form import report_to_json
-from slurm_jobs.report.numbers.build import build_report
-from slurm_jobs.report.numbers.results import evaluation_numbers, flat_numbers
-from slurm_jobs.run.ledger import append_entry
+from slurm_jobs.report.attempts import evaluation_numbers, flat_numbers
+from slurm_jobs.report.html import render_html
+from slurm_jobs.report.inputs import read_inputs
+from slurm_jobs.report.numbers import build_report
+from slurm_jobs.report.report_model import report_to_json
+from slurm_jobs.run_folder.ledger import append_entry
+from slurm_jobs.shared.configs.stages import ReportConfig
+from slurm_jobs.shared.files import read_json, write_json_atomic
+from slurm_jobs.shared.timings import spans_path, steps_header, steps_path
 
 LATER = CREATED + 9000
 

@@ -10,11 +10,11 @@ import pytest
 from fabricate_run import Fabricator
 from fabricate_steps import CREATED, STEP_DTYPE, Scenario
 
-from slurm_jobs.common.records import TaskAccounting
-from slurm_jobs.common.stage_config.report import ReportConfig
-from slurm_jobs.common.timings import spans_path
-from slurm_jobs.report.inputs.reading import read_inputs
-from slurm_jobs.report.numbers.build import build_report
+from slurm_jobs.report.inputs import read_inputs
+from slurm_jobs.report.numbers import build_report
+from slurm_jobs.shared.configs.stages import ReportConfig
+from slurm_jobs.shared.records import TaskAccounting
+from slurm_jobs.shared.timings import spans_path
 
 
 class Training(Fabricator):

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slurm_jobs.common.stage_config.report import ReportConfig
-from slurm_jobs.common.timings import PROCESS_EXIT_SPAN, STEP_FIELDS, spans_path, steps_path
-from slurm_jobs.report.inputs.reading import read_inputs
-from slurm_jobs.report.numbers.build import build_report
-from slurm_jobs.report.numbers.startup import attempt_budget
+from slurm_jobs.report.inputs import read_inputs
+from slurm_jobs.report.numbers import build_report
+from slurm_jobs.report.timeline import attempt_budget
+from slurm_jobs.shared.configs.stages import ReportConfig
+from slurm_jobs.shared.timings import PROCESS_EXIT_SPAN, STEP_FIELDS, spans_path, steps_path
 
 
 def test_the_end_of_an_attempt_is_explained_by_the_exit_of_its_process(fabrication, tmp_path):

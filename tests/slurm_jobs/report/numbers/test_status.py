@@ -6,16 +6,15 @@ import time
 
 import pytest
 
-from slurm_jobs.common.records import TaskAccounting
-from slurm_jobs.common.stage_config.report import ReportConfig
-from slurm_jobs.reconcile import reconcile
-from slurm_jobs.report.inputs.reading import read_inputs
-from slurm_jobs.report.numbers.build import build_report
-from slurm_jobs.report.numbers.status import Standing, overall_status
-from slurm_jobs.run.ledger import append_entry
-from slurm_jobs.run.model import RunRecords, StageRecords, StageSummary
-from slurm_jobs.run.turns import submitting
+from slurm_jobs.report.attempts import Standing, overall_status
+from slurm_jobs.report.inputs import read_inputs
+from slurm_jobs.report.numbers import build_report
+from slurm_jobs.run_folder.ledger import append_entry, submitting
+from slurm_jobs.run_folder.run_records import RunRecords, StageRecords, StageSummary
 from slurm_jobs.schedulers.protocol import Answer
+from slurm_jobs.shared.configs.stages import ReportConfig
+from slurm_jobs.shared.records import TaskAccounting
+from slurm_jobs.status import reconcile
 
 
 def test_a_submit_killed_before_its_first_intent_is_called_what_status_calls_it(

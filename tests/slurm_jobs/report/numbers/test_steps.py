@@ -5,10 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pytest
 
-from slurm_jobs.common.timings import StepFile
-from slurm_jobs.report.inputs.records import RankTiming
-from slurm_jobs.report.numbers.step_notes import step_notes
-from slurm_jobs.report.numbers.steps import split_attempts
+from slurm_jobs.report.inputs import RankTiming
+from slurm_jobs.report.steps import split_attempts, step_notes
+from slurm_jobs.shared.timings import StepFile
 
 Span = Mapping[str, object]
 NotesOf = Callable[..., tuple[str, ...]]

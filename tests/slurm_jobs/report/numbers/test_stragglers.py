@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from fabricate_steps import CREATED, STEP_DTYPE
 
-from slurm_jobs.common.timings import StepFile
-from slurm_jobs.report.findings.ranks import straggler
-from slurm_jobs.report.html.training import training_section
-from slurm_jobs.report.inputs.records import RankTiming, StageInputs
-from slurm_jobs.report.numbers.training import training_numbers
+from slurm_jobs.report.html import training_section
+from slurm_jobs.report.inputs import RankTiming, StageInputs
+from slurm_jobs.report.rules.training_rules import straggler
+from slurm_jobs.report.training_numbers import training_numbers
+from slurm_jobs.shared.timings import StepFile
 
 
 def rank_steps(

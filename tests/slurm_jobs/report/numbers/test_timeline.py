@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from slurm_jobs.common.stage_config.report import ReportConfig
-from slurm_jobs.report.inputs.reading import read_inputs
-from slurm_jobs.report.numbers.build import build_report
+from slurm_jobs.report.inputs import read_inputs
+from slurm_jobs.report.numbers import build_report
+from slurm_jobs.shared.configs.stages import ReportConfig
 
 
 def test_the_time_from_a_failure_to_its_resume_is_nobodys_wait_for_a_parent(fabrication, tmp_path):

@@ -8,17 +8,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from slurm_jobs.common.files import read_json, write_json_atomic
-from slurm_jobs.common.records import AttemptRecord
-from slurm_jobs.common.stage_config.report import ReportConfig
-from slurm_jobs.common.timings import StepFile
-from slurm_jobs.report.findings.ranks import meetings, straggler
-from slurm_jobs.report.html.render import render_html
-from slurm_jobs.report.inputs.reading import read_inputs
-from slurm_jobs.report.inputs.records import RankTiming, StageInputs
-from slurm_jobs.report.numbers.build import build_report
-from slurm_jobs.report.numbers.training import training_numbers
+from slurm_jobs.report.html import render_html
+from slurm_jobs.report.inputs import RankTiming, StageInputs, read_inputs
+from slurm_jobs.report.numbers import build_report
+from slurm_jobs.report.rules.training_rules import meetings, straggler
 from slurm_jobs.report.terminal import print_report
+from slurm_jobs.report.training_numbers import training_numbers
+from slurm_jobs.shared.configs.stages import ReportConfig
+from slurm_jobs.shared.files import read_json, write_json_atomic
+from slurm_jobs.shared.records import AttemptRecord
+from slurm_jobs.shared.timings import StepFile
 
 
 def phase(numbers, kind):

@@ -6,10 +6,9 @@ import dataclasses
 
 import pytest
 
-from slurm_jobs.common.stage_config.report import ReportConfig
-from slurm_jobs.common.stage_config.tune import SAID, TUNE_RUN
-from slurm_jobs.report.inputs.reading import read_inputs
-from slurm_jobs.report.numbers.build import build_report
+from slurm_jobs.report.inputs import read_inputs
+from slurm_jobs.report.numbers import build_report
+from slurm_jobs.shared.configs.stages import SAID, TUNE_RUN, ReportConfig
 
 SENTENCE = "1.36 times (95 % interval 1.1 to 1.69) as fast with strategy: ddp."
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.shipped import shipped_path
+from slurm_jobs.shared.expand import shipped_path
 
 Check = Callable[..., list[str]]
 

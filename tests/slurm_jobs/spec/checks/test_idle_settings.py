@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.operations.load import load
+from slurm_jobs.commands.submit import load
 
 Notes = Callable[..., list[str]]
 

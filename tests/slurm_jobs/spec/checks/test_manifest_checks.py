@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from slurm_jobs.operations.disk import MOST_SIZES, SMALL_BYTES
-from slurm_jobs.operations.load import load
+from slurm_jobs.commands.submit import MOST_SIZES, SMALL_BYTES, load
 from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC, write_processor
 
 Check = Callable[..., list[str]]

@@ -3,12 +3,11 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.cluster.profile import LOCAL
 from slurm_jobs.plan import PlannedStage, make_plan
-from slurm_jobs.spec.matrices.matrix import expand_matrix
-from slurm_jobs.spec.matrices.matrix_names import origin_of
+from slurm_jobs.spec.matrix import expand_matrix, origin_of
 from slurm_jobs.spec.model import RunSpec
-from slurm_jobs.spec.yaml_values import read_yaml
+from slurm_jobs.spec.profile import LOCAL
+from slurm_jobs.spec.yaml import read_yaml
 
 Check = Callable[..., list[str]]
 

@@ -2,8 +2,7 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.spec.remedies.flow_text import flow_text
-from slurm_jobs.spec.yaml_values import read_yaml
+from slurm_jobs.spec.yaml import flow_text, read_yaml
 
 
 @pytest.mark.parametrize(

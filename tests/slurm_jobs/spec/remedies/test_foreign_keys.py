@@ -5,13 +5,11 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.common.errors import Problem
-from slurm_jobs.spec.model_keys import fields_of, is_model, known_keys, with_keys
-from slurm_jobs.spec.remedies.foreign_keys import foreign_key
-from slurm_jobs.spec.remedies.foreign_words import OWN_KEYS, OwnKey
-from slurm_jobs.spec.stage_configs import config_class
+from slurm_jobs.shared.errors import Problem
+from slurm_jobs.spec.hints import OWN_KEYS, OwnKey, foreign_key
+from slurm_jobs.spec.model import config_class, fields_of, is_model, known_keys, with_keys
 from slurm_jobs.spec.validation import validate_values
-from slurm_jobs.spec.yaml_values import read_yaml
+from slurm_jobs.spec.yaml import read_yaml
 from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC as PREPROCESS
 from tests.slurm_jobs.spec.checks.preprocess_spec import write_processor
 

@@ -2,11 +2,10 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.spec.model import Stage
-from slurm_jobs.spec.remedies.list_remedies import list_remedy
-from slurm_jobs.spec.stage_configs import config_class
+from slurm_jobs.spec.hints import list_remedy
+from slurm_jobs.spec.model import Stage, config_class
 from slurm_jobs.spec.validation import validate_values
-from slurm_jobs.spec.yaml_values import YamlDocument, read_yaml
+from slurm_jobs.spec.yaml import YamlDocument, read_yaml
 
 STEPS = "give the first and the last step, such as [20, 40]"
 

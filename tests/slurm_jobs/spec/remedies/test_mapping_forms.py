@@ -5,12 +5,18 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.spec.model import Resources, RunSpec, Stage
-from slurm_jobs.spec.model_keys import fields_of, is_model, with_keys
-from slurm_jobs.spec.remedies.mapping_forms import FORMS, mapping_remedy
-from slurm_jobs.spec.stage_configs import config_class
+from slurm_jobs.spec.hints import FORMS, mapping_remedy
+from slurm_jobs.spec.model import (
+    Resources,
+    RunSpec,
+    Stage,
+    config_class,
+    fields_of,
+    is_model,
+    with_keys,
+)
 from slurm_jobs.spec.validation import validate_values
-from slurm_jobs.spec.yaml_values import Path, read_yaml
+from slurm_jobs.spec.yaml import KeyPath, read_yaml
 
 Check = Callable[..., list[str]]
 
@@ -31,9 +37,9 @@ stages:
 """
 
 
-def models_below(target: Any) -> dict[Path, str]:
+def models_below(target: Any) -> dict[KeyPath, str]:
     """The settings of a model that hold keys, or lists of such, and the models' names."""
-    found: dict[Path, str] = {}
+    found: dict[KeyPath, str] = {}
     for key, hint in fields_of(target).items():
         bare = with_keys(hint)
         is_list = typing.get_origin(bare) in {list, tuple}
@@ -45,7 +51,7 @@ def models_below(target: Any) -> dict[Path, str]:
     return found
 
 
-def refused(place: Path, value: Any) -> list[str]:
+def refused(place: KeyPath, value: Any) -> list[str]:
     """What a training refuses of a value at a place, beside what that place cannot do without."""
     needed: dict[str, Any] = {
         "num_steps": 1000,
@@ -75,7 +81,7 @@ def test_every_setting_of_a_training_that_holds_keys_has_a_form() -> None:
     "value", [True, False, None, 3, 1e-4, "nonsense", "text", "auto", "off", ["a"]]
 )
 @pytest.mark.parametrize("place", models_below(TRAIN))
-def test_the_form_that_is_shown_is_taken(place: Path, value: Any) -> None:
+def test_the_form_that_is_shown_is_taken(place: KeyPath, value: Any) -> None:
     remedy = mapping_remedy(TRAIN, place, value)
     if remedy == LEFT_OUT:
         assert value is False

@@ -2,11 +2,10 @@ from collections.abc import Callable
 
 import pytest
 
-from slurm_jobs.spec.model import Resources
-from slurm_jobs.spec.model_keys import known_keys
-from slurm_jobs.spec.remedies.sbatch_options import FORMS, OWN_SLURM_KEYS, is_resource, option_hint
+from slurm_jobs.spec.model import Resources, known_keys
+from slurm_jobs.spec.sbatch_options import FORMS, OWN_SLURM_KEYS, is_resource, option_hint
 from slurm_jobs.spec.validation import validate_values
-from slurm_jobs.spec.yaml_values import read_yaml
+from slurm_jobs.spec.yaml import read_yaml
 
 Check = Callable[..., list[str]]
 KNOWN = known_keys(Resources, ())

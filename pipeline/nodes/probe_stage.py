@@ -1,0 +1,252 @@
+"""Stage `probe`: runs every measurement on each node, and stores the results next to the runs.
+
+A failed measurement states its reason and stops no other. The node's record is written after
+each measurement, so a probe that is stopped, runs out of time or hangs keeps its results.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from pipeline.nodes.measures import (
+    Deadline,
+    Measured,
+    busy_cores,
+    look_at_gpus,
+    measure_cores,
+    measure_file_system,
+    measure_links,
+    merged,
+)
+from slurm_jobs.shared.config import build_config
+from slurm_jobs.shared.configs.stages import ProbeConfig
+from slurm_jobs.shared.errors import StageConfigError, StageError
+from slurm_jobs.shared.machine import cpu_facts, host_facts, is_local_node
+from slurm_jobs.shared.node_records import (
+    MEASURES,
+    NodeProbe,
+    ProbePaths,
+    keep_probe,
+    make_node_dir,
+)
+from slurm_jobs.shared.process import stop_requested
+from slurm_jobs.shared.records import TaskContext
+
+log = logging.getLogger(__name__)
+
+_SHARES = {"cores": 0.15, "local": 0.25, "shared": 0.25, "matmul": 0.15, "host_to_device": 0.05}
+"""Shares of the budget; the network has the rest, bounded by its message sizes."""
+_LOAD_S = 0.5
+_TALKS = ("network", "nccl")
+"""Measurements of the nodes together, last."""
+_ENDED = (
+    "the probe was stopped, or ran out of time, before this was measured (--minutes gives more)"
+)
+
+
+def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
+    """Measure this node; called once on every node. Returns this node's numbers and reasons.
+
+    Raises:
+        StageConfigError: several tasks on one node, which would measure each other.
+        StageError: a stop was requested; earlier results are kept.
+    """
+    _refuse_several(context)
+    settings = build_config(ProbeConfig, config)
+    paths, started_unix_s = ProbePaths(context.run_dir.parent), time.time()
+    num_asked = asked_cores(os.environ.get("SLURM_CPUS_PER_TASK"))
+    _make_folder(paths, _node_name(context.node_name, os.environ.get("SLURMD_NODENAME")))
+    gpus, found = look_at_gpus()
+    probe = _probe(context, started_unix_s, num_asked, gpus)
+    measures = {
+        **_before_torch(settings, context, paths, num_asked),
+        **_with_torch(settings, num_asked),
+    }
+    left = [*measures, *_TALKS]
+
+    def keep(more: Measured) -> None:
+        _keep(paths, _with(probe, merged(found, more), left), context)
+
+    measures["network"] = partial(_network, context, keep)
+    for name, measure in measures.items():
+        if stop_requested():
+            raise StageError(_stopped(left))
+        found = merged(found, _answer(name, measure))
+        left = left[1:] if name != "network" else []
+        keep(Measured())
+    return {
+        "node": probe.node,
+        "seconds": time.time() - started_unix_s,
+        **found.numbers,
+        "not_measured": dict(found.reasons),
+    }
+
+
+def _refuse_several(context: TaskContext) -> None:
+    if context.num_local_ranks != 1:
+        message = (
+            f"stage {context.stage}: {context.num_local_ranks} tasks on node {context.node_name} "
+            "would measure each other; set resources.tasks_per_node: 1"
+        )
+        raise StageConfigError(message)
+
+
+def _stopped(left: Sequence[str]) -> str:
+    names = ", ".join(name.replace("_", " ") for name in left)
+    return f"asked to stop before these were measured: {names}; earlier results are kept"
+
+
+def asked_cores(slurm_cpus: str | None) -> int:
+    """Return the cores of the job's task on this node: Slurm's number, or all allowed."""
+    if slurm_cpus is not None and slurm_cpus.isdecimal():
+        return int(slurm_cpus)
+    return len(os.sched_getaffinity(0))
+
+
+def _before_torch(
+    config: ProbeConfig, context: TaskContext, paths: ProbePaths, num_asked: int
+) -> Mapping[str, Callable[[], Measured]]:
+    """Return measurements that need only the standard library; `cores` forks before threads."""
+
+    def file_system(place: str) -> Measured:
+        base = context.node_local_dir if place == "local" else paths.scratch_dir
+        found = measure_file_system(place, base, config, _deadline(config, place))
+        details = {**found.details.get(place, {}), "num_nodes_at_once": context.num_nodes}
+        return replace(found, details={place: details})
+
+    return {
+        "load": lambda: Measured(numbers={"other_busy_cores": busy_cores(_LOAD_S)}),
+        "cores": lambda: measure_cores(num_asked, _deadline(config, "cores")),
+        "link": measure_links,
+        "local": lambda: file_system("local"),
+        "shared": lambda: file_system("shared"),
+    }
+
+
+def _with_torch(config: ProbeConfig, num_asked: int) -> Mapping[str, Callable[[], Measured]]:
+    def matmul() -> Measured:
+        from pipeline.nodes.devices import measure_matmul
+
+        return measure_matmul(num_asked, _deadline(config, "matmul"))
+
+    def host_to_device() -> Measured:
+        from pipeline.nodes.devices import measure_transfers
+
+        return measure_transfers(_deadline(config, "host_to_device"))
+
+    return {"matmul": matmul, "host_to_device": host_to_device}
+
+
+def _network(context: TaskContext, keep: Callable[[Measured], None]) -> Measured:
+    from pipeline.nodes.network import measure_network
+
+    return measure_network(context, keep)
+
+
+def _deadline(config: ProbeConfig, name: str) -> Deadline:
+    return Deadline.after(config.budget_s * _SHARES[name])
+
+
+def _answer(name: str, measure: Callable[[], Measured]) -> Measured:
+    """Run a measurement; if it fails, return the reason."""
+    start_s = time.monotonic()
+    try:
+        more = measure()
+    except ModuleNotFoundError as error:
+        more = Measured(reasons={name: _missing(error)})
+    except (OSError, RuntimeError) as error:  # torch raises RuntimeError for its devices
+        said = (str(error).splitlines() or [""])[0]
+        more = Measured(reasons={name: f"{type(error).__name__}: {said}"})
+    for group, reason in more.reasons.items():
+        log.warning("%s not measured: %s", group, reason)
+    log.info("%s: %.1f s", name, time.monotonic() - start_s)
+    return more
+
+
+def _missing(error: ModuleNotFoundError) -> str:
+    return (
+        f"the package {error.name} is missing in {sys.executable}: install slurm-jobs[train] there "
+        "(`pip install '.[train]'` in its checkout), or name the stage's `python:`"
+    )
+
+
+def _probe(
+    context: TaskContext, started_unix_s: float, num_asked: int, gpus: tuple[str, ...]
+) -> NodeProbe:
+    cpu = cpu_facts()
+    return NodeProbe(
+        node=_node_name(context.node_name, os.environ.get("SLURMD_NODENAME")),
+        run_id=context.run_id,
+        measured_unix_s=started_unix_s,
+        cpu=str(cpu["model"]),
+        num_cores=int(cpu["num_cores"] or 0),
+        num_asked_cores=num_asked,
+        gpus=gpus,
+        numbers={},
+        reasons={},
+    )
+
+
+def _node_name(called: str, slurms: str | None) -> str:
+    """Return Slurm's name of the node; under the local scheduler, the host's name."""
+    return host_facts()["name"] if called != slurms and is_local_node(called) else called
+
+
+def _with(probe: NodeProbe, found: Measured, left: Sequence[str]) -> NodeProbe:
+    """Return the record so far; for remaining measurements it states that the probe has ended.
+
+    This is true if the probe is killed, and is replaced when all is measured.
+    """
+    have = {*found.reasons, *(m.group for m in MEASURES if m.name in found.numbers)}
+    reasons = {name: _ENDED for name in left if name not in have}
+    return replace(
+        probe,
+        numbers=found.numbers,
+        reasons={**found.reasons, **reasons},
+        details=found.details,
+        is_partial=not set(left) <= set(_TALKS),
+    )
+
+
+def _make_folder(paths: ProbePaths, node: str) -> None:
+    """Create the folder of this node's records before measuring.
+
+    Raises:
+        StageError: it cannot be created or is not writable.
+    """
+    with _telling(paths):
+        folder = make_node_dir(paths, node)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+
+
+def _keep(paths: ProbePaths, probe: NodeProbe, context: TaskContext) -> None:
+    """Write the node's record.
+
+    Raises:
+        StageError: the folder of probes cannot be written.
+    """
+    with _telling(paths):
+        keep_probe(paths, probe, context.attempt)
+
+
+@contextmanager
+def _telling(paths: ProbePaths) -> Iterator[None]:
+    """Name the remedy if the folder of probes cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        message = (
+            f"{error.filename or paths.own_dir}: {error.strerror}; probes are stored there: free "
+            "space and make it writable, or name another folder (--set runs_dir=FOLDER)"
+        )
+        raise StageError(message) from error

@@ -1,0 +1,159 @@
+"""Files of a manifest: opened once, and compared with what was read before."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import xxhash
+
+from slurm_jobs.shared.errors import StageError
+from slurm_jobs.shared.files import create_once, make_private_dir
+from slurm_jobs.shared.manifests.messages import ManifestRow
+
+# Facts that identify one state of a file without reading it, and index files keyed by them.
+#
+# An index of a manifest or an archive is built once and reused by later slices. It is stored in
+# the stage's folder (the data's folder may be read-only), under a name that depends on the path,
+# size and times of the described files. The facts only select the index. Data read through it is
+# compared with checksums in it, so a wrong index is detected, and then removed.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileFacts:
+    """State of a file at one moment."""
+
+    path: str
+    num_bytes: int
+    mtime_ns: int
+    ctime_ns: int
+    """Changes with every modification; no program can reset it."""
+
+
+def facts_of(path: Path, fd: int | None = None) -> FileFacts:
+    """Return the facts of the file at `path`, or of the open file `fd` from there.
+
+    Raises:
+        OSError: it does not exist, or its state cannot be read.
+    """
+    found = path.stat() if fd is None else os.fstat(fd)
+    return FileFacts(
+        path=str(path),
+        num_bytes=found.st_size,
+        mtime_ns=found.st_mtime_ns,
+        ctime_ns=found.st_ctime_ns,
+    )
+
+
+_CHECK_BYTES = 8
+
+
+def _check_of(data: bytes) -> bytes:
+    return xxhash.xxh3_64_digest(data)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeptFile:
+    """Location of an index of certain files; without a folder nothing is kept."""
+
+    path: Path | None
+
+    def load_checked(self) -> bytes | None:
+        """Return the data of `save_checked`; None if there is none. Damaged data is removed."""
+        try:
+            found = b"" if self.path is None else self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        data = found[_CHECK_BYTES:]
+        if found[:_CHECK_BYTES] == _check_of(data):
+            return data
+        self.remove()
+        return None
+
+    def save_checked(self, data: bytes) -> None:
+        """Store `data` behind its checksum, unless another task was first."""
+        self.save(_check_of(data) + data)
+
+    def save(self, data: bytes) -> None:
+        """Store `data`, unless another task was first.
+
+        An existing file is never replaced: on NFS, a process that has mapped it would lose it.
+        """
+        if self.path is not None:
+            make_private_dir(self.path.parent)
+            create_once(self.path, data)
+
+    def remove(self) -> None:
+        """Remove the stored data, because it is wrong."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+
+def kept_file(
+    folder: Path | None, kind: str, facts: Iterable[FileFacts], *, about: str = ""
+) -> KeptFile:
+    """Return the location of data about these files and `about`; `kind` starts its name."""
+    if folder is None:
+        return KeptFile(path=None)
+    digest = xxhash.xxh3_128(about.encode())
+    for fact in facts:
+        words = f"\0{fact.path}\0{fact.num_bytes}\0{fact.mtime_ns}\0{fact.ctime_ns}"
+        digest.update(words.encode("utf-8", "surrogateescape"))
+    return KeptFile(path=folder / f"{kind}-{digest.hexdigest()}")
+
+
+# Opens a file that a user named, without blocking on special files.
+
+
+def open_at_once(path: Path) -> int:
+    """Return a descriptor for reading; also of a pipe that has no writer.
+
+    A file on which another program holds a lease (as file servers do for their clients) blocks
+    every opener: wait for it, usually a moment and 45 s at most (fcntl(2), F_SETLEASE).
+
+    Raises:
+        OSError, ValueError: as in `os.open`; ENXIO is a socket, or a device without a driver.
+    """
+    flags = os.O_RDONLY | os.O_CLOEXEC
+    try:
+        return os.open(path, flags | os.O_NONBLOCK)
+    except BlockingIOError:
+        return os.open(path, flags)
+
+
+# Interface of manifests, and the error of one that changes while it is read.
+
+
+class Manifest(Protocol):
+    """Open manifest with counted rows and a fingerprint of its content."""
+
+    path: Path
+    num_rows: int
+    """Rows, up to `limit`."""
+    fingerprint: str
+    """Hexadecimal, of the whole manifest, whatever `limit`; images' bytes are not part of it."""
+
+    def rows(self, wanted: range) -> Iterator[ManifestRow]:
+        """Yield the rows of these numbers, in order.
+
+        Raises:
+            StageError: the file has changed since rows were counted.
+            StageConfigError: the file is damaged.
+        """
+        ...
+
+    def fingerprint_now(self) -> str | None:
+        """Return the fingerprint of the current content; None if it cannot be read."""
+        ...
+
+
+def changed(path: Path, found: str) -> StageError:
+    """Return the error of a manifest whose content has changed since it was counted."""
+    message = (
+        f"{path}: changed while its rows were read ({found}); nothing was written. Do not change "
+        "it while the array runs, and preprocess all slices of one manifest"
+    )
+    return StageError(message)

@@ -1,0 +1,289 @@
+"""Processor folder of a data set, and the tokens that stand for its images."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.preprocess.chat_templates import (
+    TURN_TOKENS,
+    find_difference,
+    find_system_prompt,
+    make_chatml,
+    read_text,
+    write_folder,
+)
+from pipeline.preprocess.chat_tokenizer import TokenSequence, count_token, expand_images
+from slurm_jobs.shared.configs.stages import ComposedProcessor
+from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.files import dump_json
+from slurm_jobs.shared.processors.folder import (
+    check_folder,
+    find_images,
+    read_folder_json,
+    read_processor,
+)
+from slurm_jobs.shared.processors.image_plans import ImagePlan, ImageRules
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+# Placeholders of images as tokens, checked against the tokenizer before use.
+#
+# Transformers puts an image's placeholder into the text and tokenises all of it. Here each piece
+# is tokenised once, and the tokens are concatenated. That is equal and much faster, unless a
+# tokenizer merges pieces with their neighbours, which is tested at the start.
+
+
+_TRIED_SIZES = ((64, 64), (640, 480), (900, 2400))
+"""Width and height; tiled processors cut them into one and several rows and columns."""
+_TRIED_TEXTS = ("{}", "a{}b", "See {}\n and {} too", "\n{}{}\n")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageTokens:
+    """Tokens of every piece that a placeholder may have; may be used from many threads."""
+
+    image_token_id: int
+    wrapping_ids: tuple[int, int] | None
+    ids_of: Mapping[str, tuple[int, ...]]
+
+    def encode(self, plan: ImagePlan) -> np.ndarray:
+        """Return the tokens of a plan's placeholder: int32 [num_tokens]."""
+        parts = [
+            np.tile(np.asarray(self.ids_of[piece], dtype=np.int32), count)
+            for piece, count in plan.placeholder
+        ]
+        return np.concatenate(parts)
+
+    def expand(self, tokens: TokenSequence, plans: list[ImagePlan]) -> TokenSequence:
+        """Replace the token of each image by its placeholder."""
+        return expand_images(
+            tokens,
+            image_token_id=self.image_token_id,
+            placeholders=[self.encode(plan) for plan in plans],
+            wrapping_ids=self.wrapping_ids,
+        )
+
+
+def make_image_tokens(
+    tokenizer: PreTrainedTokenizerBase, images: ImageRules, folder: Path
+) -> ImageTokens:
+    """Tokenise the pieces of a processor's placeholders, and test their concatenation.
+
+    `images.image_token` is a token of the tokenizer.
+
+    Raises:
+        StageConfigError: a piece that must be one token is not, or the tokenizer encodes whole
+            placeholders differently from their pieces.
+    """
+    tokens = ImageTokens(
+        image_token_id=tokenizer.convert_tokens_to_ids(images.image_token),
+        wrapping_ids=_wrapping_ids(tokenizer, images),
+        ids_of={piece: _ids(tokenizer, piece) for piece in images.pieces()},
+    )
+    for size in _TRIED_SIZES:
+        plan = images.plan(size)
+        for text in _TRIED_TEXTS:
+            _try(tokenizer, tokens, images=images, plan=plan, text=text, folder=folder)
+    return tokens
+
+
+def _wrapping_ids(tokenizer: PreTrainedTokenizerBase, images: ImageRules) -> tuple[int, int] | None:
+    """Return the tokens around an image; None also if the tokenizer lacks them."""
+    if images.wrapping is None:
+        return None
+    first, last = (tokenizer.convert_tokens_to_ids(token) for token in images.wrapping)
+    lacking = (None, tokenizer.unk_token_id)
+    return None if first in lacking or last in lacking else (first, last)
+
+
+def _ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
+    return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _try(
+    tokenizer: PreTrainedTokenizerBase,
+    tokens: ImageTokens,
+    *,
+    images: ImageRules,
+    plan: ImagePlan,
+    text: str,
+    folder: Path,
+) -> None:
+    num_images = text.count("{}")
+    one = np.asarray(_ids(tokenizer, text.replace("{}", images.image_token)), dtype=np.int32)
+    expected = np.asarray(_ids(tokenizer, text.replace("{}", plan.text)), dtype=np.int32)
+    if count_token(one, tokens.image_token_id) == num_images:
+        nothing = np.zeros(len(one), dtype=bool)
+        sequence = TokenSequence(input_ids=one, supervised=nothing, of_image=nothing)
+        if np.array_equal(tokens.expand(sequence, [plan] * num_images).input_ids, expected):
+            return
+    message = (
+        f"{folder / 'tokenizer.json'}: it encodes {text.replace('{}', '[image]')!r} with the "
+        "tokens of an image in it differently from these tokens one by one, so that images "
+        f"could not be counted; {', '.join(map(repr, sorted(_marks(images))[:4]))} must be added "
+        "tokens that do not absorb neighbouring white space (`lstrip`, `rstrip`)"
+    )
+    raise StageConfigError(message)
+
+
+def _marks(images: ImageRules) -> list[str]:
+    return [piece for piece in images.pieces() if piece.strip()]
+
+
+# Processor composed from the folders of a small model's parts, such as SigLIP and Qwen2.5.
+#
+# It is written as an ordinary folder, so that all later steps read one folder: the first folder's
+# image processor, the second folder's tokenizer, and a chat template with a slot for images.
+
+
+_TOKENIZER_FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.json", "merges.txt", "vocab.txt", "tokenizer.model"),
+)
+_NAMING_THE_END = ("tokenizer_config.json", "special_tokens_map.json")
+SIGLIP_DEFAULTS: Mapping[str, int] = {"image_size": 224, "patch_size": 16}
+"""Defaults of transformers' SiglipVisionConfig: folders on hubs leave out default values."""
+_MOST_TOKENS = 8
+"""Number of tokens named in a message."""
+
+
+def write_composed(
+    parts: ComposedProcessor, tokenizer: PreTrainedTokenizerBase, root: Path
+) -> Path:
+    """Write the processor into a folder of `root` named by its content, and return it.
+
+    So array tasks that write it at the same time write the same bytes.
+
+    Args:
+        parts: Source folders.
+        tokenizer: Loaded from `parts.text`.
+        root: Folder for processors.
+
+    Raises:
+        StageConfigError: a folder lacks something, or the two do not fit together.
+    """
+    side, patch_size = _read_encoder(Path(parts.images))
+    described = {
+        "processor_class": "LlavaProcessor",
+        "image_token": parts.image_token,
+        "patch_size": patch_size,
+        "vision_feature_select_strategy": "full",
+    }
+    files = {
+        "preprocessor_config.json": dump_json(_read_images(Path(parts.images))).encode(),
+        "processor_config.json": dump_json(described).encode(),
+        "chat_template.jinja": _make_template(parts, tokenizer).encode(),
+        **_tokenizer_files(parts),
+    }
+    folder = write_folder(files, root)
+    _check_size(folder, parts, side)
+    return folder
+
+
+def _read_encoder(folder: Path) -> tuple[int, int]:
+    """Read the side of an image and of a patch in pixels from a SigLIP's config.json."""
+    check_folder(folder)
+    file = folder / "config.json"
+    values = read_folder_json(file)
+    kind, vision = values.get("model_type"), values
+    if kind == "siglip":
+        vision = values.get("vision_config") or {}
+    elif kind != "siglip_vision_model":
+        more = " (flexible resolution)" if str(kind).startswith("siglip2") else ""
+        message = (
+            f"{file}: model_type is {kind!r}{more}; processor.images is the folder of a SigLIP, or "
+            f"of a SigLIP 2 of fixed resolution, whose config.json has the size of patches"
+        )
+        raise StageConfigError(message)
+    found = {name: vision.get(name, default) for name, default in SIGLIP_DEFAULTS.items()}
+    for name, value in found.items():
+        if not isinstance(value, int):
+            message = f"{file}: {name} is {value!r}, expected a whole number"
+            raise StageConfigError(message)
+    return found["image_size"], found["patch_size"]
+
+
+def _read_images(folder: Path) -> Mapping[str, Any]:
+    """Read the image processor's values, from any of its files."""
+    file = folder / "processor_config.json"
+    images, _ = find_images(read_folder_json(file), file)
+    return {name: value for name, value in images.items() if name != "processor_class"}
+
+
+def _check_size(folder: Path, parts: ComposedProcessor, side: int) -> None:
+    made = read_processor(folder).images.model_inputs()
+    if (made["image_height"], made["image_width"]) != (side, side):
+        message = (
+            f"{parts.images}: its image processor makes pictures of {made['image_width']} x "
+            f"{made['image_height']} pixels, and the encoder of config.json takes {side} x {side}; "
+            f"set `size` in its preprocessor_config.json to that"
+        )
+        raise StageConfigError(message)
+
+
+def _tokenizer_files(parts: ComposedProcessor) -> dict[str, bytes]:
+    folder = Path(parts.text)
+    files = {n: (folder / n).read_bytes() for n in _TOKENIZER_FILES if (folder / n).is_file()}
+    if parts.template is None:
+        files |= {n: _end_answers(files[n]) for n in _NAMING_THE_END if n in files}
+    return files
+
+
+def _end_answers(data: bytes) -> bytes:
+    """Set `eos_token` to the token that ends turns: base models name the one that ends texts."""
+    values = json.loads(data)
+    named = values.get("eos_token")
+    content = named.get("content") if isinstance(named, dict) else named
+    if content in (None, TURN_TOKENS[1]):
+        return data
+    return dump_json({**values, "eos_token": TURN_TOKENS[1]}).encode()
+
+
+def _make_template(parts: ComposedProcessor, tokenizer: PreTrainedTokenizerBase) -> str:
+    _check_token(tokenizer, parts.image_token, parts, "set processor.image_token to one that has")
+    if parts.template is not None:
+        return read_text(Path(parts.template))
+    for token in TURN_TOKENS:
+        _check_token(tokenizer, token, parts, "turns are not ChatML: give processor.template")
+    own = _own_template(tokenizer)
+    if own is None:
+        return make_chatml(parts.image_token, None)
+    special_tokens = tokenizer.special_tokens_map
+    made = make_chatml(parts.image_token, find_system_prompt(own, special_tokens))
+    difference = find_difference(own, made, special_tokens)
+    if difference is None:
+        return made
+    message = (
+        f"{parts.text}: its chat template is not ChatML as in Qwen2.5 ({difference}); set "
+        f"processor.template to that template with {parts.image_token} in place of images"
+    )
+    raise StageConfigError(message)
+
+
+def _own_template(tokenizer: PreTrainedTokenizerBase) -> str | None:
+    own = tokenizer.chat_template
+    if isinstance(own, Mapping):  # several, by name
+        own = own.get("default")
+    return own and own.removeprefix("\ufeff")
+
+
+def _check_token(
+    tokenizer: PreTrainedTokenizerBase, token: str, parts: ComposedProcessor, remedy: str
+) -> None:
+    if tokenizer.convert_tokens_to_ids(token) not in (None, tokenizer.unk_token_id):
+        return
+    known = sorted(added.content for added in tokenizer.added_tokens_decoder.values())
+    more = f" and {len(known) - _MOST_TOKENS} more" if len(known) > _MOST_TOKENS else ""
+    message = (
+        f"{parts.text}: {token!r} is no token of its tokenizer; {remedy} (its added tokens: "
+        f"{', '.join(known[:_MOST_TOKENS])}{more})"
+    )
+    raise StageConfigError(message)

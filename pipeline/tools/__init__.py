@@ -1,0 +1,1 @@
+"""Functions behind `verify`, `samples` and `packing`, which need a stage's Python."""

@@ -1,0 +1,464 @@
+"""Stage's side of `slurm-jobs packing`: ways of batching and what they pad."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.data.dataset import ShardedDataset, open_dataset
+from pipeline.data.loader import ReadingPlan, plan_grouped, plan_packed, plan_shuffled
+from pipeline.data.order import stream_range
+from pipeline.data.packing.budget import OverBudgetError, PackBudget, Packs, join_packs
+from pipeline.data.packing.packs import STRETCH_SIZE, WorkModel, pack_order, pack_work, sums_of
+from pipeline.tools.packing_timing import (
+    Bench,
+    Report,
+    Timings,
+    device_text,
+    lacking_memory,
+    make_bench,
+    measure_plans,
+    write_picture,
+)
+from pipeline.train.batching import batch_layout, read_work_model, row_budget, rows_per_step
+from slurm_jobs.shared.config import build_config
+from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.shared.errors import StageConfigError
+
+# Ways to put samples into batches, exactly as `train` does it, and their padding.
+#
+# For a large data set a part is used, the first stretches in which a training packs its samples:
+# the packs are those of a training, not of a smaller data set.
+
+
+SETTINGS: Mapping[str, str] = {
+    "shuffled": "{kind: shuffled}",
+    "constrained": "{kind: packed, strategy: constrained}",
+    "grouped": "{kind: grouped}",
+    "greedy": "{kind: packed, strategy: greedy}",
+    "ffd": "{kind: packed, strategy: ffd}",
+    "bfd": "{kind: packed, strategy: bfd}",
+    "knapsack": "{kind: packed, strategy: knapsack}",
+    "exact": "{kind: packed, strategy: exact}",
+}
+"""Compared ways, with the `batching` of `train` for each. `shuffled` pads a microbatch to its
+longest sample, often called no packing; `constrained` pads each sample to the row."""
+
+_UNPACKED = ("shuffled", "grouped")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lengths:
+    """Lengths of all samples, in the order of the index."""
+
+    num_tokens: np.ndarray
+    """Integers [num_samples], image tokens included."""
+    num_images: np.ndarray
+    """Integers [num_samples]."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """Settings that all arrangements share."""
+
+    config: TrainConfig
+    """Config of a training; its `batching.kind` and `strategy` have no influence here."""
+    is_spec_known: bool = True
+    """True if `config` comes from a spec, False for all defaults."""
+    budget: PackBudget
+    """Budget of a row."""
+    num_ranks: int
+    work: WorkModel
+    num_stretches: int = 1
+    """Number of stretches of `STRETCH_SIZE` samples that are used."""
+
+    @property
+    def num_looked_at(self) -> int:
+        """Limit of samples that are used."""
+        return self.num_stretches * STRETCH_SIZE
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One row of a batch."""
+
+    lengths: tuple[int, ...]
+    """Tokens of its samples, in order."""
+    padded: int
+    """Tokens of the row, padding included."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Counts:
+    """Results of one arrangement."""
+
+    num_rows: int
+    num_samples: int
+    padding_share: float
+    """Padding as a share of all computed tokens."""
+    slowest_over_mean: float
+    """Ratio of the slowest rank's work to the mean in a step, padding included; mean over the
+    steps."""
+    mean_work: float
+    """Mean work of a rank in a step, in tokens' worth."""
+    slowest_work: float
+    """Mean work of the slowest rank in a step."""
+    rows_per_step: int
+    samples_per_step: float
+    """Mean over steps, for all ranks."""
+    tokens_per_step: float
+    """Mean over steps, for all ranks, without padding."""
+
+
+def plan_of(name: str, lengths: Lengths, settings: Settings) -> ReadingPlan:
+    """Return a training's plan with this arrangement; packs contain only the samples in use.
+
+    Args:
+        name: One of `SETTINGS`.
+        lengths: Lengths of the data set.
+        settings: The same for all compared arrangements.
+
+    Raises:
+        StageConfigError: sizes do not divide, or a sample fits in no row.
+    """
+    config, seed = settings.config, settings.config.seed
+    if name in _UNPACKED:
+        layout = batch_layout(config, settings.num_ranks, config.global_batch_size)
+        if name == "grouped":
+            return plan_grouped(lengths.num_tokens, seed=seed, layout=layout)
+        return plan_shuffled(len(lengths.num_tokens), seed=seed, layout=layout)
+    packs = _first_packs(name, lengths, settings)
+    rows = rows_per_step(config, num_samples=len(packs.items), num_packs=len(packs))
+    return plan_packed(
+        packs,
+        lambda some: pack_work(
+            packs.some(some), lengths.num_tokens, lengths.num_images, settings.work
+        ),
+        seed=seed,
+        layout=batch_layout(config, settings.num_ranks, rows),
+        row_length=settings.budget.max_tokens,
+    )
+
+
+def _first_packs(strategy: str, lengths: Lengths, settings: Settings) -> Packs:
+    try:
+        stretches = pack_order(
+            lengths.num_tokens,
+            lengths.num_images,
+            budget=settings.budget,
+            strategy=strategy,
+            words=[settings.config.seed],
+        )
+    except OverBudgetError as error:
+        needed = (f"--{name.replace('_', '-')} {size}" for name, size in error.needed.items())
+        message = f"{error}; to use longer rows: {' '.join(needed)}"
+        raise StageConfigError(message) from error
+    except ValueError as error:
+        message = str(error)
+        raise StageConfigError(message) from error
+    return join_packs(list(islice(stretches, settings.num_stretches)))
+
+
+def count(plan: ReadingPlan, lengths: Lengths, settings: Settings) -> Counts:
+    """Count rows, padding and evenness of the whole steps in use; of at least one step."""
+    num_rows = min(plan.num_packs, settings.num_looked_at)
+    num_steps = max(1, num_rows // plan.layout.global_batch_size)
+    tokens, padded, work = _steps(plan, range(num_steps), lengths, settings.work)
+    num_samples = num_rows if plan.packs is None else len(plan.packs.items)
+    return Counts(
+        num_rows=num_rows,
+        num_samples=num_samples,
+        padding_share=_padding_share(plan, tokens, padded, lengths),
+        slowest_over_mean=float((work.max(axis=1) / work.mean(axis=1)).mean()),
+        mean_work=float(work.mean()),
+        slowest_work=float(work.max(axis=1).mean()),
+        rows_per_step=plan.layout.global_batch_size,
+        samples_per_step=plan.layout.global_batch_size * num_samples / num_rows,
+        tokens_per_step=float(tokens.sum() / num_steps),
+    )
+
+
+def work_of_step(plan: ReadingPlan, step: int, lengths: Lengths, work: WorkModel) -> float:
+    """Return rank 0's work in a step, padding included, in tokens' worth."""
+    return float(_steps(plan, range(step, step + 1), lengths, work)[2][0, 0])
+
+
+def _steps(
+    plan: ReadingPlan, steps: range, lengths: Lengths, work: WorkModel
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return tokens of each row without and with padding, and the work of each rank and step.
+
+    Integers [num_steps, num_ranks, num_microbatches, rows] twice, float64 [num_steps,
+    num_ranks].
+    """
+    layout = plan.layout
+    first, last = (step * layout.global_batch_size for step in (steps.start, steps.stop))
+    rows, _ = stream_range(first, last, plan.num_packs, plan.order)
+    tokens, others = _sizes(plan, rows, lengths, work)
+    shape = (len(steps), layout.num_ranks, layout.num_microbatches, -1)
+    padded = _padded(tokens.reshape(shape), plan.row_length)
+    return tokens.reshape(shape), padded, (padded + others.reshape(shape)).sum(axis=(2, 3))
+
+
+def _sizes(
+    plan: ReadingPlan, rows: np.ndarray, lengths: Lengths, work: WorkModel
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return tokens of each row, int64, and the cost of its images and attention, float64."""
+    packs = plan.packs
+    if packs is None:
+        packs = Packs(bounds=np.arange(len(rows) + 1), items=rows)
+        rows = np.arange(len(rows))
+    tokens = sums_of(packs, lengths.num_tokens)
+    whole = pack_work(packs, lengths.num_tokens, lengths.num_images, work)
+    return tokens[rows], (whole - tokens)[rows]
+
+
+def _padded(tokens: np.ndarray, row_length: int | None) -> np.ndarray:
+    """Return tokens of each row with padding; the rows of a microbatch are on the last axis."""
+    if row_length is not None:
+        return np.full(tokens.shape, row_length)
+    return np.broadcast_to(tokens.max(axis=-1, keepdims=True), tokens.shape)
+
+
+def _padding_share(
+    plan: ReadingPlan, tokens: np.ndarray, padded: np.ndarray, lengths: Lengths
+) -> float:
+    if plan.packs is None or plan.row_length is None:
+        return float(1 - tokens.sum() / padded.sum())
+    # For rows of one length all count, including those that fill no step.
+    num_tokens = int(lengths.num_tokens[plan.packs.items].sum(dtype=np.int64))
+    return 1 - num_tokens / (len(plan.packs) * plan.row_length)
+
+
+def first_rows(plan: ReadingPlan, lengths: Lengths, num_rows: int) -> list[Row]:
+    """Return the first rows of the first step, rank by rank, as the training pads them."""
+    layout = plan.layout
+    numbers, _ = stream_range(0, layout.global_batch_size, plan.num_packs, plan.order)
+    samples = [plan.samples_of(int(number)) for number in numbers]
+    tokens = np.array([int(lengths.num_tokens[list(row)].sum()) for row in samples])
+    shape = (layout.num_ranks, layout.num_microbatches, -1)
+    padded = _padded(tokens.reshape(shape), plan.row_length).reshape(-1)
+    return [
+        Row(lengths=tuple(lengths.num_tokens[list(row)].tolist()), padded=int(length))
+        for row, length in zip(samples[:num_rows], padded[:num_rows], strict=True)
+    ]
+
+
+# Entry point: from a data set and a training's config to a result per way of batching.
+
+
+_TOKENS_ALONE = WorkModel(per_image=0, per_square_token=0)
+"""Work model if no model is known."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Ways:
+    """Plans and their results, by name; for impossible ones the reason."""
+
+    plans: Mapping[str, ReadingPlan]
+    counts: Mapping[str, Counts]
+    problems: Mapping[str, str]
+
+
+def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
+    """Compute padding, balance and cost of each way of batching.
+
+    `arguments`: `folder` of the data set, `config` of `train`, `is_model_known`, `num_ranks`,
+    `num_rows` to draw, `limit_s` of timing (None: none) and `picture` to write (or None).
+
+    Raises:
+        StageError: the data set is unfinished or damaged.
+        StageConfigError: sizes do not divide, or a sample fits in no row.
+    """
+    folder = Path(arguments["folder"])
+    notes: list[str] = []
+    config = _with_number(build_config(TrainConfig, arguments["config"]), notes)
+    dataset = open_dataset(folder)
+    lengths = _lengths(dataset)
+    bench = _bench(config, dataset, folder, notes) if arguments["is_model_known"] else None
+    settings = _settings(config, dataset, arguments, bench)
+    ways, timings = _arrange(lengths, settings, report), None
+    limit_s = arguments["limit_s"]
+    if limit_s is not None and (found := _untimed(bench, settings)):
+        notes.append(found)
+    elif limit_s is not None and bench is not None:
+        work_of = functools.partial(work_of_step, lengths=lengths, work=settings.work)
+        timings = measure_plans(bench, ways.plans, work_of=work_of, limit_s=limit_s, report=report)
+        notes += [*_device_notes(bench), *_time_notes(timings, ways, limit_s)]
+    result = {
+        **_heading(dataset, settings),
+        "device": device_text(bench.workplace) if bench and timings else None,
+        "notes": notes,
+        "refused": _refusal(ways, settings),
+        "ways": [_way(name, ways, timings, settings) for name in SETTINGS],
+    }
+    for way in result["ways"]:
+        way["rows"] = _rows(ways, way["name"], lengths, arguments["num_rows"])
+    if arguments["picture"] is not None:
+        write_picture(result, Path(arguments["picture"]))
+    return result
+
+
+def _with_number(config: TrainConfig, notes: list[str]) -> TrainConfig:
+    """Set one microbatch, because a training finds its number on its own devices."""
+    if config.num_microbatches != "auto":
+        return config
+    notes.append("num_microbatches is auto: each rank's share of a step is shown in one piece")
+    return replace(config, num_microbatches=1)
+
+
+def _untimed(bench: Bench | None, settings: Settings) -> str | None:
+    """Return why nothing is timed, if no other note says it."""
+    if not settings.is_spec_known:
+        return "no spec names a model: nothing is timed, and work is counted in tokens only"
+    problem = None if bench is None else lacking_memory(bench)
+    if problem is None:
+        return None
+    return f"nothing is timed: {problem}; set --no-timing to suppress this line"
+
+
+def _lengths(dataset: ShardedDataset) -> Lengths:
+    whole = dataset.index.whole
+    return Lengths(num_tokens=whole("num_tokens"), num_images=whole("num_images"))
+
+
+def _bench(
+    config: TrainConfig, dataset: ShardedDataset, folder: Path, notes: list[str]
+) -> Bench | None:
+    """Return the model for timing; without one, add a note with the reason."""
+    try:
+        return make_bench(config, dataset, folder)
+    except StageConfigError as error:
+        notes.append(f"nothing is timed, and work is counted in tokens only: {error}")
+        return None
+
+
+def _settings(
+    config: TrainConfig, dataset: ShardedDataset, arguments: Mapping[str, Any], bench: Bench | None
+) -> Settings:
+    return Settings(
+        config=config,
+        is_spec_known=arguments["is_model_known"],
+        budget=row_budget(config, dataset.info),
+        num_ranks=arguments["num_ranks"],
+        work=_TOKENS_ALONE if bench is None else read_work_model(bench.skeleton, dataset),
+    )
+
+
+def _arrange(lengths: Lengths, settings: Settings, report: Report) -> _Ways:
+    """Compute every way; raises an error that all of them share."""
+    plans, counts, problems = {}, {}, {}
+    for number, name in enumerate(SETTINGS):
+        report(number, len(SETTINGS), "ways packed")
+        try:
+            plan = plan_of(name, lengths, settings)
+        except StageConfigError as error:
+            problems[name] = str(error)
+            continue
+        plans[name] = plan
+        counts[name] = count(plan, lengths, settings)
+    if not plans:
+        raise StageConfigError(next(iter(problems.values())))
+    return _Ways(plans=plans, counts=counts, problems=problems)
+
+
+def _heading(dataset: ShardedDataset, settings: Settings) -> dict[str, Any]:
+    config = settings.config
+    return {
+        "num_samples": len(dataset),
+        "num_looked_at": min(len(dataset), settings.num_looked_at),
+        "max_tokens": settings.budget.max_tokens,
+        "max_images": settings.budget.max_images,
+        "num_ranks": settings.num_ranks,
+        "global_batch_size": config.global_batch_size,
+        "num_microbatches": config.num_microbatches,
+    }
+
+
+def _configured(config: TrainConfig) -> str:
+    """Return the config's way; `auto`, or `none` of packing, is not among the shown ways."""
+    batching = config.batching
+    return batching.strategy if batching.kind == "packed" else batching.kind
+
+
+def _refusal(ways: _Ways, settings: Settings) -> str | None:
+    """Return why a training of the spec would fail; None if it would not, or without a spec.
+
+    `auto` tries two ways, and `none` of packing has the rows of `constrained`, padded
+    differently.
+    """
+    if not settings.is_spec_known:
+        return None
+    kind, strategy = settings.config.batching.kind, settings.config.batching.strategy
+    packed = "constrained" if strategy == "none" else strategy
+    tried = {"packed": (packed,), "auto": ("grouped", packed)}.get(kind, (kind,))
+    return next((ways.problems[name] for name in tried if name in ways.problems), None)
+
+
+def _device_notes(bench: Bench) -> list[str]:
+    if bench.config.device == "cpu" or bench.workplace.device.type == "cuda":
+        return []
+    note = (
+        "timed on the CPU, as there is no GPU here, though the training needs one, which may "
+        "rank them differently: run it in a job with a GPU (srun --gpus 1 ...)"
+    )
+    return [note]
+
+
+def _time_notes(timings: Timings, ways: _Ways, limit_s: float) -> list[str]:
+    missing = [n for n in ways.plans if n not in timings.measured and n not in timings.too_large]
+    cold = [name for name, measured in timings.measured.items() if measured.is_cold]
+    notes = []
+    if missing:
+        notes.append(f"{limit_s:g} s were over before these were timed: {', '.join(missing)}")
+    if cold:
+        notes.append(f"timed by one step, without a warm-up, for lack of time: {', '.join(cold)}")
+    if timings.too_large:
+        listed = ", ".join(name for name in ways.plans if name in timings.too_large)
+        notes.append(f"a step does not fit into this GPU's memory: {listed}")
+    return notes
+
+
+def _way(name: str, ways: _Ways, timings: Timings | None, settings: Settings) -> dict[str, Any]:
+    """Return all numbers of one way."""
+    about = {
+        "name": name,
+        "batching": SETTINGS[name],
+        "is_configured": settings.is_spec_known and name == _configured(settings.config),
+        "problem": ways.problems.get(name),
+    }
+    if name in ways.problems:
+        return about
+    counts = ways.counts[name]
+    numbers = {
+        **about,
+        **asdict(counts),
+        "samples_per_row": counts.num_samples / counts.num_rows,
+    }
+    measured = timings.measured.get(name) if timings else None
+    if timings is None or measured is None:
+        return numbers
+    step_s = counts.slowest_work / measured.work_per_s  # all ranks wait for the slowest
+    tokens_per_rank = counts.tokens_per_step / settings.num_ranks
+    return {
+        **numbers,
+        "tokens_per_s": tokens_per_rank * measured.work_per_s / counts.mean_work,
+        "step_s": step_s,
+        "s_per_1000_samples": 1000 * step_s / counts.samples_per_step,
+        "fastest_over_median": measured.work_per_s / measured.median_work_per_s,
+        "num_timed_steps": measured.num_steps,
+        "timed_as": timings.same_as.get(name),
+    }
+
+
+def _rows(ways: _Ways, name: str, lengths: Lengths, num_rows: int) -> list[dict[str, Any]]:
+    if name in ways.problems:
+        return []
+    rows = first_rows(ways.plans[name], lengths, num_rows)
+    return [{"lengths": list(row.lengths), "padded": row.padded} for row in rows]

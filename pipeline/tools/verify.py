@@ -1,0 +1,382 @@
+"""Stage's side of `slurm-jobs verify`: shards compared with their index and checksums."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from pipeline.consolidate.stage import SHARD_FILE
+from pipeline.consolidate.write_shards import shards_of_task
+from pipeline.data.format import (
+    END_OF_ARCHIVE,
+    IMAGE_PREFIX,
+    REJECTS_NAME,
+    TOKENS_SUFFIX,
+    DatasetInfo,
+    ShardInfo,
+    read_dataset_info,
+    scan_members,
+    view_npy,
+)
+from pipeline.data.index import INDEX_TYPES, DatasetIndex, format_key, open_index
+from pipeline.preprocess.chat_templates import hash_folder
+from slurm_jobs.shared.errors import StageError
+from slurm_jobs.shared.manifest_formats import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
+from slurm_jobs.shared.processors.folder import changed_files, processor_checksums
+
+# One shard, read once: its checksum, and each of its samples against the index.
+#
+# A shard whose index rows are consecutive, as they must be, is read sample by sample.
+
+
+MOST_OF_A_SHARD = 100
+"""Limit of listed samples."""
+
+Report = Callable[[int, int, str], None]
+"""Takes done, total and their unit."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """One problem of a data set."""
+
+    file: str
+    """Path below the data set's folder."""
+    message: str
+    shard: int | None = None
+    """Number of the shard, if the problem is one shard's."""
+    key: str | None = None
+    """Key of the sample, if the problem is one sample's."""
+    is_foreign: bool = False
+    """Not a file of a data set: `consolidate` leaves it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardReader:
+    """State shared by the threads."""
+
+    folder: Path
+    info: DatasetInfo
+    index: DatasetIndex | None
+    """None if it is unusable."""
+    report: Report
+    first_sample: np.ndarray
+    """int64 [num_shards + 1]: the samples of a shard, by the counts in `dataset.json`."""
+    _num_done: list[int] = field(default_factory=lambda: [0])
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def count(self, num_bytes: int) -> None:
+        """Report that `num_bytes` more bytes were read."""
+        with self._lock:
+            self._num_done[0] += num_bytes
+            done = self._num_done[0]
+        self.report(min(done, self.info.num_bytes), self.info.num_bytes, "bytes")
+
+
+def shard_problems(reader: ShardReader, shard: int) -> list[Problem]:
+    """Return all problems of a shard.
+
+    Raises:
+        OSError: it could not be read.
+    """
+    expected = reader.info.shards[shard]
+    name = f"{SHARDS_DIR}/{expected.name}"
+
+    def problem(message: str, key: int | None = None) -> Problem:
+        shown = None if key is None else format_key(key)
+        return Problem(file=name, message=message, shard=shard, key=shown)
+
+    path = reader.folder / name
+    if not path.is_file():
+        return [problem("missing")]
+    found = []
+    size = path.stat().st_size
+    if size != expected.num_bytes:
+        found.append(problem(f"{size} bytes, expected {expected.num_bytes}"))
+    rows = range(*reader.first_sample[shard : shard + 2].tolist())
+    digest = xxhash.xxh3_64()
+    with path.open("rb", buffering=0) as stream:
+        if reader.index is not None and _follow_each_other(reader.index, rows, shard, expected):
+            wrong = _sample_problems(reader, reader.index, rows, stream, digest)
+            found += _first_of(wrong, problem)
+        elif reader.index is not None:
+            message = "its samples are not consecutive in the index"
+            found.append(problem(message))
+        while block := stream.read(_BLOCK_BYTES):
+            digest.update(block)
+            reader.count(len(block))
+    if size == expected.num_bytes and digest.hexdigest() != expected.xxh3:
+        found.insert(0, problem(f"xxh3 {digest.hexdigest()}, expected {expected.xxh3}"))
+    return found
+
+
+def _first_of(
+    wrong: Iterator[tuple[int, str]], problem: Callable[..., Problem]
+) -> Iterator[Problem]:
+    """Yield the first problems of samples, and how many more there are."""
+    num_wrong = 0
+    for key, message in wrong:
+        num_wrong += 1
+        if num_wrong <= MOST_OF_A_SHARD:
+            yield problem(message, key)
+    if num_wrong > MOST_OF_A_SHARD:
+        yield problem(f"{num_wrong - MOST_OF_A_SHARD} more of its samples are wrong or not there")
+
+
+def _follow_each_other(index: DatasetIndex, rows: range, shard: int, expected: ShardInfo) -> bool:
+    """Check whether the index has the samples of a shard consecutively, from start to end."""
+    own = slice(rows.start, rows.stop)
+    ends = np.cumsum(index.num_bytes[own])
+    return bool(
+        np.all(index.shard[own] == shard)
+        and np.all(index.num_bytes[own] > 0)
+        and np.array_equal(index.offset[own], ends - index.num_bytes[own])
+        and int(ends[-1]) + len(END_OF_ARCHIVE) == expected.num_bytes
+    )
+
+
+def _sample_problems(
+    reader: ShardReader, index: DatasetIndex, rows: range, stream: FileIO, digest: xxhash.xxh3_64
+) -> Iterator[tuple[int, str]]:
+    """Yield key and problem of each sample that does not match the index; reads up to the last."""
+    buffer = bytearray(int(index.num_bytes[rows.start : rows.stop].max()))
+    for number in rows:
+        view = memoryview(buffer)[: int(index.num_bytes[number])]
+        num_read = _read_into(stream, view)
+        digest.update(view[:num_read])
+        reader.count(num_read)
+        if num_read < len(view):
+            message = f"cut short: {num_read} of {len(view)} bytes"
+        elif xxhash.xxh3_64_intdigest(view) != int(index.xxh3[number]):
+            message = "its bytes do not match their checksum"
+        else:
+            message = _content_problem(view, index, number)
+        if message:
+            yield int(index.key[number]), message
+
+
+def _read_into(stream: FileIO, view: memoryview) -> int:
+    """Fill `view`; return fewer bytes only at the end of the file."""
+    num_read = 0
+    while num_read < len(view) and (count := stream.readinto(view[num_read:])):
+        num_read += count
+    return num_read
+
+
+def _content_problem(view: memoryview, index: DatasetIndex, number: int) -> str:
+    """Return how a sample's members differ from the index; empty if they do not."""
+    key, num_images = format_key(int(index.key[number])), 0
+    tokens = None
+    try:
+        for member in scan_members(view):
+            name, _, suffix = member.name.partition(".")
+            if name != key:
+                return f"it has a member {member.name}, but the index says {key}"
+            num_images += suffix.startswith(IMAGE_PREFIX)
+            if suffix == TOKENS_SUFFIX:
+                tokens = view_npy(view[member.start : member.start + member.num_bytes])
+    except ValueError as error:
+        return str(error)
+    if tokens is None:
+        return f"it has no member {TOKENS_SUFFIX}"
+    counts = {
+        "num_tokens": tokens.shape[1],
+        "num_supervised_tokens": int(np.count_nonzero(tokens[1] >= 0)),
+        "num_images": num_images,
+    }
+    wrong = [
+        f"{name} {found}, but the index says {int(getattr(index, name)[number])}"
+        for name, found in counts.items()
+        if found != int(getattr(index, name)[number])
+    ]
+    return "; ".join(wrong)
+
+
+# Check of a data set against its index, its checksums and itself.
+#
+# `shards` compares shards in parallel; this file does the rest.
+
+
+_BLOCK_BYTES = 8 << 20
+_BLOCK_ROWS = 1 << 20
+
+
+def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
+    """Run the check: from `{"folder", "num_threads", "num_tasks"}` to the findings.
+
+    `num_tasks` is the number of array tasks that made the data set; `slices` of the result are
+    those that rewrite everything that is wrong.
+    """
+    folder = Path(arguments["folder"])
+    problems, info = verify_dataset(folder, num_threads=arguments["num_threads"], report=report)
+    result: dict[str, Any] = {
+        "problems": [asdict(problem) for problem in problems],
+        "slices": slices_to_redo(problems, info, arguments["num_tasks"]),
+        "is_unfinished": not (folder / INFO_NAME).exists(),
+    }
+    if info is not None:
+        result |= {
+            "num_shards": info.num_shards,
+            "num_samples": info.num_samples,
+            "num_bytes": info.num_bytes,
+        }
+    return result
+
+
+def slices_to_redo(problems: list[Problem], info: DatasetInfo | None, num_tasks: int) -> list[int]:
+    """Return the array tasks whose shards have problems; any one rewrites all other files.
+
+    None if that would fix nothing, because all problems are foreign files.
+    """
+    problems = [problem for problem in problems if not problem.is_foreign]
+    if info is None:
+        return list(range(num_tasks)) if problems else []
+    shards = {problem.shard for problem in problems if problem.shard is not None}
+    wrong = [
+        task
+        for task in range(num_tasks)
+        if shards & set(shards_of_task(info.num_shards, task, num_tasks))
+    ]
+    return wrong or ([0] if problems else [])
+
+
+def verify_dataset(
+    folder: Path, *, num_threads: int, report: Report
+) -> tuple[list[Problem], DatasetInfo | None]:
+    """Return all problems of a data set, and its info, if readable.
+
+    Raises:
+        OSError: a file could not be read, whether the data set is valid or not.
+    """
+    try:
+        info = read_dataset_info(folder)
+    except StageError as error:
+        return [_problem_of(folder / INFO_NAME, error)], None
+    problems, index = _index_problems(folder, info)
+    problems += _other_problems(folder, info)
+    sizes = [shard.num_samples for shard in info.shards]
+    reader = ShardReader(
+        folder=folder,
+        info=info,
+        index=index,
+        report=report,
+        first_sample=np.cumsum([0, *sizes], dtype=np.int64),
+    )
+    with ThreadPoolExecutor(num_threads, thread_name_prefix="verify") as pool:
+        found = pool.map(lambda shard: shard_problems(reader, shard), range(info.num_shards))
+        problems += [problem for of_shard in found for problem in of_shard]
+    return problems, info
+
+
+def _problem_of(path: Path, error: StageError) -> Problem:
+    """Turn an error that names the file and the remedy into a problem."""
+    message = str(error).removeprefix(f"{path}: ").rpartition("; ")[0]
+    return Problem(file=path.name, message=message or str(error))
+
+
+def _index_problems(folder: Path, info: DatasetInfo) -> tuple[list[Problem], DatasetIndex | None]:
+    """Return the problems of the index; and the index, if its columns are intact."""
+    try:
+        index = open_index(folder / INDEX_NAME, info.index, num_samples=info.num_samples)
+    except StageError as error:
+        return [_problem_of(folder / INDEX_NAME, error)], None
+    problems = []
+    for name in INDEX_TYPES:
+        try:
+            index.whole(name)
+        except StageError as error:
+            problems.append(_problem_of(folder / INDEX_NAME, error))
+    if problems:
+        return problems, None
+    totals = {"num_tokens": info.num_tokens, "num_images": info.num_images}
+    for name, expected in totals.items():
+        found = int(getattr(index, name).sum(dtype=np.int64))
+        if found != expected:
+            message = f"{name} add up to {found}, {INFO_NAME} says {expected}"
+            problems.append(Problem(file=INDEX_NAME, message=message))
+    num_twice = _num_keys_twice(index, info)
+    if num_twice:
+        message = f"{num_twice} keys come more than once, or are no rows of the manifest"
+        problems.append(Problem(file=INDEX_NAME, message=message))
+    return problems, index
+
+
+def _num_keys_twice(index: DatasetIndex, info: DatasetInfo) -> int:
+    """Return the number of repeated keys; uses one bit per row of the manifest."""
+    num_rows = int(info.preprocess["num_rows"])
+    seen = np.zeros(-(-num_rows // 8), dtype=np.uint8)
+    num_wrong = 0
+    for start in range(0, len(index), _BLOCK_ROWS):
+        keys = index.key[start : start + _BLOCK_ROWS]
+        valid = np.unique(keys[(keys >= 0) & (keys < num_rows)])
+        places, bits = valid >> 3, (1 << (valid & 7)).astype(np.uint8)
+        is_new = (seen[places] & bits) == 0
+        np.bitwise_or.at(seen, places, bits)
+        num_wrong += len(keys) - int(is_new.sum())
+    return num_wrong
+
+
+def _other_problems(folder: Path, info: DatasetInfo) -> Iterator[Problem]:
+    """Yield problems of foreign files, the processor, and the list of rejects."""
+    yield from _unknown_files(folder, info)
+    processor = folder / PROCESSOR_DIR
+    expected = info.preprocess["processor_xxh3"]
+    found = f"xxh3 {hash_folder(processor)}" if processor.is_dir() else "missing"
+    if found != f"xxh3 {expected}":
+        changes = changed_files(info.processor_sha256 or {}, processor_checksums(processor))
+        named = f" ({', '.join(changes)})" if info.processor_sha256 and changes else ""
+        yield Problem(file=PROCESSOR_DIR, message=f"{found}, expected xxh3 {expected}{named}")
+    rejects = folder / REJECTS_NAME
+    num_expected = int(info.preprocess["num_rows"]) - info.num_samples
+    found, xxh3 = "missing", ""
+    if rejects.is_file():
+        num_lines, xxh3 = _lines_and_hash(rejects)
+        found = f"{num_lines} rejects"
+    if found != f"{num_expected} rejects":
+        yield Problem(file=REJECTS_NAME, message=f"{found}, expected {num_expected} rejects")
+    elif info.rejects_xxh3 not in (None, xxh3):
+        message = f"xxh3 {xxh3}, expected {info.rejects_xxh3}"
+        yield Problem(file=REJECTS_NAME, message=message)
+
+
+def _unknown_files(folder: Path, info: DatasetInfo) -> Iterator[Problem]:
+    """Yield extra shards, and folders that a reader might take for part of the data set."""
+    known = {shard.name for shard in info.shards}
+    for path in _listed(folder / SHARDS_DIR):
+        file = f"{SHARDS_DIR}/{path.name}"
+        if path.is_dir():
+            yield _foreign(file)
+        elif path.name not in known:
+            message = f"no shard of this data set: {INFO_NAME} names {info.num_shards} others"
+            is_foreign = SHARD_FILE.fullmatch(path.name) is None
+            yield Problem(file=file, message=message, is_foreign=is_foreign)
+    for path in _listed(folder / PROCESSOR_DIR):
+        if path.is_dir():
+            yield _foreign(f"{PROCESSOR_DIR}/{path.name}")
+
+
+def _listed(folder: Path) -> list[Path]:
+    """Return the files of a folder; hidden files are the file system's or a killed attempt's."""
+    return sorted(path for path in folder.glob("*") if not path.name.startswith("."))
+
+
+def _foreign(file: str) -> Problem:
+    message = "a folder that is not part of this data set; remove it, or keep it elsewhere"
+    return Problem(file=file, message=message, is_foreign=True)
+
+
+def _lines_and_hash(path: Path) -> tuple[int, str]:
+    num_lines, digest = 0, xxhash.xxh3_64()
+    with path.open("rb") as stream:
+        while block := stream.read(_BLOCK_BYTES):
+            num_lines += block.count(b"\n")
+            digest.update(block)
+    return num_lines, digest.hexdigest()

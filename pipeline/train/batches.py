@@ -1,0 +1,195 @@
+"""Counting of the loader's batches, copying to the device, and passing to the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from pipeline.data.batch import Batch, ClassPlaces
+from pipeline.data.format import DatasetInfo
+from pipeline.data.work import count_work
+from pipeline.models.compute import read_work
+from pipeline.models.layouts import ImageLayout, StoredImages, VisionInputs
+from pipeline.models.segments import Packing
+from pipeline.models.vision_language import VisionLanguageModel
+from pipeline.timing.flops import ModelWork, WorkCounts, model_flops
+from pipeline.timing.recorder import StepCounts, add_up
+from pipeline.train.device import Workplace
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepCounter:
+    """Counts the contents of a step's microbatches, and their work for the model."""
+
+    work: ModelWork
+    """Work of the model, for the parameters trained in this phase."""
+    patch_size: int
+    image_token_id: int
+    pad_token_id: int
+
+    def __call__(self, batches: Sequence[Batch]) -> StepCounts:
+        """Return the counts of one step on this rank."""
+        works = [self._work_of(batch) for batch in batches]
+        loading = add_up(batch.loading for batch in batches)
+        return StepCounts(
+            epoch=batches[0].epoch,
+            num_microbatches=len(batches),
+            num_samples=sum(b.num_samples for b in batches),
+            num_tokens=sum(b.num_tokens for b in batches),
+            num_padding_tokens=sum(b.num_padding_tokens for b in batches),
+            num_supervised_tokens=sum(b.num_supervised_tokens for b in batches),
+            num_images=sum(b.num_images for b in batches),
+            num_image_tokens=sum(work.num_image_tokens for work in works),
+            model_flops=sum(model_flops(self.work, work) for work in works),
+            loader_s=loading.wall_s,
+            loader_cpu_s=loading.cpu_s,
+            loader_core_wait_s=loading.core_wait_s,
+            loader_read_blocked_s=add_up(batch.reading for batch in batches).blocked_s,
+        )
+
+    def _work_of(self, batch: Batch) -> WorkCounts:
+        return count_work(
+            batch,
+            patch_size=self.patch_size,
+            image_token_id=self.image_token_id,
+            pad_token_id=self.pad_token_id,
+            window_patches=self.work.window_patches,
+        )
+
+
+def make_counter(model: VisionLanguageModel, data: DatasetInfo) -> StepCounter:
+    """Make a counter for a model with its currently trained parameters, and a data set."""
+    return StepCounter(
+        work=read_work(model),
+        patch_size=model.patch_size,
+        image_token_id=data.image_token_id,
+        pad_token_id=data.pad_token_id,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelInputs:
+    """Microbatch on the device: the arguments of `VisionLanguageModel.forward`."""
+
+    input_ids: torch.Tensor
+    """int64 [num_rows, length]."""
+    supervised: torch.Tensor
+    """int64 [num_supervised]."""
+    targets: torch.Tensor
+    """int64 [num_supervised]."""
+    vision: VisionInputs
+    """Empty without an image."""
+    image_places: torch.Tensor | None
+    """int64 [num_image_tokens]; None without an image."""
+    position_ids: torch.Tensor | None
+    """None if positions simply count the tokens of one sample per row."""
+    packing: Packing
+    levels: torch.Tensor | None
+    """int64 [num_supervised]; None without levels."""
+    classes: Mapping[int, ClassPlaces]
+    """Targets by level that has a classifier head."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Copied:
+    """Microbatch on the device in stored form; images are not yet in the model's layout.
+
+    Tensors have the shapes and dtypes of `ModelInputs`.
+    """
+
+    input_ids: torch.Tensor
+    supervised: torch.Tensor
+    targets: torch.Tensor
+    images: StoredImages | None
+    """Pixels are on the device, sizes on the host."""
+    image_places: torch.Tensor | None
+    position_ids: torch.Tensor | None
+    bounds: torch.Tensor | None
+    """int32 [num_segments + 1]; None where no row has several samples."""
+    longest: int
+    """Tokens of the longest segment."""
+    levels: torch.Tensor | None
+    classes: Mapping[int, ClassPlaces]
+
+
+def copy_batch(batch: Batch, device: torch.device) -> Copied:
+    """Queue the copies of the model's inputs; the batch is kept until they are done.
+
+    No SYNC: the reader pins memory for a GPU, which then copies asynchronously.
+    """
+
+    def move(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(device, non_blocking=True)
+
+    images = None
+    if batch.num_images:
+        images = StoredImages(
+            pixels=move(batch.pixels),
+            sizes=batch.image_sizes,
+            original_sizes=batch.original_sizes,
+        )
+    learned = batch.learned
+    counts_on = batch.position_ids.ndim == 2 and not batch.is_packed
+    return Copied(
+        input_ids=move(batch.input_ids),
+        supervised=move(learned.places),
+        targets=move(learned.targets),
+        images=images,
+        image_places=None if batch.image_places is None else move(batch.image_places),
+        position_ids=None if counts_on else move(batch.position_ids),
+        bounds=move(batch.segment_bounds) if batch.is_packed else None,
+        longest=int(batch.segment_bounds.diff().max()),
+        levels=None if learned.levels is None else move(learned.levels),
+        classes={
+            level: (move(places), move(classes))
+            for level, (places, classes) in learned.classes.items()
+        },
+    )
+
+
+def arrange(copied: Copied, workplace: Workplace, layout: ImageLayout) -> ModelInputs:
+    """Return the model's inputs, computed on the device."""
+    images = copied.images
+    return ModelInputs(
+        input_ids=copied.input_ids,
+        supervised=copied.supervised,
+        targets=copied.targets,
+        vision={} if images is None else layout.arrange(images, workplace.dtype),
+        image_places=copied.image_places,
+        position_ids=copied.position_ids,
+        packing=Packing(bounds=copied.bounds, longest=copied.longest, dtype=workplace.dtype),
+        levels=copied.levels,
+        classes=copied.classes,
+    )
+
+
+def to_device(batch: Batch, workplace: Workplace, layout: ImageLayout) -> ModelInputs:
+    """Copy and arrange."""
+    return arrange(copy_batch(batch, workplace.device), workplace, layout)
+
+
+def losses_of(model: nn.Module, inputs: ModelInputs) -> torch.Tensor:
+    """Return the loss summed over each level's targets, in nats: float32 [num_levels].
+
+    `model` is a `VisionLanguageModel`, or a wrapper with the same call.
+    """
+    losses: torch.Tensor = model(
+        input_ids=inputs.input_ids,
+        supervised=inputs.supervised,
+        targets=inputs.targets,
+        vision=inputs.vision,
+        image_places=inputs.image_places,
+        position_ids=inputs.position_ids,
+        packing=inputs.packing,
+        levels=inputs.levels,
+        classes=inputs.classes,
+    )
+    return losses
+
+
+def loss_of(model: nn.Module, inputs: ModelInputs) -> torch.Tensor:
+    """Return the loss summed over all levels: float32 scalar."""
+    return losses_of(model, inputs).sum()

@@ -1,0 +1,539 @@
+"""Folders and files of checkpoints, their descriptions, and how they are read and written."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import json
+import os
+import pickle
+import re
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+import torch.distributed.checkpoint as dcp
+import xxhash
+from torch.distributed.checkpoint._nested_dict import set_element
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+from torch.distributed.checkpoint.planner import ReadItem, SavePlan, SavePlanner
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future
+
+from slurm_jobs.shared.configs.train import MAY_CHANGE, TrainConfig
+from slurm_jobs.shared.errors import StageConfigError, StageError
+from slurm_jobs.shared.files import dump_json, read_json, sync_dir, write_json_atomic
+
+# Record of a checkpoint: `checkpoint.json`, the last file that is written into it.
+#
+# A record is damaged if it is missing or has other content than was written. A failing file
+# system (`EIO`, `ESTALE`) does not mean damage: it fails the attempt, and another attempt reads
+# the same checkpoint.
+
+
+INFO_NAME = "checkpoint.json"
+_OWN_HASH = "xxh3"
+"""Key of `checkpoint.json`: xxh3-128 over all its other values. Older ones have none."""
+NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+"""Errors for a path where a file should exist."""
+DAMAGE = (*NO_FILE, ValueError, TypeError, KeyError)
+"""Errors of `read_info` on a damaged record."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileFacts:
+    """One file of a checkpoint, as written."""
+
+    num_bytes: int
+    xxh3: str
+    """xxh3-128 in hexadecimal."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Work:
+    """Work of the stage that a checkpoint belongs to; a resume may give the stage other work."""
+
+    fingerprint: str = ""
+    """Fingerprint of the stage's config, code and parents; empty in old checkpoints."""
+    num_again: int = 0
+    """Number of times the stage was requested again, complete or not."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointInfo:
+    """Content of a checkpoint's record."""
+
+    step: int
+    """Optimizer steps completed. With the seed it determines the position in the data, too."""
+    loss: float
+    """Loss of the last step."""
+    num_ranks: int
+    config_fingerprint: str
+    config: Mapping[str, Any]
+    """The part of the config that must not change between attempts."""
+    dataset_fingerprint: str
+    files: Mapping[str, FileFacts]
+    versions: Mapping[str, str]
+    work: Work = Work()
+    """Work of the stage when it was written."""
+    base: str = ""
+    """Hash of the weights that are not trained, and not stored here; empty if all are trained."""
+    follows: str = ""
+    """`record_hash` of the checkpoint that ended the phase before; empty in a first phase."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Identity:
+    """Identity of an attempt's training, which a checkpoint must match to be loaded."""
+
+    lasting_config: Mapping[str, Any]
+    """The part of the config that must not change between attempts."""
+    dataset_fingerprint: str
+    work: Work
+    """Work of this attempt's stage."""
+    versions: Mapping[str, str]
+    """Versions of the libraries that affect results."""
+    base: str = ""
+    """Hash of the weights that are not trained; empty if all are."""
+    follows: str = ""
+    """`record_hash` of the checkpoint that ended the phase before; empty in a first phase."""
+
+
+def checkpoint_name(step: int) -> str:
+    """Return the name of the folder with the state after `step` steps."""
+    return f"step-{step:08d}"
+
+
+def write_info(folder: Path, info: CheckpointInfo) -> None:
+    """Write `checkpoint.json`, the last file of a checkpoint, with its own checksum."""
+    values = asdict(info)
+    write_json_atomic(folder / INFO_NAME, {**values, _OWN_HASH: _hash_values(values)})
+
+
+def _hash_values(values: Mapping[str, Any]) -> str:
+    return xxhash.xxh3_128_hexdigest(dump_json(values).encode())
+
+
+def record_hash(folder: Path) -> str:
+    """Return the hash of a checkpoint's record, which includes the hashes of its files.
+
+    Raises:
+        FileNotFoundError, ValueError, TypeError, KeyError, StageError: as in `read_info`.
+    """
+    return hash_record(read_info(folder))
+
+
+def hash_record(info: CheckpointInfo) -> str:
+    """Return the `record_hash` of the checkpoint with this record."""
+    return _hash_values(asdict(info))
+
+
+def read_info(folder: Path) -> CheckpointInfo:
+    """Read the record of a checkpoint that has its final name.
+
+    Raises:
+        FileNotFoundError, ValueError, TypeError, KeyError: the file is missing, damaged, or of
+            another step than the folder's name.
+        StageError: the file system failed.
+    """
+    with reading(folder / INFO_NAME):
+        record = read_json(folder / INFO_NAME)
+    values = _mapping(record, "the record")
+    written = values.pop(_OWN_HASH, None)
+    if written is not None and written != (found := _hash_values(values)):
+        message = f"its values have xxh3 {found[:12]}, written were {written[:12]}"
+        raise ValueError(message)
+    if folder.name != checkpoint_name(values["step"]):
+        message = f"step {values['step']} in a folder called {folder.name}"
+        raise ValueError(message)
+    listed = _mapping(values["files"], "`files`")
+    files = {name: FileFacts(**facts) for name, facts in listed.items()}
+    work = Work(**_mapping(values.get("work", {}), "`work`"))
+    return CheckpointInfo(**{**values, "files": files, "work": work})
+
+
+def _mapping(value: Any, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        message = f"{name} is {value!r:.40}, expected a mapping"
+        raise ValueError(message)  # noqa: TRY004 - a damaged file, not a caller's mistake
+    return value
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Distinguish a missing file, which is damage, from a failing file system."""
+    try:
+        yield
+    except NO_FILE:
+        raise
+    except OSError as error:
+        message = (
+            f"{path}: cannot be read now ({error}); the checkpoint is kept, and another attempt "
+            "reads it again"
+        )
+        raise StageError(message) from error
+
+
+# Folders of checkpoints: named by their step, and complete if they exist.
+#
+# checkpoints/step-00000250/            a complete checkpoint, `checkpoint.json` written last
+# checkpoints/.step-00000300.2.tmp/     one that attempt 2 was writing
+# checkpoints/.unreadable-step-...      one that failed its checksums, kept for inspection
+#
+# An earlier attempt is asked to end, but on a node that Slurm lost, or under a runner that died,
+# it may still write here for a while. So a folder is renamed before it is removed, and an
+# existing folder is checked.
+
+
+_STEP_NAME = re.compile(r"step-(\d{8,})")
+_BUFFER_BYTES = 1 << 18
+
+
+def checkpoint_dir(root: Path, step: int) -> Path:
+    """Return the path of the checkpoint after `step` steps."""
+    return root / checkpoint_name(step)
+
+
+def temp_checkpoint_dir(root: Path, step: int, attempt: int) -> Path:
+    """Return the path where `attempt` writes it before it is complete."""
+    return root / f".{checkpoint_name(step)}.{attempt}.tmp"
+
+
+def list_checkpoints(root: Path) -> list[tuple[int, Path]]:
+    """Return steps and folders of all complete checkpoints, newest first."""
+    if not root.is_dir():
+        return []
+    found = ((_STEP_NAME.fullmatch(path.name), path) for path in root.iterdir())
+    return sorted(((int(match[1]), path) for match, path in found if match), reverse=True)
+
+
+def hash_file(path: Path) -> FileFacts:
+    """Return size and checksum of a file."""
+    digest = xxhash.xxh3_128()
+    buffer = memoryview(bytearray(_BUFFER_BYTES))
+    num_bytes = 0
+    with path.open("rb", buffering=0) as stream:
+        while num_read := stream.readinto(buffer):
+            digest.update(buffer[:num_read])
+            num_bytes += num_read
+    return FileFacts(num_bytes=num_bytes, xxh3=digest.hexdigest())
+
+
+def damaged_files(folder: Path, files: Mapping[str, FileFacts]) -> list[str]:
+    """Describe each of `files` that does not match its record.
+
+    Raises:
+        StageError: the file system failed.
+    """
+    problems = []
+    for name, expected in files.items():
+        try:
+            with reading(folder / name):
+                found = hash_file(folder / name)
+        except NO_FILE as error:
+            problems.append(f"{name}: {error.strerror}")
+            continue
+        if found != expected:
+            problems.append(
+                f"{name}: {found.num_bytes} bytes, xxh3 {found.xxh3[:12]}; "
+                f"written were {expected.num_bytes} bytes, xxh3 {expected.xxh3[:12]}"
+            )
+    return problems
+
+
+def share_of_files(
+    files: Mapping[str, FileFacts], rank: int, num_ranks: int
+) -> dict[str, FileFacts]:
+    """Return the files that `rank` checks: each file is checked by one rank."""
+    return {name: files[name] for name in sorted(files)[rank::num_ranks]}
+
+
+def publish(temp_dir: Path, final_dir: Path) -> None:
+    """Rename a finished folder to its final name, durably, once all its files are on disk.
+
+    Raises:
+        OSError: `final_dir` is not empty (`ENOTEMPTY`).
+    """
+    for path in temp_dir.rglob("*"):
+        if path.is_file():
+            _sync_file(path)
+    sync_dir(temp_dir)
+    temp_dir.rename(final_dir)
+    sync_dir(final_dir.parent)
+
+
+def publish_checkpoint(temp_dir: Path, final_dir: Path, info: CheckpointInfo, attempt: int) -> None:
+    """Publish a checkpoint; a valid one that an earlier attempt published first is kept.
+
+    A damaged one, or one of another config or data set, is set aside.
+
+    Raises:
+        StageError: the file system failed while the existing one was checked; it stays.
+    """
+    try:
+        publish(temp_dir, final_dir)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        if _can_stand_for(final_dir, info):
+            remove_folder(temp_dir)
+            return
+        set_aside(final_dir, attempt)
+        publish(temp_dir, final_dir)
+
+
+def _can_stand_for(folder: Path, info: CheckpointInfo) -> bool:
+    """Check whether `folder` is a valid checkpoint of the same training."""
+    try:
+        found = read_info(folder)
+    except DAMAGE:
+        return False
+    return _training(found) == _training(info) and not damaged_files(folder, found.files)
+
+
+def _training(info: CheckpointInfo) -> tuple[str, str, int, str]:
+    return info.config_fingerprint, info.dataset_fingerprint, info.work.num_again, info.follows
+
+
+def _sync_file(path: Path) -> None:
+    with path.open("rb") as stream:
+        os.fsync(stream.fileno())
+
+
+def set_aside(folder: Path, attempt: int) -> Path | None:
+    """Rename an unreadable checkpoint, so that its step can be saved again; return the new path.
+
+    None if another writer has renamed it. One attempt may set the same step aside twice.
+    """
+    aside = folder.with_name(f".unreadable-{folder.name}.{attempt}.{uuid.uuid4().hex[:12]}")
+    return _moved(folder, aside)
+
+
+def set_other_work_aside(folder: Path, attempt: int) -> Path | None:
+    """Set a checkpoint of other work aside; return the new path, None as in `set_aside`."""
+    root = folder.parent.resolve()  # it may be a link to another disk
+    kept = root.with_name(f"{root.name}.before-attempt-{attempt}")
+    kept.mkdir(exist_ok=True)
+    return _moved(folder, kept / f"{folder.name}.{uuid.uuid4().hex[:12]}")
+
+
+def _moved(folder: Path, place: Path) -> Path | None:
+    try:
+        return folder.rename(place)
+    except FileNotFoundError:
+        return None
+
+
+def remove_folder(folder: Path) -> None:
+    """Rename a folder, then remove it, so that a partly removed folder is never used.
+
+    `remove_leftovers` handles what a kill leaves; concurrent removal is not an error.
+    """
+    doomed = folder.with_name(f".{folder.name.strip('.')}.{uuid.uuid4().hex[:12]}.tmp")
+    with suppress(FileNotFoundError):
+        folder.rename(doomed)
+        shutil.rmtree(doomed)
+
+
+def remove_leftovers(root: Path, name: str = "step-*") -> None:
+    """Remove what killed attempts were writing, or removing, under the name `name`."""
+    for path in sorted(root.glob(f".{name}.*.tmp")):
+        remove_folder(path)
+
+
+def keep_newest(root: Path, keep_last: int, info: CheckpointInfo) -> Sequence[Path]:
+    """Remove all but the newest checkpoints of the training that wrote `info`; return them.
+
+    Other trainings' do not count and stay: a late writer of former work may have higher steps.
+    """
+    removed = [path for _, path in list_checkpoints(root) if _is_of(path, info)][keep_last:]
+    for path in removed:
+        remove_folder(path)
+    return removed
+
+
+def _is_of(folder: Path, info: CheckpointInfo) -> bool:
+    try:
+        return _training(read_info(folder)) == _training(info)
+    except (*DAMAGE, StageError):
+        return False  # keeping one is always safe
+
+
+# Reads a checkpoint of torch.distributed without running code from it.
+#
+# PyTorch unpickles a checkpoint's `.metadata`, and everything in it that is not a tensor, without
+# restrictions: the author of the folder could run any code. Here only the types that checkpoints
+# of trainings contain are built; any other name is refused.
+
+
+METADATA_NAME = ".metadata"
+_METADATA = "torch.distributed.checkpoint.metadata"
+_TYPES = {
+    *((_METADATA, f"{name}StorageMetadata") for name in ("Tensor", "Bytes", "Chunk")),
+    *((_METADATA, name) for name in ("Metadata", "MetadataIndex", "StorageMeta")),
+    *((_METADATA, name) for name in ("TensorProperties", "_MEM_FORMAT_ENCODING")),
+    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
+    ("torch.serialization", "_get_layout"),
+    ("torch", "Size"),
+    ("pathlib", "PosixPath"),
+    ("pathlib", "Path"),
+    ("collections", "OrderedDict"),
+}
+"""Names in the metadata of torch 2.13 and 2.14, in addition to dtypes."""
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        is_dtype = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
+        if (module, name) not in _TYPES and not is_dtype:
+            message = f"it names {module}.{name}, which no checkpoint of a training has"
+            raise pickle.UnpicklingError(message)
+        return super().find_class(module, name)
+
+
+class PlainReader(dcp.FileSystemReader):
+    """Builds only plain values."""
+
+    def read_metadata(self, *_args: Any, **_kwargs: Any) -> Metadata:
+        """Read the description of the saved state.
+
+        Raises:
+            StageConfigError: it contains something else.
+        """
+        path = Path(self.path) / METADATA_NAME
+        with path.open("rb") as stream:
+            try:
+                metadata = _Unpickler(stream).load()
+            except (pickle.UnpicklingError, AttributeError, TypeError) as error:
+                _refuse(path, error)
+        if not isinstance(metadata, Metadata):
+            _refuse(path, f"it is a {type(metadata).__name__}")
+        if metadata.storage_meta is None:
+            metadata.storage_meta = StorageMeta()
+        metadata.storage_meta.load_id = self.load_id
+        return metadata
+
+
+class PlainPlanner(DefaultLoadPlanner):
+    """Loads values that are not tensors with `weights_only`: numbers, words, generator states."""
+
+    def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
+        """Load one such value.
+
+        Raises:
+            StageConfigError: it is of another type.
+        """
+        try:
+            with torch.serialization.safe_globals(_numpy_types()):
+                plain = torch.load(value, weights_only=True)
+        except pickle.UnpicklingError as error:
+            _refuse(
+                f"value {read_item.dest_index.fqn} of the checkpoint", str(error).splitlines()[0]
+            )
+        place = self.mappings[read_item.dest_index.fqn]
+        set_element(self.original_state_dict, place, plain)
+
+
+def _numpy_types() -> list[Any]:
+    """Return the types in the state of NumPy's generator: an array of whole numbers."""
+    return [
+        np._core.multiarray._reconstruct,  # noqa: SLF001 - the name that its pickles have
+        np.ndarray,
+        np.dtype,
+        type(np.dtype(np.uint32)),
+    ]
+
+
+def _refuse(what: Path | str, why: object) -> NoReturn:
+    message = (
+        f"{what} is not read: {why}; it was not written by this training: continue from one of "
+        "your own checkpoints"
+    )
+    raise StageConfigError(message)
+
+
+# Writing of one rank's part of a checkpoint: to disk and with its checksum.
+
+
+class PartWriter(dcp.FileSystemWriter):
+    """Syncs its files and reads them back for the checksum, on the rank that wrote them."""
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        """Start a file.
+
+        No copy runs ahead of the writing. On an H200 that pinned the whole state and took 2.5 s
+        for 1 GB; without it, 2.3 s. With a state on the host, torch would also wait for all
+        work queued on the GPU.
+        """
+        super().__init__(
+            folder, single_file_per_rank=True, sync_files=True, per_thread_copy_ahead=0
+        )
+        self._folder = folder
+        self._own_rank = rank
+        self.parts: dict[str, FileFacts] = {}
+        """This rank's files by name, once they are on disk."""
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        """Write this rank's file; torch reports an error to all ranks, and waits for all to end.
+
+        When a disk fills up between two tensors, torch's archive reports a wrong position; only
+        the previous error says that no space is left.
+
+        Raises:
+            OSError: the file system failed.
+        """
+        try:
+            written = super().write_data(plan, planner)
+        except RuntimeError as error:
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from None
+            raise
+        names = self._folder.glob(f"__{self._own_rank}_*")
+        self.parts = {path.name: hash_file(path) for path in names}
+        return written
+
+
+# Part of a config that must not change for a checkpoint to be continued.
+
+
+def lasting_config(config: TrainConfig, num_steps: int) -> dict[str, Any]:
+    """Return the part of the config that must not change between attempts, as JSON values."""
+    values = asdict(config)
+    for name in (*MAY_CHANGE, "num_epochs"):
+        del values[name]
+    # As in a checkpoint's file: tuples become lists.
+    return json.loads(json.dumps({**values, "num_steps": num_steps}))
+
+
+def fingerprint(values: Mapping[str, Any]) -> str:
+    """Return a fingerprint that is equal for equal values, whatever their order."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def describe_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return `optimizer.learning_rate: 0.1 then, 0.2 now` for every value that differs."""
+    then, now = _flatten(before), _flatten(after)
+    missing = "(not there)"
+    return [
+        f"{key}: {then.get(key, missing)} then, {now.get(key, missing)} now"
+        for key in sorted(then.keys() | now.keys())
+        if then.get(key, missing) != now.get(key, missing)
+    ]
+
+
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat

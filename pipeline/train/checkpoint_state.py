@@ -1,0 +1,418 @@
+"""State in a checkpoint, and whether it fits a training."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.metadata import STORAGE_TYPES, TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.distributed.checkpoint.stateful import Stateful
+
+from pipeline.train.checkpoint_files import Identity
+from pipeline.train.optimizer import LocalOptimizer
+from pipeline.train.ranks import Ranks
+from slurm_jobs.shared.errors import StageConfigError
+
+# Reasons why torch could not save or load a checkpoint, in the system's words.
+#
+# torch raises one `CheckpointException` on all ranks, which is not an `Exception`. It contains
+# the pickled errors of the failed ranks, without their causes.
+
+
+def explain(error: CheckpointException | OSError) -> str:
+    """Return `rank 1: [Errno 28] No space left on device`, for each rank that failed."""
+    if not isinstance(error, CheckpointException):
+        return str(error)
+    failures = sorted(error.failures.items())
+    told = (f"rank {rank}: {str(failure) or repr(failure)}" for rank, (failure, _) in failures)
+    return "; ".join(told) or "torch does not state a reason"
+
+
+# Comparison of a checkpoint with a training's state: names, shapes, dtypes.
+#
+# torch.distributed.checkpoint silently casts tensors to another dtype, and ignores tensors that
+# are not in the state.
+
+
+_MOST_NAMES = 5
+"""Number of names per kind of difference in a message."""
+_SHARED = ("model.", "optimizer.")
+"""State that all ranks share; of the rest each rank loads its part."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Differences:
+    """Differences between a checkpoint and a state; each is a name, and how it differs."""
+
+    missing: Sequence[str]
+    """In the state, but not in the checkpoint."""
+    unexpected: Sequence[str]
+    """Tensors in the checkpoint, but not in the state."""
+    different: Sequence[str]
+    """Other shape or dtype, or a tensor in one and a value in the other."""
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.unexpected or self.different)
+
+    def __str__(self) -> str:
+        kinds = {
+            "not in the checkpoint": self.missing,
+            "not in the model or optimizer": self.unexpected,
+            "different": self.different,
+        }
+        return "; ".join(f"{kind}: {_first(names)}" for kind, names in kinds.items() if names)
+
+
+def compare(stored: Mapping[str, STORAGE_TYPES], wanted: Mapping[str, Any]) -> Differences:
+    """Return the differences that prevent loading.
+
+    Options of an optimizer that only another version of torch has are ignored.
+
+    Args:
+        stored: Content of a checkpoint, by flat name.
+        wanted: The state to load it into, nested.
+    """
+    planner = dcp.DefaultLoadPlanner()
+    planner.set_up_planner(dict(wanted))
+    flat = planner.state_dict
+    return Differences(
+        missing=sorted(flat.keys() - stored.keys()),
+        unexpected=sorted(
+            name
+            for name in stored.keys() - flat.keys()
+            if name.startswith(_SHARED) and isinstance(stored[name], TensorStorageMetadata)
+        ),
+        different=[
+            f"{name} ({there} there, {here} here)"
+            for name in sorted(flat.keys() & stored.keys())
+            if (there := _describe_stored(stored[name]))
+            != (here := _describe_difference(flat[name]))
+        ],
+    )
+
+
+def _describe_difference(value: Any) -> str:
+    """Describe a value of the state like `_describe_stored`; a DTensor by its full shape."""
+    if not isinstance(value, torch.Tensor):
+        return "a value"
+    return f"{tuple(value.shape)} of {value.dtype}"
+
+
+def _describe_stored(value: STORAGE_TYPES) -> str:
+    if not isinstance(value, TensorStorageMetadata):
+        return "a value"
+    return f"{tuple(value.size)} of {value.properties.dtype}"
+
+
+def _first(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
+
+
+# Per-rank optimizer state, loaded by other ranks or another sharding.
+
+
+NAME = "optimizer"
+"""Name of a rank's own state among that of other objects."""
+_States = Mapping[str, Mapping[str, Any]]
+"""By name of the parameter and of the value."""
+
+
+def has_same_parts(stored: Mapping[str, STORAGE_TYPES], mine: _States, rank_name: str) -> bool:
+    """Check whether a rank's stored state has the same parts of the parameters as `mine`."""
+    found = _of_rank(stored, rank_name)
+    there = {name: {key: _describe(v) for key, v in found[name].items()} for name in found}
+    return there == {name: {k: _describe(v) for k, v in mine[name].items()} for name in mine}
+
+
+def parts_of_all_ranks(stored: Mapping[str, STORAGE_TYPES]) -> dict[str, dict[str, Any]]:
+    """Allocate the stored state of all ranks, by rank, in the layout of `TrainingState`."""
+    ranks = sorted({key.split(".", 2)[1] for key in stored if key.startswith("extra.")})
+    return {
+        rank: {
+            NAME: {
+                name: {key: _room(value) for key, value in values.items()}
+                for name, values in _of_rank(stored, rank).items()
+            }
+        }
+        for rank in ranks
+    }
+
+
+def join_parts(optimizer: LocalOptimizer, by_rank: Mapping[str, _States]) -> None:
+    """Concatenate the ranks' states, and load this rank's part into the optimizer.
+
+    Shards are rows, in the order of the ranks; if several ranks have the same, the first is
+    used.
+
+    Raises:
+        StageConfigError: part of a parameter is missing in the checkpoint.
+    """
+    for name, shape in optimizer.shapes().items():
+        states = [by_rank[rank][name] for rank in sorted(by_rank) if name in by_rank[rank]]
+        moments: list[list[torch.Tensor]] = [[], []]
+        for state in states:
+            if sum(part.numel() for part in moments[0]) < shape.numel():
+                for parts, part in zip(moments, optimizer.unpack(state), strict=True):
+                    parts.append(part)
+        num = sum(part.numel() for part in moments[0])
+        if num != shape.numel():
+            message = (
+                f"the checkpoint's optimizer has {num} of {shape.numel()} numbers of {name}: "
+                "continue with the number of ranks and the sharding that it was written with, "
+                "or start the stage again with `slurm-jobs resume RUN --again STAGE`"
+            )
+            raise StageConfigError(message)
+        whole = [torch.cat(parts).view(shape) for parts in moments]
+        optimizer.take_whole(name, states[0]["step"], whole)
+
+
+def _of_rank(stored: Mapping[str, STORAGE_TYPES], rank: str) -> dict[str, dict[str, STORAGE_TYPES]]:
+    prefix = f"extra.{rank}.{NAME}."
+    found: dict[str, dict[str, STORAGE_TYPES]] = defaultdict(dict)
+    for flat, value in stored.items():
+        if flat.startswith(prefix):
+            name, _, key = flat.removeprefix(prefix).rpartition(".")
+            found[name][key] = value
+    return dict(found)
+
+
+def _describe(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, TensorStorageMetadata):
+        return tuple(value.size), value.properties.dtype
+    return (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else ()
+
+
+def _room(value: STORAGE_TYPES) -> Any:
+    if isinstance(value, TensorStorageMetadata):
+        return torch.empty(value.size, dtype=value.properties.dtype)
+    return 0
+
+
+# Saved state of a training: model, optimizer, and each rank's own state.
+#
+# A rank's own state is that of its random number generators, and of objects that the training
+# names (`extra`: a gradient scaler, for example). With another number of ranks, generators start
+# as in a new attempt, because those of other ranks would repeat or miss random numbers; objects
+# get the state of rank 0.
+
+
+log = logging.getLogger(__name__)
+
+_CPU = torch.device("cpu")
+_LEARNING_ALONE = StateDictOptions(ignore_frozen_params=True)
+"""An optimizer has state of the currently trained parameters only."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingState:
+    """State of this rank for a checkpoint."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    learned: frozenset[str] | None = None
+    """Names of the parameters trained so far, in this phase or before; others are not saved.
+    None: all."""
+    extra: Mapping[str, Stateful] = field(default_factory=dict)
+    """More objects with state, by name; each rank's own is saved."""
+    device: torch.device = _CPU
+    """Device of the computation: its generator is part of the state if it is a GPU."""
+
+    def collect(self, rank: int) -> dict[str, Any]:
+        """Return the state for torch.distributed.checkpoint; its tensors are live."""
+        return {
+            **self._collect_shared(),
+            "rng": {_own(rank): rng_state(self.device)},
+            "extra": {_own(rank): {name: held.state_dict() for name, held in self._held().items()}},
+        }
+
+    def places(
+        self, stored: Mapping[str, STORAGE_TYPES], rank: int, *, same_ranks: bool
+    ) -> dict[str, Any]:
+        """Return the state to load into: model, optimizer, and the rank's own `stored` state.
+
+        A checkpoint of a training on a CPU has no GPU generator, and one of another precision
+        has no scaler.
+        """
+        places, source = self._collect_shared(), _own(rank if same_ranks else 0)
+        if same_ranks:
+            rng = rng_state(self.device)
+            places["rng"] = {
+                source: {k: v for k, v in rng.items() if f"rng.{source}.{k}" in stored}
+            }
+        extra = {name: held.state_dict() for name, held in self._held().items()}
+        others: dict[str, dict[str, Any]] = {}
+        if self._is_of_other_parts(stored, source, same_ranks=same_ranks):
+            del extra[NAME]
+            others = parts_of_all_ranks(stored)
+        there = [n for n in extra if _has(stored, f"extra.{source}.{n}.")]
+        for name in extra.keys() - there:
+            if extra[name]:
+                log.warning("the checkpoint has no state of %s: it is initialised", name)
+        mine = {**others.get(source, {}), **{name: extra[name] for name in there}}
+        places["extra"] = {**others, source: mine}
+        return places
+
+    def put_back(self, loaded: Mapping[str, Any]) -> None:
+        """Apply what was loaded into `places`."""
+        self.put_back_model(loaded)
+        if "optimizer" in loaded:
+            self._put_back_optimizer(loaded["optimizer"])
+        self._put_back_own(loaded["extra"])
+        # last: earlier actions may draw random numbers
+        for states in loaded.get("rng", {}).values():
+            set_rng_state(states)
+
+    def _put_back_optimizer(self, loaded: Mapping[str, Any]) -> None:
+        """Load the optimizer's state; the options of its groups stay those of the config.
+
+        An older version saved an empty group if only vectors were trained: torch would use its
+        options for the other group, which has none then.
+        """
+        groups = self.optimizer.param_groups
+        options = [{k: v for k, v in group.items() if k != "params"} for group in groups]
+        set_optimizer_state_dict(self.model, self.optimizer, dict(loaded), options=_LEARNING_ALONE)
+        for group, own in zip(self.optimizer.param_groups, options, strict=True):
+            group.update(own)
+
+    def _put_back_own(self, by_rank: Mapping[str, Mapping[str, Any]]) -> None:
+        held, parts = self._held(), {}
+        for rank, states in by_rank.items():
+            for name, state in states.items():
+                if name == NAME:
+                    parts[rank] = state
+                else:
+                    held[name].load_state_dict(state)
+        if not isinstance(self.optimizer, LocalOptimizer) or not parts:
+            return
+        if len(parts) == 1 and self.optimizer.fits(*parts.values()):
+            self.optimizer.load_state_dict(*parts.values())
+        else:
+            join_parts(self.optimizer, parts)
+
+    def collect_model(self) -> dict[str, Any]:
+        """Return the model's part of the state: trained parameters, and buffers."""
+        known = {name for name, _ in self.model.named_parameters(remove_duplicate=False)}
+        kept = known if self.learned is None else self.learned
+        state = get_model_state_dict(self.model)
+        return {"model": {n: v for n, v in state.items() if n in kept or n not in known}}
+
+    def put_back_model(self, loaded: Mapping[str, Any]) -> None:
+        """Apply the model's part of the loaded state."""
+        # `matching` has checked all names; `strict` would miss the untrained ones.
+        options = StateDictOptions(strict=False)
+        set_model_state_dict(self.model, loaded["model"], options=options)
+
+    def _held(self) -> Mapping[str, Stateful]:
+        """Return the objects whose state is each rank's own."""
+        if isinstance(self.optimizer, LocalOptimizer):
+            return {**self.extra, NAME: self.optimizer}
+        return self.extra
+
+    def _is_of_other_parts(
+        self, stored: Mapping[str, STORAGE_TYPES], rank_name: str, *, same_ranks: bool
+    ) -> bool:
+        """Check whether a per-rank optimizer state must be joined from all ranks."""
+        if not isinstance(self.optimizer, LocalOptimizer):
+            return False
+        if self.optimizer.is_sharded and not same_ranks:
+            return True
+        mine = self.optimizer.state_dict()
+        return not has_same_parts(stored, mine, rank_name)
+
+    def _collect_shared(self) -> dict[str, Any]:
+        if isinstance(self.optimizer, LocalOptimizer):
+            return self.collect_model()
+        had_state = bool(self.optimizer.state)
+        optimizer = get_optimizer_state_dict(self.model, self.optimizer, options=_LEARNING_ALONE)
+        if not had_state:
+            _forget_updates(self.optimizer)
+        return {**self.collect_model(), "optimizer": optimizer}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaterPhase:
+    """Later phase: it may have checkpoints already, with all that was trained before it."""
+
+    root: Path
+    identity: Identity
+    """Except for what it follows."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoints:
+    """Checkpoints of one training, for one rank of one attempt."""
+
+    root: Path
+    attempt: int
+    ranks: Ranks
+    state: TrainingState
+    identity: Identity
+    later: Sequence[LaterPhase] = ()
+    """In order."""
+    can_begin: bool = True
+    """False if the phase before was not loaded, because this one has a checkpoint."""
+
+
+def rng_state(device: torch.device) -> dict[str, Any]:
+    """Return this rank's generator states by name: uint8 tensors on the host, or tuples.
+
+    A GPU's is included if `device` is one; reading it takes some hundred MB of its memory.
+    """
+    states = {
+        "cpu": torch.get_rng_state(),
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),  # noqa: NPY002 - what libraries draw from
+    }
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def set_rng_state(states: Mapping[str, Any]) -> None:
+    """Restore the generators in `states`."""
+    setters = {
+        "cpu": torch.set_rng_state,
+        "python": random.setstate,
+        "numpy": np.random.set_state,
+    }
+    for name, value in states.items():
+        if name in setters:
+            setters[name](value)
+        elif torch.cuda.is_available():
+            torch.cuda.set_rng_state(value)
+
+
+def _forget_updates(optimizer: torch.optim.Optimizer) -> None:
+    """Undo torch's initialisation of an optimizer state: an update with zero gradients.
+
+    It changes only the number of updates, which the bias correction of AdamW's next ones uses.
+    The tensors are those that were collected.
+    """
+    for state in optimizer.state.values():
+        state["step"].zero_()
+
+
+def _own(rank: int) -> str:
+    return f"rank-{rank:05d}"
+
+
+def _has(stored: Mapping[str, STORAGE_TYPES], prefix: str) -> bool:
+    return any(name.startswith(prefix) for name in stored)

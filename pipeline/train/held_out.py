@@ -1,0 +1,419 @@
+"""Evaluation on held-out samples during training: their loss, and answers to some of them.
+
+Each rank encodes its share once, when training starts. An evaluation uses the current weights:
+every rank has full weights for its duration, so ranks need not keep in step, and a sample
+without an image does not cause a hang. It does not affect training: no random numbers are
+drawn, and no gradient is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xxhash
+
+from pipeline.data.batch import Batch, BufferPool, ModelNeeds, collate
+from pipeline.data.dataset import image_rule
+from pipeline.data.format import Sample
+from pipeline.models.layouts import DataFacts
+from pipeline.models.vision_language import VisionLanguageModel
+from pipeline.preprocess.encode import EncodedPrompt, SampleEncoder
+from pipeline.preprocess.rejects import SampleRejectedError
+from pipeline.timing.sampler import append_whole
+from pipeline.train.batches import losses_of, to_device
+from pipeline.train.checkpoint_files import fingerprint
+from pipeline.train.evaluate import (
+    Asker,
+    answer,
+    encode_prompts,
+    in_batches,
+    make_encoder,
+    read_rows,
+)
+from pipeline.train.job import Job
+from pipeline.train.prepare import SpreadModel
+from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.files import plain_json
+from slurm_jobs.shared.heartbeat import beat
+from slurm_jobs.shared.manifests.messages import ManifestRow
+from slurm_jobs.shared.process import stop_requested
+
+# Results of held-out evaluations: a line each in `held_out.jsonl`, and in the log.
+
+
+HELD_OUT_NAME = "held_out.jsonl"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Look:
+    """Result of one evaluation, over all ranks."""
+
+    step: int
+    """Optimizer steps completed, of all phases."""
+    loss: float
+    """Same unit as the training loss: nats per supervised token, or the weighted sum over
+    levels."""
+    level_losses: Mapping[str, float]
+    """By name of the level; empty without levels."""
+    num_tokens: int
+    """Tokens that the loss is averaged over; for levels, tokens or classified answers."""
+    num_answers: int
+    num_exact: int
+    duration_s: float
+
+    @property
+    def exact_match(self) -> float | None:
+        """Share of exact answers; None without any."""
+        return self.num_exact / self.num_answers if self.num_answers else None
+
+
+class HeldOutLog:
+    """Appends results; on rank 0. A failing file does not fail training."""
+
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        attempt: int,
+        trainings: Mapping[str, int],
+        basis: str,
+        tell: Callable[[int, Mapping[str, float]], None] = lambda _step, _values: None,
+    ) -> None:
+        """Append to `path`, or nowhere.
+
+        Args:
+            path: None on all ranks but 0.
+            attempt: Attempt of the stage.
+            trainings: Training of each phase, as in the step records, with the steps at its
+                end.
+            basis: Hash of the samples; losses of another basis are not comparable.
+            tell: Also called for trackers: with steps made, and values by name.
+        """
+        self._path, self._tell = path, tell
+        self._attempt, self._trainings, self._basis = attempt, trainings, basis
+
+    def has(self, step: int) -> bool:
+        """Check for a result of this training after `step` steps; on rank 0.
+
+        An unreadable file has none.
+        """
+        assert self._path is not None
+        try:
+            looks = read_looks(self._path, self._trainings, self._basis)
+        except OSError as error:
+            log.warning("%s: results of earlier attempts cannot be read: %s", self._path, error)
+            return False
+        return any(look.step == step for look in looks)
+
+    def write(self, look: Look) -> None:
+        """Append and log it."""
+        if self._path is None:
+            return
+        log.info("step %d: %s", look.step, describe(look))
+        exact = {} if look.exact_match is None else {"look/exact_match": look.exact_match}
+        self._tell(look.step, {"look/loss": look.loss, **exact})
+        about = {"attempt": self._attempt, "training": self._own(look), "basis": self._basis}
+        line = {**asdict(look), "exact_match": look.exact_match, **about}
+        try:
+            with self._path.open("ab+", buffering=0) as stream:
+                append_whole(
+                    stream, _line_break(stream) + json.dumps(plain_json(line)).encode() + b"\n"
+                )
+        except OSError as error:
+            log.warning("a held-out result cannot be written: %s", error)
+
+    def _own(self, look: Look) -> str:
+        """Return the training that ends with the result's phase."""
+        return next(name for name, last in self._trainings.items() if look.step <= last)
+
+
+def describe(look: Look) -> str:
+    """Return `held-out loss 0.1234, 12 of 16 exact`."""
+    levels = ", ".join(f"{name} {loss:.4f}" for name, loss in look.level_losses.items())
+    answers = f", {look.num_exact} of {look.num_answers} exact" if look.num_answers else ""
+    return f"held-out loss {look.loss:.4f}{f' ({levels})' if levels else ''}{answers}"
+
+
+def lowest(looks: Iterable[Look]) -> Look | None:
+    """Return the result with the lowest loss, the first of equals; None if no loss is finite."""
+    finite = (look for look in looks if math.isfinite(look.loss))
+    return min(finite, key=lambda look: look.loss, default=None)
+
+
+def read_looks(path: Path, trainings: Collection[str], basis: str | None = None) -> list[Look]:
+    """Read a training's results, by step, the newest of each; none without a file.
+
+    Trainings are identified per phase: a phase's results stay valid if later phases change.
+
+    All have one basis, because the samples may change between attempts; None: the newest.
+    """
+    lines = _read_lines(path, trainings)
+    wanted = lines[-1][0] if lines and basis is None else basis
+    found = {look.step: look for own, look in lines if own == wanted}
+    return [found[step] for step in sorted(found)]
+
+
+def _read_lines(path: Path, trainings: Collection[str]) -> list[tuple[str, Look]]:
+    """Return basis and result of every line of these trainings, in order; "" if it has no basis.
+
+    Lines that a kill truncated are left out.
+    """
+    found: list[tuple[str, Look]] = []
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:
+        return []
+    for line in lines:
+        try:
+            values = json.loads(line)
+            if values["training"] in trainings:
+                found.append((values.get("basis", ""), _as_look(values)))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            log.warning("%s: a damaged line is ignored", path)
+    return found
+
+
+def _as_look(values: Mapping[str, Any]) -> Look:
+    """Parse values; null is a loss that was not finite."""
+    levels = {name: _loss(value) for name, value in values["level_losses"].items()}
+    own = {name: values[name] for name in Look.__dataclass_fields__}
+    return Look(**{**own, "loss": _loss(own["loss"]), "level_losses": levels})
+
+
+def _loss(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _line_break(stream: FileIO) -> bytes:
+    """Return the line break that a truncated line needs; the stream is at its end afterwards."""
+    if not stream.seek(0, os.SEEK_END):
+        return b""
+    stream.seek(-1, os.SEEK_END)
+    return b"" if stream.read(1) == b"\n" else b"\n"
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeldOutShare:
+    """Held-out samples of one rank."""
+
+    samples: Sequence[Sample]
+    rows: Sequence[ManifestRow]
+    """All evaluated rows of the manifest, of any rank."""
+    prompts: Sequence[tuple[int, EncodedPrompt]]
+    """Prompts with their numbers in `rows`; for chains the first level's."""
+    encoder: SampleEncoder
+    basis: str
+    """Hash of all ranks' samples on rank 0; losses are comparable if it is equal."""
+
+
+def encode_share(
+    job: Job, facts: DataFacts, needs: ModelNeeds, processor_dir: Path
+) -> HeldOutShare:
+    """Encode this rank's part of the rows; unusable rows are left out.
+
+    A collective.
+
+    Raises:
+        StageConfigError: on all ranks: there is no usable row.
+    """
+    config, preprocess = job.config.evaluate, facts.info.preprocess
+    assert config.manifest is not None
+    manifest = Path(config.manifest)
+    encoder = make_encoder(config, manifest, preprocess, processor_dir)
+    rows = read_rows(config, manifest, preprocess)[: config.num_loss_samples]
+    own = range(job.ranks.rank, len(rows), job.ranks.num_ranks)
+    samples: dict[int, Sample] = {}
+    for number in own:
+        try:
+            samples[number] = _encode_fitting(encoder, rows[number], facts, needs)
+        except SampleRejectedError as error:
+            log.warning("held-out sample left out: %s", error)
+    (num_samples,) = job.ranks.sums([float(len(samples))])
+    if not num_samples:
+        which = "the first row" if len(rows) == 1 else f"none of the first {len(rows)} rows"
+        verb = "cannot" if len(rows) == 1 else "can"
+        message = (
+            f"evaluate.every_steps: {which} of {manifest} {verb} be used; fix it, or remove "
+            "every_steps"
+        )
+        raise StageConfigError(message)
+    asked = [number for number in own if number < config.num_answers]
+    prompts, _ = encode_prompts(encoder, rows, asked, job.config.levels)
+    return HeldOutShare(
+        samples=list(samples.values()),
+        rows=rows,
+        prompts=prompts,
+        encoder=encoder,
+        basis=_hash_all(job, samples),
+    )
+
+
+def _hash_all(job: Job, samples: Mapping[int, Sample]) -> str:
+    """Hash the encoded rows and prompts, so their settings need no comparison; "" on ranks > 0.
+
+    If the stage was requested again, evaluations of its earlier training do not match.
+    """
+    shares = job.ranks.gather({number: _hash(sample) for number, sample in samples.items()})
+    found = sorted(item for share in shares for item in share.items())
+    return fingerprint({"samples": found, "num_again": job.context.num_again}) if shares else ""
+
+
+def _hash(sample: Sample) -> str:
+    digest = xxhash.xxh3_128(str(sample.meta["original_sizes"]).encode())
+    for array in (sample.input_ids, sample.labels, *sample.images):
+        digest.update(f"{array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def _encode_fitting(
+    encoder: SampleEncoder, row: ManifestRow, facts: DataFacts, needs: ModelNeeds
+) -> Sample:
+    """Encode a row; a sample that does not fit the levels would fail the first evaluation."""
+    sample = _encode(encoder, row)
+    if needs.levels is not None:
+        try:
+            _collate([sample], facts, needs)
+        except ValueError as error:
+            raise SampleRejectedError(reason="bad_row", message=str(error)) from error
+    return sample
+
+
+def _encode(encoder: SampleEncoder, row: ManifestRow) -> Sample:
+    planned = encoder.images.plan(row)
+    tokens = encoder.finish(encoder.expand(encoder.tokenise(row), planned, row), row)
+    made = encoder.images.make(row, planned)
+    return Sample(
+        key=row.key,
+        input_ids=tokens.input_ids,
+        labels=tokens.labels,
+        images=made.images,
+        meta={"original_sizes": made.original_sizes},
+    )
+
+
+def _collate(samples: Sequence[Sample], facts: DataFacts, needs: ModelNeeds) -> Batch:
+    return collate(
+        [[sample] for sample in samples],
+        rule=image_rule(facts.info),
+        needs=needs,
+        image_token_id=facts.info.image_token_id,
+        pad_token_id=facts.info.pad_token_id,
+        epoch=0,
+        buffers=BufferPool(pin_memory=False),
+    )
+
+
+class HeldOut:
+    """Evaluates on held-out samples when due."""
+
+    def __init__(
+        self, job: Job, facts: DataFacts, made: SpreadModel, share: HeldOutShare, told: HeldOutLog
+    ) -> None:
+        self._job, self._facts, self._made, self._share, self._log = job, facts, made, share, told
+
+    def look(self, step: int) -> Look | None:
+        """Return loss and answers after `step` steps, equal on every rank; a collective.
+
+        None if a rank was asked to stop meanwhile: nothing of that evaluation is kept.
+        """
+        start_s, job = time.perf_counter(), self._job
+        strategy, spread = self._made.strategy, self._made.spread
+        with job.spans.span("evaluation", step=step), strategy.whole(spread) as model:
+            with _evaluating(model):
+                sums = self._sum_losses(model)
+                counts = self._count_answers(model)
+            *found, num_stops = job.ranks.sums([*sums, *counts, float(stop_requested())])
+        if num_stops:
+            return None
+        look = self._conclude(step, found, time.perf_counter() - start_s)
+        self._log.write(look)
+        return look
+
+    def look_unless_found(self, step: int) -> None:
+        """Evaluate after `step` steps, unless the log has the result of an earlier attempt.
+
+        A collective: rank 0's log decides.
+        """
+        job = self._job
+        if not job.ranks.from_main(job.ranks.rank == 0 and self._log.has(step)):
+            self.look(step)
+
+    def _sum_losses(self, model: VisionLanguageModel) -> list[float]:
+        """Return the loss of each level over this rank's samples, then its number of targets."""
+        num_levels = max(1, len(self._job.config.levels))
+        losses, nums = torch.zeros(num_levels), [0.0] * num_levels
+        size = self._job.config.evaluate.batch_size
+        samples = sorted(self._share.samples, key=lambda sample: len(sample.input_ids))
+        for start in range(0, len(samples), size):
+            beat()
+            if stop_requested():
+                break
+            batch = _collate(samples[start : start + size], self._facts, self._made.needs)
+            inputs = to_device(batch, self._job.workplace, model.layout)
+            with self._made.strategy.forward_context():
+                losses += losses_of(model, inputs).cpu()  # SYNC: a few numbers a batch
+            nums = [a + b for a, b in zip(nums, batch.learned.num_by_level, strict=True)]
+        return [*losses.tolist(), *nums]
+
+    def _count_answers(self, model: VisionLanguageModel) -> list[float]:
+        """Return how many of this rank's prompts were answered, and how many exactly right."""
+        config = self._job.config
+        asker = Asker(
+            model=model,
+            levels=config.levels,
+            encoder=self._share.encoder,
+            facts=self._facts,
+            workplace=self._job.workplace,
+            max_new_tokens=config.evaluate.max_new_tokens,
+        )
+        answers = []
+        for batch in in_batches(self._share.prompts, config.evaluate.batch_size):
+            beat()
+            if stop_requested():
+                break
+            with self._made.strategy.forward_context():
+                answers += answer(asker, self._share.rows, batch)
+        return [float(len(answers)), float(sum(found.exact for found in answers))]
+
+    def _conclude(self, step: int, found: Sequence[float], duration_s: float) -> Look:
+        levels = self._job.config.levels
+        weights = [level.weight for level in levels] or [1.0]
+        losses, nums = found[: len(weights)], found[len(weights) : 2 * len(weights)]
+        means = [loss / num if num else math.nan for loss, num in zip(losses, nums, strict=True)]
+        num_answers, num_exact = (int(number) for number in found[2 * len(weights) :])
+        return Look(
+            step=step,
+            loss=sum(weight * mean for weight, mean in zip(weights, means, strict=True)),
+            level_losses={level.name: mean for level, mean in zip(levels, means, strict=False)},
+            num_tokens=int(sum(nums)),
+            num_answers=num_answers,
+            num_exact=num_exact,
+            duration_s=duration_s,
+        )
+
+
+@contextmanager
+def _evaluating(model: VisionLanguageModel) -> Iterator[None]:
+    """Disable gradients and dropout; restore the mode afterwards."""
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train()

@@ -1,0 +1,780 @@
+"""Memory of a training: what it needs, what the card and the node have, what would need less."""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch import nn
+from torch.autograd.profiler import profile
+
+from pipeline.models.compute import is_adapter, without_adapters
+from pipeline.models.quantize import PackedLinear
+from pipeline.models.vision_language import VisionLanguageModel
+from pipeline.timing.recorder import StepRecorder
+from pipeline.train.device import DeviceFacts
+from pipeline.train.host_memory import HostMemory, read_host_memory, resident_bytes
+from pipeline.train.optimizer import BLOCK_SIZE
+from pipeline.train.ranks import Ranks
+from pipeline.train.strategies import Place, shape_by_nodes, units_of
+from pipeline.train.strategy_checks import wrapped_by_file
+from slurm_jobs.shared.accelerate_file import AccelerateFile
+from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.shared.errors import StageConfigError
+
+# Remedies when a GPU's memory runs out, and the error that names them.
+#
+# For memory that is estimated before the first step, `pipeline.training.preflight` has separate
+# remedies, because it knows which part of the state is too large.
+
+
+def less_memory(config: TrainConfig) -> str:
+    """Return settings that reduce memory and that this config does not use yet."""
+    ways = ["lower batching.max_tokens"] if config.batching.kind == "packed" else []
+    ways.append("preprocess with a lower max_tokens or max_images")
+    if not config.activation_checkpointing:
+        ways.append("set `activation_checkpointing: true`")
+    return "; ".join([*ways, smaller_state(config)])
+
+
+def smaller_state(config: TrainConfig) -> str:
+    """Return the ways to smaller weights and optimizer state that this config does not use."""
+    ways = []
+    if config.strategy in {"ddp", "single"}:
+        ways.append("set `strategy: fsdp2`")
+    if config.adapters is None:
+        ways.append("set adapters")
+    elif config.quantize is None:
+        ways.append("set quantize")
+    if config.optimizer.kind == "adamw":
+        ways.append("set `optimizer.kind: adamw_8bit`")
+    if config.strategy == "fsdp2" and config.device == "cuda" and not config.sharding.cpu_offload:
+        ways.append("set `sharding.cpu_offload: true`")
+    ways.append("use more ranks, or devices with more memory")
+    return "; ".join(ways)
+
+
+@contextmanager
+def telling_what_takes_less(
+    config: TrainConfig, ranks: Ranks, recorder: StepRecorder
+) -> Iterator[None]:
+    """Wrap the steps; `config` is the user's, before `auto` values were resolved.
+
+    Raises:
+        StageConfigError: this rank's GPU ran out of memory; a retry would fail the same way.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        where = f"in step {recorder.step}"
+        remedy = f"{_smaller_pieces(config)}; {less_memory(config)}"
+        raise _no_memory_left(ranks, where, error, remedy) from error
+
+
+@contextmanager
+def naming_the_remedy(ranks: Ranks, where: str, remedy: str) -> Iterator[None]:
+    """Turn running out of GPU memory outside the steps into an error that names the remedy.
+
+    Raises:
+        StageConfigError: this rank's GPU ran out of memory; a retry would fail the same way.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise _no_memory_left(ranks, where, error, remedy) from error
+
+
+def _no_memory_left(
+    ranks: Ranks, where: str, error: torch.OutOfMemoryError, remedy: str
+) -> StageConfigError:
+    return StageConfigError(f"rank {ranks.rank} ran out of memory {where} ({error}); {remedy}")
+
+
+def _smaller_pieces(config: TrainConfig) -> str:
+    if config.num_microbatches == "auto":
+        return f"lower memory_share ({config.memory_share:g})"
+    auto = "`num_microbatches: auto`, or " if config.reader == "index" else ""
+    return f"set {auto}num_microbatches to more than {config.num_microbatches}"
+
+
+# Peak device memory of forward and backward, measured; and the device's capacity.
+#
+# For a GPU PyTorch's allocator reports it. For a CPU PyTorch's profiler reports each allocation
+# and release, including those of kernels and of FSDP, which inspecting tensors would miss.
+
+
+_MEMORY_EVENT = "[memory]"
+_NO_KINETO_LINES = "6"
+"""The profiler's library would write two lines into the log each time it is used. It reads this
+variable once, at its first use."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryUse:
+    """Memory of one rank's device."""
+
+    peak_bytes: float
+    capacity_bytes: float
+
+    @property
+    def share(self) -> float:
+        """Share of the capacity; above 1 it does not fit."""
+        return self.peak_bytes / self.capacity_bytes
+
+
+def read_capacity(device: torch.device, num_local_ranks: int) -> float:
+    """Return bytes a rank may use: its GPU's, or an equal part of the job's memory on this node."""
+    if device.type == "cuda":
+        return float(torch.cuda.mem_get_info(device)[1])
+    return read_host_memory(os.environ).limit_bytes / num_local_ranks
+
+
+def read_resident(device: torch.device) -> float:
+    """Return bytes in use now: by all on a GPU (context, NCCL's buffers), else by this process.
+
+    PyTorch's cache, and unreachable objects, are freed first.
+    """
+    gc.collect()
+    if device.type != "cuda":
+        return float(resident_bytes())
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info(device)
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return float(total - free - kept)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Growth:
+    """Bytes that tensors take beyond those that existed before."""
+
+    peak_bytes: float
+    """Peak."""
+    left_bytes: float
+    """At the end."""
+
+    def then(self, after: Growth) -> Growth:
+        """Combine two growths, one after the other."""
+        return Growth(
+            peak_bytes=max(self.peak_bytes, self.left_bytes + after.peak_bytes),
+            left_bytes=self.left_bytes + after.left_bytes,
+        )
+
+
+def measure_growth(work: Callable[[], object], device: torch.device) -> Growth:
+    """Measure the memory of tensors while `work` runs.
+
+    On a CPU, releases of earlier memory during `work` are not detected: the result is then too
+    high, never too low.
+
+    Raises:
+        torch.OutOfMemoryError: they do not fit into a GPU.
+    """
+    if device.type != "cuda":
+        os.environ.setdefault("KINETO_LOG_LEVEL", _NO_KINETO_LINES)
+        with profile(profile_memory=True) as found:
+            work()
+        return _sum_up(_changes(found))
+    torch.cuda.synchronize(device)  # SYNC: earlier work is not part of it
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    work()
+    torch.cuda.synchronize(device)  # SYNC: wait for its end
+    return Growth(
+        peak_bytes=torch.cuda.max_memory_allocated(device) - before,
+        left_bytes=torch.cuda.memory_allocated(device) - before,
+    )
+
+
+def forget_peaks(device: torch.device) -> None:
+    """Reset the peaks, so that later readings do not include them."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def _changes(found: profile) -> Iterable[int]:
+    """Yield bytes that were allocated, or negative: released; in order."""
+    assert found.kineto_results is not None
+    events = [e for e in found.kineto_results.events() if e.name() == _MEMORY_EVENT]
+    return [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
+
+
+def _sum_up(changes: Iterable[int]) -> Growth:
+    sums = list(accumulate(changes, initial=0))
+    return Growth(peak_bytes=max(sums), left_bytes=sums[-1])
+
+
+def extrapolate(peaks: Sequence[tuple[int, float]], fixed: float, num_rows: int) -> float:
+    """Estimate the peak of a microbatch of more rows than any before, in bytes.
+
+    It is at most the fixed part plus the rest in proportion to the rows: samples are at most as
+    heavy together as apart. If the fixed part is underestimated, this is too high, and the line
+    through the last two peaks is closer. But a peak is the highest of several, of which another
+    may grow faster. So the line's last error counts twice, because the next stretch is twice as
+    long.
+
+    Args:
+        peaks: Rows, ascending, and bytes; at least one.
+        fixed: Bytes in use whatever the rows: weights, gradients, the optimizer.
+        num_rows: Rows of the microbatch.
+    """
+    rows, peak = peaks[-1]
+    most = fixed + (peak - fixed) * num_rows / rows
+    if len(peaks) < 3:
+        return most
+    error = abs(_on_line(peaks[-3:-1], rows) - peak)
+    return min(most, _on_line(peaks[-2:], num_rows) + 2 * error)
+
+
+def _on_line(points: Sequence[tuple[int, float]], num_rows: int) -> float:
+    (rows, peak), (last_rows, last_peak) = points
+    return last_peak + (last_peak - peak) / (last_rows - rows) * (num_rows - last_rows)
+
+
+# Sizes of a model's tensors, read from a model without weights.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TensorSizes:
+    """Sizes of one parameter."""
+
+    name: str
+    shape: tuple[int, ...]
+    """Stored shape: packed if it is in 4 bits."""
+    itemsize: int
+    """Bytes of a number."""
+    is_packed: bool
+    """True if it is in 4 bits, and so never cast."""
+    is_multiplied: bool
+    """True if it is the matrix of a linear layer."""
+    num_weights: int
+    """Number of unpacked weights."""
+    unit: int | None
+    """Number of the layer that it is gathered with; None for the rest of the model."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSizes:
+    """Sizes of a whole model."""
+
+    parameters: tuple[TensorSizes, ...]
+    """Tied parameters are listed once."""
+    buffer_bytes: int
+    """Never sharded; includes scales of 4-bit blocks."""
+    hidden_size: int
+    """Width of the language model."""
+    num_layers: int
+
+    @property
+    def num_weights(self) -> int:
+        """Unpacked weights of all parameters."""
+        return sum(each.num_weights for each in self.parameters)
+
+
+def read_sizes(model: VisionLanguageModel, units: Sequence[nn.Module]) -> ModelSizes:
+    """Read the sizes of a model, which may be on "meta"; `units` are gathered one at a time."""
+    unit_of = {id(p): number for number, unit in enumerate(units) for p in unit.parameters()}
+    modules = list(model.modules())
+    packed = {id(m.weight): m.num_weights for m in modules if isinstance(m, PackedLinear)}
+    multiplied = {id(m.weight) for m in modules if isinstance(m, nn.Linear)}
+    language = model.sizes()[1]
+    return ModelSizes(
+        parameters=tuple(
+            TensorSizes(
+                name=name,
+                shape=tuple(parameter.shape),
+                itemsize=parameter.itemsize,
+                is_packed=id(parameter) in packed,
+                is_multiplied=id(parameter) in multiplied,
+                num_weights=packed.get(id(parameter), parameter.numel()),
+                unit=unit_of.get(id(parameter)),
+            )
+            for name, parameter in model.named_parameters()
+        ),
+        buffer_bytes=sum(buffer.numel() * buffer.itemsize for buffer in model.buffers()),
+        hidden_size=language.hidden_size,
+        num_layers=language.num_layers,
+    )
+
+
+# Sharding of a model over ranks, as far as it determines memory.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sharing:
+    """Sharding of a config, or of a file of accelerate."""
+
+    is_sharded: bool
+    """True if weights are gathered for computing; unsharded ones are cast by autocast."""
+    num_shards: int
+    """Ranks over which weights, gradients and optimizer are sharded."""
+    keeps_gathered: bool = False
+    """True if all gathered weights stay until the backward pass."""
+    num_ahead: int = 0
+    """Layers that are prefetched."""
+    accumulates_whole: bool = False
+    """True if gradients are unsharded between the microbatches of a step."""
+    offloads: bool = False
+    """True if shards, gradients and optimizer are in the node's memory."""
+
+
+def sharing_of(
+    config: TrainConfig, file: AccelerateFile | None, places: Sequence[Place]
+) -> Sharing:
+    """Return the strategy's sharding on these ranks; `file` is that of `strategy: accelerate`.
+
+    Raises:
+        StageConfigError: `sharding.within` is `node`, but nodes have unequal ranks.
+    """
+    if file is not None:
+        if file.distributed_type != "FSDP":
+            return Sharing(is_sharded=False, num_shards=1)
+        return Sharing(
+            is_sharded=True,
+            num_shards=len(places) // file.num_replicas,
+            accumulates_whole=True,
+            offloads=file.offloads,
+        )
+    if config.strategy != "fsdp2":
+        return Sharing(is_sharded=False, num_shards=1)
+    sharding = config.sharding
+    return Sharing(
+        is_sharded=True,
+        num_shards=shape_by_nodes(places)[1] if sharding.within == "node" else len(places),
+        keeps_gathered=not sharding.reshard_after_forward,
+        num_ahead=sharding.forward_prefetch,
+        accumulates_whole=sharding.accumulate == "whole",
+        offloads=sharding.cpu_offload,
+    )
+
+
+def gathered_units(
+    model: VisionLanguageModel, config: TrainConfig, file: AccelerateFile | None
+) -> list[nn.Module]:
+    """Return the parts of the model that are gathered one at a time; empty without sharding."""
+    if file is not None:
+        return wrapped_by_file(model, file) if file.distributed_type == "FSDP" else []
+    return units_of(model, config.sharding.unit_min_params) if config.strategy == "fsdp2" else []
+
+
+# Memory needs of a rank, computed from sizes alone.
+#
+# The state (weights, gradients, optimizer) is exact: tests compare it with real trainings. The
+# rest is a lower bound, so what does not fit by these numbers really does not fit.
+
+
+_FP32 = 4
+"""Bytes of a trained weight, of its gradient, and of each of the optimizer's two moments."""
+_LEAST_8_BIT = 4096
+"""bitsandbytes keeps the state of smaller tensors in fp32."""
+_LEAST_PAGED = 100_000
+"""bitsandbytes does not page the state of smaller tensors."""
+_TABLES_BYTES = 2 * 256 * _FP32
+"""Tables of the values of 8-bit codes for the two moments, shared by all tensors."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryNeed:
+    """Needs of the rank with the most, in bytes."""
+
+    weights_bytes: int
+    """The master copy: fp32, or packed in 4 bits."""
+    buffers_bytes: int
+    """Constants, not sharded."""
+    gradients_bytes: int
+    optimizer_bytes: int
+    """Without pageable state."""
+    accumulated_bytes: int
+    """Unsharded gradients between the microbatches of a step."""
+    computing_bytes: int
+    """Weights in the compute dtype: gathered, or cast by autocast."""
+    activations_bytes: int
+    """Lower bound: inputs of each layer of the language model, kept for the backward pass."""
+    mask_bytes: int
+    """Mask that keeps the samples of packed rows apart; shared by all layers."""
+    offloads: bool
+    """True if weights, gradients and optimizer are in the node's memory."""
+    gathered_bytes: int = 0
+    """All weights of a sharded model in the compute dtype, gathered for a held-out evaluation
+    between two steps; 0 without one."""
+
+    @property
+    def state_bytes(self) -> int:
+        """State between steps: everything that exists when weights are updated."""
+        return self.weights_bytes + self.buffers_bytes + self.gradients_bytes + self.optimizer_bytes
+
+    @property
+    def offloaded_bytes(self) -> int:
+        """Part in the node's memory, though the device computes."""
+        return self.state_bytes - self.buffers_bytes if self.offloads else 0
+
+    @property
+    def saved_bytes(self) -> int:
+        """A checkpoint's memory on the rank: trained weights, as large as their gradients."""
+        return self.gradients_bytes + self.optimizer_bytes
+
+    @property
+    def least_bytes(self) -> int:
+        """Memory that must be on the device at one time, in a step or in a held-out evaluation."""
+        return max(self._step_bytes, self._look_bytes)
+
+    @property
+    def expected_bytes(self) -> int:
+        """Least bytes with compute weights and activations: still a lower bound."""
+        passing = self.computing_bytes + self.activations_bytes + self.mask_bytes
+        return max(self._step_bytes + passing, self._look_bytes)
+
+    @property
+    def _step_bytes(self) -> int:
+        if self.offloads:
+            return self.buffers_bytes + self.accumulated_bytes
+        more_than_reduced = max(0, self.accumulated_bytes - self.gradients_bytes)
+        return self.state_bytes + more_than_reduced
+
+    @property
+    def _look_bytes(self) -> int:
+        """Between two steps there are no gradients."""
+        stays = 0 if self.offloads else self.weights_bytes + self.optimizer_bytes
+        return self.buffers_bytes + stays + self.gathered_bytes
+
+
+def memory_need(
+    sizes: ModelSizes,
+    learned: Collection[str],
+    sharing: Sharing,
+    *,
+    compute_itemsize: int,
+    optimizer_kind: str,
+    num_microbatches: int,
+    num_tokens: int,
+    masked_length: int = 0,
+    residual_itemsize: int | None = None,
+    looks: bool = False,
+) -> MemoryNeed:
+    """Return the needs of a rank in training.
+
+    Args:
+        sizes: Sizes of the model.
+        learned: Names of the trained parameters.
+        sharing: Sharding of the model.
+        compute_itemsize: Bytes of a number in the compute dtype.
+        optimizer_kind: Kind in `OptimizerConfig`.
+        num_microbatches: Microbatches of a step.
+        num_tokens: Tokens of a microbatch on one rank.
+        masked_length: Tokens of a row with a dense mask; 0 if rows have none.
+        residual_itemsize: Bytes of a number in the residual stream; None: that of the compute
+            dtype.
+        looks: True if held-out samples are evaluated during training.
+    """
+    learning = [each for each in sizes.parameters if each.name in learned]
+    accumulates = sharing.is_sharded and sharing.accumulates_whole and num_microbatches > 1
+    return MemoryNeed(
+        weights_bytes=sum(each.itemsize * _share(each, sharing) for each in sizes.parameters),
+        buffers_bytes=sizes.buffer_bytes,
+        gradients_bytes=sum(_FP32 * _share(each, sharing) for each in learning),
+        optimizer_bytes=optimizer_bytes(
+            [_share(each, sharing) for each in learning], optimizer_kind
+        ),
+        accumulated_bytes=sum(_FP32 * _num(each) for each in learning) if accumulates else 0,
+        computing_bytes=_computing_bytes(sizes, sharing, compute_itemsize),
+        activations_bytes=num_tokens
+        * sizes.hidden_size
+        * (residual_itemsize or compute_itemsize)
+        * sizes.num_layers,
+        mask_bytes=_mask_bytes(num_tokens, masked_length, compute_itemsize),
+        offloads=sharing.offloads,
+        gathered_bytes=sum(_gathered_bytes(each, compute_itemsize) for each in sizes.parameters)
+        if looks and sharing.is_sharded
+        else 0,
+    )
+
+
+def _mask_bytes(num_tokens: int, length: int, itemsize: int) -> int:
+    """Return the size for full rows: a number for each pair of positions."""
+    num_rows = max(1, num_tokens // length) if length else 0
+    return num_rows * length**2 * itemsize
+
+
+def optimizer_bytes(nums: Collection[int], kind: str) -> int:
+    """Return the state of an optimizer that stays on the device.
+
+    Args:
+        nums: Numbers in each tensor on this rank.
+        kind: Kind in `OptimizerConfig`.
+    """
+    if kind == "adamw":
+        return sum(2 * _FP32 * num + _FP32 for num in nums)  # and a count of steps
+    is_paged, is_8_bit = kind.startswith("paged_"), kind.endswith("_8bit")
+    total = 0
+    for num in nums:
+        packs = is_8_bit and num >= _LEAST_8_BIT
+        if not (is_paged and num >= _LEAST_PAGED):
+            total += 2 * num * (1 if packs else _FP32)
+        if packs:
+            total += 2 * _FP32 * math.ceil(num / BLOCK_SIZE)
+    return total + (_TABLES_BYTES if is_8_bit and any(n >= _LEAST_8_BIT for n in nums) else 0)
+
+
+def checkpoint_bytes(sizes: ModelSizes, learned: Collection[str], optimizer_kind: str) -> int:
+    """Return the size of a checkpoint on disk, over all ranks: trained weights and optimizer."""
+    nums = [_num(each) for each in sizes.parameters if each.name in learned]
+    kind = optimizer_kind.removeprefix("paged_")
+    return sum(_FP32 * num for num in nums) + optimizer_bytes(nums, kind)
+
+
+def stored_bytes(sizes: ModelSizes) -> int:
+    """Return the size of all full weights, as after reading them."""
+    return sum(each.itemsize * _num(each) for each in sizes.parameters)
+
+
+def _num(each: TensorSizes) -> int:
+    return math.prod(each.shape)
+
+
+def _share(each: TensorSizes, sharing: Sharing) -> int:
+    """Return the numbers on the first rank, the most of any: rows are dealt in equal runs."""
+    if not sharing.is_sharded or not each.shape:
+        return _num(each)
+    return math.ceil(each.shape[0] / sharing.num_shards) * math.prod(each.shape[1:])
+
+
+def _gathered_bytes(each: TensorSizes, itemsize: int) -> int:
+    return _num(each) * (each.itemsize if each.is_packed else itemsize)
+
+
+def _computing_bytes(sizes: ModelSizes, sharing: Sharing, itemsize: int) -> int:
+    """Return the memory in addition to the master copy."""
+    if not sharing.is_sharded:
+        cast = (each for each in sizes.parameters if each.is_multiplied and not each.is_packed)
+        return sum(itemsize * _num(each) for each in cast) if itemsize < _FP32 else 0
+    rest, by_unit = 0, dict[int, int]()
+    for each in sizes.parameters:
+        num_bytes = _gathered_bytes(each, itemsize)
+        if each.unit is None:
+            rest += num_bytes
+        else:
+            by_unit[each.unit] = by_unit.get(each.unit, 0) + num_bytes
+    in_order = [num_bytes for _, num_bytes in sorted(by_unit.items())]
+    if sharing.keeps_gathered or not in_order:
+        return rest + sum(in_order)
+    at_once = 1 + sharing.num_ahead
+    windows = (in_order[first : first + at_once] for first in range(len(in_order)))
+    return rest + max(map(sum, windows))
+
+
+# Check that export and evaluation, after the last step, fit in memory.
+#
+# Both start when all the training is done; their memory is a lower bound here.
+
+
+_NO_EVALUATION = "disable it (`evaluate: {manifest: null}`)"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EndingNeed:
+    """Needs in bytes."""
+
+    export_bytes: int
+    """In the memory of rank 0's node."""
+    evaluation_bytes: int
+    """For each rank, on its device and before that in its node's memory; 0 without evaluation."""
+
+
+def ending_need(sizes: ModelSizes, *, evaluation_itemsize: int | None) -> EndingNeed:
+    """Return the memory of export and evaluation.
+
+    The export holds the gathered weights, with 4-bit ones unpacked, and another copy of those
+    that adapters are merged into.
+
+    Args:
+        sizes: Sizes of the model, with its adapters.
+        evaluation_itemsize: Bytes of a weight in the evaluation; None without one.
+    """
+    packed = sum(each.num_weights for each in sizes.parameters if each.is_packed)
+    adapted = sum(each.num_weights for each in sizes.parameters if _is_adapted(each.name))
+    merged = sum(each.num_weights for each in sizes.parameters if not is_adapter(each.name))
+    return EndingNeed(
+        export_bytes=stored_bytes(sizes) + _FP32 * (packed + adapted),
+        evaluation_bytes=merged * (evaluation_itemsize or 0),
+    )
+
+
+def _is_adapted(name: str) -> bool:
+    return name.endswith(".weight") and without_adapters(name) != name
+
+
+def judge_ending(
+    need: EndingNeed,
+    *,
+    card: DeviceFacts,
+    host: HostMemory,
+    exports: bool,
+    num_local_ranks: int,
+    node_name: str,
+) -> Iterator[str]:
+    """Yield what will not fit when the training is done, each with the remedy.
+
+    Args:
+        need: Needs of the export and of a rank's evaluation.
+        card: The rank's device.
+        host: Memory of its node.
+        exports: True if this is rank 0.
+        num_local_ranks: Ranks on the node, which evaluate at once.
+        node_name: Name of the node.
+    """
+    if card.total_bytes is not None and need.evaluation_bytes > card.total_bytes:
+        yield (
+            "the evaluation after training will hold the whole model on each rank's card, "
+            f"{_gb(need.evaluation_bytes)} or more, but {card} has {_gb(card.total_bytes)}: use "
+            f"cards with more memory, or {_NO_EVALUATION}"
+        )
+    limit = f"{host.source} gives {_gb(host.limit_bytes)}: request more memory (resources.mem_gb)"
+    together_bytes = num_local_ranks * need.evaluation_bytes
+    if together_bytes > host.limit_bytes:
+        yield (
+            "the evaluation after training will read the whole model on each of the "
+            f"{num_local_ranks} ranks on {node_name}, {_gb(together_bytes)} or more together, "
+            f"but {limit}, or {_NO_EVALUATION}"
+        )
+    if exports and need.export_bytes > host.limit_bytes:
+        yield (
+            f"the export after training will take {_gb(need.export_bytes)} or more of the memory "
+            f"of {node_name}, where rank 0 gathers the weights, but {limit}"
+        )
+
+
+# Check that a training fits in memory, and remedies if not.
+
+
+_GB = 1e9
+_LEAST_IN_GB = 1e8
+_OTHERS_SHARE = 0.1
+"""Share of a card: a CUDA context and a desktop take less."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """Judgement of one kind of memory."""
+
+    problem: str | None = None
+    """Reason why training cannot run."""
+    warning: str | None = None
+    """Reason why it may run out of memory."""
+
+
+def judge_card(
+    need: MemoryNeed, facts: DeviceFacts, remedy: str, *, fewer_rows: str = ""
+) -> Verdict:
+    """Judge the memory of a GPU; `fewer_rows` helps against activations only."""
+    assert facts.total_bytes is not None
+    assert facts.free_bytes is not None
+    if need.least_bytes > facts.total_bytes:
+        return Verdict(
+            problem=f"{_least(need)}, but {facts} has {_gb(facts.total_bytes)}: {remedy}"
+        )
+    if need.expected_bytes > facts.total_bytes:
+        return Verdict(
+            warning=f"{_expected(need)}, but {facts} has {_gb(facts.total_bytes)}: "
+            f"{fewer_rows}{remedy}"
+        )
+    taken_bytes = facts.total_bytes - facts.free_bytes
+    if taken_bytes > _OTHERS_SHARE * facts.total_bytes:
+        return Verdict(
+            warning=f"other processes use {_gb(taken_bytes)} of {facts}, and "
+            f"{_gb(facts.free_bytes)} are free: see `nvidia-smi` there"
+        )
+    return Verdict()
+
+
+def judge_node(
+    *, least_bytes: int, expected_bytes: int, host: HostMemory, node_name: str, remedy: str
+) -> Verdict:
+    """Judge the memory of a node.
+
+    Args:
+        least_bytes: Required memory of the ranks there together.
+        expected_bytes: Expected memory, a higher estimate.
+        host: Available memory.
+        node_name: Name of the node.
+        remedy: Advice.
+    """
+    who = f"the ranks on {node_name} must hold"
+    more = f"request more memory (resources.mem_gb), or {remedy}"
+    limit = f"{host.source} gives {_gb(host.limit_bytes)}"
+    if least_bytes > host.limit_bytes:
+        told = f"{who} at least {_gb(least_bytes)}, but {limit}: {more}"
+        # A site's default, which may not be enforced.
+        is_default = host.source == "SLURM_MEM_PER_CPU"
+        return Verdict(warning=told) if is_default else Verdict(problem=told)
+    if expected_bytes > host.limit_bytes:
+        return Verdict(warning=f"{who} {_gb(expected_bytes)} or more, but {limit}: {more}")
+    if expected_bytes > host.available_bytes:
+        return Verdict(
+            warning=f"{who} {_gb(expected_bytes)} or more, but {_gb(host.available_bytes)} are "
+            f"available there now: {more}"
+        )
+    return Verdict()
+
+
+def remedies(config: TrainConfig, need: MemoryNeed, *, num_ranks: int, optimizer_kind: str) -> str:
+    """Return settings that reduce memory and are not in use yet, the most direct first."""
+    return "; or ".join(_remedies(config, need, num_ranks, optimizer_kind))
+
+
+def _remedies(
+    config: TrainConfig, need: MemoryNeed, num_ranks: int, optimizer_kind: str
+) -> Iterator[str]:
+    sharding, is_fsdp2 = config.sharding, config.strategy == "fsdp2"
+    if need.gathered_bytes:
+        yield (
+            "disable held-out evaluations, which gather all weights (`evaluate: "
+            "{every_steps: null}`)"
+        )
+    if need.accumulated_bytes > need.gradients_bytes and is_fsdp2:
+        yield "set `sharding: {accumulate: sharded}`"
+    if config.adapters is None:
+        yield "train adapters instead of weights (`adapters: {rank: 16}`)"
+    if config.quantize is None:
+        yield "quantise frozen layers to 4 bits under adapters (`quantize: {kind: nf4}`)"
+    if not is_fsdp2:
+        yield "set `strategy: fsdp2`" + ("" if num_ranks > 1 else " with several ranks")
+    elif sharding.within == "node":
+        yield "set `sharding: {within: all}`"
+    yield "use more ranks under fsdp2 (resources.nodes, tasks_per_node)"
+    if optimizer_kind == "adamw":
+        yield "set `optimizer: {kind: adamw_8bit}`"
+    if config.device == "cuda" and not sharding.cpu_offload:
+        yield "set `sharding: {cpu_offload: true}` under fsdp2"
+
+
+def describe_need(need: MemoryNeed) -> str:
+    """Describe a rank's memory: `weights 1.2 GB, gradients ..`."""
+    parts = {
+        "weights": need.weights_bytes + need.buffers_bytes,
+        "gradients": max(need.gradients_bytes, need.accumulated_bytes),
+        "optimizer": need.optimizer_bytes,
+    }
+    if need.gathered_bytes:
+        parts["all weights gathered for a held-out evaluation"] = need.gathered_bytes
+    return ", ".join(f"{name} {_gb(num_bytes)}" for name, num_bytes in parts.items())
+
+
+def _least(need: MemoryNeed) -> str:
+    return f"each rank must hold at least {_gb(need.least_bytes)} ({describe_need(need)})"
+
+
+def _expected(need: MemoryNeed) -> str:
+    return (
+        f"each rank will hold {_gb(need.expected_bytes)} or more ({describe_need(need)}, compute "
+        f"weights {_gb(need.computing_bytes)}, activations {_gb(need.activations_bytes)} or more)"
+    )
+
+
+def _gb(num_bytes: float) -> str:
+    return f"{num_bytes / _GB:.2f} GB" if num_bytes >= _LEAST_IN_GB else f"{num_bytes / 1e6:.2f} MB"

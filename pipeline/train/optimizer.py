@@ -1,0 +1,329 @@
+"""AdamW on the model's parameters, with weight decay on matrices only."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+from slurm_jobs.shared.configs.training_parts import OptimizerConfig
+from slurm_jobs.shared.errors import StageConfigError
+
+# Gradient norm, clipping and AdamW on each rank's part of sharded parameters.
+#
+# torch does both over DTensors, whose dispatch costs the host tens of milliseconds per step for
+# some hundred parameters, and many seconds in the first step (`python -m benchmarks.updates`).
+# Both are element-wise, except for the sum of squares, so each rank computes the same numbers
+# from the local tensors. State dicts are torch's: checkpoints do not change.
+
+
+_EPSILON = 1e-6
+"""Constant that torch's `clip_grad_norm_` adds to the norm."""
+
+
+class LocalAdamW(torch.optim.AdamW):
+    """AdamW that updates local tensors; its parameters and its state stay DTensors."""
+
+    def _init_group(self, group: dict[str, Any], *lists: list[Any]) -> Any:
+        """Fill `lists` with the tensors to update, like torch, but with their local parts."""
+        has_complex = super()._init_group(group, *lists)  # type: ignore[misc]
+        for tensors in lists:
+            tensors[:] = [local_part(tensor) for tensor in tensors]
+        return has_complex
+
+
+def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float | None) -> torch.Tensor:
+    """Clip the gradients; return the norm of the whole model before clipping; no SYNC.
+
+    A collective if the parameters are sharded.
+    """
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    local = [local_part(gradient) for gradient in gradients]
+    norms = torch.stack(torch._foreach_norm(local))  # noqa: SLF001 - as torch itself
+    if groups := _groups_of(gradients):
+        norms.square_()
+        for group in groups:
+            dist.all_reduce(norms, group=group)
+        norms.sqrt_()  # for full parameters: in torch's order, for equal bits
+    norm = torch.linalg.vector_norm(norms)
+    if max_norm is not None:
+        factor = torch.clamp(max_norm / (norm + _EPSILON), max=1.0)
+        torch._foreach_mul_(local, factor)
+    return norm
+
+
+def _groups_of(gradients: list[torch.Tensor]) -> list[dist.ProcessGroup]:
+    """Return process groups of the mesh dimensions that the gradients are sharded over."""
+    kinds = {(g.device_mesh, g.placements) for g in gradients if isinstance(g, DTensor)}
+    if not kinds:
+        return []
+    ((mesh, placements),) = kinds
+    assert all(isinstance(gradient, DTensor) for gradient in gradients)
+    return [mesh.get_group(dim) for dim, p in enumerate(placements) if isinstance(p, Shard)]
+
+
+def local_part(tensor: Any) -> Any:
+    """Return the local part of a DTensor; anything else unchanged."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+# Optimizer of bitsandbytes over each rank's part of the parameters.
+#
+# Its kernels do not support DTensors: all of its optimizers fail with sharded parameters. An
+# update of AdamW is element-wise, so it can be made shard by shard. But 8-bit state has a scale
+# for each 256 consecutive numbers of the shard: other shards have other state, and it is not a
+# DTensor either. So each rank stores its own in checkpoints, too. With other shards, training
+# continues from all ranks' states, unpacked, concatenated, and packed again.
+#
+# bitsandbytes is imported on demand, because checkpoints test any optimizer for this class.
+
+
+BLOCK_SIZE = 256
+"""Numbers of 8-bit state that share a scale."""
+_SHARED = ("lr", "weight_decay")
+"""Values of a group that may change from step to step."""
+_TABLES = ("qmap1", "qmap2")
+"""Constants in the state of a parameter."""
+
+
+class LocalOptimizer(torch.optim.Optimizer):
+    """Acts as an optimizer of the model's parameters; a `Stateful` of one rank."""
+
+    def __init__(
+        self,
+        groups: Sequence[Mapping[str, Any]],
+        make: Callable[[list[dict[str, Any]]], torch.optim.Optimizer],
+        names: Mapping[int, str],
+    ) -> None:
+        """Create it; `make` creates bitsandbytes' optimizer; `names` are keyed by parameter id."""
+        own = [{**group, "params": list(group["params"])} for group in groups]
+        super().__init__(own, {})
+        self._locals = [[_local(p) for p in group["params"]] for group in self.param_groups]
+        self._names = [[names[id(p)] for p in group["params"]] for group in self.param_groups]
+        inner_groups = [
+            {**group, "params": [local for local in found if local.numel()]}
+            for group, found in zip(groups, self._locals, strict=True)
+        ]
+        self._inner: Any = make(inner_groups)
+        for group, inner in zip(self.param_groups, self._inner.param_groups, strict=True):
+            group.update({key: inner[key] for key in _SHARED})
+
+    @property
+    def is_sharded(self) -> bool:
+        """True if other ranks have other parts of the parameters, and so of the state."""
+        return any(isinstance(p, DTensor) for group in self.param_groups for p in group["params"])
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update the rank's part of each parameter that has a gradient."""
+        assert closure is None
+        for group, inner, found in self._groups():
+            inner.update({key: group[key] for key in _SHARED})
+            for parameter, local in zip(group["params"], found, strict=True):
+                # Otherwise it would update memory that the model no longer uses.
+                assert local_part(parameter).data_ptr() == local.data_ptr()
+                gradient = parameter.grad
+                local.grad = None if gradient is None else local_part(gradient)
+        self._inner.step()  # SYNC: bitsandbytes waits for the GPU after each parameter
+        for _, _, found in self._groups():
+            for local in found:
+                local.grad = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state by name of the parameter; tensors are live, created if missing."""
+        return {name: self._state_of(*place) for name, place in self._places()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Load the state of the same parts of the parameters."""
+        places = dict(self._places())
+        assert places.keys() == state_dict.keys()
+        for name, loaded in state_dict.items():
+            found = self._inner.state[places[name][1]]
+            self._state_of(*places[name])
+            for key, value in loaded.items():
+                if isinstance(value, torch.Tensor):
+                    found[key].copy_(value)  # in place: pages stay pages
+                else:
+                    found[key] = value
+
+    def fits(self, state_dict: Mapping[str, Any]) -> bool:
+        """Check whether the state is of the same parts of the parameters."""
+        mine = self.state_dict()
+        return mine.keys() == state_dict.keys() and all(
+            mine[name].keys() == state_dict[name].keys()
+            and mine[name]["state1"].shape == state_dict[name]["state1"].shape
+            for name in mine
+        )
+
+    def shapes(self) -> dict[str, torch.Size]:
+        """Return the shapes of the full parameters, by name."""
+        return {
+            name: parameter.shape
+            for names, group in zip(self._names, self.param_groups, strict=True)
+            for name, parameter in zip(names, group["params"], strict=True)
+        }
+
+    @torch.no_grad()
+    def take_whole(self, name: str, step: int, moments: Sequence[torch.Tensor]) -> None:
+        """Load the state of a full parameter: 8-bit state is rounded to this rank's blocks.
+
+        Args:
+            name: Name of the parameter.
+            step: Updates so far.
+            moments: Float32, of the parameter's shape: of gradients, and of their squares.
+        """
+        place = dict(self._places()).get(name)
+        if place is None:  # of another rank
+            return
+        self._state_of(*place)
+        number, local = place
+        index = self._names[number].index(name)
+        parameter = self.param_groups[number]["params"][index]
+        state = self._inner.state[local]
+        state["step"] = step
+        for key, moment in zip("12", moments, strict=True):
+            part = _part_of(parameter, moment.to(local.device)).contiguous()
+            if state[f"state{key}"].dtype == torch.uint8:
+                part, absmax = _pack(part, state[f"qmap{key}"])
+                state[f"absmax{key}"].copy_(absmax)
+            state[f"state{key}"].copy_(part)
+
+    def unpack(self, state: Mapping[str, Any]) -> list[torch.Tensor]:
+        """Return the two moments, flat and float32, from any rank's state of a parameter."""
+        return [
+            _unpack(state[f"state{key}"], state.get(f"absmax{key}"), is_signed=key == "1")
+            for key in "12"
+        ]
+
+    def _groups(self) -> Iterator[tuple[dict[str, Any], dict[str, Any], list[nn.Parameter]]]:
+        yield from zip(self.param_groups, self._inner.param_groups, self._locals, strict=True)
+
+    def _places(self) -> Iterator[tuple[str, tuple[int, nn.Parameter]]]:
+        """Yield the name of each parameter that this rank has a part of, with group and part."""
+        for number, found in enumerate(self._locals):
+            for name, local in zip(self._names[number], found, strict=True):
+                if local.numel():
+                    yield name, (number, local)
+
+    def _state_of(self, number: int, local: nn.Parameter) -> dict[str, Any]:
+        inner, group = self._inner, self._inner.param_groups[number]
+        if not inner.state[local]:
+            index = next(i for i, one in enumerate(group["params"]) if one is local)
+            inner.init_state(group, local, number, index)
+        return {key: value for key, value in inner.state[local].items() if key not in _TABLES}
+
+
+def _pack(moment: torch.Tensor, code: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Quantise to 8 bits; return the values, and the scales of the blocks."""
+    from bitsandbytes.functional import quantize_blockwise
+
+    packed, found = quantize_blockwise(moment, code=code, blocksize=BLOCK_SIZE)
+    return packed, found.absmax
+
+
+def _unpack(moment: torch.Tensor, absmax: torch.Tensor | None, *, is_signed: bool) -> torch.Tensor:
+    if absmax is None:
+        return moment.flatten().float()
+    from bitsandbytes.functional import create_dynamic_map, dequantize_blockwise
+
+    code = create_dynamic_map(signed=is_signed).to(moment.device)
+    whole = dequantize_blockwise(moment, absmax=absmax, code=code, blocksize=BLOCK_SIZE)
+    return whole.flatten()
+
+
+def _part_of(parameter: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part of `whole`, which has the parameter's shape."""
+    if not isinstance(parameter, DTensor):
+        return whole
+    shape, offset = compute_local_shape_and_global_offset(
+        parameter.shape, parameter.device_mesh, parameter.placements
+    )
+    return whole[tuple(slice(at, at + size) for at, size in zip(offset, shape, strict=True))]
+
+
+def _local(parameter: torch.Tensor) -> nn.Parameter:
+    """Return a parameter that shares this memory."""
+    return nn.Parameter(local_part(parameter.detach()))
+
+
+_OF_BITSANDBYTES = {
+    "adamw_8bit": "AdamW8bit",
+    "paged_adamw": "PagedAdamW",
+    "paged_adamw_8bit": "PagedAdamW8bit",
+}
+
+_POSITIONS = ("position_embedding", "pos_embed")
+"""Parts of the names of learned position tables; the second is Qwen3-VL's."""
+_FP32_BYTES = 4
+_MIN_8BIT_SIZE = 4096
+"""Least size of a tensor whose state bitsandbytes stores in 8 bits; its default."""
+
+
+def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
+    """Return AdamW of the config's kind; biases, norms and learned positions have no weight decay.
+
+    Raises:
+        StageConfigError: a paged kind, but the parameters are on a CPU.
+    """
+    groups = parameter_groups(model, config.weight_decay)
+    options = {"lr": config.learning_rate, "betas": (config.beta1, config.beta2)}
+    if config.kind == "adamw":
+        return LocalAdamW(groups, fused=True, **options)  # type: ignore[arg-type]
+    if config.is_paged and next(model.parameters()).device.type != "cuda":
+        # bitsandbytes would continue without pages, with a single warning.
+        message = (
+            f"optimizer.kind is {config.kind}, which pages its state out of a GPU's memory, but "
+            f"the parameters are on a {next(model.parameters()).device.type}: set `kind: "
+            f"{config.kind.removeprefix('paged_')}`"
+        )
+        raise StageConfigError(message)
+    from bitsandbytes import optim  # takes 1.5 s to load, which AdamW need not wait for
+
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    make = functools.partial(getattr(optim, _OF_BITSANDBYTES[config.kind]), **options)
+    return LocalOptimizer(groups, make, names)
+
+
+def state_bytes(optimizer: torch.optim.Optimizer, config: OptimizerConfig, device_type: str) -> int:
+    """Return device bytes of the state on this rank after one step: two numbers per parameter.
+
+    Paged state counts as 0: it can be evicted. `optimizer` comes from `make_optimizer`.
+    """
+    if config.is_paged:
+        return 0
+    parameters = (p for group in optimizer.param_groups for p in group["params"])
+    local = map(local_part, parameters)
+    sizes = [p.numel() for p in local if p.device.type == device_type]
+    if config.kind == "adamw":
+        return 2 * _FP32_BYTES * sum(sizes)
+    return sum(2 * (_FP32_BYTES if size < _MIN_8BIT_SIZE else 1) * size for size in sizes)
+
+
+def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Group the trained parameters, in the order of `named_parameters`: with weight decay, without.
+
+    An empty group is left out: torch's `set_optimizer_state_dict` would assign another group's
+    state to the group after it (torch 2.13), and the training could not be resumed.
+    """
+    decayed, plain = [], []
+    learning = ((name, p) for name, p in model.named_parameters() if p.requires_grad)
+    for name, parameter in learning:
+        is_table = any(word in name for word in _POSITIONS)
+        (decayed if parameter.ndim >= 2 and not is_table else plain).append(parameter)
+    groups: list[dict[str, Any]] = [
+        {"params": decayed, "weight_decay": weight_decay},
+        {"params": plain, "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
+    """Give every group the same learning rate."""
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate

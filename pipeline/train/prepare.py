@@ -1,0 +1,448 @@
+"""Model spread over the ranks: what is trained, and by which strategy."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import logging
+import operator
+import threading
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+import xxhash
+
+from pipeline.data.batch import ClassReader, LevelRules, ModelNeeds
+from pipeline.models.adapters import add_adapters, num_classes
+from pipeline.models.build import build_model, make_unloaded
+from pipeline.models.compute import (
+    attention_sizes,
+    choose,
+    compile_layers,
+    describe_compiling,
+    keep_residual_in_fp32,
+    parts_of,
+    recompute_layers,
+    set_trainable,
+    visible_name,
+    without_adapters,
+)
+from pipeline.models.layouts import DataFacts, NativePatches
+from pipeline.models.quantize import compute_in, quantize_model, quantized_layers, quantized_names
+from pipeline.models.segments import takes_masks, why_no_varlen
+from pipeline.models.vision_language import VisionLanguageModel
+from pipeline.train.accelerate import Accelerated
+from pipeline.train.attention import AttentionChoice, AttentionFacts, choose_attention
+from pipeline.train.device import Scaling, Workplace, capability_of, read_accelerate_file
+from pipeline.train.job import Phase, phases_of
+from pipeline.train.optimizer import make_optimizer
+from pipeline.train.ranks import Ranks
+from pipeline.train.strategies import (
+    FullySharded,
+    MakeOptimizer,
+    Place,
+    Replicated,
+    Single,
+    Spread,
+    Strategy,
+    StrategyFacts,
+    check_can_be_shared,
+    count_parameters,
+)
+from pipeline.train.strategy_checks import (
+    check_dtypes,
+    check_effect,
+    check_equal_weights,
+    check_optimizer,
+    check_quantized,
+    describe_spread,
+    hash_quantized,
+)
+from slurm_jobs.shared.accelerate_file import AccelerateFile
+from slurm_jobs.shared.configs.train import LevelConfig, TrainConfig
+from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.records import TaskContext
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+
+# Selection of trained parameters: adds adapters and heads, and freezes all others.
+#
+# The frozen part is the base. It is in no checkpoint, so a hash of its weights is stored instead:
+# otherwise training could silently continue from another base.
+
+
+def add_what_learns(model: VisionLanguageModel, config: TrainConfig) -> None:
+    """Add the config's heads and adapters; before sharding.
+
+    Weights of adapters depend on the seed alone; on "meta" they have none.
+
+    Raises:
+        StageConfigError: a target of adapters is not a linear layer.
+    """
+    with next(model.parameters()).device:
+        if config.levels:
+            model.add_heads(len(config.levels), num_classes(config.levels))
+        if config.adapters is not None:
+            add_adapters(model, config.adapters, seed=config.seed)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Learning:
+    """Parameters trained in each phase; each value has one entry per phase."""
+
+    now: tuple[frozenset[str], ...]
+    """Names of the parameters trained in the phase."""
+    so_far: tuple[frozenset[str], ...]
+    """These and those of the phases before."""
+    bases: tuple[str, ...]
+    """`hash_base` of what was not trained by the phase's end."""
+
+
+def plan_learning(model: VisionLanguageModel, phases: Sequence[Phase], ranks: Ranks) -> Learning:
+    """Return the parameters that the phases' configs name; heads are trained in all of them.
+
+    A collective, before sharding: rank 0 has the model's weights.
+
+    Raises:
+        StageConfigError: a name or pattern matches nothing, or matches quantised weights.
+    """
+    now = what_learns(model, phases)
+    so_far = tuple(itertools.accumulate(now, operator.or_))
+    bases = [hash_base(model, names) for names in so_far] if ranks.rank == 0 else []
+    ranks.meet("base_hash", speaks=ranks.rank == 1)  # reads all of a large model
+    return Learning(now=now, so_far=so_far, bases=tuple(ranks.from_main(bases)))
+
+
+def what_learns(model: VisionLanguageModel, phases: Sequence[Phase]) -> tuple[frozenset[str], ...]:
+    """Return the names of the trained parameters, phase by phase; also for a model on "meta".
+
+    Raises:
+        StageConfigError: as in `plan_learning`.
+    """
+    parts, unused = parts_of(model), model.unused_parameters()
+    heads = frozenset(name for name, part in parts.items() if part == "heads")
+    quantized = quantized_names(model)
+    found: list[frozenset[str]] = []
+    for phase in phases:
+        names = choose(parts, phase.config.learning_parts, phase.key("learn"))
+        if wrong := sorted(names & quantized):
+            message = (
+                f"{phase.key('learn')} names {len(wrong)} weights in 4 bits, which cannot learn "
+                f"({visible_name(wrong[0])}): leave them out, or name them in quantize.skip"
+            )
+            raise StageConfigError(message)
+        found.append((heads | names) - unused)
+    return tuple(found)
+
+
+def hash_base(model: VisionLanguageModel, learned: frozenset[str]) -> str:
+    """Return xxh3-128 of names and bytes of all that is not trained, in hexadecimal; "" if all is.
+
+    For quantised weights this includes the scales. It excludes adapters while none of them was
+    trained: until then they change nothing, so other adapters would give the same training.
+    They only change the names of the trained weights next to them, under which a checkpoint
+    stores these.
+
+    `model` has its weights, and is not sharded yet.
+    """
+    adapters = {name for name, part in parts_of(model).items() if part == "adapters"}
+    have_learned = bool(adapters & learned)
+    left_out = learned if have_learned else learned | adapters
+    frozen = [(name, p) for name, p in model.named_parameters() if name not in left_out]
+    renamed = [] if have_learned else sorted(n for n in learned if without_adapters(n) != n)
+    if not frozen and not renamed:
+        return ""
+    scales = [
+        (f"{name}.{own}", buffer)
+        for name, layer in quantized_layers(model)
+        for own, buffer in layer.named_buffers(recurse=False)
+    ]
+    digest = xxhash.xxh3_128("".join(renamed).encode())
+    named = {n if have_learned else without_adapters(n): tensor for n, tensor in [*frozen, *scales]}
+    for name, tensor in sorted(named.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+# Level rules for loader and model, from a config's levels.
+
+
+_MOST_ANSWERS = 65_536
+"""Limit of cached answers with their class."""
+
+
+def make_level_rules(
+    levels: Sequence[LevelConfig], tokenizer: PreTrainedTokenizerFast | None
+) -> LevelRules | None:
+    """Return the requirements for every sample; None without levels."""
+    if not levels:
+        return None
+    assert tokenizer is not None  # of every data set that is read
+    return LevelRules(
+        names=tuple(level.name for level in levels),
+        readers={
+            number: make_class_reader(
+                level.classes, functools.partial(tokenizer.decode, skip_special_tokens=True)
+            )
+            for number, level in enumerate(levels)
+            if level.head == "classes"
+        },
+    )
+
+
+def make_class_reader(classes: Sequence[str], decode: Callable[[list[int]], str]) -> ClassReader:
+    """Return a function from an answer's tokens to its class; may be used from several threads.
+
+    The tokens of a text depend on the text before it, so tokens are decoded and texts compared.
+    """
+    lock = threading.Lock()  # only one thread at a time may use a tokenizer
+    numbers = {name: number for number, name in enumerate(classes)}
+
+    @functools.lru_cache(maxsize=_MOST_ANSWERS)
+    def read(answer: tuple[int, ...]) -> int:
+        with lock:
+            text = decode(list(answer)).strip()
+        if text not in numbers:
+            message = f"the answer {text!r} is not one of the {len(numbers)} classes"
+            raise ValueError(message)
+        return numbers[text]
+
+    return read
+
+
+# Distribution of the model over the ranks: one module per strategy, behind one interface.
+#
+# The requested strategy runs, or the stage fails; `effect` checks what really happened.
+
+
+def check_single(config: TrainConfig, num_ranks: int) -> None:
+    """Check that `single` has one rank.
+
+    Raises:
+        StageConfigError: it has several.
+    """
+    if config.strategy == "single" and num_ranks != 1:
+        message = (
+            f"strategy is single, but the stage has {num_ranks} ranks: set `strategy: fsdp2`, or "
+            "resources.nodes and tasks_per_node to 1"
+        )
+        raise StageConfigError(message)
+
+
+def choose_strategy(
+    config: TrainConfig,
+    workplace: Workplace,
+    ranks: Ranks,
+    context: TaskContext,
+    file: AccelerateFile | None = None,
+) -> Strategy:
+    """Return the strategy of `strategy` and `sharding`; every rank must call it.
+
+    `file` is that of `strategy: accelerate`.
+
+    Raises:
+        StageConfigError: `single` with several ranks, ranks that cannot be divided by nodes, or
+            accelerate does not follow its file.
+    """
+    if file is not None and config.accelerate is not None:
+        return Accelerated(workplace, config.accelerate.config, file, ranks)
+    if config.strategy == "single":
+        check_single(config, ranks.num_ranks)
+        return Single(workplace)
+    if config.strategy == "ddp":
+        return Replicated(workplace)
+    here = Place(node_name=context.node_name, local_rank=context.local_rank)
+    places = ranks.from_main(ranks.gather(here))
+    return FullySharded(workplace, config.sharding, places)
+
+
+# Building of the trained model: built on every rank, compared, sharded, verified.
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpreadModel:
+    """Model for the loop, checkpoints and the export."""
+
+    strategy: Strategy
+    spread: Spread
+    scaling: Scaling
+    facts: StrategyFacts
+    num_parameters: int
+    """Parameters of the whole model."""
+    learning: Learning
+    level_rules: LevelRules | None
+    """Rules for samples with chained targets."""
+
+    @property
+    def needs(self) -> ModelNeeds:
+        """Requirements of model and targets for batches."""
+        return dataclasses.replace(self.spread.bare.layout.needs, levels=self.level_rules)
+
+
+def build_and_spread(
+    config: TrainConfig,
+    phases: Sequence[Phase],
+    *,
+    context: TaskContext,
+    workplace: Workplace,
+    ranks: Ranks,
+    data: DataFacts,
+) -> SpreadModel:
+    """Build the model, shard it for the first phase, and verify that this took effect.
+
+    A collective.
+
+    Raises:
+        StageConfigError: there is no such model, it differs between ranks, or the strategy
+            cannot run here or did not take effect.
+    """
+    file = read_accelerate_file(config, ranks, num_nodes=context.num_nodes)
+    strategy = choose_strategy(config, workplace, ranks, context, file)
+    bare = build_together(config, data, ranks, workplace, loads_once=strategy.loads_once)
+    num_parameters = count_parameters([bare])
+    check_equal_weights(bare, ranks, shapes_only=strategy.loads_once)
+    learning = plan_learning(bare, phases, ranks)
+    set_trainable(bare, learning.now[0])
+    packed = hash_quantized(bare, ranks)
+    spread = strategy.spread(bare, _optimizer_of(phases[0]))
+    facts = strategy.facts(spread)
+    check_effect(spread, facts, config, workplace, ranks.num_ranks, file=file)
+    check_quantized(bare, packed, ranks)
+    if ranks.rank == 0:
+        _announce(config, spread, facts)
+    return SpreadModel(
+        strategy=strategy,
+        spread=spread,
+        scaling=Scaling(config.scaler, workplace),
+        facts=facts,
+        num_parameters=num_parameters,
+        learning=learning,
+        level_rules=make_level_rules(config.levels, data.tokenizer),
+    )
+
+
+def _announce(config: TrainConfig, spread: Spread, facts: StrategyFacts) -> None:
+    log.info("strategy: %s", describe_spread(config.strategy, spread, facts))
+    if config.compile is not None:
+        log.info("compile: %s", describe_compiling(spread.bare, config.compile))
+
+
+def _optimizer_of(phase: Phase) -> MakeOptimizer:
+    return functools.partial(make_optimizer, config=phase.config.optimizer)
+
+
+def respread(made: SpreadModel, phase: Phase, workplace: Workplace) -> SpreadModel:
+    """Return the model sharded for a phase, with its trained parameters and a new optimizer."""
+    bare = made.spread.bare
+    made.spread.optimizer.zero_grad()  # or gradients of now frozen parameters would stay
+    set_trainable(bare, made.learning.now[phase.number])
+    spread = made.strategy.respread(made.spread, _optimizer_of(phase))
+    check_optimizer(spread.bare, spread.optimizer)
+    return dataclasses.replace(made, spread=spread, scaling=Scaling(phase.config.scaler, workplace))
+
+
+def count_learning(made: SpreadModel, phase: Phase) -> int:
+    """Count the parameters trained in a phase."""
+    names = made.learning.now[phase.number]
+    return sum(p.numel() for name, p in made.spread.bare.named_parameters() if name in names)
+
+
+def build_together(
+    config: TrainConfig, data: DataFacts, ranks: Ranks, workplace: Workplace, *, loads_once: bool
+) -> VisionLanguageModel:
+    """Build the model on the CPU; with `loads_once` only on rank 0, on "meta" elsewhere.
+
+    Raises:
+        StageConfigError: on all ranks, if one of them cannot build it.
+    """
+    model, problem = None, None
+    is_unloaded = loads_once and ranks.rank != 0
+    try:
+        check_dtypes(config, workplace)
+        if is_unloaded:
+            model = make_shell(config, data, workplace)
+        else:
+            as_stored = config.quantize is not None
+            model = build_model(config.model, data, seed=config.seed, as_stored=as_stored)
+            _add_parts(model, config, workplace)
+        _prepare_layers(model, config, workplace)
+        if is_unloaded:
+            check_can_be_shared(model)
+    except StageConfigError as error:
+        problem = str(error)
+    # Reading and quantising may take long, and the rank that reads for all logs nothing.
+    ranks.meet("model_build", speaks=ranks.rank in (0, 1))
+    problems = ranks.from_main(ranks.gather(problem))
+    if found := next(filter(None, problems), None):
+        raise StageConfigError(found)
+    assert model is not None
+    return model
+
+
+def _prepare_layers(model: VisionLanguageModel, config: TrainConfig, workplace: Workplace) -> None:
+    """Configure how layers compute; what is compiled is the recomputed layer."""
+    model.uses_varlen = attention_of(model, config, workplace).uses_varlen
+    if workplace.precision == "fp16":
+        keep_residual_in_fp32(model, workplace.device)
+    if config.activation_checkpointing:
+        recompute_layers(model)
+    if config.compile is not None:
+        compile_layers(model, config.compile, workplace.device)
+
+
+def make_shell(config: TrainConfig, data: DataFacts, workplace: Workplace) -> VisionLanguageModel:
+    """Build the whole model with its additions, on "meta": shapes without weights.
+
+    Raises:
+        StageConfigError: there is no such model, or the additions do not fit it.
+    """
+    model = make_unloaded(config.model, data, torch.device("meta"))
+    _add_parts(model, config, workplace)
+    return model
+
+
+def _add_parts(model: VisionLanguageModel, config: TrainConfig, workplace: Workplace) -> None:
+    if config.quantize is not None:
+        quantize_model(model, config.quantize, workplace.device)
+    add_what_learns(model, config)
+    compute_in(model, workplace.dtype)  # not before: peft would create adapters of that dtype
+
+
+def attention_of(
+    model: VisionLanguageModel,
+    config: TrainConfig,
+    workplace: Workplace,
+    batching_kinds: Collection[str] | None = None,
+) -> AttentionChoice:
+    """Return the attention for packed samples and for images of varying size.
+
+    `batching_kinds`: those of all rows; None uses the config's.
+
+    Raises:
+        StageConfigError: the config's attention cannot run.
+    """
+    text = model.text_config
+    kinds = set(batching_kinds or (phase.config.batching.kind for phase in phases_of(config)))
+    facts = AttentionFacts(
+        device_type=workplace.device.type,
+        capability=capability_of(workplace.device),
+        precision=workplace.precision,
+        implementation=model.attention_name,
+        text_type=text.model_type,
+        takes_borders=takes_masks(text),
+        head_sizes=tuple(sizes.head_dim for sizes in attention_sizes(model)),
+        dropout=float(getattr(text, "attention_dropout", 0) or 0),
+        packs=not kinds.isdisjoint({"packed", "auto"}),
+        sizes_differ=isinstance(model.layout, NativePatches),
+        why_no_varlen=why_no_varlen(),
+    )
+    return choose_attention(config.attention, facts)

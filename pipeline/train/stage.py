@@ -1,0 +1,272 @@
+"""The `train` stage on one rank, from staging to evaluation."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pipeline.data.format import read_dataset_info
+from pipeline.models.layouts import DataFacts, load_tokenizer, read_facts
+from pipeline.timing.recorder import SpanLog
+from pipeline.timing.sampler import sample_system
+from pipeline.train.device import far_text, give_back_memory, near_cores, prepare_device
+from pipeline.train.evaluate import check_heldout, evaluate, evaluation_dtype, load_trained
+from pipeline.train.export import export_model
+from pipeline.train.held_out import lowest
+from pipeline.train.job import (
+    Ending,
+    Job,
+    Phase,
+    Source,
+    TimeLimitError,
+    find_datasets,
+    open_sources,
+    phases_of,
+    versions,
+)
+from pipeline.train.memory import naming_the_remedy
+from pipeline.train.preflight import preflight
+from pipeline.train.prepare import SpreadModel, count_learning
+from pipeline.train.ranks import join_ranks, leave_ranks
+from pipeline.train.staging import describe_reading
+from pipeline.train.trackers import Trackers, check_packages
+from pipeline.train.trainer import PhaseEnd, Trained, fit
+from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.shared.errors import StageStoppedError
+from slurm_jobs.shared.files import describe_outputs, plain_json
+from slurm_jobs.shared.heartbeat import start_heartbeat
+from slurm_jobs.shared.manifest_formats import PROCESSOR_DIR
+from slurm_jobs.shared.records import TaskContext
+
+log = logging.getLogger(__name__)
+
+
+def train(config: TrainConfig, context: TaskContext, spans: SpanLog) -> dict[str, Any] | None:
+    """Stage in, train, export, evaluate; the result on rank 0, None on the others.
+
+    Raises:
+        StageConfigError, StageStoppedError, StageError: as in `pipeline.train.run`.
+    """
+    began_unix_s = time.time()
+    check_packages(config.trackers)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    with contextlib.suppress(OSError):  # then nothing is supervised, and the work continues
+        start_heartbeat(
+            context.task_dir,
+            context.rank,
+            stall_timeout_min=config.stall_timeout_min,
+            collective_timeout_min=config.collective_timeout_min,
+        )
+    workplace = prepare_device(config, context)
+    if far := far_text(os.sched_getaffinity(0), near_cores(workplace.device)):
+        log.warning("%s", far)
+    with spans.span("process_group"):
+        ranks = join_ranks(
+            context,
+            device_type=workplace.device.type,
+            timeout_min=config.collective_timeout_min,
+        )
+    job = Job(
+        config=config,
+        context=context,
+        spans=spans,
+        workplace=workplace,
+        ranks=ranks,
+        began_unix_s=began_unix_s,
+    )
+    try:
+        result = _run(job)
+    except (StageStoppedError, TimeLimitError):  # on every rank
+        _leave(job)
+        raise
+    # After any other error the process exits without leave_ranks, which might wait for the
+    # others.
+    _leave(job)
+    return result
+
+
+def _leave(job: Job) -> None:
+    """Leave the process group; a failing span must not fail completed work."""
+    with contextlib.suppress(OSError), job.spans.span("leave_ranks"):
+        leave_ranks()
+
+
+def _run(job: Job) -> dict[str, Any] | None:
+    phases = phases_of(job.config)
+    folders = find_datasets(phases, job.context)  # before anything is copied
+    facts = read_facts(read_dataset_info(folders[0]), load_tokenizer(folders[0] / PROCESSOR_DIR))
+    found = preflight(job, phases, folders, facts)
+    with (
+        contextlib.ExitStack() as ends_last,
+        sample_system(job.config.sampler, job.context),
+        open_sources(folders, job) as sources,
+        Trackers(job.config.trackers, job.context) as trackers,
+    ):
+        result = _run_staged(job, phases, sources, facts, trackers)
+        ends_last.enter_context(job.spans.span("closing"))  # resources opened here
+    return None if result is None else {**result, "preflight": found}
+
+
+def _run_staged(
+    job: Job,
+    phases: Sequence[Phase],
+    sources: Sequence[Source],
+    facts: DataFacts,
+    trackers: Trackers,
+) -> dict[str, Any] | None:
+    _check_heldout(job, facts.info.preprocess, sources[0].processor_dir)
+    trained = fit(job, phases, sources, facts, trackers)
+    used = list({source.folder: source for source in sources}.values())
+    reads = [(source.staged, source.dataset.files.counts) for source in used]
+    reading = describe_reading(reads, job.config.staging, job.ranks)
+    ending = Ending(
+        job.ranks, job.context, began_unix_s=job.began_unix_s, made_steps=trained.made_steps
+    )
+    described = _describe(job, trained)
+    model_dir = _export(job, ending, trained.made, sources[0].processor_dir)
+    # the last reference to the model and its optimizer: evaluation needs their memory
+    del trained
+    give_back_memory(job.workplace.device)
+    evaluation = _evaluate(job, ending, facts, model_dir, sources[0].processor_dir)
+    if evaluation.get("exact_match") is not None:
+        trackers.log({"evaluation/exact_match": evaluation["exact_match"]}, described["num_steps"])
+    if job.ranks.rank != 0:
+        return None
+    return {
+        **described,
+        "exact_match": evaluation.get("exact_match"),
+        "evaluation": evaluation or None,
+        "stage_in_s": sum(source.staged.duration_s for source in used),
+        "stage_in_bytes": sum(source.staged.num_bytes for source in used),
+        "staging": reading,
+        "outputs": describe_outputs(job.context.output_dir, model_dir.iterdir()),
+    }
+
+
+def _export(job: Job, ending: Ending, made: SpreadModel, processor_dir: Path) -> Path:
+    ending.check("exports")
+    remedy = "resume on devices with more memory: the steps are made, and a checkpoint has them"
+    with (
+        job.spans.span("export"),
+        naming_the_remedy(job.ranks, "while the model was exported", remedy),
+    ):
+        return export_model(
+            made.spread.bare,
+            job.context.output_dir,
+            processor_dir=processor_dir,
+            ranks=job.ranks,
+            attempt=job.context.attempt,
+            adapters_of=_adapters_of(job.config),
+            learned=made.learning.so_far[-1],
+            levels=job.config.levels,
+        )
+
+
+def _adapters_of(config: TrainConfig) -> str | None:
+    """Return the model whose adapters peft can load, if there are any."""
+    is_peft_model = config.adapters is not None and config.model.type == "hugging_face"
+    return (config.model.path or config.model.name) if is_peft_model else None
+
+
+def _check_heldout(job: Job, preprocess: Mapping[str, Any], processor_dir: Path) -> None:
+    """Check the held-out rows on every rank, so that all fail together and before any step."""
+    manifest = job.config.evaluate.manifest
+    if manifest is not None:
+        with job.spans.span("heldout_check"):
+            check_heldout(
+                job.config.evaluate,
+                levels=job.config.levels,
+                manifest=Path(manifest),
+                preprocess=preprocess,
+                processor_dir=processor_dir,
+            )
+
+
+def _evaluate(
+    job: Job,
+    ending: Ending,
+    facts: DataFacts,
+    model_dir: Path,
+    processor_dir: Path,
+) -> dict[str, Any]:
+    manifest = job.config.evaluate.manifest
+    if manifest is None:
+        return {}
+    ending.check("evaluations")
+    remedy = "lower evaluate.batch_size or evaluate.max_new_tokens, or remove evaluate.manifest"
+    with (
+        job.spans.span("evaluation"),
+        naming_the_remedy(job.ranks, "while held-out rows were answered", remedy),
+    ):
+        summary = evaluate(
+            job.config.evaluate,
+            levels=job.config.levels,
+            manifest=Path(manifest),
+            facts=facts,
+            model=load_trained(
+                model_dir,
+                facts,
+                evaluation_dtype(job.workplace, job.config.strategy),
+                trust_remote_code=job.config.model.trust_remote_code,
+            ),
+            processor_dir=processor_dir,
+            out_dir=job.context.output_dir,
+            ranks=job.ranks,
+            workplace=job.workplace,
+            ending=ending,
+        )
+        job.ranks.barrier()
+    if summary and summary["exact_match"] is not None:
+        log.info(
+            "held-out: %d of %d exact (%.1f %%)",
+            summary["num_exact"], summary["num_samples"], 100 * summary["exact_match"],
+        )  # fmt: skip
+    return summary
+
+
+def _describe(job: Job, trained: Trained) -> dict[str, Any]:
+    made, last = trained.made, trained.phases[-1]
+    found = {
+        "num_steps": trained.num_steps,
+        "resumed_from_step": trained.resumed_from_step,
+        "final_loss": last.final_loss,
+        "num_parameters": made.num_parameters,
+        "num_learning": count_learning(made, last.planned.phase),
+        "strategy": job.config.strategy,
+        "spread": asdict(made.facts),
+        "num_ranks": job.ranks.num_ranks,
+        "precision": job.workplace.precision,
+        "num_skipped_steps": sum(end.num_skips for end in trained.phases),
+        "attention": made.spread.bare.attention_name,
+        "num_compute_threads": job.workplace.num_compute_threads,
+        "tokens_per_s": trained.tokens_per_s,
+        "versions": versions(),
+    }
+    if trained.looks:
+        best = lowest(trained.looks)
+        found["held_out"] = {
+            "num_looks": len(trained.looks),
+            "last": asdict(trained.looks[-1]),
+            "lowest": None if best is None else asdict(best),
+        }
+    if job.config.phases:
+        found["phases"] = [_describe_phase(made, end) for end in trained.phases]
+    described: dict[str, Any] = plain_json(found)
+    return described
+
+
+def _describe_phase(made: SpreadModel, end: PhaseEnd) -> dict[str, Any]:
+    return {
+        "name": end.planned.phase.name,
+        "first_step": end.planned.first_step,
+        "num_steps": end.planned.num_steps,
+        "resumed_from_step": end.resumed.step,
+        "final_loss": end.final_loss,
+        "num_learning": count_learning(made, end.planned.phase),
+    }

@@ -1,0 +1,501 @@
+"""Trackers (TensorBoard, Weights & Biases, ...) of a training, on rank 0.
+
+They use the classes of `accelerate.tracking`, without an `Accelerator`. A missing package is an
+error at the start; later failures are logged once, and training continues without that tracker.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import logging
+import math
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from pipeline.timing.recorder import StepCounts, StepOutcome
+from slurm_jobs.shared.configs.training_parts import TrackersConfig
+from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.files import Progress, read_json, write_json_atomic
+from slurm_jobs.shared.records import TaskContext
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+# Speed of a training between two points in time.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Done:
+    """Work of rank 0 in this attempt up to a point in time."""
+
+    at_s: float
+    """Time of a clock that runs only during the steps."""
+    num_steps: int
+    num_tokens: int
+    """Without padding."""
+    data_wait_s: float
+    model_flops: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rates:
+    """Rates between two points in time, with all pauses in between."""
+
+    step_s: float
+    tokens_per_s: float
+    """For all ranks, from rank 0's tokens: ranks have equal work."""
+    data_wait_share: float
+    """Share of rank 0's time."""
+    mfu: float | None
+    """For rank 0's card; None if its peak is unknown."""
+
+
+def rates_between(
+    first: Done, last: Done, *, num_ranks: int, peak_flops_per_s: float | None
+) -> Rates:
+    """Return the rates; at least one step is between the two."""
+    seconds = max(1e-9, last.at_s - first.at_s)
+    flops_per_s = (last.model_flops - first.model_flops) / seconds
+    return Rates(
+        step_s=seconds / (last.num_steps - first.num_steps),
+        tokens_per_s=(last.num_tokens - first.num_tokens) * num_ranks / seconds,
+        data_wait_share=min(1.0, (last.data_wait_s - first.data_wait_s) / seconds),
+        mfu=None if peak_flops_per_s is None else flops_per_s / peak_flops_per_s,
+    )
+
+
+def time_left(seconds: float) -> str:
+    """Format a duration: `45 s`, `12 min`, `3 h 05 min`, `2 d 4 h`."""
+    minutes, hours = round(seconds / 60), round(seconds / 3600)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if minutes < 60:
+        return f"{minutes} min"
+    if hours < 48:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{hours // 24} d {hours % 24} h"
+
+
+log = logging.getLogger(__name__)
+
+_KEPT_FILE = "trackers.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrackedRun:
+    """Run that a tracker should continue or start."""
+
+    project: str
+    label: str
+    """Readable label: the run and its stage."""
+    identity: str
+    """Equal for attempts at the same training: 32 letters and digits."""
+    folder: Path
+    """Folder of the stage, for trackers that write files."""
+    first_step: int
+    """Steps done before this attempt."""
+    kept_id: str | None
+    """The tracker's own name of the run that an earlier attempt started."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Kind:
+    """Rules of one kind of tracker for starting or continuing a run."""
+
+    arguments: Callable[[TrackedRun], dict[str, Any]]
+    """Arguments of its class in `accelerate.tracking`."""
+    read_id: Callable[[Any], str] | None = None
+    """Reads the id of a run that we cannot name, with which a later attempt continues it."""
+    takes_settings: bool = True
+    step_metric: str | None = None
+    """Metric for the step, for trackers whose own step counter never goes back."""
+
+
+def _tensorboard(run: TrackedRun) -> dict[str, Any]:
+    # purge_step: entries of repeated steps are replaced by the new ones.
+    return {
+        "run_name": "tensorboard",
+        "logging_dir": run.folder,
+        "purge_step": run.first_step + 1,
+    }
+
+
+def _wandb(run: TrackedRun) -> dict[str, Any]:
+    return {
+        "run_name": run.project,
+        "name": run.label,
+        "id": run.identity,
+        "resume": "allow",
+        "dir": run.folder,
+    }
+
+
+def _mlflow(run: TrackedRun) -> dict[str, Any]:
+    return {"experiment_name": run.project, "run_name": run.label, "run_id": run.kept_id}
+
+
+def _aim(run: TrackedRun) -> dict[str, Any]:
+    return {"run_name": run.label, "logging_dir": run.folder, "run_hash": run.kept_id}
+
+
+def _clearml(run: TrackedRun) -> dict[str, Any]:
+    goes_on = {} if run.kept_id is None else {"continue_last_task": run.kept_id}
+    return {"run_name": run.project, "task_name": run.label, **goes_on}
+
+
+def _comet_ml(run: TrackedRun) -> dict[str, Any]:
+    return {"run_name": run.project, "experiment_key": run.identity, "mode": "get_or_create"}
+
+
+def _dvclive(run: TrackedRun) -> dict[str, Any]:
+    return {"dir": str(run.folder / "dvclive"), "resume": True, "save_dvc_exp": False}
+
+
+def _swanlab(run: TrackedRun) -> dict[str, Any]:
+    return {
+        "run_name": run.project,
+        "experiment_name": run.label,
+        "id": run.identity,
+        "resume": "allow",
+        "logdir": str(run.folder / "swanlog"),
+    }
+
+
+def _trackio(run: TrackedRun) -> dict[str, Any]:
+    return {"run_name": run.project, "name": run.identity, "resume": "allow"}
+
+
+_KINDS: Mapping[str, _Kind] = {
+    "tensorboard": _Kind(arguments=_tensorboard, takes_settings=False),  # opens another run
+    # https://docs.wandb.ai/models/track/log/customize-logging-axes: entries before its newest
+    # step, even of an earlier attempt, are dropped.
+    "wandb": _Kind(arguments=_wandb, step_metric="num_steps_done"),
+    "mlflow": _Kind(arguments=_mlflow, read_id=lambda tracked: tracked.info.run_id),
+    "aim": _Kind(arguments=_aim, read_id=lambda tracked: tracked.hash),
+    "clearml": _Kind(arguments=_clearml, read_id=lambda tracked: tracked.id),
+    "comet_ml": _Kind(arguments=_comet_ml),
+    "dvclive": _Kind(arguments=_dvclive),
+    "swanlab": _Kind(arguments=_swanlab),
+    "trackio": _Kind(arguments=_trackio),
+}
+
+
+def check_packages(config: TrackersConfig) -> None:
+    """Check that the trackers' packages can be imported; the same on all ranks.
+
+    Raises:
+        StageConfigError: one cannot, with the command that installs it.
+    """
+    missing = [name for name in config.use if importlib.util.find_spec(name) is None]
+    if missing:
+        message = (
+            f"trackers.use has {' and '.join(missing)}, and {sys.executable} has no such "
+            f"package: type `{sys.executable} -m pip install {' '.join(missing)}`, or remove the "
+            "tracker"
+        )
+        raise StageConfigError(message)
+
+
+class Trackers:
+    """All trackers of an attempt, on rank 0; does nothing on other ranks, and without any."""
+
+    def __init__(self, config: TrackersConfig, context: TaskContext) -> None:
+        self._config = config
+        self._context = context
+        self._names = config.use if context.rank == 0 else ()
+        self._open: dict[str, Any] | None = None
+        self._early: list[tuple[int, dict[str, float]]] = []
+
+    @property
+    def are_waiting(self) -> bool:
+        """True if there are trackers that are not open yet."""
+        return bool(self._names) and self._open is None
+
+    def start(self, first_step: int, training: str, settings: Mapping[str, Any]) -> None:
+        """Open them, in the run that an earlier attempt at the same training started.
+
+        Does nothing if they are open: a later phase continues with them.
+
+        Args:
+            first_step: Steps done before this attempt.
+            training: Its fingerprint; another one is another run.
+            settings: Numbers and words that trackers show next to the curves.
+        """
+        if not self.are_waiting:
+            return
+        self._open = {}
+        identity = self._identity(training)
+        kept = self._try(_KEPT_FILE, self._read_kept, identity) or {}
+        for name in self._names:
+            tracker = self._try(name, self._begin, name, identity, first_step, kept.get(name))
+            if tracker is None:
+                continue
+            self._open[name] = tracker
+            if name not in kept:
+                own_id = self._try(name, self._first_words, name, tracker, settings)
+                kept |= {} if own_id is None else {name: own_id}
+        self._try(_KEPT_FILE, self._keep, identity, kept)
+        early, self._early = self._early, []
+        for num_steps_done, values in early:
+            self.log(values, num_steps_done)
+
+    def are_due(self, num_steps_done: int) -> bool:
+        """Check whether they are due an update at this step."""
+        return bool(self._open) and num_steps_done % self._config.every_steps == 0
+
+    def log(self, values: Mapping[str, float], num_steps_done: int) -> None:
+        """Send values to all of them; values from before they are open are sent at opening.
+
+        They are opened at this attempt's starting step, after evaluations that an earlier
+        attempt left out. Otherwise they would treat the steps in between as repeated.
+        """
+        if self.are_waiting:
+            self._early.append((num_steps_done, dict(values)))
+            return
+        for name, tracker in list((self._open or {}).items()):
+            self._try(name, self._tell, name, tracker, values, num_steps_done)
+
+    @staticmethod
+    def _tell(name: str, tracker: Any, values: Mapping[str, float], num_steps_done: int) -> None:
+        own = _KINDS[name].step_metric
+        if own is None:
+            tracker.log(dict(values), step=num_steps_done)
+        else:
+            tracker.log({**values, own: num_steps_done})
+
+    def close(self) -> None:
+        """Flush and close them."""
+        for name, tracker in list((self._open or {}).items()):
+            self._try(name, tracker.finish)
+        self._open = {}
+
+    def _begin(self, name: str, identity: str, first_step: int, kept_id: str | None) -> Any:
+        run = TrackedRun(
+            project=self._config.project,
+            label=f"{self._context.run_id} {self._context.stage}",
+            identity=identity,
+            folder=self._context.output_dir,
+            first_step=first_step,
+            kept_id=kept_id or None,
+        )
+        arguments = {**_KINDS[name].arguments(run), **self._config.options.get(name, {})}
+        tracker = _tracker_class(name)(**arguments)
+        # created on rank 0 alone, so it need not check the rank
+        tracker.main_process_only = False
+        tracker.start()
+        if (own := _KINDS[name].step_metric) is not None:
+            tracker.tracker.define_metric("*", step_metric=own)
+        return tracker
+
+    def _first_words(self, name: str, tracker: Any, settings: Mapping[str, Any]) -> str:
+        """Return the first log line of a run; it names the id that a later attempt needs."""
+        kind = _KINDS[name]
+        if kind.takes_settings:
+            tracker.store_init_configuration(dict(settings))
+        return "" if kind.read_id is None else kind.read_id(tracker.tracker)
+
+    def _identity(self, training: str) -> str:
+        at = self._context
+        words = f"{at.run_id} {at.stage} {at.slice_index} {at.num_again} {training}"
+        return hashlib.sha256(words.encode()).hexdigest()[:32]
+
+    def _read_kept(self, identity: str) -> dict[str, str]:
+        """Return each tracker's name of the run; empty for those that need no such name."""
+        try:
+            found = read_json(self._context.output_dir / _KEPT_FILE)
+        except FileNotFoundError:
+            return {}
+        return dict(found["runs"]) if found["identity"] == identity else {}
+
+    def _keep(self, identity: str, kept: Mapping[str, str]) -> None:
+        values = {"identity": identity, "runs": dict(kept)}
+        write_json_atomic(self._context.output_dir / _KEPT_FILE, values)
+
+    def _try(self, name: str, act: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Call a tracker; None if it fails, and then that tracker gets no more calls."""
+        try:
+            return act(*args, **options)
+        except Exception as error:  # noqa: BLE001 - a training goes on without its curves
+            log.warning(
+                "trackers: %s is dropped after an error, training continues: %s: %s",
+                name, type(error).__name__, error,
+            )  # fmt: skip
+            if self._open:
+                self._open.pop(name, None)
+            return None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _Log(logging.LoggerAdapter):
+    """Replaces accelerate's own logger, which needs an `Accelerator`."""
+
+    warning_once = logging.LoggerAdapter.warning
+
+
+def _tracker_class(name: str) -> Any:
+    from accelerate import tracking
+
+    tracking.logger = _Log(logging.getLogger(tracking.__name__), {})
+    return tracking.LOGGER_TYPE_TO_CLASS[name]
+
+
+# Reports of a running training: a progress file, trackers, and occasional log lines.
+
+
+_NUM_LOOKS = 10
+"""Number of progress points over which rates are averaged, to smooth them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Course:
+    """Facts about the training for a reporter."""
+
+    num_steps: int
+    num_ranks: int
+    log_every_steps: int
+    peak_flops_per_s: float | None
+    """Peak of rank 0's card; None: no MFU."""
+
+
+class TrainingReporter:
+    """Called for every step on every rank, when its outcome is known; rank 0 writes."""
+
+    def __init__(self, progress: Progress | None, trackers: Trackers, course: Course) -> None:
+        """`progress` is None on all ranks but 0."""
+        self._progress = progress
+        self._trackers = trackers
+        self._course = course
+        self._outside_s = time.monotonic()
+        """Time of the clock outside of any loop."""
+        self._done = Done(at_s=0.0, num_steps=0, num_tokens=0, data_wait_s=0.0, model_flops=0.0)
+        self._line = self._tracked = self._done
+        self._looks = deque([self._done], maxlen=_NUM_LOOKS)
+
+    def start_clock(self) -> float | None:
+        """Start the clock at the begin of a phase's loop: rates exclude the time before.
+
+        Returns: seconds since the last step of the phase before; None if this attempt made
+        none.
+        """
+        outside_s = time.monotonic() - self._done.at_s
+        since_s = outside_s - self._outside_s
+        self._outside_s = outside_s
+        return since_s if self._done.num_steps else None
+
+    def __call__(
+        self,
+        num_steps_done: int,
+        outcome: StepOutcome,
+        counts: StepCounts,
+        data_wait_s: float,
+        ended_s: float,
+    ) -> None:
+        """Record a step.
+
+        Args:
+            num_steps_done: Steps of all phases, those of earlier attempts included.
+            outcome: Outcome of the step.
+            counts: Counts of this rank.
+            data_wait_s: Wait for data on this rank.
+            ended_s: End of the step here, by `time.monotonic`: the outcome is known later.
+        """
+        before = self._done
+        self._done = Done(
+            at_s=ended_s - self._outside_s,
+            num_steps=before.num_steps + 1,
+            num_tokens=before.num_tokens + counts.num_tokens,
+            data_wait_s=before.data_wait_s + data_wait_s,
+            model_flops=before.model_flops + counts.model_flops,
+        )
+        if self._progress is None:
+            return
+        self._tell_progress(self._progress, num_steps_done, outcome)
+        self._tell_trackers(num_steps_done, outcome)
+        self._tell_log(num_steps_done, outcome)
+
+    def tell(self, num_steps_done: int, values: Mapping[str, float]) -> None:
+        """Send the results of a held-out evaluation to the trackers, by name: `look/loss`."""
+        self._trackers.log(values, num_steps_done)
+
+    def _tell_progress(self, progress: Progress, num_steps_done: int, outcome: StepOutcome) -> None:
+        if progress.is_due(num_steps_done):
+            rates = self._since(self._looks[0])
+            self._looks.append(self._done)
+            progress.update(num_steps_done, detail=self._text(num_steps_done, outcome, rates))
+
+    def _tell_trackers(self, num_steps_done: int, outcome: StepOutcome) -> None:
+        if self._trackers.are_due(num_steps_done):
+            rates, self._tracked = self._since(self._tracked), self._done
+            self._trackers.log(tracked_values(outcome, rates), num_steps_done)
+
+    def _tell_log(self, num_steps_done: int, outcome: StepOutcome) -> None:
+        course = self._course
+        if num_steps_done % course.log_every_steps and num_steps_done != course.num_steps:
+            return
+        rates, self._line = self._since(self._line), self._done
+        text = self._text(num_steps_done, outcome, rates)
+        log.info("step %d/%d: %s", num_steps_done, course.num_steps, text)
+
+    def _text(self, num_steps_done: int, outcome: StepOutcome, rates: Rates) -> str:
+        left = self._course.num_steps - num_steps_done
+        parts = [
+            f"loss {outcome.loss:.4f}",
+            f"{rates.tokens_per_s:,.0f} tokens/s",
+            f"{100 * rates.data_wait_share:.0f} % waiting for data",
+            "" if rates.mfu is None else f"MFU {100 * rates.mfu:.1f} %",
+            f"{time_left(left * rates.step_s)} left" if left else "",
+        ]
+        return ", ".join(part for part in parts if part)
+
+    def _since(self, first: Done) -> Rates:
+        return rates_between(
+            first,
+            self._done,
+            num_ranks=self._course.num_ranks,
+            peak_flops_per_s=self._course.peak_flops_per_s,
+        )
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of this rank, without padding."""
+        return self._done.num_tokens
+
+    @property
+    def elapsed_s(self) -> float:
+        """Time of the loops of all phases, up to the newest step."""
+        return self._done.at_s
+
+
+def tracked_values(outcome: StepOutcome, rates: Rates) -> dict[str, float]:
+    """Return the values of a step for trackers, by name; without those that are not finite.
+
+    Rates are over all steps since the trackers' last update.
+    """
+    values = {
+        "loss": outcome.loss,
+        "learning_rate": outcome.learning_rate,
+        "grad_norm": outcome.grad_norm,
+        "tokens_per_s": rates.tokens_per_s,
+        "step_s": rates.step_s,
+        "data_wait_share": rates.data_wait_share,
+        "mfu": math.nan if rates.mfu is None else rates.mfu,
+    }
+    return {name: value for name, value in values.items() if math.isfinite(value)}

@@ -1,0 +1,432 @@
+"""Verbs on nodes: doctor and probe."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slurm_jobs.cli.options import (
+    add_json,
+    add_overrides,
+    command_text,
+    given_run,
+    number_text,
+    path_of,
+    path_text,
+    positive,
+    positive_up_to,
+    print_json,
+    shown_path,
+)
+from slurm_jobs.cli.submit import print_job, print_notes, watch
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.files import CLOCKS_APART_S
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from slurm_jobs.commands.doctor import Found, Wanted
+    from slurm_jobs.commands.submit import Submission
+    from slurm_jobs.shared.node_records import NodeProbe
+    from slurm_jobs.status import RunStatus
+
+
+# `slurm-jobs doctor [SPEC]`: find problems of a site before they cost time, with remedies.
+
+
+_WAIT_MIN = 10
+_MOST_WAIT_MIN = 7 * 24 * 60
+
+
+def add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument(
+        "spec",
+        metavar="SPEC",
+        type=path_of,
+        nargs="?",
+        help="the YAML file whose cluster, nodes, Python and folders are meant; left out, Slurm "
+        "where this machine has it, else this machine alone",
+    )
+    parser.add_argument(
+        "--stage",
+        metavar="NAME",
+        help="the stage for whose resources and Python the nodes are checked; default: the "
+        "training",
+    )
+    parser.add_argument(
+        "--nodes",
+        metavar="N",
+        type=positive,
+        help="how many nodes are checked; default: 2 where one job can have them",
+    )
+    _add_jobs(parser)
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="also print the findings of passed checks, not only names",
+    )
+    add_overrides(parser)
+    add_json(parser)
+
+
+def _add_jobs(parser: argparse.ArgumentParser) -> None:
+    """Add options on which jobs are submitted, and how long to wait for them."""
+    parser.add_argument(
+        "--no-nodes", action="store_true", help="do not submit the job that checks nodes"
+    )
+    parser.add_argument(
+        "--drill",
+        action="store_true",
+        help="submit a job of two minutes, too, that is stopped, saves, and is requeued",
+    )
+    parser.add_argument(
+        "--wait",
+        metavar="MINUTES",
+        type=positive_up_to(_MOST_WAIT_MIN),
+        default=_WAIT_MIN,
+        help="longest that a job may wait in the queue before it is cancelled; default: "
+        f"{_WAIT_MIN}",
+    )
+
+
+def run_doctor(options: argparse.Namespace) -> int:
+    """Check, print, and return 1 if there is a problem, 3 if Slurm did not answer."""
+    from slurm_jobs.commands.doctor import Found, ends_as_interrupts, examine
+
+    found = Found()
+    wanted = _wanted(options)
+    say, hush = _progress()
+    try:
+        with ends_as_interrupts():
+            examine(wanted, found, say)
+    except KeyboardInterrupt:
+        hush()
+        _print_doctor(found, options)
+        print("\ninterrupted; its jobs are cancelled", file=sys.stderr)
+        return 130
+    hush()
+    _print_doctor(found, options)
+    if found.unreachable:
+        return 3
+    return 1 if any(check.standing == "problem" for check in found.checks) else 0
+
+
+def _wanted(options: argparse.Namespace) -> Wanted:
+    """Return the request; raises InputError, SpecError, or SchedulerError without Slurm."""
+    from slurm_jobs.commands.doctor import Wanted, load_or_make
+    from slurm_jobs.commands.probe import source_stage
+    from slurm_jobs.commands.submit import profile_of
+    from slurm_jobs.shared.errors import InputError
+
+    loaded = load_or_make(options.spec, options.overrides)
+    profile = profile_of(loaded)
+    if (options.nodes or 1) > 1 and profile.scheduler == "local":
+        message = f"--nodes {options.nodes}: `cluster: local` is this machine alone"
+        raise InputError(message)
+    return Wanted(
+        loaded=loaded,
+        profile=profile,
+        source=source_stage(loaded.spec, options.stage),
+        is_given=options.spec is not None,
+        num_nodes=options.nodes,
+        with_nodes=not options.no_nodes,
+        with_drill=options.drill,
+        wait_s=options.wait * 60.0,
+    )
+
+
+def _progress() -> tuple[Callable[[str], None], Callable[[], None]]:
+    """Return functions that show what is being checked, and erase it: a line on a terminal."""
+    is_terminal = sys.stderr.isatty()
+    began_s, shown = time.monotonic(), [""]
+
+    def say(text: str) -> None:
+        if is_terminal:
+            line = f"[{time.monotonic() - began_s:4.0f} s] {text}"
+            print(f"\r\x1b[K{line[:79]}", end="", file=sys.stderr, flush=True)
+        elif text != shown[0]:
+            print(f"[{time.monotonic() - began_s:4.0f} s] {text}", file=sys.stderr, flush=True)
+        shown[0] = text
+
+    def hush() -> None:
+        if is_terminal:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    return say, hush
+
+
+def _print_doctor(found: Found, options: argparse.Namespace) -> None:
+    if options.json:
+        print_json(doctor_values(found))
+        return
+    from slurm_jobs.nodes.doctor_model import lines_of
+
+    here = f"{Path.cwd()}/"  # commands are shorter with relative paths
+    checks = [dataclasses.replace(c, remedy=c.remedy.replace(here, "")) for c in found.checks]
+    for line in lines_of(checks, _width(), in_words=options.all):
+        print(line)
+    for run_dir in found.run_dirs:
+        print(f"kept for a day: {shown_path(run_dir)}")
+
+
+def _width() -> int:
+    from slurm_jobs.cli.options import console
+
+    return min(console().width, 100)
+
+
+def doctor_values(found: Found) -> dict[str, Any]:
+    """Return all checks, worst first, as JSON values."""
+    from slurm_jobs.nodes.doctor_model import sorted_checks
+
+    return {
+        "checks": [dataclasses.asdict(check) for check in sorted_checks(found.checks)],
+        "unreachable": found.unreachable,
+        "run_dirs": [str(path) for path in found.run_dirs],
+    }
+
+
+# `slurm-jobs probe SPEC`: measure the nodes that a spec's training would get.
+#
+# Given the run of an earlier probe, it prints that result again.
+
+
+_MOST_MINUTES = 24 * 60
+_SEEN_WITHIN_S = 15.0
+"""A network file system may show an older listing of a folder for some seconds."""
+_FRESH_S = CLOCKS_APART_S
+"""Records of a run that ended earlier than this, by its node's clock, are visible."""
+
+
+def add_probe_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument(
+        "target",
+        metavar="SPEC|RUN",
+        type=path_text,
+        help="the YAML file; or the run of a probe, whose result is printed (again)",
+    )
+    parser.add_argument(
+        "--stage",
+        metavar="NAME",
+        help="the stage whose resources, python, set-up lines and folders are taken; "
+        "default: the training",
+    )
+    parser.add_argument(
+        "--nodes",
+        metavar="N",
+        type=positive,
+        help="how many; default: 2, which the network takes, where one job can have them",
+    )
+    parser.add_argument(
+        "--nodelist", metavar="NAMES", help="which nodes, as Slurm writes them: gpu[01-04]"
+    )
+    parser.add_argument(
+        "--minutes",
+        metavar="M",
+        type=positive_up_to(_MOST_MINUTES),
+        help="time limit of the job; default: 5",
+    )
+    parser.add_argument(
+        "--file-mb",
+        metavar="MB",
+        type=positive_up_to(65536),
+        help="most that is written to each file system at a time; default: 1024",
+    )
+    add_overrides(parser)
+    add_json(parser)
+
+
+def run_probe(options: argparse.Namespace) -> int:
+    """Submit, watch, and print the results; exit code 1 if the job failed."""
+    run_dir = _given_run(options)
+    if run_dir is None:
+        submission = _submit(options)
+        run_dir = submission.paths.run_dir
+        if not options.json:
+            print_notes(submission)
+            print(f"run folder: {shown_path(run_dir)}\n")
+    status, code = watch(run_dir, quiet=options.json, tells_failures=False)
+    if status is None:
+        again = command_text("probe", shown_path(run_dir))
+        print(f"what was measured, once it is over: {again}", file=sys.stderr)
+        return code
+    problems: list[str] = []
+    probes = _probes(RunPaths(run_dir), status, problems)
+    if options.json:
+        print_json(probe_values(run_dir, status, probes, problems))
+    else:
+        _print_probe(run_dir, status, probes, problems)
+    return code
+
+
+def _given_run(options: argparse.Namespace) -> Path | None:
+    """Return the run of a probe that was given; None for a spec.
+
+    Raises:
+        InputError: there is no such run, it is none of a probe, or an option was given that is for
+            a spec.
+    """
+    from slurm_jobs.commands.probe import refuse_no_probe
+
+    of_spec = {
+        "--stage": options.stage,
+        "--nodes": options.nodes,
+        "--nodelist": options.nodelist,
+        "--minutes": options.minutes,
+        "--file-mb": options.file_mb,
+        "--set": options.overrides,
+    }
+    run_dir = given_run(options.target, of_spec, "probe")
+    if run_dir is not None:
+        refuse_no_probe(run_dir)
+    return run_dir
+
+
+def _submit(options: argparse.Namespace) -> Submission:
+    from slurm_jobs.commands.probe import DEFAULT_MINUTES, ProbeRequest, submit_probe
+    from slurm_jobs.commands.submit import load
+    from slurm_jobs.shared.configs.stages import ProbeConfig
+
+    config = ProbeConfig()
+    if options.file_mb is not None:
+        config = dataclasses.replace(config, file_mb=options.file_mb)
+    request = ProbeRequest(
+        stage=options.stage,
+        num_nodes=options.nodes,
+        nodelist=options.nodelist,
+        minutes=float(options.minutes or DEFAULT_MINUTES),
+        config=config,
+    )
+    loaded = load(Path(options.target), overrides=options.overrides, to_submit=True)
+    quiet = options.json
+    return submit_probe(loaded, request, on_job=(lambda _job: None) if quiet else print_job)
+
+
+def _probes(paths: RunPaths, status: RunStatus, problems: list[str]) -> tuple[NodeProbe, ...]:
+    """Return what the run stored; wait until all records of a completed run are visible."""
+    from slurm_jobs.commands.probe import STAGE
+    from slurm_jobs.nodes.probe_records import probes_of_run
+    from slurm_jobs.shared.files import read_json
+    from slurm_jobs.shared.node_records import MAX_KEPT
+
+    asked = read_json(paths.resolved_spec)["stages"][STAGE]["resources"]["nodes"]
+    patience_s = _SEEN_WITHIN_S if _is_fresh(paths, status) else 0.0
+    end_s = time.monotonic() + patience_s
+    while True:
+        found_problems: list[str] = []
+        probes = probes_of_run(paths.run_dir.parent, paths.run_dir.name, found_problems)
+        is_all = len(probes) >= asked or status.status != "completed"
+        if is_all or time.monotonic() > end_s:
+            break
+        time.sleep(0.5)
+    problems.extend(found_problems)
+    if not is_all:
+        problems.append(
+            f"{asked - len(probes)} of {number_text(asked, 'node')} have no record of this probe "
+            f"(any more): of each node the newest {MAX_KEPT} are kept"
+        )
+    return probes
+
+
+def _is_fresh(paths: RunPaths, status: RunStatus) -> bool:
+    """Check whether the run may have ended just now, by clocks that may differ."""
+    from slurm_jobs.run_folder.run_records import read_completion
+
+    ((part,),) = (stage.slices for stage in status.stages)
+    if part.ending is None:
+        return True
+    ended_unix_s = read_completion(paths, status.stages[0].stage.name, part.ending).ended_unix_s
+    return time.time() - ended_unix_s < _FRESH_S
+
+
+def probe_values(
+    run_dir: Path, status: RunStatus, probes: Sequence[NodeProbe], problems: Sequence[str]
+) -> dict[str, Any]:
+    """Return the results as JSON values."""
+    return {
+        "run_id": run_dir.name,
+        "run_dir": str(run_dir),
+        "status": status.status,
+        "nodes": [dataclasses.asdict(probe) for probe in probes],
+        "slow": [
+            {"node": node, "share": slow.share, **dataclasses.asdict(slow)}
+            for node, slow in _slow(run_dir, probes)
+        ],
+        "problems": list(problems),
+    }
+
+
+def _slow(run_dir: Path, probes: Sequence[NodeProbe]) -> list[tuple[str, Any]]:
+    """Return nodes of this probe that are slow among all nodes probed from these runs."""
+    from slurm_jobs.nodes.probe_records import compare, newest_probes
+
+    known = {probe.node: probe for probe in newest_probes(run_dir.parent, [])}
+    every = tuple({**known, **{probe.node: probe for probe in probes}}.values())
+    return [(p.node, slow) for p in probes for slow in compare(p, every).slow]
+
+
+def _print_probe(
+    run_dir: Path, status: RunStatus, probes: Sequence[NodeProbe], problems: Sequence[str]
+) -> None:
+    from slurm_jobs.cli.options import console
+    from slurm_jobs.cli.problems import problem_lines
+    from slurm_jobs.nodes import probe_records
+    from slurm_jobs.shared.node_records import ProbePaths
+
+    screen = console()
+    if probes:
+        _print_numbers(screen, probes)
+        print()
+    slow = [
+        f"slow: {node}: {probe_records.slow_text(found)}" for node, found in _slow(run_dir, probes)
+    ]
+    lines = [
+        *slow,
+        *probe_records.topology(probes),
+        *probe_records.busy(probes),
+        *probe_records.reasons(probes),
+    ]
+    lines += [*problems, *problem_lines(run_dir, status, with_logs=True)]
+    if probes:
+        folder = ProbePaths(run_dir.parent).own_dir
+        lines.append(f"kept in {shown_path(folder)}, for the reports of runs next to it")
+    for line in lines:
+        screen.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_numbers(screen: Console, probes: Sequence[NodeProbe]) -> None:
+    """Print a row per node if the screen has room, else a row per measure.
+
+    In that case, as many nodes per table as fit.
+    """
+    from slurm_jobs.cli.options import is_room_for, table_of
+    from slurm_jobs.nodes import probe_records
+
+    wide = [
+        table_of(
+            probe_records.COMPUTE_COLUMNS, [probe_records.compute_row(probe) for probe in probes]
+        ),
+        table_of(probe_records.FILE_COLUMNS, [probe_records.file_row(probe) for probe in probes]),
+    ]
+    if all(is_room_for(table, screen) for table in wide):
+        for table in wide:
+            screen.print("", table, sep="\n")
+        return
+    left = list(probes)
+    while left:
+        for number in range(len(left), 0, -1):  # more nodes than one if that wraps no cell
+            table = table_of(*probe_records.measure_rows(left[:number]))
+            if is_room_for(table, screen) or number == 1:
+                screen.print("", table, sep="\n")
+                left = left[number:]
+                break
+    notes = [*probe_records.cards(probes), *probe_records.warm_reads(probes)]
+    for line in ["", *notes] if notes else ():
+        screen.print(line, markup=False, highlight=False, soft_wrap=True)

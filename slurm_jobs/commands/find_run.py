@@ -1,0 +1,239 @@
+"""Search for the run that a user names."""
+
+from __future__ import annotations
+
+import errno
+import glob
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from slurm_jobs.run_folder.paths import RUN_STAMP, RunPaths, age_key, is_run
+from slurm_jobs.shared.errors import FileError, InputError, PathExpansionError, truncated
+from slurm_jobs.shared.expand import expand_path, expand_typed
+from slurm_jobs.shared.manifest_formats import INFO_NAME
+
+_MAX_NAME_BYTES, _MAX_PATH_BYTES = 255, 4096
+"""NAME_MAX and PATH_MAX of Linux."""
+
+SPEC_SUFFIXES = frozenset({".yaml", ".yml"})
+"""Suffixes of files that select a spec's newest run."""
+
+
+def default_runs_dir() -> Path:
+    """Return the folder of runs: `$SLURM_JOBS_RUNS_DIR`, else `./runs`.
+
+    Raises:
+        PathExpansionError: the variable names an unknown user or variable.
+    """
+    given = os.environ.get("SLURM_JOBS_RUNS_DIR")
+    if given is None:
+        return Path("runs").absolute()
+    try:
+        return Path(expand_path(given)).absolute()
+    except PathExpansionError as error:
+        message = f"SLURM_JOBS_RUNS_DIR is {given}: {error}"
+        raise PathExpansionError(message) from error
+
+
+def find_run(text: str | None) -> Path:
+    """Return the folder of the run that a user names.
+
+    The name is a folder, a run's id or the start of one, or a spec file (its newest run); None
+    selects the newest run.
+
+    Raises:
+        InputError: there is no such run, or several match.
+        OSError: the parent folder cannot be listed.
+    """
+    runs_dir = default_runs_dir()
+    if text is None:
+        return _newest(runs_dir)
+    text = expand_typed(text)
+    path = Path(text)
+    names = [os.fsencode(part) for part in path.parts]
+    if (
+        sum(map(len, names)) + len(names) >= _MAX_PATH_BYTES
+        or max(map(len, names), default=0) > _MAX_NAME_BYTES
+    ):
+        message = f"no run `{truncated(text, 200)}`: it is longer than a file's name can be"
+        raise InputError(message)
+    if text and _holds_run(path):
+        return path.absolute()
+    if path.suffix in SPEC_SUFFIXES and path.is_file():
+        from slurm_jobs.commands.submit import load
+
+        loaded = load(path)
+        return _newest(Path(loaded.spec.runs_dir), loaded.spec.name)
+    if path.parent.resolve() == runs_dir.resolve():  # `runs/shapes-2026`, as a shell completes it
+        text = path.name
+    matches = sorted(run for run in _runs(runs_dir) if text and run.name.startswith(text))
+    # Runs of `shapes-tune` also begin with `shapes`, and are not meant.
+    matches = [run for run in matches if RUN_STAMP.sub("", run.name) == text] or matches
+    if len(matches) == 1:
+        return matches[0]
+    held = _by_age(path) if text and path.is_dir() else []
+    if held:
+        message = f"{text} is no run, it holds runs; name one, such as the newest: {held[-1]}"
+        raise InputError(message)
+    if text and not matches:
+        _refuse_away(path, runs_dir)
+    if text and path.is_dir() and not matches:
+        raise InputError(_of_folder(text, path, runs_dir))
+    raise InputError(_no_single(text or "", path, matches, runs_dir))
+
+
+def _holds_run(folder: Path) -> bool:
+    """Check whether a folder has a `run.json`.
+
+    Raises:
+        FileError: the folder cannot be searched.
+    """
+    try:
+        return stat.S_ISREG(RunPaths(folder).run_json.stat().st_mode)
+    except OSError as error:
+        if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}:
+            return False
+        raise _unreadable(folder, _first_unreadable(folder), error.strerror) from error
+
+
+def _first_unreadable(folder: Path) -> Path:
+    """Return the uppermost unreadable folder among a folder and its parents."""
+    for place in [*reversed(folder.absolute().parents), folder.absolute()]:
+        try:
+            os.stat(place / ".")  # noqa: PTH116 - a Path would drop the dot
+        except OSError:
+            return place
+    return folder.absolute()
+
+
+def _unreadable(what: Path, where: Path, why: str | None) -> FileError:
+    return FileError(
+        f"{what} cannot be read: {where}: {why}. Its file system may be away (not mounted, a "
+        "server that is down); type the same again when it is back"
+    )
+
+
+_MISSING = "there is no such folder"
+
+
+def refuse_missing_place(folder: Path) -> None:
+    """Raise FileError if the parent of a folder is missing, or the folder is a broken link.
+
+    The first submit creates the folder of runs itself.
+    """
+    whole = folder.absolute()
+    for place in [*reversed(whole.parents), whole]:
+        if place.is_symlink() and not place.exists():
+            raise _unreadable(folder, place, _link_to_nowhere(place))
+        if place != whole and not place.exists():
+            raise _unreadable(folder, place, _MISSING)
+
+
+def _link_to_nowhere(link: Path) -> str:
+    return f"a link to {link.readlink()}, which does not exist"
+
+
+def is_missing(runs_dir: Path) -> str:
+    """Return an addition to messages that name a folder of runs; empty if it is a folder."""
+    if runs_dir.is_dir():
+        return ""
+    if runs_dir.exists():
+        return ", which is not a folder"
+    return (
+        ", which does not exist: either nothing has been submitted there, or its file system is "
+        "away (not mounted, a server that is down)"
+    )
+
+
+def _refuse_away(path: Path, runs_dir: Path) -> None:
+    """Raise FileError if both a run and the folder that would hold it are missing.
+
+    Also raise it if the name is a broken link, or the folder of runs has a broken link that begins
+    so. A name as `run.create` generates it was a run once. Without its `run.json`, and with no
+    other run there, the file system is away; with other runs there, the run was removed or the name
+    is wrong.
+    """
+    is_path, was_run = len(path.parts) > 1, RUN_STAMP.search(path.name) is not None
+    links = [path.absolute()]
+    if path.name and (not is_path or path.parent.resolve() == runs_dir.resolve()):
+        links += sorted(runs_dir.glob(f"{glob.escape(path.name)}*"))
+    dangling = next((link for link in links if link.is_symlink() and not link.exists()), None)
+    if dangling is not None:
+        raise _unreadable(path, dangling, _link_to_nowhere(dangling))
+    if path.suffix in SPEC_SUFFIXES:
+        return
+    folder = path.absolute() if is_path else runs_dir / path
+    if is_path or was_run:
+        refuse_missing_place(folder)
+    if was_run and folder.is_dir():
+        raise _unreadable(path, folder, "it is there, and has no run.json")
+    if was_run and not _runs(folder.parent):
+        why = "no run is in it" if folder.parent.is_dir() else "it is not a folder"
+        raise _unreadable(path, folder.parent, why)
+
+
+def _no_single(text: str, path: Path, matches: Sequence[Path], runs_dir: Path) -> str:
+    """Return the message for a name that matches several runs, or none."""
+    if path.suffix in SPEC_SUFFIXES and not path.exists():
+        return (
+            f"no such file: {text}, and no run in {runs_dir} begins so; name a spec or a run, or "
+            "set SLURM_JOBS_RUNS_DIR"
+        )
+    if not matches:
+        from slurm_jobs.shared.errors import did_you_mean  # slow, and rarely needed
+
+        near = did_you_mean(text, {RUN_STAMP.sub("", run.name) for run in _runs(runs_dir)})
+        return (
+            f"no run `{text}`: it is no run folder, and in {runs_dir} none begins so"
+            f"{near or ';'} `slurm-jobs runs` lists them; SLURM_JOBS_RUNS_DIR names another folder"
+        )
+    return (
+        f"no single run `{text}`: it is no run folder, and in {runs_dir} these begin so: "
+        f"{', '.join(run.name for run in matches[:5])}. Name the folder; a spec's file means its "
+        "newest run, or set SLURM_JOBS_RUNS_DIR"
+    )
+
+
+def _of_folder(text: str, path: Path, runs_dir: Path) -> str:
+    """Return the message for a folder that is no run, holds none, and begins no run's name."""
+    if (path / INFO_NAME).is_file():
+        return (
+            f"{text} is a data set, no run: `verify`, `samples` and `packing` take it; name the "
+            "run that made it"
+        )
+    return (
+        f"{text} is neither a run (it has no run.json) nor a finished data set (no dataset.json), "
+        f"and no run in {runs_dir} begins so; name the folder that has one, or set "
+        "SLURM_JOBS_RUNS_DIR"
+    )
+
+
+def _runs(runs_dir: Path) -> list[Path]:
+    try:
+        folders = list(runs_dir.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [folder for folder in folders if is_run(folder)]
+
+
+def _by_age(runs_dir: Path) -> list[Path]:
+    """Return the runs in a folder, the newest last."""
+    return sorted(_runs(runs_dir), key=age_key)
+
+
+def _newest(runs_dir: Path, name: str | None = None) -> Path:
+    """Return the newest run, or the newest run of the spec `name`."""
+    runs = _by_age(runs_dir)
+    if name is not None:
+        runs = [path for path in runs if RUN_STAMP.sub("", path.name) == name]
+    if not runs:
+        refuse_missing_place(runs_dir)
+        which = f"run of `{name}`" if name is not None else "run"
+        message = (
+            f"no {which} in {runs_dir}{is_missing(runs_dir)}; name a run folder, or set "
+            "SLURM_JOBS_RUNS_DIR to the folder of your runs"
+        )
+        raise InputError(message)
+    return runs[-1].absolute()

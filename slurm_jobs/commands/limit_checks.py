@@ -1,0 +1,220 @@
+"""Checks of a plan against cluster limits, before anything is queued. PURE.
+
+Slurm accepts many impossible jobs and leaves them pending for ever. Nodes that are down count as
+available, and an unknown limit counts as no limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from slurm_jobs.cluster.limits import (
+    ClusterLimits,
+    NodeKind,
+    Partition,
+    Placement,
+    place,
+    submit_limit,
+)
+from slurm_jobs.plan import Plan, PlannedJob
+from slurm_jobs.shared.errors import did_you_mean
+from slurm_jobs.shared.records import JobResources
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LimitProblem:
+    """One limit that a stage breaks."""
+
+    path: Path
+    """Path in the spec: `("stages", "train", "resources", "timeout_min")`."""
+    message: str
+
+
+def limit_problems(plan: Plan, limits: ClusterLimits) -> list[LimitProblem]:
+    """Return every problem of the plan's jobs that would keep them from ever running."""
+    problems: dict[LimitProblem, None] = {}
+    for job in plan.jobs:
+        placement = place(job.resources, limits)
+        problems_of_job = [
+            *_place_problems(job, placement, limits),
+            *_time_problems(plan, job, placement),
+            *_node_problems(job, placement),
+        ]
+        problems.update(dict.fromkeys(problems_of_job))
+    problems.update(dict.fromkeys(_number_problems(plan, limits)))
+    return list(problems)
+
+
+def _at(job: PlannedJob, *path: str) -> Path:
+    return ("stages", job.stage, *path)
+
+
+def _place_problems(
+    job: PlannedJob, placement: Placement, limits: ClusterLimits
+) -> Iterator[LimitProblem]:
+    """Check that partition, account and QOS exist and may be used together."""
+    for name in placement.unknown_partitions:
+        message = (
+            f"this cluster has no partition `{name}`{did_you_mean(name, limits.partitions)} "
+            f"(partitions: {', '.join(limits.partitions)})"
+        )
+        yield LimitProblem(path=_at(job, "resources", "slurm", "partition"), message=message)
+    accounts = sorted({entry.account for entry in limits.associations})
+    if accounts and placement.account is not None and not placement.associations:
+        message = (
+            f"you have no account `{placement.account}` here"
+            f"{did_you_mean(placement.account, accounts)} (accounts: {', '.join(accounts)})"
+        )
+        yield LimitProblem(path=_at(job, "resources", "slurm", "account"), message=message)
+    qos = placement.qos_name
+    allowed = sorted({name for entry in placement.associations for name in entry.qos})
+    if limits.enforces_qos and qos is not None and allowed and qos not in allowed:
+        message = (
+            f"you may not use the QOS `{qos}` here"
+            f"{did_you_mean(qos, allowed)} (allowed: {', '.join(allowed)})"
+        )
+        yield LimitProblem(path=_at(job, "resources", "slurm", "qos"), message=message)
+
+
+def _time_problems(plan: Plan, job: PlannedJob, placement: Placement) -> Iterator[LimitProblem]:
+    most, asked = placement.max_time_min, job.resources.timeout_min
+    if most is None or asked <= most:
+        return
+    where = ", ".join(p.name for p in placement.partitions)
+    message = f"{asked:g} minutes: more than the {most:g} that {where} allows"
+    given = plan.stage(job.stage).resources.timeout_min
+    if asked != given:
+        each = round(asked / given)
+        message += (
+            f": each array task works through {each} slices of {given:g} minutes, as the site "
+            "allows too few jobs at once for fewer"
+            if each != plan.stage(job.stage).slices_per_task
+            else f" ({each} slices a task, {given:g} minutes each)"
+        )
+    yield LimitProblem(path=_at(job, "resources", "timeout_min"), message=message)
+
+
+def _number_problems(plan: Plan, limits: ClusterLimits) -> Iterator[LimitProblem]:
+    """Check the number of queued jobs, and whether job arrays are enabled."""
+    most = submit_limit([job.resources for job in plan.jobs], limits)
+    number = sum(job.num_tasks for job in plan.jobs)
+    if most is not None and number > most:
+        message = (
+            f"the run needs {number} jobs at least, and this site lets you have {most} at once; "
+            "split the spec"
+        )
+        yield LimitProblem(path=("stages",), message=message)
+    for job in plan.jobs:
+        if limits.max_array_size == 0 and plan.stage(job.stage).is_array:
+            message = "job arrays are switched off on this cluster (MaxArraySize=0)"
+            yield LimitProblem(path=_at(job, "array"), message=message)
+
+
+def _node_problems(job: PlannedJob, placement: Placement) -> Iterator[LimitProblem]:
+    """Check that each node the job names belongs to one of its partitions."""
+    partitions = [p for p in placement.partitions if p.kinds]
+    if not partitions or len(partitions) < len(placement.partitions):
+        return
+    answers = [list(_partition_problems(job, partition, placement)) for partition in partitions]
+    if all(answers):
+        yield from answers[0]
+
+
+def _partition_problems(
+    job: PlannedJob, partition: Partition, placement: Placement
+) -> Iterator[LimitProblem]:
+    """Return the reasons why a partition could never run the job; empty if it could."""
+    single = [
+        *_size_problems(job, partition),
+        *_gpu_problems(job, partition),
+    ]
+    yield from single
+    asked, most_nodes = job.resources, _most_nodes(partition, placement)
+    fitting = max(  # all nodes of a job have the same type of GPU
+        sum(kind.num_nodes for kind in partition.kinds if _fits(kind, asked, gpu_type))
+        for gpu_type in _types(asked)
+    )
+    message = ""
+    if asked.nodes > most_nodes:
+        message = f"{asked.nodes} nodes: more than the {most_nodes} that one job may have here"
+    elif asked.nodes > fitting and not single:
+        message = (
+            f"{asked.nodes} nodes with all that is asked for at once (cores, memory, GPUs): "
+            f"more than the {fitting} of partition `{partition.name}`"
+        )
+    if message:
+        yield LimitProblem(path=_at(job, "resources", "nodes"), message=message)
+
+
+def _size_problems(job: PlannedJob, partition: Partition) -> Iterator[LimitProblem]:
+    """Check cores and memory against the largest node of the partition."""
+    asked = job.resources
+    largest = f"of the largest node of partition `{partition.name}`"
+    cpus = asked.tasks_per_node * asked.cpus_per_task
+    most_cpus = max(kind.cpus for kind in partition.kinds)
+    if cpus > most_cpus and not asked.slurm.get("overcommit"):
+        message = (
+            f"{cpus} cores a node (tasks_per_node x cpus_per_task): more than the {most_cpus} "
+            f"{largest}"
+        )
+        yield LimitProblem(path=_at(job, "resources", "cpus_per_task"), message=message)
+    most_gb = max(kind.mem_mb for kind in partition.kinds) / 1024
+    if asked.mem_gb is not None and asked.mem_gb > most_gb:
+        message = f"{asked.mem_gb:g} GB a node: more than the {most_gb:.1f} {largest}"
+        yield LimitProblem(path=_at(job, "resources", "mem_gb"), message=message)
+
+
+def _most_nodes(partition: Partition, placement: Placement) -> int:
+    limits = [qos.max_nodes for qos in placement.qos if qos.max_nodes is not None]
+    if partition.max_nodes is not None:
+        limits.append(partition.max_nodes)
+    return min([*limits, sum(kind.num_nodes for kind in partition.kinds)])
+
+
+def _gpu_problems(job: PlannedJob, partition: Partition) -> Iterator[LimitProblem]:
+    asked = job.resources
+    if not asked.num_gpus:
+        return
+    types = sorted({name for kind in partition.kinds for name in kind.gpus if name})
+    features = {name for kind in partition.kinds for name in kind.features}
+    for name in asked.gpu_choice:
+        if types and name not in {*types, *features}:
+            message = (
+                f"partition `{partition.name}` has no GPUs of type `{name}`"
+                f"{did_you_mean(name, types)} (types: {', '.join(types)})"
+            )
+            yield LimitProblem(path=_at(job, "resources", "gpu"), message=message)
+            return
+    most = max(_most_gpus(kind, asked) for kind in partition.kinds)
+    if asked.num_gpus > most:
+        kind = f"{' or '.join(asked.gpu_choice)} " if asked.gpu else ""
+        plural = "s" if asked.num_gpus > 1 else ""
+        message = (
+            f"{asked.num_gpus} {kind}GPU{plural} a node: more than the {most} of any node of "
+            f"partition `{partition.name}`"
+        )
+        key = ("gpus_per_node",) if asked.gpus_per_node else ("slurm",)
+        yield LimitProblem(path=_at(job, "resources", *key), message=message)
+
+
+def _most_gpus(kind: NodeKind, asked: JobResources) -> int:
+    return max(kind.num_gpus(name) for name in _types(asked))
+
+
+def _types(asked: JobResources) -> Sequence[str | None]:
+    return asked.gpu_choice or (None,)
+
+
+def _fits(kind: NodeKind, asked: JobResources, gpu_type: str | None) -> bool:
+    """Check whether a node of this kind has everything that a job requests per node."""
+    return (
+        (
+            kind.cpus >= asked.tasks_per_node * asked.cpus_per_task
+            or bool(asked.slurm.get("overcommit"))
+        )
+        and (asked.mem_gb is None or kind.mem_mb >= asked.mem_gb * 1024)
+        and kind.num_gpus(gpu_type) >= asked.num_gpus
+    )

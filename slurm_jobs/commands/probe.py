@@ -1,0 +1,250 @@
+"""Run of one stage that measures the nodes that a spec's training would get."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slurm_jobs.commands.limit_checks import limit_problems
+from slurm_jobs.commands.submit import OnJob, Submission, limits_of, profile_of, submit
+from slurm_jobs.nodes.probe_records import num_named
+from slurm_jobs.plan import make_plan
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.configs.stages import ProbeConfig
+from slurm_jobs.shared.errors import InputError, did_you_mean
+from slurm_jobs.shared.files import read_json
+from slurm_jobs.shared.records import gpus_of_options
+from slurm_jobs.spec.load import LoadedSpec
+from slurm_jobs.spec.model import Resources, RunSpec, Stage
+from slurm_jobs.spec.profile import ClusterProfile
+from slurm_jobs.spec.yaml import YamlDocument
+
+# Specs of one built-in stage, derived from a user's: with nodes, Python and folders of a stage.
+#
+# Being a run, a node check has waiting, logs, resume and cancel already.
+
+
+_NAME_CHARS = 40
+"""Limit on a spec's name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OneStage:
+    """Stage to create."""
+
+    name: str
+    """Name of the stage, and suffix of the spec's name."""
+    run: str
+    config: Mapping[str, Any]
+    resources: Resources
+
+
+def source_stage(spec: RunSpec, name: str | None) -> str:
+    """Return the stage whose nodes are used: the named one, else the training, else one with GPUs.
+
+    Raises:
+        InputError: there is no such stage, or several could be meant.
+    """
+    if name is not None:
+        if name in spec.stages:
+            return name
+        known = ", ".join(spec.stages)
+        message = (
+            f"--stage {name}: no such stage{did_you_mean(name, spec.stages)} (stages: {known})"
+        )
+        raise InputError(message)
+    stages = spec.stages
+    for found in (
+        [n for n, stage in stages.items() if stage.run == "train"],
+        [
+            n
+            for n, stage in stages.items()
+            if stage.resources.gpus_per_node
+            or gpus_of_options(stage.resources.slurm, stage.resources.tasks_per_node)
+        ],
+        list(stages),
+    ):
+        if found and _are_alike([stages[n] for n in found]):
+            return found[0]
+        if found:
+            message = f"several stages could be meant: {', '.join(found)}; name one with --stage"
+            raise InputError(message)
+    raise AssertionError  # a spec has a stage
+
+
+def _are_alike(stages: Sequence[Stage]) -> bool:
+    """Check whether the choice among them makes no difference, as with most matrices."""
+    first = stages[0]
+    return all(
+        (s.resources, s.python, s.setup, s.environment, s.node_local_dir)
+        == (first.resources, first.python, first.setup, first.environment, first.node_local_dir)
+        for s in stages
+    )
+
+
+def num_named_nodes(
+    spec: RunSpec, source: str, nodelist: str | None, profile: ClusterProfile
+) -> int | None:
+    """Return how many nodes the command or the spec names; None if neither names any.
+
+    Raises:
+        InputError: a host list is invalid.
+    """
+    stage = spec.stages[source]
+    options = {**profile.slurm, **stage.resources.slurm}
+    text = nodelist if nodelist is not None else options.get("nodelist")
+    if text is None:
+        return 1 if profile.scheduler == "local" else None
+    try:
+        return num_named(str(text))
+    except ValueError as error:
+        message = f"nodelist {text}: {error}"
+        raise InputError(message) from error
+
+
+def fits(loaded: LoadedSpec, profile: ClusterProfile) -> bool:
+    """Check whether the cluster could run it, as far as known."""
+    limits = limits_of(profile)
+    return not limit_problems(make_plan(loaded.spec, profile, limits=limits), limits)
+
+
+def one_stage_spec(loaded: LoadedSpec, source: str, made: OneStage) -> LoadedSpec:
+    """Return a spec with that stage only, and its surroundings from the stage `source`.
+
+    If the cluster could never run it, the error names the line of `source`.
+    """
+    given = loaded.spec.stages[source]
+    stage = Stage(
+        run=made.run,
+        python=given.python,
+        setup=given.setup,
+        environment=given.environment,
+        node_local_dir=given.node_local_dir,
+        resources=made.resources,
+        config=dict(made.config),
+    )
+    name = f"{loaded.spec.name[: _NAME_CHARS - len(made.name) - 1]}-{made.name}"
+    update: dict[str, Any] = {"name": name, "limit": None, "code": [], "stages": {made.name: stage}}
+    spec = loaded.spec.model_copy(update=update)
+    return dataclasses.replace(
+        loaded,
+        spec=RunSpec.model_validate_json(spec.model_dump_json(), strict=True),
+        document=_as_made(loaded.document, source, made.name),
+        overrides=(),
+        notes=(),
+    )
+
+
+def a_task_a_node(asked: Resources, *, num_nodes: int, minutes: float, lead_s: int) -> Resources:
+    """Return one task per node, with the resources of all the stage's tasks there."""
+    return asked.model_copy(
+        update={
+            "nodes": num_nodes,
+            "tasks_per_node": 1,
+            "cpus_per_task": asked.cpus_per_task * asked.tasks_per_node,
+            "timeout_min": minutes,
+            "signal_lead_s": lead_s,
+        }
+    )
+
+
+def _as_made(document: YamlDocument, source: str, name: str) -> YamlDocument:
+    """Return the positions of `source` as those of the new stage."""
+
+    def moved(places: dict[Any, Any]) -> dict[Any, Any]:
+        return {
+            (("stages", name, *path[2:]) if path[:2] == ("stages", source) else path): place
+            for path, place in places.items()
+        }
+
+    return dataclasses.replace(
+        document,
+        key_places=moved(document.key_places),
+        value_places=moved(document.value_places),
+        sources=moved(document.sources),
+    )
+
+
+STAGE = "probe"
+DEFAULT_MINUTES = 5.0
+_LEAD_S = 10
+"""Short: there is nothing to save at the time limit."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeRequest:
+    """Options of a probe."""
+
+    stage: str | None = None
+    """Stage whose resources, Python and folders are used; the training if None."""
+    num_nodes: int | None = None
+    """Default: as many as `nodelist` names, else 2 where one job can have them, else 1."""
+    nodelist: str | None = None
+    """Host list in Slurm's syntax."""
+    minutes: float = DEFAULT_MINUTES
+    """Time limit of the job."""
+    config: ProbeConfig = dataclasses.field(default_factory=ProbeConfig)
+
+
+def submit_probe(
+    loaded: LoadedSpec, request: ProbeRequest, *, on_job: OnJob = lambda _job: None
+) -> Submission:
+    """Create the run and submit its job.
+
+    Raises:
+        InputError: no stage is meant, or the request and the spec do not fit together.
+        SpecError: the cluster could never run it.
+        SchedulerError: the scheduler cannot be reached or refused.
+    """
+    profile = profile_of(loaded)
+    source = source_stage(loaded.spec, request.stage)
+    if request.nodelist is not None and profile.scheduler == "local":
+        message = f"--nodelist {request.nodelist}: `cluster: local` is this machine only"
+        raise InputError(message)
+    if (request.num_nodes or 1) > 1 and profile.scheduler == "local":
+        message = f"--nodes {request.num_nodes}: `cluster: local` is this machine only"
+        raise InputError(message)
+    number = request.num_nodes or num_named_nodes(loaded.spec, source, request.nodelist, profile)
+    if number is None:
+        two = probe_spec(loaded, source, request, num_nodes=2)
+        number = 2 if fits(two, profile) else 1
+    return submit(probe_spec(loaded, source, request, num_nodes=number), on_job=on_job)
+
+
+def refuse_no_probe(run_dir: Path) -> None:
+    """Refuse a run that measured no nodes.
+
+    Raises:
+        InputError: it is not a probe.
+    """
+    stages = read_json(RunPaths(run_dir).resolved_spec)["stages"]
+    if stages.get(STAGE, {}).get("run") != STAGE:
+        message = (
+            f"{run_dir.name} is no probe (its stages: {', '.join(stages)}); name a run that "
+            "`slurm-jobs probe` made, or the file of a spec whose nodes are to be probed"
+        )
+        raise InputError(message)
+
+
+def probe_spec(
+    loaded: LoadedSpec, source: str, request: ProbeRequest, *, num_nodes: int
+) -> LoadedSpec:
+    """Return a spec with one stage, which runs once on each of so many nodes of the stage `source`.
+
+    If the cluster could never run it, the error names the line of `source`.
+    """
+    asked = loaded.spec.stages[source].resources
+    slurm: dict[str, Any] = dict(asked.slurm)
+    if request.nodelist is not None:
+        slurm.pop("exclude", None)  # naming a node selects it
+        slurm["nodelist"] = request.nodelist
+    resources = a_task_a_node(
+        asked, num_nodes=num_nodes, minutes=request.minutes, lead_s=_LEAD_S
+    ).model_copy(update={"slurm": slurm})
+    made = OneStage(
+        name=STAGE, run=STAGE, config=dataclasses.asdict(request.config), resources=resources
+    )
+    return one_stage_spec(loaded, source, made)

@@ -1,0 +1,847 @@
+"""Submission of the missing work of a run, and nothing else.
+
+A resume uses the run's own spec and code. `--set` changes the spec (more memory, another time
+limit); `--update-spec` and `--update-code` take the current file and code. A stage whose work is
+changed by that runs again, and so does what `--again` names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from slurm_jobs.commands.submit import (
+    OnJob,
+    code_sources,
+    effective_variables,
+    limits_of,
+    load,
+    profile_of,
+    refuse_impossible_resume,
+    run_context,
+    shell_notes,
+)
+from slurm_jobs.dependencies import Slices
+from slurm_jobs.plan import Plan, PlannedStage, changed_fields, hash_of, make_plan, parents_of
+from slurm_jobs.run.observe import refuse_elsewhere, scheduler_of, status_of
+from slurm_jobs.run.provenance import record_provenance
+from slurm_jobs.run.resume import (
+    NO_TROUBLE,
+    RAISED,
+    Preparation,
+    adjusted,
+    adopt_lost_jobs,
+    clear_the_way,
+    prepare_resume,
+)
+from slurm_jobs.run.snapshot import CodeSnapshot, renew_ours, take_snapshot, tree_fingerprint
+from slurm_jobs.run.submission import (
+    RunContext,
+    SubmittedJob,
+    submit_plan,
+    write_plan,
+    write_resolved_spec,
+)
+from slurm_jobs.run_folder.ledger import (
+    Intent,
+    append_entry,
+    is_perhaps_submitting,
+    latest_intents,
+    read_ledger,
+    submitting,
+)
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.run_records import (
+    RunRecords,
+    kind_begun_on,
+    last_plan_number,
+    read_meta,
+    read_plan_values,
+    read_run,
+    read_shell_variables,
+    read_stage_records,
+    stages_named,
+)
+from slurm_jobs.schedulers.protocol import LIVING_STATES
+from slurm_jobs.schedulers.slurm_environment import kept_variables, shell_defaults
+from slurm_jobs.shared.configs.stages import TUNE_RUN
+from slurm_jobs.shared.configs.train import MAY_CHANGE
+from slurm_jobs.shared.errors import (
+    DamagedFileError,
+    FileError,
+    InputError,
+    Problem,
+    SchedulerError,
+    SpecError,
+)
+from slurm_jobs.shared.expand import expand_path
+from slurm_jobs.shared.files import (
+    parse_ranges,
+    ranges_text,
+    read_json,
+    write_json_atomic,
+    write_text_atomic,
+)
+from slurm_jobs.shared.records import JobResources
+from slurm_jobs.shared.redact import hidden_setting
+from slurm_jobs.spec.checks.stage_checks import limit_problems
+from slurm_jobs.spec.load import LoadedSpec, load_document
+from slurm_jobs.spec.matrix import with_changed_matrices
+from slurm_jobs.spec.model import RunSpec
+from slurm_jobs.spec.overrides import apply_overrides, sets_value, source_of, steps_of
+from slurm_jobs.spec.profile import ClusterProfile
+from slurm_jobs.spec.spec_files import Files
+from slurm_jobs.spec.yaml import YamlDocument
+
+# Slices that the user requests to run again, complete or not.
+
+
+def slices_named(texts: Sequence[str], stages: Sequence[PlannedStage]) -> dict[str, Slices]:
+    """Return the slices that `STAGE` or `STAGE:0-3,7` select, by stage; see `stages_named`.
+
+    Raises:
+        InputError: there is no such stage or slice.
+    """
+    known = {stage.name: stage for stage in stages}
+    origins = {stage.name: stage.origin for stage in stages}
+    found: dict[str, Slices] = {}
+    for text in texts:
+        called, _, ranges = text.partition(":")
+        for name in stages_named(called, origins, where=f"--again {text}: "):
+            chosen = _slices_of(known[name], text, ranges)
+            found[name] = found.get(name, frozenset()) | chosen
+    return found
+
+
+def _slices_of(stage: PlannedStage, text: str, ranges: str) -> Slices:
+    name, number = stage.name, stage.num_slices
+    try:
+        chosen = parse_ranges(ranges, below=number) if ":" in text else tuple(range(number))
+    except ValueError:
+        chosen = ()
+    if not chosen:
+        message = f"--again {text}: `{name}` has the slices 0 to {number - 1}, as {name}:0-3,7"
+        raise InputError(message)
+    return frozenset(chosen)
+
+
+# Cancel a run's jobs, or those of one stage.
+
+
+def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:
+    """Cancel all jobs of a run, or of one stage, that have not ended.
+
+    The name that a stage with a matrix has in the file means all of its combinations.
+
+    Returns:
+        The ids that the scheduler was asked to cancel.
+
+    Raises:
+        InputError: there is no such stage, or the run's jobs are another cluster's or user's.
+        SchedulerError: the scheduler could not be asked, or did not say whether some jobs live;
+            their cancellation is recorded, and they do no work if they still start.
+        FileError: the jobs were cancelled, and this could not be recorded.
+    """
+    paths, run, stages = _meant(run_dir, stage)
+    try:
+        return _cancel(paths, run, stages)
+    except OSError as error:  # a full disk must not prevent ending jobs
+        ids = _to_cancel(run_dir, stages).ids
+        scheduler_of(paths).cancel(ids)
+        message = (
+            f"the scheduler was asked to cancel {' '.join(ids) or 'nothing'}, but this could not "
+            f"be recorded: {error}"
+        )
+        raise FileError(message) from error
+
+
+def is_anything_to_cancel(run_dir: Path, *, stage: str | None = None) -> bool:
+    """Check whether `cancel` would find unfinished work; read-only.
+
+    Raises:
+        InputError: see `cancel`.
+        SchedulerError: the scheduler could not be asked.
+    """
+    paths, _, stages = _meant(run_dir, stage)
+    # Another command's pending submission is not visible yet; `cancel` names that command.
+    return is_perhaps_submitting(read_ledger(paths.ledger_dir)) or bool(
+        _to_cancel(run_dir, stages).intents
+    )
+
+
+def _meant(run_dir: Path, stage: str | None) -> tuple[RunPaths, RunRecords, list[str]]:
+    """Return the run, on which this user may act here, and its selected stages."""
+    paths = RunPaths(run_dir)
+    run = read_run(run_dir)
+    origins = {s.name: s.origin for s in run.stages}
+    stages = list(origins)
+    if stage is not None:
+        stages = stages_named(stage, origins, where=f"run {run.meta.run_id}: ")
+    refuse_elsewhere(paths, run.meta)
+    return paths, run, stages
+
+
+def _cancel(paths: RunPaths, run: RunRecords, stages: list[str]) -> list[str]:
+    scheduler = scheduler_of(paths)
+    with submitting(paths):
+        adopt_lost_jobs(paths, run, scheduler)
+        chosen = _to_cancel(paths.run_dir, stages)
+        for intent in chosen.intents:
+            append_entry(paths.ledger_dir, "cancelled", intent.token, {})
+        if chosen.ids:
+            scheduler.cancel(chosen.ids)
+    if chosen.silence:
+        message = (
+            f"cancelled: {' '.join(chosen.ids) or 'nothing'}. It is unknown whether "
+            f"{' '.join(chosen.unseen)} still run, and they were not cancelled "
+            f"({chosen.silence}); if they start, they do no work. Run the same command again "
+            "when squeue answers"
+        )
+        raise SchedulerError(message)
+    return chosen.ids
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Chosen:
+    """Jobs to cancel."""
+
+    intents: list[Intent]
+    """Intents of all work that may be unfinished: if such a job still starts, it does no work."""
+    ids: list[str]
+    """Jobs that the scheduler has just reported alive, by id and name. Another job with such an id
+    may belong to another user by now: Slurm reuses ids."""
+    unseen: list[str]
+    """Ids of the other jobs."""
+    silence: str
+    """Reason why it is unknown whether those are alive; empty if there are none, or they have
+    ended."""
+
+
+def _to_cancel(run_dir: Path, stages: list[str]) -> _Chosen:
+    """Return the newest intents of unfinished slices."""
+    status = status_of(run_dir)
+    run = read_run(run_dir)
+    chosen: dict[str, Intent] = {}
+    living: set[str] = set()
+    for name in stages:
+        newest = latest_intents(run.intents, name)
+        for part in status.stage(name).slices:
+            going = part.status in {"running", "waiting", "unknown"} or (
+                part.status == "stranded" and part.state in LIVING_STATES
+            )
+            intent = newest.get(part.slice_index)
+            if going and intent is not None and intent.refused is None:
+                chosen[intent.token] = intent
+                # The local scheduler's ids are unique to the run.
+                if part.state in LIVING_STATES or run.meta.scheduler == "local":
+                    living.add(intent.token)
+    silence = "" if status.knows_the_living else "; ".join(status.problems)
+    if silence and not any(intent.job_id for intent in chosen.values()):
+        raise SchedulerError(silence)
+    unseen = _ids(intent for token, intent in chosen.items() if token not in living)
+    return _Chosen(
+        intents=list(chosen.values()),
+        ids=_ids(intent for token, intent in chosen.items() if token in living),
+        unseen=unseen,
+        silence=silence if unseen else "",
+    )
+
+
+def _ids(intents: Iterable[Intent]) -> list[str]:
+    return [intent.job_id for intent in intents if intent.job_id is not None]
+
+
+# Types of GPU of slices that a resume runs: each continues on the type that it started on.
+
+
+def kinds_begun_on(
+    paths: RunPaths, plan: Plan, num_again: Mapping[str, Mapping[int, int]]
+) -> dict[str, dict[int, str]]:
+    """Return by stage and slice the type on which what the plan runs again was started.
+
+    Only for stages that accept several types, and only types that they still accept.
+    """
+    kinds: dict[str, dict[int, str]] = {}
+    for job in plan.jobs:
+        stage = plan.stage(job.stage)
+        if len(stage.resources.gpu) < 2:
+            continue
+        for index in job.slices:
+            again = num_again.get(stage.name, {})
+            kind = kind_begun_on(paths, stage.name, stage.fingerprint, again, (index,))
+            if kind in stage.resources.gpu:
+                kinds.setdefault(stage.name, {})[index] = kind
+    return kinds
+
+
+def kinds_kept(plan: Plan) -> list[str]:
+    """Return in words which single types the plan's jobs request."""
+    kept: dict[str, dict[str, list[int]]] = {}
+    for job in plan.jobs:
+        kept.setdefault(job.stage, {}).setdefault(job.resources.gpu_kept, []).extend(job.slices)
+    texts = []
+    for stage, kinds in kept.items():
+        for kind, slices in kinds.items():
+            which = f" for slices {ranges_text(sorted(slices))}" if len(kinds) > 1 else ""
+            texts += [f"{stage}: gpu {kind} only{which} (started on it)"] if kind else []
+    return texts
+
+
+# Spec that a resume uses: the run's own with overrides, or its current file.
+
+
+FIXED = ("name", "cluster", "runs_dir")
+"""Keys that a run cannot change."""
+_EXPANDED = (
+    "the combinations of this run are stages by now; change the axes in the spec's file, and "
+    "resume with --update-spec"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GivenSpec:
+    """Spec that a resume uses."""
+
+    spec: RunSpec
+    profile: ClusterProfile
+    spec_dir: str
+    overrides: tuple[str, ...]
+    """All overrides of the run that still apply to it."""
+    loaded: LoadedSpec | None = None
+    """Set if the file was read again."""
+    notes: tuple[str, ...] = ()
+    """Warnings: about the file if it was read again, otherwise about the current overrides."""
+
+
+def spec_of(
+    paths: RunPaths,
+    overrides: Sequence[str],
+    *,
+    update_spec: bool,
+    spec_file: Path | None = None,
+) -> GivenSpec:
+    """Return the run's spec with `overrides`.
+
+    Raises:
+        SpecError: the file or an override is wrong.
+        InputError: a fixed key of the run was changed.
+    """
+    for override in overrides:
+        steps = steps_of(override)
+        if steps[0] in FIXED:
+            message = f"--set {override}: a run keeps its `{steps[0]}`; submit the spec again"
+            raise InputError(message)
+        if steps[0] == "stages" and steps[2:3] == ["matrix"] and not update_spec:
+            message = f"--set {override}: {_EXPANDED}"
+            raise InputError(message)
+    origin = read_json(paths.spec_origin)
+    if update_spec:
+        file = spec_file or Path(origin["spec_file"])
+        return _from_file(paths, file, origin, overrides)
+    spec, notes = _changed(paths, origin, overrides)
+    return GivenSpec(
+        spec=spec,
+        notes=notes,
+        profile=ClusterProfile.model_validate(origin["profile"]),
+        spec_dir=origin["spec_dir"],
+        overrides=(*origin["overrides"], *overrides),
+    )
+
+
+def _from_file(
+    paths: RunPaths, file: Path, origin: Mapping[str, Any], overrides: Sequence[str]
+) -> GivenSpec:
+    before = RunSpec.model_validate_json(paths.resolved_spec.read_bytes(), strict=True)
+    if any(stage.run == TUNE_RUN for stage in before.stages.values()):
+        message = f"{paths.run_dir.name} tunes a training: `slurm-jobs tune {file}` tunes it again"
+        raise InputError(message)
+    loaded = load(file, overrides=overrides, earlier=origin["overrides"])
+    profile = profile_of(loaded)
+    pairs = {
+        "name": (before.name, loaded.spec.name),
+        "runs_dir": (before.runs_dir, loaded.spec.runs_dir),
+        "cluster": (origin["profile"]["scheduler"], profile.scheduler),
+    }
+    for key, (then, now) in pairs.items():
+        if then != now:
+            message = (
+                f"{loaded.file}: a run keeps its `{key}` ({then}, now {now}); submit the spec again"
+            )
+            raise InputError(message)
+    return GivenSpec(
+        spec=loaded.spec,
+        profile=profile,
+        spec_dir=loaded.spec_dir,
+        overrides=loaded.overrides,
+        loaded=loaded,
+        notes=tuple(map(str, loaded.notes)),
+    )
+
+
+def _changed(
+    paths: RunPaths, origin: Mapping[str, Any], overrides: Sequence[str]
+) -> tuple[RunSpec, tuple[str, ...]]:
+    """Return the spec with `overrides`, and notes on them; files are not checked again.
+
+    Raises:
+        SpecError: for each problem that an override causes, naming it.
+    """
+    text = paths.resolved_spec.read_text(encoding="utf-8")
+    if not overrides:
+        return RunSpec.model_validate_json(text, strict=True), ()
+    try:
+        loaded = _put_in(text, origin, overrides)
+    except SpecError as error:
+        told = [
+            problem
+            if problem.file != origin["spec_file"]
+            else replace(problem, file=source, line=0, column=0)
+            for problem, source in _with_sources(error.problems, paths, origin, overrides)
+        ]
+        raise SpecError(told) from None
+    return loaded.spec, _new_notes(loaded, text, origin)
+
+
+def _new_notes(loaded: LoadedSpec, text: str, origin: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the notes that the overrides cause; the submission printed the others."""
+    if not loaded.notes:
+        return ()
+    try:
+        before = {note.message for note in _put_in(text, origin, ()).notes}
+    except SpecError:  # the overrides fix what another version rejects
+        before = set()
+    return tuple(note.message for note in loaded.notes if note.message not in before)
+
+
+def _put_in(text: str, origin: Mapping[str, Any], overrides: Sequence[str]) -> LoadedSpec:
+    def read_text(file: str) -> str:
+        if file.endswith((".yaml", ".yml")):
+            return "{}"  # the cluster profile: the run's own is used
+        raise FileNotFoundError(file)
+
+    given = YamlDocument(file=origin["spec_file"], value=json.loads(text))
+    expanded = set(_texts(given.value))
+
+    def expand(path: str) -> str:
+        return path if path in expanded else expand_path(path)
+
+    files = Files(read_text=read_text, exists=lambda _file: True, expand=expand)
+    changed = apply_overrides(given, overrides)
+    document = with_changed_matrices(given, changed, lambda _name: _EXPANDED)
+    problems = (*document.problems, *limit_problems(document, overrides))
+    document = replace(document, problems=problems)
+    return load_document(document, text, files, overrides=overrides)
+
+
+def _texts(values: Any) -> Iterator[str]:
+    if isinstance(values, str):
+        yield values
+    elif isinstance(values, (dict, list)):
+        for value in values.values() if isinstance(values, dict) else values:
+            yield from _texts(value)
+
+
+def _with_sources(
+    problems: Sequence[Problem],
+    paths: RunPaths,
+    origin: Mapping[str, Any],
+    overrides: Sequence[str],
+) -> Iterator[tuple[Problem, str]]:
+    """Yield each problem with the overrides that cause it; others are the run's.
+
+    A run's values have no line that a user could read.
+    """
+    text = paths.resolved_spec.read_text(encoding="utf-8")
+
+    def messages(chosen: Sequence[str]) -> set[str]:
+        try:
+            _put_in(text, origin, chosen)
+        except SpecError as error:
+            return {problem.message for problem in error.problems}
+        return set()
+
+    before = messages(())
+    without = [messages([*overrides[:n], *overrides[n + 1 :]]) for n in range(len(overrides))]
+    for problem in problems:
+        pairs = zip(overrides, without, strict=True)
+        causes = [override for override, left in pairs if problem.message not in left]
+        source = " ".join(source_of(hidden_setting(each)) for each in causes or overrides)
+        yield problem, str(paths.resolved_spec) if problem.message in before else source
+
+
+def file_differs(paths: RunPaths) -> bool:
+    """Check whether the spec's file exists and differs from the text that the run was given last.
+
+    This only produces a note; so an unreadable file counts as equal.
+    """
+    try:
+        now = Path(read_json(paths.spec_origin)["spec_file"]).read_text(encoding="utf-8")
+        return now != paths.given_spec.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def keep_spec(paths: RunPaths, given: GivenSpec) -> None:
+    """Record the spec that the run has from now on, and its overrides."""
+    kept = {**read_json(paths.spec_origin), "overrides": list(given.overrides)}
+    if given.loaded is not None:
+        write_text_atomic(paths.given_spec, given.loaded.text)
+        kept["profile"] = given.profile.model_dump(mode="json")
+    write_json_atomic(paths.spec_origin, kept)
+    write_resolved_spec(paths, given.spec)
+
+
+# Starting point of trainings with checkpoints after a resume.
+#
+# When a training starts, it compares its config and its data with each checkpoint; this module
+# predicts the result as far as possible.
+
+
+Start = Literal["anew", "changed", "goes on", "depends"]
+"""At step 0, because it was requested or the config differs; from its newest checkpoint; or
+depending on its resolved config and data."""
+
+_DATA = "dataset"
+"""May change if the content of the data set is the same."""
+
+_SETTLED_LATER = ("num_steps", "num_epochs", "phases", "batching.kind")
+"""Fields whose resolved values the training compares: epochs as steps, `auto` as the choice."""
+
+
+def training_starts(
+    paths: RunPaths, plan: Plan, num_again: Mapping[str, Mapping[int, int]]
+) -> Mapping[str, Start]:
+    """Return the starting point of each planned training that has checkpoints.
+
+    Args:
+        paths: paths of the run.
+        plan: plan of the resume.
+        num_again: number of requests to run it again, including this one, by stage and slice.
+    """
+    found: dict[str, Start] = {}
+    for name in dict.fromkeys(job.stage for job in plan.jobs):
+        stage = plan.stage(name)
+        if stage.run != "train" or not _has_checkpoints(paths.output_dir(name)):
+            continue
+        attempts = _attempts(paths, name)
+        last = attempts[-1] if attempts else {}
+        befores = [_fields_of(paths, name, each.get("fingerprint", "")) for each in attempts]
+        before = befores[-1] if befores else {}
+        is_asked = last.get("num_again", 0) != num_again.get(name, {}).get(0, 0)
+        follows = any(job.why.startswith("comes after") for job in plan.jobs if job.stage == name)
+        if is_asked or follows or before != stage.fields:
+            start = start_of(before, stage.fields, is_asked=is_asked)
+            # A checkpoint may be of any attempt.
+            is_other = befores and all(learns_otherwise(each, stage.fields) for each in befores)
+            found[name] = "changed" if start == "depends" and is_other else start
+    return found
+
+
+def _has_checkpoints(output_dir: Path) -> bool:
+    """Check for checkpoints of a training, or of its phases."""
+    return any((output_dir / name).is_dir() for name in ("checkpoints", "phases"))
+
+
+def start_of(before: Mapping[str, str], now: Mapping[str, str], *, is_asked: bool) -> Start:
+    """Return where a training begins whose `fields` were `before` when it wrote its checkpoints.
+
+    `is_asked`: a user has requested since to run all of it again.
+    """
+    if is_asked:
+        return "anew"
+    changed = [key for key in {*before, *now} if before.get(key) != now.get(key)]
+    return "goes on" if changed and all(map(_may_change, changed)) else "depends"
+
+
+def _may_change(key: str) -> bool:
+    room, _, name = key.partition(".")
+    field = name.partition(".")[0]
+    return room == "environment" or (room == "config" and field in MAY_CHANGE and field != _DATA)
+
+
+def learns_otherwise(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    """Check whether a training with the `fields` `before` surely does not continue its checkpoints.
+
+    With phases this is never sure: those before the change stay.
+    """
+    if not before.get("config.phases") == now.get("config.phases") == hash_of([]):
+        return False
+    changed = [key for key in {*before} & {*now} if before[key] != now[key]]
+    same_epochs = before.get("config.num_epochs") == now.get("config.num_epochs")
+    return ("config.num_steps" in changed and same_epochs) or any(map(_decides, changed))
+
+
+def _decides(key: str) -> bool:
+    """Check whether the training compares a field with its checkpoints literally."""
+    room, _, name = key.partition(".")
+    is_settled = room == "config" and name not in _SETTLED_LATER
+    return is_settled and name.partition(".")[0] not in MAY_CHANGE
+
+
+def _attempts(paths: RunPaths, stage: str) -> list[Mapping[str, Any]]:
+    """Return the records of attempts at a stage without an array; empty for a damaged one."""
+    numbers = read_stage_records(paths, stage).attempts.get(0, ())
+    return [_attempt(paths, stage, number) for number in numbers]
+
+
+def _attempt(paths: RunPaths, stage: str, number: int) -> Mapping[str, Any]:
+    try:
+        found: Mapping[str, Any] = read_json(paths.attempt(stage, 0, number))
+    except DamagedFileError:  # an error here must not prevent a resume
+        return {}
+    return found
+
+
+def _fields_of(paths: RunPaths, stage: str, fingerprint: str) -> Mapping[str, str]:
+    """Return the fields of a stage's fingerprint; empty if no plan has it."""
+    for number in range(last_plan_number(paths), 0, -1):
+        for values in read_json(paths.plan(number))["stages"]:
+            if (values["name"], values["fingerprint"]) == (stage, fingerprint):
+                fields: Mapping[str, str] = values.get("fields", {})
+                return fields
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resumption:
+    """Result or plan of a resume."""
+
+    paths: RunPaths
+    plan: Plan
+    preparation: Preparation
+    code_changed: bool
+    """True if the user's code differs from what this resume used."""
+    spec_changed: bool = False
+    """True if the spec's file differs from the text that this resume used."""
+    ours_renewed: bool = False
+    """True if the run's copy of slurm-jobs cannot read today's orders: new jobs run today's
+    version, with the user's code as the run has it."""
+    adjustments: tuple[str, ...] = ()
+    """Requests of jobs that differ from before, after failures: `on_resume`."""
+    trainings: Mapping[str, Start] = field(default_factory=dict)
+    """Where trainings with checkpoints begin, by stage."""
+    spec_notes: tuple[str, ...] = ()
+    """Warnings about the spec with its current overrides."""
+    left_out: tuple[str, ...] = ()
+    """Earlier overrides whose stages are no longer in the current file, in words."""
+    shell_notes: tuple[str, ...] = ()
+    """SBATCH_... variables, of this shell and of the submission: those that apply and those
+    ignored."""
+    jobs: tuple[SubmittedJob, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResumeRequest:
+    """Options of a resume."""
+
+    overrides: Sequence[str] = ()
+    """`KEY.KEY=VALUE`, as for `--set`."""
+    update_code: bool = False
+    """Use the user's current code."""
+    update_spec: bool = False
+    """Use the spec's current file; the run's earlier overrides stay."""
+    spec_file: Path | None = None
+    """With `update_spec`: this file, instead of the one that the run was submitted from."""
+    again: Sequence[str] = ()
+    """`STAGE` or `STAGE:0-3,7`: run these again, complete or not."""
+    dry_run: bool = False
+    """Report what would run, without submitting."""
+
+
+NOTHING_ELSE = ResumeRequest()
+"""Request that submits only what is missing."""
+
+
+def resume(
+    run_dir: Path,
+    request: ResumeRequest = NOTHING_ELSE,
+    *,
+    on_prepared: Callable[[Resumption], None] = lambda _resumption: None,
+    on_job: OnJob = lambda _job: None,
+) -> Resumption:
+    """Submit the missing work.
+
+    Args:
+        run_dir: the run's folder.
+        request: its options.
+        on_prepared: called with the plan before anything happens; not in a dry run.
+        on_job: called with each job that the scheduler accepted.
+
+    Raises:
+        SpecError: the spec or an override is wrong.
+        InputError: a fixed key of the run was changed, `again` names nothing of it, the
+            cluster could never run what is missing, or its jobs are another cluster's or user's.
+        RunFailedError: another command is submitting for this run.
+        SchedulerError: the scheduler could not be asked, or refused a job.
+    """
+    paths = RunPaths(run_dir)
+    refuse_elsewhere(paths, read_meta(paths))
+    if request.dry_run:
+        return _prepare(paths, request)[0]
+    with submitting(paths) as turn:
+        resumption, context, given = _prepare(paths, request)
+        on_prepared(resumption)
+        clear_the_way(paths, resumption.preparation, context.scheduler)
+        keep_spec(paths, given)
+        number = write_plan(context, resumption.plan)
+        record_provenance(context, number, request.overrides)
+        connections = resumption.preparation.connections
+        jobs = submit_plan(context, resumption.plan, connections, turn=turn, on_job=on_job)
+    return replace(resumption, jobs=tuple(jobs))
+
+
+def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunContext, GivenSpec]:
+    update, file = request.update_spec, request.spec_file
+    given = spec_of(paths, request.overrides, update_spec=update, spec_file=file)
+    spec, profile, spec_dir = given.spec, given.profile, Path(given.spec_dir)
+    code = _code(paths, spec, spec_dir, request)
+    recorded = read_shell_variables(paths)
+    context = run_context(paths, spec, profile, spec_dir, code.snapshot, shell_variables=recorded)
+    limits = limits_of(profile)
+    kept = kept_variables(recorded or {}, os.environ)
+    limits = replace(limits, shell_defaults=shell_defaults(kept))
+    planned = partial(make_plan, spec, profile, code_fingerprint=code.snapshot.user_fingerprint)
+    stages = planned().stages
+    again = slices_named(request.again, stages)
+    context = replace(context, num_again=_num_again(paths, stages, again))
+    preparation = prepare_resume(
+        paths,
+        context.scheduler,
+        {stage.name: stage.fingerprint for stage in stages},
+        again=again,
+        act=not request.dry_run,
+        afters={stage.name: {d.stage: d.kind for d in stage.after} for stage in stages},
+    )
+    done = replace(preparation.done, why_not=_why_not(paths, stages, preparation, again))
+    resources, adjustments = _adjusted(paths, given, stages, preparation, request.overrides)
+    planned = partial(planned, done=done, limits=limits, resources=resources)
+    plan = planned(kinds=kinds_begun_on(paths, planned(), context.num_again))
+    refuse_impossible_resume(plan, limits)
+    context = replace(context, shell_variables=effective_variables(plan, profile, recorded))
+    resumption = Resumption(
+        paths=paths,
+        plan=plan,
+        preparation=preparation,
+        code_changed=code.has_changed,
+        spec_changed=not update and file_differs(paths),
+        ours_renewed=code.ours_renewed,
+        adjustments=(*_of_jobs(adjustments, plan), *kinds_kept(plan)),
+        trainings=training_starts(paths, plan, context.num_again),
+        spec_notes=given.notes,
+        shell_notes=tuple(shell_notes(plan, profile, recorded)),
+        left_out=given.loaded.left_out if given.loaded is not None else (),
+    )
+    return resumption, context, given
+
+
+def _of_jobs(adjustments: Sequence[str], plan: Plan) -> list[str]:
+    """Return the adjustments of stages that run again."""
+    planned = {job.stage for job in plan.jobs}
+    return [each for each in adjustments if each.partition(": ")[0] in planned]
+
+
+def _adjusted(
+    paths: RunPaths,
+    given: GivenSpec,
+    stages: Sequence[PlannedStage],
+    preparation: Preparation,
+    overrides: Sequence[str],
+) -> tuple[dict[str, JobResources], tuple[str, ...]]:
+    """Return each stage's requests after its failures, and the changes in words."""
+    before = {values["name"]: values for values in read_plan_values(paths)["stages"]}
+    resources: dict[str, JobResources] = {}
+    said = []
+    for stage in stages:
+        last = before.get(stage.name, {}).get("resources", {})
+        trouble = preparation.troubles.get(stage.name, NO_TROUBLE)
+        if given.profile.scheduler == "local":
+            trouble = replace(trouble, nodes=())  # this machine has no more
+        wish = given.spec.stages[stage.name].on_resume
+        resources[stage.name], changes = adjusted(
+            stage.resources, wish, trouble, last, by_hand=_set_by_hand(stage, overrides)
+        )
+        said += [f"{stage.name}: {change}" for change in changes]
+    return resources, tuple(said)
+
+
+def _set_by_hand(stage: PlannedStage, overrides: Sequence[str]) -> set[str]:
+    """Return the keys of `RAISED` that overrides set for a stage, by its own name or the file's."""
+    return {
+        key
+        for key in RAISED
+        for name in (stage.name, stage.origin)
+        if any(sets_value(o, ("stages", name, "resources", key)) for o in overrides)
+    }
+
+
+def _num_again(
+    paths: RunPaths, stages: Sequence[PlannedStage], again: Mapping[str, Slices]
+) -> dict[str, dict[int, int]]:
+    """Return by stage and slice how often resumes were asked to run it again, including this one.
+
+    From all plans: a stage may be absent from the spec for a while.
+    """
+    found: dict[str, dict[int, int]] = {stage.name: {} for stage in stages}
+    for number in range(1, last_plan_number(paths) + 1):
+        for values in read_json(paths.plan(number))["stages"]:
+            asked = {int(index): times for index, times in values.get("num_again", {}).items()}
+            found.get(values["name"], {}).update(asked)
+    for name, slices in again.items():
+        found[name] |= {index: found[name].get(index, 0) + 1 for index in slices}
+    return found
+
+
+def _why_not(
+    paths: RunPaths,
+    stages: Sequence[PlannedStage],
+    preparation: Preparation,
+    again: Mapping[str, Slices],
+) -> dict[str, str]:
+    """Return why finished work of a stage does not count any more."""
+    before = {values["name"]: values for values in read_plan_values(paths)["stages"]}
+    reasons = {}
+    for stage in stages:
+        fields = before.get(stage.name, {}).get("fields", {})
+        changed = changed_fields(fields, stage.fields) if fields else []
+        if changed:
+            reasons[stage.name] = f"changed: {', '.join(changed)}"
+        elif again.get(stage.name):
+            reasons[stage.name] = "asked for"
+        elif fields and parents_of(fields) != parents_of(stage.fields):
+            reasons[stage.name] = "changed: after"
+        elif preparation.damaged.get(stage.name):
+            reasons[stage.name] = "its output is missing or cut short"
+    return reasons
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Code:
+    snapshot: CodeSnapshot
+    """Code that new jobs run."""
+    has_changed: bool = False
+    """True if the user's code has changed."""
+    ours_renewed: bool = False
+
+
+def _code(paths: RunPaths, spec: RunSpec, spec_dir: Path, request: ResumeRequest) -> _Code:
+    """Return the code to use. A dry run copies none: its snapshot has only the fingerprint."""
+    sources = code_sources(spec, spec_dir)
+    values = read_plan_values(paths)["snapshot"]
+    used = CodeSnapshot(
+        folder=paths.code_snapshot(values["name"]), user_fingerprint=values["user_fingerprint"]
+    )
+    if request.update_code or not used.folder.is_dir():
+        if request.dry_run:
+            return _Code(snapshot=replace(used, user_fingerprint=tree_fingerprint(sources)))
+        return _Code(snapshot=take_snapshot(paths.code_dir, sources))
+    renew = not used.reads_our_orders
+    return _Code(
+        snapshot=renew_ours(paths.code_dir, used) if renew and not request.dry_run else used,
+        has_changed=tree_fingerprint(sources) != used.user_fingerprint,
+        ours_renewed=renew,
+    )

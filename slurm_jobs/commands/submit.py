@@ -1,0 +1,698 @@
+"""Creation of a run and submission of its jobs."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import io
+import os
+import shutil
+import stat
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits
+from slurm_jobs.nodes.doctor_model import DRILL_RUN, NODE_RUN
+from slurm_jobs.plan import Plan, make_plan
+from slurm_jobs.run.provenance import record_provenance
+from slurm_jobs.run.snapshot import (
+    CodeSnapshot,
+    refuse_uncopyable,
+    take_snapshot,
+    tree_fingerprint,
+    user_sources,
+)
+from slurm_jobs.run.submission import (
+    Connections,
+    RunContext,
+    SubmittedJob,
+    create_run,
+    dependency_notes,
+    job_dependencies,
+    make_order,
+    submit_plan,
+    write_plan,
+)
+from slurm_jobs.run_folder.ledger import submitting
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.schedulers import scheduler_for
+from slurm_jobs.schedulers.batch_script import chosen_options
+from slurm_jobs.schedulers.slurm_environment import (
+    OWN_PREFIX,
+    SHELL_DEFAULTS,
+    foreign_to_new_jobs,
+    kept_variables,
+    variables_applied,
+)
+from slurm_jobs.shared.configs.stages import TUNE_RUN
+from slurm_jobs.shared.errors import InputError, SchedulerError, SpecError, StageConfigError
+from slurm_jobs.shared.expand import expand_path
+from slurm_jobs.shared.manifest_formats import NoTableError, TableFiles, find_table, place_of
+from slurm_jobs.shared.manifests.messages import Content, ManifestRow, RowOrigin
+from slurm_jobs.shared.manifests.text import MAX_BYTES, MAX_ROWS, first_rows, manifest_damage
+from slurm_jobs.shared.manifests.values import RowOptions, read_row
+from slurm_jobs.shared.processors.folder import processor_checksums, read_processor
+from slurm_jobs.shared.processors.image_plans import ImageRules
+from slurm_jobs.spec.checks.manifests import named_manifests
+from slurm_jobs.spec.load import LoadedSpec, load_spec
+from slurm_jobs.spec.model import RunSpec
+from slurm_jobs.spec.profile import ClusterProfile
+from slurm_jobs.spec.spec_files import Beginning, Files, TableFacts
+from slurm_jobs.spec.validation import path_text, problem_at
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+# Sizes of images from the headers of their files, without decoding pixels.
+
+
+MAX_HEADERS = 1_000
+"""Files that are opened for it: about a second on a shared file system."""
+_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "JPEG2000")
+"""Formats whose header has the size; other files are skipped, and the job checks them."""
+
+
+def can_read_sizes() -> bool:
+    """Check whether this Python has Pillow, which the install without `train` does not bring."""
+    return importlib.util.find_spec("PIL") is not None
+
+
+def size_of(image: Content, root: str) -> tuple[int, int] | None:
+    """Return width and height of an image of a manifest row; None where they cannot be read.
+
+    Args:
+        image: Path or bytes; members of archives are not read.
+        root: Absolute folder that relative paths start from.
+    """
+    if image.problem or not can_read_sizes():
+        return None
+    if image.data is not None:
+        return read_size(io.BytesIO(image.data))
+    file, member = place_of(image.value, root)
+    try:
+        is_file = member is None and Path(file).is_file()
+    except (OSError, ValueError):
+        return None
+    return read_size(Path(file)) if is_file else None
+
+
+def read_size(file: Path | IO[bytes]) -> tuple[int, int] | None:
+    """Return width and height as the header states them; None where it cannot be read."""
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(file, formats=_FORMATS) as image:
+                width, height = image.size
+    except Exception:  # noqa: BLE001 - Pillow raises anything on a broken file; the job names it
+        return None
+    return (width, height) if width > 0 and height > 0 else None
+
+
+# Manifests that are tables, read on the login node: columns, and whether there are rows.
+#
+# Uses pyarrow if installed; the login node's install does not require it.
+
+
+_BATCH_ROWS = 64
+
+
+def table_facts(manifest: str) -> TableFacts | None:
+    """Return facts about the table at a path; None if there is none, or it cannot be read."""
+    try:
+        table = find_table(Path(manifest))
+        if table is None or not has_pyarrow():
+            return None
+        return _look(table)
+    except NoTableError as error:
+        return TableFacts(problem=str(error))
+    except (OSError, ValueError):  # does not exist yet, or is not accessible
+        return None
+
+
+def first_table_rows(path: Path, options: RowOptions) -> list[ManifestRow]:
+    """Return the first rows of a table, read as the job reads them; none without pyarrow."""
+    table = find_table(path)
+    if table is None or not has_pyarrow():
+        return []
+    import pyarrow as pa
+
+    from slurm_jobs.shared.manifests.tables import unread_names
+
+    rows: list[ManifestRow] = []
+    num_bytes = 0
+    try:
+        for names, batch in _batches(table, options):
+            unread = unread_names(names, batch.schema.names, options)
+            for value in batch.to_pylist():
+                origin = RowOrigin(row=len(rows), line=None, manifest=path)
+                rows.append(read_row(origin, value, options, unread=unread))
+            num_bytes += batch.nbytes
+            if len(rows) >= MAX_ROWS or num_bytes >= MAX_BYTES:
+                break
+    except (pa.ArrowException, OSError, EOFError, ValueError):  # the job reports what is damaged
+        pass
+    return rows[:MAX_ROWS]
+
+
+def _batches(
+    table: TableFiles, options: RowOptions
+) -> Iterator[tuple[Sequence[str], pa.RecordBatch]]:
+    """Yield all column names, and rows of the needed columns, a few at a time."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from slurm_jobs.shared.manifests.tables import looked_at
+
+    for file in table.files:
+        if table.kind == "parquet":
+            with closing(pq.ParquetFile(file, pre_buffer=False, buffer_size=2**16)) as parquet:
+                schema = parquet.schema_arrow
+                columns = looked_at(schema, options)
+                for batch in parquet.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
+                    yield schema.names, batch
+            continue
+        with pa.memory_map(str(file)) as source, pa.ipc.open_stream(source) as reader:
+            columns = looked_at(reader.schema, options)
+            for whole in reader:
+                for start in range(0, whole.num_rows, _BATCH_ROWS):
+                    yield whole.schema.names, whole.slice(start, _BATCH_ROWS).select(columns)
+
+
+def has_pyarrow() -> bool:
+    """Check whether this Python can read tables."""
+    return importlib.util.find_spec("pyarrow") is not None
+
+
+def table_notes(spec: RunSpec) -> list[str]:
+    """Return notes on tables that were not checked, because this Python has no pyarrow."""
+    if has_pyarrow():
+        return []
+    return [
+        f"{place}: {manifest} is a table, and this Python has no pyarrow: its columns and rows "
+        "were not checked (`pip install pyarrow` here, or leave it to the job)"
+        for place, manifest in named_manifests(spec)
+        if _is_table(manifest)
+    ]
+
+
+def _is_table(manifest: str) -> bool:
+    try:
+        return find_table(Path(manifest)) is not None
+    except (OSError, ValueError):
+        return False
+
+
+def _look(table: TableFiles) -> TableFacts | None:
+    """Return the columns of the first file, whether any has a row, and damage."""
+    import pyarrow as pa
+
+    look: Callable[[Path], tuple[list[str], bool]]
+    look = _look_at_parquet if table.kind == "parquet" else _look_at_stream
+    names: tuple[str, ...] = ()
+    for file in table.files:
+        try:
+            found, has_rows = look(file)
+        except (pa.ArrowException, OSError, EOFError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                return None
+            where = "" if len(table.files) == 1 else f": {file.name}"
+            return TableFacts(problem=f"{where} is damaged or cut short ({error})")
+        names = names or tuple(found)
+        if has_rows:
+            return TableFacts(names=names, has_rows=True)
+    return TableFacts(names=names)
+
+
+def _look_at_parquet(file: Path) -> tuple[list[str], bool]:
+    import pyarrow.parquet as pq
+
+    with closing(pq.ParquetFile(file)) as parquet:
+        return list(parquet.schema_arrow.names), parquet.metadata.num_rows > 0
+
+
+def _look_at_stream(file: Path) -> tuple[list[str], bool]:
+    import pyarrow as pa
+
+    with pa.memory_map(str(file)) as source, pa.ipc.open_stream(source) as reader:
+        batches: Iterator[pa.RecordBatch] = iter(reader)
+        return list(reader.schema.names), any(batch.num_rows for batch in batches)
+
+
+# File system and Python of this machine, as the loader of specs reads them; read-only.
+
+
+SMALL_BYTES = 64 * 1024
+"""A longer file is not read to check whether it is empty."""
+MOST_SIZES = 1000
+"""Limit on the files of a folder whose sizes are read: each may be a request to a file server."""
+
+
+def disk_files(*, to_write: bool = False) -> Files:
+    """Return the loader's view of the real file system.
+
+    `to_write`: also check whether runs can be created and images exist; reading a run needs
+    neither.
+    """
+    return Files(
+        read_text=lambda file: Path(file).read_bytes().decode(),  # keeps line ends
+        exists=lambda file: Path(file).exists(),
+        expand=expand_path,
+        small_text=_small_text,
+        first_line=_first_line,
+        beginning=_beginning,
+        sizes_in=_sizes_in,
+        checksums_in=_checksums_in,
+        table=table_facts,
+        first_rows=functools.cache(_first_rows),
+        manifest_damage=functools.cache(_manifest_damage),
+        is_folder=os.path.isdir,
+        image_size=functools.cache(size_of),
+        image_rules=functools.cache(read_image_rules),
+        modules_in=_modules_in,
+        has_module=_has_module,
+        write_obstacle=_write_obstacle if to_write else lambda _folder: "",
+        needs_images=to_write,
+    )
+
+
+def _small_text(file: str) -> str | None:
+    path = Path(file)
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode) or found.st_size > SMALL_BYTES:
+            return None
+        return path.read_bytes().decode("utf-8-sig", errors="replace")
+    except (OSError, ValueError):
+        return None
+
+
+def _first_line(file: str) -> str | None:
+    path = Path(file)
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return None
+        with path.open("rb") as stream:
+            line = stream.readline(SMALL_BYTES)
+        return line.decode("utf-8-sig") if len(line) < SMALL_BYTES else None
+    except (OSError, ValueError):
+        return None
+
+
+def _beginning(file: str) -> Beginning | None:
+    path = Path(file)
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return None
+        with path.open("rb") as stream:
+            data = stream.read(SMALL_BYTES + 1)
+    except (OSError, ValueError):
+        return None
+    return Beginning(data=data[:SMALL_BYTES], is_whole=len(data) <= SMALL_BYTES)
+
+
+def _first_rows(manifest: str, options: RowOptions) -> list[ManifestRow]:
+    path = Path(manifest)
+    try:
+        if find_table(path) is not None:
+            return first_table_rows(path, options)
+        return first_rows(path, options) if path.is_file() else []
+    except (OSError, ValueError):
+        return []
+
+
+def _manifest_damage(manifest: str, options: RowOptions) -> str:
+    path = Path(manifest)
+    try:
+        is_text = path.is_file() and find_table(path) is None
+        return manifest_damage(path, options) if is_text else ""
+    except (OSError, ValueError):
+        return ""
+
+
+def read_image_rules(folder: str) -> ImageRules | None:
+    """Return the rules of the image processor in a folder; None if they are unknown."""
+    try:
+        return read_processor(Path(folder)).images
+    except (StageConfigError, OSError, LookupError, TypeError, ValueError, ArithmeticError):
+        return None  # the job reports what is wrong with it
+
+
+def _sizes_in(folder: str) -> dict[str, int | None] | None:
+    try:
+        with os.scandir(folder) as listing:
+            entries = list(listing)
+        if len(entries) > MOST_SIZES:
+            return {entry.name: None for entry in entries}
+        return {entry.name: _size_of(entry) for entry in entries}
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError):
+        return None
+
+
+def _checksums_in(folder: str) -> dict[str, str]:
+    try:
+        return processor_checksums(Path(folder))
+    except (OSError, ValueError):
+        return {}
+
+
+def _size_of(entry: os.DirEntry[str]) -> int | None:
+    try:
+        return entry.stat().st_size
+    except OSError:  # broken link
+        return -1
+
+
+def _modules_in(folder: str) -> frozenset[str]:
+    here = Path(folder)
+    try:
+        packages = [file.parent for file in here.glob("*/__init__.py")]
+        found = [path.stem for path in (*here.glob("*.py"), *packages)]
+    except OSError:
+        return frozenset()
+    return frozenset(name for name in found if name.isidentifier())
+
+
+def _has_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):  # module put into sys.modules without a spec
+        return True
+
+
+def _write_obstacle(folder: str) -> str:
+    nearest = Path(folder)
+    try:
+        while not nearest.exists():
+            if nearest.is_symlink():
+                return f"{nearest} is a link to {nearest.readlink()}, which does not exist"
+            nearest = nearest.parent
+        if not nearest.is_dir():
+            return f"{nearest} is no folder"
+    except OSError as error:  # a parent folder is not accessible
+        return f"{error.filename}: {error.strerror}"
+    except ValueError as error:
+        return str(error)
+    return "" if os.access(nearest, os.W_OK | os.X_OK) else f"{nearest} is not writable"
+
+
+# Limits of the cluster: query them, and refuse jobs that could never run.
+
+
+_MAX_SHOWN = 12
+"""Variables named in one note; an allocation sets forty."""
+
+
+def limits_of(profile: ClusterProfile) -> ClusterLimits:
+    """Return the limits of the profile's cluster; `problems` has what could not be queried."""
+    if profile.scheduler == "local":
+        return NO_LIMITS
+    from slurm_jobs.schedulers.cluster_query import ask_limits
+
+    return ask_limits(profile)
+
+
+def limits_if_near(profile: ClusterProfile) -> ClusterLimits:
+    """Return the limits if Slurm's commands exist here; a plan may be made far from the cluster."""
+    if profile.scheduler == "local" or shutil.which("scontrol") is not None:
+        return limits_of(profile)
+    return ClusterLimits(
+        problems=("the cluster's limits are unknown: there is no scontrol on this machine",)
+    )
+
+
+def effective_variables(
+    plan: Plan, profile: ClusterProfile, recorded: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the SBATCH_... variables to record: those that set an option for a job of the run.
+
+    Args:
+        plan: plan of this submission; a resume may run only some stages.
+        profile: profile of the run's cluster.
+        recorded: variables recorded so far.
+    """
+    if profile.scheduler == "local":
+        return dict(recorded or {})
+    # A variable that is empty here is dropped, for later resumes too.
+    before = {name: v for name, v in (recorded or {}).items() if os.environ.get(name, v)}
+    kept = kept_variables(before, os.environ)
+    applied = variables_applied(kept, _options(plan))
+    return {**before, **{name: kept[name] for name, users in applied.items() if users}}
+
+
+def shell_notes(
+    plan: Plan, profile: ClusterProfile, recorded: Mapping[str, str] | None = None
+) -> list[str]:
+    """Return which options the shell's variables set for the plan's jobs, and which have no effect.
+
+    Args:
+        plan: plan of this submission.
+        profile: profile of the run's cluster.
+        recorded: variables of the run's submission, for a resume that knows them.
+    """
+    if profile.scheduler == "local":
+        return []
+    notes = []
+    ignored = {name for name in foreign_to_new_jobs(os.environ) if not name.startswith(OWN_PREFIX)}
+    variables = {**(recorded or {}), **os.environ}
+    for name, users in variables_applied(variables, _options(plan)).items():
+        if users:
+            notes.append(_variable_note(name, ", ".join(users), recorded))
+        elif name in os.environ:
+            ignored.add(name)
+    if ignored:
+        shown = sorted(ignored, key=lambda name: (not name.startswith("SBATCH_"), name))
+        more = f" and {len(shown) - _MAX_SHOWN} more" if len(shown) > _MAX_SHOWN else ""
+        notes.append(
+            f"variables of this shell that jobs do not get: {', '.join(shown[:_MAX_SHOWN])}{more}; "
+            "write options of sbatch under `slurm:`, other variables under `environment:`"
+        )
+    return notes
+
+
+def _options(plan: Plan) -> dict[str, frozenset[str]]:
+    return {job.stage: frozenset(chosen_options(job.resources)) for job in plan.jobs}
+
+
+def _variable_note(name: str, users: str, recorded: Mapping[str, str] | None) -> str:
+    option, before = SHELL_DEFAULTS[name], (recorded or {}).get(name)
+    value = os.environ.get(name)
+    if value is None:
+        return (
+            f"{name}={before} of the shell that submitted this run applies to {users}, as before; "
+            f"this shell does not set it. Set {name}, empty for none, or `--set` the option "
+            f"`{option}` under `slurm:` to change it"
+        )
+    note = f"{name}={value} of this shell applies to {users}: the spec has no `{option}` there"
+    if recorded is None or before == value:
+        return note
+    return f"{note}. The run was submitted {f'with {name}={before}' if before else 'without it'}"
+
+
+def refuse_unreachable(limits: ClusterLimits) -> None:
+    """Raise if Slurm answered nothing: a run made now would be the newest, and empty.
+
+    Raises:
+        SchedulerError: with the reason and what to do.
+    """
+    if limits.unreachable:
+        message = (
+            f"Slurm cannot be reached, and nothing was made or queued: {limits.unreachable}; type "
+            "the same again once `sinfo` answers here, or say `cluster: local` (or --set "
+            "cluster=local) to run the jobs on this machine"
+        )
+        raise SchedulerError(message)
+
+
+def refuse_impossible(loaded: LoadedSpec, plan: Plan, limits: ClusterLimits) -> None:
+    """Raise for everything that the cluster could never run, at its line of the spec.
+
+    Raises:
+        SpecError: with every such limit.
+    """
+    from slurm_jobs.commands.limit_checks import limit_problems
+
+    problems = [
+        problem_at(loaded.document, found.path, f"{path_text(found.path)}: {found.message}")
+        for found in limit_problems(plan, limits)
+    ]
+    if problems:
+        raise SpecError(sorted(problems, key=lambda p: (p.line, p.column)))
+
+
+def refuse_impossible_resume(plan: Plan, limits: ClusterLimits) -> None:
+    """Raise like `refuse_impossible`; a resume's spec has no lines, so name the key to `--set`.
+
+    Raises:
+        InputError: with every such limit.
+    """
+    from slurm_jobs.commands.limit_checks import limit_problems
+
+    lines = [f"{path_text(p.path)}: {p.message}" for p in limit_problems(plan, limits)]
+    if lines:
+        message = "\n".join([*lines, "change it with --set KEY=VALUE"])
+        raise InputError(message)
+
+
+# Loader of a spec from disk, its profile and its code; read-only.
+
+
+_OURS = frozenset({TUNE_RUN, NODE_RUN, DRILL_RUN})
+"""Entry points that are in every snapshot."""
+
+
+def load(
+    file: Path,
+    *,
+    overrides: Sequence[str] = (),
+    limit: int | None = None,
+    earlier: Sequence[str] = (),
+    to_submit: bool = False,
+) -> LoadedSpec:
+    """Return the spec in `file`; with `to_submit`, also check that its run can be created.
+
+    `earlier` are overrides of earlier commands for the same run; see `load_spec`.
+
+    Raises:
+        SpecError: with every problem found.
+    """
+    files = disk_files(to_write=to_submit)
+    return load_spec(str(file.absolute()), files, overrides=overrides, limit=limit, earlier=earlier)
+
+
+def profile_of(loaded: LoadedSpec) -> ClusterProfile:
+    """Return the spec's cluster profile; `auto` detects that of this machine.
+
+    Raises:
+        SchedulerError: `auto`, and there is no Slurm here.
+    """
+    if loaded.profile is not None:
+        return loaded.profile
+    from slurm_jobs.schedulers.cluster_query import probe_profile
+
+    return probe_profile()
+
+
+def profile_anywhere(loaded: LoadedSpec) -> ClusterProfile:
+    """Return the profile for planning: `auto` is Slurm, even where there is none."""
+    return loaded.profile if loaded.profile is not None else ClusterProfile()
+
+
+def code_sources(spec: RunSpec, spec_dir: Path) -> list[Path]:
+    """Return the user's files that the jobs run."""
+    return user_sources(own_functions(spec), spec.code, spec_dir)
+
+
+def own_functions(spec: RunSpec) -> list[str]:
+    """Return `package.module:function` of every stage that runs the user's code."""
+    runs = [stage.run for stage in spec.stages.values() if stage.run and ":" in stage.run]
+    return [run for run in runs if run not in _OURS]
+
+
+OnJob = Callable[[SubmittedJob], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Submission:
+    """Result of a submit."""
+
+    paths: RunPaths
+    plan: Plan
+    jobs: tuple[SubmittedJob, ...]
+    notes: tuple[str, ...] = ()
+    """Warnings about the spec, limits that could not be queried, and dependencies that differ from
+    the spec."""
+
+
+def submit(loaded: LoadedSpec, *, on_job: OnJob = lambda _job: None) -> Submission:
+    """Create a run and submit all its jobs.
+
+    Raises:
+        SpecError: the cluster could never run it; nothing was made or queued.
+        InputError: the code cannot be copied; nothing was made or queued.
+        SchedulerError: the scheduler cannot be reached, then nothing was made; or a job was
+            refused.
+    """
+    profile = profile_of(loaded)
+    limits = limits_of(profile)
+    refuse_unreachable(limits)
+    refuse_impossible(loaded, make_plan(loaded.spec, profile, limits=limits), limits)
+    spec_dir = Path(loaded.spec_dir)
+    sources = code_sources(loaded.spec, spec_dir)
+    refuse_uncopyable(sources)
+    paths = create_run(loaded, profile, cluster_name=limits.cluster_name)
+    with ExitStack() as undo, submitting(paths) as turn:
+        undo.callback(shutil.rmtree, paths.run_dir, ignore_errors=True)
+        snapshot = take_snapshot(paths.code_dir, sources)
+        context = run_context(paths, loaded.spec, profile, spec_dir, snapshot)
+        code = snapshot.user_fingerprint
+        plan = make_plan(loaded.spec, profile, code_fingerprint=code, limits=limits)
+        context = replace(context, shell_variables=effective_variables(plan, profile))
+        number = write_plan(context, plan)
+        undo.pop_all()  # the run exists from here on, and soon its jobs
+        record_provenance(context, number, loaded.overrides)
+        jobs = submit_plan(context, plan, Connections(), turn=turn, on_job=on_job)
+    notes = (
+        *map(str, loaded.notes),
+        *dependency_notes(plan),
+        *limits.problems,
+        *shell_notes(plan, profile),
+    )
+    return Submission(paths=paths, plan=plan, jobs=tuple(jobs), notes=notes)
+
+
+def run_context(
+    paths: RunPaths,
+    spec: RunSpec,
+    profile: ClusterProfile,
+    spec_dir: Path,
+    snapshot: CodeSnapshot,
+    *,
+    shell_variables: Mapping[str, str] | None = None,
+) -> RunContext:
+    """Return what all jobs of a run share; `shell_variables` are those of its submission."""
+    return RunContext(
+        paths=paths,
+        run_id=paths.run_dir.name,
+        scheduler=scheduler_for(profile, paths.run_dir, shell_variables),
+        snapshot=snapshot,
+        spec_dir=str(spec_dir),
+        limit=spec.limit,
+        main_addr=profile.main_addr,
+    )
+
+
+# Plan of a spec and its batch scripts; nothing is written or submitted.
+
+
+def plan_spec(loaded: LoadedSpec, profile: ClusterProfile, limits: ClusterLimits) -> Plan:
+    """Return the plan of a first submit."""
+    sources = code_sources(loaded.spec, Path(loaded.spec_dir))
+    refuse_uncopyable(sources)
+    code = tree_fingerprint(sources)
+    return make_plan(loaded.spec, profile, code_fingerprint=code, limits=limits)
+
+
+def render_scripts(loaded: LoadedSpec, profile: ClusterProfile, plan: Plan) -> list[str]:
+    """Return each job's batch script, with placeholders for values that only a submit knows."""
+    paths = RunPaths(Path(loaded.spec.runs_dir) / f"{loaded.spec.name}-RUN")
+    snapshot = CodeSnapshot(folder=paths.code_snapshot("CODE"), user_fingerprint="")
+    context = run_context(paths, loaded.spec, profile, Path(loaded.spec_dir), snapshot)
+    scripts = []
+    planned: list[SubmittedJob] = []
+    for job in plan.jobs:
+        order = make_order(context, plan, job, "TOKEN")
+        dependencies = job_dependencies(plan, job, planned, Connections())
+        scripts.append(context.scheduler.render(order, dependencies))
+        number = sum(done.stage == job.stage for done in planned)
+        job_id = f"{job.stage.upper()}_ID" + (f"_{number + 1}" if number else "")
+        planned.append(SubmittedJob(planned=job, token=order.token, job_id=job_id))
+    return scripts

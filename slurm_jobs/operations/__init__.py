@@ -1,1 +1,0 @@
-"""Commands as functions, one file each, for the command line and for notebooks."""

@@ -1,1 +1,0 @@
-"""Probes of nodes on the login node: reading, comparing, printing."""

@@ -1,0 +1,718 @@
+"""Comparison of two arms of runs: the verdict, its basis, and its limits. PURE."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from slurm_jobs.report.inputs import ReportInputs, StageInputs
+from slurm_jobs.report.report_model import ExposedCommunication
+from slurm_jobs.report.steps import MIN_STEPS
+from slurm_jobs.report.steps import MIN_STEPS as LEAST_STEPS
+from slurm_jobs.shared import units
+from slurm_jobs.shared.statistics import CONFIDENCE, MIN_BLOCK_STEPS, two_sided
+
+# Statistical verdict on the speeds of two arms of runs.
+#
+# The unit is the run. Steps of one run share the effects of its node, its neighbours and its
+# placement, so the spread between steps says nothing about the next run. With an offset of 1.5 %
+# between runs, methods that look within runs claim a difference in 69 to 85 % of the comparisons
+# of equal settings, a t-test on the means of runs in 2 to 4 % (`benchmarks/statistics.py`).
+
+
+Word = Literal["faster", "slower", "equal", "cannot tell", "different here", "alike here"]
+"""Verdict on the second arm. The last two are for single runs, and claim nothing about the next
+one."""
+
+EQUAL_SHARE = 0.01
+"""Speeds within this share of each other are called equal."""
+MIN_RUNS = 2
+"""Minimum of each arm for a claim: with one there is no spread between runs."""
+_UNLIKE_ARMS, _TWO_RUNS = 1.2, 1.5
+"""Maximum degrees of freedom, as a multiple of the smaller arm's (`_most_degrees`). Own choices, by
+simulation: the largest with which equal settings are called different in at most 6 % of the
+comparisons, for any spreads."""
+MAX_RUNS = 1_000
+"""If more are needed, no number is recommended."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """Speed of the second arm over that of the first, with its interval."""
+
+    word: Word
+    ratio: float
+    """Ratio of the geometric means over the runs; above 1 the second is faster."""
+    low: float
+    high: float
+    """End of the `CONFIDENCE` interval; infinite if the runs have no spread."""
+    more_runs: int | None = None
+    """Number in each arm for a narrow enough interval, if the ratio and the spread stay as they
+    are. None if nothing is missing, or more than `MAX_RUNS` would be."""
+
+
+def judge(first: Sequence[float], second: Sequence[float]) -> Verdict:
+    """Compare the speeds of two arms, one number per run (Welch's t-test on their logarithms).
+
+    With few runs the degrees of freedom are held down, see `_most_degrees`.
+
+    Args:
+        first: speeds of the runs of the first arm, at least `MIN_RUNS`, each above 0.
+        second: speeds of the second arm.
+
+    Raises:
+        ValueError: an arm has too few runs, or a speed is not above 0.
+    """
+    if min(len(first), len(second)) < MIN_RUNS:
+        message = f"{MIN_RUNS} runs an arm are needed, here are {len(first)} and {len(second)}"
+        raise ValueError(message)
+    a, b = _logarithms(first), _logarithms(second)
+    change, half = _welch(a, b)
+    word = _word(change, half)
+    more = _more_runs(a, b, change) if word == "cannot tell" else None
+    return _verdict_of(word, change, half, more)
+
+
+def judge_single(first: Sequence[float], second: Sequence[float]) -> Verdict:
+    """Compare one run with one other, by the speeds of their stretches.
+
+    Args:
+        first: speeds of stretches of the one run that follow each other and are long enough for
+            their means to be nearly independent; see `stretches`.
+        second: speeds of the other run.
+
+    Raises:
+        ValueError: a run has fewer than two stretches, or a speed is not above 0.
+    """
+    if min(len(first), len(second)) < MIN_RUNS:
+        message = f"2 stretches a run are needed, here are {len(first)} and {len(second)}"
+        raise ValueError(message)
+    change, half = _welch(_logarithms(first), _logarithms(second))
+    return _verdict_of("different here" if abs(change) > half else "alike here", change, half, None)
+
+
+def interval(speeds: Sequence[float]) -> tuple[float, float, float]:
+    """Return the geometric mean of some runs' speeds, and its interval; infinite for one run."""
+    logs = _logarithms(speeds)
+    mean = sum(logs) / len(logs)
+    if len(logs) < MIN_RUNS:
+        return math.exp(mean), 0.0, math.inf
+    half = two_sided(CONFIDENCE, len(logs) - 1) * math.sqrt(_variance(logs) / len(logs))
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+
+
+def _verdict_of(word: Word, change: float, half: float, more_runs: int | None) -> Verdict:
+    return Verdict(
+        word=word,
+        ratio=math.exp(change),
+        low=math.exp(change - half),
+        high=math.exp(change + half),
+        more_runs=more_runs,
+    )
+
+
+def _word(change: float, half: float) -> Word:
+    """Return the word; an interval wholly within the margin is equal, even if it excludes 1."""
+    margin = math.log1p(EQUAL_SHARE)
+    if abs(change) + half <= margin:
+        return "equal"
+    if abs(change) <= half:
+        return "cannot tell"
+    return "faster" if change > 0 else "slower"
+
+
+def _welch(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
+    """Return the difference of means, and half its interval (Welch 1947, Satterthwaite 1946)."""
+    change = sum(b) / len(b) - sum(a) / len(a)
+    return change, _half((_variance(a), _variance(b)), (len(a), len(b)))
+
+
+def _half(variances: tuple[float, float], sizes: tuple[int, int]) -> float:
+    """Return half of the interval of the difference, with so many runs in the arms."""
+    parts = [variance / size for variance, size in zip(variances, sizes, strict=True)]
+    if sum(parts) == 0:
+        return 0.0
+    num_degrees = sum(parts) ** 2 / sum(
+        part**2 / (size - 1) for part, size in zip(parts, sizes, strict=True)
+    )
+    num_degrees = min(num_degrees, _most_degrees(*sizes))
+    return two_sided(CONFIDENCE, num_degrees) * math.sqrt(sum(parts))
+
+
+def _most_degrees(num_first: int, num_second: int) -> float:
+    """Return the limit on the degrees of freedom.
+
+    Satterthwaite's come from the observed spreads. If the smaller arm's few runs are close together
+    by chance, they equal the larger arm's, and the interval is too narrow: of 2 runs against 8 with
+    a spread of a third, 11 % are called different from their equals.
+    """
+    least = min(num_first, num_second) - 1
+    if num_first != num_second:
+        return _UNLIKE_ARMS * least
+    return _TWO_RUNS if least == 1 else math.inf
+
+
+def _more_runs(a: Sequence[float], b: Sequence[float], change: float) -> int | None:
+    """Return the runs per arm for an interval whose half is less than the change to detect.
+
+    That is the change from none, or, if it is small, from the margin of equality.
+    """
+    variances = _variance(a), _variance(b)
+    wanted = max(abs(change), math.log1p(EQUAL_SHARE) - abs(change))
+
+    def would_tell(num_more: int) -> bool:
+        return _half(variances, (len(a) + num_more, len(b) + num_more)) < wanted
+
+    low, high = (
+        0,
+        MAX_RUNS - min(len(a), len(b)),
+    )  # `low` would not, `high` would: more runs give a narrower interval
+    if not would_tell(high):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if would_tell(middle) else (middle, high)
+    return high
+
+
+def _variance(values: Sequence[float]) -> float:
+    mean = sum(values) / len(values)
+    return sum((value - mean) ** 2 for value in values) / (len(values) - 1)
+
+
+def _logarithms(speeds: Sequence[float]) -> list[float]:
+    if not all(math.isfinite(speed) and speed > 0 for speed in speeds):
+        message = f"speeds must be above 0, not {list(speeds)}"
+        raise ValueError(message)
+    return [math.log(speed) for speed in speeds]
+
+
+# Measures and differences of runs as plain values.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunMeasure:
+    """Measures of one run's training, waits included, other work than training separated."""
+
+    run_id: str
+    name: str
+    stage: str
+    num_ranks: int
+    device: str
+    """`cuda`, `cpu`; empty if not recorded."""
+    nodes: tuple[str, ...]
+    cards: tuple[str, ...]
+    """Names of the GPUs in its nodes' readings, each once, in order."""
+    cpus: tuple[str, ...]
+    """Models of its nodes' processors, each once, in order."""
+    num_steps: int
+    """Steps of the speeds: after the warm-up, without compiled or profiled ones."""
+    seconds: float
+    """Time of these steps, without the separated work."""
+    tokens_per_s: float
+    """Tokens without padding, of all ranks; 0 if not counted."""
+    samples_per_s: float
+    samples_per_step: float
+    """Sum over all ranks: the global batch."""
+    tokens_per_sample: float
+    token_stretches: tuple[float, ...]
+    """Tokens/s of stretches of the run, in order; see `stretches`."""
+    apart_s: Mapping[str, float]
+    """Seconds over all its steps, by step phase that is no training (`checkpoint_s` ...)."""
+    num_compiled_steps: int
+    """Steps after the warm-up that compiled, which are excluded."""
+    memory_peak_bytes: float
+    memory_capacity_bytes: float | None
+    """Memory of its smallest GPU; None without readings."""
+    num_allocator_retries: int
+    last_loss: float | None
+    rank_hours: float
+    """Ranks times hours of all steps of its attempts."""
+    phase_shares: Mapping[str, float]
+    """Share of the steps by phase of the training; one entry without phases."""
+    settings: Mapping[str, str]
+    """Its inputs as flat names: config, resources, packages, code."""
+    exposed: ExposedCommunication | None = None
+    """Communication in its profiled steps; None if no counted attempt was profiled."""
+    share_held: float | None = None
+    """Share of its requested cores that others kept busy during the steps, on the worst node; None
+    without readings."""
+    start_share: float | None = None
+    """For a run without such stretches: see `stretches.start_share`."""
+    num_profiled_steps: int = 0
+    """Steps after the warm-up that were profiled, or warmed up the profiler: also excluded."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Difference:
+    """Setting in which the two arms differ."""
+
+    name: str
+    first: tuple[str, ...]
+    """Values in the runs of the arm, each once."""
+    second: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """Two arms of runs, the second against the first."""
+
+    first: tuple[RunMeasure, ...]
+    second: tuple[RunMeasure, ...]
+    tokens: Verdict | None
+    """Verdict on real tokens per second; None if runs are too short, or counted none."""
+    samples: Verdict | None
+    cost_rank_hours: float | None
+    """Cost of `more_runs` in both arms, at the mean of these runs."""
+    differences: tuple[Difference, ...]
+    warnings: tuple[str, ...]
+    """Reasons against the claim, or limits of it."""
+
+
+# Suitability of runs as a base for scaling.
+#
+# A slow base makes every other point look good. The motivating case: 2 V100 at 12.94 of 16 GB, and
+# 8 of them 5.8 times as fast (145 % efficiency). With activation checkpointing, at 9.93 GB, they
+# were 4.07 times as fast (102 %).
+
+
+MEMORY_SHARE = 0.80
+"""Peak share of a GPU's memory. It was 81 % in the case above; PyTorch's profiler warns from 90 %.
+"""
+SLOW_START = 0.80
+"""Speed of the first tenth of a run, over the median of the others; lower means compiling, kernel
+tuning or a cold cache in it. Own choice."""
+MOST_EFFICIENCY = 1.05
+"""Above it, the base was slowed down: caches give at most a few percent. Own choice."""
+HELD_SHARE = 0.25
+"""Share of the requested cores held by others from which on it is reported. Own choice."""
+
+
+def problems(runs: Sequence[RunMeasure], others: Sequence[RunMeasure]) -> tuple[str, ...]:
+    """Return the problems of runs on so many ranks as a base for others; empty if none is known.
+
+    Args:
+        runs: on the same number of ranks.
+        others: runs of the same series on other numbers.
+    """
+    found = [line for run in runs for line in (*_memory(run), *_start(run), *_held(run))]
+    found += _hardware(runs, others)
+    return tuple(dict.fromkeys(found))
+
+
+def _memory(run: RunMeasure) -> Iterator[str]:
+    if run.num_allocator_retries:
+        yield f"memory pressure: {run.num_allocator_retries:,} x allocator retry ({run.run_id})"
+    capacity = run.memory_capacity_bytes
+    if capacity and run.memory_peak_bytes >= MEMORY_SHARE * capacity:
+        share = units.percent(run.memory_peak_bytes / capacity)
+        yield (
+            f"memory pressure: {units.num_bytes(run.memory_peak_bytes)} of "
+            f"{units.num_bytes(capacity)} at the peak, {share} ({run.run_id})"
+        )
+
+
+def _start(run: RunMeasure) -> Iterator[str]:
+    share = run.start_share
+    if run.token_stretches:
+        share = run.token_stretches[0] / statistics.median(run.token_stretches[1:])
+    if share is not None and share < SLOW_START:
+        yield (
+            f"its first tenth ran at {units.percent(share)} of the speed of the rest, as with "
+            f"compiling inside ({run.run_id}); leave more out with --warmup-steps"
+        )
+
+
+def memory_not_judged(runs: Sequence[RunMeasure]) -> str:
+    """Return the runs whose memory pressure is unknown; empty if there are none.
+
+    On CPUs there is no memory of a GPU to fill.
+    """
+    silent = [r.run_id for r in runs if r.memory_capacity_bytes is None and r.device != "cpu"]
+    if not silent:
+        return ""
+    return f"memory not judged: no reading shows how much the GPUs had ({', '.join(silent)})"
+
+
+def _held(run: RunMeasure) -> Iterator[str]:
+    if run.share_held is not None and run.share_held >= HELD_SHARE:
+        share = units.percent(run.share_held)
+        yield f"processes of others held {share} of the cores that it had asked for ({run.run_id})"
+
+
+def _hardware(runs: Sequence[RunMeasure], others: Sequence[RunMeasure]) -> Iterator[str]:
+    for kind in ("cards", "cpus"):
+        own = {getattr(run, kind) for run in runs if getattr(run, kind)}
+        usual = {getattr(run, kind) for run in others if getattr(run, kind)}
+        if own and usual and not own <= usual:
+            what = "cards" if kind == "cards" else "processors"
+            yield f"other {what} than the rest: {_listed_ranks(own)}, not {_listed_ranks(usual)}"
+
+
+def _listed_ranks(kinds: set[tuple[str, ...]]) -> str:
+    return "; ".join(sorted(", ".join(kind) for kind in kinds))
+
+
+# Comparison in words.
+
+
+_WIDE_FACTOR = 3.0
+"""Factor between the ends of an interval: settings that matter change a speed by less. Own choice.
+"""
+_INTERVAL = f"{CONFIDENCE:.0%} interval".replace("%", " %")
+
+
+def headline(comparison: Comparison) -> str:
+    """Return the conclusion, in one sentence."""
+    verdict = comparison.tokens
+    if verdict is None:
+        return f"No verdict: {_why_none(comparison)}."
+    if verdict.word in {"faster", "slower"}:
+        return f"B is {verdict.word} than A: {change(verdict)} in real tokens a second."
+    if verdict.word == "equal":
+        margin = f"{EQUAL_SHARE * 100:g} %"
+        return f"A and B are equal within {margin}: {change(verdict)} in real tokens a second."
+    if verdict.word == "cannot tell":
+        few = " from so few runs" if width_text(verdict.low, verdict.high) else ""
+        told = f"{change(verdict)} in real tokens a second"
+        return f"Cannot tell{few}: {told}; {_what_it_takes(comparison)}."
+    return _of_two_runs(verdict)
+
+
+def change(verdict: Verdict) -> str:
+    """Return `B / A 1.032 (95 % interval 1.010 to 1.054)`; without a verdict, the width."""
+    wide = width_text(verdict.low, verdict.high) if verdict.word == "cannot tell" else ""
+    told = wide or f"{verdict.low:.3f} to {verdict.high:.3f}"
+    return f"B / A {verdict.ratio:.3f} ({_INTERVAL} {told})"
+
+
+def width_text(low: float, high: float) -> str:
+    """Return `wider than a factor of 1,000` if the interval is uselessly wide; else nothing."""
+    if low <= 0 or math.isinf(high) or high / low <= _WIDE_FACTOR:
+        return ""
+    power = 10 ** math.floor(math.log10(high / low))
+    return f"wider than a factor of {int(high / low / power) * power:,}"
+
+
+def hours_word(run: RunMeasure) -> str:
+    """Return the name of an hour of one rank."""
+    return "GPU-hours" if run.device == "cuda" else "rank-hours"
+
+
+def _of_two_runs(verdict: Verdict) -> str:
+    found = (
+        "different in these two runs"
+        if verdict.word == "different here"
+        else ("no difference in these two runs")
+    )
+    return (
+        f"{found.capitalize()}: {change(verdict)} in real tokens a second, from stretches within "
+        "each run. Single runs cannot show whether the next two would agree: give "
+        f"{MIN_RUNS} or more of each (A1,A2 B1,B2)."
+    )
+
+
+def _what_it_takes(comparison: Comparison) -> str:
+    verdict = comparison.tokens
+    assert verdict is not None
+    if verdict.more_runs is None or comparison.cost_rank_hours is None:
+        return f"more than {MAX_RUNS} runs of each would be needed"
+    hours = units.significant(comparison.cost_rank_hours)
+    runs = units.number_of("more run", verdict.more_runs)
+    return (
+        f"{runs} of each would suffice, if ratio and spread stay as they are: about {hours} "
+        f"{hours_word(comparison.first[0])}"
+    )
+
+
+def _why_none(comparison: Comparison) -> str:
+    runs = (*comparison.first, *comparison.second)
+    if not all(run.tokens_per_s for run in runs):
+        return "not all runs counted tokens"
+    few = [f"{run.run_id} has {run.num_steps}" for run in runs if run.num_steps < LEAST_STEPS]
+    if few:
+        return (
+            f"too few steps after the warm-up: {', '.join(few)}, and {LEAST_STEPS} are needed; "
+            "train for longer"
+        )
+    if (
+        min(len(comparison.first), len(comparison.second)) < MIN_RUNS
+        and max(len(comparison.first), len(comparison.second)) >= MIN_RUNS
+    ):
+        return f"one arm has a single run; {MIN_RUNS} of each are needed for a claim"
+    short = [f"{run.run_id} has {run.num_steps}" for run in runs if not run.token_stretches]
+    return (
+        f"too few steps after the warm-up: {', '.join(short)}, and {MIN_BLOCK_STEPS} are needed to "
+        f"tell a run's noise; train for longer, or give {MIN_RUNS} or more of each (A1,A2 B1,B2), "
+        f"for which {LEAST_STEPS} steps each will do"
+    )
+
+
+def notes_once(runs: Sequence[RunMeasure]) -> list[str]:
+    """Return the notes of these runs; equal ones are merged, with the names of the runs."""
+    names: dict[str, list[str]] = {}
+    for run in runs:
+        for note in run.notes:
+            names.setdefault(note.removeprefix(f"{run.run_id}: "), []).append(run.run_id)
+    everybody = f"all {len(runs)} runs"
+    return [
+        f"{everybody if len(ids) == len(runs) > 1 else ', '.join(ids)}: {text}"
+        for text, ids in names.items()
+    ]
+
+
+# Inputs of a run as flat names and values, and differences between two arms.
+
+
+ABSENT = "-"
+"""Shown for a setting that a run does not have."""
+TRAINING = "train"
+"""Name of the compared stage, regardless of its name in each spec."""
+OWN_OF_A_RUN = ("node.", f"{TRAINING}.config.seed", f"{TRAINING}.config.profile.")
+"""Prefixes of settings in which repeats may differ: Slurm chooses the nodes, another seed is a
+valid repeat, and steps that were profiled are excluded."""
+_OTHER_STAGE = "stage "
+_WHOLE = "a stage of its own"
+_RUN_WIDE = ("environment", "setup", "limit")
+"""Keys of the spec that affect all stages."""
+_CLUSTER_WIDE = ("environment", "setup", "python", "node_local_dir", "slurm", "gpu_slurm")
+"""Keys of the cluster profile."""
+_NO_SETTING = frozenset({"name", "run", "after", "description"})
+"""Keys of a stage in the resolved spec that are no setting."""
+
+
+def settings_of(inputs: ReportInputs, stage: StageInputs, num_ranks: int) -> dict[str, str]:
+    """Return all known inputs of `stage` and its nodes, with secrets hidden."""
+    flat = {"num_ranks": str(num_ranks)}
+    for name, values in inputs.spec["stages"].items():
+        if values.get("run") == "report":
+            continue
+        own = {key: value for key, value in values.items() if key not in _NO_SETTING}
+        flat |= dict(_flatten(own, TRAINING if name == stage.name else f"{_OTHER_STAGE}{name}"))
+    for name in _RUN_WIDE:
+        flat |= dict(_flatten(inputs.spec.get(name), f"run.{name}"))
+    for name in _CLUSTER_WIDE:
+        flat |= dict(_flatten(inputs.profile.get(name), f"cluster.{name}"))
+    if inputs.submissions:
+        newest = inputs.submissions[-1]
+        dirty = " with uncommitted changes" if newest.is_dirty else ""
+        flat["code"] = f"{newest.commit or 'not known'}{dirty}"
+        flat["slurm-jobs"] = newest.slurm_jobs_version
+    for kind, values in _of_nodes(inputs, stage).items():
+        flat[kind] = ", ".join(sorted(values))
+    return flat
+
+
+def differences(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> list[Difference]:
+    """Return settings of which the arms have different sets of values: the training's first."""
+    names = sorted({name for run in (*first, *second) for name in run.settings}, key=_weight)
+    found = [
+        Difference(name=name, first=_values(first, name), second=_values(second, name))
+        for name in names
+    ]
+    return [one for one in found if set(one.first) != set(one.second)]
+
+
+def _weight(name: str) -> tuple[bool, bool, str]:
+    """Return the sort key: the compared training, then the run, then its other stages."""
+    is_own = name == "num_ranks" or name.startswith(f"{TRAINING}.")
+    return name.startswith(_OTHER_STAGE), not is_own, name
+
+
+def in_short(
+    found: Sequence[Difference], first: Sequence[RunMeasure], second: Sequence[RunMeasure]
+) -> list[Difference]:
+    """Return the differences, with only one line for a stage that one arm does not have."""
+    stages = [_stages(first), _stages(second)]
+    whole = {
+        stage: Difference(name=stage, first=sides[0], second=sides[1])
+        for stage in sorted(stages[0] ^ stages[1])
+        for sides in [[(_WHOLE if stage in arm else ABSENT,) for arm in stages]]
+    }
+    others = [one for one in found if one.name.partition(".")[0] not in whole]
+    return [*others, *whole.values()]
+
+
+def _stages(arm: Sequence[RunMeasure]) -> set[str]:
+    """Return the stages other than the training that any run of an arm has."""
+    names = (name.partition(".")[0] for run in arm for name in run.settings)
+    return {name for name in names if name.startswith(_OTHER_STAGE)}
+
+
+def unlike_within(arm: Sequence[RunMeasure]) -> list[str]:
+    """Return names of settings that the runs of one arm do not share, but repeats would."""
+    names = sorted({name for run in arm for name in run.settings})
+    own = [name for name in names if not name.startswith(OWN_OF_A_RUN)]
+    return [name for name in own if len(_values(arm, name)) > 1]
+
+
+def _values(arm: Sequence[RunMeasure], name: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(run.settings.get(name, ABSENT) for run in arm))
+
+
+def _flatten(value: Any, prefix: str) -> Iterator[tuple[str, str]]:
+    """Yield nested mappings by dotted names, list items by number; other values as JSON.
+
+    Strings have no quotes, and null values are omitted.
+    """
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from _flatten(inner, f"{prefix}.{key}")
+    elif isinstance(value, list) and any(isinstance(inner, Mapping) for inner in value):
+        for number, inner in enumerate(value):
+            yield from _flatten(inner, f"{prefix}[{number}]")
+    elif isinstance(value, str):
+        yield prefix, value
+    elif value is not None and value not in ({}, []):
+        yield prefix, json.dumps(value, sort_keys=True)
+
+
+def _of_nodes(inputs: ReportInputs, stage: StageInputs) -> dict[str, set[str]]:
+    """Return kinds of processors and GPUs, drivers, and package versions of all its nodes."""
+    found: dict[str, set[str]] = {}
+    for node in stage.nodes:
+        found.setdefault("node.cpu", set()).add(node.cpu)
+        found.setdefault("node.gpus", set()).update(node.gpus)
+        found.setdefault("node.driver", set()).update(node.drivers)
+        python = inputs.pythons.get(node.python)
+        if python is not None:
+            found.setdefault("python", set()).add(python.version)
+            for name, version in python.packages.items():
+                found.setdefault(f"package {name}", set()).add(version)
+    return {kind: values for kind, values in found.items() if values}
+
+
+TOKENS_ALIKE = 0.02
+"""Mean real tokens per sample may differ by this share; otherwise the data differ. Own choice."""
+_HELD_MORE = 0.10
+"""Difference between the arms in the share of requested cores that others held, from which on it is
+reported. Own choice."""
+_MANY = 6
+"""Maximum length of a list of names; more are counted."""
+
+
+def compare(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> Comparison:
+    """Compare the runs of two arms.
+
+    Args:
+        first: the runs of the arm that the other is measured against, at least one.
+        second: those of the other, at least one.
+    """
+    runs = (*first, *second)
+    tokens = _verdict(first, second, "tokens_per_s") if all(r.tokens_per_s for r in runs) else None
+    samples = _verdict(first, second, "samples_per_s")
+    more = tokens.more_runs if tokens is not None else None
+    mean_hours = [sum(r.rank_hours for r in arm) / len(arm) for arm in (first, second)]
+    return Comparison(
+        first=tuple(first),
+        second=tuple(second),
+        tokens=tokens,
+        samples=samples,
+        cost_rank_hours=more * sum(mean_hours) if more else None,
+        differences=tuple(differences(first, second)),
+        warnings=tuple(_warnings(first, second)),
+    )
+
+
+def _verdict(
+    first: Sequence[RunMeasure], second: Sequence[RunMeasure], speed: str
+) -> Verdict | None:
+    """Return None if a run is too short, or counted nothing."""
+    if min(run.num_steps for run in (*first, *second)) < MIN_STEPS:
+        return None
+    if min(len(first), len(second)) >= MIN_RUNS:
+        a, b = ([getattr(run, speed) for run in arm] for arm in (first, second))
+        return judge(a, b) if min(*a, *b) > 0 else None
+    if speed != "tokens_per_s" or max(len(first), len(second)) > 1:
+        return None
+    stretches = [run.token_stretches for run in (*first, *second)]
+    return judge_single(*stretches) if all(stretches) else None
+
+
+def _warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> list[str]:
+    said: list[str] = []
+    runs = (*first, *second)
+    for name, arm in (("A", first), ("B", second)):
+        unlike = unlike_within(arm)
+        if unlike:
+            said.append(
+                f"the runs of {name} are no repeats of each other: they differ in {_listed(unlike)}"
+            )
+    devices = {run.device for run in runs if run.device}
+    if len(devices) > 1:
+        said.append(f"the runs had unlike devices: {', '.join(sorted(devices))}")
+    if len({run.num_ranks for run in runs}) > 1:
+        said.append(
+            "the numbers of ranks differ: this compares what whole jobs do a second; "
+            "`slurm-jobs scaling` shows what each rank adds"
+        )
+    for kind, values in (
+        ("cards", [r.cards for r in runs]),
+        ("processors", [r.cpus for r in runs]),
+    ):
+        known = {value for value in values if value}
+        if len(known) > 1:
+            listed = "; ".join(sorted(", ".join(value) for value in known))
+            said.append(f"not all runs had the same {kind} ({listed}): part of the difference")
+    said.extend(_load_warnings(first, second))
+    said.extend(_data_warnings(first, second))
+    return said + notes_once(runs)
+
+
+def _load_warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> list[str]:
+    """Yield warnings on other processes on a run's cores, which are no setting but slow it down."""
+    known = {
+        name: [run.share_held for run in arm if run.share_held is not None]
+        for name, arm in (("A", first), ("B", second))
+    }
+    means = {name: sum(shares) / len(shares) for name, shares in known.items() if shares}
+    is_unlike = len(means) > 1 and abs(means["A"] - means["B"]) >= _HELD_MORE
+    if not is_unlike and max((max(s) for s in known.values() if s), default=0.0) < HELD_SHARE:
+        return []
+    told = " and ".join(
+        f"{units.percent(means[name])} in {name}" if name in means else f"not read in {name}"
+        for name in known
+    )
+    return [
+        (
+            f"processes of others held cores that the runs had asked for ({told}, on average): "
+            "that is a part of the difference, or hides one"
+        )
+    ]
+
+
+def _data_warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> list[str]:
+    said = []
+    lengths = [sum(r.tokens_per_sample for r in arm) / len(arm) for arm in (first, second)]
+    if min(lengths) > 0 and max(lengths) / min(lengths) - 1 > TOKENS_ALIKE:
+        said.append(
+            f"the samples are not alike: {lengths[0]:.1f} real tokens each in A, {lengths[1]:.1f} "
+            "in B; tokens/s and samples/s then mean different things"
+        )
+    phases = sorted({name for run in (*first, *second) for name in run.phase_shares})
+    shares = [
+        [sum(r.phase_shares.get(name, 0.0) for r in arm) / len(arm) for name in phases]
+        for arm in (first, second)
+    ]
+    if any(abs(a - b) > TOKENS_ALIKE for a, b in zip(*shares, strict=True)):
+        said.append(
+            "the phases of the training do not have the same shares of the steps in A and B, and "
+            "each phase has a speed of its own"
+        )
+    batches = [sum(r.samples_per_step for r in arm) / len(arm) for arm in (first, second)]
+    if max(batches) / min(batches) - 1 > TOKENS_ALIKE:
+        said.append(
+            f"the global batches differ ({batches[0]:.0f} and {batches[1]:.0f} samples a step): "
+            "times of steps are not compared, and what a step teaches is not the same"
+        )
+    return said
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MANY
+    return ", ".join(names[:_MANY]) + (f" and {more} more" if more > 0 else "")

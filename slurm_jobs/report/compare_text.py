@@ -1,0 +1,325 @@
+"""Comparisons and scaling in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from slurm_jobs.report.compare import (
+    Comparison,
+    RunMeasure,
+    change,
+    headline,
+    hours_word,
+    in_short,
+    width_text,
+)
+from slurm_jobs.report.report_model import ExposedCommunication
+from slurm_jobs.report.scaling import Point, Scaling, Series
+from slurm_jobs.shared import units
+
+# Communication in the profiled steps of two arms, and the measured speeds.
+#
+# Communication concurrent with computation costs nothing, which is the purpose of prefetching. The
+# profiles show whether it is hidden, the speeds whether that was a gain. Both are shown, because
+# one often holds without the other.
+
+
+_DIFFERS = 0.02
+"""Share of the profiled steps; smaller differences are ignored. Own choice."""
+
+
+def communication_lines(comparison: Comparison) -> list[str]:
+    """Return a line per arm, and the conclusion; none if no step of either was profiled."""
+    arms = (("A", comparison.first), ("B", comparison.second))
+    if not any(run.exposed for _, runs in arms for run in runs):
+        return []
+    return [*(f"{name}: {_of_arm(runs)}" for name, runs in arms), *_reading(comparison)]
+
+
+def _of_arm(runs: Sequence[RunMeasure]) -> str:
+    found = [run.exposed for run in runs if run.exposed is not None]
+    if not found:
+        return "no steps were profiled (`profile: {steps: [20, 40]}`)"
+    whole = sum(one.communication_share for one in found) / len(found)
+    exposed = sum(one.share for one in found) / len(found)
+    num_steps = units.number_of("step", sum(one.num_steps for one in found))
+    return f"{units.percent(whole)} of {num_steps}, {units.percent(exposed)} exposed"
+
+
+def _reading(comparison: Comparison) -> list[str]:
+    """Return what the profiles predict for B, and what the speeds show."""
+    first, second = (
+        [run.exposed for run in arm if run.exposed is not None]
+        for arm in (comparison.first, comparison.second)
+    )
+    verdict = comparison.tokens
+    if not first or not second or verdict is None or not _are_alike(comparison):
+        return []
+    before, after = _mean_exposed(first), _mean_exposed(second)
+    if abs(before - after) < _DIFFERS or max(before, after) >= 1:
+        return []
+    promised = (1 - after) / (1 - before)
+    has_less = after < before
+    text = (
+        f"{'less' if has_less else 'more'} time is exposed communication in B: by that alone B / A "
+        f"would be {promised:.2f}, and it is {verdict.ratio:.2f}"
+    )
+    if has_less and not verdict.low > 1:
+        is_hidden = _share_hidden(second) > _share_hidden(first) + _DIFFERS
+        text += (
+            f". It is {'hidden' if is_hidden else 'less'}, and yet B is not surely faster: the "
+            "computation may have become slower with it, or recorded steps, which are slower "
+            "than others, showed more than there was"
+        )
+    return [text]
+
+
+def _are_alike(comparison: Comparison) -> bool:
+    """Compare ranks, GPUs and batches: others change what a step communicates and computes."""
+    runs = (*comparison.first, *comparison.second)
+    batches = [run.samples_per_step for run in runs]
+    kinds = {(run.num_ranks, run.cards) for run in runs}
+    return len(kinds) == 1 and max(batches) <= (1 + _DIFFERS) * min(batches)
+
+
+def _mean_exposed(found: Sequence[ExposedCommunication]) -> float:
+    return sum(one.share for one in found) / len(found)
+
+
+def _share_hidden(found: Sequence[ExposedCommunication]) -> float:
+    """Return the share of the communication that is concurrent with computation."""
+    whole = sum(one.communication_share for one in found)
+    return 1 - sum(one.share for one in found) / whole if whole > 0 else 0.0
+
+
+# Scaling on one screen of the terminal, 80 columns wide. rich honours NO_COLOR.
+
+
+_BAR_CELLS = 14
+"""Width left in 80 columns by numbers of usual size."""
+_TITLES = {
+    "strong": "strong scaling (the same global batch)",
+    "weak": "weak scaling (the same batch a rank)",
+    "neither": "neither strong nor weak scaling",
+}
+
+
+def render_scaling(scaling: Scaling) -> RenderableType:
+    """Render all series."""
+    parts: list[RenderableType] = []
+    for series in scaling.series:
+        parts.extend(_series(series))
+    parts.extend(Text(f"note: {line}", style="yellow") for line in scaling.warnings)
+    return Group(*parts)
+
+
+def scaling_headline(series: Series) -> str:
+    """Return the conclusion on a series, in one sentence."""
+    base, last = series.as_given[0], series.as_given[-1]
+    if base.problems and series.honest:
+        sound = series.honest[-1]
+        return (
+            f"baseline unhealthy: against {units.number_of('rank', base.num_ranks)}, "
+            f"{_reached(last)}; against the first valid base, "
+            f"{units.number_of('rank', series.honest[0].num_ranks)}, {_reached(sound)}"
+        )
+    if base.problems:
+        return (
+            f"baseline unhealthy, and no other is valid: {_reached(last)} says nothing; fix what "
+            "is named below and run the base again"
+        )
+    return f"{_reached(last)}, against {units.number_of('rank', base.num_ranks)}"
+
+
+def _reached(point: Point) -> str:
+    return (
+        f"{point.num_ranks} ranks are {point.speedup:.2f} times as fast "
+        f"({units.percent(point.efficiency)} of ideal)"
+    )
+
+
+def _series(series: Series) -> list[RenderableType]:
+    base = series.as_given[0]
+    style = "bold red" if base.problems else "bold"
+    named = f" [{series.name}]" if series.name else ""
+    parts: list[RenderableType] = [
+        Text(f"{_TITLES[series.kind].capitalize()}{named}", style="bold"),
+        Text(f"  {scaling_headline(series)}", style=style),
+    ]
+    parts += [
+        Text(f"  {units.number_of('rank', point.num_ranks)}: {line}", style="red")
+        for point in series.as_given
+        for line in point.problems
+    ]
+    parts += [Text(f"  note: {note}", style="yellow") for note in series.notes]
+    if series.batch_note:
+        parts.append(Text(f"  {series.batch_note}", style="yellow"))
+    parts.append(_table(series.as_given))
+    if series.honest:
+        parts += [Text("  against the first valid base", style="dim"), _table(series.honest)]
+    return [*parts, Text("")]
+
+
+def _table(points: Sequence[Point]) -> RenderableType:
+    table = Table(box=None, padding=(0, 1), header_style="dim")
+    for name in ("ranks", "runs", "tokens/s", "times", "ideal", "of ideal", "95 % interval"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("| is the ideal", overflow="fold")
+    most = max(max(point.speedup, point.ideal) for point in points)
+    for point in points:
+        table.add_row(
+            f"{point.num_ranks}",
+            f"{len(point.runs)}",
+            units.significant(point.tokens_per_s),
+            f"{point.speedup:.2f}",
+            f"{point.ideal:.2f}",
+            units.percent(point.efficiency),
+            _interval(point),
+            _Bar(point, most),
+        )
+    return table
+
+
+def _interval(point: Point) -> str:
+    if point.low is None or point.high is None:
+        return "" if point.speedup == point.ideal == 1 else "single runs"
+    if width_text(point.low, point.high):
+        return "too few runs"
+    return f"{point.low * 100:.0f} to {units.percent(point.high)}"
+
+
+@dataclass(frozen=True)
+class _Bar:
+    """Bar as long as the numbers next to it allow."""
+
+    point: Point
+    most: float
+
+    def __rich_measure__(self, _console: Console, _options: ConsoleOptions) -> Measurement:
+        return Measurement(1, _BAR_CELLS + 1)
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
+        last = max(0, min(_BAR_CELLS, options.max_width - 1))
+        cells = [" "] * (last + 1)
+        filled = round(self.point.speedup / self.most * last)
+        cells[:filled] = ["█"] * filled
+        cells[round(self.point.ideal / self.most * last)] = "|"
+        yield Text("".join(cells), style="red" if self.point.problems else "blue", no_wrap=True)
+
+
+# A comparison on one screen of the terminal, 80 columns wide. rich honours NO_COLOR.
+
+
+_STYLES = {"faster": "bold green", "slower": "bold red", "equal": "bold", "cannot tell": "yellow"}
+_OF_TWO = {"different here", "alike here"}
+_TWO_RATES = (
+    "  tokens/s: all tokens over all time but what is set apart below. Ratio above: of the "
+    "geometric means of stretches, in which a single long stall weighs less."
+)
+_MOST_DIFFERENCES = 20
+_APART = {
+    "checkpoint_s": "checkpoints",
+    "evaluation_s": "evaluation on held-out samples",
+    "compile_s": "compiling",
+}
+
+
+def render_comparison(comparison: Comparison, *, width: int = 80) -> RenderableType:
+    """Render the whole comparison for a screen of so many columns."""
+    word = comparison.tokens.word if comparison.tokens is not None else ""
+    parts: list[RenderableType] = [Text(headline(comparison), style=_STYLES.get(word, "bold"))]
+    parts.extend(Text(f"  note: {line}", style="yellow") for line in comparison.warnings)
+    parts.extend([Text("\nRuns", style="bold"), _runs(comparison)])
+    if comparison.samples is not None:
+        parts.append(Text(f"  per sample: {change(comparison.samples)}"))
+    parts.extend([Text("\nSet apart (not in the speeds)", style="bold"), _apart(comparison)])
+    lines = communication_lines(comparison)
+    if lines:
+        parts.append(Text("\nCommunication (of the profiled steps)", style="bold"))
+        parts.extend(Text(f"  {line}") for line in lines)
+    parts.append(Text("\nWhat differs in the settings", style="bold"))
+    parts.extend(_settings(comparison, width))
+    return Group(*parts)
+
+
+def _runs(comparison: Comparison) -> RenderableType:
+    """Return a line per run with a short name, and the full names above."""
+    table = Table(box=None, padding=(0, 1), header_style="dim")
+    table.add_column("", no_wrap=True)
+    hours = hours_word(comparison.first[0]).replace("hours", "h")
+    for name in ("ranks", "steps", "tokens/s", "samples/s", "batch", "memory", "loss", hours):
+        table.add_column(name, justify="right", no_wrap=True)
+    names = []
+    for arm, runs in (("A", comparison.first), ("B", comparison.second)):
+        for number, run in enumerate(runs, 1):
+            called = arm if len(runs) == 1 else f"{arm}{number}"
+            table.add_row(called, *_facts(run))
+            names.append(Text(f" {called:3} {run.run_id}"))
+    if comparison.tokens is not None and comparison.tokens.word in _OF_TWO:
+        names.append(Text(_TWO_RATES, style="dim"))
+    return Group(table, *names)
+
+
+def _facts(run: RunMeasure) -> tuple[str, ...]:
+    return (
+        f"{run.num_ranks}",
+        f"{run.num_steps:,}",
+        units.significant(run.tokens_per_s) if run.tokens_per_s else units.NOT_KNOWN,
+        units.significant(run.samples_per_s),
+        f"{run.samples_per_step:.4g}",
+        units.num_bytes(run.memory_peak_bytes),
+        units.NOT_KNOWN if run.last_loss is None else units.significant(run.last_loss),
+        units.significant(run.rank_hours),
+    )
+
+
+def _apart(comparison: Comparison) -> RenderableType:
+    table = Table.grid(padding=(0, 2))
+    for arm, runs in (("A", comparison.first), ("B", comparison.second)):
+        said = ", ".join(
+            f"{name} {units.seconds(_mean([run.apart_s[kind] for run in runs]))}"
+            for kind, name in _APART.items()
+        )
+        table.add_row(f"  {arm}", Text(f"mean of a run: {said}{_left_out(runs)}"))
+    return table
+
+
+def _left_out(runs: Sequence[RunMeasure]) -> str:
+    counts = {
+        "that compiled": sum(run.num_compiled_steps for run in runs),
+        "about a profile": sum(run.num_profiled_steps for run in runs),
+    }
+    listed = [f"{units.number_of('step', num)} {which}" for which, num in counts.items() if num]
+    return f"; left out: {', '.join(listed)}" if listed else ""
+
+
+def _settings(comparison: Comparison, width: int) -> list[RenderableType]:
+    """Return a table if no cell of it must wrap; otherwise each value on a separate line."""
+    if not comparison.differences:
+        return [Text("  nothing that is recorded: the arms are repeats of each other")]
+    listed = in_short(comparison.differences, comparison.first, comparison.second)
+    table = Table(box=None, padding=(0, 1), header_style="dim")
+    for name in ("setting", "A", "B"):
+        table.add_column(name)
+    shown = [
+        (one.name, ", ".join(one.first), ", ".join(one.second))
+        for one in listed[:_MOST_DIFFERENCES]
+    ]
+    for row in shown:
+        table.add_row(*map(Text, row))
+    more = len(listed) - _MOST_DIFFERENCES
+    left = [Text(f"  ... and {more} more (--json has all)")] if more > 0 else []
+    if sum(max(map(len, column)) + 2 for column in zip(*shown, strict=True)) <= width:
+        return [table, *left]
+    stacked = [Text(f" {name}\n   A  {first}\n   B  {second}") for name, first, second in shown]
+    return [*stacked, *left]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -1,1 +1,0 @@
-"""Readers of a run's records for a report; no decisions."""

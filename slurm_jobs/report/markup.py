@@ -1,0 +1,280 @@
+"""HTML builder that escapes all text except `Html`. PURE.
+
+Values cannot hide a part of themselves or change the direction of writing:
+`slurm_jobs/common/steering.py`.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from string import Template
+
+from slurm_jobs.shared import units
+from slurm_jobs.shared.expand import shipped_path
+from slurm_jobs.shared.redact import plain
+from slurm_jobs.shared.units import TimeShare, shown
+
+
+class Html(str):
+    """Text that is already HTML."""
+
+    __slots__ = ()
+
+
+Child = str | None | Iterable["Child"]
+"""`Html` is inserted unchanged, other text is escaped, None is omitted."""
+
+_VOID = frozenset({"br", "hr", "img", "line", "meta", "polyline", "path", "rect"})
+
+
+def el(tag: str, *children: Child, **attributes: str | float | None) -> Html:
+    """Return an element; `class_` is `class`, `_` in a name becomes `-`, None is omitted."""
+    written = "".join(
+        f' {name.rstrip("_").replace("_", "-")}="{_escaped(str(value))}"'
+        for name, value in attributes.items()
+        if value is not None
+    )
+    if tag in _VOID and not children:
+        return Html(f"<{tag}{written}/>")
+    return Html(f"<{tag}{written}>{join(children)}</{tag}>")
+
+
+def join(children: Iterable[Child]) -> Html:
+    """Concatenate the children."""
+    return Html("".join(_one(child) for child in children))
+
+
+def _one(child: Child) -> str:
+    if child is None:
+        return ""
+    if isinstance(child, Html):
+        return child
+    if isinstance(child, str):
+        return _escaped(child)
+    return join(child)
+
+
+def _escaped(text: str) -> str:
+    return html.escape(plain(text.replace("\r\n", "\n")))
+
+
+def prose(text: str) -> list[Child]:
+    """Convert `backticks` to code elements."""
+    pieces = text.split("`")
+    if len(pieces) % 2 == 0:  # an unclosed one
+        return [text]
+    return [el("code", piece) if number % 2 else piece for number, piece in enumerate(pieces)]
+
+
+def table(header: Iterable[Child], rows: Iterable[Iterable[Child]], num_text: int = 1) -> Html:
+    """Return a table; columns after `num_text` are numbers.
+
+    A table that is too wide scrolls separately. On a phone each row becomes a card, for which every
+    cell has its column's name as `data-label`.
+    """
+    names = list(header)
+    kinds = [None if index < num_text else "num" for index in range(len(names))]
+    head = el("tr", [el("th", n, class_=k, scope="col") for n, k in zip(names, kinds, strict=True)])
+    body = [
+        el(
+            "tr",
+            [
+                el("td", cell, class_=kind, data_label=name if isinstance(name, str) else None)
+                for cell, kind, name in zip(row, kinds, names, strict=True)
+            ],
+        )
+        for row in rows
+    ]
+    return el("div", el("table", el("thead", head), el("tbody", body)), class_="scroll")
+
+
+def definitions(pairs: Iterable[tuple[str, Child]]) -> Html:
+    """Return names and values as a compact grid."""
+    items = [el("div", el("dt", name), el("dd", value)) for name, value in pairs]
+    return el("dl", items, class_="facts")
+
+
+# Charts as HTML and inline SVG, drawn here so that the page needs no script.
+#
+# Bars are HTML boxes in percent of the width, lines are SVG stretched to the
+# box, and all text is HTML, so that it stays readable at any width.
+
+
+_WIDTH, _HEIGHT = 1000.0, 240.0
+"""SVG coordinates; the page stretches them."""
+
+_AXIS_STYLE = "white-space:nowrap;grid-template-columns:minmax(52px,max-content) 1fr"
+"""A label such as `0.00135` is wider than most: the axis shrinks, no label wraps."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Series:
+    """Line of a chart: its name, CSS class suffix and values, NaN where there is none."""
+
+    name: str
+    kind: str
+    values: Sequence[float]
+
+
+def stacked_bar(shares: Sequence[TimeShare], label: str) -> Html:
+    """Return shares next to each other over the whole width."""
+    boxes = [
+        el(
+            "span",
+            class_=f"seg k-{share.kind}",
+            style=f"width:{100 * max(0.0, share.share):.3f}%",
+            title=f"{share.name}: {units.seconds(share.seconds)}, {units.percent(share.share)}",
+        )
+        for share in shares
+        if share.share > 0
+    ]
+    text = "; ".join(f"{s.name} {units.percent(s.share)}" for s in shown(shares))
+    return el("div", boxes, class_="stack", role="img", aria_label=f"{label}: {text}")
+
+
+def legend(shares: Sequence[TimeShare], what: str) -> Html:
+    """Return a legend of the shares with their seconds; `what` is their whole."""
+    items = [
+        el(
+            "li",
+            el("span", class_=f"key k-{share.kind}"),
+            el("span", share.name, class_="name"),
+            el("span", units.percent(share.share), class_="num"),
+            el("span", units.seconds(share.seconds), class_="num dim"),
+        )
+        for share in shown(shares)
+    ]
+    return el("ul", items, class_="legend", aria_label=what)
+
+
+def line_chart(
+    title: str,
+    x: Sequence[float],
+    series: Sequence[Series],
+    *,
+    unit: str,
+    marks: Sequence[float] = (),
+    from_zero: bool = True,
+) -> Html:
+    """Return lines over the steps; `marks` are dashed verticals (resumes)."""
+    low, high = _y_range(series, from_zero=from_zero)
+    x_range = (x[0], max(x[-1], x[0] + 1))
+    box = el(
+        "svg",
+        _grid(),
+        [_mark(mark, x_range) for mark in marks if x_range[0] <= mark <= x_range[1]],
+        [_line(one, x, x_range, (low, high)) for one in series],
+        viewBox=f"0 0 {_WIDTH:.0f} {_HEIGHT:.0f}",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=title,
+    )
+    ticks = [el("span", units.significant(v)) for v in (high, (low + high) / 2, low)]
+    steps = [el("span", f"{v:,.0f}") for v in (x_range[0], sum(x_range) / 2, x_range[1])]
+    return el(
+        "figure",
+        el("figcaption", el("b", title), f" {unit}", class_="cap"),
+        _names(series) if len(series) > 1 else None,
+        el(
+            "div",
+            el("div", ticks, class_="ticks"),
+            el("div", box, class_="plot"),
+            el("div", steps, class_="steps"),
+            class_="chart",
+            style=_AXIS_STYLE,
+        ),
+    )
+
+
+def _grid() -> list[Html]:
+    heights = (0.5, _HEIGHT / 2, _HEIGHT - 0.5)
+    return [el("line", x1=0, x2=_WIDTH, y1=y, y2=y, class_="grid") for y in heights]
+
+
+def _place_x(value: float, x_range: tuple[float, float]) -> float:
+    return (value - x_range[0]) / (x_range[1] - x_range[0]) * _WIDTH
+
+
+def _mark(value: float, x_range: tuple[float, float]) -> Html:
+    x = _num(_place_x(value, x_range))
+    return el("line", x1=x, x2=x, y1=0, y2=_HEIGHT, class_="mark")
+
+
+def _line(
+    one: Series, x: Sequence[float], x_range: tuple[float, float], y_range: tuple[float, float]
+) -> Html:
+    points = _points([_place_x(value, x_range) for value in x], one.values, *y_range)
+    return el("polyline", points=points, class_=f"line s-{one.kind}")
+
+
+def _names(series: Sequence[Series]) -> Html:
+    names = [
+        el("li", el("span", class_=f"key s-{one.kind}"), el("span", one.name, class_="name"))
+        for one in series
+    ]
+    return el("ul", names, class_="keys")
+
+
+def _y_range(series: Sequence[Series], *, from_zero: bool) -> tuple[float, float]:
+    """Return the displayed range; single spikes far above the rest are cut off."""
+    values = sorted(v for one in series for v in one.values if math.isfinite(v))
+    if not values:
+        return 0.0, 1.0
+    usual = values[int(0.98 * (len(values) - 1))]
+    high = min(values[-1], 1.5 * usual) if usual > 0 else values[-1]
+    low = 0.0 if from_zero else values[0]
+    return low, high if high > low else low + max(1.0, abs(low))
+
+
+def _points(x: Sequence[float], values: Sequence[float], low: float, high: float) -> str:
+    pairs = []
+    for at, value in zip(x, values, strict=True):
+        if math.isfinite(value):
+            y = _HEIGHT * (1 - (min(max(value, low), high) - low) / (high - low))
+            pairs.append(f"{_num(at)},{_num(y)}")
+    return " ".join(pairs)
+
+
+def _num(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def count_bars(rows: Sequence[tuple[str, float]], label: str) -> Html:
+    """Return a horizontal bar per row, relative to the largest."""
+    most = max((count for _, count in rows), default=0) or 1
+    items = [
+        el(
+            "li",
+            el("span", name, class_="name"),
+            el("span", el("span", style=f"width:{100 * count / most:.1f}%"), class_="track"),
+            el("span", units.count(count), class_="num"),
+        )
+        for name, count in rows
+    ]
+    return el("ul", items, class_="counts", aria_label=label)
+
+
+# Page of a report, or of samples: one HTML file that opens offline.
+#
+# No script, no request. PURE except for reading its template.
+
+
+def render_page(
+    *, title: str, header: Html, sections: Iterable[Html | None], version: str, more_style: str = ""
+) -> str:
+    """Return the whole page; `more_style` is a file in `templates/report` added after the style."""
+    names = ("page.css", *([more_style] if more_style else []))
+    return Template(_read("page.html")).substitute(
+        title=join([title]),
+        style="\n".join(_read(name) for name in names),
+        header=header,
+        sections=join(sections),
+        footer=join([f"slurm-jobs {version}"]),
+    )
+
+
+def _read(name: str) -> str:
+    return shipped_path("templates", "report", name).read_text(encoding="utf-8")

@@ -1,0 +1,355 @@
+"""Numbers on the load of nodes, of the loader's threads, and of probes. PURE."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from slurm_jobs.nodes.probe_records import MIN_OTHERS, compare, others_busy
+from slurm_jobs.report.attempts import AttemptFacts
+from slurm_jobs.report.inputs import NodeReadings, ReportInputs, StageInputs
+from slurm_jobs.report.report_model import (
+    Level,
+    LoaderLoad,
+    NodeLoad,
+    NodeProbes,
+    ProbedNode,
+    RankNumbers,
+    TrainingNumbers,
+)
+from slurm_jobs.report.steps import AttemptSteps
+from slurm_jobs.shared.node_records import NodeProbe
+
+# Load of each node during a training's measured steps.
+#
+# Readings count if their interval ended within the steps. This excludes start-up and export, when
+# devices are idle for good reason.
+
+
+MIN_READINGS = 10
+"""Fewer readings do not show a spread. Own choice."""
+_RECEIVED = ("network_receive_bytes_per_s", "infiniband_receive_bytes_per_s")
+
+
+def node_loads(
+    readings: Sequence[NodeReadings],
+    attempts: Sequence[AttemptSteps],
+    resources: Mapping[str, Any],
+) -> tuple[NodeLoad, ...]:
+    """Return an entry per node, over all attempts of one slice that ran there.
+
+    Args:
+        readings: readings of the nodes.
+        attempts: attempts with the measured steps.
+        resources: request of the stage.
+    """
+    spans = {a.attempt: _measured_span(a) for a in attempts if a.num_measured}
+    by_node: dict[str, list[tuple[NodeReadings, np.ndarray]]] = {}
+    for each in readings:
+        if each.attempt in spans:
+            begin, end = spans[each.attempt]
+            at = each.readings["unix_s"]
+            within = each.readings[(at - each.readings["interval_s"] >= begin) & (at <= end)]
+            if len(within):
+                by_node.setdefault(each.node, []).append((each, within))
+    return tuple(
+        _load(node, parts, num_ranks_at_a_time(attempts, node), _asked(resources))
+        for node, parts in sorted(by_node.items())
+    )
+
+
+def num_ranks_at_a_time(attempts: Sequence[AttemptSteps], node: str) -> int:
+    """Return the largest number of concurrent ranks: attempts may have different ranks there."""
+    files = ([timing.steps for timing in attempt.ranks] for attempt in attempts)
+    return max(
+        sum(str(file.metadata.get("node_name", "")) == node for file in own if file is not None)
+        for own in files
+    )
+
+
+def tells(level: Level | None, num_each: int = 1) -> bool:
+    """Check whether there are enough readings; `num_each` at one moment count as one."""
+    return level is not None and level.num >= MIN_READINGS * num_each
+
+
+def level_of(parts: Sequence[tuple[NodeReadings, np.ndarray]], name: str) -> Level | None:
+    """Return the level of a kind of reading over nodes or attempts; None without values."""
+    return _summed_up([(part[name], part["interval_s"]) for _, part in parts if len(part)])
+
+
+def cores_of_others(load: NodeLoad) -> float | None:
+    """Return the mean number of the job's cores that other processes keep busy.
+
+    None without enough readings. Others include kernel threads for devices and file systems, the
+    host of a virtual machine, and for up to 30 s processes that the job has started.
+    """
+    others = load.other_cores
+    if others is None or not tells(others):
+        return None
+    return max(0.0, others.mean)
+
+
+def cores_held(load: NodeLoad) -> float | None:
+    """Return how many of the requested cores others keep busy; None without enough readings.
+
+    Without binding, a job may use all cores, and neighbours may use theirs. So only what others
+    take beyond the cores that the job did not request counts as held.
+    """
+    others = cores_of_others(load)
+    if others is None:
+        return None
+    return max(0.0, others - load.num_cores_unasked)
+
+
+def _asked(resources: Mapping[str, Any]) -> int | None:
+    num = resources.get("cpus_per_task")
+    return None if num is None else int(num) * max(1, int(resources.get("tasks_per_node") or 1))
+
+
+def _measured_span(attempt: AttemptSteps) -> tuple[float, float]:
+    records = attempt.measured(attempt.longest)
+    last = records[-1]
+    return float(records[0]["start_unix_s"]), float(last["start_unix_s"] + last["step_s"])
+
+
+def _load(
+    node: str,
+    parts: Sequence[tuple[NodeReadings, np.ndarray]],
+    num_ranks: int,
+    num_cores_asked: int | None,
+) -> NodeLoad:
+    said = [each.metadata for each, _ in parts]
+    gpus = [gpu for metadata in said for gpu in metadata.get("gpus") or ()]
+    sizes = [float(gpu["memory_bytes"]) for gpu in gpus if gpu.get("memory_bytes")]
+    used = np.concatenate([part["gpu_memory_used_bytes"].ravel() for _, part in parts])
+    used = used[np.isfinite(used)]
+    num_cores = max(len(metadata.get("cores") or ()) for metadata in said)
+    return NodeLoad(
+        node=node,
+        num_readings=sum(len(part) for _, part in parts),
+        num_ranks=num_ranks,
+        num_cores=num_cores,
+        num_cores_asked=min(num_cores_asked or num_cores, num_cores),
+        cpu_busy=level_of(parts, "cpu_busy_share"),
+        cpu_iowait=level_of(parts, "cpu_iowait_share"),
+        job_cpu_cores=level_of(parts, "job_cpu_s_per_s"),
+        other_cores=of_others(parts),
+        num_cores_unasked=_unasked(parts, num_cores_asked),
+        disk_read=level_of(parts, "disk_read_bytes_per_s"),
+        network_receive=_received(parts),
+        link_bytes_per_s=_link_speed(said),
+        gpu_names=tuple(str(gpu.get("name", "")) for gpu in said[0].get("gpus") or ()),
+        gpu_busy=level_of(parts, "gpu_busy_share"),
+        gpu_memory_peak_bytes=float(used.max()) if len(used) else None,
+        gpu_memory_bytes=min(sizes, default=None),
+    )
+
+
+def of_others(parts: Sequence[tuple[NodeReadings, np.ndarray]]) -> Level | None:
+    """Return cores that other processes keep busy, per attempt; readings may lack a part."""
+    return _summed_up(
+        [
+            (
+                part["cpu_busy_share"] * _num_cores(each) - part["job_cpu_s_per_s"],
+                part["interval_s"],
+            )
+            for each, part in parts
+            if len(part)
+        ]
+    )
+
+
+def _unasked(parts: Sequence[tuple[NodeReadings, np.ndarray]], num_asked: int | None) -> float:
+    """Return the mean weighted by the readings of each attempt."""
+    cores = np.array([_num_cores(each) for each, _ in parts], np.float64)
+    asked = cores if num_asked is None else np.minimum(num_asked, cores)
+    return float(np.average(cores - asked, weights=[len(part) for _, part in parts]))
+
+
+def _num_cores(readings: NodeReadings) -> int:
+    return len(readings.metadata.get("cores") or ())
+
+
+def _link_speed(said: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the speed from the attempt whose node reported most links."""
+    sums = [
+        sum(float(link.get("bits_per_s") or 0) for link in one.get("links") or () if link["is_up"])
+        for one in said
+    ]
+    return max(sums) / 8 or None
+
+
+def _received(parts: Sequence[tuple[NodeReadings, np.ndarray]]) -> Level | None:
+    """Return the larger of two lower bounds of all traffic.
+
+    A kernel counts what InfiniBand carries for its network stack, but not RDMA; ports count both.
+    """
+    pairs: list[tuple[np.ndarray, np.ndarray]] = []
+    for _, part in parts:
+        both = np.stack([np.nan_to_num(part[name], nan=-1.0) for name in _RECEIVED]).max(axis=0)
+        pairs.append((np.where(both < 0, np.nan, both), part["interval_s"]))
+    return _summed_up(pairs)
+
+
+def _summed_up(pairs: Sequence[tuple[Any, np.ndarray]]) -> Level | None:
+    """Return the time-weighted summary; a reading of several GPUs counts once for each."""
+    if not pairs:
+        return None
+    tables = [np.asarray(v, np.float64).reshape(len(w), -1) for v, w in pairs]
+    values = np.concatenate([table.ravel() for table in tables])
+    repeated = [np.repeat(w, t.shape[1]) for (_, w), t in zip(pairs, tables, strict=True)]
+    weights = np.concatenate(repeated).astype(np.float64)
+    is_known = np.isfinite(values) & (weights > 0)
+    values, weights = values[is_known], weights[is_known]
+    if not len(values):
+        return None
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order]) / weights.sum()
+    low, high = (values[order][np.searchsorted(reached, share)] for share in (0.05, 0.95))
+    mean = float(np.average(values, weights=weights))
+    return Level(mean=mean, p5=float(low), p95=float(high), num=len(values))
+
+
+# Activity of the loader's threads on the rank that waits longest for its data.
+
+
+def loader_load(
+    stage: StageInputs, attempts: Sequence[AttemptSteps], ranks: Sequence[RankNumbers]
+) -> LoaderLoad | None:
+    """Return the load of the longest waiting rank on its node; None if not recorded.
+
+    One starved rank holds up all, so only its threads matter. Only its newest attempt counts:
+    earlier ones may have had another number of threads.
+    """
+    worst = max(ranks, key=lambda rank: rank.phases_s["data_wait"], default=None)
+    if worst is None:
+        return None
+    records = _of_rank(attempts, worst)[-1:]
+    is_told = [np.isfinite(r["loader_s"]) & np.isfinite(r["loader_cpu_s"]) for r in records]
+    num_told = sum(int(told.sum()) for told in is_told)
+    if not num_told:
+        return None
+
+    def mean(name: str) -> float:
+        sums = (
+            np.nan_to_num(r[name][told]).sum(dtype=np.float64)
+            for r, told in zip(records, is_told, strict=True)
+        )
+        return float(sum(sums)) / num_told
+
+    return LoaderLoad(
+        rank=worst.rank,
+        node=worst.node,
+        num_threads=num_threads(stage.config),
+        work_s=mean("loader_s"),
+        cpu_s=mean("loader_cpu_s"),
+        core_wait_s=mean("loader_core_wait_s")
+        if _tells("loader_core_wait_s", records, is_told)
+        else None,
+        step_s=mean("step_s"),
+        data_wait_s=mean("data_wait_s"),
+        read_blocked_s=mean("loader_read_blocked_s")
+        if _tells("loader_read_blocked_s", records, is_told)
+        else None,
+    )
+
+
+def _of_rank(attempts: Sequence[AttemptSteps], rank: RankNumbers) -> list[Any]:
+    """Return measured records of a rank on a node, attempt by attempt."""
+    return [
+        attempt.measured(index)
+        for attempt in attempts
+        for index, timing in enumerate(attempt.ranks)
+        if timing.rank == rank.rank
+        and timing.steps is not None
+        and str(timing.steps.metadata.get("node_name", "")) == rank.node
+    ]
+
+
+def _tells(name: str, records: Sequence[Any], is_told: Sequence[np.ndarray]) -> bool:
+    return all(
+        bool(np.isfinite(r[name][told]).all()) for r, told in zip(records, is_told, strict=True)
+    )
+
+
+def num_threads(config: Any) -> int | None:
+    """Return the loader threads of each rank; None for streamed shards, where one thread reads."""
+    num = config.get("num_loader_threads")
+    return None if num is None or config.get("reader") == "webdataset" else int(num)
+
+
+# Probes of the nodes that a run used.
+
+
+_DAY_S = 86400.0
+
+
+def training_probes(
+    numbers: TrainingNumbers, inputs: ReportInputs, attempts: Sequence[AttemptFacts]
+) -> NodeProbes:
+    """Compare the nodes of a training with similar ones.
+
+    Args:
+        numbers: numbers of the training.
+        inputs: inputs with the newest probe of each probed node.
+        attempts: attempts of its stage.
+    """
+    nodes = tuple(sorted({rank.node for rank in numbers.ranks if rank.node}))
+    probed_as = _names_in_probes(inputs)
+    begin = min((a.bar.start_unix_s for a in attempts), default=inputs.read_unix_s)
+    end = max((a.bar.end_unix_s for a in attempts), default=inputs.read_unix_s)
+    probed = [
+        replace(_beside_its_like(probe, inputs.probes, (begin, end)), node=node)
+        for node in nodes
+        for probe in inputs.probes
+        if probe.node == probed_as.get(node, node)
+    ]
+    return NodeProbes(nodes=nodes, probed=tuple(probed), command=_command(inputs, nodes))
+
+
+def _names_in_probes(inputs: ReportInputs) -> Mapping[str, str]:
+    """Return the names in probes of a local run's nodes: every machine has a `local0`."""
+    if inputs.run.get("scheduler") != "local":
+        return {}
+    return {facts.node_name: facts.host_name for s in inputs.stages for facts in s.nodes}
+
+
+def _beside_its_like(
+    probe: NodeProbe, probes: Sequence[NodeProbe], span: tuple[float, float]
+) -> ProbedNode:
+    begin, end = span
+    apart_s = max(0.0, begin - probe.measured_unix_s, probe.measured_unix_s - end)
+    found = compare(probe, probes)
+    return ProbedNode(
+        node=probe.node,
+        measured_unix_s=probe.measured_unix_s,
+        days_apart=apart_s / _DAY_S,
+        other_busy_cores=others_busy(probe),
+        num_compared=found.num_compared,
+        slow=found.slow,
+    )
+
+
+def _command(inputs: ReportInputs, nodes: Sequence[str]) -> str:
+    """Return a command for these nodes; if they are too few to compare, for enough nodes.
+
+    The local scheduler has one machine.
+    """
+    spec = shlex.quote(str(inputs.run.get("spec_file", "SPEC")))
+    if inputs.run.get("scheduler") == "local":
+        return ""
+    if len(nodes) <= MIN_OTHERS:
+        return f"slurm-jobs probe {spec} --nodes {MIN_OTHERS + 1}"
+    return f"slurm-jobs probe {spec} --nodelist {shlex.quote(','.join(nodes))}"
+
+
+def probes_of_nodes(inputs: ReportInputs) -> tuple[NodeProbe, ...]:
+    """Return the newest probe of each node that an attempt of the run had."""
+    probed_as = _names_in_probes(inputs)
+    names = {name for s in inputs.stages for a in s.attempts for name in a.node_names}
+    nodes = {probed_as.get(name, name) for name in names}
+    return tuple(probe for probe in inputs.probes if probe.node in nodes)

@@ -1,0 +1,486 @@
+"""Builder of a report from the records of a run. PURE."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from slurm_jobs.report.attempts import (
+    REPORT_RUN,
+    AttemptFacts,
+    SliceResults,
+    Standing,
+    begun_jobs,
+    current_results,
+    evaluation_numbers,
+    gather_attempts,
+    overall_status,
+    standings,
+)
+from slurm_jobs.report.inputs import ReportInputs
+from slurm_jobs.report.node_load import probes_of_nodes, training_probes
+from slurm_jobs.report.projection import project_epochs, projections
+from slurm_jobs.report.report_model import (
+    Bar,
+    Check,
+    DataNumbers,
+    EvaluationNumbers,
+    Finding,
+    NodeFacts,
+    NodeKind,
+    Projection,
+    ProvenanceNumbers,
+    RunHeader,
+    RunReport,
+    StageNumbers,
+    StagePython,
+    Tile,
+    TrainingNumbers,
+)
+from slurm_jobs.report.rules import find
+from slurm_jobs.report.stage_numbers import cost_numbers, data_numbers, stage_numbers
+from slurm_jobs.report.timeline import begin_note, run_span, timeline
+from slurm_jobs.report.training_numbers import NOT_RECORDED, training_numbers
+from slurm_jobs.shared import units
+from slurm_jobs.shared.configs.stages import SAID, TUNE_RUN, ReportConfig
+from slurm_jobs.shared.units import TimeShare
+
+# Provenance of a run and its nodes, for its report.
+
+
+def provenance_numbers(inputs: ReportInputs) -> ProvenanceNumbers:
+    """Return the provenance; equal nodes are listed once per stage."""
+    kinds = (kind for stage in inputs.stages for kind in node_kinds(stage.name, stage.nodes))
+    return ProvenanceNumbers(
+        submissions=inputs.submissions,
+        nodes=tuple(kinds),
+        pythons=_pythons(inputs),
+        probes=probes_of_nodes(inputs),
+    )
+
+
+def node_kinds(stage: str, nodes: Iterable[NodeFacts]) -> list[NodeKind]:
+    """Return the nodes of a stage by their hardware and software, each kind once."""
+    by_kind: dict[Hashable, list[NodeFacts]] = {}
+    for node in nodes:
+        kind = (node.cpu, node.num_cores, _whole_gib(node.memory_bytes), node.system)
+        gpus = (tuple(sorted(node.gpus)), node.drivers, node.gpu_problem)
+        by_kind.setdefault((kind, gpus), []).append(node)
+    return [_kind(stage, alike) for alike in by_kind.values()]
+
+
+def _whole_gib(memory_bytes: int | None) -> int | None:
+    """Round to GiB, because nodes of one kind differ by a few pages."""
+    return None if memory_bytes is None else round(memory_bytes / 2**30)
+
+
+def _kind(stage: str, alike: list[NodeFacts]) -> NodeKind:
+    first = alike[0]
+    return NodeKind(
+        stage=stage,
+        node_names=tuple(sorted({node.node_name for node in alike})),
+        cpu=first.cpu,
+        num_cores=first.num_cores,
+        memory_bytes=first.memory_bytes,
+        gpus=tuple(sorted(Counter(first.gpus).items())),
+        drivers=first.drivers,
+        gpu_problem=first.gpu_problem,
+        system=first.system,
+    )
+
+
+def _pythons(inputs: ReportInputs) -> tuple[StagePython, ...]:
+    stages: dict[tuple[str, tuple[str, ...]], dict[str, None]] = {}
+    for stage in inputs.stages:
+        for node in stage.nodes:
+            stages.setdefault((node.python, node.modules), {})[stage.name] = None
+    return tuple(
+        StagePython(stages=tuple(names), python=inputs.pythons[fingerprint], modules=modules)
+        for (fingerprint, modules), names in stages.items()
+        if fingerprint in inputs.pythons
+    )
+
+
+# Result of a run of `slurm-jobs tune`, in a sentence. The command prints the details.
+
+
+def tuning_sentences(inputs: ReportInputs, results: Mapping[str, SliceResults]) -> dict[str, str]:
+    """Return the sentence of each finished tuning stage, by its name."""
+    said = {
+        stage.name: results[stage.name].get(0, {}).get(SAID)
+        for stage in inputs.stages
+        if stage.run == TUNE_RUN
+    }
+    return {name: str(sentence) for name, sentence in said.items() if sentence}
+
+
+def tuning_notes(inputs: ReportInputs, sentences: Mapping[str, str]) -> Iterator[str]:
+    """Yield a note for each finished tuning stage, which names the command for details."""
+    for name, said in sentences.items():
+        yield (
+            f"{name} tuned a training: {said} `slurm-jobs tune {inputs.run['run_id']}` "
+            "prints before and after and all that was tried, and writes the new spec"
+        )
+
+
+# Sentence and five tiles at the top of a report.
+
+
+_STATUS_WORDS = {
+    "waiting": "Waiting after",
+    "running": "Still running after",
+    "completed": "Completed in",
+    "failed": "Failed after",
+    "cancelled": "Cancelled after",
+    "stranded": "Stranded after",
+    "unknown": "Not known how it ended, after",
+}
+
+
+def make_verdict(
+    header: RunHeader,
+    timeline: Sequence[TimeShare],
+    findings: Sequence[Finding],
+    checks: Sequence[Check],
+    *,
+    tuned: Sequence[str] = (),
+) -> str:
+    """Return the status, and what to look at first, in one sentence.
+
+    Failures precede what could be faster; the result of a tuning precedes everything.
+    """
+    wall_s = header.last_unix_s - header.created_unix_s
+    parts = [f"{_STATUS_WORDS[header.status]} {units.seconds(wall_s)}"]
+    if header.status_reason:
+        parts[0] += f" ({header.status_reason})"
+    if tuned:
+        return "; ".join([*parts, *(said.rstrip(".") for said in tuned)]) + "."
+    if header.status in {"failed", "stranded"}:
+        return "; ".join([*parts, "`slurm-jobs status` says how to go on"]) + "."
+    worth = [f for f in findings if f.severity != "note"]
+    if worth:
+        parts.append(f"look first at finding 1: {worth[0].title}")
+    elif header.status == "completed":
+        num_abstained = sum(check.outcome == "abstained" for check in checks)
+        parts.append(
+            "too little data for most rules"
+            if 2 * num_abstained > len(checks)
+            else "no rule found anything that would make it much faster"
+        )
+    largest = max(timeline, key=lambda s: s.seconds, default=None)
+    if largest is not None and not worth:
+        part = "most" if largest.share > 0.5 else "the largest part"
+        parts.append(f"{part} of the time went to {largest.name} ({units.percent(largest.share)})")
+    return "; ".join(parts) + "."
+
+
+def make_tiles(
+    header: RunHeader,
+    timeline: Sequence[TimeShare],
+    timeline_note: str,
+    training: Sequence[TrainingNumbers],
+    evaluations: Sequence[EvaluationNumbers],
+) -> tuple[Tile, ...]:
+    """Return time, queue, throughput, data wait and result."""
+    main = max(training, key=lambda t: (not t.is_earlier, t.num_steps), default=None)
+    return (
+        Tile(
+            label="submit to end",
+            value=units.seconds(header.last_unix_s - header.created_unix_s),
+            note=header.status,
+        ),
+        _queue_tile(timeline, timeline_note),
+        _rate_tile(main),
+        _wait_tile(main),
+        _result_tile(main, evaluations),
+    )
+
+
+def _queue_tile(timeline: Sequence[TimeShare], note: str) -> Tile:
+    queue = [share for share in timeline if share.kind == "queue"]
+    if note and not queue:
+        return Tile(label="queue wait", value=units.NOT_KNOWN, note="no full accounting")
+    return Tile(
+        label="queue wait",
+        value=units.seconds(sum(s.seconds for s in queue)),
+        note=f"{units.percent(sum(s.share for s in queue))} of the time"
+        + (", at least" if note else ""),
+    )
+
+
+def _rate_tile(main: TrainingNumbers | None) -> Tile:
+    if main is None:
+        return Tile(label="tokens/s", value=units.NOT_KNOWN, note="no training steps")
+    rate = main.tokens_per_s
+    if rate.value is None:
+        return Tile(label="tokens/s", value=units.NOT_KNOWN, note=rate.missing)
+    mean = "mean over " if len(main.rank_counts) > 1 else ""
+    note = f"real ones, {mean}{units.ranks(main.rank_counts)}"
+    return Tile(label="tokens/s", value=units.significant(rate.value), note=note)
+
+
+def _wait_tile(main: TrainingNumbers | None) -> Tile:
+    if main is None:
+        return Tile(label="data wait", value=units.NOT_KNOWN, note="no training steps")
+    if not main.phases:
+        return Tile(label="data wait", value=units.NOT_KNOWN, note=main.step_median_s.missing)
+    phase = next(p for p in main.phases if p.kind == "data_wait")
+    step_s = sum(p.seconds for p in main.phases)
+    return Tile(
+        label="data wait",
+        value=units.percent(phase.share),
+        note=f"{units.seconds(phase.seconds)} of {units.seconds(step_s)} a mean step",
+    )
+
+
+def _exact_match(numbers: Mapping[str, float]) -> str | None:
+    """Return the name of the share that matched exactly, if there is one."""
+    names = [n for n in numbers if "exact_match" in n and not units.is_count(n)]
+    return min(names, default=None)
+
+
+def _held_out(numbers: Mapping[str, float], name: str) -> str:
+    """Return the number of samples of the share `name`, from the counts next to it."""
+    parent, dot, _ = name.rpartition(".")
+    num_exact, num_samples = (numbers.get(f"{parent}{dot}num_{n}") for n in ("exact", "samples"))
+    if num_exact is None or num_samples is None:
+        return ""
+    return f"{num_exact:,.0f} of {num_samples:,.0f} held out"
+
+
+def _last_loss(main: TrainingNumbers | None) -> str:
+    if main is None or main.is_earlier or main.last_loss.value is None:
+        return f"loss {units.NOT_KNOWN}"
+    last = units.significant(main.last_loss.value)
+    return f"loss {last}, {units.last_steps(main.num_last_losses)}"
+
+
+def _result_tile(main: TrainingNumbers | None, evaluations: Sequence[EvaluationNumbers]) -> Tile:
+    """Return the result of the other tiles' training; else of the last evaluating stage, named."""
+    matched = [e for e in evaluations if _exact_match(e.numbers) is not None]
+    own = [e for e in matched if main is not None and e.stage == main.stage]
+    if matched:
+        shown = (own or matched)[-1]
+        return _match_tile(shown, main if own else None, is_only=bool(own) and len(matched) == 1)
+    if main is None or main.is_earlier or main.last_loss.value is None:
+        is_earlier = main is not None and main.is_earlier
+        note = "the newest job has no step" if is_earlier else "no evaluation, no loss"
+        return Tile(label="result", value=units.NOT_KNOWN, note=note)
+    note = f"{units.last_steps(main.num_last_losses)}, from {units.quantity(main.first_loss)}"
+    return Tile(label="loss", value=units.significant(main.last_loss.value), note=note)
+
+
+def _match_tile(shown: EvaluationNumbers, main: TrainingNumbers | None, *, is_only: bool) -> Tile:
+    """Return the tile of a match; `main` is the training's stage, `is_only`: it is unambiguous."""
+    name = _exact_match(shown.numbers)
+    assert name is not None
+    what = _held_out(shown.numbers, name) or (_last_loss(main) if main is not None else "")
+    return Tile(
+        label="exact match",
+        value=units.result(name, shown.numbers[name]),
+        note=what if is_only else ": ".join(filter(None, (shown.stage, what))),
+    )
+
+
+def build_report(
+    inputs: ReportInputs, config: ReportConfig, *, num_epochs: float | None = None
+) -> RunReport:
+    """Return the whole report; `num_epochs` adds a projection of so many."""
+    attempts, results = gather_attempts(inputs), current_results(inputs)
+    standing = standings(inputs, attempts)
+    stages = tuple(
+        stage_numbers(s, attempts[s.name], standing[s.name], results[s.name]) for s in inputs.stages
+    )
+    training, judged = _training(inputs, attempts, config)
+    span = run_span(inputs, attempts, standing)
+    shares, note = timeline(inputs, attempts, span)
+    worked = tuple(s for s in stages if s.run != REPORT_RUN)
+    current = tuple(s for s in worked if not s.is_former)
+    header = _header(inputs, [(s.name, standing[s.name]) for s in current], span, config)
+    evaluation, data = evaluation_numbers(current), data_numbers(inputs, results)
+    bars = tuple(f.bar for stage in worked for f in attempts[stage.name])
+    ahead, not_known = _ahead(inputs, current, training, bars, data=data, num_epochs=num_epochs)
+    findings, checks = find(current, judged, shares, note, data)
+    tuned = tuning_sentences(inputs, results)
+    said = [*tuning_notes(inputs, tuned), *_notes(inputs, note, training, stages)]
+    return RunReport(
+        header=header,
+        verdict=make_verdict(header, shares, findings, checks, tuned=tuple(tuned.values())),
+        tiles=make_tiles(header, shares, note, training, evaluation),
+        timeline=shares,
+        timeline_note=note,
+        bars=bars,
+        stages=stages,
+        training=training,
+        data=data,
+        evaluation=evaluation,
+        findings=findings,
+        checks=checks,
+        notes=(*said, *_clock_notes(inputs, attempts), *not_known),
+        spec=inputs.spec,
+        provenance=provenance_numbers(inputs),
+        cost=cost_numbers(stages, training, inputs.price),
+        projections=ahead,
+    )
+
+
+def _training(
+    inputs: ReportInputs, attempts: Mapping[str, Sequence[AttemptFacts]], config: ReportConfig
+) -> tuple[tuple[TrainingNumbers, ...], tuple[TrainingNumbers, ...]]:
+    """Return the trainings of stages in the spec: to print, and for the rules."""
+    told: list[TrainingNumbers] = []
+    judged: list[TrainingNumbers] = []
+    for stage in inputs.stages:
+        if stage.is_former:
+            continue
+        facts = attempts[stage.name]
+        given = (stage, facts, config.warmup_steps, inputs.intents)
+        own = [
+            replace(numbers, probes=training_probes(numbers, inputs, facts))
+            for numbers in training_numbers(*given)
+        ]
+        told += own
+        if len({record.fingerprint for record in stage.attempts}) > 1:
+            own = [
+                replace(numbers, probes=training_probes(numbers, inputs, facts))
+                for numbers in training_numbers(*given, to_judge=True)
+            ]
+        judged += own
+    return tuple(told), tuple(judged)
+
+
+def _ahead(
+    inputs: ReportInputs,
+    stages: Sequence[StageNumbers],
+    training: Sequence[TrainingNumbers],
+    bars: Sequence[Bar],
+    *,
+    data: Sequence[DataNumbers],
+    num_epochs: float | None,
+) -> tuple[tuple[Projection, ...], tuple[str, ...]]:
+    """Return the projections, and notes on what is unknown."""
+    by_name = {stage.name: stage for stage in inputs.stages}
+    found, notes = projections(
+        by_name, stages, training, bars, inputs.price, begun=begun_jobs(inputs)
+    )
+    if num_epochs is None:
+        return found, notes
+    more, why_not = project_epochs(
+        by_name,
+        stages,
+        training,
+        inputs.price,
+        num_epochs=num_epochs,
+        num_samples={d.stage: d.num_samples.value for d in data if d.num_samples.value},
+    )
+    return (*found, *more), (*notes, *why_not)
+
+
+def _header(
+    inputs: ReportInputs,
+    stages: Sequence[tuple[str, Standing]],
+    span: tuple[float, float],
+    config: ReportConfig,
+) -> RunHeader:
+    run: Mapping[str, object] = inputs.run
+    is_silent = inputs.answer is not None and not inputs.answer.knows_the_living
+    status, reason = overall_status(stages, is_silent=is_silent)
+    name = str(run.get("name", inputs.spec.get("name", "")))
+    return RunHeader(
+        run_id=str(run.get("run_id", "")),
+        name=name,
+        title=config.title or name,
+        status=status,
+        status_reason=reason,
+        submitted_by=str(run.get("submitted_by", "")),
+        host=str(run.get("host", "")),
+        scheduler=str(run.get("scheduler", "")),
+        version=str(run.get("version", "")),
+        spec_file=str(run.get("spec_file", "")),
+        created_unix_s=span[0],
+        last_unix_s=span[1],
+    )
+
+
+def _notes(
+    inputs: ReportInputs,
+    timeline_note: str,
+    training: Sequence[TrainingNumbers],
+    stages: Sequence[StageNumbers],
+) -> tuple[str, ...]:
+    notes = [timeline_note] if timeline_note else []
+    notes.extend(
+        f"{units.stage_name(stage.name, is_former=True)} is no longer in the spec since a resume: "
+        "its time and use count, its status, steps and results do not"
+        for stage in inputs.stages
+        if stage.is_former
+    )
+    notes.extend(note for stage in stages for note in _lower_bounds(stage))
+    notes.extend(f"{t.stage}: {t.too_few}" for t in training if t.too_few)
+    notes.extend(f"{t.stage}, {note}" for t in training for note in t.notes)
+    if not training and not any(stage.run == TUNE_RUN for stage in stages):
+        notes.append("no stage recorded training steps")
+    if not any(t.has_device_times for t in training):
+        notes.append(NOT_RECORDED)
+    notes.extend(inputs.problems)
+    return tuple(notes)
+
+
+def _clock_notes(
+    inputs: ReportInputs, attempts: Mapping[str, Sequence[AttemptFacts]]
+) -> tuple[str, ...]:
+    notes = (fact.clock_note for facts in attempts.values() for fact in facts if fact.clock_note)
+    return (*begin_note(inputs), *notes)
+
+
+def _lower_bounds(stage: StageNumbers) -> Iterator[str]:
+    """Yield which numbers of a stage are lower bounds, by the reason."""
+    numbers = {
+        "hours": stage.cpu_hours,
+        "longest job": stage.longest_s,
+        "longest queue wait": stage.queue_wait_max_s,
+        "memory": stage.max_rss_bytes,
+    }
+    for reason in dict.fromkeys(n.at_least for n in numbers.values() if n.at_least):
+        names = [name for name, number in numbers.items() if number.at_least == reason]
+        listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+        are = "are lower bounds" if len(names) > 1 or names == ["hours"] else "is a lower bound"
+        yield f"{stage.name}: {listed} {are}, CPU used is of the starts that are known: {reason}"
+
+
+# Report for a reader who gets the failures elsewhere.
+
+
+def without_failures(report: RunReport, names: Collection[str]) -> RunReport:
+    """Return the report without the reasons of these failures.
+
+    Args:
+        report: report of a run.
+        names: of attempts that failed, as `words.attempt_name` has them. Others, such as those
+            before a retry, stay in the report.
+    """
+    if not names:
+        return report
+    header = replace(report.header, status_reason=_without_reason(report))
+    return replace(
+        report,
+        header=header,
+        verdict=make_verdict(header, report.timeline, report.findings, report.checks),
+        stages=tuple(_stage_without(stage, names) for stage in report.stages),
+    )
+
+
+def _without_reason(report: RunReport) -> str:
+    """Return which stage sets the run's status; the reason only if that is no failure."""
+    told = report.header.status_reason
+    for stage in report.stages:
+        which = f"{stage.name} failed"
+        if told == f"{which}: {stage.status_reason}":
+            return which
+    return told
+
+
+def _stage_without(stage: StageNumbers, names: Collection[str]) -> StageNumbers:
+    heads = tuple(f"{name}: " for name in names)
+    return replace(stage, failures=tuple(f for f in stage.failures if not f.startswith(heads)))

@@ -1,0 +1,280 @@
+"""Projections of the rest of a training, as ranges. PURE.
+
+They include further steps, the starts that the time limit makes necessary, and the queue before
+each, as this run has waited so far. Too few steps for a pace give no projection.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from slurm_jobs.report.inputs import StageInputs
+from slurm_jobs.report.report_model import (
+    Bar,
+    Pace,
+    Projection,
+    Span,
+    StageNumbers,
+    TrainingNumbers,
+)
+from slurm_jobs.report.stage_numbers import money_of
+from slurm_jobs.report.steps import time_of
+from slurm_jobs.shared import units
+from slurm_jobs.shared.records import gpus_of_options
+from slurm_jobs.shared.statistics import MIN_BLOCK_STEPS
+
+TO_THE_END = "to the end"
+_NONE_BEGUN: Mapping[str, float] = MappingProxyType({})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Course:
+    """Time around the steps of a stage."""
+
+    startup_s: float
+    """Time of a start: before its first step, after its last, and extra time of its first steps."""
+    limit_s: float | None
+    wait: Span | None
+    running_since_s: float | None
+    """Age of its newest start; None if none runs."""
+    num_gpus: int
+    num_cpus: int
+
+    @property
+    def is_hopeless(self) -> bool:
+        """True if no start reaches a step."""
+        return self.limit_s is not None and self.limit_s <= self.startup_s
+
+
+def projections(
+    inputs: Mapping[str, StageInputs],
+    stages: Sequence[StageNumbers],
+    training: Sequence[TrainingNumbers],
+    bars: Sequence[Bar],
+    price: Mapping[str, object] | None,
+    *,
+    begun: Mapping[str, float] = _NONE_BEGUN,
+) -> tuple[tuple[Projection, ...], tuple[str, ...]]:
+    """Return projections to the end of unfinished trainings, and reasons for missing ones.
+
+    `begun` has by job id when the scheduler began the start that runs; its time limit counts from
+    then, regardless of retries in place.
+    """
+    found, notes = [], []
+    for numbers in training:
+        stage = _of(stages, numbers.stage)
+        if stage is None or stage.status == "completed" or numbers.is_earlier:
+            continue
+        pace, why = numbers.pace, _why_none(numbers)
+        if pace is not None and not why and pace.num_planned is None:
+            why = "its records do not say how many steps it is to have"
+        if pace is not None and not why and not pace.is_last_phase:
+            why = "phases are ahead whose pace is not known yet"
+        course = _course(inputs[stage.name], stage, numbers, bars, begun)
+        if why or pace is None or pace.num_planned is None:
+            notes.append(f"{numbers.stage}: what is ahead is not known: {why}")
+        elif course.is_hopeless:
+            notes.append(f"{numbers.stage}: {_HOPELESS.format(units.seconds(course.startup_s))}")
+        else:
+            left = pace.num_planned - _num_done(numbers, pace, bars)
+            if left > 0:
+                found.append(_project(numbers, pace, course, left, price, what=TO_THE_END))
+    return tuple(found), tuple(notes)
+
+
+_HOPELESS = (
+    "its time limit leaves no time for steps after a start-up of {}: raise timeout_min, or nothing "
+    "more will be done"
+)
+
+
+def _why_none(numbers: TrainingNumbers) -> str:
+    if numbers.pace is not None:
+        return ""
+    return f"fewer than {MIN_BLOCK_STEPS} steps of its newest config and phase show its pace"
+
+
+def _num_done(numbers: TrainingNumbers, pace: Pace, bars: Sequence[Bar]) -> int:
+    """Return the steps that need not be repeated: a failed attempt leaves what it had saved.
+
+    The end of the last attempt with steps counts. A later one without steps has not repeated the
+    lost ones yet, and may record from which step it continues.
+    """
+    own = [bar for bar in bars if bar.stage == numbers.stage]
+    made = [bar for bar in own if bar.attempt == pace.attempt]
+    last = max(made or own, key=lambda bar: bar.start_unix_s, default=None)
+    if last is None or last.outcome not in {"failed", "cancelled", "unknown"}:
+        return pace.num_done
+    saved = pace.num_saved if pace.num_loaded is None else pace.num_loaded
+    return min(pace.num_done, saved)
+
+
+def project_epochs(
+    inputs: Mapping[str, StageInputs],
+    stages: Sequence[StageNumbers],
+    training: Sequence[TrainingNumbers],
+    price: Mapping[str, object] | None,
+    *,
+    num_epochs: float,
+    num_samples: Mapping[str, float],
+) -> tuple[tuple[Projection, ...], tuple[str, ...]]:
+    """Return projections of so many epochs from the start with the current settings, and reasons.
+
+    Args:
+        inputs: inputs of the stages, by name.
+        stages: stages of the spec.
+        training: trainings that recorded steps.
+        price: prices of the cluster profile.
+        num_epochs: above 0.
+        num_samples: samples of each stage that made data, by name.
+    """
+    found, notes = [], []
+    for numbers in training:
+        stage = _of(stages, numbers.stage)
+        if stage is None or numbers.is_earlier:
+            continue
+        sources = [name for name in ancestors_of(inputs, stage.name) if name in num_samples]
+        course = replace(_course(inputs[stage.name], stage, numbers, ()), running_since_s=None)
+        pace, why = numbers.pace, _why_no_epochs(numbers, len(sources), course)
+        if why or pace is None:
+            notes.append(f"{numbers.stage}: {num_epochs:g} epochs are not projected: {why}")
+            continue
+        num_steps = math.ceil(num_epochs * num_samples[sources[0]] / pace.samples_per_step)
+        what = units.number_of("epoch", 1) if num_epochs == 1 else f"{num_epochs:g} epochs"
+        found.append(_project(numbers, pace, course, num_steps, price, what=what))
+    if not found and not notes:
+        notes.append(f"{num_epochs:g} epochs are not projected: no training has recorded steps")
+    return tuple(found), tuple(notes)
+
+
+def _why_no_epochs(numbers: TrainingNumbers, num_sources: int, course: _Course) -> str:
+    """Return why there is no projection; empty if pace and length of an epoch are known."""
+    pace = numbers.pace
+    if pace is None:
+        return _why_none(numbers)
+    if num_sources != 1:
+        made = (
+            "several stages made data before it" if num_sources else "the run did not make its data"
+        )
+        return f"{made}, so that an epoch has no known length"
+    if pace.num_phases > 1:
+        return "it has phases, each with a pace of its own"
+    if not pace.samples_per_step:
+        return "its records count no samples"
+    return _HOPELESS.format(units.seconds(course.startup_s)) if course.is_hopeless else ""
+
+
+def ancestors_of(inputs: Mapping[str, StageInputs], name: str) -> list[str]:
+    """Return all stages before this one, direct or indirect."""
+    found: list[str] = []
+    waiting = list(inputs[name].after)
+    while waiting:
+        parent = waiting.pop()
+        if parent in inputs and parent not in found:
+            found.append(parent)
+            waiting.extend(inputs[parent].after)
+    return sorted(found)
+
+
+def _of(stages: Sequence[StageNumbers], name: str) -> StageNumbers | None:
+    """Return the stage; None for an element of an array, whose accounting is that of all."""
+    return next((stage for stage in stages if stage.name == name), None)
+
+
+def _course(
+    inputs: StageInputs,
+    stage: StageNumbers,
+    numbers: TrainingNumbers,
+    bars: Sequence[Bar],
+    begun: Mapping[str, float] = _NONE_BEGUN,
+) -> _Course:
+    median, longest = stage.queue_wait_median_s.value, stage.queue_wait_max_s.value
+    running = [b for b in bars if b.stage == stage.name and b.outcome == "running"]
+    asked = {name: int(inputs.resources.get(name) or 0) for name in _COUNTED}
+    options = inputs.resources.get("slurm") or {}
+    num_gpus = asked["gpus_per_node"] or gpus_of_options(options, max(1, asked["tasks_per_node"]))
+    num_tasks = max(1, asked["nodes"]) * max(1, asked["tasks_per_node"])
+    return _Course(
+        startup_s=numbers.start_s + (numbers.pace.warmup_s if numbers.pace else 0.0),
+        limit_s=stage.time_limit_s.value or _asked_limit_s(inputs),
+        wait=None if median is None or longest is None else Span(low=median, high=longest),
+        running_since_s=max((_runs_for_s(bar, begun) for bar in running), default=None),
+        num_gpus=max(1, asked["nodes"]) * num_gpus,
+        num_cpus=num_tasks * max(1, asked["cpus_per_task"]),
+    )
+
+
+def _runs_for_s(bar: Bar, begun: Mapping[str, float]) -> float:
+    return bar.end_unix_s - min(bar.start_unix_s, begun.get(bar.job_id, bar.start_unix_s))
+
+
+def _asked_limit_s(inputs: StageInputs) -> float | None:
+    """Return the limit in the request, for use without accounting."""
+    minutes = inputs.resources.get("timeout_min")
+    return float(minutes) * 60 if minutes else None
+
+
+_COUNTED = ("nodes", "tasks_per_node", "cpus_per_task", "gpus_per_node")
+
+
+def _project(
+    numbers: TrainingNumbers,
+    pace: Pace,
+    course: _Course,
+    num_steps: int,
+    price: Mapping[str, object] | None,
+    *,
+    what: str,
+) -> Projection:
+    low_s, high_s = time_of(pace, num_steps)
+    starts = [_num_starts(course, work_s) for work_s in (low_s, high_s)]
+    held = Span(
+        low=low_s + starts[0] * course.startup_s, high=high_s + starts[1] * course.startup_s
+    )
+    wait = course.wait
+    if wait is not None:
+        wait = Span(low=starts[0] * wait.low, high=starts[1] * wait.high)
+    hours = [course.num_gpus * s / 3600 for s in (held.low, held.high)]
+    cpu_hours = [course.num_cpus * s / 3600 for s in (held.low, held.high)]
+    money = [money_of(g, c, price) for g, c in zip(hours, cpu_hours, strict=True)]
+    low_wait, high_wait = (wait.low, wait.high) if wait is not None else (0.0, 0.0)
+    return Projection(
+        stage=numbers.stage,
+        what=what,
+        num_steps=num_steps,
+        seconds=Span(low=held.low + low_wait, high=held.high + high_wait),
+        num_starts=starts[1],
+        wait=wait,
+        gpu_hours=Span(low=hours[0], high=hours[1]) if course.num_gpus else None,
+        money=None if money[0] is None or money[1] is None else Span(low=money[0], high=money[1]),
+        basis=_basis(pace, course, starts[1]),
+    )
+
+
+def _num_starts(course: _Course, work_s: float) -> int:
+    """Return the number of further starts of the job; the running one does not count."""
+    is_running = course.running_since_s is not None
+    if course.limit_s is None:
+        return 0 if is_running else 1
+    usable_s = max(1.0, course.limit_s - course.startup_s)
+    left_s = max(0.0, course.limit_s - course.running_since_s) if is_running else 0.0  # type: ignore[operator]
+    return math.ceil(max(0.0, work_s - left_s) / usable_s)
+
+
+def _basis(pace: Pace, course: _Course, num_starts: int) -> str:
+    steps, ranks = units.number_of("step", pace.num_steps), units.ranks([pace.num_ranks])
+    parts = [f"at {units.seconds(pace.step_s)} a step, as in {steps} on {ranks}"]
+    if num_starts:
+        each = f"{units.seconds(course.startup_s)} of start-up, warm-up and end"
+        start = "start" if course.running_since_s is None else "further start"
+        starts = units.number_of(start, num_starts)
+        parts.append(f"with {starts} of the job at most, each with {each}")
+        parts.append(
+            "and waits in the queue as this run had them"
+            if course.wait is not None
+            else "without waits in the queue, of which none is known"
+        )
+    return "; ".join(parts)

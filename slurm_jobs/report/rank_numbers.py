@@ -1,0 +1,410 @@
+"""Numbers that compare ranks: steps, stragglers, communication. PURE."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from slurm_jobs.report.inputs import ProfileTable, RankTiming
+from slurm_jobs.report.report_model import ExposedCommunication, FarRank, RankNumbers, Straggler
+from slurm_jobs.report.steps import AttemptSteps
+from slurm_jobs.shared.files import parse_ranges, ranges_text
+from slurm_jobs.shared.timings import STEP_PHASES
+from slurm_jobs.shared.units import TimeShare
+
+# Communication in the profiled steps of a training.
+
+
+def exposed_communication(profiles: Sequence[ProfileTable]) -> ExposedCommunication | None:
+    """Return that of the newest attempt that has a profile."""
+    newest = max((p.attempt for p in profiles), default=0)
+    told = [
+        ExposedCommunication(
+            rank=p.rank,
+            attempt=p.attempt,
+            num_steps=p.table.num_steps,
+            share=p.table.exposed_communication_s / p.table.wall_s,
+            communication_share=(p.table.communication_s or 0.0) / p.table.wall_s,
+        )
+        for p in profiles
+        if p.attempt == newest
+        and p.table.exposed_communication_s is not None
+        and p.table.wall_s > 0
+    ]
+    return max(told, key=lambda one: one.share, default=None)
+
+
+# Mean step of each rank, and the possible cost of each part of a step. PURE, vectorised.
+#
+# Attempts differ in their number of ranks and the length of a step, so each has separate means.
+# Numbers over several attempts are weighted by steps.
+
+
+PHASE_KINDS = tuple(name.removesuffix("_s") for name in STEP_PHASES[:-1])
+"""Named step phases; the rest of a step is `unexplained`."""
+
+_PRICE_PERCENTILE = 5.0
+"""Percentile for records with both waits in one number. Own choice: with 2 ranks one is last in
+both exchanges of half of the steps, with 16 in a sixteenth."""
+
+_MOST_CORES = 65_536
+"""A header with more is damaged."""
+
+PHASE_NAMES = {"rank_wait": "waiting for other ranks"}
+"""Names of step phases that differ from their kind."""
+
+
+def phase_name(kind: str) -> str:
+    """Return the name of a step phase for readers."""
+    return PHASE_NAMES.get(kind, kind.replace("_", " "))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttemptMeans:
+    """Mean measured step of each rank in one attempt."""
+
+    num_steps: int
+    """Measured steps, equal for all ranks."""
+    members: tuple[tuple[int, str], ...]
+    """Rank, and its node."""
+    means: Mapping[str, np.ndarray]
+    """Shape [members], float64, seconds per step: `step`, `own` (the step without the waits for
+    others), `core_wait` (NaN if not recorded), and each step phase by kind."""
+    is_whole: bool
+    """True if every rank left records: otherwise there is no mean of all to compare with."""
+    is_on_cpu: bool
+    """If false, the host only queues work: its phases say little about late ranks."""
+    tells_waits: bool
+    """True if waits for other ranks are timed; older versions did not."""
+
+
+_Own = tuple[AttemptMeans, int]
+"""Attempt of a rank, and the rank's index there."""
+
+
+def attempt_means(attempts: Sequence[AttemptSteps]) -> tuple[AttemptMeans, ...]:
+    """Return the means of each attempt that has measured steps."""
+    return tuple(_means_of(attempt) for attempt in attempts if attempt.num_measured)
+
+
+def _means_of(attempt: AttemptSteps) -> AttemptMeans:
+    records = [attempt.measured(index) for index in range(len(attempt.ranks))]
+
+    def mean(name: str) -> np.ndarray:
+        return np.array([r[name].mean(dtype=np.float64) for r in records])
+
+    means = {kind: mean(f"{kind}_s") for kind in PHASE_KINDS}
+    step = mean("step_s")
+    means["unexplained"] = step - sum(means.values())
+    files = [timing.steps for timing in attempt.ranks]
+    return AttemptMeans(
+        num_steps=attempt.num_measured,
+        members=tuple((timing.rank, _node(timing)) for timing in attempt.ranks),
+        means={
+            **means,
+            "step": step,
+            "own": step - means["rank_wait"],
+            "core_wait": mean("core_wait_s"),
+        },
+        is_whole=len(attempt.ranks) == attempt.num_ranks,
+        is_on_cpu=all(f.metadata.get("device") == "cpu" for f in files if f is not None),
+        tells_waits=not any("rank_wait_s" in file.lacking for file in files if file is not None),
+    )
+
+
+def _node(timing: RankTiming) -> str:
+    return str(timing.steps.metadata.get("node_name", "")) if timing.steps is not None else ""
+
+
+def far_ranks(attempt: AttemptSteps) -> tuple[FarRank, ...] | None:
+    """Return the ranks without a core near their GPU; None if no record has the locations."""
+    cores = {timing.rank: _cores(timing, "cores") for timing in attempt.ranks}
+    near = {timing.rank: _cores(timing, "cores_near_gpu") for timing in attempt.ranks}
+    nodes = {timing.rank: _node(timing) for timing in attempt.ranks}
+    known = [rank for rank in nodes if cores[rank] and near[rank]]
+    if not known:
+        return None
+    return tuple(
+        FarRank(
+            rank=rank,
+            node=nodes[rank],
+            cores=ranges_text(cores[rank]),
+            near_cores=ranges_text(near[rank]),
+            others_are_near=any(
+                nodes[other] == nodes[rank] and {*cores[other]} & {*near[rank]} for other in nodes
+            ),
+        )
+        for rank in known
+        if not {*cores[rank]} & {*near[rank]}
+    )
+
+
+def _cores(timing: RankTiming, name: str) -> tuple[int, ...]:
+    """Return the cores in a rank's header; none in records of older versions."""
+    said = timing.steps.metadata.get(name) if timing.steps is not None else None
+    with suppress(ValueError):
+        return parse_ranges(said, below=_MOST_CORES) if isinstance(said, str) and said else ()
+    return ()
+
+
+def rank_numbers(
+    attempts: Sequence[AttemptSteps], means: Sequence[AttemptMeans]
+) -> tuple[RankNumbers, ...]:
+    """Return the mean measured step of each rank on each of its nodes."""
+    step_s: dict[tuple[int, str], list[np.ndarray]] = {}
+    own: dict[tuple[int, str], list[_Own]] = {}
+    with_steps = [attempt for attempt in attempts if attempt.num_measured]
+    for attempt, of_all in zip(with_steps, means, strict=True):
+        for index, place in enumerate(of_all.members):
+            step_s.setdefault(place, []).append(attempt.measured(index)["step_s"])
+            own.setdefault(place, []).append((of_all, index))
+    return tuple(_one_rank(place, step_s[place], own[place]) for place in sorted(own))
+
+
+def _one_rank(
+    place: tuple[int, str], step_s: Sequence[np.ndarray], own: Sequence[_Own]
+) -> RankNumbers:
+    def mean(kind: str) -> float:
+        return _by_steps([(m.num_steps, float(m.means[kind][i])) for m, i in own])
+
+    def excess(kind: str) -> float | None:
+        whole = [(m, m.means[kind], i) for m, i in own if m.is_whole]
+        over = [(m.num_steps, float(values[i] - values.mean())) for m, values, i in whole]
+        return _by_steps(over) if over else None
+
+    core_wait_s = mean("core_wait")
+    return RankNumbers(
+        rank=place[0],
+        node=place[1],
+        num_steps=sum(m.num_steps for m, _ in own),
+        step_mean_s=mean("step"),
+        step_p95_s=float(np.percentile(np.concatenate(step_s), 95)),
+        own_mean_s=mean("own"),
+        own_excess_s=excess("own"),
+        data_excess_s=excess("data_wait"),
+        core_wait_mean_s=core_wait_s if math.isfinite(core_wait_s) else None,
+        phases_s={kind: mean(kind) for kind in (*PHASE_KINDS, "unexplained")},
+    )
+
+
+def mean_phases(means: Sequence[AttemptMeans]) -> tuple[TimeShare, ...]:
+    """Return the mean step: every step counts once, and in it all ranks of its attempt equally.
+
+    Attempts may have different numbers of ranks and lengths of steps.
+    """
+    if not means:
+        return ()
+
+    def mean(kind: str) -> float:
+        return _by_steps([(m.num_steps, float(m.means[kind].mean())) for m in means])
+
+    step_s = mean("step")
+    return tuple(
+        TimeShare(
+            name=phase_name(kind),
+            kind=kind,
+            seconds=mean(kind),
+            share=mean(kind) / step_s if step_s > 0 else 0.0,
+        )
+        for kind in (*PHASE_KINDS, "unexplained")
+    )
+
+
+def _by_steps(values: Sequence[tuple[int, float]]) -> float:
+    """Return the mean of values, weighted by steps."""
+    return sum(num * value for num, value in values) / sum(num for num, _ in values)
+
+
+def critical_shares(attempts: Sequence[AttemptSteps]) -> dict[str, float]:
+    """Return the largest share of measured time that each step phase can cost.
+
+    The ranks meet in every step, so the step waits for one rank at a time. Without a phase it is
+    shorter by at most the longest time that a rank spends in it. That rank may differ between
+    steps. A padded token counts as much as a real one. The whole time is that of the longest step
+    of any rank, too: where ranks do not meet in every step, each may have other long steps.
+    """
+    whole = [a for a in attempts if len(a.ranks) == a.num_ranks and a.num_measured]
+    wall_s = 0.0
+    longest = dict.fromkeys((*PHASE_KINDS, "padding"), 0.0)
+    for attempt in whole:
+        ranks = [attempt.measured(i) for i in range(len(attempt.ranks))]
+        for kind in PHASE_KINDS:
+            most = np.max([r[f"{kind}_s"] for r in ranks], axis=0)
+            longest[kind] += float(most.sum(dtype=np.float64))
+        padded = np.max([_padded(r) for r in ranks], axis=0)
+        step_s = np.max([r["step_s"] for r in ranks], axis=0)
+        wall_s += float(step_s.sum(dtype=np.float64))
+        longest["padding"] += float((padded * step_s).sum(dtype=np.float64))
+    if wall_s <= 0:
+        return {}
+    return {kind: min(1.0, seconds / wall_s) for kind, seconds in longest.items()}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeetingPrice:
+    """Cost of the exchanges between the passes."""
+
+    share: float
+    """Share of the measured time."""
+    is_apart: bool
+    """True if each exchange has a price; otherwise both have one together."""
+
+
+def meeting_price(attempts: Sequence[AttemptSteps]) -> MeetingPrice | None:
+    """Return what the exchanges cost even the rank that comes last and does not wait.
+
+    None if no attempt has the records of all its ranks, or if they lack these waits.
+    """
+    whole = [a for a in attempts if len(a.ranks) == a.num_ranks > 1 and a.num_measured]
+    files = [t.steps for a in whole for t in a.ranks if t.steps is not None]
+    wall_s = sum(a.measured_s() for a in whole)
+    if wall_s <= 0 or any("rank_wait_s" in file.lacking for file in files):
+        return None
+    prices = [_price_of(attempt) for attempt in whole]
+    return MeetingPrice(
+        share=sum(price_s for price_s, _ in prices) / wall_s,
+        is_apart=all(is_apart for _, is_apart in prices),
+    )
+
+
+def _price_of(attempt: AttemptSteps) -> tuple[float, bool]:
+    """Return the seconds over all measured steps, and whether exchanges are separate.
+
+    In each of the two exchanges of a step one rank comes last: the smallest wait is its price.
+    Older records combine both waits. Their smallest sum exceeds the price unless a rank is last in
+    both, so the steps with the smallest sum (the 5th percentile) represent all.
+    """
+    records = [attempt.measured(index) for index in range(len(attempt.ranks))]
+    first = np.min([r["rank_wait_data_s"] for r in records], axis=0)
+    if np.isfinite(first).all():
+        second = np.min([r["rank_wait_s"] - r["rank_wait_data_s"] for r in records], axis=0)
+        return float((first + second).sum(dtype=np.float64)), True
+    least = np.min([r["rank_wait_s"] for r in records], axis=0)
+    return float(np.percentile(least, _PRICE_PERCENTILE)) * len(least), False
+
+
+def _padded(steps: np.ndarray) -> np.ndarray:
+    """Return the share of padding in the token slots, by step."""
+    padding = steps["num_padding_tokens"].astype(np.float64)
+    slots = padding + steps["num_tokens"]
+    share: np.ndarray = np.divide(padding, slots, out=np.zeros_like(padding), where=slots > 0)
+    return share
+
+
+# Rank that holds the others up, and its node.
+#
+# A rank is compared with the mean of all ranks of the same attempt: other attempts may have more
+# ranks, longer steps, or different nodes.
+
+
+_NAMED_SHARE = 0.25
+"""Nodes are named if a rank lost at least this share of its loss on its worst node: noise would
+name others, too. Own choice."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Slow:
+    """Loss of one rank against the mean rank."""
+
+    rank: int
+    nodes: tuple[str, ...]
+    """The worst first; empty if it lost on none."""
+    excess_s: float
+    """Sum over these nodes and their steps."""
+
+
+def find_straggler(means: Sequence[AttemptMeans]) -> Straggler | None:
+    """Return the rank with most work and the one that waits longest for data, over all attempts.
+
+    Attempts with missing ranks are left out. None if there is nothing to compare.
+    """
+    whole = [m for m in means if m.is_whole]
+    if max((len(m.members) for m in whole), default=0) < 2:
+        return None
+    num_steps = sum(m.num_steps for m in whole)
+    waiting = _slowest(whole, lambda m: _over(m, "data_wait"))
+    ways = [_slowest(whole, lambda m: _over(m, "own")), _slowest(whole, _late_before_backward)]
+    slowest = max(ways, key=lambda slow: slow.excess_s)
+    kinds = [kind for kind in (*PHASE_KINDS, "unexplained") if kind != "rank_wait"]
+    excess = {kind: _excess_on(whole, kind, slowest) / num_steps for kind in kinds}
+    phase = max(excess, key=lambda kind: excess[kind])
+    own_s = _total(whole, "own")
+    ratio = 1 + slowest.excess_s / own_s if own_s > 0 else 1.0
+    return Straggler(
+        rank=slowest.rank,
+        node=_names(slowest.nodes),
+        slowest_over_mean=ratio if all(m.tells_waits for m in whole) else None,
+        phase=phase_name(phase),
+        phase_excess_s=excess[phase],
+        data_rank=waiting.rank,
+        data_node=_names(waiting.nodes),
+        data_excess_s=waiting.excess_s / num_steps,
+        step_mean_s=_total(whole, "step") / num_steps,
+    )
+
+
+def _over(m: AttemptMeans, kind: str) -> np.ndarray:
+    """Return the excess of each rank over the mean rank, seconds per step: [members]."""
+    values = m.means[kind]
+    over: np.ndarray = values - values.mean()
+    return over
+
+
+def _late_before_backward(m: AttemptMeans) -> np.ndarray:
+    """Return the excess before the backward pass for which the others waited in that pass.
+
+    The collectives of a backward pass end on all ranks at the same time, so the others wait there
+    for a rank that was late before. So its lateness counts as far as its backward pass is shorter
+    than the mean. On a GPU a host that queues its work more slowly looks the same without holding
+    up others; the two are indistinguishable.
+    """
+    if not m.is_on_cpu:
+        return np.zeros(len(m.members))
+    late = _over(m, "host_to_device") + _over(m, "forward")
+    held_up: np.ndarray = np.clip(np.minimum(late, -_over(m, "backward")), 0.0, None)
+    return held_up
+
+
+def _slowest(whole: Sequence[AttemptMeans], over_of: Callable[[AttemptMeans], np.ndarray]) -> _Slow:
+    """Return the rank that lost most; gains on other nodes do not compensate the others' wait."""
+    lost: dict[int, dict[str, float]] = {}
+    for m in whole:
+        over = over_of(m) * m.num_steps
+        for (rank, node), seconds in zip(m.members, over.tolist(), strict=True):
+            nodes = lost.setdefault(rank, {})
+            nodes[node] = nodes.get(node, 0.0) + seconds
+    return max((_slow(rank, lost[rank]) for rank in sorted(lost)), key=lambda slow: slow.excess_s)
+
+
+def _slow(rank: int, lost: dict[str, float]) -> _Slow:
+    worst = max(lost.values())
+    named = [n for n in lost if worst > 0 and lost[n] >= _NAMED_SHARE * worst]
+    named.sort(key=lambda node: -lost[node])
+    return _Slow(rank=rank, nodes=tuple(named), excess_s=sum(lost[node] for node in named))
+
+
+def _excess_on(whole: Sequence[AttemptMeans], kind: str, slow: _Slow) -> float:
+    """Return the excess in a step phase where the rank was slow, seconds."""
+    return sum(
+        float(_over(m, kind)[index]) * m.num_steps
+        for m in whole
+        for index, (rank, node) in enumerate(m.members)
+        if rank == slow.rank and node in slow.nodes
+    )
+
+
+def _total(whole: Sequence[AttemptMeans], kind: str) -> float:
+    """Return the seconds of a mean rank over all steps."""
+    return sum(float(m.means[kind].mean()) * m.num_steps for m in whole)
+
+
+def _names(nodes: Sequence[str]) -> str:
+    """Return `n7`, `n7 and n9`; for more than three, that there are more."""
+    known = [node for node in nodes if node]
+    if len(known) > 3:
+        return f"{', '.join(known[:3])} and {len(known) - 3} more nodes"
+    return " and ".join(filter(None, (", ".join(known[:-1]), *known[-1:])))

@@ -1,0 +1,372 @@
+"""Measures of a run that comparisons use."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slurm_jobs.report.compare import RunMeasure, settings_of
+from slurm_jobs.report.inputs import ReportInputs, StageInputs, read_inputs
+from slurm_jobs.report.node_load import cores_held, node_loads
+from slurm_jobs.report.rank_numbers import exposed_communication
+from slurm_jobs.report.steps import AttemptSteps, last_losses, of_newest, split_attempts
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared import units
+from slurm_jobs.shared.errors import InputError
+from slurm_jobs.shared.records import WARMUP_STEPS
+from slurm_jobs.shared.statistics import start_share, stretch_speeds
+from slurm_jobs.shared.timings import NOT_TRAINING, PROFILE_WRITE_SPAN
+
+# Steps that count for a speed: those that neither compiled nor were profiled.
+#
+# Checkpoints and evaluation within a step are subtracted from its time.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlainSteps:
+    """Measured steps of all attempts with the same number of ranks, one number per step."""
+
+    tokens: np.ndarray
+    """Sum over all ranks, [num_steps]; the other arrays have the same shape."""
+    samples: np.ndarray
+    seconds: np.ndarray
+    """Without the separated work, of the rank that sets the attempt's time."""
+    num_compiled: int
+    num_profiled: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Speed:
+    """Means over the measured steps of a training, without the separated work."""
+
+    tokens_per_s: float
+    """Tokens without padding, of all ranks; 0 if not counted."""
+    samples_per_s: float
+    step_s: float
+    """Mean time."""
+    num_steps: int
+
+
+def speed_of(attempts: Sequence[AttemptSteps]) -> Speed | None:
+    """Return the speed for `measure`; None if no counted step remains.
+
+    Args:
+        attempts: attempts with equal numbers of ranks.
+    """
+    whole = [a for a in attempts if len(a.ranks) == a.num_ranks and a.num_measured]
+    steps = plain_steps(whole) if whole else None
+    if steps is None or not len(steps.seconds):
+        return None
+    seconds = float(steps.seconds.sum())
+    return Speed(
+        tokens_per_s=float(steps.tokens.sum() / seconds),
+        samples_per_s=float(steps.samples.sum() / seconds),
+        step_s=seconds / len(steps.seconds),
+        num_steps=len(steps.seconds),
+    )
+
+
+def plain_steps(attempts: Sequence[AttemptSteps]) -> PlainSteps:
+    """Return the measured steps of attempts with equal ranks, without the separated work."""
+    parts = [_of_attempt(attempt) for attempt in attempts]
+    names = ("tokens", "samples", "seconds")
+    joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    return PlainSteps(
+        **joined,
+        num_compiled=sum(part.num_compiled for part in parts),
+        num_profiled=sum(part.num_profiled for part in parts),
+    )
+
+
+def _of_attempt(attempt: AttemptSteps) -> PlainSteps:
+    """Return the steps of the rank with the least training time; others wait for separate work.
+
+    If rank 0 saves or evaluates alone, the others wait for it in a phase of training.
+    """
+    ranks = [attempt.measured(index) for index in range(len(attempt.ranks))]
+    compiled = np.any([rank["compile_s"] > 0 for rank in ranks], axis=0)
+    profiled = _is_profiled(attempt, ranks[0]["step"]) & ~compiled
+    plain = [rank.compress(~compiled & ~profiled) for rank in ranks]
+    trained = [
+        rank["step_s"].astype(np.float64) - sum(rank[name] for name in NOT_TRAINING)
+        for rank in plain
+    ]
+    return PlainSteps(
+        tokens=_added(plain, "num_tokens"),
+        samples=_added(plain, "num_samples"),
+        seconds=min(trained, key=lambda values: values.sum()),
+        num_compiled=int(compiled.sum()),
+        num_profiled=int(profiled.sum()),
+    )
+
+
+def _added(ranks: Sequence[np.ndarray], name: str) -> np.ndarray:
+    total: np.ndarray = np.stack([rank[name] for rank in ranks]).sum(axis=0, dtype=np.float64)
+    return total
+
+
+def _is_profiled(attempt: AttemptSteps, steps: np.ndarray) -> np.ndarray:
+    """Return for each step (bool) whether a rank profiled it, or warmed up the profiler.
+
+    Such steps are slower, and all ranks wait for the one that records.
+    """
+    found = np.zeros(len(steps), bool)
+    for span in (span for timing in attempt.ranks for span in timing.spans):
+        if span["name"] == PROFILE_WRITE_SPAN and "first_step" in span:
+            first = int(span["first_step"])
+            found |= (steps >= first - 1) & (steps < first + int(span["num_steps"]))
+    return found
+
+
+# Evidence from a run's nodes and profiles in addition to its steps.
+
+
+def around_steps(stage: StageInputs, attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
+    """Return communication, and cores that others held, in the attempts of the speed.
+
+    Other attempts had another config, or other neighbours.
+    """
+    numbers = {a.attempt for a in attempts}
+    readings = [r for r in stage.readings if r.attempt in numbers]
+    loads = node_loads(readings, attempts, stage.resources)
+    shares = [
+        held / load.num_cores_asked
+        for load in loads
+        if load.num_cores_asked and (held := cores_held(load)) is not None
+    ]
+    return {
+        "exposed": exposed_communication([p for p in stage.profiles if p.attempt in numbers]),
+        "share_held": max(shares, default=None),
+    }
+
+
+def profiler_note(attempts: Sequence[AttemptSteps]) -> str:
+    """Return a note that memory on CPUs includes the profiler's; nothing without a profile."""
+    ranks = [timing for attempt in attempts for timing in attempt.ranks]
+    on_device = any(t.steps.metadata.get("device") == "cuda" for t in ranks if t.steps is not None)
+    if on_device or all(s["name"] != PROFILE_WRITE_SPAN for t in ranks for s in t.spans):
+        return ""
+    return "steps were profiled: the memory has the profiler's records in it"
+
+
+def cards(stage: StageInputs) -> dict[str, Any]:
+    """Return names of the nodes' GPUs, and the memory of the smallest, from their readings."""
+    gpus = [gpu for node in stage.readings for gpu in node.metadata.get("gpus") or ()]
+    sizes = [float(gpu["memory_bytes"]) for gpu in gpus if gpu.get("memory_bytes")]
+    noted = {gpu for node in stage.nodes for gpu in node.gpus}  # not read by a sampler
+    return {
+        "cards": tuple(sorted({str(gpu.get("name", "")) for gpu in gpus} or noted)),
+        "memory_capacity_bytes": min(sizes, default=None),
+    }
+
+
+# Reader of the training of one run: its speed, and everything that affects it.
+#
+# Checkpoints, evaluation, and steps that compiled or were profiled are separated: they show how
+# often something is done, not how fast a step is.
+
+
+_ALL_APART = "every step after the warm-up compiled something, or was profiled"
+
+
+def measure(
+    run_dir: Path, *, stage: str | None = None, warmup_steps: int = WARMUP_STEPS
+) -> RunMeasure:
+    """Measure the training of a run.
+
+    Args:
+        run_dir: the run's folder.
+        stage: stage to measure; None: the only one that recorded steps.
+        warmup_steps: at the start of each attempt, which are left out.
+
+    Raises:
+        InputError: the run has no such training, or several and none was named, or no step of it
+            is left.
+    """
+    inputs = read_inputs(RunPaths(run_dir), ())
+    chosen = _choose(inputs, run_dir, stage)
+    fingerprints = {a.attempt: a.fingerprint for a in chosen.attempts}
+    attempts = split_attempts(chosen.timings, warmup_steps, fingerprints)
+    newest = of_newest(attempts, fingerprints) if attempts else ()
+    whole = [a for a in newest if len(a.ranks) == a.num_ranks and a.num_measured]
+    if not whole:
+        message = (
+            f"run {run_dir.name}, stage {chosen.name}: no step of all its ranks is left after the "
+            f"first {warmup_steps} of each attempt; name a run that trained for longer, "
+            "or a smaller --warmup-steps"
+        )
+        raise InputError(message)
+    num_ranks = max(
+        {a.num_ranks for a in whole},
+        key=lambda num: sum(a.num_measured for a in whole if a.num_ranks == num),
+    )
+    alike = [a for a in whole if a.num_ranks == num_ranks]
+    notes = _notes(inputs, attempts, newest, alike)
+    return replace(_measure(inputs, chosen, alike, notes), last_loss=_last_loss(attempts))
+
+
+def _choose(inputs: ReportInputs, run_dir: Path, name: str | None) -> StageInputs:
+    run_id = inputs.run["run_id"]
+    recorded = [s for s in inputs.stages if any(t.steps is not None for t in s.timings)]
+    trained = [s for s in recorded if name in {None, s.name}]
+    if not trained:
+        what = f"of stage {name}" if name else "of any training"
+        there = ", ".join(s.name for s in recorded)
+        status = f"slurm-jobs status {shlex.quote(str(run_dir))}"
+        way_on = f"; it has those of {there}" if there else f"\nnext: {status}"
+        message = f"run {run_id} has no step records {what}{way_on}"
+        raise InputError(message)
+    if len(trained) > 1 or trained[0].num_slices > 1:
+        listed = ", ".join(s.name for s in trained)
+        message = f"run {run_id} has several trainings ({listed}); name one with --stage"
+        if len(trained) == 1:
+            array = f"{trained[0].name} is an array of trainings, which cannot be compared"
+            message = f"run {run_id}: {array}"
+        raise InputError(message)
+    return trained[0]
+
+
+def _notes(
+    inputs: ReportInputs,
+    attempts: Sequence[AttemptSteps],
+    newest: Sequence[AttemptSteps],
+    alike: Sequence[AttemptSteps],
+) -> tuple[str, ...]:
+    """Return what is excluded from the speed, and what could not be read."""
+    name = str(inputs.run["run_id"])
+    said = []
+    if (made := made_of_planned(attempts)) is not None:
+        said.append(
+            f"{name}: {made[0]:,} of {made[1]:,} steps were made, it was stopped or still runs: "
+            "loss and memory are of these"
+        )
+    if len(newest) < len(attempts):
+        num_steps = sum(len(a.records[a.longest]) for a in attempts if a not in newest)
+        said.append(
+            f"{name}: {units.number_of('step', num_steps)} of an earlier config or code left out"
+        )
+    if len(alike) < len(newest):
+        said.append(
+            f"{name}: {len(newest) - len(alike)} of {len(newest)} attempts left out (other numbers "
+            "of ranks, ranks without records, or no step after the warm-up)"
+        )
+    short = [a for a in alike if min(a.num_kept) < max(a.num_kept)]
+    said += [f"{name}: its ranks recorded unequal numbers of steps" for _ in short[:1]]
+    if note := profiler_note(alike):
+        said.append(f"{name}: {note}")
+    return (*said, *(f"{name}: {problem}" for problem in inputs.problems))
+
+
+def made_of_planned(attempts: Sequence[AttemptSteps]) -> tuple[int, int] | None:
+    """Return the finished and the planned steps of an unfinished training."""
+    newest = attempts[-1]
+    planned = max(
+        int(timing.steps.metadata.get("num_steps") or 0)
+        for timing in newest.ranks
+        if timing.steps is not None
+    )
+    made = int(newest.records[newest.longest]["step"][-1]) + 1
+    return (made, planned) if made < planned else None
+
+
+def _measure(
+    inputs: ReportInputs,
+    stage: StageInputs,
+    attempts: Sequence[AttemptSteps],
+    notes: tuple[str, ...],
+) -> RunMeasure:
+    steps = plain_steps(attempts)
+    seconds, num_steps = float(steps.seconds.sum()), len(steps.seconds)
+    if not num_steps or not steps.samples.sum():
+        what = "its records count no samples" if num_steps else _ALL_APART
+        message = f"run {inputs.run['run_id']}, stage {stage.name}: {what}"
+        raise InputError(message)
+    said = [t.steps.metadata for a in attempts for t in a.ranks if t.steps is not None]
+    tokens, samples = float(steps.tokens.sum()), float(steps.samples.sum())
+    num_ranks = attempts[0].num_ranks
+    return RunMeasure(
+        run_id=inputs.run["run_id"],
+        name=inputs.run["name"],
+        stage=stage.name,
+        num_ranks=num_ranks,
+        device=str(said[0].get("device", "")),
+        nodes=tuple(dict.fromkeys(str(m.get("node_name", "")) for m in said)),
+        cpus=tuple(sorted({n.cpu for n in stage.nodes if n.cpu})),
+        num_steps=num_steps,
+        seconds=seconds,
+        tokens_per_s=tokens / seconds,
+        samples_per_s=samples / seconds,
+        samples_per_step=samples / num_steps,
+        tokens_per_sample=tokens / samples,
+        **_within(steps),
+        **_apart(attempts, steps),
+        **_memory(attempts),
+        last_loss=None,
+        rank_hours=sum(num_ranks * _hours(a) for a in attempts),
+        phase_shares=_phase_shares(attempts),
+        settings=settings_of(inputs, stage, num_ranks),
+        notes=notes,
+        **cards(stage),
+        **around_steps(stage, attempts),
+    )
+
+
+def _within(steps: PlainSteps) -> dict[str, Any]:
+    """Return the course of the speed along the run."""
+    return {
+        "token_stretches": stretch_speeds(steps.tokens, steps.seconds),
+        "start_share": start_share(steps.tokens, steps.seconds),
+    }
+
+
+def _memory(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
+    records = [r for a in attempts for r in a.records]
+    return {
+        "memory_peak_bytes": max(float(r["memory_peak_bytes"].max()) for r in records),
+        "num_allocator_retries": sum(int(r["num_allocator_retries"].max()) for r in records),
+    }
+
+
+def _phase_shares(attempts: Sequence[AttemptSteps]) -> dict[str, float]:
+    """Return shares by recorded phase name; records of older versions have no phases."""
+    counts: dict[str, float] = {}
+    for attempt in attempts:
+        file = attempt.ranks[0].steps
+        phases = (file.metadata.get("phases") if file is not None else None) or [{"first_step": 0}]
+        steps = attempt.measured(0)["step"]
+        firsts = [int(phase.get("first_step", 0)) for phase in phases]
+        own = np.searchsorted(firsts, steps, side="right") - 1
+        for number, phase in enumerate(phases):
+            name = str(phase.get("name") or "")
+            counts[name] = counts.get(name, 0.0) + float((own == number).sum())
+    whole = sum(counts.values()) or 1.0
+    return {name: count / whole for name, count in counts.items() if count}
+
+
+def _apart(attempts: Sequence[AttemptSteps], steps: PlainSteps) -> dict[str, Any]:
+    """Return the separated times of each attempt's slowest rank, over all its steps."""
+    seconds = {
+        name: sum(max(float(r[name].sum(dtype=np.float64)) for r in a.records) for a in attempts)
+        for name in NOT_TRAINING
+    }
+    return {
+        "apart_s": seconds,
+        "num_compiled_steps": steps.num_compiled,
+        "num_profiled_steps": steps.num_profiled,
+    }
+
+
+def _last_loss(attempts: Sequence[AttemptSteps]) -> float | None:
+    """Return the loss as in the report: over all steps that count, for any ranks and config."""
+    losses = last_losses(attempts)
+    return float(losses.mean(dtype=np.float64)) if len(losses) else None
+
+
+def _hours(attempt: AttemptSteps) -> float:
+    """Return the sum of consecutive steps' lengths: the wall clock may be set meanwhile."""
+    return float(attempt.records[attempt.longest]["step_s"].sum(dtype=np.float64)) / 3600

@@ -1,0 +1,323 @@
+"""Speed by number of ranks, against a base that is checked first. PURE."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from slurm_jobs.report.compare import (
+    ABSENT,
+    MIN_RUNS,
+    MOST_EFFICIENCY,
+    OWN_OF_A_RUN,
+    RunMeasure,
+    interval,
+    judge,
+    memory_not_judged,
+    notes_once,
+    problems,
+)
+from slurm_jobs.report.steps import MIN_STEPS
+from slurm_jobs.shared import units
+
+# Speedups over numbers of GPUs as plain values.
+
+
+Kind = Literal["strong", "weak", "neither"]
+"""Strong: the same global batch on more ranks. Weak: the same batch per rank."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Point:
+    """All runs of a series on so many ranks, against the base of a curve."""
+
+    num_ranks: int
+    runs: tuple[RunMeasure, ...]
+    tokens_per_s: float
+    """Geometric mean over the runs."""
+    speedup: float
+    """Speed over the base's; 1 for the base."""
+    ideal: float
+    """Ranks over those of the base."""
+    efficiency: float
+    """`speedup` over `ideal`."""
+    low: float | None
+    """Interval of the efficiency; None with single runs."""
+    high: float | None
+    problems: tuple[str, ...]
+    """Reasons why these runs are no valid base."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Series:
+    """Runs that differ only in what scaling changes."""
+
+    name: str
+    """Settings that distinguish it from the other series; empty if there is only one."""
+    kind: Kind
+    batch_note: str
+    """Relation of batches to ranks, if it is neither strong nor weak."""
+    as_given: tuple[Point, ...]
+    """Against the runs on the fewest ranks."""
+    honest: tuple[Point, ...]
+    """Against the valid base with the fewest ranks; empty if there is none, or if the curve is the
+    same."""
+    notes: tuple[str, ...] = ()
+    """Checks of the bases that were not possible."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scaling:
+    """Every series, and notes on all."""
+
+    series: tuple[Series, ...]
+    warnings: tuple[str, ...]
+
+
+BATCH_SHARE = 0.02
+"""Batches within this share of each other count as equal. Own choice."""
+_SCALED = (
+    *OWN_OF_A_RUN,
+    "num_ranks",
+    "train.resources.",
+    *(f"train.config.{key}" for key in ("global_batch_size", "num_microbatches", "num_lanes")),
+    *("code", "slurm-jobs"),
+)
+"""Prefixes of settings that scaling changes, that repeats need not share, or (code) that a warning
+reports instead."""
+_STRATEGY, _SHARDING = "train.config.strategy", "train.config.sharding."
+_BESIDE = ".resources."
+"""Part of the names of other stages' requests, which do not affect the training."""
+
+
+def scale(runs: Sequence[RunMeasure]) -> Scaling:
+    """Sort runs into series, and measure each against its base.
+
+    Args:
+        runs: at least two, each with a speed in tokens.
+
+    Raises:
+        ValueError: a run counted no tokens, or all that are long enough to be judged have the same
+            number of ranks.
+    """
+    short = _too_short(runs)
+    runs = _judged(runs, short)
+    grouped: dict[tuple[tuple[str, str], ...], list[RunMeasure]] = {}
+    for run in runs:
+        grouped.setdefault(_identity(run.settings), []).append(run)
+    grouped = _with_single_ranks(grouped)
+    telling = _telling(list(grouped))
+    series, warnings = [], [f"left out: {short}"] if short else []
+    warnings += notes_once(runs)
+    for identity, members in grouped.items():
+        name = ", ".join(f"{key} {dict(identity).get(key, ABSENT)}" for key in telling)
+        if len({run.num_ranks for run in members}) < MIN_RUNS:
+            ids = ", ".join(run.run_id for run in members)
+            own = f" ({name})" if name else ""
+            warnings.append(
+                f"left out, as nothing on other numbers of ranks is like it: {ids}{own}"
+            )
+            continue
+        series.append(_series(name, members))
+    codes = {run.settings.get("code", ABSENT) for run in runs}
+    if len(codes) > 1:
+        warnings.append(f"the runs are of different code: {', '.join(sorted(codes))}")
+    return Scaling(series=tuple(series), warnings=tuple(warnings))
+
+
+def _judged(runs: Sequence[RunMeasure], short: str) -> list[RunMeasure]:
+    """Return the runs with enough steps; `short` has the reasons of the others.
+
+    Raises:
+        ValueError: see `scale`.
+    """
+    silent = [run.run_id for run in runs if run.tokens_per_s <= 0]
+    if silent:
+        message = f"{', '.join(silent)}: no tokens were counted, so there is no speed to compare"
+        raise ValueError(message)
+    judged = [run for run in runs if run.num_steps >= MIN_STEPS]
+    if len({run.num_ranks for run in judged}) < MIN_RUNS:
+        if short:
+            raise ValueError(short)
+        ranks = units.number_of("rank", judged[0].num_ranks)
+        message = (
+            f"all runs had {ranks}; name runs on other numbers too, or use `slurm-jobs compare`"
+        )
+        raise ValueError(message)
+    return judged
+
+
+def _too_short(runs: Sequence[RunMeasure]) -> str:
+    """Return the runs without a claim, as in `compare`: so few steps may all be one stall."""
+    few = [f"{run.run_id} has {run.num_steps}" for run in runs if run.num_steps < MIN_STEPS]
+    if not few:
+        return ""
+    return (
+        f"too few steps after the warm-up: {', '.join(few)}, and {MIN_STEPS} are needed; "
+        "train for longer"
+    )
+
+
+def _identity(settings: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return everything that runs of one series share."""
+    kept = {k: v for k, v in settings.items() if not k.startswith(_SCALED) and _BESIDE not in k}
+    return tuple(sorted(kept.items()))
+
+
+def _with_single_ranks(
+    grouped: Mapping[tuple[tuple[str, str], ...], list[RunMeasure]],
+) -> dict[tuple[tuple[str, str], ...], list[RunMeasure]]:
+    """Use `strategy: single` as the base of every other strategy: one rank shards nothing."""
+    alone = {
+        identity: runs
+        for identity, runs in grouped.items()
+        if dict(identity).get(_STRATEGY) == "single" and all(r.num_ranks == 1 for r in runs)
+    }
+    found = {identity: list(runs) for identity, runs in grouped.items()}
+    for identity, runs in alone.items():
+        like = [other for other in grouped if other not in alone and _but(other) == _but(identity)]
+        for other in like:
+            found[other] += runs
+        if like:
+            del found[identity]
+    return found
+
+
+def _but(identity: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """Return everything except how the ranks share the model."""
+    return {k: v for k, v in identity if k != _STRATEGY and not k.startswith(_SHARDING)}
+
+
+def _telling(identities: Sequence[tuple[tuple[str, str], ...]]) -> list[str]:
+    """Return names of the settings in which series differ."""
+    each = [dict(identity) for identity in identities]
+    names = sorted({name for settings in each for name in settings})
+    return [n for n in names if len({settings.get(n, ABSENT) for settings in each}) > 1]
+
+
+def _series(name: str, runs: Sequence[RunMeasure]) -> Series:
+    by_ranks = {num: [r for r in runs if r.num_ranks == num] for num in _numbers(runs)}
+    kind, batch_note = _kind(runs)
+    found = {
+        num: problems(some, [r for r in runs if r.num_ranks != num])
+        for num, some in by_ranks.items()
+    }
+    for num, line in _unlike_batches(by_ranks).items():
+        found[num] = (*found[num], line)
+    bases = [num for num in by_ranks if num != max(by_ranks)]
+    for base in bases:  # a valid one may still be slow for an unrecorded reason
+        if not found[base]:
+            too_good = _too_good(_curve(by_ranks, base, found))
+            if not too_good:
+                break
+            found[base] = (too_good,)
+    sound = [num for num in bases if not found[num]]
+    as_given = _curve(by_ranks, min(by_ranks), found)
+    honest: tuple[Point, ...] = ()
+    if found[min(by_ranks)] and sound:
+        later = {num: some for num, some in by_ranks.items() if num >= min(sound)}
+        honest = _curve(later, min(sound), found)
+    judged = [run for base in bases for run in by_ranks[base]]
+    note = memory_not_judged(judged)
+    return Series(
+        name=name,
+        kind=kind,
+        batch_note=batch_note,
+        as_given=as_given,
+        honest=honest,
+        notes=(note,) if note else (),
+    )
+
+
+def _unlike_batches(by_ranks: Mapping[int, Sequence[RunMeasure]]) -> dict[int, str]:
+    """Return numbers of ranks below which batches do not follow the ranks, and what is wrong.
+
+    Empty if all follow, or if no two above a failing one do.
+    """
+    nums, found = list(by_ranks), dict[int, str]()
+    for place, num in enumerate(nums[:-2]):
+        here_on, later = ([r for n in nums[k:] for r in by_ranks[n]] for k in (place, place + 1))
+        if _kind(here_on)[0] != "neither":
+            return found
+        own, others = (
+            ", ".join(dict.fromkeys(f"{run.samples_per_step:.4g}" for run in some))
+            for some in (by_ranks[num], later)
+        )
+        found[num] = f"another global batch than the rest: {own} samples a step, not {others}"
+    last = [r for n in nums[-2:] for r in by_ranks[n]]
+    return found if _kind(last)[0] != "neither" else {}
+
+
+def _numbers(runs: Sequence[RunMeasure]) -> list[int]:
+    return sorted({run.num_ranks for run in runs})
+
+
+def _kind(runs: Sequence[RunMeasure]) -> tuple[Kind, str]:
+    batches = [run.samples_per_step for run in runs]
+    shares = [run.samples_per_step / run.num_ranks for run in runs]
+    if max(batches) / min(batches) - 1 <= BATCH_SHARE:
+        return "strong", ""
+    if max(shares) / min(shares) - 1 <= BATCH_SHARE:
+        return "weak", ""
+    listed = ", ".join(
+        f"{batch:.4g} on {num}"
+        for num, batch in dict(sorted((r.num_ranks, r.samples_per_step) for r in runs)).items()
+    )
+    return "neither", f"samples a step: {listed} ranks; neither equal in all nor equal a rank"
+
+
+def _curve(
+    by_ranks: Mapping[int, Sequence[RunMeasure]], base: int, found: Mapping[int, tuple[str, ...]]
+) -> tuple[Point, ...]:
+    at_base = [run.tokens_per_s for run in by_ranks[base]]
+    points = []
+    for num, runs in by_ranks.items():
+        speeds = [run.tokens_per_s for run in runs]
+        mean, ideal = interval(speeds)[0], num / base
+        speedup = mean / interval(at_base)[0]
+        low, high = _bounds(at_base, speeds, ideal) if num != base else (None, None)
+        points.append(
+            Point(
+                num_ranks=num,
+                runs=tuple(runs),
+                tokens_per_s=mean,
+                speedup=speedup,
+                ideal=ideal,
+                efficiency=speedup / ideal,
+                low=low,
+                high=high,
+                problems=found[num],
+            )
+        )
+    return tuple(points)
+
+
+def _bounds(
+    base: Sequence[float], speeds: Sequence[float], ideal: float
+) -> tuple[float | None, float | None]:
+    if min(len(base), len(speeds)) < MIN_RUNS:
+        return None, None
+    verdict = judge(base, speeds)
+    assert math.isfinite(verdict.high)
+    return verdict.low / ideal, verdict.high / ideal
+
+
+def _too_good(points: Sequence[Point]) -> str:
+    """Return why the base of the curve may be slowed down, or nothing.
+
+    Points with other problems (other GPUs) are no evidence about the base; with repeats, the whole
+    interval must be above.
+    """
+    sound = [p for p in points[1:] if not p.problems and p.num_ranks > points[0].num_ranks]
+    beyond = [p for p in sound if (p.low or p.efficiency) > MOST_EFFICIENCY]
+    if not beyond:
+        return ""
+    best = max(beyond, key=lambda point: point.efficiency)
+    hedge = "; single runs: repeats would show whether it is noise" if not best.low else ""
+    return (
+        f"{best.num_ranks} ranks are {best.speedup:.2f} times as fast, {best.efficiency * 100:.0f} "
+        "% of ideal: no number of ranks adds more than its share, so these runs were held up by "
+        f"something that is not in their records{hedge}"
+    )

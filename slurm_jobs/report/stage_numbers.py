@@ -1,0 +1,529 @@
+"""Numbers on stages: states, requests, data and cost. PURE."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from slurm_jobs.report.attempts import (
+    CLOCK_SKEW_S,
+    REPORT_RUN,
+    AttemptFacts,
+    SliceResults,
+    Standing,
+    stage_results,
+    starts_without_row,
+)
+from slurm_jobs.report.inputs import PREPROCESS_RUN, ReportInputs, StageInputs
+from slurm_jobs.report.node_load import level_of
+from slurm_jobs.report.report_model import (
+    CostNumbers,
+    CostPart,
+    DataNumbers,
+    DataStatistics,
+    Distribution,
+    StageCost,
+    StageNumbers,
+    TrainingNumbers,
+    read_statistics,
+)
+from slurm_jobs.report.steps import max_overlap, merge, total_s
+from slurm_jobs.report.timeline import AGAIN
+from slurm_jobs.shared import units
+from slurm_jobs.shared.records import TaskAccounting
+from slurm_jobs.shared.units import Quantity, known, missing
+from slurm_jobs.status import Status
+
+# Cost of a run in GPU-hours, CPU-hours and money.
+#
+# Hours are those allocated, as sites charge them. The cluster profile has the prices.
+
+
+NO_PRICE = "the cluster profile names no price"
+_PARTS = {
+    "forward": "training steps",
+    "repeated": "steps repeated later",
+    "idle": "steps of an earlier config",
+    "checkpoint": "checkpoints",
+    "evaluation": "evaluation in the loop",
+    "compile": "compiling",
+    "startup": "start-up, export and the end",
+    "between": "between steps",
+    "unexplained": "unexplained",
+}
+"""Kinds of a training's budget, named as costs."""
+_OWN_NAMES = {"stage in": "staging", AGAIN: "start-up again, after stops and failures"}
+"""Parts with a name different from their kind's."""
+_UNRECORDED = "starts that left no record"
+
+
+def cost_numbers(
+    stages: Sequence[StageNumbers],
+    training: Sequence[TrainingNumbers],
+    price: Mapping[str, object] | None,
+) -> CostNumbers:
+    """Return the cost of each stage, and the total.
+
+    Args:
+        stages: former ones too, they were paid for.
+        training: for what GPUs were held.
+        price: `gpu_hour`, `cpu_hour` and `currency` of the cluster profile; None without one.
+    """
+    begun = [stage for stage in stages if stage.num_attempts]  # the others have cost nothing yet
+    found = tuple(_stage_cost(stage, training, price) for stage in begun)
+    currency = str(price["currency"]) if price else ""
+    return CostNumbers(
+        currency=currency,
+        stages=found,
+        gpu_hours=_total_cost([c.gpu_hours for c in found], "GPU h"),
+        cpu_hours=_total_cost([c.cpu_hours for c in found], "CPU h"),
+        money=_total_cost([c.money for c in found], currency) if price else missing("", NO_PRICE),
+    )
+
+
+def money_of(
+    gpu_hours: float, cpu_hours: float, price: Mapping[str, object] | None
+) -> float | None:
+    """Return the price of so many hours; None without a price."""
+    if price is None:
+        return None
+    return gpu_hours * _number(price, "gpu_hour") + cpu_hours * _number(price, "cpu_hour")
+
+
+def _stage_cost(
+    stage: StageNumbers,
+    training: Sequence[TrainingNumbers],
+    price: Mapping[str, object] | None,
+) -> StageCost:
+    own = next((t for t in training if t.stage == stage.name), None)
+    return StageCost(
+        stage=stage.name,
+        gpu_hours=stage.gpu_hours,
+        cpu_hours=stage.cpu_hours,
+        money=_money(stage, price),
+        parts=_parts(own, stage) if own is not None else (),
+    )
+
+
+def _money(stage: StageNumbers, price: Mapping[str, object] | None) -> Quantity:
+    if price is None:
+        return missing("", NO_PRICE)
+    hours = (stage.gpu_hours, stage.cpu_hours)
+    reasons = [h.missing for h in hours if h.value is None]
+    unit = str(price["currency"])
+    if len(reasons) == len(hours):
+        return missing(unit, reasons[0])
+    value = money_of(stage.gpu_hours.value or 0.0, stage.cpu_hours.value or 0.0, price)
+    assert value is not None
+    bounds = [h.missing or h.at_least for h in hours if h.missing or h.at_least]
+    return known(value, unit, bounds[0] if bounds else "")
+
+
+def _parts(training: TrainingNumbers, stage: StageNumbers) -> tuple[CostPart, ...]:
+    """Return the uses of GPUs. Attempts without a record are missing."""
+    gpu_hours = stage.gpu_hours.value or 0.0
+    if not gpu_hours:
+        return ()
+    lost = min(1.0, stage.unrecorded_gpu_hours / gpu_hours)
+    shares: dict[str, float] = {}
+    for part in training.budget:
+        name = _OWN_NAMES.get(part.name) or _PARTS.get(part.kind, part.name)
+        shares[name] = shares.get(name, 0.0) + part.share * (1 - lost)
+    shares[_UNRECORDED] = lost
+    return tuple(
+        CostPart(name=name, gpu_hours=gpu_hours * share, share=share)
+        for name, share in shares.items()
+        if share > 0
+    )
+
+
+def _total_cost(numbers: Sequence[Quantity], unit: str) -> Quantity:
+    """Return the sum of known values, a lower bound if some are unknown."""
+    values = [n.value for n in numbers if n.value is not None]
+    if not values:
+        return missing(unit, next((n.missing for n in numbers), "no stage"))
+    lacking = [n.missing or n.at_least for n in numbers if n.missing or n.at_least]
+    return known(sum(values), unit, lacking[0] if lacking else "")
+
+
+def _number(price: Mapping[str, object], name: str) -> float:
+    value = price.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+# Results of preprocessing and consolidation.
+#
+# They come from the `result` of each slice's completion record. The keys below are those of the
+# built-in stages; a missing key is reported as missing.
+
+
+CONSOLIDATE_RUN = "consolidate"
+_WORK = ("decode", "store", "tokenise", "write")
+
+
+def data_numbers(
+    inputs: ReportInputs, results: Mapping[str, SliceResults]
+) -> tuple[DataNumbers, ...]:
+    """Return an entry for each stage that preprocesses; `results` are the valid ones, by stage."""
+    return tuple(
+        _one_stage(stage, inputs, results)
+        for stage in inputs.stages
+        if stage.run == PREPROCESS_RUN and not stage.is_former
+    )
+
+
+def _one_stage(
+    stage: StageInputs, inputs: ReportInputs, by_stage: Mapping[str, SliceResults]
+) -> DataNumbers:
+    results = list(by_stage[stage.name].values())
+    samples, tokens = _total(results, "num_samples"), _total(results, "num_tokens")
+    lengths = _counts(results, "num_tokens_histogram")
+    consolidated = _consolidated(stage, inputs, by_stage)
+    return DataNumbers(
+        stage=stage.name,
+        num_slices_reported=len(results),
+        num_slices=stage.num_slices,
+        num_rows=_total(results, "num_rows"),
+        num_samples=samples,
+        num_rejects=_total(results, "num_rejected"),
+        num_too_long=_total(results, "num_too_long"),
+        num_truncated=_total(results, "num_truncated"),
+        num_tokens=tokens,
+        mean_tokens=_mean(tokens, samples),
+        num_shards=_num_shards(consolidated),
+        rejects=tuple(_counts(results, "rejects_by_reason").most_common()),
+        length_counts=tuple(sorted((int(most), count) for most, count in lengths.items())),
+        work_s={
+            name: sum(result[f"{name}_s"] for result in results)
+            for name in _WORK
+            if results and all(f"{name}_s" in result for result in results)
+        },
+        stored_image=_stored_image(results),
+        statistics=_statistics(consolidated),
+    )
+
+
+def _stored_image(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return means over the measured images; without `psnr_db` if no format was lossy."""
+    measured = [result["stored_image"] for result in results if result.get("stored_image")]
+    num_measured = sum(price["num_measured"] for price in measured)
+    means = {}
+    for name in ("bytes", "decode_ms", "psnr_db"):
+        if measured and all(price[name] is not None for price in measured):
+            total = sum(price["num_measured"] * price[name] for price in measured)
+            means[name] = total / num_measured
+    return means
+
+
+def _counts(results: Sequence[Mapping[str, Any]], key: str) -> Counter[str]:
+    """Return the sums by name of the counts that every slice gave under `key`."""
+    counts: Counter[str] = Counter()
+    for result in results:
+        counts.update({str(name): int(count) for name, count in result.get(key, {}).items()})
+    return counts
+
+
+def _total(results: Sequence[Mapping[str, Any]], key: str) -> Quantity:
+    if not results:
+        return missing("count", "no slice has completed")
+    values = [result[key] for result in results if isinstance(result.get(key), (int, float))]
+    if len(values) < len(results):
+        return missing("count", f"{len(results) - len(values)} slices did not return {key}")
+    return known(sum(values), "count")
+
+
+def _mean(tokens: Quantity, samples: Quantity) -> Quantity:
+    if tokens.value is None or not samples.value:
+        return missing("tokens/sample", tokens.missing or samples.missing or "no samples")
+    return known(tokens.value / samples.value, "tokens/sample")
+
+
+def _consolidated(
+    stage: StageInputs, inputs: ReportInputs, by_stage: Mapping[str, SliceResults]
+) -> Sequence[Mapping[str, Any]] | None:
+    """Return the results of the stage that consolidates these parts; None if there is none."""
+    for other in inputs.stages:
+        if other.run == CONSOLIDATE_RUN and not other.is_former and stage.name in other.after:
+            return list(by_stage[other.name].values())
+    return None
+
+
+def _num_shards(results: Sequence[Mapping[str, Any]] | None) -> Quantity:
+    if results is None:
+        return missing("count", "no stage consolidates these parts")
+    return _total(results, "num_shards")
+
+
+def _statistics(results: Sequence[Mapping[str, Any]] | None) -> DataStatistics | None:
+    """Return the statistics. All tasks that finished the data set return the same."""
+    found = (read_statistics(result.get("statistics")) for result in results or ())
+    return next((one for one in found if one is not None), None)
+
+
+# Tasks, waits, times and use of resources of each stage.
+
+
+Summary = Callable[[list[float]], Any]
+_NO_ACCOUNTING = "no accounting for this stage's jobs"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Start:
+    """Row of the accounting, and its length."""
+
+    row: TaskAccounting
+    elapsed_s: float | None
+    """Until the records were read, if it still runs; None if unknown."""
+    is_at_least: bool
+    """True if it has ended, or may have, at an unknown time."""
+
+
+def stage_numbers(
+    stage: StageInputs, facts: Sequence[AttemptFacts], standing: Standing, results: SliceResults
+) -> StageNumbers:
+    """Return all numbers of one stage; `results` are the valid ones."""
+    rows = [f.accounting for f in facts if f.accounting is not None]
+    lacking = lacking_starts(facts)
+    return StageNumbers(
+        name=stage.name,
+        run=stage.run,
+        is_former=stage.is_former,
+        status=standing.status,
+        status_reason=standing.reason,
+        num_tasks=stage.num_slices,
+        slices_per_task=_slices_per_task(facts),
+        num_completed=standing.counts["completed"],
+        num_failed=standing.counts["failed"],
+        num_running=standing.counts["running"],
+        num_attempts=len(facts),
+        num_retries=len(facts) - len({f.bar.slice_index for f in facts}),
+        max_running=max_overlap((f.bar.start_unix_s, f.bar.end_unix_s) for f in facts),
+        dependency_wait_median_s=_wait(rows, "submit_unix_s", "eligible_unix_s", np.median),
+        queue_wait_median_s=_wait(rows, "eligible_unix_s", "start_unix_s", np.median),
+        queue_wait_max_s=_bounded(_wait(rows, "eligible_unix_s", "start_unix_s", np.max), lacking),
+        running_s=_running(stage, facts, standing.status),
+        task_time=_task_time(facts),
+        failures=tuple(_failure(f) for f in facts if f.bar.outcome == "failed"),
+        results=stage_results(stage, results),
+        **_resources(facts, lacking),
+        **_memory(stage, rows, _joined(lacking, _unended(rows))),
+        gpu_busy=_gpu_busy(stage, rows),
+        unrecorded_gpu_hours=_unrecorded_gpu_hours(facts),
+    )
+
+
+def lacking_starts(facts: Sequence[AttemptFacts]) -> str:
+    """Return why sums and maxima over a stage's starts are lower bounds; empty if they are not."""
+    starts, num_starts = starts_without_row(facts)
+    sources = {f.accounting.source for f in facts if f.accounting is not None}
+    if not starts or not sources:
+        return ""
+    why = " (the local scheduler keeps only a task's last)" if sources == {"local"} else ""
+    return f"the accounting lacks {len(starts)} of {num_starts} starts{why}"
+
+
+def _slices_per_task(facts: Sequence[AttemptFacts]) -> int:
+    slices: dict[str, set[int]] = {}
+    for fact in facts:
+        slices.setdefault(fact.bar.job_id, set()).add(fact.bar.slice_index)
+    return max((len(own) for own in slices.values()), default=1)
+
+
+def _failure(fact: AttemptFacts) -> str:
+    bar = fact.bar
+    reason = bar.reason or "no reason was written down"
+    name = units.attempt_name(bar.stage, bar.slice_index, bar.attempt, bar.job_id)
+    return f"{name}: {reason}"
+
+
+def _running(stage: StageInputs, facts: Sequence[AttemptFacts], status: Status) -> Quantity:
+    if stage.run == REPORT_RUN and status == "running":
+        return missing("s", "this report is being made")
+    if not facts:
+        return missing("s", "not started")
+    return known(total_s(merge((f.bar.start_unix_s, f.bar.end_unix_s) for f in facts)), "s")
+
+
+def _task_time(facts: Sequence[AttemptFacts]) -> Distribution | None:
+    done = [f.bar for f in facts if f.bar.outcome == "completed"]
+    if not done:
+        return None
+    times = np.array([bar.end_unix_s - bar.start_unix_s for bar in done])
+    slowest = done[int(times.argmax())]
+    return Distribution(
+        num=len(done),
+        min_s=float(times.min()),
+        median_s=float(np.median(times)),
+        mean_s=float(times.mean()),
+        p95_s=float(np.percentile(times, 95)),
+        max_s=float(times.max()),
+        slowest=f"slice {slowest.slice_index} (attempt {slowest.attempt}, {slowest.node})",
+    )
+
+
+def _wait(rows: Sequence[TaskAccounting], begin: str, end: str, of: Summary) -> Quantity:
+    waits = [
+        getattr(row, end) - getattr(row, begin)
+        for row in rows
+        if getattr(row, begin) is not None and getattr(row, end) is not None
+    ]
+    if not waits:
+        return missing("s", _NO_ACCOUNTING if not rows else "the accounting lacks these times")
+    return known(max(0.0, float(of(waits))), "s")
+
+
+def _resources(facts: Sequence[AttemptFacts], lacking: str) -> dict[str, Any]:
+    """Return allocated and used resources, as far as the accounting has them."""
+    starts = _starts(facts)
+    rows = [start.row for start in starts]
+    bounded = {
+        "longest_s": _longest(starts),
+        "gpu_hours": _hours(starts, "num_gpus", "GPU h"),
+        "cpu_hours": _hours(starts, "num_cpus", "CPU h"),
+    }
+    num_open = sum(start.is_at_least for start in starts)
+    ends = f"the accounting lacks the end of {num_open} of {len(starts)} starts" if num_open else ""
+    return {
+        **{name: _bounded(number, _joined(lacking, ends)) for name, number in bounded.items()},
+        "requested_cpus": _asked(rows, "num_cpus", "count"),
+        "cpu_efficiency": _cpu_efficiency(rows),
+        "requested_gpus": _asked(rows, "num_gpus", "count"),
+        "time_limit_s": _asked(rows, "time_limit_s", "s"),
+    }
+
+
+def _bounded(number: Quantity, lacking: str) -> Quantity:
+    """Return a sum or maximum over starts of which some are missing."""
+    return number if number.value is None else replace(number, at_least=lacking)
+
+
+def _joined(*reasons: str) -> str:
+    return "; ".join(filter(None, reasons))
+
+
+def _unended(rows: Sequence[TaskAccounting]) -> str:
+    """Return why the peak memory is a lower bound: it is known at the end of starts."""
+    num = sum(row.end_unix_s is None for row in rows)
+    return f"{num} of {len(rows)} starts have not ended in the accounting" if num else ""
+
+
+def _memory(stage: StageInputs, rows: Sequence[TaskAccounting], lacking: str) -> dict[str, Any]:
+    """Return memory of one task, of one node at most, and the request per node."""
+    num_tasks = max(1, int(stage.resources.get("tasks_per_node") or 1))
+    largest = _bounded(_largest(rows, "max_rss_bytes", "bytes"), lacking)
+    on_node = largest
+    if any(row.state == "OUT_OF_MEMORY" for row in rows):
+        on_node = missing("bytes", "a start ran out of memory; its peak is more than was sampled")
+    elif any(row.source == "local" for row in rows):
+        on_node = missing(
+            "bytes", "the local scheduler knows a task's largest process, not all of them together"
+        )
+    elif largest.value is not None:
+        on_node = known(largest.value * num_tasks, "bytes", lacking)
+    return {
+        "max_rss_bytes": largest,
+        "tasks_per_node": num_tasks,
+        "node_mem_bytes": on_node,
+        "requested_mem_bytes": _asked(rows, "requested_mem_bytes", "bytes"),
+    }
+
+
+def _gpu_busy(stage: StageInputs, rows: Sequence[TaskAccounting]) -> Quantity:
+    if rows and not any(row.num_gpus for row in rows):
+        return missing("fraction", "no GPU was allocated")
+    busy = level_of([(each, each.readings) for each in stage.readings], "gpu_busy_share")
+    if busy is None:
+        return missing("fraction", "no reading of a node shows how busy a GPU was")
+    return known(busy.mean, "fraction")
+
+
+def _elapsed_s(row: TaskAccounting) -> float | None:
+    if row.start_unix_s is None or row.end_unix_s is None:
+        return None
+    return row.end_unix_s - row.start_unix_s
+
+
+def _reason(rows: Sequence[TaskAccounting], what: str) -> str:
+    return f"the accounting lacks {what}" if rows else _NO_ACCOUNTING
+
+
+def _largest(rows: Sequence[TaskAccounting], name: str, unit: str) -> Quantity:
+    values = [getattr(row, name) for row in rows if getattr(row, name) is not None]
+    return known(max(values), unit) if values else missing(unit, _reason(rows, name))
+
+
+def _asked(rows: Sequence[TaskAccounting], name: str, unit: str) -> Quantity:
+    """Return the request of the newest start that has one: a resume may have changed it."""
+    asked = [row for row in rows if getattr(row, name) is not None]
+    if not asked:
+        return missing(unit, _reason(rows, name))
+    newest = max(asked, key=lambda row: (row.start_unix_s or 0.0, row.submit_unix_s or 0.0))
+    return known(getattr(newest, name), unit)
+
+
+def _starts(facts: Sequence[AttemptFacts]) -> list[_Start]:
+    """Return each row once; one without an end lasts to the end of its attempts, if known.
+
+    Running attempts end when the records were read, and so does their use of resources.
+    """
+    by_job: dict[str, list[AttemptFacts]] = {}
+    for fact in facts:
+        by_job.setdefault(fact.bar.job_id, []).append(fact)
+    rows = [f.accounting for f in facts if f.accounting is not None]
+    return [_start(row, by_job.get(row.job_id, ())) for row in rows]
+
+
+def _start(row: TaskAccounting, of_job: Sequence[AttemptFacts]) -> _Start:
+    elapsed_s = _elapsed_s(row)
+    if elapsed_s is not None or row.start_unix_s is None:
+        return _Start(row=row, elapsed_s=elapsed_s, is_at_least=False)
+    # Without an end it is the job's last start: no other start's attempt began later.
+    # Its first attempt may have an earlier time, by a clock that is behind.
+    first = min((f.bar.start_unix_s for f in of_job if f.accounting is row), default=math.inf)
+    begun = min(first, row.start_unix_s - CLOCK_SKEW_S)
+    own = [f for f in of_job if f.bar.start_unix_s >= begun]
+    is_running = any(f.bar.outcome == "running" for f in own)
+    ends = [f.bar.end_unix_s for f in own if f.record or f.bar.outcome == "running"]
+    elapsed_s = max(0.0, max(ends) - row.start_unix_s) if ends else None
+    return _Start(row=row, elapsed_s=elapsed_s, is_at_least=not is_running)
+
+
+def _unrecorded_gpu_hours(facts: Sequence[AttemptFacts]) -> float:
+    starts = _starts([fact for fact in facts if fact.record is None])
+    return _hours(starts, "num_gpus", "GPU h").value or 0.0
+
+
+def _longest(starts: Sequence[_Start]) -> Quantity:
+    elapsed = [start.elapsed_s for start in starts if start.elapsed_s is not None]
+    if not elapsed:
+        return missing("s", _reason([start.row for start in starts], "ended jobs"))
+    return known(max(elapsed), "s")
+
+
+def _cpu_efficiency(rows: Sequence[TaskAccounting]) -> Quantity:
+    used = allocated = 0.0
+    for row in rows:
+        elapsed = _elapsed_s(row)
+        if row.cpu_time_s is not None and row.num_cpus and elapsed:
+            used += row.cpu_time_s
+            allocated += row.num_cpus * elapsed
+    if not allocated:
+        return missing("fraction", _reason(rows, "processor time"))
+    return known(used / allocated, "fraction")
+
+
+def _hours(starts: Sequence[_Start], name: str, unit: str) -> Quantity:
+    pairs = [(getattr(start.row, name), start.elapsed_s) for start in starts]
+    hours = [
+        count * elapsed / 3600
+        for count, elapsed in pairs
+        if count is not None and elapsed is not None  # a job whose set-up fails may last 0 s
+    ]
+    if not hours:
+        return missing(unit, _reason([start.row for start in starts], name))
+    return known(sum(hours), unit)

@@ -1,0 +1,437 @@
+"""Budget of the time from submit to end, second by second. PURE.
+
+Every second belongs to one part: a running stage, the queue, a dependency, a time without submitted
+work, or `unexplained`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from slurm_jobs.report.attempts import (
+    CLOCK_SKEW_S,
+    REPORT_RUN,
+    AttemptFacts,
+    Standing,
+    began,
+    elements_of,
+    starts_without_row,
+)
+from slurm_jobs.report.inputs import RankTiming, ReportInputs
+from slurm_jobs.report.report_model import Bar
+from slurm_jobs.report.steps import (
+    CLOCK_TOLERANCE,
+    AttemptSteps,
+    Interval,
+    budget,
+    merge,
+    profile_times,
+    total_s,
+)
+from slurm_jobs.shared import units
+from slurm_jobs.shared.timings import PROCESS_EXIT_SPAN
+from slurm_jobs.shared.units import TimeShare
+
+# Cost of a start of a training besides its steps, as an estimate for further starts.
+#
+# A start that hung or died before its first step is excluded, and so is unexplained time after the
+# last step (a hang until the time limit).
+
+
+def usual_start_s(
+    attempts: Sequence[AttemptSteps], bars: Mapping[int, Bar], timings: Sequence[RankTiming]
+) -> float:
+    """Return the median of seconds before the first step and, if spans show it, after the last.
+
+    Args:
+        attempts: attempts with recorded steps.
+        bars: start and end by attempt.
+        timings: timings of the same slice, for the spans of the lowest rank.
+    """
+    around = [
+        _before_s(attempt, bars[attempt.attempt]) + _after_s(attempt, timings)
+        for attempt in attempts
+        if attempt.attempt in bars
+    ]
+    return statistics.median(around) if around else 0.0
+
+
+def _before_s(attempt: AttemptSteps, bar: Bar) -> float:
+    first = float(attempt.records[attempt.longest]["start_unix_s"][0])
+    return max(0.0, first - bar.start_unix_s)
+
+
+def _after_s(attempt: AttemptSteps, timings: Sequence[RankTiming]) -> float:
+    ranks = [timing for timing in timings if timing.attempt == attempt.attempt]
+    spans = min(ranks, key=lambda timing: timing.rank).spans if ranks else ()
+    last = float(attempt.records[attempt.longest]["start_unix_s"][-1])
+    return total_s(
+        merge(
+            (span["start_unix_s"], span["start_unix_s"] + span["duration_s"])
+            for span in spans
+            if span["start_unix_s"] > last
+        )
+    )
+
+
+# Time of a training task from the start of each attempt to its end.
+#
+# Start-up and wind-down come from the spans of the lowest rank, the time between from the step
+# records of the rank that has most. So damage to one file leaves the others usable. Where spans
+# are nested, the inner one counts.
+
+
+AGAIN = "start-up again"
+"""Time before the steps of every attempt but the first: the price of a stop or a failure."""
+_IN_LOOP = ("checkpoint", "evaluation", "compile")
+"""Step phases that are shown separately from the training."""
+_AFTER_EXIT = "other ranks and supervisor"
+"""From the end of the rank's process to that of the attempt."""
+_PROFILES = "profiles begun and written"
+"""By any rank: the others wait."""
+
+
+def attempt_budget(
+    attempts: Sequence[AttemptSteps], bars: Mapping[int, Bar], timings: Sequence[RankTiming]
+) -> tuple[TimeShare, ...]:
+    """Return shares of all attempts together; they add up to the sum of the attempts' lengths.
+
+    Args:
+        attempts: attempts with recorded steps.
+        bars: start and end by attempt.
+        timings: timings of the same slice, for the spans.
+    """
+    seconds: dict[tuple[str, str], float] = {}
+    by_attempt = {a.attempt: a for a in attempts}
+    for number, bar in sorted(bars.items()):
+        ranks = [t for t in timings if t.attempt == number]
+        lead = min(ranks, key=lambda t: t.rank) if ranks else None
+        parts = _one_attempt(bar, by_attempt.get(number), lead, is_first=number == min(bars))
+        for key, value in _in_order(parts, lead):
+            seconds[key] = seconds.get(key, 0.0) + value
+    rest = seconds.pop(("unexplained", "unexplained"), 0.0)
+    seconds["unexplained", "unexplained"] = rest
+    whole_s = sum(seconds.values())
+    return tuple(
+        TimeShare(name=name, kind=kind, seconds=value, share=value / whole_s)
+        for (name, kind), value in seconds.items()
+        if whole_s > 0 and (value > 0 or kind == "unexplained")
+    )
+
+
+def _in_order(
+    parts: Mapping[tuple[str, str], float], lead: RankTiming | None
+) -> list[tuple[tuple[str, str], float]]:
+    """Sort the parts by their first begin: spans before the loop, the loop, the rest."""
+    began: dict[str, float] = {}
+    for span in lead.spans if lead else ():
+        began.setdefault(span["name"].replace("_", " "), span["start_unix_s"])
+    if lead is not None and lead.steps is not None and len(lead.steps.steps):
+        loop = float(lead.steps.steps["start_unix_s"][0])
+        began |= {name: loop for name, kind in parts if kind not in {"startup", "unexplained"}}
+    return sorted(parts.items(), key=lambda part: began.get(part[0][0], float("inf")))
+
+
+def _one_attempt(
+    bar: Bar, steps: AttemptSteps | None, lead: RankTiming | None, *, is_first: bool
+) -> dict[tuple[str, str], float]:
+    loop = None if steps is None else _loop_of(steps, bar.end_unix_s)
+    spans = sorted(lead.spans if lead else (), key=lambda s: s["duration_s"])
+    claims = [
+        (
+            AGAIN if not is_first and (loop is None or s["start_unix_s"] < loop[0]) else s["name"],
+            "startup",
+            [(s["start_unix_s"], s["start_unix_s"] + s["duration_s"])],
+        )
+        for s in spans
+        if loop is None or s["start_unix_s"] < loop[0] or s["start_unix_s"] >= loop[1]
+    ]
+    exits = [s for s in spans if s["name"] == PROCESS_EXIT_SPAN]
+    if exits:  # later time is not this rank's
+        gone = max(s["start_unix_s"] + s["duration_s"] for s in exits)
+        claims.append((_AFTER_EXIT, "startup", [(gone, bar.end_unix_s)]))
+    loop_claim = [("loop", "loop", [loop])] if loop else []
+    shares = budget(
+        bar.start_unix_s,
+        bar.end_unix_s,
+        [*loop_claim, *claims],
+        ("unexplained", "unexplained"),
+    )
+    parts: dict[tuple[str, str], float] = {}
+    for share in sorted(shares, key=lambda s: s.kind == "loop"):
+        if share.kind == "loop" and steps is not None:
+            for key, value in _loop_parts(steps, share.seconds, bar.end_unix_s).items():
+                parts[key] = parts.get(key, 0.0) + value
+        else:
+            key = (share.name.replace("_", " "), share.kind)
+            parts[key] = parts.get(key, 0.0) + share.seconds
+    return parts
+
+
+def _loop_of(steps: AttemptSteps, latest_s: float) -> Interval:
+    """Return the span from the first step to the end of the last.
+
+    If a clock was set, it is as long as its steps. `latest_s` is when the attempt ended.
+    """
+    records = steps.records[steps.longest]
+    start, last = float(records["start_unix_s"][0]), records[-1]
+    end = float(last["start_unix_s"]) + float(last["step_s"])
+    sum_s = float(records["step_s"].sum(dtype=np.float64))
+    was_set = end - start < (1 - CLOCK_TOLERANCE) * sum_s or end > latest_s + CLOCK_SKEW_S
+    return start, start + sum_s if was_set else end
+
+
+def _loop_parts(
+    steps: AttemptSteps, loop_s: float, latest_s: float
+) -> dict[tuple[str, str], float]:
+    """Return the loop's seconds: steps, checkpoints, evaluation, uncounted steps, and gaps."""
+    longest = steps.longest
+    kept = steps.kept(longest)
+    parts = {
+        (f"{name} in the loop", name): float(kept[f"{name}_s"].sum(dtype=np.float64))
+        for name in _IN_LOOP
+    }
+    parts["steps", "forward"] = float(kept["step_s"].sum(dtype=np.float64)) - sum(parts.values())
+    for name, kind, records in (
+        ("steps repeated later", "repeated", steps.repeated(longest)),
+        ("steps of an earlier config", "idle", steps.abandoned(longest)),
+    ):
+        parts[name, kind] = float(records["step_s"].sum(dtype=np.float64))
+    sum_s = sum(parts.values())
+    if sum_s > loop_s:  # by other clocks the attempt ended before its steps did
+        return {part: seconds * loop_s / sum_s for part, seconds in parts.items()}
+    profiles_s = min(_profiles_s(steps, latest_s), loop_s - sum_s)
+    between = {_PROFILES: profiles_s, "between steps": loop_s - sum_s - profiles_s}
+    return parts | {(name, "between"): seconds for name, seconds in between.items()}
+
+
+def _profiles_s(steps: AttemptSteps, latest_s: float) -> float:
+    """Return the seconds within the loop."""
+    begin, end = _loop_of(steps, latest_s)
+    times = profile_times(steps.ranks)
+    return total_s((max(a, begin), min(b, end)) for a, b in times if b > begin and a < end)
+
+
+Attempts = Mapping[str, tuple[AttemptFacts, ...]]
+
+
+def run_span(
+    inputs: ReportInputs, attempts: Attempts, standing: Mapping[str, Standing]
+) -> Interval:
+    """Return submit and end of the run, seconds since 1970, without the report's stage.
+
+    The end is the time of reading if anything runs, or waits and can start; otherwise that of the
+    last attempt. Stranded slices do not count.
+    """
+    created = run_begin(inputs)
+    ends = [f.bar.end_unix_s for s in _worked(inputs) for f in attempts[s]]
+    if not ends:
+        ends = [row.end_unix_s for row in inputs.accounting if row.end_unix_s is not None]
+    if not ends or any(standing[s].is_open for s in _worked(inputs)):
+        return created, max(inputs.read_unix_s, created)
+    return created, max(*ends, created)
+
+
+def run_begin(inputs: ReportInputs) -> float:
+    """Return when the run was created by the submitter's clock, or its first job if earlier.
+
+    That is its first submit or start by the scheduler's clock; without accounting by the nodes'.
+    """
+    told = [
+        moment
+        for row in inputs.accounting
+        for moment in (row.submit_unix_s, row.start_unix_s)
+        if moment is not None
+    ]
+    started = [a.started_unix_s for stage in inputs.stages for a in stage.attempts]
+    return min([_created(inputs), *(told or started)])
+
+
+def begin_note(inputs: ReportInputs) -> tuple[str, ...]:
+    """Return a note if the run's first job existed before the run; none if the clocks agree."""
+    ahead_s = _created(inputs) - run_begin(inputs)
+    if ahead_s <= CLOCK_SKEW_S:
+        return ()
+    host = inputs.run.get("host", "not recorded")
+    note = (
+        f"the clocks disagree: by that of the machine that submitted it ({host}) the run was "
+        f"created {units.seconds(ahead_s)} after its first job was there; it begins with that job"
+    )
+    return (note,)
+
+
+def _created(inputs: ReportInputs) -> float:
+    return float(inputs.run["created_unix_s"])
+
+
+def timeline(
+    inputs: ReportInputs, attempts: Attempts, span: Interval
+) -> tuple[tuple[TimeShare, ...], str]:
+    """Return the budget of the whole run from submit to end, and a note on its basis."""
+    start, end = span
+    claims: list[tuple[str, str, Sequence[Interval]]] = [
+        (f"{stage} running", "running", _running(attempts[stage])) for stage in _worked(inputs)
+    ]
+    claims += [
+        (f"{stage} running", "running", _running(facts))
+        for stage, facts in _earlier_reports(inputs, attempts, end).items()
+    ]
+    claims.append(("job start, end, pauses", "startup", _jobs(inputs)))
+    claims.append(("requeue wait", "queue", _requeue_waits(attempts)))
+    claims.append(("queue wait", "queue", _queue_waits(inputs, end)))
+    parents_end = _parents_end(inputs)
+    claims.append(("waiting for a parent stage", "held", _held(inputs, parents_end)))
+    note = _coverage_note(inputs, attempts, end)
+    if not note:
+        idle = _nothing_submitted(inputs, parents_end, start, end)
+        claims.append(("nothing could start", "idle", idle))
+    return budget(start, end, claims, ("unexplained", "unexplained")), note
+
+
+def _worked(inputs: ReportInputs) -> list[str]:
+    return [stage.name for stage in inputs.stages if stage.run != REPORT_RUN]
+
+
+def _earlier_reports(
+    inputs: ReportInputs, attempts: Attempts, end: float
+) -> dict[str, list[AttemptFacts]]:
+    """Return reports that were made before a resume, by their stage."""
+    return {
+        stage.name: [
+            fact
+            for fact in attempts[stage.name]
+            if fact.completion is not None and fact.bar.start_unix_s < end
+        ]
+        for stage in inputs.stages
+        if stage.run == REPORT_RUN
+    }
+
+
+def _running(facts: Sequence[AttemptFacts]) -> list[Interval]:
+    return [(f.bar.start_unix_s, f.bar.end_unix_s) for f in facts if f.record is not None]
+
+
+def _jobs(inputs: ReportInputs) -> list[Interval]:
+    """Return all time that Slurm counts as running; time outside attempts is the job's."""
+    return [
+        (row.start_unix_s, row.end_unix_s)
+        for row in inputs.accounting
+        if row.start_unix_s is not None and row.end_unix_s is not None
+    ]
+
+
+def _requeue_waits(attempts: Attempts) -> list[Interval]:
+    """Return the time between two attempts of one job: Slurm requeued it."""
+    waits = []
+    for facts in attempts.values():
+        by_slice = sorted(facts, key=lambda f: (f.bar.slice_index, f.bar.start_unix_s))
+        for earlier, later in itertools.pairwise(by_slice):
+            same = earlier.bar.slice_index == later.bar.slice_index
+            if same and earlier.bar.job_id == later.bar.job_id:
+                waits.append((earlier.bar.end_unix_s, later.bar.start_unix_s))
+    return waits
+
+
+def _queue_waits(inputs: ReportInputs, end: float) -> list[Interval]:
+    """Return the time from eligible to start, or to the run's end for jobs that did not start."""
+    return [
+        (row.eligible_unix_s, row.start_unix_s if row.start_unix_s is not None else end)
+        for row in inputs.accounting
+        if row.eligible_unix_s is not None
+        and (row.start_unix_s is not None or row.state == "PENDING")
+    ]
+
+
+def _parents_end(inputs: ReportInputs) -> dict[str, float]:
+    """Return for each job that never began when its last possible parent ended.
+
+    Possible parents were submitted before it. From then on it waits for no job: either it can
+    start, or it never will.
+    """
+    elements = elements_of(inputs)
+    submits: dict[str, float] = {}
+    for row in inputs.accounting:
+        if row.submit_unix_s is not None:  # a requeue gives a job a later one
+            submits[row.job_id] = min(row.submit_unix_s, submits.get(row.job_id, math.inf))
+    jobs: dict[str, list[tuple[float, float]]] = {}
+    for row in inputs.accounting:
+        if row.job_id in elements and row.job_id in submits and began(row):
+            end = row.end_unix_s if row.end_unix_s is not None else inputs.read_unix_s
+            jobs.setdefault(elements[row.job_id].stage, []).append((submits[row.job_id], end))
+    above = _ancestors(inputs)
+    latest: dict[str, float] = {}
+    same: dict[tuple[str, float], float] = {}  # of the elements of an array, listed once
+    for row in inputs.accounting:
+        if began(row) or row.job_id not in elements or row.job_id not in submits:
+            continue
+        key = (elements[row.job_id].stage, submits[row.job_id])
+        if key not in same:
+            parents = (job for name in above[key[0]] for job in jobs.get(name, ()))
+            same[key] = max((end for submit, end in parents if submit <= key[1]), default=math.inf)
+        latest[row.job_id] = same[key]
+    return latest
+
+
+def _ancestors(inputs: ReportInputs) -> dict[str, set[str]]:
+    """Return the ancestors of each stage; parents precede their children."""
+    above: dict[str, set[str]] = {}
+    for stage in inputs.stages:
+        above[stage.name] = {*stage.after, *(a for p in stage.after for a in above.get(p, ()))}
+    return above
+
+
+def _held(inputs: ReportInputs, parents_end: Mapping[str, float]) -> list[Interval]:
+    return [
+        (row.submit_unix_s, min(row.eligible_unix_s, parents_end.get(row.job_id, math.inf)))
+        for row in inputs.accounting
+        if row.submit_unix_s is not None and row.eligible_unix_s is not None
+    ]
+
+
+def _nothing_submitted(
+    inputs: ReportInputs, parents_end: Mapping[str, float], start: float, end: float
+) -> list[Interval]:
+    """Return the time before the first submit, and from the end of all jobs to the next submit."""
+    spans = sorted(
+        (
+            row.submit_unix_s,
+            min(
+                row.end_unix_s if row.end_unix_s is not None else end,
+                parents_end.get(row.job_id, math.inf),
+            ),
+        )
+        for row in inputs.accounting
+        if row.submit_unix_s is not None
+    )
+    idle = []
+    covered_until = start
+    for submit, ended in spans:
+        if submit > covered_until:
+            idle.append((covered_until, submit))
+        covered_until = max(covered_until, ended)
+    return idle
+
+
+def _coverage_note(inputs: ReportInputs, attempts: Attempts, end: float) -> str:
+    """Return why the queue wait is not fully known; empty if it is."""
+    if not inputs.accounting:
+        return (
+            "no accounting was available: queue wait cannot be distinguished from other gaps, "
+            "which count as unexplained"
+        )
+    earlier = _earlier_reports(inputs, attempts, end)
+    facts = {**{stage: attempts[stage] for stage in _worked(inputs)}, **earlier}
+    starts, num_starts = starts_without_row(f for own in facts.values() for f in own)
+    if starts:
+        lacking = sorted(set(starts))
+        shown = ", ".join(lacking[:5]) + (" ..." if len(lacking) > 5 else "")
+        return (
+            f"the accounting lacks {len(starts)} of {num_starts} starts (jobs {shown}): "
+            "their queue wait counts as unexplained"
+        )
+    return ""

@@ -1,0 +1,1 @@
+"""What a run folder holds: paths, ledger, orders of jobs, records."""

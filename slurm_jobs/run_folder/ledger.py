@@ -1,0 +1,397 @@
+"""Ledger of submitted jobs: intents, their entries, and the lock of a submission."""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+import shlex
+import socket
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from slurm_jobs.run_folder.orders import element_of_slice, slices_of_element
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.errors import DamagedFileError, FileError, RunFailedError
+from slurm_jobs.shared.files import (
+    CLOCKS_APART_S,
+    create_once,
+    dump_json,
+    last_json_number,
+    make_private_dir,
+    names_in,
+    parse_ranges,
+    private_umask,
+    read_json,
+)
+
+# Intents of a run and their outcomes, from the ledger's entries.
+
+
+EntryKind = Literal["intent", "submitted", "refused", "cancelled", "begin", "end"]
+"""Kind of an entry. begin/end: a command starts and stops submitting. refused: sbatch refused the
+job."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """Entry of the ledger."""
+
+    number: int
+    kind: EntryKind
+    token: str
+    """Token of the intent; for begin and end that of the command."""
+    values: Mapping[str, Any]
+    """Contents: always `time_unix_s`; the rest depends on the kind."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Intent:
+    """Job that was to be submitted, and the outcome."""
+
+    number: int
+    token: str
+    stage: str
+    slices: tuple[int, ...]
+    is_array: bool
+    fingerprint: str
+    job_name: str
+    time_unix_s: float
+    job_id: str | None = None
+    """Job id that sbatch printed; None while it is unknown."""
+    refused: str | None = None
+    """Reason why sbatch refused the job."""
+    cancelled_slices: frozenset[int] = frozenset()
+    """Slices that a command took away from the job; if it still starts, it skips them."""
+    submitted_unix_s: float | None = None
+    base_attempts: Mapping[int, int] = field(default_factory=dict)
+    """Attempts of a slice up to this number belong to earlier intents; 0 if absent."""
+
+    slices_per_task: int | None = None
+    """Slices per element, for an array whose elements process several slices; see `elements`."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Return whether the whole job was cancelled."""
+        return self.cancelled_slices.issuperset(self.slices)
+
+    def element_id(self, slice_index: int) -> str | None:
+        """Return the job id of one slice as squeue shows it: `12_3`."""
+        if self.job_id is None or not self.is_array:
+            return self.job_id
+        return f"{self.job_id}_{element_of_slice(self.slices, self.slices_per_task, slice_index)}"
+
+    def slices_beside(self, slice_index: int) -> tuple[int, ...]:
+        """Return all slices of the element that works on this one, in processing order."""
+        element = element_of_slice(self.slices, self.slices_per_task, slice_index)
+        return slices_of_element(self.slices, self.slices_per_task, element)
+
+
+def intents(entries: Iterable[Entry]) -> list[Intent]:
+    """Return the intents in order, each with the outcome from later entries."""
+    found: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        values = entry.values
+        if entry.kind == "intent":
+            found[entry.token] = {
+                "number": entry.number,
+                "token": entry.token,
+                "stage": values["stage"],
+                "slices": parse_ranges(values["slices"]),
+                "is_array": values["is_array"],
+                "slices_per_task": values.get("slices_per_task"),
+                "fingerprint": values["fingerprint"],
+                "job_name": values["job_name"],
+                "time_unix_s": values["time_unix_s"],
+                "cancelled_slices": frozenset(),
+                "base_attempts": {int(k): v for k, v in values["base_attempts"].items()},
+            }
+        elif entry.token in found:
+            _add(found[entry.token], entry)
+    return [Intent(**values) for values in found.values()]
+
+
+def _add(intent: dict[str, Any], entry: Entry) -> None:
+    if entry.kind == "submitted":
+        intent["job_id"] = entry.values["job_id"]
+        intent["submitted_unix_s"] = entry.values["time_unix_s"]
+    elif entry.kind == "refused":
+        intent["refused"] = entry.values["reason"]
+    elif entry.kind == "cancelled":
+        gone = entry.values.get("slices")
+        slices = intent["slices"] if gone is None else parse_ranges(gone)
+        intent["cancelled_slices"] = intent["cancelled_slices"].union(slices)
+
+
+def latest_intents(all_intents: Iterable[Intent], stage: str) -> dict[int, Intent]:
+    """Return the newest intent for each slice of a stage."""
+    newest: dict[int, Intent] = {}
+    for intent in all_intents:
+        if intent.stage == stage:
+            newest.update(dict.fromkeys(intent.slices, intent))
+    return newest
+
+
+def is_superseded(all_intents: Iterable[Intent], token: str, slice_index: int) -> bool:
+    """Check whether a newer intent covers the slice of the intent `token`, or it was cancelled.
+
+    A job that finds itself superseded at its start exits without working.
+
+    Raises:
+        LookupError: the intent is not among `all_intents`, which are therefore incomplete.
+    """
+    listed = list(all_intents)
+    own = next((intent for intent in listed if intent.token == token), None)
+    if own is None:
+        message = f"no intent {token}"
+        raise LookupError(message)
+    if slice_index in own.cancelled_slices or own.refused is not None:
+        return True
+    newest = latest_intents(listed, own.stage).get(slice_index)
+    return newest is not None and newest.token != token
+
+
+# Ledger of submissions: numbered entries, each created once.
+#
+# Each entry is a file, because appends and locks are unreliable on NFS. An `intent` is written
+# before sbatch is called, and the `submitted` entry with the job's id right after it. If a command
+# is killed in between, the intent's token is part of the job's name, so that Slurm can be searched
+# for it.
+
+
+def entry_path(folder: Path, number: int) -> Path:
+    """Return the path of the entry with that number."""
+    return folder / f"{number:06d}.json"
+
+
+def append_entry(folder: Path, kind: EntryKind, token: str, values: Mapping[str, Any]) -> Entry:
+    """Append an entry under the next free number; concurrent writers get different numbers."""
+    make_private_dir(folder)
+    data = {**values, "kind": kind, "token": token, "time_unix_s": time.time()}
+    number = last_number(folder) + 1
+    while not create_once(entry_path(folder, number), dump_json(data).encode()):
+        number += 1
+    return Entry(number=number, kind=kind, token=token, values=data)
+
+
+def last_number(folder: Path) -> int:
+    """Return the number of the newest entry, from one listing; 0 if there is none."""
+    return last_json_number(folder)
+
+
+def refuse_lost_ledger(paths: RunPaths) -> None:
+    """Raise if the ledger is empty although jobs were prepared.
+
+    A command writes its `begin` before it prepares a job. A run without its entries would look
+    unsubmitted, and its jobs would be submitted a second time.
+
+    Raises:
+        FileError: the entries are missing.
+    """
+    if last_number(paths.ledger_dir) == 0 and names_in(paths.jobs_dir):
+        message = (
+            f"{paths.ledger_dir} has no entries, but {paths.jobs_dir} has jobs that were prepared "
+            "for submission. Which of them were submitted is unknown: restore the folder from a "
+            "backup or snapshot, or submit the spec as a new run after its jobs have ended"
+        )
+        raise FileError(message)
+
+
+def read_ledger(folder: Path, *, up_to: int = 0) -> list[Entry]:
+    """Return all entries in order; an empty list if there are none.
+
+    Numbers have no gaps, so each entry is opened by its name: a cached listing of a network file
+    system cannot hide one below `up_to`.
+
+    Raises:
+        DamagedFileError: an entry has other content.
+        OSError: an entry cannot be read, or one before the last is missing.
+    """
+    entries = []
+    for number in range(1, max(up_to, last_number(folder)) + 1):
+        path = entry_path(folder, number)
+        values = read_json(path)
+        try:
+            entry = Entry(number=number, kind=values["kind"], token=values["token"], values=values)
+        except (KeyError, TypeError) as error:
+            message = f"{path} is damaged: it is no entry of a ledger; restore it from a backup"
+            raise DamagedFileError(message) from error
+        entries.append(entry)
+    return entries
+
+
+# Turns: only one command at a time submits or cancels for a run.
+#
+# A `begin` entry of the ledger keeps a second command out while the first one works; an `end`
+# entry lets the next one in. A killed command leaves its `begin` behind. On the same host its
+# process id and start time show that it is dead. For another host, this host measures the silence
+# with its own clock, from the first `begin` that it wrote after the command's last entry. The next
+# command writes the missing `end`, so the ledger always shows which command has the turn.
+
+
+OTHER_HOST_PATIENCE_S = 600.0
+"""Silence after which this host considers a command on another host dead."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turn:
+    """Right of a command to submit for a run, until the ledger has an `end` for it."""
+
+    run_dir: Path
+    ledger_dir: Path
+    begin: Entry
+
+
+@contextmanager
+def submitting(paths: RunPaths) -> Iterator[Turn]:
+    """Keep other commands from submitting for this run at the same time.
+
+    Yields:
+        The turn; `refuse_if_lost` checks whether it is still valid.
+
+    Raises:
+        RunFailedError: another command is submitting; the message names it.
+        FileError: the ledger has lost its entries.
+    """
+    refuse_lost_ledger(paths)
+    token = secrets.token_hex(4)
+    own = append_entry(paths.ledger_dir, "begin", token, {**_whoami()})
+    try:
+        earlier = read_ledger(paths.ledger_dir, up_to=own.number)[: own.number - 1]
+        for other in _unended(earlier):
+            left_s = _patience_left_s(other, earlier, own)
+            if left_s > 0:
+                raise RunFailedError(_in_the_way(paths.run_dir, other, own, left_s))
+            append_entry(paths.ledger_dir, "end", other.token, {"ended_by": token})
+        with private_umask():  # a notebook's umask may make job output readable by others
+            yield Turn(run_dir=paths.run_dir, ledger_dir=paths.ledger_dir, begin=own)
+    finally:
+        append_entry(paths.ledger_dir, "end", token, {})
+
+
+def refuse_if_lost(turn: Turn, newest: Entry) -> None:
+    """Raise if a command on another host has ended this one's turn.
+
+    That happens after a silence longer than the other's patience: this process was suspended, or
+    its file system hung.
+
+    Args:
+        turn: of this command.
+        newest: the last entry that it wrote. If no other entry follows, only the ledger's listing
+            is read.
+
+    Raises:
+        RunFailedError: the turn is lost; the other command submits the remaining jobs.
+    """
+    if last_number(turn.ledger_dir) == newest.number:
+        return
+    entries = read_ledger(turn.ledger_dir, up_to=newest.number)
+    ends = (e for e in entries if e.kind == "end" and e.token == turn.begin.token)
+    end = next(ends, None)
+    if end is None:
+        return
+    other = next(e for e in entries if e.kind == "begin" and e.token == end.values["ended_by"])
+    message = (
+        f"another command ({_name(other)}) took this one for dead, as it may after "
+        f"{OTHER_HOST_PATIENCE_S / 60:.0f} min without a sign, and submits the remaining jobs; "
+        "jobs submitted before stay queued\n"
+        f"next: slurm-jobs status {shlex.quote(str(turn.run_dir))}"
+    )
+    raise RunFailedError(message)
+
+
+def _whoami() -> dict[str, Any]:
+    return {"pid": os.getpid(), "host": socket.gethostname(), "process_start": _start(os.getpid())}
+
+
+def _start(pid: int) -> str | None:
+    """Return the start time of a process on this host, in kernel ticks; None if there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return stat.rpartition(")")[2].split()[19]
+
+
+def open_command(entries: Sequence[Entry]) -> Entry | None:
+    """Return a command that has begun, has not ended, and may be alive, for display.
+
+    No submission relies on this result. The age of a command on another host is the difference of
+    the two hosts' clocks, and as wrong as they are.
+    """
+    for begin in _unended(entries):
+        if _is_here(begin):
+            if _is_alive_here(begin):
+                return begin
+        elif abs(time.time() - _time_s(_last_sign(begin, entries))) < OTHER_HOST_PATIENCE_S:
+            return begin
+    return None
+
+
+def is_perhaps_submitting(entries: Sequence[Entry]) -> bool:
+    """Return whether a command may be alive, on another host also after a long silence."""
+    return any(not _is_here(begin) or _is_alive_here(begin) for begin in _unended(entries))
+
+
+def _unended(entries: Sequence[Entry]) -> list[Entry]:
+    ended = {entry.token for entry in entries if entry.kind == "end"}
+    return [entry for entry in entries if entry.kind == "begin" and entry.token not in ended]
+
+
+def _patience_left_s(begin: Entry, entries: Sequence[Entry], own: Entry) -> float:
+    """Return after how many seconds a command counts as dead; 0 if it does so now.
+
+    Args:
+        begin: of the command.
+        entries: before `own`.
+        own: the `begin` that this command has just written.
+    """
+    if _is_here(begin):
+        return math.inf if _is_alive_here(begin) else 0.0
+    sign = _last_sign(begin, entries)
+    now_s = _time_s(own)
+    seen_here_s = (
+        _time_s(e) for e in entries if e.number > sign.number and e.kind == "begin" and _is_here(e)
+    )
+    watched_s = max((now_s - first_s for first_s in seen_here_s), default=0.0)
+    # A command of last week is not waited for: clocks of a cluster are less than a day apart.
+    silent_s = max(watched_s, now_s - _time_s(sign) - CLOCKS_APART_S)
+    return max(0.0, OTHER_HOST_PATIENCE_S - silent_s)
+
+
+def _last_sign(begin: Entry, entries: Sequence[Entry]) -> Entry:
+    """Return the last entry that a command wrote; each job that it submits is two."""
+    acts = [e for e in entries if e.number > begin.number and e.kind not in {"begin", "end"}]
+    return max((begin, *acts), key=lambda entry: entry.number)
+
+
+def _is_here(begin: Entry) -> bool:
+    return bool(begin.values["host"] == socket.gethostname())
+
+
+def _is_alive_here(begin: Entry) -> bool:
+    return bool(_start(begin.values["pid"]) == begin.values["process_start"])
+
+
+def _time_s(entry: Entry) -> float:
+    return float(entry.values["time_unix_s"])
+
+
+def _name(begin: Entry) -> str:
+    return f"pid {begin.values['pid']} on {begin.values['host']}"
+
+
+def _in_the_way(run_dir: Path, other: Entry, own: Entry, left_s: float) -> str:
+    message = f"another command ({_name(other)}) is submitting for this run at this moment"
+    if _is_here(other):
+        return f"{message}\nonce it has ended: slurm-jobs status {shlex.quote(str(run_dir))}"
+    clock = time.strftime("%H:%M:%S", time.localtime(_time_s(own) + left_s))
+    return (
+        f"{message}. {own.values['host']} cannot see whether that process is alive: if it writes "
+        f"nothing to the ledger until {clock}, type the same again then. If it is dead, the same "
+        f"command on {other.values['host']} continues at once"
+    )

@@ -1,0 +1,347 @@
+"""Configs of the built-in stages but `train`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from slurm_jobs.shared.config import (
+    Bounds,
+    Count,
+    CountOrZero,
+    InputPath,
+    NamedPath,
+    Positive,
+    Share,
+    check_bounds,
+)
+from slurm_jobs.shared.records import WARMUP_STEPS
+
+# Config of the stage `consolidate`: how parts become shards.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConsolidateConfig:
+    """Shuffling of the samples of all parts, and their distribution to shards of equal size."""
+
+    seed: CountOrZero = 0
+    """Seed of the single permutation over all samples."""
+
+    num_shards: Count | None = None
+    """Number of shards; never more than there are samples. By default `shard_mb` decides."""
+
+    samples_per_shard: Count | None = None
+    """Most samples in a shard, instead of `num_shards`."""
+
+    shard_mb: Count = 256
+    """Target size of a shard, in 10^6 bytes, if neither of the other two is given."""
+
+    max_reject_share: Share | None = None
+    """The stage fails if more than this share of the manifest's rows, rounded up to whole rows,
+    cannot be used. By default the value of `preprocess`; set it here to check finished parts again.
+    """
+
+    max_too_long_share: Share | None = None
+    """The same for samples that `preprocess` left out as too long. By default the value of
+    `preprocess`."""
+
+    num_read_threads: Count = 16
+    """Threads of each array task that read samples ahead. They mostly wait: more of them help on a
+    slow shared file system, independent of the number of cores."""
+
+    def __post_init__(self) -> None:
+        """Check bounds, and that the number of shards is given once."""
+        check_bounds(self)
+        if self.num_shards is not None and self.samples_per_shard is not None:
+            message = (
+                f"num_shards is {self.num_shards} and samples_per_shard is "
+                f"{self.samples_per_shard}; give one of the two"
+            )
+            raise ValueError(message)
+
+
+# Config of the stage `preprocess`, which turns a manifest into parts.
+
+
+CHOSEN_REASONS = {
+    "too_long": "max_tokens",
+    "images_too_long": "max_tokens",
+    "too_many_images": "max_images",
+}
+"""Reasons of rejects for which the user chose `too_long`, with the limit that is exceeded. These
+rows are listed and counted, but not broken."""
+
+DEFAULT_PROMPT = "Describe the image."
+"""Default prompt about an image with a caption."""
+
+DEFAULT_MAX_TOKENS = 2048
+DEFAULT_MAX_IMAGES = 8
+DEFAULT_MAX_PIXELS = 100_000_000
+
+TooLong = Literal["drop", "truncate_text", "error"]
+ImageFormat = Literal["png", "jpeg", "webp", "webp_lossless", "raw"]
+ImageDecoding = Literal["exact", "fine", "fast"]
+ChatTemplateName = Literal["llava-1.5", "llava-next-mistral"]
+"""Chat templates that come with this package (`pipeline.preprocess.chat_templates`)."""
+
+DEFAULT_IMAGE_DECODING: ImageDecoding = "fine"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComposedProcessor:
+    """Processor made of the folders of a `small_vlm`'s two parts."""
+
+    images: InputPath
+    """Folder of a SigLIP, or of a SigLIP 2 of fixed resolution, with `config.json` and the image
+    processor; its weights are not needed here."""
+
+    text: InputPath
+    """Folder of a language model, with its tokenizer."""
+
+    image_token: str = "<|image_pad|>"  # noqa: S105 - a token of text
+    """Token of that tokenizer that represents a patch of an image. Qwen2.5's has this one."""
+
+    template: InputPath | None = None
+    """File of a chat template (Jinja) with images; `{% generation %}` marks are allowed but not
+    needed. Without one: ChatML with the default system prompt of the tokenizer's own template, if
+    that is ChatML, too."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImagePixels:
+    """Limits for the pixels of an image after the processor resized it: width times height."""
+
+    min: Count | None = None
+    """Smaller images are enlarged to this area; by default the processor's own limit."""
+
+    max: Count | None = None
+    """Larger images are reduced to this area; by default the processor's own limit."""
+
+    def __post_init__(self) -> None:
+        """Check that limits are given and do not contradict each other."""
+        check_bounds(self)
+        if self.min is None and self.max is None:
+            message = "image_pixels: set min, max or both, in pixels (width times height)"
+            raise ValueError(message)
+        if self.min is not None and self.max is not None and self.min > self.max:
+            message = f"image_pixels: min is {self.min}, more than max, which is {self.max}"
+            raise ValueError(message)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Columns:
+    """Columns, or keys of a JSON row, by meaning; the others are known by their names."""
+
+    image: str | None = None
+    """Picture, or list of pictures: paths, or bytes."""
+
+    text: str | None = None
+    """Answer of the assistant to `prompt`."""
+
+    prompt: str | None = None
+    """Words of the user; without such a column the config's `prompt` is used."""
+
+    system: str | None = None
+    """System message."""
+
+    messages: str | None = None
+    """Conversation: turns of `role` and `content`, of `from` and `value`, or pairs of `user` and
+    `assistant`."""
+
+    ignore: tuple[str, ...] = ()
+    """Columns, or keys of turns, to ignore silently. Without this, a row whose other keys hold
+    content that is not read (a video, a second picture, tools) is rejected. A row without its own
+    picture is rejected in any case if such a key holds a picture, video or audio."""
+
+
+KNOWN_COLUMNS = Columns()
+"""Columns that are known by their names alone."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PreprocessConfig:
+    """Conversion of a manifest's rows to tokens and resized images."""
+
+    manifest: InputPath
+    """List of samples: CSV, JSON lines, a JSON list, Parquet (a file or a folder of them), or a
+    folder that `save_to_disk` of `datasets` wrote. A row has a picture with a caption, a question
+    with its answer, chat `messages`, or LLaVA's `conversations`."""
+
+    columns: Columns = KNOWN_COLUMNS
+    """Columns to read, if their names do not show their meaning: `{image: photo, text:
+    description}`."""
+
+    processor: InputPath | ComposedProcessor
+    """Local folder with the tokenizer, its chat template, and `preprocessor_config.json`; no hub is
+    contacted. Or the folders of a small model's two parts: `{images: models/siglip, text:
+    models/Qwen2.5-0.5B-Instruct}`."""
+
+    chat_template: ChatTemplateName | InputPath | None = None
+    """Chat template to use instead of the one in the processor's folder: a file (Jinja), or one
+    that comes with this package: `llava-1.5` (also for LLaVA-NeXT with Vicuna) or
+    `llava-next-mistral`. The published templates of these models print no end of turn after an
+    answer, so that a model would never learn to stop. The data set and the exported model get this
+    template. For a processor of two folders see its `template`."""
+
+    image_root: InputPath | None = None
+    """Folder that relative image paths start from; by default the manifest's own folder. Members of
+    archives (tar or zip) are written `photos.tar::cats/1.jpg`."""
+
+    images_within: NamedPath | None = None
+    """Folder in or below which images may be, in addition to `image_root` (by default the
+    manifest's). A row that names an image elsewhere, by an absolute path or by `..`, is rejected,
+    so that another person's list cannot bring private files into a data set. `/` allows all
+    folders."""
+
+    max_tokens: Count = DEFAULT_MAX_TOKENS
+    """Longest sample in tokens, image tokens included."""
+
+    max_images: CountOrZero = DEFAULT_MAX_IMAGES
+    """Most images in one sample; `too_long` applies to samples with more."""
+
+    image_pixels: ImagePixels | None = None
+    """Pixels of an image after it is resized, instead of the processor's own limits (`min_pixels`
+    and `max_pixels`, or `size.shortest_edge` and `size.longest_edge`): `{max: 1003520}` gives at
+    most 1,280 tokens for an image of Qwen2.5-VL. For processors that keep the proportions of images
+    (Qwen2-VL, Qwen2.5-VL, Qwen3-VL). The data set, evaluation and the exported model use the same
+    limits."""
+
+    too_long: TooLong = "drop"
+    """Action for a sample over `max_tokens` or `max_images`. `drop` leaves it out. `truncate_text`
+    cuts text from its end, but never image tokens: a sample with too many of them, or too many
+    images, is left out. `error` fails the stage."""
+
+    max_reject_share: Share = 0.01
+    """`consolidate` fails if more than this share of all rows, rounded up to whole rows, cannot be
+    used; a slice with so many alone fails at once. Samples that `too_long` leaves out do not count.
+    """
+
+    max_too_long_share: Share = 0.05
+    """The same for samples that `too_long` leaves out: over `max_tokens` or `max_images`. 1 allows
+    any number."""
+
+    image_decoding: ImageDecoding = DEFAULT_IMAGE_DECODING
+    """Method of decoding and resizing. `exact` gives the pixels of the Hugging Face image processor
+    (its Pillow back end), and is the slowest. `fine` takes less than half of the time.
+    libjpeg-turbo decodes JPEGs, at a fraction of their size only if three times the processor's
+    size remains, and torch resizes them. Values differ by one step of 255 here and there, and by
+    more at hard edges in black and white of pictures that lose more height than width. `fast`
+    decodes JPEGs at the smallest fraction that still has the processor's size, or 0.8 of it at one
+    half. It is for photographs, up to four times as fast as `exact`, and 28 to 49 dB away from it.
+    """
+
+    image_format: ImageFormat = "webp_lossless"
+    """Format of stored images: `webp_lossless`, `png` and `raw` keep every pixel; `jpeg` and `webp`
+    are smaller and lossy; `raw` needs no decoding and the most space. docs/image-decoding.md
+    compares their costs, and the report shows them for your images."""
+
+    image_quality: Annotated[int, Bounds(ge=1, le=100)] = 95
+    """Quality of `image_format: jpeg` (4:4:4 sampling) and `webp` (4:2:0 always); the others have
+    none."""
+
+    prompt: str = DEFAULT_PROMPT
+    """Prompt of captions without words of the user: it follows the image, and the caption is the
+    assistant's answer."""
+
+    system_prompt: str = ""
+    """System message of captions and questions whose row has no `system`; empty for none."""
+
+    max_pixels: Count = DEFAULT_MAX_PIXELS
+    """Image files with more pixels than this are rejected before they are decoded. It protects
+    memory and makes no image smaller: see `image_pixels` for that."""
+
+    num_threads: Count | None = None
+    """Threads that decode images; by default one for each CPU that the task may use."""
+
+    def __post_init__(self) -> None:
+        """Check bounds, and keys that do not fit a processor of two folders."""
+        check_bounds(self)
+        if not isinstance(self.processor, ComposedProcessor):
+            return
+        if self.image_pixels is not None:
+            message = (
+                "image_pixels: a processor of two folders resizes every image to the one size of "
+                "its encoder; leave image_pixels out"
+            )
+            raise ValueError(message)
+        if self.chat_template is not None:
+            message = (
+                f"chat_template is {self.chat_template}, and processor is made of two folders: "
+                f"give `processor.template` instead"
+            )
+            raise ValueError(message)
+
+
+# Config of the built-in stage `probe`.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeConfig:
+    """Measurement of a job's nodes, with one task on each node."""
+
+    budget_s: Annotated[float, Bounds(ge=1, le=3600)] = 60.0
+    """Approximate seconds for all measures of a node together; each has its share."""
+
+    file_mb: Annotated[int, Bounds(ge=1, le=65536)] = 1024
+    """Most data written to each file system at a time, in units of 1,048,576 bytes. It is always
+    removed."""
+
+    num_small_files: Annotated[int, Bounds(ge=1, le=10_000)] = 200
+    """Most small files that are created, read and removed on each file system."""
+
+    small_file_kb: Count = 4
+    """Size of a small file, in units of 1,024 bytes."""
+
+    def __post_init__(self) -> None:
+        """Check bounds."""
+        check_bounds(self)
+
+
+# Config of the built-in stage `report`.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReportConfig:
+    """Contents of a run's report."""
+
+    title: str | None = None
+    """Heading of the page; by default the run's name."""
+
+    warmup_steps: CountOrZero = WARMUP_STEPS
+    """Steps at the start of each attempt that the step statistics leave out, because of
+    compilation, cold caches and allocator growth."""
+
+    def __post_init__(self) -> None:
+        """Check that the warm-up is a valid count."""
+        check_bounds(self)
+
+
+# Config of the stage that tunes, and the names of its files.
+
+
+TUNE_RUN = "slurm_jobs.tuning.stage:run"
+"""`run:` of that stage."""
+RESULT_NAME = "tuning.json"
+SPEC_NAME = "tuned.yaml"
+"""Both in the stage's output folder."""
+
+SAID = "said"
+"""Among what the stage returns: its sentence, which the report shows."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TuneConfig:
+    """Config of the stage that tunes; the verb writes it."""
+
+    train: dict[str, Any]
+    """The resolved config of the training, as its own stage would get it."""
+    budget_min: Positive
+    """Minutes for all trials together."""
+    phase: int | None = None
+    """Which of the training's phases is tried, from 0; None where it has none."""
+    cpus_per_task: int = 1
+    """Cores of each rank."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of bounds."""
+        check_bounds(self)

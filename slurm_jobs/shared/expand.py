@@ -1,0 +1,198 @@
+"""Paths and references expanded: `~`, variables, `${stage.output_dir}`, shipped files."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import pwd
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from slurm_jobs.shared.errors import PathExpansionError, StageConfigError
+
+# References to a stage's output folder in a config, and their replacement.
+#
+# `${stage.output_dir}` is the only form. A shell gets the same folder in a variable.
+
+
+REFERENCE = re.compile(r"\$\{([^}]*)\}")
+"""Pattern of everything that looks like a reference; its group is the text in the braces."""
+UNESCAPED_REFERENCE = re.compile(r"(?<!\\)\$\{([^}]*)\}")
+"""Pattern of a reference in text for a shell: after a backslash it is plain text there."""
+_OUTPUT_OF = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)\.output_dir")
+
+
+def referenced_stage(inner: str) -> str | None:
+    """Return the stage that `${stage.output_dir}` names; None for a reference of another form."""
+    match = _OUTPUT_OF.fullmatch(inner)
+    return match[1] if match else None
+
+
+def stage_that_begins(inner: str) -> str | None:
+    """Return the stage of text that begins with a reference, such as `stage.output_dir/file`.
+
+    None for other text.
+    """
+    match = re.match(rf"{_OUTPUT_OF.pattern}\b", inner)
+    return match[1] if match else None
+
+
+def output_dir_variable(stage: str) -> str:
+    """Return the environment variable with the output folder of a stage in `after`."""
+    return f"SLURM_JOBS_{stage.upper().replace('-', '_')}_OUTPUT_DIR"
+
+
+def substitute_references(value: Any, output_dirs: Mapping[str, str]) -> Any:
+    """Return `value` with every reference in its strings replaced; new containers, same shape.
+
+    References of another form are kept.
+
+    Raises:
+        StageConfigError: a reference to a stage that does not come before this one.
+    """
+
+    def folder(match: re.Match[str]) -> str:
+        stage = referenced_stage(match[1])
+        if stage is None:
+            return match[0]
+        if stage not in output_dirs:
+            known = ", ".join(sorted(output_dirs)) or "none"
+            message = f"`{match[0]}` names no stage that comes before this one (those: {known})"
+            raise StageConfigError(message)
+        return output_dirs[stage]
+
+    if isinstance(value, str):
+        return REFERENCE.sub(folder, value)
+    if isinstance(value, Mapping):
+        return {key: substitute_references(item, output_dirs) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [substitute_references(item, output_dirs) for item in value]
+    return value
+
+
+# Expansion of `~` and variables in a path that a user wrote.
+
+
+_DOLLAR = re.compile(r"\$(?:(\$)|([A-Za-z_][A-Za-z0-9_]*)|\{([^{}]*)\})?", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_LITERAL = "for a dollar sign write `$$`"
+
+
+def expand_path(path: str, variables: Mapping[str, str] | None = None) -> str:
+    """Return `path` with `$NAME` and `${NAME}` replaced anywhere, `~` and `~user` at its start.
+
+    `$$` becomes a dollar sign. A reference to another stage (`${stage.output_dir}`) stays.
+
+    Args:
+        path: as the user wrote it.
+        variables: by default those of this process.
+
+    Raises:
+        PathExpansionError: there is no such user or variable, the variable is empty, or a dollar
+            sign begins no name.
+    """
+    known = os.environ if variables is None else variables
+
+    def value(match: re.Match[str]) -> str:
+        if match[1]:
+            return "$"
+        if match[3] is not None and referenced_stage(match[3]) is not None:
+            return match[0]
+        return _value(match[0], match[2] or match[3] or "", known)
+
+    text = _DOLLAR.sub(value, path)
+    if not text.startswith("~"):
+        return text
+    user, slash, rest = text[1:].partition("/")
+    home = _home_of(user, known).rstrip("/")
+    return f"{home}{slash}{rest}" or "/"
+
+
+def expand_typed(text: str) -> str:
+    """Return a path that a user typed: unchanged if it exists, else expanded.
+
+    A shell has already expanded most of it, and a remaining dollar sign may be part of the name.
+    After `--option=` and a comma, and in quotes, it expands no `~`.
+
+    Raises:
+        PathExpansionError: see `expand_path`.
+    """
+    return text if _exists(text) else expand_path(text)
+
+
+def literal_path(path: str) -> str:
+    """Return `path` in the form that a spec needs to mean exactly these characters."""
+    text = re.sub(
+        r"\$(\{([^{}]*)\})?",
+        lambda match: match[0] if referenced_stage(match[2] or "") else f"${match[0]}",
+        path,
+    )
+    return f"./{text}" if text.startswith("~") else text
+
+
+def _exists(path: str) -> bool:
+    try:
+        return os.path.lexists(path)
+    except ValueError:  # a NUL byte
+        return False
+
+
+def _value(shown: str, name: str, variables: Mapping[str, str]) -> str:
+    if not _NAME.fullmatch(name):
+        message = f"`{shown}` is no variable (write `$NAME` or `${{NAME}}`); {_LITERAL}"
+        raise PathExpansionError(message)
+    value = variables.get(name)
+    if value is None:
+        near = difflib.get_close_matches(name, sorted(variables), n=1, cutoff=0.7)
+        folded = {known.lower(): known for known in variables}
+        meant = folded.get(name.lower()) or next(iter(near), None)
+        hint = f"did you mean `${meant}`?" if meant else "set it, or write the folder"
+        message = f"no environment variable `{name}` is set here; {hint}"
+        raise PathExpansionError(message)
+    if not value:
+        message = f"the environment variable `{name}` is empty here: set it, or write the folder"
+        raise PathExpansionError(message)
+    return value
+
+
+def _home_of(user: str, variables: Mapping[str, str]) -> str:
+    if not user and variables.get("HOME"):
+        return variables["HOME"]
+    try:
+        return (pwd.getpwnam(user) if user else pwd.getpwuid(os.getuid())).pw_dir
+    except (KeyError, ValueError):
+        pass
+    if not user:
+        message = "`~` is unknown here: HOME is not set, and this user has no entry in passwd"
+        raise PathExpansionError(message)
+    message = (
+        f"this machine has no user `{user}`; write `~/{user}` for a folder in your home, or "
+        f"`./~{user}` for a name that begins with `~`"
+    )
+    raise PathExpansionError(message)
+
+
+# Location of the files that ship with the code: templates and starter configs.
+#
+# In a checkout they are next to the package; in an installed wheel, inside it.
+
+
+_PACKAGE_DIR = Path(__file__).resolve().parent.parent
+
+
+def shipped_path(*parts: str) -> Path:
+    """Return a shipped file or folder: `shipped_path("templates", "report", "page.html")`.
+
+    Raises:
+        FileNotFoundError: neither the checkout nor the installed package has it.
+    """
+    places = (_PACKAGE_DIR / "_shipped", _PACKAGE_DIR.parent)
+    for place in places:
+        path = place.joinpath(*parts)
+        if path.exists():
+            return path
+    looked = ", ".join(str(place) for place in places)
+    message = f"{'/'.join(parts)} did not ship with slurm-jobs (looked in {looked}); reinstall it"
+    raise FileNotFoundError(message)

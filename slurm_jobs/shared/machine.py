@@ -1,0 +1,245 @@
+"""Facts about the machine and the Python that a process runs in."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import os
+import platform
+import re
+import socket
+import struct
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+# Packages of a Python, from the names of their metadata folders.
+#
+# It needs one listing of each folder on the path and opens no file. `importlib.metadata` would
+# access a slow shared file system three hundred times. The form of the names is that of the
+# packaging specifications ("Recording installed projects"), and of setuptools for `.egg-info`.
+
+
+_METADATA = re.compile(
+    r"(?P<name>.+?)-(?P<version>\d[^-]*)(?:-py\d[\d.]*(?:-.+)?)?\.(?:dist|egg)-info"
+)
+
+
+def normalized(name: str) -> str:
+    """Return a package's name as pip compares it: `Ruamel.YAML` is `ruamel-yaml`."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def installed_packages(folders: Iterable[str]) -> Mapping[str, str]:
+    """Return package versions by name in `folders`; as for imports, the first folder wins.
+
+    A folder that cannot be listed holds none.
+    """
+    found: dict[str, str] = {}
+    for folder in folders:
+        try:
+            names = os.listdir(folder or ".")  # noqa: PTH208 - only the names are needed
+        except OSError:
+            continue
+        for match in filter(None, map(_METADATA.fullmatch, sorted(names))):
+            found.setdefault(normalized(match["name"]), match["version"])
+    return dict(sorted(found.items()))
+
+
+_CPU_MODEL_KEYS = ("model name", "cpu", "Model", "Hardware")
+"""Keys of /proc/cpuinfo on x86, POWER and ARM; the first one found is used."""
+_RATE = re.compile(r"([\d.]+) Gb/sec")
+_SIOCGIFADDR = 0x8915
+"""Request number from Linux's netdevice(7)."""
+_LOCAL_NODE = "local"
+_CPUINFO_BYTES = 8192
+"""Bytes that include the first core: the kernel generates the text of hundreds of them on each
+read."""
+
+
+def local_node_name(node_rank: int) -> str:
+    """Return the local scheduler's name of a node; all of its nodes are this machine."""
+    return f"{_LOCAL_NODE}{node_rank}"
+
+
+def is_local_node(name: str) -> bool:
+    """Check whether the local scheduler may have given a node this name."""
+    return name.startswith(_LOCAL_NODE) and name.removeprefix(_LOCAL_NODE).isdecimal()
+
+
+def host_facts() -> Mapping[str, str]:
+    """Return name, kernel, architecture and distribution of this host; empty if unknown."""
+    system = os.uname()
+    distribution = ""
+    with suppress(OSError):
+        distribution = platform.freedesktop_os_release().get("PRETTY_NAME", "")
+    return {
+        "name": system.nodename,
+        "kernel": f"{system.sysname} {system.release}",
+        "machine": system.machine,
+        "distribution": distribution,
+    }
+
+
+def cpu_facts(cpuinfo: Path = Path("/proc/cpuinfo")) -> Mapping[str, Any]:
+    """Return the CPU model (empty if unknown), logical cores, and those that we may use."""
+    lines: list[str] = []
+    with suppress(OSError), cpuinfo.open("rb") as stream:
+        lines = stream.read(_CPUINFO_BYTES).decode(errors="replace").splitlines()
+    pairs = [line.partition(":") for line in lines]
+    found = {key.strip(): value.strip() for key, _, value in reversed(pairs)}
+    model = next((found[key] for key in _CPU_MODEL_KEYS if found.get(key)), "")
+    usable = len(os.sched_getaffinity(0))
+    return {"model": model, "num_cores": os.cpu_count(), "num_usable_cores": usable}
+
+
+def memory_bytes() -> int | None:
+    """Return the machine's memory; None if unknown."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return None
+
+
+def available_memory_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
+    """Return the memory that is available without swapping; the page cache counts as free."""
+    found = re.search(r"^MemAvailable:\s+(\d+) kB$", meminfo.read_text(), re.MULTILINE)
+    assert found is not None  # of every kernel since 3.14
+    return int(found[1]) * 1024
+
+
+class Mount(NamedTuple):
+    """File system mounted at a folder; empty texts if none is."""
+
+    kind: str
+    """Type of the file system: `ext4`, `nfs4`, `tmpfs`."""
+    source: str
+    """Device, or the name that the file system gives its origin."""
+
+
+def mount_of(text: str, folder: Path) -> Mount:
+    """Return the mount that contains a folder, from /proc/self/mountinfo, see proc(5)."""
+    best, found = -1, Mount("", "")
+    for line in text.splitlines():
+        before, _, after = line.partition(" - ")
+        point = Path(before.split()[4].replace(r"\040", " "))
+        if folder.is_relative_to(point) and len(point.parts) >= best:  # the last one hides others
+            best, found = len(point.parts), Mount(*after.split()[:2])
+    return found
+
+
+def network_cards(sys: Path = Path("/sys")) -> Sequence[str]:
+    """Return interfaces of physical cards, so that bridges, bonds and VLANs count nothing twice.
+
+    A container has none: then return all but the loopback.
+    """
+    names = sorted(path.name for path in (sys / "class/net").iterdir())
+    real = [name for name in names if (sys / "class/net" / name / "device").exists()]
+    return real or [name for name in names if name != "lo"]
+
+
+def network_links(sys: Path = Path("/sys")) -> list[dict[str, Any]]:
+    """Read network cards and InfiniBand ports.
+
+    Each has `name`, `is_up`, and `bits_per_s`, None if unknown.
+
+    Raises:
+        OSError: the kernel does not list them.
+    """
+    links = [_card(sys / "class/net" / name) for name in network_cards(sys)]
+    return [*links, *map(_port, sorted((sys / "class/infiniband").glob("*/ports/*")))]
+
+
+def _card(folder: Path) -> dict[str, Any]:
+    megabits = _text(folder / "speed")
+    known = megabits.isdecimal() and int(megabits) > 0  # -1 if the link is down or virtual
+    return {
+        "name": folder.name,
+        "is_up": _text(folder / "operstate") in {"up", "unknown"},
+        "bits_per_s": int(megabits) * 1e6 if known else None,
+    }
+
+
+def _port(folder: Path) -> dict[str, Any]:
+    rate = _RATE.match(_text(folder / "rate"))
+    return {
+        "name": f"{folder.parent.parent.name} port {folder.name}",
+        "is_up": "ACTIVE" in _text(folder / "state"),
+        "bits_per_s": float(rate[1]) * 1e9 if rate else None,
+    }
+
+
+def _text(path: Path) -> str:
+    """Return the text of a sysfs file; empty if the driver gives none (EINVAL of an interface)."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def python_facts(folders: Sequence[str]) -> Mapping[str, Any]:
+    """Return this Python, and the packages in `folders`, its path."""
+    return {
+        "executable": sys.executable,
+        "version": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "packages": dict(installed_packages(folders)),
+    }
+
+
+def interface_towards(addresses: Iterable[str]) -> str | None:
+    """Return the network interface of the route to the first address that has one.
+
+    A name that resolves to a loopback address is skipped: other hosts resolve it differently. A
+    numeric address (`127.0.0.1`) is the same everywhere.
+    """
+    for address in addresses:
+        own = _address_towards(address)
+        if own is None:
+            continue
+        is_loopback = ipaddress.ip_address(own).is_loopback
+        if is_loopback and not _is_loopback_literal(address):
+            continue
+        name = _interface_of(own)
+        if name is not None:
+            return name
+    return None
+
+
+def _address_towards(address: str) -> str | None:
+    """Return this host's address on the route to another; no packet is sent."""
+    with suppress(OSError):
+        family, kind, _, _, target = socket.getaddrinfo(address, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(target)
+            return str(probe.getsockname()[0]).partition("%")[0]
+    return None
+
+
+def _is_loopback_literal(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def _interface_of(own: str) -> str | None:
+    """Return the interface that has an address of this host."""
+    if ":" in own:
+        packed = ipaddress.ip_address(own).packed.hex()
+        with suppress(OSError):
+            lines = Path("/proc/net/if_inet6").read_text().splitlines()
+            return next((line.split()[5] for line in lines if line.startswith(packed)), None)
+        return None
+    if ipaddress.ip_address(own).is_loopback:
+        own = "127.0.0.1"  # the network 127.0.0.0/8 belongs to one interface
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            with suppress(OSError):  # it has no such address
+                answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
+                if socket.inet_ntoa(answer[20:24]) == own:
+                    return name
+    return None

@@ -1,0 +1,629 @@
+"""Names of formats, splits, models and files that specs and jobs share."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import json
+import posixpath
+import re
+import shlex
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import unquote
+
+from slurm_jobs.shared.manifests.messages import Content, ManifestRow
+from slurm_jobs.shared.processors.image_plans import ImageRules, Size, UnfitImageError
+
+# Names in the folder of a data set, which stages write and the login node reads.
+
+
+INFO_NAME = "dataset.json"
+"""File that `consolidate` writes last: with it, the data set is finished."""
+INDEX_NAME = "index.arrow"
+SHARDS_DIR = "shards"
+PROCESSOR_DIR = "processor"
+
+
+# Locations in which images of a manifest are allowed, for `check` and the reader.
+#
+# A manifest may come from a stranger and name private files of its reader. So images must be in or
+# below folders that the user named. The check uses the written path with `..` resolved. Links in a
+# folder are its owner's, and are followed, because caches of hubs consist of them.
+
+
+_IN_ARCHIVE = re.compile(
+    r"(.*?\.(?:tar|zip|tar\.\w+|tgz|tbz2?|txz|tzst))::(.*)", re.IGNORECASE | re.DOTALL
+)
+
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://")
+_PERCENT = re.compile(r"%[0-9A-Fa-f]{2}")
+_URL_END = re.compile(r"(?<=\.[A-Za-z]{3})[?#].*|(?<=\.[A-Za-z]{4})[?#].*", re.DOTALL)
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2028-\u202e\u2060\ufeff\x00-\x1f\x7f]")
+_PICTURE_AS_TEXT = (
+    (
+        re.compile(r"base64[,;:]"),
+        "base64 without its media type: write `data:image/png;base64,...`",
+    ),
+    (re.compile(r"b['\"]|\\x[0-9a-f]{2}"), "bytes as Python prints them: write base64, or a path"),
+    (
+        re.compile(r"(?:0x)?(?:ffd8ff|89504e47|47494638|52494646)[0-9a-f]{10}"),
+        "hexadecimal: write base64",
+    ),
+    (
+        re.compile(r"ivborw0kggo|/9j/4|r0lgod|uklgr|aaaadgpq|qk[0-9a-z+/]{6}a{4}"),
+        "base64 of a picture that is cut off or broken: write it whole, or a path",
+    ),
+)
+"""Beginnings of pictures that are written as text, in lower case."""
+_AROUND = " \t\r\n\"'\u00a0\ufeff"
+
+
+def place_of(name: str, root: str) -> tuple[str, str | None]:
+    """Return the file, or the archive and member, that an image's name refers to.
+
+    Args:
+        name: as in the manifest: `cats/1.jpg`, `photos.tar::cats/1.jpg`, or
+            `file:///data/cats/1.jpg`.
+        root: absolute folder that relative paths start from.
+
+    Returns:
+        The absolute path of the file or archive, without `..`; and the member, None for a file.
+    """
+    match = _IN_ARCHIVE.fullmatch(_without_file_scheme(name))
+    file, member = (_without_file_scheme(name), None) if match is None else match.groups()
+    return _plain(posixpath.join(root, file)), member
+
+
+def lies_within(path: str, folder: str) -> bool:
+    """Check whether a path is in or below a folder; both absolute, from `place_of`."""
+    return path.startswith(f"{_plain(folder).rstrip('/')}/")
+
+
+def normal_forms(name: str) -> list[str]:
+    """Return the same name in the other normal forms of Unicode: macOS writes NFD, others NFC."""
+    forms = (unicodedata.normalize(form, name) for form in ("NFC", "NFD"))
+    return [form for form in dict.fromkeys(forms) if form != name]
+
+
+def strange_name(name: str) -> tuple[str, str]:
+    """Describe what is strange about a name that no file has, and how to write it as a path.
+
+    Returns:
+        A description with the remedy, and the name that is probably meant; both empty if nothing is
+            recognised. The second is empty if no file can be meant.
+    """
+    start = name.strip(_AROUND)[:20].lower()
+    for beginning, words in _PICTURE_AS_TEXT:
+        if beginning.match(start) or beginning.match(name[:20].lower()):
+            return words, ""
+    scheme = _SCHEME.match(start)
+    if scheme and scheme[1] != "file":
+        return f"{scheme[1]}:// is not fetched: download the files, and name their paths", ""
+    if scheme and _without_file_scheme(name) == name:
+        return "a file:// URL that names a machine: write the path from image_root", ""
+    if start.startswith(("~", "$")):
+        return f"`{start[0]}` is not expanded in a manifest: write the path from image_root", ""
+    if start.startswith(("['", '["', "<img ")):
+        return "a list or a tag, not the name of one file: write paths alone", ""
+    if re.match(r"[a-z]:[\\/]", start):
+        return "a path of Windows: write the path from image_root, with `/`", ""
+    kinds = {
+        "blanks or quotes around it": (stripped := name.strip(_AROUND)) != name,
+        "a no-break blank": "\u00a0" in stripped or "\u202f" in stripped,
+        "an invisible character or line break": (
+            (meant := _INVISIBLE.sub("", re.sub("[\u00a0\u202f]", " ", stripped)))
+            != re.sub("[\u00a0\u202f]", " ", stripped)
+        ),
+        "backslashes": "\\" in meant,
+        "codes of a URL (`%20`)": _PERCENT.search(meant) is not None,
+        "the end of a URL (`?...`, `#...`)": _URL_END.search(meant) is not None,
+    }
+    seen = [kind for kind, is_seen in kinds.items() if is_seen]
+    if not seen:
+        return "", ""
+    return f"it has {' and '.join(seen)}", unquote(_URL_END.sub("", meant)).replace("\\", "/")
+
+
+def missing_hint(name: str, exists: Callable[[str], bool]) -> str:
+    """Describe the strange name of a missing file, and suggest the file that may be meant.
+
+    Args:
+        name: as in the manifest.
+        exists: returns whether a name refers to an existing file.
+    """
+    strange, meant = strange_name(name)
+    if strange and not meant:
+        return strange
+    near = [meant] if strange else other_suffixes(name)
+    there = next((other for other in near if exists(other)), None)
+    if there is None:
+        return f"{strange}: write the plain path" if strange else ""
+    return f"{f'{strange}; ' if strange else ''}write `{there}`, which is there"
+
+
+def other_suffixes(name: str) -> list[str]:
+    """Return the name with its suffix in other cases, and as `.jpg` for `.jpeg`."""
+    stem, suffix = posixpath.splitext(name)
+    if not suffix:
+        return []
+    twin = {".jpg": ".jpeg", ".jpeg": ".jpg"}.get(suffix.lower(), suffix)
+    suffixes = (suffix.lower(), suffix.upper(), twin, twin.upper())
+    return [stem + other for other in dict.fromkeys(suffixes) if other != suffix]
+
+
+def _without_file_scheme(name: str) -> str:
+    """Return the path of a `file:` URL; any other name unchanged."""
+    if name[:5].lower() != "file:":
+        return name
+    match = re.match(r"(?i)file:(?://(?:localhost)?)?(/(?!/).*)", name, re.DOTALL)
+    return name if match is None else unquote(match[1])
+
+
+def _plain(path: str) -> str:
+    path = posixpath.normpath(path)
+    return path[1:] if path.startswith("//") else path  # POSIX keeps two slashes apart
+
+
+# Models that can be trained, by their config.json, for `check` and the loader.
+#
+# Details of the families of whole models are in `pipeline.models.families`; this file has only
+# their names.
+
+
+MODEL_CONFIG = "config.json"
+
+SMALL_VLM = "small_vlm"
+"""`model_type` of the model that is built here, in the folder that a training exports."""
+
+ImageKind = Literal["fixed", "tiled", "native"]
+"""Storage of pictures. `fixed`: each became one array of one size. `tiled`: one or several of one
+size. `native`: one, of its own size."""
+
+TAKEN_IMAGES: Mapping[str, ImageKind] = {
+    "idefics3": "tiled",
+    "llava": "fixed",
+    "llava_next": "tiled",
+    "qwen2_5_vl": "native",
+    "qwen2_vl": "native",
+    "qwen3_vl": "native",
+    "smolvlm": "tiled",
+}
+"""Kinds of images that a whole model takes, by `model_type`."""
+SMALL_VLM_IMAGES: ImageKind = "fixed"
+"""Kinds of images that a `small_vlm` takes."""
+
+WHOLE_TYPES = tuple(TAKEN_IMAGES)
+"""`model_type` of the image-text-to-text models of transformers that can be trained."""
+
+MADE_IMAGES: Mapping[str, ImageKind] = {
+    "CLIPImageProcessor": "fixed",
+    "Idefics3ImageProcessor": "tiled",
+    "LlavaImageProcessor": "fixed",
+    "LlavaNextImageProcessor": "tiled",
+    "Qwen2VLImageProcessor": "native",
+    "SiglipImageProcessor": "fixed",
+    "SmolVLMImageProcessor": "tiled",
+    "ViTImageProcessor": "fixed",
+}
+"""Kind of images that a processor makes, by its class name in `image_processor_class`."""
+
+_FLEXIBLE = (
+    "; this is a SigLIP 2 of flexible resolution (NaFlex), which takes images in another layout"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartKind:
+    """Requirements of a folder for one part of a `small_vlm`."""
+
+    name: str
+    """Name of the part in `model` of a training's config."""
+    model_types: tuple[str, ...]
+    words: str
+
+
+VISION_PART = PartKind(
+    name="vision",
+    model_types=("siglip", "siglip_vision_model"),
+    words="a SigLIP or fixed-resolution SigLIP 2 (model_type siglip or siglip_vision_model)",
+)
+LANGUAGE_PART = PartKind(
+    name="language",
+    model_types=("qwen2",),
+    words="a Qwen2 or Qwen2.5 causal language model (model_type qwen2)",
+)
+
+
+def wrong_part(values: Mapping[str, Any], part: PartKind) -> str:
+    """Return why a model cannot be this part, including packed weights that cannot be trained.
+
+    Args:
+        values: content of its config.json.
+        part: intended part.
+
+    Returns:
+        Empty if there is no objection.
+    """
+    kind = values.get("model_type")
+    if kind not in part.model_types:
+        more = _FLEXIBLE if str(kind).startswith("siglip2") else ""
+        return f"model_type is {kind!r}, expected {part.words}{more}"
+    if values.get("quantization_config") is not None:
+        return "its weights are quantised (quantization_config); take the plain model"
+    return ""
+
+
+def image_processor_class(images: Mapping[str, Any]) -> str:
+    """Return the class name without the back end's `Fast` or `Pil`; older files use another key.
+
+    Args:
+        images: values of the image processor.
+    """
+    old = str(images.get("feature_extractor_type", "")).replace(
+        "FeatureExtractor", "ImageProcessor"
+    )
+    found = str(images.get("image_processor_type") or old)
+    return found.removesuffix("Fast").removesuffix("Pil")
+
+
+# Sizes of the images of manifest rows, and the number of tokens that represent them.
+#
+# `check` and `init` measure some rows by the headers of their images, before anything is queued.
+
+
+ImageSize = Callable[[Content], Size | None]
+"""Function that returns width and height of an image of a row; None if they cannot be read."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowSize:
+    """Properties of a row that determine its length."""
+
+    images: tuple[Size, ...]
+    """Width and height of each image."""
+    num_text_bytes: int
+
+
+def spread(num_items: int, most: int) -> list[int]:
+    """Return the indices of at most `most` items, spread evenly over all of them."""
+    if num_items <= most:
+        return list(range(num_items))
+    return [number * num_items // most for number in range(most)]
+
+
+def pick_rows(rows: Sequence[ManifestRow], most: int) -> list[ManifestRow]:
+    """Return rows, spread evenly over the given ones, with about `most` images together."""
+    num_images = sum(len(row.images) for row in rows)
+    num_rows = len(rows) if num_images <= most else max(1, most * len(rows) // num_images)
+    return [rows[place] for place in spread(len(rows), num_rows)]
+
+
+def measure(row: ManifestRow, image_size: ImageSize, *, most: int) -> RowSize | None:
+    """Return the size of a row; None if an image cannot be measured, or it has too many."""
+    if len(row.images) > most:
+        return None
+    sizes = [image_size(image) for image in row.images]
+    images = tuple(size for size in sizes if size is not None)
+    if len(images) < len(sizes):
+        return None
+    num_text_bytes = sum(len(message.text.encode(errors="replace")) for message in row.messages)
+    return RowSize(images=images, num_text_bytes=num_text_bytes)
+
+
+def image_tokens(row: RowSize, rules: ImageRules) -> int:
+    """Return how many tokens represent the images of a row; an unfit image counts none."""
+    return sum(_tokens_of(size, rules) for size in row.images)
+
+
+def _tokens_of(size: Size, rules: ImageRules) -> int:
+    try:
+        return sum(count for _, count in rules.plan(size).placeholder)
+    except UnfitImageError:
+        return 0
+
+
+# Names of the splits of a data set, as folders, files and columns write them.
+
+
+Split = Literal["train", "validation", "test"]
+
+_WORDS: Mapping[Split, str] = {
+    "train": "train training trn",
+    "validation": """val valid validate validation vld dev devel development eval evaluate
+        evaluation holdout heldout""",
+    "test": "test testing tst unseen",
+}
+SPLIT_WORDS: Mapping[str, Split] = {
+    word: split for split, words in _WORDS.items() for word in words.split()
+}
+_SHORT_WORDS: Mapping[str, Split] = {"tr": "train", "va": "validation", "ts": "test", "te": "test"}
+"""Words that name a split only next to another split, as in `imagesTr` and `imagesTs`."""
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_NEUTRAL = _words(
+    """set sets split splits subset part parts partition fold phase batch chunk shard data dataset
+    datasets image images img imgs picture pictures photo photos pic pics sample samples file
+    files folder dir crops cropped resized raw original jpg jpeg png of and full small mini tiny
+    large big all clean final new old copy hr lr std standard public private version seed"""
+)
+"""Words that leave the meaning of a split's word next to them: `test_images`, `val_split`."""
+
+_TOKEN = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
+_SPLIT_WORD = "|".join(sorted(SPLIT_WORDS, key=len, reverse=True))
+_COMPOUND = re.compile(
+    rf"(?:mini|sub)?({_SPLIT_WORD})({_SPLIT_WORD})?(?:sets?|data|dataset|images?|imgs?|split|files)?"
+)
+"""`trainval`, `testset`, `minival`."""
+
+SPLIT_KEYS = _words(
+    """split splits subset set partition usage phase fold data_split dataset_split split_name
+    set_name set_type data_set_type"""
+)
+"""Columns whose values may name the split of a row."""
+
+
+@functools.lru_cache(maxsize=65_536)
+def split_of(name: str) -> Split | None:
+    """Return the split that a name stands for: `Train`, `val2017`, `test-A`, `01_train_images`.
+
+    None for a name with another meaning (`test_tube`), or with both train and test.
+    """
+    split, rest = split_and_rest(name)
+    return None if rest else split
+
+
+@functools.lru_cache(maxsize=65_536)
+def split_and_rest(name: str, *, is_short: bool = False) -> tuple[Split | None, tuple[str, ...]]:
+    """Return the split in a name, and the words of the name with another meaning.
+
+    Args:
+        name: of a folder, or of a file without its suffix.
+        is_short: True if `tr`, `va`, `ts` and `te` are splits, too.
+    """
+    tokens = [token.lower() for token in _TOKEN.findall(name)]
+    text = re.sub(r"\b(hold|held) out\b", "holdout", " ".join(tokens))
+    splits: list[Split] = []
+    rest = []
+    for token in text.split():
+        match = _COMPOUND.fullmatch(token)
+        if match:
+            splits += [SPLIT_WORDS[word] for word in match.groups() if word]
+        elif is_short and token in _SHORT_WORDS:
+            splits.append(_SHORT_WORDS[token])
+        elif len(token) > 1 and not token.isdigit() and token not in _NEUTRAL:
+            rest.append(token)
+    kinds = set(splits)
+    if kinds == {"train", "validation"}:  # `trainval` is used for training before a test
+        return "train", tuple(rest)
+    if "train" in kinds and len(kinds) > 1:
+        return None, tuple(rest)
+    if kinds == {"validation", "test"}:
+        return "test", tuple(rest)
+    return (splits[0] if splits else None), tuple(rest)
+
+
+def split_of_column(key: str, value: Any) -> Split | None:
+    """Return the split of a row according to one column; None if it names none.
+
+    Args:
+        key: name of the column, in lower case with `_` between words.
+        value: `train`, `Test`; for `is_test` and its siblings, yes or no.
+    """
+    if key in SPLIT_KEYS:
+        is_name = isinstance(value, str) and len(value) <= _LONGEST
+        return split_and_rest(value)[0] if is_name else None
+    split = split_of(key[3:]) if key.startswith("is_") else None
+    if split is None or str(value).strip().lower() not in _YES_OR_NO:
+        return None
+    is_in = str(value).strip().lower() in _YES
+    if split == "train":
+        return "train" if is_in else "test"
+    return split if is_in else "train"
+
+
+_LONGEST = 60
+"""Longest value, in characters, that may be the name of a split."""
+_YES = frozenset({"true", "1", "yes", "1.0"})
+_YES_OR_NO = _YES | {"false", "0", "no", "0.0"}
+
+
+# Files of a manifest that is a table: Parquet, or a folder that `datasets` saved to disk.
+
+
+PARQUET_MAGIC = b"PAR1"
+ARROW_STREAM_MAGIC = b"\xff\xff\xff\xff"
+"""First bytes of a stream of record batches; the file format of Arrow begins with `ARROW1`."""
+_OF_SPLIT = re.compile(r"(.+?)-\d{4,}-of-\d{4,}\b.*\.parquet")
+"""Names of the files of a split, as the Hub has them: `train-00000-of-00005.parquet`."""
+
+_PICTURES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"})
+
+
+_MAX_ENTRIES, _MAX_FOLDERS = 1000, 10
+"""Bounds of the search for pictures: a folder may hold millions of files."""
+_LISTS = ("metadata.csv", "metadata.jsonl")
+"""Manifests of Hugging Face's ImageFolder, next to the images."""
+
+
+class NoTableError(ValueError):
+    """Folder that is no manifest; the message follows its path."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableFiles:
+    """Files of a table, in the order of their rows."""
+
+    kind: Literal["parquet", "arrow"]
+    files: tuple[Path, ...]
+
+
+def find_table(path: Path) -> TableFiles | None:
+    """Return the table at `path`; None for a file that begins differently.
+
+    Raises:
+        NoTableError: a folder that is no table, or more than one.
+        OSError: it cannot be read.
+    """
+    if path.is_dir():
+        return _in_folder(path)
+    with path.open("rb") as stream:
+        head = stream.read(4)
+    if head == PARQUET_MAGIC:
+        return TableFiles(kind="parquet", files=(path,))
+    if head == ARROW_STREAM_MAGIC:
+        return TableFiles(kind="arrow", files=(path,))
+    return None
+
+
+def _in_folder(folder: Path) -> TableFiles:
+    if (folder / "dataset_dict.json").is_file():
+        splits = _json(folder / "dataset_dict.json").get("splits") or []
+        given = ", ".join(str(folder / str(split)) for split in splits)
+        message = f" holds the splits of a data set; give the folder of one: {given or 'none'}"
+        raise NoTableError(message)
+    if (folder / "state.json").is_file():
+        return TableFiles(kind="arrow", files=_saved_files(folder))
+    files = sorted(
+        path
+        for path in folder.glob("*.parquet")
+        if path.is_file() and not path.name.startswith((".", "_"))
+    )
+    if not files:
+        message = (
+            " is a folder without `*.parquet` files, and none that `save_to_disk` of `datasets` "
+            "wrote (it has no state.json)"
+        )
+        listed = next((name for name in _LISTS if (folder / name).is_file()), None)
+        if listed is not None:
+            message += f"; {folder / listed} lists its images: name that file as the manifest"
+        elif _holds_pictures(folder):
+            message += (
+                "; it holds pictures: a manifest lists them with their texts, as CSV "
+                "(`image_path,text`) or JSON lines; `slurm-jobs init --data "
+                f"{shlex.quote(str(folder))}` writes one for pictures with a text each, or in a "
+                "folder for each class"
+            )
+        raise NoTableError(message)
+    names = sorted({found[1] for path in files if (found := _OF_SPLIT.fullmatch(path.name))})
+    if len(names) > 1:
+        message = (
+            f" holds files of the splits {', '.join(names)}; link or move those of one into a "
+            f"folder of their own"
+        )
+        raise NoTableError(message)
+    return TableFiles(kind="parquet", files=tuple(files))
+
+
+def _holds_pictures(folder: Path) -> bool:
+    """Check whether a folder has pictures, or one of its first folders has."""
+    entries = list(itertools.islice(folder.iterdir(), _MAX_ENTRIES))
+    inner = [path for path in entries if path.is_dir()][:_MAX_FOLDERS]
+    for path in inner:
+        with contextlib.suppress(OSError):  # `lost+found`
+            entries += itertools.islice(path.iterdir(), _MAX_ENTRIES)
+    return any(path.suffix.lower() in _PICTURES for path in entries)
+
+
+def _saved_files(folder: Path) -> tuple[Path, ...]:
+    state = _json(folder / "state.json")
+    if state.get("_indices_data_files"):
+        message = " was saved with a selection of rows; call `flatten_indices()` and save it again"
+        raise NoTableError(message)
+    listed = state.get("_data_files") or []
+    names = [item.get("filename") for item in listed if isinstance(item, dict)]
+    files = tuple(folder / name for name in names if isinstance(name, str))
+    missing = next((file.name for file in files if not file.is_file()), None)
+    if missing is not None or not files:
+        message = f": state.json lists {missing or 'no files'}, which does not exist; copy it again"
+        raise NoTableError(message)
+    return files
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        message = f": {path.name} is no valid JSON ({error})"
+        raise NoTableError(message) from error
+    return value if isinstance(value, dict) else {}
+
+
+# Formats of manifests that are text, and of files that are no manifest.
+
+
+UNKNOWN_FORMAT = (
+    "neither a `.csv` file, nor JSON lines (first character `{`), nor a JSON list (`[`), nor "
+    "Parquet"
+)
+_COMPRESSED = (
+    (b"\x1f\x8b", "gzip", "gunzip -k"),
+    (b"BZh", "bzip2", "bunzip2 -k"),
+    (b"\xfd7zXZ\0", "xz", "unxz -k"),
+    (b"\x28\xb5\x2f\xfd", "zstd", "unzstd"),
+    (b"\x04\x22\x4d\x18", "lz4", "unlz4"),
+    (b"PK\x03\x04", "zip", "unzip"),
+    (b"7z\xbc\xaf\x27\x1c", "7-Zip", "7z x"),
+)
+_SHEETS = (".xlsx", ".xlsm", ".ods", ".xls")
+_OTHERS = (
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a spreadsheet of Excel; save it as CSV in UTF-8"),
+    (
+        b"version https://git-lfs.",
+        "a pointer of Git LFS; fetch the file with `git lfs pull`",
+    ),
+    (b"ARROW1", "an Arrow file (Feather); write it as Parquet"),
+    (b"ORC", "an ORC file; write it as Parquet"),
+    (b"Obj\x01", "an Avro file; write it as Parquet"),
+    (b"SQLite format 3\0", "a database of SQLite; export its table as CSV"),
+    (b"\x89HDF", "an HDF5 file; write its rows as Parquet or JSON lines"),
+    (b"\x93NUMPY", "an array of NumPy; write its rows as Parquet or JSON lines"),
+    (b"\xff\xd8\xff", "a picture; a manifest lists pictures and their texts"),
+    (b"\x89PNG", "a picture; a manifest lists pictures and their texts"),
+)
+_OLD_TAR_MARK = slice(257, 262)
+HEAD_BYTES = 512
+"""Number of bytes of a file that `foreign_format` reads."""
+
+
+def foreign_format(name: str, head: bytes) -> str:
+    """Describe a file that no reader of manifests reads, with the remedy; empty for others.
+
+    Args:
+        name: of the file.
+        head: its first `HEAD_BYTES`.
+    """
+    suffix = posixpath.splitext(name)[1].lower()
+    for magic, kind, command in _COMPRESSED:
+        if head.startswith(magic):
+            if suffix in _SHEETS:
+                return f"a spreadsheet ({suffix}); save it as CSV in UTF-8"
+            if suffix in {".npz", ".pt", ".pth"}:
+                return "arrays, not rows; write the rows as Parquet or JSON lines"
+            unpack = f"{command} {shlex.quote(name)}"
+            return f"compressed with {kind}, which is not read; unpack it first: `{unpack}`"
+    if head[_OLD_TAR_MARK] == b"ustar":
+        return "a tar archive; unpack it, and name the list of rows in it"
+    return next((kind for magic, kind in _OTHERS if head.startswith(magic)), "")
+
+
+def unknown_format(name: str, head: bytes) -> str:
+    """Report that a text has no known format, and what it looks like."""
+    line = head.decode("utf-8", "replace").lstrip().partition("\n")[0]
+    suffix = posixpath.splitext(name)[1].lower()
+    kind = ""
+    if "\t" in line or (suffix == ".tsv" and "," not in line):
+        kind = "it looks like tab-separated text: write it with commas, as a `.csv` file"
+    elif line.lower().startswith(("<!doctype", "<html", "<?xml")):
+        kind = "it is HTML or XML, perhaps the page of a failed download: fetch the file again"
+    elif "," in line:
+        kind = "it looks like CSV: give it a name that ends in `.csv`"
+    return f"{UNKNOWN_FORMAT}{'; ' if kind else ''}{kind}"

@@ -1,0 +1,603 @@
+"""Keys of a row, a turn and a content item: read, metadata, refused or unknown.
+
+Every key is one of four kinds. It is read. It is known metadata. Its name or value shows that it
+holds content (a video, a tool, a rejected answer, another picture); then the row is refused,
+because the rest of the row would teach something else. Or it is unknown, and is counted and shown.
+Names are compared without case, and `-` and blanks count as `_`.
+"""
+
+from __future__ import annotations
+
+import binascii
+import functools
+import re
+import string
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Literal
+from urllib.parse import unquote_to_bytes
+
+# Pictures that a manifest holds as text: `data:` URIs (RFC 2397), and plain base64.
+#
+# Plain base64 counts as a picture only if the whole text is base64 and begins with the signature
+# of an image format. No file with a suffix has such a name: base64 has no dot.
+
+
+_MIN_BARE_CHARS = 64
+_SIGNATURES = (
+    b"\xff\xd8\xff",
+    b"\x89PNG\r\n\x1a\n",
+    b"GIF87a",
+    b"GIF89a",
+    b"II*\x00",
+    b"MM\x00*",
+    b"\x00\x00\x00\x0cjP  \r\n\x87\n",
+    b"\xff\x4f\xff\x51",
+    b"\x00\x00\x01\x00",
+)
+_BLANKS = b" \t\r\n\v\f"
+_ALPHABET = (string.ascii_letters + string.digits + "+/").encode()
+_TO_STANDARD = bytes.maketrans(b"-_", b"+/")
+_SIGNATURE_CHARS = 24
+"""Base64 characters of 18 bytes, which hold every signature."""
+
+
+def is_inline_image(text: str) -> bool:
+    """Check whether the text of an image is the picture itself, and no name of a file."""
+    text = text.lstrip()
+    return text[:5].lower() == "data:" or _is_bare(text)
+
+
+def inline_image(text: str) -> bytes:
+    """Return the bytes in a text for which `is_inline_image` is true.
+
+    Raises:
+        ValueError: it is broken; the message is short.
+    """
+    text = text.strip()
+    if text[:5].lower() != "data:":
+        return _from_base64(text)
+    header, comma, content = text[5:].partition(",")
+    if not comma:
+        message = "a data URI without a comma before its content"
+        raise ValueError(message)
+    media_type, *parameters = (word.strip().lower() for word in header.split(";"))
+    is_image = media_type in ("", "image") or media_type.startswith("image/")
+    if not is_image and "octet-stream" not in media_type:
+        message = f"a data URI of {media_type[:40]}, not of an image"
+        raise ValueError(message)
+    if "base64" not in parameters:
+        return unquote_to_bytes(content)
+    return _from_base64(unquote_to_bytes(content).decode("latin-1") if "%" in content else content)
+
+
+def _is_bare(text: str) -> bool:
+    if len(text) < _MIN_BARE_CHARS:
+        return False
+    try:
+        head = _from_base64("".join(text[: 2 * _SIGNATURE_CHARS].split())[:_SIGNATURE_CHARS])
+    except ValueError:
+        return False
+    is_riff = head[:4] == b"RIFF" and head[8:12] == b"WEBP"
+    is_bmp = head[:2] == b"BM" and head[6:10] == bytes(4)
+    if not (head.startswith(_SIGNATURES) or is_riff or is_bmp or head[4:8] == b"ftyp"):
+        return False
+    return not _standard(text).rstrip(b"=").translate(None, _ALPHABET)
+
+
+def _standard(text: str) -> bytes:
+    """Return the text in the standard alphabet, without blanks."""
+    return text.encode("ascii", "replace").translate(_TO_STANDARD, _BLANKS)
+
+
+def _from_base64(text: str) -> bytes:
+    """Decode either alphabet; ignore blanks and missing padding."""
+    padded = _standard(text)
+    content = padded.rstrip(b"=")
+    wrong = content.translate(None, _ALPHABET)
+    if wrong or len(padded) - len(content) > 2:
+        first = chr(wrong[0]) if wrong else "="
+        message = f"broken base64: {first!r} among {len(padded):,} characters"
+        raise ValueError(message)
+    if len(content) % 4 == 1:
+        message = f"broken base64: {len(content):,} characters, one more than whole bytes have"
+        raise ValueError(message)
+    return binascii.a2b_base64(content + b"=" * (-len(content) % 4))
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+Meaning = Literal["image", "text", "prompt", "system", "id", "turns"]
+
+TURN_KEYS = ("messages", "conversations", "texts")
+"""Columns of conversations. The first that is not null is read."""
+
+_READ: Mapping[Meaning, str] = {
+    "image": """image images image_path image_paths image_file image_files img imgs img_path
+        img_paths image_url image_urls image_name image_names image_filename image_filenames
+        image_file_name image_file_names image_filepath image_bytes image_base64 img_file
+        img_name""",
+    "text": "text caption answer response output completion",
+    "prompt": "prompt question query instruction",
+    "system": """system system_prompt system_message system_instruction system_text sys
+        sys_prompt""",
+    "id": "id",
+    "turns": " ".join(TURN_KEYS),
+}
+SPELLINGS: Mapping[str, Meaning] = {
+    name: meaning for meaning, names in _READ.items() for name in names.split()
+}
+"""Meaning of a row's columns, by name."""
+
+FILE_NAMES = _words(
+    """file_name filename file file_path filepath path file_names filenames file_paths paths"""
+)
+"""Columns that name the picture if no other column does, as `file_name` of Hugging Face's
+ImageFolder. Otherwise they are metadata of a picture that another column holds."""
+
+_METADATA = _words(
+    """id _id ids idx index uid uuid guid key row row_id sample_id question_id image_id img_id
+    item_id conversation_id turn_id message_id source sources data_source dataset
+    dataset_name origin subset split category categories task task_type type url urls
+    coco_url flickr_url source_url page_url license licence copyright author created
+    created_at timestamp date time width height size resolution image_width image_height
+    image_size num_images md5 sha1 sha256 hash phash language lang version name
+    index_level_0 __index_level_0__"""
+)
+"""Keys that are known to hold nothing for a sample."""
+
+_WORDS: Mapping[str, str] = {
+    **dict.fromkeys(["video", "videos", "clip", "clips", "mp4"], "video, which is not read"),
+    **dict.fromkeys(
+        ["audio", "audios", "sound", "sounds", "speech", "wav", "mp3"], "audio, which is not read"
+    ),
+    **dict.fromkeys(["tools", "tool", "functions", "function"], "tools, which are not supported"),
+    **dict.fromkeys(
+        ["chosen", "rejected", "reject", "kto", "preferred", "dispreferred", "desirable"],
+        _PREFERENCE := "preference data, which is not supported",
+    ),
+    **dict.fromkeys(
+        ["reasoning", "thinking", "thoughts"], "a thought before the answer, which is not rendered"
+    ),
+    **dict.fromkeys(
+        ["objects", "bbox", "bboxes", "boxes", "grounding"],
+        "places in the picture, which are not put into the text",
+    ),
+    **dict.fromkeys(["kwargs"], "settings of the template, which are not passed on"),
+    **dict.fromkeys(["history"], "earlier turns, which are not read here; write `messages`"),
+}
+"""Words in the name of a key that holds content, with the clause for a message."""
+
+_PICTURE_WORDS = _words(
+    """image images img imgs picture pictures photo photos pic pics screenshot screenshots
+    frame frames pixel pixels thumbnail mask masks depth"""
+)
+_MEDIA_WORDS = _words(
+    """image images img imgs picture pictures photo photos screenshot screenshots
+    video videos clip clips audio audios"""
+)
+_PLACE_WORDS = _words("path paths file files filename url urls uri link links")
+_DESCRIBING_WORDS = _words(
+    """id ids width height size sizes shape format mode hash md5 sha256 license licence source
+    caption captions description alt title text count num number total index idx fps
+    duration length has is quality score aspect ratio category type names token tokens
+    dataset url urls sec seconds start end rate"""
+)
+"""Words that make a key describe a picture or video, instead of holding it."""
+
+_PICTURE_NAME = re.compile(
+    r"\.(avif|bmp|gif|heic|heif|jfif|jp2|jpe|jpeg|jpg|png|ppm|tif|tiff|webp)([?#].*)?$",
+    re.IGNORECASE,
+)
+_MEDIA_NAME = re.compile(
+    r"\.(avi|flac|m4a|m4v|mkv|mov|mp3|mp4|mpeg|mpg|ogg|opus|wav|webm|wmv)([?#].*)?$", re.IGNORECASE
+)
+_MAX_LOOKED_AT = 100
+"""Number of items of a list that are checked."""
+_LONGEST_NAME = 1000
+"""Longest name of a file, in characters; longer text is no name, whatever its ending."""
+
+UNLEARNED_KEYS = frozenset({"masked", "is_masked", "ignore_loss", "no_loss"})
+"""Keys of turns with the opposite meaning of the others."""
+LOSS_KEYS = UNLEARNED_KEYS | _words(
+    """loss train training trainable weight train_on_turn train_on loss_weight loss_mask
+    loss_scale learn compute_loss calculate_loss has_loss"""
+)
+"""Keys of turns, in the formats of other tools, that select the learned turns."""
+
+LEARNING_WORDS = _words(
+    """loss train training trainable trained masked learn learned learnable unlearn unlearned
+    supervise supervised unsupervised skip ignore ignored exclude excluded include included
+    backprop grad weight weights"""
+)
+"""Words in the name of a key that may select learned words."""
+
+_CHOICES = "choices of the question"
+_BELONGS = "words that belong to the question"
+QUESTION_PARTS: Mapping[str, str] = {
+    **dict.fromkeys(["input", "inputs"], "words of the user"),
+    **dict.fromkeys(
+        ["choice", "choices", "option", "options", "candidate", "candidates"], _CHOICES
+    ),
+    **dict.fromkeys(["ending", "endings", "alternatives", "distractor", "distractors"], _CHOICES),
+    **dict.fromkeys(["opa", "opb", "opc", "opd"], _CHOICES),
+    **dict.fromkeys(["context", "contexts", "passage", "passages", "hint", "hints"], _BELONGS),
+    **dict.fromkeys(["article", "document", "documents", "story", "paragraph"], _BELONGS),
+}
+"""Words in the keys of a row with a question and its answer, without which the answer has another
+meaning."""
+_ANSWER_WORDS = _words("answer answers correct gold label labels target solution explanation")
+"""Words of a key about the answer, such as `multiple_choice_answer`."""
+_LETTERS = frozenset("abcdefghij0123456789")
+"""Keys of choices that have a column each: `A`, `B`, `C`, `D`."""
+
+_CHAT_PARTS = _words(
+    """instruction instructions persona personas developer context contexts passage passages
+    document documents knowledge"""
+)
+"""Words in keys next to turns for text that the answers depend on."""
+
+_MEDIA_MARK = re.compile(
+    r"<\s*(videos?|audios?|speech|bbox|ref-object"
+    r"|(?:image|img|picture|video|audio)[ _:-]?\d+|images|imgs"
+    r"|(?:image|img|video|audio)[_-]?(?:placeholder|token|context|soft_token|pad|patch|start|end)"
+    r"|(?:start|end|begin)_of_(?:image|img|video|audio)|im_(?:patch|start|end)"
+    r"|fake_token_around_image|ImageHere"
+    r"|\|(?:image|img|video|audio|vision)(?:_?\d+|_pad|_start|_end)?\|"
+    r"|image ?/|picture|image|img)\s*>|\[IMG(?:_BREAK|_END)?\]",
+    re.IGNORECASE,
+)
+"""Marks of other tools in a text; only `<image>` is read."""
+_HTML_TAGS = frozenset({"video", "audio", "img", "image", "picture"})
+_USER_MARK = re.compile(
+    r"(?<!!)\[(?:image|picture|photo|video|audio)\](?![(\[:])|\{\{?\s*(?:image|img|video|audio)\s*\}\}?",
+    re.IGNORECASE,
+)
+"""Marks of templates that count only in texts of the user."""
+_CODE = re.compile(
+    r"```|\b(?:x?html5?|css|jsx|react|vue|javascript|python|f-string)\b", re.IGNORECASE
+)
+_TAG_WORD = r"(?:tags?|elements?|attributes?|components?)"
+_OTHER_TAGS = r"(?:[\s,/]|\band\b|\bor\b|\bhtml5?\b|<\w+>)*"
+_TAG_BEFORE = re.compile(rf"\b{_TAG_WORD}\b{_OTHER_TAGS}$", re.IGNORECASE)
+_TAG_AFTER = re.compile(rf"{_OTHER_TAGS}\b{_TAG_WORD}\b", re.IGNORECASE)
+
+
+class BadRowError(ValueError):
+    """Row that cannot be used; the message gives the reason."""
+
+
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+@functools.lru_cache(maxsize=4096)
+def normal(key: str) -> str:
+    """Return the name as it is compared: `imagePath` and `Image-Path` are `image_path`."""
+    return _HUMP.sub("_", key.strip()).lower().replace("-", "_").replace(" ", "_")
+
+
+def is_empty(value: Any) -> bool:
+    """Check whether a value is empty: null, or an empty text, list or mapping."""
+    if isinstance(value, Mapping):
+        return all(is_empty(item) for item in value.values())
+    if isinstance(value, list | tuple):
+        return all(is_empty(item) for item in value)
+    return value is None or value in ("", b"")
+
+
+def says_nothing(value: Any) -> bool:
+    """Check whether a value that is not read is empty, also as the JSON that tables write."""
+    return is_empty(value) or (isinstance(value, str) and value.strip() in ("[]", "{}", "null"))
+
+
+def looks_like_picture(value: Any) -> bool:
+    """Check whether a value is a picture: its bytes, the name of its file, or a list of such."""
+    return _looks_like(value, _PICTURE_NAME, ("data:image/",))
+
+
+def _looks_like_media(value: Any) -> bool:
+    return _looks_like(value, _MEDIA_NAME, ("data:video/", "data:audio/"))
+
+
+def _looks_like(value: Any, names: re.Pattern[str], starts: tuple[str, ...]) -> bool:
+    if isinstance(value, str):
+        is_bare = names is _PICTURE_NAME and not value.lower().startswith("data:")
+        if value.startswith(starts) or (is_bare and is_inline_image(value)):
+            return True
+        return len(value) <= _LONGEST_NAME and names.search(value) is not None
+    if isinstance(value, bytes):
+        return names is _PICTURE_NAME
+    if isinstance(value, list | tuple):  # a map of a table is a list of pairs
+        return any(_looks_like(item, names, starts) for item in value[:_MAX_LOOKED_AT])
+    if isinstance(value, Mapping):
+        held = (value.get(key) for key in ("bytes", "path", "image", "url"))
+        return any(item is not None and _looks_like(item, names, starts) for item in held)
+    return False
+
+
+@functools.lru_cache(maxsize=4096)
+def _content_word(name: str) -> str:
+    """Return the unread content that a key's name announces; empty if none."""
+    words = name.split("_")
+    describes = not (_DESCRIBING_WORDS - {"url", "urls"}).isdisjoint({words[0], words[-1]})
+    for word in words:
+        says = _WORDS.get(word, "")
+        if says and not (describes and ("video" in says or "audio" in says)):
+            return says
+    return ""
+
+
+@functools.lru_cache(maxsize=4096)
+def _names_picture(name: str) -> bool:
+    words = name.split("_")
+    describes = not _DESCRIBING_WORDS.isdisjoint({words[0], words[-1]})
+    return not describes and not _PICTURE_WORDS.isdisjoint(
+        {word.rstrip("0123456789") for word in words}
+    )
+
+
+def unread_problem(key: str, value: Any, *, has_picture: bool) -> str:
+    """Return why a row with this unread key cannot be used; empty if it can.
+
+    Args:
+        key: as in the manifest.
+        value: not empty.
+        has_picture: True if the row has a picture that is read. Then an address or a file name
+            elsewhere is the origin of that one.
+    """
+    name = normal(key)
+    says = _content_word(name)
+    held = isinstance(value, str | bytes | list | tuple | Mapping)
+    if says and (held or (says == _PREFERENCE and yes_or_no(value) is not None)):
+        return f"`{key}` holds {says}"
+    is_text = isinstance(value, str) and value.strip().lower() in ("true", "false")
+    if name == "label" and (isinstance(value, bool) or is_text):
+        return f"`{key}` holds {_PREFERENCE}"
+    if name in _METADATA or not held:
+        says = "video or audio" if _looks_like_media(value) else ""
+        says = says or ("a picture" if looks_like_picture(value) else "")
+        return f"`{key}` names {says}, which is not read" if says and not has_picture else ""
+    if _looks_like_media(value):
+        return f"`{key}` names video or audio, which is not read"
+    if looks_like_picture(value) or _names_picture(name):
+        if has_picture and normal(key).rsplit("_", 1)[-1] in _DESCRIBING_WORDS:
+            return ""
+        return f"`{key}` names a picture, which is not read"
+    return ""
+
+
+def left_out_media(key: str, value: Any) -> str:
+    """Return the media in a key that the user chose to ignore; empty if none.
+
+    Call it only for rows without a picture: the rest of such a row asks about invisible content.
+    """
+    if says_nothing(value) or normal(key) in LOSS_KEYS or has_learning_word(key):
+        return ""
+    if not (names_media(key) or looks_like_picture(value) or _looks_like_media(value)):
+        return ""  # `depth: easy`, `frame: Commerce_buy`
+    problem = unread_problem(key, value, has_picture=False)
+    return next((kind for kind in ("video", "audio", "a picture") if f" {kind}" in problem), "")
+
+
+def values_of_keys(value: Any, names: Collection[str]) -> Iterator[tuple[str, Any]]:
+    """Yield the keys of these names in a row, and their values, at any depth."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if key in names:
+                yield key, item
+            else:
+                yield from values_of_keys(item, names)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from values_of_keys(item, names)
+
+
+def is_metadata(key: str) -> bool:
+    """Check whether a key is known to hold nothing for a sample."""
+    return normal(key) in _METADATA
+
+
+def names_media(key: str) -> bool:
+    """Check whether a key's name certainly announces pictures, video or audio."""
+    name = normal(key)
+    words = [word for part in name.split("_") if (word := part.rstrip("0123456789"))]
+    while words and words[-1] in _PLACE_WORDS:
+        words.pop()
+    return name == "pixel_values" or (bool(words) and words[-1] in _MEDIA_WORDS)
+
+
+def may_hold_content(key: str) -> bool:
+    """Check whether a key's name alone announces content that is not read."""
+    name = normal(key)
+    is_mark = name == "label" or name in LOSS_KEYS or has_learning_word(name)
+    return is_mark or bool(_content_word(name)) or _names_picture(name)
+
+
+def has_learning_word(name: str) -> bool:
+    """Check whether a key may select learned words."""
+    return not LEARNING_WORDS.isdisjoint(normal(name).split("_"))
+
+
+def says_number(name: str) -> bool:
+    """Check whether a key counts or rates something, so that 0 and 1 are numbers."""
+    words = normal(name).split("_")
+    return words[-1] in _DESCRIBING_WORDS or words[0] in ("num", "number", "count")
+
+
+def question_part(key: str, value: Any) -> str:
+    """Return the part of a question that a key holds; empty if none."""
+    name = normal(key)
+    words = [word.rstrip("0123456789") or word for word in name.split("_")]
+    if not isinstance(value, str | list | tuple | Mapping) or says_nothing(value):
+        return ""
+    if name not in QUESTION_PARTS and (
+        not _DESCRIBING_WORDS.isdisjoint({words[0], words[-1]} - {"text"})
+        or not _ANSWER_WORDS.isdisjoint(words)
+    ):
+        return ""
+    if isinstance(value, str) and not _ARTICLES.isdisjoint(words) and not _has_blank(value):
+        return ""
+    return next((QUESTION_PARTS[word] for word in words if word in QUESTION_PARTS), "")
+
+
+def lettered_choice(row: Mapping[str, Any]) -> str:
+    """Return the first of several keys `A`, `B`, ... that hold texts; empty without several."""
+    keys = [
+        key
+        for key, value in row.items()
+        if normal(key) in _LETTERS and isinstance(value, str) and value.strip()
+    ]
+    return keys[0] if len(keys) > 1 else ""
+
+
+def is_chat_part(key: str, value: Any) -> bool:
+    """Check whether a key next to turns holds text that their answers build on."""
+    words = normal(key).split("_")
+    if _CHAT_PARTS.isdisjoint(words) or not _DESCRIBING_WORDS.isdisjoint({words[0], words[-1]}):
+        return False
+    if isinstance(value, str) and not _ARTICLES.isdisjoint(words):
+        return _has_blank(value)
+    return isinstance(value, str | list | tuple | Mapping) and not says_nothing(value)
+
+
+_ARTICLES = _words("article document story")
+"""Words of keys that hold either a text or only its name."""
+
+
+def _has_blank(text: str) -> bool:
+    return len(text.split()) > 1
+
+
+def unread_keys(value: Mapping[str, Any], read: frozenset[str]) -> Iterator[tuple[str, Any]]:
+    """Yield non-empty keys of a turn or content item that are not read.
+
+    Raises:
+        BadRowError: one of them holds content, so that the rest has another meaning.
+    """
+    for key, item in value.items():
+        if normal(key) not in read and not says_nothing(item):
+            problem = unread_problem(key, item, has_picture=False)
+            if problem:
+                raise BadRowError(problem)
+            if not is_metadata(key):
+                yield key, item
+
+
+def is_learned(turn: Mapping[str, Any], role: str) -> bool:
+    """Return whether a turn is learned, by the keys that other tools write for that.
+
+    Raises:
+        BadRowError: a value is neither yes nor no, two contradict each other, or a turn that is not
+            the assistant's is to be learned.
+    """
+    marks: dict[str, bool] = {}
+    for key, value in turn.items():
+        name = normal(key)
+        if name == "mask" and value is not None:
+            message = f"`{key}` of a turn may mean either; write `loss: true` or `loss: false`"
+            raise BadRowError(message)
+        if name in LOSS_KEYS and not is_empty(value):
+            marks[key] = _yes_or_no(key, value) != (name in UNLEARNED_KEYS)
+    if len(set(marks.values())) > 1:
+        message = f"{' and '.join(f'`{key}`' for key in marks)} of a turn contradict each other"
+        raise BadRowError(message)
+    learned = next(iter(marks.values()), None)
+    if learned and role != "assistant":
+        message = f"`{next(iter(marks))}` wants the {role}'s turn learned; only answers are"
+        raise BadRowError(message)
+    return learned is None or learned
+
+
+def yes_or_no(value: Any) -> bool | None:
+    """Return the meaning of a boolean, 0, 1, or a word for them; None for anything else."""
+    if isinstance(value, str):
+        word = value.strip().lower()
+        if word in _YES or word in _NO:
+            return word in _YES
+        try:
+            value = float(word)
+        except ValueError:
+            return None
+    is_number = not isinstance(value, bytes | list | tuple | Mapping)
+    return bool(value) if is_number and value in (0, 1) else None
+
+
+_YES = _words("true yes y t on")
+_NO = _words("false no n f off")
+
+
+def _yes_or_no(key: str, value: Any) -> bool:
+    meaning = yes_or_no(value)
+    if meaning is None:
+        message = f"`{key}` of a turn is {shorten(value)}; allowed are true, false, 1 and 0"
+        raise BadRowError(message)
+    return meaning
+
+
+def foreign_mark(text: str, *, has_images: bool, is_users: bool) -> str:
+    """Return a mark for unread media in a text; empty if there is none.
+
+    `<video>`, `<audio>`, `<picture>` and `<Image>` are words about HTML, too. They count as marks
+    if no end tag follows and a line begins or ends with them. In a text of the user they count also
+    elsewhere, unless the text is about code.
+    """
+    for match in _MEDIA_MARK.finditer(text) if "<" in text or "[" in text else ():
+        name = (match[1] or "").rstrip(" /")
+        if name.lower() not in _HTML_TAGS:
+            if f"</{name}>" not in text:
+                return match[0]
+        elif name.lower() == "img":
+            if has_images or "</img>" in text:
+                return match[0]
+        elif f"</{name}>" not in text and (
+            _is_at_an_end(text, match) or (is_users and not _is_about_code(text, match))
+        ):
+            return match[0]
+    if is_users and not _CODE.search(text):
+        mark = _USER_MARK.search(text)
+        if mark:
+            return mark[0]
+        if "</image>" in text and "<image" not in text:  # MiniCPM's `(<image>./</image>)`
+            return "</image>"
+    return ""
+
+
+def _is_about_code(text: str, match: re.Match[str]) -> bool:
+    before, after = text[: match.start()], text[match.end() :]
+    is_quoted = before[-1:] in ("`", '"', "'") and after[:1] == before[-1:]
+    is_tag = _TAG_BEFORE.search(before) or _TAG_AFTER.match(after)
+    return is_quoted or is_tag is not None or _CODE.search(text) is not None
+
+
+def _is_at_an_end(text: str, match: re.Match[str]) -> bool:
+    before = text[: match.start()].rpartition("\n")[2]
+    after = text[match.end() :].partition("\n")[0]
+    before = _MEDIA_MARK.sub("", before).replace("<image>", "")
+    return not before.strip() or not after.strip()
+
+
+def kind_of(value: Any) -> str:
+    """Return the kind of a value in JSON's terms, for a message."""
+    if isinstance(value, Mapping):
+        return "an object"
+    return _KINDS.get(type(value), f"of type {type(value).__name__}")
+
+
+_KINDS: Mapping[type, str] = {
+    list: "a list",
+    str: "a text",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    type(None): "null",
+}
+
+_MAX_SHOWN = 200
+"""Longest part of a manifest's value in a message."""
+
+
+def shorten(value: Any) -> str:
+    """Return the value as Python writes it, shortened for a message."""
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."

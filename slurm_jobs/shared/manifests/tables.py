@@ -1,0 +1,69 @@
+"""Columns of a table whose values are needed to read its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from slurm_jobs.shared.manifests.keys import may_hold_content, names_media
+from slurm_jobs.shared.manifests.values import RowOptions
+
+
+def looked_at(schema: pa.Schema, options: RowOptions) -> list[str]:
+    """Return the needed columns: those that are read, and those that may hold content."""
+    names = []
+    for name in dict.fromkeys(schema.names):
+        kinds = [schema.field(index).type for index in schema.get_all_field_indices(name)]
+        may_be = may_hold_content(name) or any(map(_may_hold_content, kinds))
+        if options.reads(name) or (options.looks_at(name) and may_be and len(kinds) == 1):
+            names.append(name)
+        elif names_media(name) and len(kinds) == 1 and _may_name_files(kinds[0]):
+            names.append(name)  # ignored, and refused if the row has no picture
+    return names
+
+
+def unread_names(names: Sequence[str], looked_at: Sequence[str], options: RowOptions) -> list[str]:
+    """Return columns whose values are not read, without those that the user chose to ignore."""
+    return [name for name in names if name not in looked_at and not options.ignores(name)]
+
+
+def _may_name_files(kind: pa.DataType) -> bool:
+    """Check whether values may be texts, and not bytes or numbers, which take time to read."""
+    return _may_hold_content(kind) and not any(map(_is_bytes, _leaf_types(kind)))
+
+
+def _may_hold_content(kind: pa.DataType) -> bool:
+    """Check whether values of a type may be or contain texts or bytes.
+
+    Only numbers, booleans and times cannot: further types (views, maps) may.
+    """
+    return not all(map(_is_number, _leaf_types(kind)))
+
+
+def _leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """Yield the types of the values within a type: of lists, structs, dictionaries, extensions."""
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        yield from _leaf_types(kind.storage_type)
+    elif types.is_dictionary(kind) or types.is_run_end_encoded(kind):
+        yield from _leaf_types(kind.value_type)
+    elif kind.num_fields:
+        for index in range(kind.num_fields):
+            yield from _leaf_types(kind.field(index).type)
+    else:
+        yield kind
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    types = pa.types
+    is_view = getattr(types, "is_binary_view", lambda _kind: False)(kind)
+    is_bytes = types.is_binary(kind) or types.is_large_binary(kind)
+    return bool(is_bytes or types.is_fixed_size_binary(kind) or is_view)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    types = pa.types
+    is_number = types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind)
+    is_number = is_number or types.is_decimal(kind) or types.is_null(kind)
+    return bool(is_number or types.is_temporal(kind))

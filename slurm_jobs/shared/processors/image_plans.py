@@ -1,0 +1,437 @@
+"""Plan of an image, from its size alone, for each kind of image processor."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+# Plan for one image as values: the arrays to store, and its placeholder in the text.
+
+
+Size = tuple[int, int]
+"""Width and height in pixels, as in Pillow."""
+
+Box = tuple[int, int, int, int]
+"""Left, top, right, bottom in pixels; the last two are exclusive."""
+
+
+class UnfitImageError(ValueError):
+    """Image whose shape the processor does not accept."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """Steps from the upright image to one stored array."""
+
+    resizes: tuple[Size, ...]
+    """Sizes of successive resize steps, with the processor's filter."""
+    box: Box | None = None
+    """Region to cut out after that, black beyond the edge; None for the whole image."""
+
+    @property
+    def size(self) -> Size:
+        """Return the size of the stored array."""
+        if self.box is None:
+            return self.resizes[-1]
+        left, top, right, bottom = self.box
+        return right - left, bottom - top
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImagePlan:
+    """Arrays and text for one image of a row."""
+
+    recipes: tuple[Recipe, ...]
+    """One recipe for each stored array, in the order that the model expects."""
+    placeholder: tuple[tuple[str, int], ...]
+    """Replacement for the image token that the chat template prints: pieces of text, each with its
+    number of repetitions."""
+
+    @property
+    def text(self) -> str:
+        """Return the placeholder as the processor of Hugging Face would write it."""
+        return "".join(piece * count for piece, count in self.placeholder)
+
+    @property
+    def num_pixels(self) -> int:
+        """Return the number of pixels of all stored arrays."""
+        return sum(width * height for width, height in (recipe.size for recipe in self.recipes))
+
+
+class ImageRules(Protocol):
+    """Rules of a kind of image processor. Each kind is a frozen dataclass in its own module."""
+
+    @property
+    def image_token(self) -> str:
+        """Return the token that the chat template prints for an image."""
+
+    @property
+    def wrapping(self) -> tuple[str, str] | None:
+        """Return tokens that the template prints before and after an image, as part of it."""
+
+    def plan(self, size: Size) -> ImagePlan:
+        """Return the plan for an upright image of this size.
+
+        Raises:
+            UnfitImageError: the processor accepts no image of this shape.
+        """
+
+    def pieces(self) -> frozenset[str]:
+        """Return all pieces of text that the placeholder of any plan may have."""
+
+    def model_inputs(self) -> Mapping[str, Any]:
+        """Return the fields of `DatasetInfo` that describe the stored arrays."""
+
+
+# Images that become one array of one size: SigLIP, CLIP, and LLaVA 1.5 with either.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FixedImages:
+    """Rules for a single size of all images."""
+
+    height: int
+    width: int
+    shortest_edge: int | None
+    """Size of the shorter side before the middle is cut out; None resizes both sides."""
+    image_token: str
+    num_image_tokens: int
+    """Number of tokens that represent one image."""
+
+    @property
+    def wrapping(self) -> None:
+        """Return None: no tokens surround an image."""
+        return
+
+    def plan(self, size: Size) -> ImagePlan:
+        """Plan as transformers' `PilBackend.resize` and `center_crop`; every shape is accepted."""
+        return ImagePlan(
+            recipes=(self._recipe(size),),
+            placeholder=((self.image_token, self.num_image_tokens),),
+        )
+
+    def _recipe(self, size: Size) -> Recipe:
+        if self.shortest_edge is None:
+            return Recipe(resizes=((self.width, self.height),))
+        shorter, longer = sorted(size)
+        edge, long_edge = self.shortest_edge, int(self.shortest_edge * longer / shorter)
+        width, height = (edge, long_edge) if size[0] <= size[1] else (long_edge, edge)
+        left, top = (width - self.width) // 2, (height - self.height) // 2
+        box = (left, top, left + self.width, top + self.height)
+        return Recipe(resizes=((width, height),), box=box)
+
+    def pieces(self) -> frozenset[str]:
+        """Return the image token alone."""
+        return frozenset({self.image_token})
+
+    def model_inputs(self) -> Mapping[str, Any]:
+        """Return fields of `DatasetInfo`."""
+        return {
+            "image_kind": "fixed",
+            "image_height": self.height,
+            "image_width": self.width,
+            "num_image_tokens": self.num_image_tokens,
+            "patch_size": None,
+            "merge_size": None,
+            "temporal_patch_size": None,
+        }
+
+
+# Images cut into square tiles, together with the whole image: Idefics3 and SmolVLM.
+
+
+MAX_LONGEST_EDGE = 4096
+"""`MAX_IMAGE_SIZE` of transformers' `image_processing_pil_idefics3`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IdeficsTiles:
+    """Rules for tiles row by row, then the whole image at the size of a tile."""
+
+    longest_edge: int
+    """Longer side to which every image is first resized, smaller ones too."""
+    tile_size: int
+    """Side of a tile in pixels."""
+    split: bool
+    """False for the whole image alone."""
+    image_token: str
+    fake_token: str
+    """Token before and after the tokens of each tile."""
+    global_token: str
+    """Token before the whole image."""
+    num_image_tokens: int
+    """Number of tokens of each tile."""
+
+    @property
+    def wrapping(self) -> None:
+        """Return None: the placeholder, not the template, contains the marks around an image."""
+        return
+
+    def plan(self, size: Size) -> ImagePlan:
+        """Plan as `Idefics3ImageProcessor` and `Idefics3Processor`, which SmolVLM's copy."""
+        fitted = _limit(_stretch(size, self.longest_edge))
+        tile = (self.tile_size, self.tile_size)
+        whole = _round_up(fitted, self.tile_size) if self.split else tile
+        if whole == tile:
+            return ImagePlan(
+                recipes=(Recipe(resizes=(fitted, tile)),), placeholder=self._placeholder(0, 0)
+            )
+        num_cols, num_rows = (side // self.tile_size for side in whole)
+        tiles = tuple(
+            Recipe(resizes=(fitted, whole), box=self._box(row, col))
+            for row in range(num_rows)
+            for col in range(num_cols)
+        )
+        return ImagePlan(
+            recipes=(*tiles, Recipe(resizes=(fitted, whole, tile))),
+            placeholder=self._placeholder(num_rows, num_cols),
+        )
+
+    def _box(self, row: int, col: int) -> tuple[int, int, int, int]:
+        left, top = col * self.tile_size, row * self.tile_size
+        return left, top, left + self.tile_size, top + self.tile_size
+
+    def _placeholder(self, num_rows: int, num_cols: int) -> tuple[tuple[str, int], ...]:
+        pixels = (self.image_token, self.num_image_tokens)
+        whole = ((self.fake_token, 1), (self.global_token, 1), pixels, (self.fake_token, 1))
+        if not num_rows:
+            return whole
+        pieces: list[tuple[str, int]] = []
+        for row in range(num_rows):
+            for col in range(num_cols):
+                pieces += [(self.fake_token, 1), (_place(row, col), 1), pixels]
+            pieces.append(("\n" if row < num_rows - 1 else "\n\n", 1))
+        return (*pieces, *whole)
+
+    def pieces(self) -> frozenset[str]:
+        """Return the pieces, including the marks of all tile positions."""
+        most = math.ceil(min(self.longest_edge, MAX_LONGEST_EDGE) / self.tile_size)
+        places = {_place(row, col) for row in range(most) for col in range(most)}
+        names = {self.image_token, self.fake_token, self.global_token}
+        return frozenset({"\n", "\n\n"} | places | names)
+
+    def model_inputs(self) -> Mapping[str, Any]:
+        """Return fields of `DatasetInfo`."""
+        return {
+            "image_kind": "tiled",
+            "image_height": self.tile_size,
+            "image_width": self.tile_size,
+            "num_image_tokens": self.num_image_tokens,
+            "patch_size": None,
+            "merge_size": None,
+            "temporal_patch_size": None,
+        }
+
+
+def _place(row: int, col: int) -> str:
+    return f"<row_{row + 1}_col_{col + 1}>"
+
+
+def _stretch(size: Size, longest_edge: int) -> Size:
+    """Set the longer side and make the other even: `_resize_output_size_rescale_to_max_len`."""
+    width, height = size
+    ratio = width / height
+    if width >= height:
+        width, height = longest_edge, int(longest_edge / ratio)
+        height += height % 2
+    else:
+        width, height = int(longest_edge * ratio), longest_edge
+        width += width % 2
+    return max(width, 1), max(height, 1)
+
+
+def _limit(size: Size) -> Size:
+    """Limit both sides to `MAX_LONGEST_EDGE`: `_resize_output_size_scale_below_upper_bound`."""
+    width, height = size
+    ratio = width / height
+    if width >= height and width > MAX_LONGEST_EDGE:
+        width, height = MAX_LONGEST_EDGE, int(MAX_LONGEST_EDGE / ratio)
+    elif height > width and height > MAX_LONGEST_EDGE:
+        width, height = int(MAX_LONGEST_EDGE * ratio), MAX_LONGEST_EDGE
+    return max(width, 1), max(height, 1)
+
+
+def _round_up(size: Size, tile_size: int) -> Size:
+    """Round both sides up to whole tiles: `resize_for_vision_encoder`."""
+    width, height = size
+    ratio = width / height
+    if width >= height:
+        width = math.ceil(width / tile_size) * tile_size
+        height = math.ceil(int(width / ratio) / tile_size) * tile_size
+    else:
+        height = math.ceil(height / tile_size) * tile_size
+        width = math.ceil(int(height * ratio) / tile_size) * tile_size
+    return width, height
+
+
+# Whole image, then tiles of it in the best of several grids: LLaVA-NeXT ("anyres").
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LlavaNextTiles:
+    """Rules for the whole image at the size of a tile, then the tiles row by row."""
+
+    tile_size: int
+    """Side of a tile in pixels."""
+    grids: tuple[Size, ...]
+    """Width and height of the pictures from which tiles may be cut: `image_grid_pinpoints`."""
+    patch_size: int
+    """Patch size of the vision tower, for the number of tokens."""
+    num_additional_tokens: int
+    drops_first_token: bool
+    """True for `vision_feature_select_strategy: default`."""
+    image_token: str
+
+    @property
+    def wrapping(self) -> None:
+        """Return None: no tokens surround an image."""
+        return
+
+    def plan(self, size: Size) -> ImagePlan:
+        """Plan as `LlavaNextImageProcessor` and `LlavaNextProcessor`; every shape is accepted."""
+        grid = self._best_grid(size)
+        fitted = _fit_into(size, grid)
+        # Black on both sides, the odd pixel at the end, as in `_get_padding_size`.
+        left, top = ((outer - inner) // 2 for outer, inner in zip(grid, fitted, strict=True))
+        tile = self.tile_size
+        starts = itertools.product(range(0, grid[1], tile), range(0, grid[0], tile))
+        tiles = (
+            Recipe(resizes=(fitted,), box=(x - left, y - top, x - left + tile, y - top + tile))
+            for y, x in starts
+        )
+        return ImagePlan(
+            recipes=(Recipe(resizes=((tile, tile),)), *tiles),
+            placeholder=((self.image_token, self._count_tokens(size, grid)),),
+        )
+
+    def _best_grid(self, size: Size) -> Size:
+        """Return the grid that keeps most pixels, then wastes fewest: `select_best_resolution`."""
+        best, most_kept, least_wasted = self.grids[0], 0, math.inf
+        for grid in self.grids:
+            scale = min(grid[0] / size[0], grid[1] / size[1])
+            scaled = int(size[0] * scale) * int(size[1] * scale)
+            kept = min(scaled, size[0] * size[1])
+            wasted = grid[0] * grid[1] - kept
+            if kept > most_kept or (kept == most_kept and wasted < least_wasted):
+                best, most_kept, least_wasted = grid, kept, wasted
+        return best
+
+    def _count_tokens(self, size: Size, grid: Size) -> int:
+        """Count the tiles' tokens without padding, plus one per row: `_get_number_of_features`."""
+        side = self.tile_size // self.patch_size
+        cols, rows = (side * (length // self.tile_size) for length in grid)
+        width, height = size
+        if width / height > cols / rows:
+            rows -= (rows - int(round(height * (cols / width), 7))) // 2 * 2
+        else:
+            cols -= (cols - int(round(width * (rows / height), 7))) // 2 * 2
+        num_tokens = cols * rows + rows + side * side + self.num_additional_tokens
+        return num_tokens - self.drops_first_token
+
+    def pieces(self) -> frozenset[str]:
+        """Return the image token alone."""
+        return frozenset({self.image_token})
+
+    def model_inputs(self) -> Mapping[str, Any]:
+        """Return fields of `DatasetInfo`; the number of an image's tokens depends on its size."""
+        return {
+            "image_kind": "tiled",
+            "image_height": self.tile_size,
+            "image_width": self.tile_size,
+            "num_image_tokens": None,
+            "patch_size": None,
+            "merge_size": None,
+            "temporal_patch_size": None,
+        }
+
+
+def _fit_into(size: Size, grid: Size) -> Size:
+    """Return the largest size of these proportions in the grid: `get_patch_output_size`."""
+    scale_w, scale_h = grid[0] / size[0], grid[1] / size[1]
+    if scale_w < scale_h:
+        return grid[0], min(math.ceil(size[1] * scale_w), grid[1])
+    return min(math.ceil(size[0] * scale_h), grid[0]), grid[1]
+
+
+# Images that keep their proportions within a range of pixels: the Qwen2-VL family.
+
+
+_MAX_ASPECT_RATIO = 200
+"""Limit of `smart_resize`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NativeImages:
+    """Rules for sides that are multiples of `patch_size * merge_size`, with a limited product."""
+
+    patch_size: int
+    merge_size: int
+    """Side, in patches, of the square that becomes one token."""
+    temporal_patch_size: int
+    """Number of times that the model repeats a still image in time; the copies are not stored."""
+    min_pixels: int
+    max_pixels: int
+    image_token: str
+    wrapping: tuple[str, str]
+
+    def plan(self, size: Size) -> ImagePlan:
+        """Plan as transformers' `Qwen2VLImageProcessor` and `Qwen2VLProcessor`.
+
+        Raises:
+            UnfitImageError: one side is more than 200 times the other.
+        """
+        width, height = smart_resize(
+            size,
+            factor=self.patch_size * self.merge_size,
+            min_pixels=self.min_pixels,
+            max_pixels=self.max_pixels,
+        )
+        num_patches = (width // self.patch_size) * (height // self.patch_size)
+        return ImagePlan(
+            recipes=(Recipe(resizes=((width, height),)),),
+            placeholder=((self.image_token, num_patches // self.merge_size**2),),
+        )
+
+    def pieces(self) -> frozenset[str]:
+        """Return the image token alone."""
+        return frozenset({self.image_token})
+
+    def model_inputs(self) -> Mapping[str, Any]:
+        """Return fields of `DatasetInfo`."""
+        return {
+            "image_kind": "native",
+            "image_height": None,
+            "image_width": None,
+            "num_image_tokens": None,
+            "patch_size": self.patch_size,
+            "merge_size": self.merge_size,
+            "temporal_patch_size": self.temporal_patch_size,
+        }
+
+
+def smart_resize(size: Size, *, factor: int, min_pixels: int, max_pixels: int) -> Size:
+    """Return the size of a resized image, by transformers' function and arithmetic.
+
+    Raises:
+        UnfitImageError: one side is more than 200 times the other.
+    """
+    width, height = size
+    ratio = max(size) / min(size)
+    if ratio > _MAX_ASPECT_RATIO:
+        message = (
+            f"one side is {ratio:.0f} times the other, the processor takes {_MAX_ASPECT_RATIO}"
+        )
+        raise UnfitImageError(message)
+    new_width, new_height = (round(side / factor) * factor for side in size)
+    if new_width * new_height > max_pixels:
+        shrink = math.sqrt((height * width) / max_pixels)
+        new_width, new_height = (
+            max(factor, math.floor(side / shrink / factor) * factor) for side in size
+        )
+    elif new_width * new_height < min_pixels:
+        grow = math.sqrt(min_pixels / (height * width))
+        new_width, new_height = (math.ceil(side * grow / factor) * factor for side in size)
+    return new_width, new_height

@@ -1,0 +1,482 @@
+"""Records of attempts, their outcomes, and the scheduler's accounting.
+
+An attempt record shows that a task started; a completion record shows how it ended. The file name
+contains slice, attempt, the job's token and the outcome. So the state of ten thousand array tasks
+is one directory listing, and the work of a superseded job is never taken for that of a later one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast
+
+from slurm_jobs.shared.errors import MAX_LINE_CHARS, truncated
+from slurm_jobs.shared.files import is_count, is_moment, read_json
+
+DependencyKind = Literal["afterok", "afterany", "afternotok", "aftercorr"]
+"""Kind of dependency, in Slurm's words."""
+
+Outcome = Literal["completed", "failed", "stopped", "superseded"]
+"""Outcome of an attempt. `stopped`: it was asked to stop, saved, and must run again. `superseded`:
+it was fenced off and did no work."""
+
+_ATTEMPT_NAME = re.compile(r"s(\d+)\.a(\d+)\.json")
+_COMPLETION_NAME = re.compile(
+    r"s(\d+)\.a(\d+)\.([\w-]+)\.(completed|failed|stopped|superseded)\.json", re.ASCII
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttemptRecord:
+    """Start of an array task or job."""
+
+    stage: str
+    slice_index: int
+    attempt: int
+    """Number of the attempt, counted from 1 over the whole life of the slice."""
+    job_id: str
+    """Job id as squeue shows it: `12`, or `12_3` for an array task."""
+    token: str
+    """Token of the intent that this job came from."""
+    fingerprint: str
+    started_unix_s: float
+    node_names: tuple[str, ...]
+    host: str
+    pid: int
+    """Pid of the supervisor."""
+    num_ranks: int
+    scheduler: str
+    restart: int
+    """Number of earlier requeues of the job by Slurm (SLURM_RESTART_COUNT)."""
+    gpu: str = ""
+    """GPU type, if the job requested one of several."""
+    num_again: int = 0
+    """Number of times that a resume had requested the stage again, complete or not."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompletionRecord:
+    """End of an attempt."""
+
+    stage: str
+    slice_index: int
+    attempt: int
+    job_id: str
+    token: str
+    """Token of the intent that the job came from."""
+    outcome: Outcome
+    fingerprint: str
+    started_unix_s: float
+    ended_unix_s: float
+    exit_code: int
+    """Exit code of the rank that failed first; 0 if completed."""
+    signal: int | None = None
+    """Signal that ended the rank that failed first."""
+    failed_rank: int | None = None
+    failed_node: str | None = None
+    reason: str = ""
+    """One line for `status`; empty if completed."""
+    retryable: bool = True
+    result: Mapping[str, Any] = field(default_factory=dict)
+    """Result of the stage's function on rank 0."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskAccounting:
+    """Scheduler's facts about one job or array task; None if unknown."""
+
+    job_id: str
+    """Job id: `12`, or `12_3`."""
+    state: str
+    """State in Slurm's own word (`COMPLETED`, `TIMEOUT`, `NODE_FAIL`)."""
+    source: str
+    """Source of the facts: `squeue`, `sacct` or `local`."""
+    job_name: str = ""
+    """Job name in Slurm; empty for the local scheduler, whose ids belong to one run."""
+    submit_unix_s: float | None = None
+    eligible_unix_s: float | None = None
+    start_unix_s: float | None = None
+    end_unix_s: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str = ""
+    node_list: str = ""
+    num_cpus: int | None = None
+    num_gpus: int | None = None
+    requested_mem_bytes: float | None = None
+    max_rss_bytes: float | None = None
+    cpu_time_s: float | None = None
+    """Processor time used, over all processes of the task."""
+    time_limit_s: float | None = None
+
+
+def known_fields(cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of `values` that are fields of a dataclass: other versions may have more.
+
+    Fields that they lack have defaults.
+    """
+    names = {field.name for field in fields(cls)}
+    return {key: value for key, value in values.items() if key in names}
+
+
+def record_to_json(record: AttemptRecord | CompletionRecord | TaskAccounting) -> dict[str, Any]:
+    """Return the record as JSON values."""
+    return asdict(record)
+
+
+def attempt_from_json(values: Mapping[str, Any]) -> AttemptRecord:
+    """Return the record that `record_to_json` described.
+
+    Raises:
+        ValueError, TypeError, KeyError: it is damaged.
+    """
+    known = _known(AttemptRecord, values)
+    record = AttemptRecord(**{**known, "node_names": tuple(known["node_names"])})
+    counts = (record.slice_index, record.attempt, record.num_ranks, record.restart)
+    _refuse(
+        texts=(*_texts_of(record), record.host, record.scheduler, record.gpu, *record.node_names),
+        counts=(*counts, record.num_again, record.pid),
+        moments=(record.started_unix_s,),
+    )
+    return record
+
+
+def completion_from_json(values: Mapping[str, Any]) -> CompletionRecord:
+    """Return the record that `record_to_json` described; its result may be anything.
+
+    Raises:
+        ValueError, TypeError, KeyError: it is damaged.
+    """
+    record = CompletionRecord(**_truncated(_known(CompletionRecord, values), "reason"))
+    numbers = (record.exit_code, record.signal or 0)
+    if not isinstance(record.reason, str) or not all(isinstance(n, int) for n in numbers):
+        message = "its reason is no text, or its exit code or signal no whole number"
+        raise ValueError(message)
+    _refuse(
+        texts=(*_texts_of(record), record.outcome, record.failed_node or ""),
+        counts=(record.slice_index, record.attempt, record.failed_rank or 0),
+        moments=(record.started_unix_s, record.ended_unix_s),
+    )
+    return record
+
+
+def _known(cls: Any, values: Any) -> dict[str, Any]:
+    if not isinstance(values, Mapping):
+        message = f"it is no mapping of names to values ({type(values).__name__})"
+        raise TypeError(message)
+    return known_fields(cls, values)
+
+
+def _texts_of(record: AttemptRecord | CompletionRecord) -> tuple[str, ...]:
+    return record.stage, record.job_id, record.token, record.fingerprint
+
+
+def _refuse(*, texts: tuple[Any, ...], counts: tuple[Any, ...], moments: tuple[Any, ...]) -> None:
+    """Raise on values that no writer writes: they would break code that computes or prints them.
+
+    Raises:
+        ValueError: a value has another type or range.
+    """
+    kinds: tuple[tuple[str, tuple[Any, ...], Callable[[Any], bool]], ...] = (
+        ("a text that can be printed", texts, _is_name),
+        ("a count", counts, is_count),
+        ("a moment", moments, is_moment),
+    )
+    for kind, values, is_right in kinds:
+        wrong = next((value for value in values if not is_right(value)), None)
+        if not all(map(is_right, values)):
+            message = f"damaged: {wrong!r:.40} in place of {kind}"
+            raise ValueError(message)
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= MAX_LINE_CHARS and value.isprintable()
+
+
+def _truncated(values: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Return the values with these texts truncated: a record may be old, or a stranger's."""
+    texts = {n: truncated(values[n]) for n in names if isinstance(values.get(n), str)}
+    return {**values, **texts}
+
+
+def accounting_from_json(values: Mapping[str, Any]) -> TaskAccounting:
+    """Return the record that `record_to_json` described."""
+    known = known_fields(TaskAccounting, values)
+    return TaskAccounting(**_truncated(known, "job_name", "reason", "node_list"))
+
+
+def attempt_label(slice_index: int, attempt: int) -> str:
+    """Return the part of a file name that names an attempt: `s00003.a0002`."""
+    return f"s{slice_index:05d}.a{attempt:04d}"
+
+
+def parse_attempt_name(name: str) -> tuple[int, int] | None:
+    """Parse slice and attempt of an attempt record's file name; None for any other file."""
+    match = _ATTEMPT_NAME.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+class CompletionName(NamedTuple):
+    """Parts of a completion record's file name."""
+
+    slice_index: int
+    attempt: int
+    token: str
+    outcome: Outcome
+
+
+def completion_name(name: CompletionName) -> str:
+    """Return a file name such as `s00003.a0002.0123abcd.completed.json`."""
+    return f"{attempt_label(name.slice_index, name.attempt)}.{name.token}.{name.outcome}.json"
+
+
+def parse_completion_name(name: str) -> CompletionName | None:
+    """Parse a completion record's file name; None for any other file."""
+    match = _COMPLETION_NAME.fullmatch(name)
+    if match is None:
+        return None
+    outcome = cast("Outcome", match[4])
+    return CompletionName(int(match[1]), int(match[2]), match[3], outcome)
+
+
+# Context of a stage's function: everything that it gets apart from its config.
+#
+# The supervisor writes one `TaskContext` for each task into `context.json`; each rank reads it and
+# adds its own identity.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParentStage:
+    """Stage that this one comes after."""
+
+    stage: str
+    run: str
+    """Built-in name (`preprocess`), entry point (`package.module:function`) or `shell`."""
+    output_dir: Path
+    num_slices: int
+    """Number of slices; 1 for a stage without an array."""
+    origin: str = ""
+    """Name in the spec, if it is one combination of a matrix and the only such parent."""
+
+    @property
+    def run_dir(self) -> Path:
+        """Return the folder of its run, which holds its output as `data/STAGE`."""
+        return self.output_dir.parent.parent
+
+
+def resume_command(run_dir: Path | str, *options: str) -> str:
+    """Return the resume command of a run; messages show it in backticks."""
+    return shlex.join(["slurm-jobs", "resume", str(run_dir), *options])
+
+
+def again_command(run_dir: Path | str, stage: str) -> str:
+    """Return the command that runs all slices of a stage again, complete or not."""
+    return resume_command(run_dir, "--again", stage)
+
+
+def parent_to_json(parent: ParentStage) -> dict[str, Any]:
+    """Return the parent as JSON values."""
+    return {**dataclasses.asdict(parent), "output_dir": str(parent.output_dir)}
+
+
+def parent_from_json(values: Mapping[str, Any]) -> ParentStage:
+    """Return the parent that `parent_to_json` described."""
+    known = known_fields(ParentStage, values)
+    return ParentStage(**{**known, "output_dir": Path(known["output_dir"])})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskContext:
+    """Identity and folders of a running stage's function."""
+
+    run_dir: Path
+    run_id: str
+    stage: str
+    slice_index: int
+    """Slice that this array task works on, from 0; 0 for a stage without an array."""
+    num_slices: int
+    attempt: int
+    """Number of the attempt, counted from 1 over the whole life of the slice."""
+    rank: int
+    num_ranks: int
+    local_rank: int
+    num_local_ranks: int
+    node_rank: int
+    num_nodes: int
+    node_name: str
+    """Slurm's name of the node (`SLURMD_NODENAME`), or a name that the local scheduler generates.
+    Work that is done once per node must use it as its key: in tests several nodes share one host.
+    """
+    main_addr: str
+    """Address of the node of rank 0, for `torch.distributed`."""
+    main_port: int
+    output_dir: Path
+    """This stage's own folder, shared by its array tasks and attempts."""
+    timing_dir: Path
+    """This attempt's folder for step records and spans."""
+    task_dir: Path
+    """This attempt's folder for small files (progress, exit records)."""
+    node_local_dir: Path
+    """Fast storage of this node alone, already keyed by node name; may be empty at the start."""
+    parents: tuple[ParentStage, ...]
+    config: Mapping[str, Any]
+    """Resolved config of the stage."""
+    spec_dir: Path
+    limit: int | None
+    """`--limit`: only this many samples of the manifest, from its start."""
+    deadline_unix_s: float | None
+    """Time at which the scheduler ends this attempt, seconds since 1970; None without a time limit.
+    """
+    fingerprint: str = ""
+    """Hash of the stage's work: its config, code and parents. A resume may give it other work."""
+    num_again: int = 0
+    """Number of times that a resume requested this stage again, complete or not."""
+
+    def parent_running(self, run: str) -> ParentStage:
+        """Return the parent whose `run:` is `run`.
+
+        Raises:
+            LookupError: no such parent, or several; the spec's `after:` decides that.
+        """
+        found = [parent for parent in self.parents if parent.run == run]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            names = ", ".join(parent.stage for parent in found)
+            message = f"stage {self.stage} comes after several stages with `run: {run}`: {names}"
+            raise LookupError(message)
+        known = ", ".join(f"{p.stage} ({p.run})" for p in self.parents) or "none"
+        message = f"stage {self.stage} needs a stage with `run: {run}` before it; it has: {known}"
+        raise LookupError(message)
+
+
+_PATHS = ("run_dir", "output_dir", "timing_dir", "task_dir", "node_local_dir", "spec_dir")
+
+
+def context_to_json(context: TaskContext) -> dict[str, Any]:
+    """Return the context as JSON values."""
+    values = {f.name: getattr(context, f.name) for f in dataclasses.fields(context)}
+    for name in _PATHS:
+        values[name] = str(values[name])
+    values["config"] = dict(context.config)
+    values["parents"] = [parent_to_json(parent) for parent in context.parents]
+    return values
+
+
+def context_from_json(values: Mapping[str, Any]) -> TaskContext:
+    """Return the context that `context_to_json` described."""
+    known = dict(values)
+    for name in _PATHS:
+        known[name] = Path(known[name])
+    known["parents"] = tuple(parent_from_json(parent) for parent in known["parents"])
+    return TaskContext(**known)
+
+
+def read_context(path: Path) -> TaskContext:
+    """Read the context in a `context.json`."""
+    return context_from_json(read_json(path))
+
+
+# Resources that one job, or one array task, requests from the scheduler.
+
+
+def lead_within(timeout_min: float, asked_s: int) -> int:
+    """Return how many seconds before a time limit ranks get the stop signal: at most half of it."""
+    return min(asked_s, int(timeout_min * 60 / 2))
+
+
+_GPU_REQUEST = re.compile(
+    r"(?:gres[/:])?gpu(?:[:=](?!\d+[kmg]?$)[^:=,]+)?(?:[:=](\d+)([kmg]?))?", re.IGNORECASE
+)
+_SUFFIXES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
+"""Suffixes of a count, from Slurm's src/common/gres.c."""
+_SOCKETS = re.compile(r"\(S:[^)]*\)")
+"""Socket list in Slurm's own output, which people copy."""
+
+
+def gpus_of_options(slurm: Mapping[str, object], tasks_per_node: int) -> int:
+    """Return the GPUs on each node that options of sbatch request under their own names.
+
+    `gres: gpu:a100:4`, `tres-per-task: gres/gpu:1`, and `gpus-per-socket` with `sockets-per-node`.
+    """
+    options = {key.replace("_", "-"): value for key, value in slurm.items()}
+    num_gpus = _num_gpus(options.get("gres"))
+    num_gpus += tasks_per_node * _num_gpus(options.get("tres-per-task"))
+    a_socket = options.get("gpus-per-socket")
+    if a_socket:
+        sockets = str(options.get("sockets-per-node", 1)).partition("-")[0]
+        num_gpus += _num_gpus(f"gpu:{a_socket}") * (int(sockets) if sockets.isdecimal() else 1)
+    return num_gpus
+
+
+def _num_gpus(text: object) -> int:
+    """Return the GPUs of `gpu`, `gpu:4`, `gpu:a100:4`, `gres/gpu=2`, alone or in a list."""
+    parts = _SOCKETS.sub("", str(text or "")).split(",")
+    matches = [_GPU_REQUEST.fullmatch(part.strip()) for part in parts]
+    return sum(
+        int(match[1] or 1) * _SUFFIXES[(match[2] or "").lower()] for match in matches if match
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobResources:
+    """Resources of one job or array task."""
+
+    nodes: int
+    tasks_per_node: int
+    cpus_per_task: int
+    gpus_per_node: int
+    gpu: tuple[str, ...]
+    mem_gb: float | None
+    timeout_min: float
+    signal_lead_s: int
+    slurm: Mapping[str, str | bool | int | float]
+    """Options of sbatch from the profile and the stage; the stage's win."""
+    gpu_kept: str = ""
+    """GPU type on which the work was begun, of several: only it is requested; empty for any."""
+
+    @property
+    def gpu_choice(self) -> tuple[str, ...]:
+        """Return GPU types that the job may get; empty for all types."""
+        return (self.gpu_kept,) if self.gpu_kept else self.gpu
+
+    @property
+    def num_gpus(self) -> int:
+        """Return the GPUs on each node, requested by any key."""
+        return self.gpus_per_node or gpus_of_options(self.slurm, self.tasks_per_node)
+
+    @property
+    def lead_s(self) -> int:
+        """Return the seconds before the time limit at which ranks get the stop signal."""
+        return lead_within(self.timeout_min, self.signal_lead_s)
+
+    @property
+    def num_ranks(self) -> int:
+        """Return the number of ranks over all nodes."""
+        return self.nodes * self.tasks_per_node
+
+
+def near_gpus(resources: JobResources) -> list[str]:
+    """Return the options of srun that give the first ranks the cores of the first socket.
+
+    Rank n of a node uses its GPU n, and on most nodes the first GPUs belong to the first socket.
+    Slurm's default distributes ranks to sockets in turn. An option of the spec or the profile has
+    priority.
+    """
+    options = {key.replace("_", "-") for key in resources.slurm}
+    if not resources.num_gpus or options & {"distribution", "m"}:
+        return []
+    return ["--distribution=block:block"]
+
+
+# Default number of steps that statistics leave out at the start of each attempt.
+
+
+WARMUP_STEPS = 5
+"""Warm-up steps; later ones are rarely slower because of compilation, cold caches or allocator
+growth."""

@@ -1,0 +1,384 @@
+"""Secrets masked in texts, and control characters kept from the terminal. PURE."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+# Redaction of secrets: which values look like one, and how they are shown.
+#
+# A name looks like a secret if it contains one of these in any case: TOKEN (except TOKENIZE and
+# related words, and counts or names of text tokens); SECRET, PASSWORD, PASSWD, PASSPHRASE or
+# CREDENTIAL; API_KEY, ACCESS_KEY, PRIVATE_KEY, OPENAI_KEY or similar; DBPASS; or one of the words
+# PASS, PWD, PAT, AUTH, AUTHORIZATION, SIG, SIGNATURE (as in signed URLs). A name in capitals, as
+# of a variable, also does if it ends in _KEY. In doubt a value is hidden.
+
+
+NOT_SHOWN = "(not shown)"
+MIN_KNOWN_CHARS = 4
+"""Length from which a secret is searched for in other texts: a shorter one would match many words.
+"""
+
+_SECRET_NAME = re.compile(
+    r"TOKEN(?!I[ZS])|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL"
+    r"|(API|ACCESS|ACCOUNT|AUTH|ENCRYPTION|LICENSE|MASTER|PRIVATE|SERVICE|SIGNING|SSH|STORAGE"
+    r"|ANTHROPIC|AWS|AZURE|COHERE|COMET|DEPLOY|GEMINI|GITHUB|GITLAB|HF|HMAC|JWT|MISTRAL|NEPTUNE"
+    r"|OPENAI|OPENROUTER|REPLICATE|WANDB)[-_]?KEY"
+    r"|(?-i:(?<![A-Za-z0-9])[A-Z][A-Z0-9_]*(?<!PUBLIC)(?<!PRIMARY)(?<!SORT)(?<!CACHE)_KEY"
+    r"(?![A-Za-z0-9_]))"
+    r"|(ADMIN|DB|FTP|LDAP|MAIL|MONGO|PG|PROXY|REDIS|ROOT|SMTP|SQL|USER)(PASS|PWD)(?![A-Z0-9])"
+    r"|(?<![A-Z0-9])(PASS|PWD|PAT|AUTH|AUTHORIZATION|SIG|SIGNATURE)(?![A-Z0-9])",
+    re.IGNORECASE,
+)
+_TEXT_TOKENS = re.compile(
+    r"(?<![A-Z0-9])((MAX|MEAN|MIN|NUM|TOTAL)[-_](\w{1,20}[-_])?TOKENS"
+    r"|(BOS|CLS|EOS|IMAGE|MASK|PAD|SEP|SPECIAL|STOP|UNK)[-_]TOKENS?(?![A-Z0-9])"
+    r"|TOKENS?[-_](IDS?|TYPE|PER|COUNTS?|LENGTHS?)(?![A-Z0-9]))",
+    re.IGNORECASE,
+)
+"""Names that relate to the tokens of a text, and not to a secret."""
+_NAME = re.compile(
+    r"(?<![\w.-])(?:"
+    r"(?P<joined>-u|--(?:proxy-)?user=)(?=[\"']?[^\s\"':/]{1,64}:[^\s/$`])"
+    r"|(?P<name>[\w.-]+)[\"']?\s*(?P<sign>\+?[=:]=?)\s*"
+    r"(?:(?:Bearer|Basic|Token|(?P<listing>AWS4-HMAC-SHA256|Digest|Hawk|OAuth|Signature))\s+)?"
+    r"|(?:setenv|set[ \t]+-\w+)[ \t]+(?P<variable>\w+)[ \t]+(?=\S)"
+    r"|(?P<option>--?[A-Za-z][\w.-]*)"
+    r"(?:(?:[ \t]|\\\n)+(?=[^\s-])|(?P<item>[\"'],[ \t]*)(?=[\"'][^-])))",
+    re.IGNORECASE,
+)
+"""`-u`, `NAME=`, `"NAME": `, `setenv NAME `, `--name ` or `'--name', `, up to the value."""
+_WORDS = {
+    "": re.compile(
+        r"(?:\$\([^()\n]*(?:\([^()\n]*\)[^()\n]*)*\)|\$\{[^{}\n]*\}|`[^`\n]*`"
+        r"|\"(?:\\.|[^\"\\])*\"|'[^']*'|\\.|[^\s\"'\\])+",
+        re.DOTALL,
+    ),
+    "'": re.compile(
+        r"(?:\$\([^()\n']*(?:\([^()\n']*\)[^()\n']*)*\)|\$\{[^{}\n']*\}|`[^`\n']*`"
+        r"|'\\''|\"(?:\\.|[^\"\\'])*\"|\\.|[^\s\"'\\])+",
+        re.DOTALL,
+    ),
+    '"': re.compile(
+        r"(?:\$\([^()\n\"]*(?:\([^()\n\"]*\)[^()\n\"]*)*\)|\$\{[^{}\n\"]*\}|`[^`\n\"]*`"
+        r"|\\\"[^\"\\]*\\\"|'[^\"']*'|\\.|[^\s\"'\\])+",
+        re.DOTALL,
+    ),
+}
+"""Word of a shell with the quotes inside it, by the quote that surrounds it."""
+_QUOTED = re.compile(r"\"(?:\\.|[^\"\\])*\"|(?:'[^']*')+", re.DOTALL)
+"""Text in quotes as JSON and YAML have it."""
+_QUOTE_OR_LINE = re.compile(r"\\?[\"'\n]")
+_AFTER_A_WORD = ",;&|)}]>"
+"""Characters that end a word and do not belong to it."""
+_FROM_ELSEWHERE = re.compile(r"[\\\"]*(\$(?![\"'])|`)")
+"""Start of a value that only names the source of the secret."""
+_WRITTEN_OUT = re.compile(
+    r"[\\\"]*(?:(?:\$\(|`)(?:[^)`\n]{0,200}[\s;&|/])?(?:(?:echo|printf)\s|<<<)"
+    r"|\$\{\w+:?[-=+](?!\"?[$`}]))"
+)
+"""Start of a value that contains the secret: `$(echo abc)`, `${NAME:-abc}`."""
+_USER_OPTIONS = ("-u", "--user", "--proxy-user")
+_OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
+_PAIR_NAMES = ("name", "key", "variable")
+"""Keys under which a mapping has the name of its own `value`."""
+_URL_USER = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30}://)(?P<user>[^/\s'\"]*)@")
+
+
+def looks_secret(name: str) -> bool:
+    """Check whether a variable or key of this name is likely to hold a secret."""
+    return _SECRET_NAME.search(_TEXT_TOKENS.sub("", name)) is not None
+
+
+def without_url_users(text: str) -> str:
+    """Return `text` without `user:password@` in its URLs; the user of an ssh URL is no secret."""
+
+    def strip(match: re.Match[str]) -> str:
+        scheme, user = match["scheme"], match["user"]
+        if "ssh" in scheme.lower():
+            return f"{scheme}{user.partition(':')[0]}@"
+        return scheme
+
+    return _URL_USER.sub(strip, text)
+
+
+def hidden_text(text: str, known: Collection[str] = ()) -> str:
+    """Return `text` with everything that looks like a secret replaced.
+
+    Replaced are the value of `NAME=value`, `NAME: value`, `--NAME value` and `setenv NAME value`
+    with such a name, the `user:password` of curl's `-u`, the users of URLs, and the `known`
+    secrets. A value that begins with `$` only names its source, except `$(echo abc)` and
+    `${X:-abc}`. A value is a whole word of the shell; after an unclosed quote it is the rest of the
+    line.
+    """
+    for secret in sorted(known, key=len, reverse=True):
+        text = text.replace(secret, NOT_SHOWN)
+    kept: list[str] = []
+    position, quote = 0, ""
+    while name := _NAME.search(text, position):
+        kept.append(text[position : name.end()])
+        quote = _open_quote(kept[-1], quote)
+        position = _value_end(text, name, quote)
+        if position > name.end():
+            kept.append(NOT_SHOWN)
+    return without_url_users("".join(kept) + text[position:])
+
+
+def _open_quote(text: str, quote: str) -> str:
+    """Return the quote that is open after `text`, if `quote` was before; a new line has none."""
+    for mark in _QUOTE_OR_LINE.findall(text):
+        if mark[-1] == "\n" or mark == quote or (mark == "\\'" and quote == "'"):
+            quote = ""
+        elif not quote and len(mark) == 1:
+            quote = mark
+    return quote
+
+
+def _value_end(text: str, name: re.Match[str], quote: str) -> int:
+    """Return the end of a secret that begins after `name`; the end of the name if there is none."""
+    start = name.end()
+    is_user = name["option"] in _USER_OPTIONS or name["joined"] is not None
+    if not is_user and not looks_secret(name["name"] or name["variable"] or name["option"]):
+        return start
+    if name["listing"]:  # of several parameters, some in quotes
+        end = _line_end(text, start)
+        return max(start, text.rfind(quote, start, end)) if quote else end
+    is_written_out = _WRITTEN_OUT.match(text, start) is not None
+    if not is_user and _FROM_ELSEWHERE.match(text, start) and not is_written_out:
+        return start
+    is_mapping = ":" in (name["sign"] or "") or name["item"] is not None
+    end = _word_end(text, start, is_mapping, quote)
+    value = text[start:end]
+    if is_user:
+        return end if _has_password(value) else start
+    if text[name.start() - 1 : name.start()] in {"?", "&"}:  # a query: the next key begins at &
+        end = start + len(value.partition("&")[0])
+    if is_written_out and not any(mark in value[2:] for mark in ")}`"):
+        return _line_end(text, start)  # it is not closed
+    return start if value.startswith(NOT_SHOWN) else end
+
+
+def _is_elsewhere(value: str) -> bool:
+    """Check whether the value names the source of the secret, and not the secret itself."""
+    return bool(_FROM_ELSEWHERE.match(value)) and not _WRITTEN_OUT.match(value)
+
+
+def _has_password(value: str) -> bool:
+    """Check whether the value of curl's `-u` is a literal `user:password`."""
+    _, colon, password = value.partition(":")
+    return bool(colon) and not password.startswith("//") and not _is_elsewhere(password)
+
+
+def _word_end(text: str, start: int, is_mapping: bool, quote: str) -> int:
+    first = text[start : start + 1]
+    if text.startswith(NOT_SHOWN, start):
+        return start + len(NOT_SHOWN)
+    if is_mapping and first in {"{", "["}:
+        return _line_end(text, start)
+    is_quoted = first in {"'", '"'}
+    if is_mapping and is_quoted:
+        word = _QUOTED.match(text, start)
+    else:
+        word = _WORDS["" if first == quote else quote].match(text, start)
+    if word is None:
+        return _line_end(text, start) if is_quoted else start
+    kept = word[0].rstrip(_AFTER_A_WORD)
+    closes_itself = kept[:2] in {"$(", "${"} and kept != word[0]
+    return start + len(kept) + closes_itself
+
+
+def _line_end(text: str, start: int) -> int:
+    end = text.find("\n", start)
+    return len(text) if end < 0 else end
+
+
+def hidden_setting(word: str) -> str:
+    """Redact one word of a command line.
+
+    Examples are `stages.a.environment.HF_TOKEN=abc def`, also after `--set=`. A value that is a
+    list or mapping in YAML is redacted as in a spec.
+    """
+    name, equals, value = word.partition("=")
+    if equals and " " not in name and looks_secret(name):
+        return f"{name}={NOT_SHOWN}"
+    if equals and name.startswith("--"):
+        return f"{name}={hidden_setting(value)}"
+    if equals and value.lstrip()[:1] in {"[", "{"}:
+        return f"{name}={_hidden_yaml(value)}"
+    return hidden_text(word)
+
+
+def _hidden_yaml(text: str) -> str:
+    """Redact a list or mapping in YAML; the result is JSON if anything is hidden."""
+    import yaml
+
+    try:
+        value = yaml.safe_load(text)
+        hidden = hidden_values(value)
+        return text if hidden == value else json.dumps(hidden, ensure_ascii=False, default=str)
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError):
+        return hidden_text(text)
+
+
+def hidden_values(value: Any, known: Collection[str] = ()) -> Any:
+    """Redact JSON values: all text under a secret's name, other text as `hidden_text` does.
+
+    The item of a list after `--NAME` also has such a name, and so has the `value` of a mapping with
+    it as `name`.
+    """
+    if isinstance(value, Mapping):
+        is_pair = any(looks_secret(str(value[key])) for key in _PAIR_NAMES if key in value)
+        return {
+            key: _all_hidden(entry)
+            if looks_secret(str(key)) or (is_pair and key == "value")
+            else hidden_values(entry, known)
+            for key, entry in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [
+            NOT_SHOWN if _is_argument(value, index) else hidden_values(entry, known)
+            for index, entry in enumerate(value)
+        ]
+    return hidden_text(value, known) if isinstance(value, str) else value
+
+
+def _is_argument(words: Sequence[Any], index: int) -> bool:
+    """Check whether the items before this item of a command line announce a secret."""
+    word, before = words[index], words[index - 1] if index else None
+    if not (isinstance(word, str) and isinstance(before, str)) or _is_elsewhere(word):
+        return False
+    if before in _USER_OPTIONS:
+        return _has_password(word)
+    if index > 1 and words[index - 2] == "setenv":
+        return looks_secret(before)
+    is_option = _OPTION.fullmatch(before) is not None
+    return is_option and word[:1] not in {"", "-"} and looks_secret(before)
+
+
+def _all_hidden(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _all_hidden(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_all_hidden(entry) for entry in value]
+    return NOT_SHOWN if isinstance(value, str) and value else value
+
+
+def known_secrets(value: Any) -> frozenset[str]:
+    """Return the texts under a secret's name anywhere in JSON values, except short ones."""
+    return frozenset(text for text in _secrets(value) if len(text) >= MIN_KNOWN_CHARS)
+
+
+def _secrets(value: Any, *, is_secret: bool = False) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, entry in value.items():
+            yield from _secrets(entry, is_secret=is_secret or looks_secret(str(key)))
+    elif isinstance(value, (list, tuple)):
+        for entry in value:
+            yield from _secrets(entry, is_secret=is_secret)
+    elif isinstance(value, str) and is_secret:
+        yield value
+
+
+# Characters that control a terminal, are invisible, or change the writing direction.
+#
+# Names, reasons and values may come from a manifest, a colleague's files or a program's output.
+# When printed, or written to a page, each such character is replaced by its code (`\x1b`,
+# `\u202e`).
+
+
+STEERING = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\ufeff\ufff9-\ufffb\U000e0001\U000e0020-\U000e007f]"
+)
+"""All control characters except tab and newline, invisible characters, and direction marks."""
+
+
+def plain(text: str) -> str:
+    r"""Return the text with each such character as its code, `\x1b`."""
+    return STEERING.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def plain_json(text: str) -> str:
+    r"""Return JSON with these characters in JSON's form, `\u001b`: its value is the same."""
+    return STEERING.sub(lambda found: json.dumps(found[0])[1:-1], text)
+
+
+# Text -> the value that it means, or why it has none; text that is safe to print.
+
+
+MAX_DIGITS = 30
+"""Most digits of a whole number."""
+
+_INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+NULLS = {"", "~", "null", "Null", "NULL"}
+_TRAPS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (
+        re.compile(r"(?i:yes|no|on|off|y|n)"),
+        "is a truth value in YAML 1.1 and text in YAML 1.2; quote it; a switch takes true or false",
+    ),
+    (
+        re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?"),
+        "is a number to base 60 in YAML 1.1 (1:30 would be 90); write that number, or quote text",
+    ),
+    (
+        re.compile(r"[-+]?0[0-9_]+"),
+        "is an octal number in YAML 1.1 (010 would be 8); write it without the zero, or quote text",
+    ),
+    (
+        re.compile(r"[-+]?0(x[0-9a-fA-F_]+|b[01_]+|o[0-7]+)"),
+        "is a number in another base; write it in decimal, or in quotes if text is meant",
+    ),
+    (
+        re.compile(r"[-+]?[0-9][0-9,]*_[0-9_]*(\.[0-9_]*)?"),
+        "is a number in YAML 1.1 and text in YAML 1.2; write it without underscores, or quote text",
+    ),
+    (
+        re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?"),
+        "is a date in YAML 1.1 and text in YAML 1.2; put quotes around it",
+    ),
+)
+
+
+def printable(text: str) -> str:
+    """Return `text` on one line, with codes for invisible characters and terminal controls."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def shortened(text: str) -> str:
+    """Return at most 60 characters of `text`."""
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def describe(value: Any) -> str:
+    """Return a value for a message, with its kind."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, str):
+        return f"the text `{shortened(value)}`"
+    if isinstance(value, dict):
+        return f"keys and values ({', '.join(shortened(str(key)) for key in list(value)[:5])})"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    return f"`{value}`"
+
+
+def trap(text: str) -> str | None:
+    """Return why plain text is refused that YAML 1.1 and 1.2 read differently."""
+    return next((reason for pattern, reason in _TRAPS if pattern.fullmatch(text)), None)
+
+
+def parse_number(text: str) -> int | float | None:
+    """Return the number that plain text means; a number too large for a float is infinite."""
+    if _INT.fullmatch(text):
+        return int(text) if len(text) <= MAX_DIGITS else math.inf
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    return math.inf if _INFINITE.fullmatch(text) else None

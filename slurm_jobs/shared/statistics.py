@@ -1,0 +1,140 @@
+"""Statistics of correlated samples: means of blocks, and Student's t. PURE."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+
+# Division of a run's steps into few long stretches with nearly independent means.
+#
+# Times of consecutive steps are correlated, so a test on single steps claims differences where
+# there are none. With AR(1) noise of 0.6 over 1,000 steps it does so in 32 % of the cases at a
+# nominal 5 %. With ten means of long stretches it is 5 % (`benchmarks/statistics.py`).
+
+
+NUM_STRETCHES = 10
+MIN_BLOCK_STEPS = 20 * NUM_STRETCHES
+"""Fewest steps for independent stretches. With the noise above and 5 steps a stretch, equal runs
+differ in 11 % of the comparisons, with 20 in 6 % (`benchmarks/statistics.py`)."""
+
+
+def stretch_speeds(counts: np.ndarray, seconds: np.ndarray) -> tuple[float, ...]:
+    """Return the speeds of stretches with equal numbers of steps; empty under `MIN_STEPS`.
+
+    Args:
+        counts: work of each step, such as tokens, [num_steps].
+        seconds: duration of each step, [num_steps].
+    """
+    return _speeds(counts, seconds) if len(counts) >= MIN_BLOCK_STEPS else ()
+
+
+def start_share(counts: np.ndarray, seconds: np.ndarray) -> float | None:
+    """Return the speed of the first tenth over the slower quarter of the other nine tenths.
+
+    It is for runs that are too short for independent stretches. Their tenths have a few steps each,
+    so one slow tenth is usual, and only a first tenth that is slower than that is reported.
+
+    Args:
+        counts: work of each step, such as tokens, [num_steps].
+        seconds: duration of each step, [num_steps].
+
+    Returns:
+        None with fewer than two steps a tenth, or if a tenth has no count or no time.
+    """
+    speeds = _speeds(counts, seconds) if len(counts) >= 2 * NUM_STRETCHES else ()
+    if not speeds:
+        return None
+    others = sorted(speeds[1:])
+    return speeds[0] / others[len(others) // 4]
+
+
+def _speeds(counts: np.ndarray, seconds: np.ndarray) -> tuple[float, ...]:
+    bounds = np.linspace(0, len(counts), NUM_STRETCHES + 1).astype(int)
+    sums = [
+        (float(counts[a:b].sum(dtype=np.float64)), float(seconds[a:b].sum(dtype=np.float64)))
+        for a, b in itertools.pairwise(bounds)
+    ]
+    if any(count <= 0 or time_s <= 0 for count, time_s in sums):
+        return ()
+    return tuple(count / time_s for count, time_s in sums)
+
+
+# Student's t distribution, without SciPy on the login node.
+
+
+CONFIDENCE = 0.95
+"""Confidence of every interval that is reported."""
+_TINY = 1e-300
+_MAX_TERMS = 400
+_PRECISION = 1e-14
+
+
+def two_sided(confidence: float, num_degrees: float) -> float:
+    """Return half the width of an interval, in standard errors.
+
+    It is 2.228 for 0.95 and 10 degrees of freedom.
+
+    Args:
+        confidence: share of such intervals that hold the true value, within 0 and 1.
+        num_degrees: of freedom, above 0; need not be whole (Welch).
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+    if not 0 < confidence < 1 or not num_degrees > 0:
+        message = f"no t of confidence {confidence} and {num_degrees} degrees of freedom"
+        raise ValueError(message)
+    t = 0.0
+    # Newton's method: the tail probability falls ever more slowly, so no step overshoots.
+    for _ in range(_MAX_TERMS):
+        step = (_outside(t, num_degrees) - (1 - confidence)) / (2 * _density(t, num_degrees))
+        t += step
+        if abs(step) <= _PRECISION * t:
+            break
+    return t
+
+
+def _density(t: float, num_degrees: float) -> float:
+    log_front = math.lgamma((num_degrees + 1) / 2) - math.lgamma(num_degrees / 2)
+    log_front -= math.log(num_degrees * math.pi) / 2
+    return math.exp(log_front - (num_degrees + 1) / 2 * math.log1p(t * t / num_degrees))
+
+
+def _outside(t: float, num_degrees: float) -> float:
+    """Return the probability beyond `t` or `-t`: I_x(n/2, 1/2) with x = n / (n + t^2)."""
+    return _incomplete_beta(num_degrees / (num_degrees + t * t), num_degrees / 2, 0.5)
+
+
+def _incomplete_beta(x: float, a: float, b: float) -> float:
+    """Return the regularised incomplete beta function I_x(a, b)."""
+    if x >= 1:
+        return 1.0
+    if x > (a + 1) / (a + b + 2):  # the fraction of the other side converges faster
+        return 1 - _incomplete_beta(1 - x, b, a)
+    log_front = (
+        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    )
+    return math.exp(log_front) * _fraction(x, a, b) / a
+
+
+def _fraction(x: float, a: float, b: float) -> float:
+    """Return its continued fraction (DLMF 8.17.22), by the method of Lentz."""
+    c, d = 1.0, 1 / _away(1 - (a + b) * x / (a + 1))
+    value = d
+    for m in range(1, _MAX_TERMS):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        for term in (even, odd):
+            d = 1 / _away(1 + term * d)
+            c = _away(1 + term / c)
+            value *= c * d
+        if abs(c * d - 1) < _PRECISION:
+            break
+    return value
+
+
+def _away(value: float) -> float:
+    """Return the value moved away from zero."""
+    return value if abs(value) > _TINY else _TINY

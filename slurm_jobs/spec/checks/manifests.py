@@ -1,0 +1,411 @@
+"""Checks of data sets and manifests. PURE."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import difflib
+import io
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import PurePosixPath
+
+from slurm_jobs.shared.configs.stages import Columns
+from slurm_jobs.shared.errors import Problem
+from slurm_jobs.shared.manifest_formats import (
+    HEAD_BYTES,
+    INDEX_NAME,
+    INFO_NAME,
+    PROCESSOR_DIR,
+    SHARDS_DIR,
+    foreign_format,
+    split_of,
+    split_of_column,
+    strange_name,
+    unknown_format,
+)
+from slurm_jobs.shared.manifests.keys import normal
+from slurm_jobs.shared.manifests.messages import ManifestRow
+from slurm_jobs.shared.manifests.text import MAX_BYTES, MAX_ROWS
+from slurm_jobs.shared.manifests.values import RowOptions, missing_columns
+from slurm_jobs.shared.processors.folder import changed_files, changed_processor
+from slurm_jobs.spec.graph import preprocess_of, stage_views
+from slurm_jobs.spec.model import BUILTIN_STAGES, RunSpec
+from slurm_jobs.spec.spec_files import Beginning, Files, MarkedString, TableFacts
+from slurm_jobs.spec.validation import path_text, problem_at
+from slurm_jobs.spec.yaml import KeyPath, YamlDocument
+
+# Check that the data sets of a training are finished folders with their shards.
+
+
+_WITHIN = frozenset({INFO_NAME, INDEX_NAME, PROCESSOR_DIR, SHARDS_DIR})
+"""Entries of a data set folder that users name instead of the folder."""
+
+
+def dataset_problems(
+    marked: Sequence[MarkedString], document: YamlDocument, files: Files
+) -> list[Problem]:
+    """Return the folders that are no data set, at their lines; skip outputs of this spec."""
+    problems = []
+    for item in marked:
+        if not _is_dataset(item.path) or not item.given or not files.holds(item.resolved):
+            continue
+        wrong = (
+            f" is no finished data set, it has no {INFO_NAME}; {_instead(item.resolved, files)}"
+            if files.lacks(f"{item.resolved}/{INFO_NAME}")
+            else _wrong_shards(item.resolved, files) or _wrong_processor(item.resolved, files)
+        )
+        if wrong:
+            message = f"{path_text(item.path)}: {item.resolved}{wrong}"
+            problems.append(problem_at(document, item.path, message))
+    return problems
+
+
+def _wrong_shards(folder: str, files: Files) -> str:
+    """Return the first missing or wrong shard, and their number; shards are not read.
+
+    If `dataset.json` cannot be understood, the check is left to the job.
+    """
+    expected, found = _shards_of(folder, files), files.sizes_in(f"{folder}/{SHARDS_DIR}")
+    if found is None:
+        return ""
+    wrong = [name for name, size in expected.items() if found.get(name, -1) not in {None, size}]
+    if not wrong:
+        return ""
+    first, size = wrong[0], found.get(wrong[0], -1)
+    told = "is missing" if size == -1 else f"has {size} bytes, expected {expected[first]}"
+    return (
+        f": {len(wrong)} of {len(expected)} shards missing or of another size than {INFO_NAME} "
+        f"says; the first, {SHARDS_DIR}/{first}, {told}; `slurm-jobs verify {folder}` names all "
+        "and what to do"
+    )
+
+
+def _wrong_processor(folder: str, files: Files) -> str:
+    """Return the processor files that were changed since the data set was written."""
+    expected = files.json_values(f"{folder}/{INFO_NAME}").get("processor_sha256")
+    checksums = files.checksums_in(f"{folder}/{PROCESSOR_DIR}")
+    if not isinstance(expected, dict) or not checksums:
+        return ""
+    changes = changed_files(expected, checksums)
+    return f": {changed_processor(PurePosixPath(PROCESSOR_DIR), changes)}" if changes else ""
+
+
+def _shards_of(folder: str, files: Files) -> dict[str, int]:
+    """Return the size of each shard that a data set should have, by name."""
+    try:
+        values = json.loads(files.read_text(f"{folder}/{INFO_NAME}"))
+        return {shard["name"]: shard["num_bytes"] for shard in values["shards"]}
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return {}
+
+
+def _is_dataset(path: KeyPath) -> bool:
+    """Check for the key of a training's data set, or of a phase's."""
+    below = path[2:]
+    return below[:1] == ("config",) and below[-1:] == ("dataset",)
+
+
+def _instead(folder: str, files: Files) -> str:
+    """Return the alternative to a folder that is no data set."""
+    path = PurePosixPath(folder)
+    if path.name in _WITHIN and files.holds(f"{path.parent}/{INFO_NAME}"):
+        return f"give {path.parent}"
+    made = f"{folder}/data/consolidate"
+    if files.holds(f"{made}/{INFO_NAME}"):
+        return f"it is a run: give {made}"
+    return (
+        "give the folder that `consolidate` wrote (data/STAGE of a run); one that a stage of this "
+        "spec makes is named `${STAGE.output_dir}`"
+    )
+
+
+# Check of the format, rows and columns of manifests; other rows are left to the job.
+
+
+MANIFESTS: dict[KeyPath, str] = {
+    ("config", "manifest"): "preprocess",
+    ("config", "evaluate", "manifest"): "evaluate on",
+}
+"""Places where built-in stages name a manifest, and the purpose of its rows."""
+
+_BLANKS = " \t\r\n\v\f"
+"""Characters that the reader of rows treats as blank."""
+
+_MAY_BE_ONE = ("{", "[", "PAR1", "\ufffd")
+"""First bytes of manifests that are not CSV: JSON, or a table that this Python cannot read (the
+last stands for bytes that are not UTF-8)."""
+
+
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"{\0", b"\0{", b"[\0", b"\0[")
+"""First bytes of text in UTF-16: its mark, or JSON without one."""
+
+_LONGEST_SCHEME = 20
+"""Number of characters at the start of a URL that contain its `://`."""
+_LONGEST_PATH = 1000
+_MAX_REASONS = 3
+_MAX_KEYS = 10
+_SPREAD_OUT = (
+    ". It looks like one JSON value over several lines: write one row on each line, or a list "
+    "`[...]`"
+)
+
+_SAVE_AS_UTF_8 = "save the manifest as UTF-8"
+
+
+def manifest_problems(
+    marked: Sequence[MarkedString], document: YamlDocument, files: Files
+) -> list[Problem]:
+    """Return unusable manifests, each at its line; of a long one only the first line is read."""
+    problems = []
+    for item in marked:
+        verb = MANIFESTS.get(item.path[2:])
+        if not verb or not item.given:
+            continue
+        options = RowOptions(columns=columns_of(item.path, document))
+        wrong = _wrong(item.resolved, verb, files, options)
+        wrong = wrong or files.manifest_damage(item.resolved, options)
+        wrong = wrong or _wrong_rows(item.resolved, files, options)
+        if wrong:
+            message = f"{path_text(item.path)}: {item.resolved}{wrong}"
+            problems.append(problem_at(document, item.path, message))
+    return problems
+
+
+def manifest_notes(
+    marked: Sequence[MarkedString], document: YamlDocument, files: Files
+) -> list[Problem]:
+    """Return unknown keys of the first rows, and splits that are mixed in them."""
+    notes = []
+    for item in marked:
+        if item.path[2:] not in MANIFESTS or not item.given:
+            continue
+        options = RowOptions(columns=columns_of(item.path, document))
+        rows = files.first_rows(item.resolved, options)
+        ignored = Counter(key for row in rows for key in row.ignored)
+        place = f"{path_text(item.path)}: {item.resolved}"
+        unknown = _unknown_ignored(item.resolved, rows, files, options)
+        if unknown:
+            notes.append(problem_at(document, item.path, f"{place}: {unknown}"))
+        if ignored:
+            keys = _listed([f"`{key}`" for key, _ in ignored.most_common()])
+            message = f"{place}: keys that are not read: {keys}"
+            notes.append(problem_at(document, item.path, message))
+        is_whole = has_all_rows(item.resolved, rows, files)
+        mixed = _mixed_splits(rows, is_evaluated="evaluate" in item.path, is_whole=is_whole)
+        notes += [problem_at(document, item.path, f"{place}: {text}") for text in mixed]
+    return notes
+
+
+def has_all_rows(manifest: str, rows: Sequence[ManifestRow], files: Files) -> bool:
+    """Check whether the first rows of a manifest are all of its rows; False if unknown."""
+    folder, _, name = manifest.rpartition("/")
+    num_bytes = (files.sizes_in(folder or "/") or {}).get(name)
+    return len(rows) < MAX_ROWS and num_bytes is not None and num_bytes <= MAX_BYTES
+
+
+def _unknown_ignored(
+    manifest: str, rows: Sequence[ManifestRow], files: Files, options: RowOptions
+) -> str:
+    """Return a message on names in `columns.ignore` that no column or row has; empty if none.
+
+    Turns of a table or CSV are not read, and may have any key.
+    """
+    table = files.table(manifest)
+    names = list(table.names) if table else list(dict.fromkeys(k for r in rows for k in r.keys))
+    is_json = table is None and not manifest.lower().endswith(".csv")
+    if not names or (not is_json and any(options.meaning(name) == "turns" for name in names)):
+        return ""
+    present = {*names, *(key for row in rows for key in row.left_out)}
+    unknown = [name for name in options.columns.ignore if name not in present]
+    if not unknown:
+        return ""
+    near = difflib.get_close_matches(unknown[0], names, n=1)
+    hint = f"; did you mean `{near[0]}`?" if near else f"; found: {_listed(names)}"
+    where = "column" if table else f"key of the first {len(rows):,} rows"
+    return (
+        f"`columns.ignore` names {_listed([f'`{name}`' for name in unknown])}, which no {where} "
+        f"has as its name{hint}"
+    )
+
+
+def _mixed_splits(
+    rows: Sequence[ManifestRow], *, is_evaluated: bool, is_whole: bool
+) -> Iterator[str]:
+    """Yield messages that rows of other splits are used, from a column or the image folders.
+
+    Rows may be sorted by split, so one split in the first rows is noted too if there may be more.
+    """
+    values: dict[str, dict[str, bool]] = {}
+    folders: dict[str, bool] = {}
+    for row in rows:
+        for key, value in row.splits:
+            is_train = split_of_column(normal(key), value) == "train"
+            values.setdefault(key, {})[value] = is_train
+        for image in row.image_paths:
+            parts = image[:_LONGEST_PATH].replace("\\", "/").split("/")[:-1]
+            folders.update((part, split == "train") for part in parts if (split := split_of(part)))
+    verb = "evaluated" if is_evaluated else "trained"
+    remedy = "write a manifest for each split, or add `{}` to `columns.ignore`"
+    for key, splits in values.items():
+        names = _listed(splits)
+        if is_evaluated in splits.values():  # rows to train on, or held-out ones
+            yield f"{key} has the values {names}: all rows are {verb}; {remedy.format(key)}"
+        elif not is_whole:
+            yield (
+                f"{key} has the values {names} in the first {len(rows):,} rows, and rows of other "
+                f"splits are {verb} too; {remedy.format(key)}"
+            )
+    if len(set(folders.values())) > 1:
+        yield f"images are in folders of several splits, {_listed(folders)}: all rows are {verb}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    all_names = list(names)
+    more = f" and {len(all_names) - _MAX_KEYS} more" if len(all_names) > _MAX_KEYS else ""
+    return ", ".join(all_names[:_MAX_KEYS]) + more
+
+
+def _wrong_rows(manifest: str, files: Files, options: RowOptions) -> str:
+    """Return a message that no row can be used, or that no row has a column of the config."""
+    rows = files.first_rows(manifest, options)
+    keys = dict.fromkeys(key for row in rows for key in row.keys)
+    missing = missing_columns(options.columns, keys) if keys else ""
+    if missing:
+        return f": {missing}"
+    problems = [row_problem(row) for row in rows]
+    if not rows or not all(problems):
+        return ""
+    counts = Counter(problems).most_common()
+    reasons = "; ".join(f"{count:,} x {problem}" for problem, count in counts[:_MAX_REASONS])
+    left = len(counts) - _MAX_REASONS
+    more = f"; {left} other reason{'s' if left > 1 else ''}" if left > 0 else ""
+    line = (files.first_line(manifest) or "").strip()
+    hint = _SPREAD_OUT if line == "{" and len(rows) > 1 else ""
+    if len(rows) == 1:
+        return f": the first row, {rows[0].origin}, cannot be used: {problems[0]}{hint}"
+    return (
+        f": none of the first {len(rows):,} rows can be used, from {rows[0].origin} on: "
+        f"{reasons}{more}{hint}"
+    )
+
+
+def row_problem(row: ManifestRow) -> str:
+    """Return why a row cannot be used, as far as its text shows; empty if it may be usable."""
+    if row.problem:
+        return row.problem
+    if not any(message.role == "assistant" and message.is_learned for message in row.messages):
+        return "no answer of it is learned"
+    for image in row.images:
+        is_url = image.data is None and "://" in image.value[:_LONGEST_SCHEME]
+        problem = image.problem or (strange_name(image.value)[0] if is_url else "")
+        if problem:
+            return f"its image cannot be read: {problem}"
+    return ""
+
+
+def columns_of(place: KeyPath, document: YamlDocument) -> Columns:
+    """Return the `columns` of a manifest's stage, as far as they are valid."""
+    views = stage_views(document.value)
+    name = str(place[1])
+    config: object = views[name].config or {}
+    for key in place[3:-1]:
+        config = config.get(key) if isinstance(config, Mapping) else None
+    given = config.get("columns") if isinstance(config, Mapping) else None
+    if given is None and "evaluate" in place:
+        whole = views[name].config or {}
+        source = preprocess_of(views, name, whole.get("dataset"))
+        given = (views[source].config or {}).get("columns") if source else None
+    values = given if isinstance(given, Mapping) else {}
+    names = {
+        field.name: values[field.name]
+        for field in fields(Columns)
+        if isinstance(values.get(field.name), str) and field.name != "ignore"
+    }
+    ignore = values.get("ignore")
+    ignored = [key for key in ignore if isinstance(key, str)] if isinstance(ignore, list) else []
+    return Columns(**names, ignore=tuple(ignored))
+
+
+def _wrong(manifest: str, verb: str, files: Files, options: RowOptions) -> str:
+    """Return a message to follow the manifest's name; empty if it may have rows."""
+    table = files.table(manifest)
+    if table is not None:
+        return table.problem or _wrong_table(table, verb, options)
+    is_csv = manifest.lower().endswith(".csv")
+    beginning = files.beginning(manifest)
+    foreign = foreign_format(manifest, beginning.data[:HEAD_BYTES]) if beginning else ""
+    if foreign:
+        return f": {foreign}"
+    wrong = _wrong_encoding(beginning, is_csv=is_csv) if beginning else ""
+    if wrong:
+        return wrong
+    text = files.small_text(manifest)
+    if text is not None and _is_empty(text, is_csv=is_csv):
+        return f" has no rows; there is nothing to {verb}"
+    line = files.first_line(manifest)
+    if not is_csv:
+        return _wrong_format(manifest, text if text is not None else line)
+    if line is None or (text is None and not line.strip()):  # the whole file may be blank
+        return ""
+    try:
+        header = next(csv.reader([line], strict=True), [])
+    except csv.Error:
+        return ""
+    wrong = options.wrong_columns(header)
+    return f":1: {wrong}" if wrong else ""
+
+
+def _wrong_encoding(beginning: Beginning, *, is_csv: bool) -> str:
+    """Return a message with the line that is not UTF-8; in JSON lines that is a bad row instead."""
+    data = beginning.data
+    if data.startswith(_UTF_16):
+        return f":1: no UTF-8 (it begins as UTF-16 does); {_SAVE_AS_UTF_8}"
+    if not is_csv and not data.lstrip(_BLANKS.encode()).startswith(b"["):
+        return ""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(data, final=beginning.is_whole)
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        byte = f"byte 0x{data[error.start]:02x}: {error.reason}"
+        return f":{line}: no UTF-8 ({byte}); {_SAVE_AS_UTF_8}"
+    return ""
+
+
+def _wrong_format(manifest: str, beginning: str | None) -> str:
+    start = (beginning or "").lstrip(_BLANKS)
+    if not start or start.startswith(_MAY_BE_ONE):
+        return ""
+    return f": {unknown_format(manifest, start[:HEAD_BYTES].encode())}"
+
+
+def _wrong_table(table: TableFacts, verb: str, options: RowOptions) -> str:
+    wrong = options.wrong_columns(table.names)
+    if wrong:
+        return f": {wrong}"
+    return "" if table.has_rows else f" has no rows; there is nothing to {verb}"
+
+
+def named_manifests(spec: RunSpec) -> list[tuple[str, str]]:
+    """Return the dotted paths at which built-in stages name manifests, and the manifests."""
+    found = []
+    for name, stage in spec.stages.items():
+        for place in MANIFESTS:
+            value: object = {"config": stage.config} if stage.run in BUILTIN_STAGES else None
+            for key in place:
+                value = value.get(key) if isinstance(value, Mapping) else None
+            if isinstance(value, str):
+                found.append((path_text(("stages", name, *place)), value))
+    return found
+
+
+def _is_empty(text: str, *, is_csv: bool) -> bool:
+    """Check for a blank file, a CSV with only column names, or an empty JSON list."""
+    if is_csv:
+        try:
+            return sum(1 for record in csv.reader(io.StringIO(text, newline="")) if record) < 2
+        except csv.Error:
+            return False
+    return "".join(text.split()) in {"", "[]"}

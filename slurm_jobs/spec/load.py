@@ -1,0 +1,343 @@
+"""Loader of a spec: from text to values that can be planned, or all problems at once. PURE.
+
+Access to files is passed in, so that the same code serves the command line, the tests and a
+notebook.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from slurm_jobs.shared.errors import PathExpansionError, Problem, SpecError, did_you_mean
+from slurm_jobs.spec.checks.image_limits import (
+    image_size_notes,
+    image_size_problems,
+    missing_image_problems,
+    unusable_row_problems,
+)
+from slurm_jobs.spec.checks.manifests import manifest_notes
+from slurm_jobs.spec.checks.path_checks import file_problems, named_path_problems, unexpanded_notes
+from slurm_jobs.spec.checks.sbatch_conflicts import (
+    ProfileOptions,
+    conflict_problems,
+    environment_option_problems,
+    unknown_option_notes,
+)
+from slurm_jobs.spec.checks.stage_checks import (
+    form_problems,
+    idle_setting_notes,
+    limit_problems,
+    resource_notes,
+    row_notes,
+    stage_problems,
+)
+from slurm_jobs.spec.graph import (
+    StageView,
+    entry_point_problems,
+    graph_problems,
+    module_problems,
+    reference_problems,
+    stage_views,
+)
+from slurm_jobs.spec.matrix import as_in_the_file
+from slurm_jobs.spec.model import BUILTIN_STAGES, Resources, RunSpec, config_class
+from slurm_jobs.spec.overrides import expand_with, marked_earlier
+from slurm_jobs.spec.profile import LOCAL, ClusterProfile
+from slurm_jobs.spec.spec_files import (
+    Files,
+    MarkedString,
+    Surroundings,
+    absolute,
+    read_text_of,
+    resolve_marked,
+)
+from slurm_jobs.spec.validation import problem_at, readable_fields, validate_values
+from slurm_jobs.spec.yaml import KeyPath, YamlDocument, read_yaml
+
+SPECIAL_CLUSTERS = ("auto", "local")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadedSpec:
+    """Spec without problems, and its sources."""
+
+    spec: RunSpec
+    """Complete spec: absolute paths, and built-in stages' configs with their defaults."""
+    profile: ClusterProfile | None
+    """Cluster profile; None for `cluster: auto`, which needs a query of Slurm."""
+    text: str
+    file: str
+    spec_dir: str
+    overrides: tuple[str, ...]
+    """All overrides in it."""
+    document: YamlDocument
+    """Document with the places of later problems."""
+    left_out: tuple[str, ...] = ()
+    """Descriptions of earlier overrides whose stage no longer exists."""
+    notes: tuple[Problem, ...] = ()
+    """Settings that are valid but probably unintended, each with its place."""
+
+
+def load_spec(
+    file: str,
+    files: Files,
+    *,
+    overrides: Sequence[str] = (),
+    limit: int | None = None,
+    earlier: Sequence[str] = (),
+) -> LoadedSpec:
+    """Read, check and complete the spec in `file` (an absolute path).
+
+    Args:
+        file: the YAML.
+        files: access to other files.
+        overrides: of this command.
+        limit: the same as `limit=N` among them; a problem if no stage uses it.
+        earlier: overrides from when the file may have been another; those of stages that no longer
+            exist are left out.
+
+    Raises:
+        SpecError: with every problem found.
+    """
+    text = read_text_of(file, files)
+    document = read_yaml(text, file)
+    if document.value is None:
+        empty = Problem(file=file, line=1, column=1, message="the file is empty")
+        raise SpecError(list(document.problems) or [empty])
+    typed = [*overrides, *([f"limit={limit}"] if limit is not None else [])]
+    expanded = expand_with(document, typed, earlier=earlier)
+    document = expanded.document
+    problems = (*document.problems, *limit_problems(document, typed))
+    document = dataclasses.replace(document, problems=problems)
+    try:
+        loaded = load_document(document, text, files, overrides=expanded.overrides)
+    except SpecError as error:
+        told = as_in_the_file(error.problems, document, expanded.origins)
+        raise SpecError(marked_earlier(told, earlier, typed)) from None
+    notes = tuple(as_in_the_file(loaded.notes, document, expanded.origins))
+    return dataclasses.replace(loaded, left_out=expanded.left_out, notes=notes)
+
+
+def load_document(
+    document: YamlDocument, text: str, files: Files, *, overrides: Sequence[str]
+) -> LoadedSpec:
+    """Check and complete the values of a spec that already contain `overrides`.
+
+    Raises:
+        SpecError: with every problem found.
+    """
+    file = document.file
+    spec_dir = str(PurePosixPath(file).parent)
+    around = Surroundings(base_dir=spec_dir, expand=files.expand)
+    spec, problems = validate_values(RunSpec, document, document.value, ())
+    views = stage_views(document.value)
+    configs, more = _validate_configs(views, document)
+    values, marked = _resolve(spec, views, configs, document, around)
+    problems += [*more, *_agreement_problems(views, configs, document, marked)]
+    profile, profile_problems = _load_profile(document, around, files)
+    options: ProfileOptions = (profile.slurm, profile.gpu_slurm) if profile else ({}, {})
+    problems += _elsewhere(problems, conflict_problems(views, document, options))
+    of_stages = [
+        (("stages", name, "resources", "slurm"), view.keys["resources"].get("slurm"))
+        for name, view in views.items()
+        if isinstance(view.keys.get("resources"), dict)
+    ]
+    problems += _elsewhere(problems, environment_option_problems(of_stages, document))
+    problems += entry_point_problems(views, document, spec_dir, files.read_text)
+    if not profile_problems:
+        problems += module_problems(views, document, spec_dir, files, profile)
+    problems += _elsewhere(problems, file_problems(marked, document, files, profile))
+    missing = missing_image_problems(views, configs, marked, document, files, is_fatal=True)
+    problems += _elsewhere(problems, missing)
+    unusable = unusable_row_problems(views, configs, marked, document, files, is_fatal=True)
+    problems += _elsewhere(problems, unusable)
+    problems += _elsewhere(problems, image_size_problems(configs, marked, document, files))
+    problems = [*document.problems, *_beside_yaml(document, problems), *profile_problems]
+    if spec is None or problems:
+        raise SpecError(_sorted(problems))
+    return LoadedSpec(
+        spec=RunSpec.model_validate_json(json.dumps(values), strict=True),
+        profile=profile,
+        text=text,
+        file=file,
+        spec_dir=spec_dir,
+        overrides=tuple(overrides),
+        document=document,
+        notes=tuple(
+            _sorted(
+                [
+                    *_notes(spec, views, configs, document, marked=marked, files=files),
+                    *unknown_option_notes(views, document, options),
+                ]
+            )
+        ),
+    )
+
+
+def _notes(
+    spec: RunSpec,
+    views: Mapping[str, StageView],
+    configs: Mapping[str, Any],
+    document: YamlDocument,
+    *,
+    marked: Sequence[MarkedString],
+    files: Files,
+) -> list[Problem]:
+    paths = {item.given: item.resolved for item in marked}
+    notes = [
+        *manifest_notes(marked, document, files),
+        *missing_image_problems(views, configs, marked, document, files, is_fatal=False),
+        *unusable_row_problems(views, configs, marked, document, files, is_fatal=False),
+        *image_size_notes(configs, marked, document, files),
+        *idle_setting_notes(views, configs, document),
+        *row_notes(views, configs, document, paths, files),
+        *unexpanded_notes(views, document),
+    ]
+    return _sorted([*notes, *resource_notes(spec, configs, document)])
+
+
+def _agreement_problems(
+    views: Mapping[str, StageView],
+    configs: Mapping[str, Any],
+    document: YamlDocument,
+    marked: Sequence[MarkedString],
+) -> list[Problem]:
+    """Return disagreements between stages, and within each.
+
+    A stage or config with problems is checked by its valid values.
+    """
+    problems = [*form_problems(views, document), *graph_problems(views, document)]
+    problems += reference_problems(views, document, {item.path for item in marked})
+    for name, view in views.items():
+        if view.run != "train" or view.config is None:
+            continue
+        config, unreadable = configs.get(name), frozenset[str]()
+        if config is None:
+            target, path = config_class("train"), ("stages", name, "config")
+            config, unreadable, more = readable_fields(target, document, view.config, path)
+            problems += more
+        resources = _resources(name, view, document)
+        if resources is None:
+            continue
+        problems += stage_problems(name, resources, config, document, unreadable=unreadable)
+    return problems
+
+
+def _resources(name: str, view: StageView, document: YamlDocument) -> Resources | None:
+    """Return a stage's resources if they have no problem, whatever other keys have."""
+    path: KeyPath = ("stages", name, "resources")
+    resources, _ = validate_values(Resources, document, view.keys.get("resources", {}), path)
+    return resources if isinstance(resources, Resources) else None
+
+
+def _elsewhere(first: Sequence[Problem], more: Sequence[Problem]) -> list[Problem]:
+    """Return `more` without problems at a place in `first`: one message for one mistake."""
+    places = {(p.file, p.line, p.column) for p in first}
+    return [p for p in more if (p.file, p.line, p.column) not in places]
+
+
+def _beside_yaml(document: YamlDocument, problems: Sequence[Problem]) -> list[Problem]:
+    """Return `problems` without those that follow from wrong YAML; a refused tag hides a type."""
+    said = [*document.problems]
+    for path in document.tagged:
+        said += [problem_at(document, path, "", at_key=at_key) for at_key in (False, True)]
+    return _elsewhere(said, problems)
+
+
+def _sorted(problems: list[Problem]) -> list[Problem]:
+    unique = dict.fromkeys(problems)
+    return sorted(unique, key=lambda p: (p.file, p.line, p.column))
+
+
+def _validate_configs(
+    views: Mapping[str, StageView], document: YamlDocument
+) -> tuple[dict[str, Any], list[Problem]]:
+    """Validate the configs of the built-in stages; return the valid ones, and the problems."""
+    configs: dict[str, Any] = {}
+    problems = []
+    for name, view in views.items():
+        if view.run in BUILTIN_STAGES and view.config is not None:
+            target = config_class(view.run)
+            path: KeyPath = ("stages", name, "config")
+            config, found = validate_values(target, document, view.config, path)
+            problems += found
+            if config is not None:
+                configs[name] = config
+    return configs, problems
+
+
+def _resolve(
+    spec: RunSpec | None,
+    views: Mapping[str, StageView],
+    configs: Mapping[str, Any],
+    document: YamlDocument,
+    around: Surroundings,
+) -> tuple[dict[str, Any], list[MarkedString]]:
+    """Return the spec's values with absolute paths and complete configs, and every path in them.
+
+    Without a valid spec the paths are found in the raw values.
+    """
+    given = spec.model_dump(mode="json") if spec is not None else document.value
+    values, marked = resolve_marked(RunSpec, given, around)
+    for name, view in views.items():
+        if view.run not in BUILTIN_STAGES or view.config is None:
+            continue
+        config = dataclasses.asdict(configs[name]) if name in configs else view.config
+        path: KeyPath = ("stages", name, "config")
+        plain, more = resolve_marked(config_class(view.run), config, around, path=path)
+        values["stages"][name]["config"] = plain
+        marked += more
+    return values, marked
+
+
+def _load_profile(
+    document: YamlDocument, around: Surroundings, files: Files
+) -> tuple[ClusterProfile | None, list[Problem]]:
+    given = document.value.get("cluster", "auto") if isinstance(document.value, dict) else "auto"
+    if given == "auto" or not isinstance(given, str):
+        return None, []
+    if given == "local":
+        return LOCAL, []
+    try:
+        file = absolute(around.expand(given), around.base_dir)
+    except PathExpansionError as error:
+        return None, [problem_at(document, ("cluster",), f"cluster: {error}")]
+    if not files.holds(file):
+        message = (
+            f"cluster: no profile at {file}{did_you_mean(given, SPECIAL_CLUSTERS)} "
+            "(allowed: a file, `local`, `auto`)"
+        )
+        return None, [problem_at(document, ("cluster",), message)]
+    try:
+        return read_profile(file, files), []
+    except SpecError as error:
+        return None, list(error.problems)
+
+
+def read_profile(file: str, files: Files) -> ClusterProfile:
+    """Read the cluster profile in `file` (an absolute path).
+
+    Raises:
+        SpecError: with every problem found.
+    """
+    document = read_yaml(read_text_of(file, files), file)
+    values = {} if document.value is None else document.value
+    profile, problems = validate_values(ClusterProfile, document, values, ())
+    base_dir = str(PurePosixPath(file).parent)
+    around = Surroundings(base_dir=base_dir, expand=files.expand)
+    given = values if profile is None else profile.model_dump(mode="json")
+    plain, marked = resolve_marked(ClusterProfile, given, around)
+    more = named_path_problems(marked, document, files, profile)
+    problems += _elsewhere(problems, more)
+    if isinstance(values, dict):
+        holders = [((key,), values.get(key)) for key in ("slurm", "gpu_slurm")]
+        problems += _elsewhere(problems, environment_option_problems(holders, document))
+    problems = [*document.problems, *_beside_yaml(document, problems)]
+    if problems:
+        raise SpecError(_sorted(problems))
+    return ClusterProfile.model_validate_json(json.dumps(plain), strict=True)

@@ -1,1 +1,0 @@
-"""Stages with a `matrix:`, expanded to one stage for each combination."""

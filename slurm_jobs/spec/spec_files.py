@@ -1,0 +1,316 @@
+"""Files that a spec names, and the marks on values that are paths. PURE."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import json
+import posixpath
+import re
+import types
+import typing
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from pydantic import BaseModel
+
+from slurm_jobs.shared.config import AddressMarker, PathMarker
+from slurm_jobs.shared.errors import PathExpansionError, Problem, SpecError
+from slurm_jobs.shared.expand import REFERENCE, referenced_stage
+from slurm_jobs.shared.manifests.messages import Content, ManifestRow
+from slurm_jobs.shared.manifests.values import RowOptions
+from slurm_jobs.shared.processors.image_plans import ImageRules, Size
+from slurm_jobs.shared.redact import printable
+from slurm_jobs.spec.yaml import KeyPath
+
+# Access of the loader to the file system, passed in as functions.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableFacts:
+    """Facts about a manifest that is a table, without its rows."""
+
+    names: tuple[str, ...] = ()
+    """Column names."""
+    has_rows: bool = False
+    problem: str = ""
+    """Reason why it is no manifest, to follow its path in a message."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Beginning:
+    """First bytes of a file."""
+
+    data: bytes
+    is_whole: bool
+    """True if the file has no more bytes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Files:
+    """File system as the loader sees it."""
+
+    read_text: Callable[[str], str]
+    """Return the text of a file; raises OSError or UnicodeDecodeError."""
+    exists: Callable[[str], bool]
+    expand: Callable[[str], str] = lambda path: path
+    """Expand `~` and `$NAME` in a path; raises PathExpansionError for an unknown name."""
+    small_text: Callable[[str], str | None] = lambda _file: None
+    """Return the text of a short file; None for a longer one, and without access."""
+    first_line: Callable[[str], str | None] = lambda _file: None
+    """Return the first line of a file in UTF-8; None for other or endless text, and without access.
+    """
+    beginning: Callable[[str], Beginning | None] = lambda _file: None
+    """Return the first bytes of a file; None without access."""
+    sizes_in: Callable[[str], Mapping[str, int | None] | None] = lambda _folder: None
+    """Return the sizes of a folder's entries, by name: None for each if there are very many, -1 for
+    a broken link. Empty without such a folder; None without access."""
+    checksums_in: Callable[[str], Mapping[str, str]] = lambda _folder: {}
+    """Return the SHA-256 of the files of a processor folder, by name; empty without access."""
+    table: Callable[[str], TableFacts | None] = lambda _path: None
+    """Return the facts about a table; None for other files, and without access."""
+    first_rows: Callable[[str, RowOptions], Sequence[ManifestRow]] = lambda _path, _options: ()
+    """Return the first rows of a manifest; none without access."""
+    manifest_damage: Callable[[str, RowOptions], str] = lambda _path, _options: ""
+    """Return why a small text manifest cannot be read completely, to follow its path; else ""."""
+    is_folder: Callable[[str], bool] = lambda _path: False
+    """Return whether a path is a visible folder."""
+    image_size: Callable[[Content, str], Size | None] = lambda _image, _root: None
+    """Return width and height of an image of a row, whose relative path starts from a folder; None
+    if they cannot be read."""
+    image_rules: Callable[[str], ImageRules | None] = lambda _folder: None
+    """Return the rules of the image processor in a folder; None if unknown."""
+    modules_in: Callable[[str], Collection[str]] = lambda _folder: ()
+    """Return the names of the Python modules and packages in a folder."""
+    has_module: Callable[[str], bool] = lambda _name: True
+    """Return whether this Python has a module of that name; none is imported."""
+    write_obstacle: Callable[[str], str] = lambda _folder: ""
+    """Return why a folder can be neither created nor written; empty if it can, and without access.
+    """
+    needs_images: bool = False
+    """True if the images of manifests must exist; they may be deleted once a run has read them."""
+
+    def holds(self, path: str) -> bool:
+        """Check whether `path` visibly exists."""
+        try:
+            return self.exists(path)
+        except (
+            OSError,
+            ValueError,
+            RuntimeError,
+        ):  # a name that is too long, a folder without access, an unknown ~user
+            return False
+
+    def lacks(self, path: str) -> bool:
+        """Check whether `path` certainly does not exist; False if its folder cannot be searched."""
+        try:
+            return not self.exists(path)
+        except (OSError, ValueError, RuntimeError):
+            return False
+
+    def image_root_of(self, manifest: str) -> str:
+        """Return the folder that image paths of a manifest start from by default."""
+        return manifest if self.is_folder(manifest) else posixpath.dirname(manifest)
+
+    def json_values(self, file: str) -> Mapping[str, Any]:
+        """Return the keys and values of a JSON file; empty if there are none to be read."""
+        try:
+            text = self.read_text(file) if self.holds(file) else "{}"
+            values = json.loads(text.removeprefix("\ufeff"))
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return values if isinstance(values, dict) else {}
+
+
+def read_text_of(file: str, files: Files) -> str:
+    """Return the text of a spec or profile.
+
+    Raises:
+        SpecError: it cannot be read.
+    """
+    if printable(file) != file or "\\" in file:
+        message = "the file's path holds a line break, backslash or control character; rename it"
+        raise SpecError([Problem(file=printable(file), line=0, column=0, message=message)])
+    try:
+        return files.read_text(file)
+    except FileNotFoundError:
+        message = "no such file"
+    except UnicodeDecodeError as error:
+        raise SpecError([_not_text(file, error)]) from None
+    except OSError as error:
+        message = f"cannot be read: {error.strerror or error}"
+    raise SpecError([Problem(file=file, line=0, column=0, message=message)])
+
+
+def _not_text(file: str, error: UnicodeDecodeError) -> Problem:
+    """Return a problem at the first byte that is not UTF-8, in an editor's lines and columns."""
+    before = error.object[: error.start]
+    line = before.count(b"\n") + 1
+    column = len(before[before.rfind(b"\n") + 1 :].decode(errors="replace")) + 1
+    message = f"not a text file in UTF-8 (the byte 0x{error.object[error.start]:02x} is none)"
+    return Problem(file=file, line=line, column=column, message=message)
+
+
+# Paths, model references and stage references among validated values.
+#
+# Types mark strings (`InputPath`, `OutputPath`), so that paths of all models become absolute in
+# one place.
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodePathMarker(PathMarker):
+    """Mark of a path whose `$VARIABLES` and `~` are those of the compute node."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProgramMarker(PathMarker):
+    """Mark of a program: looked up on PATH if it has no slash, else a path."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class MarkedString:
+    """String that its type marks as a path."""
+
+    path: KeyPath
+    """Place of the value."""
+    marker: PathMarker
+    given: str
+    resolved: str
+    problem: str = ""
+    """Reason why it could not be expanded; `resolved` is then the raw value."""
+
+
+def absolute(text: str, base_dir: str) -> str:
+    """Return `text` as an absolute path; keep a leading reference to a stage."""
+    match = REFERENCE.match(text)
+    is_reference = match is not None and referenced_stage(match[1]) is not None
+    return text if is_reference else _normal(PurePosixPath(base_dir, text))
+
+
+def _normal(path: PurePosixPath) -> str:
+    parts: list[str] = []
+    for part in path.parts[1:]:
+        if part == "..":
+            parts[-1:] = []
+        elif part != ".":
+            parts.append(part)
+    return "/" + "/".join(parts)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Surroundings:
+    """Meaning of a relative path, a `~` or a `$VARIABLE`."""
+
+    base_dir: str
+    """Absolute folder of the file that contains the values."""
+    expand: Callable[[str], str]
+    """Function that expands `~` and `$NAME` in a path; raises PathExpansionError for an unknown
+    name."""
+
+
+def resolve_marked(
+    target: Any, values: Any, around: Surroundings, *, path: KeyPath = ()
+) -> tuple[Any, list[MarkedString]]:
+    """Make marked strings absolute in plain `values` of the form that `target` describes.
+
+    Values of another form are kept unchanged.
+
+    Returns:
+        New values, and every marked string found.
+    """
+    found: list[MarkedString] = []
+
+    def visit(hint: Any, value: Any, here: KeyPath, markers: tuple[Any, ...]) -> Any:
+        if typing.get_origin(hint) is typing.Annotated:
+            inner, *metadata = typing.get_args(hint)
+            return visit(inner, value, here, (*markers, *metadata))
+        if value is None:
+            return None
+        if typing.get_origin(hint) in {typing.Union, types.UnionType}:
+            branches = [a for a in typing.get_args(hint) if a is not type(None)]
+            return visit(_branch(branches, value), value, here, markers)
+        if isinstance(value, str):
+            marker = next((m for m in markers if isinstance(m, PathMarker)), None)
+            if marker is None:
+                return value
+            try:
+                resolved, problem = _resolved(value, marker, around), ""
+            except PathExpansionError as error:
+                resolved, problem = value, str(error)
+            item = MarkedString(
+                path=here, marker=marker, given=value, resolved=resolved, problem=problem
+            )
+            found.append(item)
+            return resolved
+        if isinstance(value, dict):
+            return {k: visit(_member(hint, k), v, (*here, k), ()) for k, v in value.items()}
+        if isinstance(value, (list, tuple)):
+            item = (typing.get_args(hint) or (Any,))[0]
+            return [visit(item, v, (*here, i), ()) for i, v in enumerate(value)]
+        return value
+
+    return visit(target, values, path, ()), found
+
+
+def _resolved(given: str, marker: PathMarker, around: Surroundings) -> str:
+    if isinstance(marker, NodePathMarker):
+        is_for_node = given.startswith("~") or (given[:1] == "$" and given[:2] != "$$")
+        return given if is_for_node else absolute(given, around.base_dir)
+    if isinstance(marker, AddressMarker) and ("://" in given or given.startswith("pipe:")):
+        return given
+    text = around.expand(given)
+    if isinstance(marker, ProgramMarker) and "/" not in text:
+        return text
+    return absolute(text, around.base_dir)
+
+
+def _branch(branches: list[Any], value: Any) -> Any:
+    for branch in branches:
+        is_annotated = typing.get_origin(branch) is typing.Annotated
+        bare = typing.get_args(branch)[0] if is_annotated else branch
+        origin = typing.get_origin(bare) or bare
+        takes_keys = origin is dict or _has_fields(bare)
+        if (
+            (isinstance(value, dict) and takes_keys)
+            or (isinstance(value, str) and origin is str)
+            or (origin is typing.Literal and value in typing.get_args(bare))
+            or (isinstance(value, (list, tuple)) and origin in {list, tuple})
+        ):
+            return branch
+    return branches[0]
+
+
+def _has_fields(hint: Any) -> bool:
+    """Check whether a type is a dataclass or a pydantic model."""
+    is_model = inspect.isclass(hint) and issubclass(hint, BaseModel)
+    return is_model or dataclasses.is_dataclass(hint)
+
+
+def _member(hint: Any, key: str) -> Any:
+    if typing.get_origin(hint) is dict:
+        return typing.get_args(hint)[1]
+    if _has_fields(hint):
+        return _hints(hint).get(key, Any)
+    return Any
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    """Return the types of a class's fields, cached because each value needs them."""
+    return typing.get_type_hints(cls, include_extras=True)
+
+
+def references(
+    values: Any, path: KeyPath = (), pattern: re.Pattern[str] = REFERENCE
+) -> list[tuple[KeyPath, str]]:
+    """Yield every `${...}` in the strings of `values`: its place, and the text in the braces."""
+    if isinstance(values, str):
+        return [(path, inner) for inner in pattern.findall(values)]
+    if isinstance(values, dict):
+        items: Iterable[tuple[str | int, Any]] = values.items()
+    else:
+        items = enumerate(values) if isinstance(values, (list, tuple)) else ()
+    return [hit for key, value in items for hit in references(value, (*path, key), pattern)]

@@ -1,1 +1,0 @@
-"""Files that `init` writes: a first spec and a cluster profile."""

@@ -1,0 +1,62 @@
+"""Entry point on the compute node: a supervisor for each job or array task, and its ranks.
+
+It uses the standard library only, so that a stage's own Python needs no package of ours: the code
+comes from the snapshot in the run folder.
+
+`start.py task RUN_DIR TOKEN`  the batch process: fencing, records, ranks, retries, requeue
+`start.py rank TASK_DIR`       one rank's keeper: log, signals, exit record
+`start.py call TASK_DIR`       the stage's function itself
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from slurm_jobs.shared.errors import FileError
+from slurm_jobs.shared.files import storage_problem
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the command that the first word names, and exit with its exit code."""
+    from slurm_jobs.worker.rank import FORWARDED
+
+    try:
+        code = _run(*arguments)
+    except (OSError, FileError) as error:  # files of the run: a stage's errors are caught earlier
+        code = _storage_failed(error, *arguments)
+    # During Python's shutdown signals have their default effect again. A late one, such as a
+    # warning of the time limit, would turn a recorded end into a death by signal.
+    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
+    sys.exit(code)
+
+
+def _storage_failed(error: OSError | FileError, verb: str, *_rest: str) -> int:
+    """Report in one line of the job's log which file of the run could not be read or written."""
+    what = storage_problem(error) if isinstance(error, OSError) else str(error)
+    who = {"task": "supervisor", "rank": "keeper of a rank"}.get(verb, "rank")
+    with suppress(OSError):  # the log may be on the same full disk
+        print(
+            f"slurm-jobs: the {who} cannot continue: {what}; then `slurm-jobs resume`",
+            file=sys.stderr,
+            flush=True,
+        )
+    return 1
+
+
+def _run(verb: str, folder: str, *rest: str) -> int:
+    if verb == "task":
+        from slurm_jobs.worker.supervisor import supervise
+
+        return supervise(Path(folder), *rest)
+    if verb == "rank":
+        from slurm_jobs.worker.rank import keep_rank
+
+        return keep_rank(Path(folder))
+    assert verb == "call", verb
+    from slurm_jobs.worker.call import run_stage
+
+    return run_stage(Path(folder))

@@ -1,0 +1,206 @@
+"""Search for a stage's function, and its call, with our packages before all others.
+
+A built-in stage must use our `pipeline` even if the user has a package of that name; a user's own
+stage must use the user's.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import slurm_jobs
+from slurm_jobs.shared.errors import (
+    STOPPED_EXIT_CODE,
+    SlurmJobsError,
+    StageConfigError,
+    StageStoppedError,
+    truncated_lines,
+)
+from slurm_jobs.shared.files import outputs_problem, write_json_atomic, write_text_atomic
+from slurm_jobs.shared.process import install_stop_handler, stop_requested
+from slurm_jobs.shared.records import TaskContext, read_context
+from slurm_jobs.worker.hangs import register_stacks
+from slurm_jobs.worker.late_exit import (
+    FAILED_PATIENCE_S,
+    end_if_late,
+    note_return,
+    patience_s,
+    read_returned,
+)
+from slurm_jobs.worker.rank import asked_path, result_path, write_error
+
+BUILTIN_ENTRY_POINTS = {
+    "preprocess": "pipeline.preprocess.stage:run",
+    "consolidate": "pipeline.consolidate.stage:run",
+    "train": "pipeline.train:run",
+    "report": "slurm_jobs.report.stage:run",
+    "probe": "pipeline.nodes.probe_stage:run",
+    "measure": "pipeline.train.measure:run",
+}
+"""Entry points of built-in stages. Specs cannot use `measure`, a trial of `slurm-jobs tune`."""
+
+StageFunction = Callable[[dict[str, Any], TaskContext], Any]
+
+
+def call_stage(context_path: Path) -> int:
+    """Call the stage's function once, and write its result or its error."""
+    os.umask(0o077)
+    context = read_context(context_path)
+    task_dir = context_path.parent
+    run = os.environ["SLURM_JOBS_ENTRY_POINT"]
+    install_stop_handler()
+    with suppress(OSError):  # without stacks the work still counts
+        register_stacks(task_dir, context.rank)
+    patience, code = FAILED_PATIENCE_S, 1
+    try:
+        result_patience = patience_s()
+        result = _called(run, context)
+        write_text_atomic(result_path(task_dir, context.rank), result_text(run, result))
+        patience, code = result_patience, 0
+    except StageStoppedError as error:
+        print(f"stopped: {error}", file=sys.stderr, flush=True)
+        _note_request(task_dir, context.rank)
+        code = error.exit_code
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        _note_request(task_dir, context.rank)
+        note_return(task_dir, context.rank, code & 0xFF, patience)
+        raise
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - every error is recorded, also those that are
+        # no Exception (torch's CheckpointException), and ends the stage
+        _record_error(task_dir, context.rank, error)
+        code = error.exit_code if isinstance(error, StageConfigError) else 1
+    note_return(task_dir, context.rank, code, patience)
+    return code
+
+
+def _note_request(task_dir: Path, rank: int) -> None:
+    """Record for the keeper that this process got a stop signal, also one sent past the keeper."""
+    if stop_requested():
+        write_json_atomic(asked_path(task_dir, rank), {})
+
+
+def run_stage(context_path: Path) -> int:
+    """Call the stage's function in its own process, which ends in time after it.
+
+    Raises:
+        SystemExit: the function raised it.
+    """
+    rank = read_context(context_path).rank
+    try:
+        return call_stage(context_path)
+    finally:
+        _end_with_group(context_path.parent, rank)
+        end_if_late(context_path.parent, rank)
+
+
+def _end_with_group(task_dir: Path, rank: int) -> None:
+    """End this process at once if its function failed and left a torch process group.
+
+    Python would shut down with live communicators whose other ranks wait for this one. That may
+    hang, and then the others fail first and are blamed. The failure is already recorded.
+    """
+    returned = read_returned(task_dir, rank)
+    dist = sys.modules.get("torch.distributed")
+    if returned is None or returned["exit_code"] in {0, STOPPED_EXIT_CODE} or dist is None:
+        return
+    if dist.is_available() and dist.is_initialized():
+        logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(returned["exit_code"])
+
+
+def _called(run: str, context: TaskContext) -> Any:
+    """Return the result of the stage's function; a built-in stage may import its needs only now."""
+    function = find_function(run)
+    try:
+        return function(dict(context.config), context)
+    except ModuleNotFoundError as error:
+        if run not in BUILTIN_ENTRY_POINTS:
+            raise
+        raise _missing_module(run, error) from error
+
+
+def result_text(run: str, result: Any) -> str:
+    """Return the result of a stage's function as JSON; NumPy and torch scalars are numbers.
+
+    Raises:
+        StageConfigError: the result is neither a mapping of JSON values nor None.
+    """
+    if result is None:
+        result = {}
+    problem = "" if isinstance(result, Mapping) else f"it returned {type(result).__name__}"
+    if not problem:
+        problem = outputs_problem(result.get("outputs", {}))
+    try:
+        text = json.dumps(result, default=_plain_number, sort_keys=True)
+    except (TypeError, ValueError) as error:
+        problem = problem or f"its result is not valid JSON: {error}"
+    if problem:
+        message = f"`run: {run}`: a stage returns a dict of JSON values, or None; {problem}"
+        raise StageConfigError(message)
+    return text
+
+
+def _plain_number(value: Any) -> Any:
+    """Return the number in a NumPy or torch scalar."""
+    item = getattr(value, "item", None)
+    if item is None or getattr(value, "ndim", 0) != 0:
+        message = f"a {type(value).__name__} is no JSON value"
+        raise TypeError(message)
+    return item()
+
+
+def _record_error(task_dir: Path, rank: int, error: BaseException) -> None:
+    if isinstance(error, SlurmJobsError):
+        print(f"error: {error}", file=sys.stderr, flush=True)
+    text = truncated_lines("".join(traceback.format_exception(error)))
+    print(text, end="", file=sys.stderr, flush=True)
+    write_error(task_dir, rank, error)
+
+
+def find_function(run: str) -> StageFunction:
+    """Return the function that a stage's `run:` names.
+
+    Raises:
+        StageConfigError: there is no such module or function here.
+    """
+    user_dir = Path(slurm_jobs.__file__).resolve().parent.parent.parent / "user"
+    if run in BUILTIN_ENTRY_POINTS:
+        sys.path.append(str(user_dir))
+    else:
+        sys.path.insert(0, str(user_dir))
+    module_name, _, function_name = BUILTIN_ENTRY_POINTS.get(run, run).partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise _missing_module(run, error) from error
+    function: StageFunction | None = getattr(module, function_name, None)
+    if function is None:
+        message = f"`run: {run}`: {module.__file__} has no function `{function_name}`"
+        raise StageConfigError(message)
+    return function
+
+
+def _missing_module(run: str, error: ModuleNotFoundError) -> StageConfigError:
+    """Return an error with the remedy for a missing module; built-in stages need one install."""
+    remedy = "install it there, put it next to the spec, or name the stage's `python:`"
+    if run in BUILTIN_ENTRY_POINTS:
+        remedy = (
+            "install `slurm-jobs[train]` in that Python (`pip install '.[train]'` in its "
+            "checkout), or name the stage's `python:`"
+        )
+    return StageConfigError(f"`run: {run}`: {error} in {sys.executable}; {remedy}")

@@ -1,0 +1,508 @@
+"""Hangs: the stacks of ranks, and the rank that is the cause."""
+
+from __future__ import annotations
+
+import faulthandler
+import linecache
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from slurm_jobs.shared.files import ranges_text, read_json
+from slurm_jobs.shared.heartbeat import read_heartbeat, stacks_path
+from slurm_jobs.worker.late_exit import returned_path
+
+# Python stacks of a running rank, written on request, and the phase that they show.
+#
+# The rank registers `faulthandler` on a signal, whose handler needs no interpreter lock: it also
+# answers if the main thread hangs inside a C call. The keeper writes a line before it sends the
+# signal, so that each request is a section of the file, and a rank that cannot answer is visible.
+
+
+STACKS_SIGNAL = signal.SIGQUIT
+"""Signal from the keeper to its rank. The JVM and Go use it for the same purpose; SIGUSR1 belongs
+to NCCL's tools, and SIGUSR2 asks a rank to stop."""
+REQUEST_SIGNAL = signal.SIGUSR1
+"""Signal from the supervisor, or a user's `scancel --signal=USR1`, to the keepers. srun forwards
+it."""
+_SECTION = "--- stacks of process "
+_MAIN_THREAD = "main thread "
+_THREAD = re.compile(r"(?:Current t|T)hread (0x[0-9a-f]+)")
+_FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)')
+_FOLDERS = re.compile(r".*(?:/site-packages|/lib/python3\.\d+|/code/[0-9a-f]+/(?:lib|user))/")
+_stream: IO[bytes] | None = None
+"""File that is open as long as the process lives: `faulthandler` writes to its descriptor."""
+
+PHASES: tuple[tuple[str, str], ...] = (
+    ("pipeline/train/checkpoint", "a checkpoint"),
+    ("torch/distributed/checkpoint/", "a checkpoint"),
+    ("pipeline/train/held_out", "an evaluation"),
+    ("pipeline/train/evaluate", "an evaluation"),
+    ("pipeline/train/export", "the export"),
+    ("pipeline/train/trackers", "a tracker"),
+    ("pipeline/stage_in/", "staging"),
+    ("pipeline/train/staging", "staging"),
+    ("pipeline/train/preflight", "the preflight"),
+    ("pipeline/data/", "the data loader"),
+    ("torch/utils/data/", "the data loader"),
+    ("pipeline/models/loading", "reading weights"),
+    ("pipeline/train/strategies", "the strategy"),
+    ("pipeline/train/accelerate", "the strategy"),
+    ("torch/_inductor/", "a compilation"),
+    ("torch/_dynamo/", "a compilation"),
+)
+"""Parts of file names, with the phase of a rank that has such a frame; the innermost match decides.
+"""
+_THREADED = frozenset({"the data loader", "staging"})
+"""Phases in which the main thread waits for worker threads."""
+_LOOP = "pipeline/train/loop.py"
+_LOOP_PHASES = {
+    "_accumulate": "the forward or backward pass",
+    "_clip": "the clipping of gradients",
+    "_update": "the optimizer",
+}
+"""Phase by function of the training loop."""
+_COLLECTIVES = (
+    "torch/distributed/distributed_c10d.py",
+    "torch/distributed/c10d_logger.py",
+    "torch/distributed/_functional_collectives.py",
+    "torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py",
+    "torch/distributed/rendezvous.py",
+    "pipeline/train/ranks.py",
+)
+"""Files whose frames, near the innermost one, indicate a wait for other ranks."""
+_NUM_INNERMOST = 4
+_TORCH_WAITS = ("/torch/cuda/streams.py", "/torch/cuda/__init__.py")
+"""Files of torch in which a thread waits for an event of a GPU; the calling frame is more
+informative."""
+_DEVICE_WAITS = (*_TORCH_WAITS, "pipeline/train/verdict.py")
+"""Files whose frames, near the innermost one, indicate a wait for the device."""
+_DEVICE_READS = (".tolist(", ".item(", ".cpu(", "SYNC")
+"""Calls in the innermost line of Python that read a value of the device, and wait for it there."""
+_POOL = "/concurrent/futures/thread.py"
+_WAITS = ("/threading.py", "/queue.py", "/concurrent/futures/", "/selectors.py")
+"""Files of Python in which a thread waits for another; the calling frame is more informative."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Frame:
+    """One line of a stack."""
+
+    file: str
+    line: str
+    function: str
+
+    @property
+    def number(self) -> int:
+        """Return the line as a number; 0 if unknown."""
+        return int(self.line) if self.line.isdecimal() else 0
+
+    def __str__(self) -> str:
+        """Return the frame in readable form, without the folders of packages."""
+        return f"{self.function} ({_FOLDERS.sub('', self.file)}:{self.line})"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankStacks:
+    """Answer of a rank to the last request."""
+
+    was_asked: bool
+    """True if the rank's keeper got the request."""
+    state: str
+    """State of the process, from its keeper: `S (sleeping)`; empty if unknown."""
+    main: tuple[Frame, ...]
+    """Frames of the main thread, innermost first; empty if the rank did not answer."""
+    others: tuple[tuple[Frame, ...], ...]
+
+    @property
+    def is_in_collective(self) -> bool:
+        """Return whether the rank waits for other ranks, in its main thread or a backward pass."""
+        return self.collective is not None
+
+    @property
+    def collective(self) -> tuple[Frame, Frame] | None:
+        """Return the call that waits for other ranks, and the line that called it."""
+        stacks = [self.main]
+        if self.main and self.main[0].function == "_engine_run_backward":
+            # Hooks of a GPU's backward pass run in a thread of torch, which Python did not start.
+            stacks += [stack for stack in self.others if not _is_python_thread(stack)]
+        for stack in stacks:
+            inside = [frame for frame in stack[:_NUM_INNERMOST] if _matches(frame, _COLLECTIVES)]
+            if inside:
+                callers = stack[stack.index(inside[-1]) + 1 :]
+                return inside[0], next(iter(callers), inside[-1])
+        return None
+
+    @property
+    def waits_for_device(self) -> bool:
+        """Return whether the main thread waits for a value or an event of the device.
+
+        A kernel may not end, or other ranks have not joined a collective of the device.
+        """
+        if not self.main:
+            return False
+        inner = self.main[:_NUM_INNERMOST]
+        if any(_matches(frame, _DEVICE_WAITS) for frame in inner):
+            return True
+        source = linecache.getline(self.main[0].file, self.main[0].number)
+        is_read = any(word in source for word in _DEVICE_READS)
+        return is_read or self.main[0].file.endswith(_LOOP)
+
+    @property
+    def is_in_passes(self) -> bool:
+        """Return whether the main thread is in a forward or backward pass.
+
+        Models read values of the device there, also in lines that do not show it: on a GPU the rank
+        may wait for a collective that other ranks have not joined.
+        """
+        return any(
+            frame.file.endswith(_LOOP) and frame.function == "_accumulate" for frame in self.main
+        )
+
+    @property
+    def phase(self) -> str:
+        """Return the phase of the main thread; empty if its frames do not show it."""
+        if self.waits_for_device:
+            return "a wait for the device"
+        return _phase_of(self.main)
+
+    @property
+    def innermost(self) -> Frame | None:
+        """Return the most informative frame: the innermost except Python's waits for a thread.
+
+        If the main thread waits for threads of its loader, or of staging, it is the frame of the
+        working thread. That thread has frames in files of the phase or, if it belongs to a pool, in
+        files without a phase.
+        """
+        calling = _calling(self.main)
+        if calling != list(self.main) and self.phase in _THREADED:
+            threads = [stack for stack in self.others if _is_python_thread(stack)]
+            working = [stack for stack in threads if _calling(stack)]
+            same = [stack for stack in working if _phase_of(stack) == self.phase]
+            unknown = [stack for stack in working if not _phase_of(stack) and _is_pooled(stack)]
+            first = min(same + unknown, key=lambda stack: _matches(stack[0], _WAITS), default=())
+            calling = _calling(first) or calling
+        return calling[0] if calling else None
+
+
+def _phase_of(stack: Sequence[Frame]) -> str:
+    """Return the phase of the innermost frame that has one."""
+    for frame in stack:
+        for part, phase in PHASES:
+            if part in frame.file:
+                return phase
+        if frame.file.endswith(_LOOP) and frame.function in _LOOP_PHASES:
+            return _LOOP_PHASES[frame.function]
+    return ""
+
+
+def _calling(stack: Sequence[Frame]) -> list[Frame]:
+    """Return the frames without those in which Python waits for a thread, or torch for an event."""
+    return [frame for frame in stack if not _matches(frame, (*_WAITS, *_TORCH_WAITS))]
+
+
+def _is_python_thread(stack: Sequence[Frame]) -> bool:
+    return bool(stack) and _matches(stack[-1], _WAITS)
+
+
+def _is_pooled(stack: Sequence[Frame]) -> bool:
+    return any(_POOL in frame.file for frame in stack)
+
+
+def _matches(frame: Frame, parts: Sequence[str]) -> bool:
+    return any(part in frame.file for part in parts)
+
+
+def register_stacks(task_dir: Path, rank: int) -> None:
+    """Let this process answer requests; call it in the main thread.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    global _stream  # noqa: PLW0603 - one process is one rank
+    stream = stacks_path(task_dir, rank).open("ab", buffering=0)
+    stream.write(f"{_MAIN_THREAD}0x{threading.main_thread().ident:016x}\n".encode())
+    faulthandler.register(STACKS_SIGNAL, stream, all_threads=True, chain=False)
+    _stream = stream
+
+
+def request_stacks(task_dir: Path, rank: int, pid: int) -> None:
+    """Make a rank's process write its stacks; do nothing if it has not registered."""
+    path = stacks_path(task_dir, rank)
+    with suppress(OSError):
+        if not path.exists():
+            return
+        now = time.strftime("%Y-%m-%d %H:%M:%S")
+        state = _process_state(pid)
+        with path.open("ab", buffering=0) as stream:
+            stream.write(f"\n{_SECTION}{pid} at {now}, state {state}\n".encode())
+        os.kill(pid, STACKS_SIGNAL)
+
+
+def _process_state(pid: int) -> str:
+    """Return the state of a process and, if the kernel shows it, the call that it waits in."""
+    state, call = "unknown", ""
+    with suppress(OSError, IndexError):
+        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+        state = next(line for line in lines if line.startswith("State:")).split(":", 1)[1].strip()
+    with suppress(OSError):
+        call = Path(f"/proc/{pid}/wchan").read_text(errors="replace").strip("0 \n")
+    return f"{state} in {call}" if call else state
+
+
+def read_stacks(task_dir: Path, rank: int) -> RankStacks:
+    """Return the rank's answer to the last request."""
+    text = ""
+    with suppress(OSError):
+        text = stacks_path(task_dir, rank).read_text(errors="replace")
+    return parse_stacks(text)
+
+
+def parse_stacks(text: str) -> RankStacks:
+    """Return the last section of a file of stacks."""
+    before, separator, section = text.rpartition(_SECTION)
+    if not separator:
+        return RankStacks(was_asked=False, state="", main=(), others=())
+    header, _, body = section.partition("\n")
+    main_thread = before.partition(_MAIN_THREAD)[2].partition("\n")[0]
+    stacks: dict[str, list[Frame]] = {}
+    frames: list[Frame] = []
+    for line in body.splitlines():
+        if (thread := _THREAD.match(line)) is not None:
+            frames = stacks.setdefault(thread[1], [])
+        elif (frame := _FRAME.match(line)) is not None:
+            frames.append(Frame(**frame.groupdict()))
+    return RankStacks(
+        was_asked=True,
+        state=header.partition(", state ")[2],
+        main=tuple(stacks.pop(main_thread, ())),
+        others=tuple(map(tuple, stacks.values())),
+    )
+
+
+# Detection of an attempt that hangs, and of the rank that causes it.
+#
+# A beat of any rank is progress: ranks that wait for each other count together. The patience is
+# the config's, but at least ten times the median step and three times the longest one. Outside of
+# steps (reading weights, staging, compilation, checkpoints, evaluation, export) it is several
+# times the config's, because reading or writing a large file shows no progress. Only time in which
+# this process itself ran counts, so that a suspended job or node is not late afterwards.
+# Collectives in the ranks have their own timeouts: a long suspension may end the attempt.
+
+
+MEDIAN_FACTOR = 10.0
+LONGEST_FACTOR = 3.0
+OUTSIDE_FACTOR = 4.0
+"""Factor outside of steps, and in the first ones, whose duration is still unknown."""
+NUM_FIRST_STEPS = 3
+"""Number of slow first steps in each phase (compilation, caches, the allocator)."""
+COLLECTIVE_SHARE = 0.8
+"""Share of a collective's timeout after which the ranks write their stacks, before waiting ranks
+fail."""
+DUMP_S = 3.0
+"""Time from the request until a keeper ends its rank; the flight recorder is written meanwhile."""
+_LOOK_S = 5.0
+_FIRST_LOOK_S = 1.0
+"""Interval of checks until a rank beats. Only each `_LOOKS_A_SURVEY`th checks more than rank 0,
+because the folder is shared."""
+_LOOKS_A_SURVEY = 5
+_LOOKS_A_PATIENCE = 20
+_MIN_LOOK_S = 0.1
+_LONGEST_TICK_S = 1.0
+"""Longest pause of the supervisor, which checks many times a second, that counts as time of the
+attempt."""
+
+Alarm = Literal["dump", "end"]
+
+
+def stalled_path(task_dir: Path) -> Path:
+    """Return the file that marks an attempt which is being ended without progress."""
+    return task_dir / "stalled.json"
+
+
+def patience_s(beat: Mapping[str, Any]) -> float:
+    """Return how long an attempt may go without a beat after this one, in seconds."""
+    stall_s = float(beat["stall_s"])
+    median_s, longest_s = float(beat["median_step_s"]), float(beat["longest_step_s"])
+    slow_s = max(MEDIAN_FACTOR * median_s, LONGEST_FACTOR * longest_s)
+    if beat["doing"] != "steps" or beat["steps"] < NUM_FIRST_STEPS:
+        return max(OUTSIDE_FACTOR * stall_s, slow_s)
+    return max(stall_s, slow_s)
+
+
+class StallWatch:
+    """State of the watch over one attempt."""
+
+    def __init__(self, task_dir: Path, num_ranks: int) -> None:
+        self._task_dir, self._num_ranks = task_dir, num_ranks
+        self._beats: dict[int, dict[str, Any]] = {}
+        self._tick_s = time.monotonic()
+        self._look_s = _FIRST_LOOK_S
+        self._since_look_s = 0.0
+        self._num_looks = 0
+        self.idle_s = 0.0
+        """Time without a beat."""
+        self.patience_s = 0.0
+        self._has_dumped = False
+
+    @property
+    def has_dumped(self) -> bool:
+        """Return whether stacks were requested, and no rank has made progress since."""
+        return self._has_dumped
+
+    def tick(self, *, may_end: bool = True) -> Alarm | None:
+        """Check for progress if it is time to, and return the required action; call it often.
+
+        If the attempt may not be ended, its ranks write their stacks once instead.
+        """
+        now_s = time.monotonic()
+        passed_s = min(now_s - self._tick_s, _LONGEST_TICK_S)
+        self._tick_s = now_s
+        self._since_look_s += passed_s
+        self.idle_s += passed_s
+        if self._since_look_s < self._look_s:
+            return None
+        self._since_look_s = 0.0
+        has_progress, beats = self._has_progress(), self._beats.values()
+        if has_progress or not beats:
+            self.idle_s, self._has_dumped = 0.0, False
+        if not beats:
+            return None
+        shortest_s = min(min(beat["stall_s"], beat["collective_s"]) for beat in beats)
+        self._look_s = max(_MIN_LOOK_S, min(_LOOK_S, shortest_s / _LOOKS_A_PATIENCE))
+        self.patience_s = max(map(patience_s, beats))
+        is_late = self.idle_s > self.patience_s and self._is_running()
+        if is_late and may_end:
+            return "end"
+        are_due = self._num_ranks > 1 and self.idle_s > self._dump_s()
+        if (is_late or are_due) and not self._has_dumped:
+            self._has_dumped = True
+            return "dump"
+        return None
+
+    def _has_progress(self) -> bool:
+        """Check rank 0 alone while it makes progress, else all ranks."""
+        has_progress = False
+        self._num_looks += 1
+        is_survey = bool(self._beats) or self._num_looks % _LOOKS_A_SURVEY == 0
+        for rank in range(self._num_ranks if is_survey else 1):
+            beat = read_heartbeat(self._task_dir, rank)
+            if beat is not None and beat != self._beats.get(rank):
+                self._beats[rank] = beat
+                has_progress = True
+            if rank == 0 and has_progress:
+                break
+        return has_progress
+
+    def _dump_s(self) -> float:
+        """Return the time without a beat after which collectives are about to fail."""
+        collective_s = min(float(beat["collective_s"]) for beat in self._beats.values())
+        return COLLECTIVE_SHARE * collective_s
+
+    def _is_running(self) -> bool:
+        """Return whether a rank's function has not returned; `late_exit` watches the others."""
+        ranks = range(self._num_ranks)
+        return any(not returned_path(self._task_dir, rank).exists() for rank in ranks)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cause:
+    """Rank that an attempt waited for, and the sentence for the reason."""
+
+    rank: int
+    node: str | None
+    text: str
+
+
+def find_cause(task_dir: Path, num_ranks: int) -> Cause | None:
+    """Return the rank that the others waited for, from the stacks of all of them.
+
+    A rank whose function has returned, or failed, counts if it wrote its stacks before; None if no
+    rank is left.
+    """
+    all_of_them = {rank: read_stacks(task_dir, rank) for rank in range(num_ranks)}
+    stacks = {
+        rank: found
+        for rank, found in all_of_them.items()
+        if found.main or not returned_path(task_dir, rank).exists()
+    }
+    if not stacks:
+        return None
+    rank, text = describe_cause(stacks)
+    node = None
+    started = task_dir / f"rank-{rank:05d}.started.json"
+    if started.exists():
+        node = str(read_json(started)["node"])
+    files = stacks_path(task_dir, 0).name.replace("00000", "*")
+    where = f"rank {rank} on {node}" if node else f"rank {rank}"
+    return Cause(rank=rank, node=node, text=f"{where} {text}. Stacks: {task_dir / files}")
+
+
+def describe_cause(stacks: Mapping[int, RankStacks]) -> tuple[int, str]:
+    """Return the rank that is the cause, and a description of it and of the others.
+
+    It is the first of these: a rank that did not answer; one that is neither in a pass nor in a
+    collective; one in a pass; one that waits for its device. If all are equal, the smallest group
+    in the same place is the cause.
+    """
+    kinds = {rank: _kind(found) for rank, found in stacks.items()}
+    least = min(kinds.values())
+    causes = [rank for rank, kind in kinds.items() if kind == least]
+    others = [rank for rank in stacks if rank not in causes]
+    if not others:
+        places: dict[tuple[Frame, ...], list[int]] = {}
+        for rank in causes:
+            places.setdefault(stacks[rank].main, []).append(rank)
+        causes = min(places.values(), key=lambda ranks: (len(ranks), ranks))
+        others = [rank for rank in stacks if rank not in causes]
+    text = _doing(stacks[causes[0]])
+    if len(causes) > 1:
+        text += f" (as {'are' if len(causes) > 2 else 'is'} {_ranks(causes[1:])})"
+    if others:
+        waiting = [rank for rank in others if kinds[rank] == _IN_COLLECTIVE]
+        if waiting == others:
+            text += f"; {_ranks(others)} {'wait' if len(others) > 1 else 'waits'} in a collective"
+            text += f", {_place(stacks[others[0]])}"
+        else:
+            text += f"; {_ranks(others)}: {_doing(stacks[others[0]])}"
+    return causes[0], text
+
+
+_SILENT, _ELSEWHERE, _IN_PASSES, _AT_DEVICE, _IN_COLLECTIVE = range(5)
+
+
+def _kind(stacks: RankStacks) -> int:
+    if not stacks.main:
+        return _SILENT
+    if stacks.is_in_collective:
+        return _IN_COLLECTIVE
+    if stacks.waits_for_device:
+        return _AT_DEVICE
+    return _IN_PASSES if stacks.is_in_passes else _ELSEWHERE
+
+
+def _doing(stacks: RankStacks) -> str:
+    if not stacks.was_asked:
+        return "did not get the request for its stacks: its node or its keeper is gone"
+    if not stacks.main:
+        return f"did not answer the request for its stacks: its process is in state {stacks.state}"
+    phase = "a collective" if stacks.is_in_collective else stacks.phase
+    return f"was in {phase}, {_place(stacks)}" if phase else f"was {_place(stacks)}"
+
+
+def _place(stacks: RankStacks) -> str:
+    frame = stacks.innermost
+    if (call := stacks.collective) is not None:
+        return f"{call[0].function} called at {call[1]}"
+    return f"at {frame}" if frame is not None else "at no line of Python"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {ranges_text(ranks)}"

@@ -1,0 +1,453 @@
+"""Start of an attempt's ranks, forwarding of signals, and search for the first failed rank.
+
+Under Slurm several ranks are one srun step. A single rank, and every rank of the local scheduler,
+is a child of the supervisor. The exit records of the ranks' keepers decide the outcome, not srun's
+exit code alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from slurm_jobs.run_folder.orders import JobOrder
+from slurm_jobs.schedulers.slurm_environment import step_environment
+from slurm_jobs.shared.errors import STOPPED_EXIT_CODE
+from slurm_jobs.shared.files import read_json, write_json_atomic
+from slurm_jobs.shared.heartbeat import rows_in_progress
+from slurm_jobs.shared.process import STOP_SIGNAL, kill_session, noted_stop_time_s, script_command
+from slurm_jobs.shared.records import Outcome, near_gpus
+from slurm_jobs.worker.environment import RANK_VARIABLES, JobEnvironment
+from slurm_jobs.worker.hangs import DUMP_S, REQUEST_SIGNAL, StallWatch, find_cause, stalled_path
+from slurm_jobs.worker.late_exit import read_returned
+from slurm_jobs.worker.rank import (
+    PERHAPS_HALF_DONE,
+    TERMINATED_EXIT_CODE,
+    asked_path,
+    context_path,
+    error_path,
+    exit_path,
+    result_path,
+    started_path,
+)
+
+STOP_TIME_FACTOR = 1.5
+"""Ranks are asked to stop this many times their measured stopping time before the limit."""
+STOP_TIME_LOOK_S = 1.0
+KILL_WAIT_S = 8.0
+"""Time that the other ranks may take to end after one has failed."""
+POLL_S = 0.05
+AFTER_SIGTERM = "After SIGTERM from outside (time limit, cancel or preemption): "
+"""Start of a failure reason that may not be the stage's fault."""
+GONE = "(its node or its keeper is gone)"
+_SHELL_CODES = {126: "a command could not be executed", 127: "a command was not found"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RanksEnd:
+    """Outcome of all ranks of an attempt."""
+
+    outcome: Outcome
+    exit_code: int = 0
+    signal: int | None = None
+    failed_rank: int | None = None
+    failed_node: str | None = None
+    reason: str = ""
+    retryable: bool = True
+
+
+class Ranks:
+    """Ranks of one job or array task, over its attempts."""
+
+    def __init__(self, order: JobOrder, environment: JobEnvironment) -> None:
+        self._order = order
+        self._environment = environment
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._stop_is_due = False
+        """True while STOP_SIGNAL has not been passed on."""
+        self._request_is_due = False
+        """True while a user's REQUEST_SIGNAL has not been passed on."""
+        self._look_at_s = 0.0
+        """Time of the next check of the stage's notes, monotonic."""
+        self.stop_signalled = False
+        """True if STOP_SIGNAL came, or the stage's measured stopping time is reached: the time
+        limit is near."""
+        self.term_signalled = False
+        """True if SIGTERM came: cancelled, preempted, or out of time."""
+        signal.signal(STOP_SIGNAL, self._pass_on)
+        signal.signal(signal.SIGTERM, self._pass_on)
+        # `scancel --batch` sends it here; a single rank is no step, so it would not get it.
+        signal.signal(REQUEST_SIGNAL, self._note_request)
+
+    def _pass_on(self, number: int, _frame: FrameType | None) -> None:
+        """Pass SIGTERM on at once; pass STOP_SIGNAL on when every rank can take it, see `_wait`."""
+        self.stop_signalled = True
+        if number == signal.SIGTERM:
+            self.term_signalled = True
+            self._signal_all(signal.SIGTERM)
+        else:
+            self._stop_is_due = True
+
+    def _note_request(self, _number: int, _frame: FrameType | None) -> None:
+        self._request_is_due = True
+
+    def run(self, task_dir: Path) -> RanksEnd:
+        """Start the ranks, wait for all of them, and return the outcome."""
+        num_ranks = self._order.resources.num_ranks
+        is_step = self._environment.is_slurm and num_ranks > 1
+        commands = [self._srun(task_dir)] if is_step else [self._keeper(task_dir)] * num_ranks
+        self._processes = []
+        self._has_killed = False
+        self._stalled_s: float | None = None
+        self._say_cause_at_s: float | None = None
+        """Time by which the ranks have written the requested stacks, monotonic."""
+        self._watch = StallWatch(task_dir, num_ranks)
+        for rank, command in enumerate(commands):
+            variables = self._variables(None if is_step else rank)
+            self._processes.append(subprocess.Popen(command, env=variables))
+        if self.term_signalled:  # the signal came during their start
+            self._signal_all(signal.SIGTERM)
+        self._wait(task_dir)
+        codes = [process.returncode for process in self._processes]
+        if -signal.SIGKILL in codes:
+            self._end_orphans()
+        end = read_end(task_dir, num_ranks, codes, was_asked=self.stop_signalled)
+        end = self._explained(task_dir, end)
+        if self.term_signalled and end.outcome == "completed" and self._order.shell is not None:
+            # The rank ended just before the signal reached its keeper, if not before the signal.
+            end = RanksEnd(
+                outcome="failed", exit_code=TERMINATED_EXIT_CODE, reason=PERHAPS_HALF_DONE
+            )
+        if self.term_signalled and end.outcome == "failed":
+            reason = end.reason
+            if self._has_killed:
+                killed = f"did not end within {KILL_WAIT_S:g} s, and was killed"
+                reason = reason.replace(f"ended without a record {GONE}", killed)
+            return dataclasses.replace(end, reason=AFTER_SIGTERM + reason)
+        return end
+
+    def _wait(self, task_dir: Path) -> None:
+        """Wait for all ranks; after a failure send the others SIGTERM, then SIGKILL.
+
+        A signal that arrives before a rank's keeper can handle it would end the keeper. After a
+        SIGTERM from outside Slurm sends SIGKILL after its own wait (a preempted job may have
+        minutes to save). The local runner may be dead, so its tasks get it from here.
+        """
+        kill_at_s: float | None = None
+        while None in (codes := [process.poll() for process in self._processes]):
+            if not self.stop_signalled and self._is_last_moment(task_dir):
+                self._pass_on(STOP_SIGNAL, None)
+            if self._stop_is_due and self._all_started(task_dir):
+                self._stop_is_due = False
+                self._signal_all(STOP_SIGNAL)
+            if self._request_is_due and self._all_started(task_dir):
+                self._request_is_due = False
+                self._signal_all(REQUEST_SIGNAL)
+            if kill_at_s is None and self._is_stalled(task_dir):
+                kill_at_s = time.monotonic() + DUMP_S + KILL_WAIT_S
+            if any(codes) and kill_at_s is None:
+                kill_at_s = time.monotonic() + KILL_WAIT_S
+                self._signal_all(signal.SIGTERM)
+            if self.term_signalled and not self._environment.is_slurm and kill_at_s is None:
+                kill_at_s = time.monotonic() + KILL_WAIT_S
+            if kill_at_s is not None and time.monotonic() > kill_at_s:
+                self._has_killed = True
+                self._signal_all(signal.SIGKILL)
+            time.sleep(POLL_S)
+
+    def _is_stalled(self, task_dir: Path) -> bool:
+        """Request stacks if no rank makes progress for long; return whether to end the ranks.
+
+        A file asks the keepers to have stacks written, and to end their ranks. After a request to
+        stop they only write stacks, and the cause is logged: Slurm ends the job.
+        """
+        if not self._may_stall():
+            return False
+        self._say_cause(task_dir)
+        alarm = self._watch.tick(may_end=not self.stop_signalled)
+        if alarm is None or not self._all_started(task_dir):
+            return False
+        if alarm == "end":
+            self._stalled_s = self._watch.idle_s
+            write_json_atomic(stalled_path(task_dir), {"idle_s": self._watch.idle_s})
+        self._say_cause_at_s = time.monotonic() + DUMP_S if self.stop_signalled else None
+        self._signal_all(REQUEST_SIGNAL)
+        return alarm == "end"
+
+    def _say_cause(self, task_dir: Path) -> None:
+        """Print which rank the others wait for, once they have written their stacks.
+
+        Slurm may kill this process together with the ranks, so that no record would contain it.
+        """
+        if self._say_cause_at_s is None or time.monotonic() < self._say_cause_at_s:
+            return
+        self._say_cause_at_s = None
+        cause = find_cause(task_dir, self._order.resources.num_ranks)
+        if cause is not None and self._watch.has_dumped:
+            quiet = _duration(self._watch.idle_s)
+            with suppress(OSError):  # the log may be on a full disk
+                text = f"slurm-jobs: no progress for {quiet} after the request to stop"
+                print(f"{text}: {cause.text}", file=sys.stderr, flush=True)
+
+    def _may_stall(self) -> bool:
+        """Return whether the stage may have a heartbeat.
+
+        In an array of thousands of tasks none is expected, because each task would poll a shared
+        folder.
+        """
+        is_own_function = ":" in self._order.run and self._order.resources.num_ranks > 1
+        return self._order.run == "train" or is_own_function
+
+    def _explained(self, task_dir: Path, end: RanksEnd) -> RanksEnd:
+        """Add the rank that the others waited for, if that ended the attempt."""
+        is_stalled = self._stalled_s is not None
+        if end.outcome == "completed" or not (is_stalled or self._watch.has_dumped):
+            return end
+        cause = find_cause(task_dir, self._order.resources.num_ranks)
+        quiet = _duration(self._stalled_s or self._watch.idle_s)
+        if is_stalled:
+            limit = f"stall_timeout_min allows {_duration(self._watch.patience_s)} here"
+            return RanksEnd(
+                outcome="failed",
+                exit_code=1,
+                failed_rank=cause.rank if cause else None,
+                failed_node=cause.node if cause else None,
+                reason=f"no progress for {quiet} ({limit}): {cause.text if cause else end.reason}",
+            )
+        if cause is None or end.outcome != "failed":
+            return end
+        return replace(
+            end, reason=f"{end.reason}; no progress for {quiet} before that: {cause.text}"
+        )
+
+    def _is_last_moment(self, task_dir: Path) -> bool:
+        """Check whether the remaining time is what the stage needs to stop, by its own measure.
+
+        Never in the first half of the limit, as with `signal_lead_s`: work must make progress.
+        """
+        now_s = time.monotonic()
+        if now_s < self._look_at_s:
+            return False
+        self._look_at_s = now_s + STOP_TIME_LOOK_S
+        left_s = self._environment.deadline_unix_s - time.time() - STOP_TIME_LOOK_S
+        half_s = self._order.resources.timeout_min * 60 / 2
+        return left_s < min(STOP_TIME_FACTOR * noted_stop_time_s(task_dir), half_s)
+
+    def _end_orphans(self) -> None:
+        """End processes that killed keepers left behind; under Slurm the step does this."""
+        own = os.getpid()
+        if not self._environment.is_slurm and os.getsid(0) == own:
+            kill_session(own, spare=own)
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                process.send_signal(number)
+
+    def _all_started(self, task_dir: Path) -> bool:
+        num_ranks = self._order.resources.num_ranks
+        return all(started_path(task_dir, rank).exists() for rank in range(num_ranks))
+
+    def _keeper(self, task_dir: Path) -> list[str]:
+        return script_command(self._order.start_script, "rank", task_dir)
+
+    def _srun(self, task_dir: Path) -> list[str]:
+        asked = self._order.resources
+        return [
+            "srun",
+            f"--nodes={asked.nodes}",
+            f"--ntasks={asked.num_ranks}",
+            f"--ntasks-per-node={asked.tasks_per_node}",
+            f"--cpus-per-task={asked.cpus_per_task}",  # not inherited since Slurm 22.05
+            *near_gpus(asked),
+            "--export=ALL",  # independent of the batch job's options
+            "--kill-on-bad-exit=1",
+            "--unbuffered",
+            f"--job-name={self._order.stage}",
+            *self._keeper(task_dir),
+        ]
+
+    def _variables(self, rank: int | None) -> dict[str, str]:
+        """Return the environment of rank `rank` or of a step's srun.
+
+        Ranks of srun would prefer inherited identity variables to those of srun.
+        """
+        options = {key.replace("_", "-") for key in self._order.resources.slurm}
+        own = step_environment(os.environ, self._order.environment, options)
+        kept = {name: value for name, value in own.items() if name not in RANK_VARIABLES}
+        kept["SLURM_JOBS_ENTRY_POINT"] = self._order.run
+        if rank is None:
+            return kept
+        node_rank = rank // self._order.resources.tasks_per_node
+        local_rank = rank % self._order.resources.tasks_per_node
+        names = self._environment.node_names
+        node_name = names[min(node_rank, len(names) - 1)]
+        who = (str(rank), str(local_rank), str(node_rank), node_name)
+        return {**kept, **dict(zip(RANK_VARIABLES, who, strict=True))}
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds < 100 else f"{seconds / 60:.3g} min"
+
+
+def read_end(
+    task_dir: Path, num_ranks: int, exit_codes: list[int], *, was_asked: bool = False
+) -> RanksEnd:
+    """Return how the attempt in `task_dir` ended, from the records of its ranks.
+
+    It counts as stopped only if it `was_asked` to stop, or one of its ranks was.
+    """
+    ends = {
+        rank: read_json(exit_path(task_dir, rank))
+        for rank in range(num_ranks)
+        if exit_path(task_dir, rank).exists()
+    }
+    for rank in range(num_ranks):
+        if rank not in ends and (end := _without_keeper(task_dir, rank)) is not None:
+            ends[rank] = end
+            exit_codes = [0]  # of srun or the keeper, whose death is explained
+    failed = [e for e in ends.values() if e["exit_code"] != 0 and not e["stopped"]]
+    if failed:
+        # Only the nodes' clocks order ranks of several nodes. All of them failed, so either may be
+        # named.
+        return _naming_rows(_failed(min(failed, key=lambda e: e["ended_unix_s"])), task_dir)
+    missing = [rank for rank in range(num_ranks) if rank not in ends]
+    if missing:
+        return _naming_rows(_missing(task_dir, missing, num_ranks, exit_codes), task_dir)
+    stopped = [end for end in ends.values() if end["stopped"]]
+    if stopped and not (was_asked or any(end.get("asked", True) for end in ends.values())):
+        unasked = _failed(min(stopped, key=lambda e: e["ended_unix_s"]))
+        reason = f"{unasked.reason} (stopped and saved), and was not asked to stop"
+        return replace(unasked, reason=reason)
+    if stopped:
+        return RanksEnd(outcome="stopped", exit_code=STOPPED_EXIT_CODE, reason="Stopped and saved.")
+    if any(exit_codes):  # all ranks ended well, but srun reports an error: show it
+        code = _first_failure(exit_codes)
+        reason = f"All ranks ended well, but the step ended with exit code {code}."
+        return RanksEnd(outcome="failed", exit_code=code, reason=reason)
+    return RanksEnd(outcome="completed", reason=_late_reason(ends.values()))
+
+
+def _late_reason(ends: Iterable[Mapping[str, Any]]) -> str:
+    """Return a note on ranks whose process outlived its function."""
+    late = [end for end in ends if end.get("note")]
+    if not late:
+        return ""
+    num_more = len(late) - 1
+    more = f" (and {num_more} more rank{'s' if num_more > 1 else ''})" if num_more else ""
+    return f"rank {late[0]['rank']} on {late[0]['node']}: {late[0]['note']}{more}"
+
+
+def _without_keeper(task_dir: Path, rank: int) -> dict[str, Any] | None:
+    """Return the end of a rank without exit record, from the recorded outcome of its function."""
+    returned = read_returned(task_dir, rank)
+    if returned is None or not started_path(task_dir, rank).exists():
+        return None
+    code, error = returned["exit_code"], error_path(task_dir, rank)
+    if code == 0 and not result_path(task_dir, rank).exists():  # sys.exit(0)
+        return None
+    return {
+        "rank": rank,
+        "node": read_json(started_path(task_dir, rank))["node"],
+        "exit_code": code,
+        "signal": None,
+        "stopped": code == STOPPED_EXIT_CODE,
+        "asked": asked_path(task_dir, rank).exists(),
+        "ended_unix_s": returned["returned_unix_s"],
+        "error": read_json(error) if error.exists() else None,
+        "note": "its function had returned before its process and its keeper were killed",
+    }
+
+
+def _naming_rows(end: RanksEnd, task_dir: Path) -> RanksEnd:
+    """Add the rows that a killed process worked on; a process that exits removes their record."""
+    rows = rows_in_progress(task_dir)
+    return replace(end, reason=f"{end.reason}; {rows}") if rows else end
+
+
+def _failed(end: Mapping[str, Any]) -> RanksEnd:
+    error = end["error"]
+    if error is not None:
+        message = error["message"].strip().splitlines() or [""]
+        reason = f"rank {end['rank']} on {end['node']}: {error['type']}: {message[0]}"
+    elif end["signal"] is not None:
+        name = _signal_name(end["signal"])
+        reason = f"rank {end['rank']} on {end['node']} was killed by {name}"
+    else:
+        code = end["exit_code"]
+        reason = f"rank {end['rank']} on {end['node']} ended with exit code {code}"
+        if code in _SHELL_CODES:
+            reason = f"{reason} (in a shell: {_SHELL_CODES[code]})"
+    return RanksEnd(
+        outcome="failed",
+        exit_code=end["exit_code"],
+        signal=end["signal"],
+        failed_rank=end["rank"],
+        failed_node=end["node"],
+        reason=reason,
+        retryable=error["retryable"] if error is not None else True,
+    )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal has no name
+        return f"signal {number}"
+
+
+def _first_failure(exit_codes: list[int]) -> int:
+    """Return the first nonzero code as a shell shows it (128 + n for signal n); 1 if none."""
+    code = next((code for code in exit_codes if code), 1)
+    return code if code > 0 else 128 - code
+
+
+def _missing(task_dir: Path, missing: list[int], num_ranks: int, exit_codes: list[int]) -> RanksEnd:
+    """Return the outcome for ranks without an exit record, whose keepers or nodes are gone."""
+    rank = missing[0]
+    node = None
+    if started_path(task_dir, rank).exists():
+        node = read_json(started_path(task_dir, rank))["node"]
+        reason = f"rank {rank} on {node} ended without a record {GONE}"
+    else:
+        own_code = exit_codes[rank] if len(exit_codes) == num_ranks else None
+        reason = _unnoted(task_dir, rank, own_code, exit_codes[0])
+    return RanksEnd(
+        outcome="failed",
+        exit_code=_first_failure(exit_codes),
+        failed_rank=rank,
+        failed_node=node,
+        reason=reason,
+    )
+
+
+def _unnoted(task_dir: Path, rank: int, own_code: int | None, step_code: int) -> str:
+    """Return what is known of a rank whose start was not recorded.
+
+    A keeper that the supervisor started itself has run, and `own_code` is its exit code. Of a
+    keeper that srun was to start nothing is known unless it wrote the rank's context.
+    """
+    if own_code is not None:
+        ended = f"ended with exit code {own_code}"
+        if own_code < 0:
+            ended = f"was killed by {_signal_name(-own_code)}"
+        return f"the keeper of rank {rank} {ended} before it had noted the rank's start"
+    if context_path(task_dir, rank).exists():
+        return (
+            f"the keeper of rank {rank} started and was gone before it had noted the rank's start "
+            f"(srun ended with exit code {step_code})"
+        )
+    return (
+        f"rank {rank} has left no sign: srun did not start its keeper, or that was gone at once "
+        f"(srun ended with exit code {step_code})"
+    )

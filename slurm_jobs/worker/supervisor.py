@@ -1,0 +1,415 @@
+"""Batch process of a job or array task: fencing, signals, retries and requeue.
+
+It processes its slices, mostly one. For each it starts the ranks, waits, and records how the
+attempt ended. A failed attempt is repeated in place, up to the stage's `retries`; an attempt that
+stopped on request is requeued.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shlex
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slurm_jobs.run_folder.ledger import Intent, intents, is_superseded, read_ledger
+from slurm_jobs.run_folder.orders import JobOrder, read_order
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.run_records import kind_begun_on
+from slurm_jobs.shared.errors import (
+    STOPPED_EXIT_CODE,
+    SUPERSEDED_EXIT_CODE,
+    StageConfigError,
+    truncated,
+    truncated_lines,
+)
+from slurm_jobs.shared.expand import substitute_references
+from slurm_jobs.shared.files import (
+    create_once,
+    dump_json,
+    make_private_dir,
+    read_json,
+    write_json_atomic,
+)
+from slurm_jobs.shared.records import (
+    AttemptRecord,
+    CompletionName,
+    CompletionRecord,
+    Outcome,
+    TaskContext,
+    context_to_json,
+    record_to_json,
+)
+from slurm_jobs.worker.environment import (
+    JobEnvironment,
+    free_port,
+    main_address,
+    read_environment,
+    requeue,
+    second_address,
+)
+from slurm_jobs.worker.launch import AFTER_SIGTERM, Ranks, RanksEnd
+from slurm_jobs.worker.rank import result_path
+
+# Attempts at one slice: claimed before work begins, recorded when they end, counted again.
+#
+# A job knows its own attempts by its token. They are opened by name, because listing a folder that
+# ten thousand tasks write to is slow.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SliceTask:
+    """Supervision of one slice: the values that all its attempts share."""
+
+    order: JobOrder
+    paths: RunPaths
+    environment: JobEnvironment
+    slice_index: int
+    base_attempt: int
+    """Attempts up to this number belong to earlier jobs."""
+    intent_number: int = 0
+    """Number of the job's intent in the ledger, which is read at least up to there."""
+
+    def claim(self) -> AttemptRecord:
+        """Claim the next attempt number; the record exists before any work begins."""
+        order, environment = self.order, self.environment
+        make_private_dir(self.paths.attempts_dir(order.stage))
+        for attempt in itertools.count(self.base_attempt + 1):
+            record = AttemptRecord(
+                stage=order.stage,
+                slice_index=self.slice_index,
+                attempt=attempt,
+                job_id=environment.element_id,
+                token=order.token,
+                fingerprint=order.fingerprint,
+                started_unix_s=time.time(),
+                node_names=environment.node_names,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                num_ranks=order.resources.num_ranks,
+                scheduler=order.scheduler,
+                restart=environment.restart,
+                gpu=environment.gpu,
+                num_again=order.num_again.get(self.slice_index, 0),
+            )
+            path = self.paths.attempt(order.stage, self.slice_index, attempt)
+            if create_once(path, dump_json(record_to_json(record)).encode()):
+                return record
+        raise AssertionError
+
+    def record_end(
+        self, record: AttemptRecord, end: RanksEnd, result: Mapping[str, Any]
+    ) -> CompletionRecord:
+        """Record how an attempt ended."""
+        completion = CompletionRecord(
+            stage=record.stage,
+            slice_index=record.slice_index,
+            attempt=record.attempt,
+            job_id=record.job_id,
+            token=record.token,
+            outcome=end.outcome,
+            fingerprint=self.order.fingerprint,
+            started_unix_s=record.started_unix_s,
+            ended_unix_s=time.time(),
+            exit_code=end.exit_code,
+            signal=end.signal,
+            failed_rank=end.failed_rank,
+            failed_node=end.failed_node,
+            reason=truncated(end.reason),
+            retryable=end.retryable,
+            result=result,
+        )
+        path = self._completion_path(record.attempt, end.outcome)
+        make_private_dir(path.parent)
+        write_json_atomic(path, record_to_json(completion))
+        return completion
+
+    def num_own(self, outcome: Outcome) -> int:
+        """Return how many of this job's attempts at the slice had this outcome."""
+        return sum(self._completion_path(n, outcome).exists() for n in self._own_attempts())
+
+    def has_failed_for_good(self) -> bool:
+        """Check whether this job failed too often, or once with an error that no retry can fix.
+
+        Failures after SIGTERM do not count: the scheduler decided whether the job runs again.
+        """
+        paths = (self._completion_path(n, "failed") for n in self._own_attempts())
+        records = [read_json(path) for path in paths if path.exists()]
+        counted = [r for r in records if not r["reason"].startswith(AFTER_SIGTERM)]
+        return len(counted) > self.order.retries or not all(r["retryable"] for r in counted)
+
+    def is_complete(self) -> bool:
+        """Check whether this job has completed the slice, before it was requeued.
+
+        A later submit of a complete slice requests a new run of it.
+        """
+        paths = (self._completion_path(n, "completed") for n in self._own_attempts())
+        return any(
+            read_json(path)["fingerprint"] == self.order.fingerprint
+            for path in paths
+            if path.exists()
+        )
+
+    def _completion_path(self, attempt: int, outcome: Outcome) -> Path:
+        name = CompletionName(self.slice_index, attempt, self.order.token, outcome)
+        return self.paths.completion(self.order.stage, name)
+
+    def _own_attempts(self) -> Iterator[int]:
+        for attempt in itertools.count(self.base_attempt + 1):
+            path = self.paths.attempt(self.order.stage, self.slice_index, attempt)
+            if not path.exists():
+                return
+            if read_json(path)["token"] == self.order.token:
+                yield attempt
+
+
+# Search for the intent of this job, for as long as a network file system may hide it.
+#
+# The intent was in the ledger before sbatch was called. A node that does not see it reads a
+# listing that its NFS client has cached. That proves nothing, least of all that the job was
+# superseded.
+
+
+LISTING_PATIENCE_S = 60.0
+"""Time for which NFS clients may answer from a cached listing: acdirmax of nfs(5)."""
+_POLL_S = 2.0
+
+
+def own_intent(paths: RunPaths, token: str) -> Intent | None:
+    """Return the intent `token`; None if the ledger has not shown it in that time."""
+    end_s = time.monotonic() + LISTING_PATIENCE_S
+    while True:
+        is_last = time.monotonic() >= end_s
+        listed = intents(read_ledger(paths.ledger_dir))
+        found = next((intent for intent in listed if intent.token == token), None)
+        if found is not None or is_last:
+            return found
+        time.sleep(_POLL_S)
+
+
+def unseen_reason(paths: RunPaths) -> str:
+    """Return a message that a job's intent was not seen, and what to do."""
+    return (
+        f"this node does not see the job's own entry in {paths.ledger_dir}, after "
+        f"{LISTING_PATIENCE_S:.0f} s: it sees an old state of that folder, or at another one; "
+        "look at how the node mounts it, then resume"
+    )
+
+
+def supervise(run_dir: Path, token: str) -> int:
+    """Run the job of intent `token` and return its exit code: 0 if every slice is complete."""
+    os.umask(0o077)
+    paths = RunPaths(run_dir)
+    order = read_order(paths.job_json(token))
+    environment = read_environment(order, os.environ)
+    own = own_intent(paths, token)
+    tasks = _slice_tasks(order, paths, environment, own)
+    if own is None:
+        return _unseen(tasks)
+    ranks = Ranks(order, environment)
+    if not _is_on_its_kind(order, environment):
+        return STOPPED_EXIT_CODE
+    worst = 0
+    given_up = _given_up(tasks) if environment.restart else []
+    for task in tasks:
+        _say(f"{order.stage} slice {task.slice_index} as job {environment.element_id}")
+        if task in given_up:
+            _say("this slice has failed for good; it is not tried again")
+            worst = worst or 1
+            continue
+        code = _supervise_slice(task, ranks)
+        worst = worst or code
+        # This job's next start continues with this slice, or with the remaining ones.
+        if ranks.stop_signalled and (code == STOPPED_EXIT_CODE or task is not tasks[-1]):
+            return _stopped(task, ranks)
+    return worst
+
+
+def _is_on_its_kind(order: JobOrder, environment: JobEnvironment) -> bool:
+    """Return whether the job may work here; if not, it has requested its original GPU type."""
+    if not environment.gpu:
+        return True
+    paths = RunPaths(Path(order.run_dir))
+    work = order.fingerprint, order.num_again
+    kind = kind_begun_on(paths, order.stage, *work, environment.slices)
+    if kind in {"", environment.gpu} or kind not in order.resources.gpu:
+        return True
+    _say(f"this is {environment.gpu}, and the work was begun on {kind}")
+    if environment.restart > order.max_requeues:
+        command = shlex.join(["slurm-jobs", "resume", order.run_dir])
+        _say(f"not requeued again; to continue: {command}")
+        return False
+    problem = requeue(order, environment, gpu=kind)
+    _say(f"requeued, to run on {kind}" if problem is None else f"not requeued: {problem}")
+    return False
+
+
+def _slice_tasks(
+    order: JobOrder, paths: RunPaths, environment: JobEnvironment, own: Intent | None
+) -> list[SliceTask]:
+    base_attempts = own.base_attempts if own is not None else {}
+    return [
+        SliceTask(
+            order=order,
+            paths=paths,
+            environment=environment,
+            slice_index=index,
+            base_attempt=base_attempts.get(index, 0),
+            intent_number=own.number if own is not None else 0,
+        )
+        for index in environment.slices
+    ]
+
+
+def _unseen(tasks: list[SliceTask]) -> int:
+    """Fail, because it is unknown whether this job may work: a later one may have its slices."""
+    for task in tasks:
+        end = RanksEnd(outcome="failed", exit_code=1, reason=unseen_reason(task.paths))
+        _say(task.record_end(task.claim(), end, {}).reason)
+    return 1
+
+
+def _given_up(tasks: list[SliceTask]) -> list[SliceTask]:
+    """Return slices that failed for good before this job was requeued for the others.
+
+    If no other slice is left, the requeue requests these again.
+    """
+    failed = [task for task in tasks if task.has_failed_for_good()]
+    others = (task for task in tasks if task not in failed)
+    return failed if any(not task.is_complete() for task in others) else []
+
+
+def _supervise_slice(task: SliceTask, ranks: Ranks) -> int:
+    """Run attempts at one slice until it is complete, stopped, or failed; return the exit code."""
+    if task.is_complete():
+        _say("this slice is complete already; nothing to do")
+        return 0
+    while True:
+        if _is_superseded(task):
+            return SUPERSEDED_EXIT_CODE
+        completion = _attempt(task, ranks)
+        if completion.outcome == "superseded":
+            return SUPERSEDED_EXIT_CODE
+        if completion.outcome == "completed":
+            return 0
+        if completion.outcome == "stopped":
+            return STOPPED_EXIT_CODE
+        if ranks.stop_signalled or not completion.retryable or not _may_retry(task):
+            return completion.exit_code or 1
+        _say("trying again")
+
+
+def _is_superseded(task: SliceTask) -> bool:
+    entries = read_ledger(task.paths.ledger_dir, up_to=task.intent_number)
+    if not is_superseded(intents(entries), task.order.token, task.slice_index):
+        return False
+    _say("this job was superseded by a later submit, or cancelled; it does no work")
+    return True
+
+
+def _attempt(task: SliceTask, ranks: Ranks) -> CompletionRecord:
+    record = task.claim()
+    _say(f"attempt {record.attempt}")
+    if _is_superseded(task):  # again: a submit sees this attempt, or we see its intent
+        return task.record_end(record, RanksEnd(outcome="superseded"), {})
+    task_dir = task.paths.task_dir(record.stage, record.slice_index, record.attempt)
+    try:
+        _write_orders(task, record, task_dir)
+        end = ranks.run(task_dir)
+    except StageConfigError as error:
+        end = RanksEnd(
+            outcome="failed", exit_code=error.exit_code, reason=str(error), retryable=False
+        )
+    result: dict[str, Any] = {}
+    if end.outcome == "completed" and result_path(task_dir, 0).exists():
+        result = read_json(result_path(task_dir, 0))
+    completion = task.record_end(record, end, result)
+    _say(f"attempt {record.attempt} {completion.outcome}. {completion.reason}".strip())
+    return completion
+
+
+def _write_orders(task: SliceTask, record: AttemptRecord, task_dir: Path) -> None:
+    """Write `context.json` and `order.json`, which the ranks read, to the attempt's folder."""
+    order = task.order
+    context = _context(task, record, task_dir)
+    logs_dir = task.paths.logs_dir(order.stage)
+    for folder in (task_dir, context.output_dir, context.timing_dir, logs_dir):
+        make_private_dir(folder)
+    write_json_atomic(task_dir / "context.json", context_to_json(context))
+    launch = {
+        "shell": order.shell,
+        "start_script": order.start_script,
+        "cpus_per_task": order.resources.cpus_per_task,
+        "nsight": order.nsight,
+        "num_gpus": order.resources.num_gpus,
+        "second_addr": second_address(task.environment),
+    }
+    write_json_atomic(task_dir / "order.json", launch)
+
+
+def _context(task: SliceTask, record: AttemptRecord, task_dir: Path) -> TaskContext:
+    """Return the context of rank 0; each rank adds its own identity."""
+    order, environment, paths = task.order, task.environment, task.paths
+    return TaskContext(
+        run_dir=paths.run_dir,
+        run_id=order.run_id,
+        stage=order.stage,
+        slice_index=record.slice_index,
+        num_slices=order.num_slices,
+        attempt=record.attempt,
+        rank=0,
+        num_ranks=order.resources.num_ranks,
+        local_rank=0,
+        num_local_ranks=order.resources.tasks_per_node,
+        node_rank=0,
+        num_nodes=order.resources.nodes,
+        node_name=environment.node_names[0],
+        main_addr=main_address(order, environment),
+        main_port=free_port(),
+        output_dir=paths.output_dir(order.stage),
+        timing_dir=paths.timing_dir(order.stage, record.slice_index, record.attempt),
+        task_dir=task_dir,
+        node_local_dir=Path(order.node_local_dir),
+        parents=order.parents,
+        config=substitute_references(order.config, order.ancestor_output_dirs),
+        spec_dir=Path(order.spec_dir),
+        limit=order.limit,
+        deadline_unix_s=environment.deadline_unix_s,
+        fingerprint=order.fingerprint,
+        num_again=order.num_again.get(record.slice_index, 0),
+    )
+
+
+def _may_retry(task: SliceTask) -> bool:
+    failed = task.num_own("failed")
+    if failed > task.order.retries:
+        _say(f"failed attempts: {failed}; retries that the stage allows: {task.order.retries}")
+        return False
+    return True
+
+
+def _stopped(task: SliceTask, ranks: Ranks) -> int:
+    """Request a requeue of a stopped job near the time limit; after SIGTERM Slurm decides."""
+    if not ranks.stop_signalled or ranks.term_signalled:
+        return STOPPED_EXIT_CODE
+    restarts = task.num_own("stopped")
+    if restarts > task.order.max_requeues:
+        command = shlex.join(["slurm-jobs", "resume", str(task.paths.run_dir)])
+        _say(f"stopped {restarts} times; not requeued again; to continue: {command}")
+        return STOPPED_EXIT_CODE
+    problem = requeue(task.order, task.environment, gpu=task.environment.gpu)
+    _say("requeued" if problem is None else f"not requeued: {problem}")
+    return STOPPED_EXIT_CODE
+
+
+def _say(text: str) -> None:
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+    with suppress(OSError):  # the log may be on a full disk, and the work continues
+        print(f"[{stamp}] slurm-jobs: {truncated_lines(text)}", file=sys.stderr, flush=True)
