@@ -220,7 +220,7 @@ def _load_jpeg(
 #     (no name, but bytes)        a Parquet or `datasets` manifest that contains the image
 #
 # The name alone decides, whatever is on the disk. Paths are relative to the image root, and must
-# stay in it unless allowed (`slurm_jobs/common/image_places.py`). An error of one row is that
+# stay in it unless allowed (`slurm_jobs/shared/manifest_formats.py`). An error of one row is that
 # row's reject; a broken archive affects thousands of rows and fails the stage.
 
 

@@ -5,7 +5,7 @@ queued meanwhile. Models wait within the passes a few times per microbatch, with
 layers: marked in `pipeline.models`, and counted by its tests.
 
 No update from a loss or a gradient that is not finite reaches the weights: the device skips it
-on all ranks (`pipeline.training.verdict`). The host reads that one step later, before it queues
+on all ranks (`pipeline.train.verdict`). The host reads that one step later, before it queues
 the next update: under fp16 it counts the skip and continues, otherwise the attempt fails. At a
 checkpoint, a stop, an evaluation and the last step it reads the verdict before anything else.
 

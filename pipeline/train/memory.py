@@ -30,7 +30,7 @@ from slurm_jobs.shared.errors import StageConfigError
 
 # Remedies when a GPU's memory runs out, and the error that names them.
 #
-# For memory that is estimated before the first step, `pipeline.training.preflight` has separate
+# For memory that is estimated before the first step, `pipeline.train.preflight` has separate
 # remedies, because it knows which part of the state is too large.
 
 

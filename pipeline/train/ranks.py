@@ -24,7 +24,7 @@ from slurm_jobs.shared.records import TaskContext
 # Records of torch's flight recorder, written whenever the rank's Python stacks are.
 #
 # This is a separate file: frames in `ranks` mean a wait for other ranks
-# (`slurm_jobs.task.stacks`), and the thread that checks for requests is never in one.
+# (`slurm_jobs.worker.hangs`), and the thread that checks for requests is never in one.
 
 
 FLIGHT_PREFIXES = {"_dump_nccl_trace": "flight-", "_dump_fr_trace": "gloo-flight-"}

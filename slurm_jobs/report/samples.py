@@ -15,7 +15,7 @@ from slurm_jobs.report.html import statistics_charts, statistics_table
 from slurm_jobs.report.markup import Html, el, join, render_page, table
 from slurm_jobs.report.report_model import DataStatistics
 
-# Values of the answer of `pipeline.samples`.
+# Values of the answer of `pipeline.tools.sample_audit`.
 
 
 IGNORED_LABEL = -100

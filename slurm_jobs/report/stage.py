@@ -34,7 +34,7 @@ from slurm_jobs.shared.timings import STEP_FIELDS
 # Export of all step records of a run as one table, CSV or Parquet.
 #
 # A row is one step of one rank in one attempt, rank after rank, with the fields of the record
-# under their own names; see `slurm_jobs.common.timings`. It is written rank by rank: memory holds
+# under their own names; see `slurm_jobs.shared.timings`. It is written rank by rank: memory holds
 # the records of one rank and the current block of the table.
 
 

@@ -1,7 +1,7 @@
 """Model of specs and cluster profiles: all keys and defaults. PURE.
 
 The models take plain values, as `yaml_values` reads them. Built-in stages' configs are the
-dataclasses of `slurm_jobs.common.stage_config`.
+dataclasses of `slurm_jobs.shared.configs`.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ def _alone(values: Mapping[str, Any], kind: str) -> str:
 
 # Check that a processor folder has the files of `preprocess`, without reading a model.
 #
-# The content of the files is left to the job: `slurm_jobs/common/processors` and `tokenizer.py`.
+# The content of the files is left to the job: `slurm_jobs/shared/processors` and `tokenizer.py`.
 
 
 _TOKENIZERS = (
