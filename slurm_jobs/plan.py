@@ -6,10 +6,12 @@ smaller plan.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
+import typing
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, asdict, dataclass, field, is_dataclass, replace
 from typing import Any
 
 from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits, job_room
@@ -18,7 +20,14 @@ from slurm_jobs.run_folder.orders import array_indices
 from slurm_jobs.shared.records import JobResources, gpus_of_options
 from slurm_jobs.spec.graph import stage_order
 from slurm_jobs.spec.matrix import matrix_variables, origin_of
-from slurm_jobs.spec.model import RunSpec, SlurmValue, Stage
+from slurm_jobs.spec.model import (
+    BUILTIN_STAGES,
+    RunSpec,
+    SlurmValue,
+    Stage,
+    config_class,
+    with_keys,
+)
 from slurm_jobs.spec.profile import ClusterProfile
 
 # Hashes of everything that determines a stage's output, key by key.
@@ -55,6 +64,46 @@ def deciding_fields(
     }
     decide = {k: v for k, v in values.items() if v is not None or k not in _ADDED_LATER}
     return {key: hash_of(decide[key]) for key in sorted(decide)}
+
+
+def without_new_defaults(spec: RunSpec, earlier: RunSpec) -> RunSpec:
+    """Return the spec of a resume without the config keys that only today's version knows.
+
+    The spec of a run made by an older version lacks the keys that were added since. While such a
+    key has its default, it must not make finished work run again.
+    """
+    stages = dict(spec.stages)
+    for name, stage in spec.stages.items():
+        before = earlier.stages.get(name)
+        if before is not None and before.run == stage.run and stage.run in BUILTIN_STAGES:
+            config = _without_defaults(config_class(stage.run), stage.config, before.config)
+            stages[name] = stage.model_copy(update={"config": config})
+    return spec.model_copy(update={"stages": stages})
+
+
+def _without_defaults(target: Any, config: Any, earlier: Any) -> Any:
+    """Remove keys that `earlier` lacks and that have the default of `target`, a type with keys."""
+    target = with_keys(target)
+    if isinstance(config, list) and isinstance(earlier, list):
+        (item, *_) = typing.get_args(target) or (Any,)
+        common = [_without_defaults(item, *pair) for pair in zip(config, earlier, strict=False)]
+        return [*common, *config[len(common) :]]
+    if not (is_dataclass(target) and isinstance(config, dict) and isinstance(earlier, dict)):
+        return config
+    # Without the marks of `Annotated`, `SomeKeysOf` has no defaults here.
+    hints = typing.get_type_hints(target)
+    return {
+        key: _without_defaults(hints[key], value, earlier[key]) if key in earlier else value
+        for key, value in config.items()
+        if key in earlier or value != _default(target, key)
+    }
+
+
+def _default(target: Any, key: str) -> Any:
+    """Return a field's default as it is in a spec's JSON; MISSING if it has none."""
+    (found,) = (each for each in dataclasses.fields(target) if each.name == key)
+    default = found.default if found.default_factory is MISSING else found.default_factory()
+    return default if default is MISSING else json.loads(json.dumps(default, default=asdict))
 
 
 def _by_key(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:

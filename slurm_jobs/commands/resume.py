@@ -27,7 +27,15 @@ from slurm_jobs.commands.submit import (
     shell_notes,
 )
 from slurm_jobs.dependencies import Slices
-from slurm_jobs.plan import Plan, PlannedStage, changed_fields, hash_of, make_plan, parents_of
+from slurm_jobs.plan import (
+    Plan,
+    PlannedStage,
+    changed_fields,
+    hash_of,
+    make_plan,
+    parents_of,
+    without_new_defaults,
+)
 from slurm_jobs.run.observe import refuse_elsewhere, scheduler_of, status_of
 from slurm_jobs.run.provenance import record_provenance
 from slurm_jobs.run.resume import (
@@ -340,12 +348,14 @@ def spec_of(
             message = f"--set {override}: {_EXPANDED}"
             raise InputError(message)
     origin = read_json(paths.spec_origin)
+    before = RunSpec.model_validate_json(paths.resolved_spec.read_bytes(), strict=True)
     if update_spec:
         file = spec_file or Path(origin["spec_file"])
-        return _from_file(paths, file, origin, overrides)
+        given = _from_file(paths, before, file, origin, overrides)
+        return replace(given, spec=without_new_defaults(given.spec, before))
     spec, notes = _changed(paths, origin, overrides)
     return GivenSpec(
-        spec=spec,
+        spec=without_new_defaults(spec, before),
         notes=notes,
         profile=ClusterProfile.model_validate(origin["profile"]),
         spec_dir=origin["spec_dir"],
@@ -354,9 +364,12 @@ def spec_of(
 
 
 def _from_file(
-    paths: RunPaths, file: Path, origin: Mapping[str, Any], overrides: Sequence[str]
+    paths: RunPaths,
+    before: RunSpec,
+    file: Path,
+    origin: Mapping[str, Any],
+    overrides: Sequence[str],
 ) -> GivenSpec:
-    before = RunSpec.model_validate_json(paths.resolved_spec.read_bytes(), strict=True)
     if any(stage.run == TUNE_RUN for stage in before.stages.values()):
         message = f"{paths.run_dir.name} tunes a training: `slurm-jobs tune {file}` tunes it again"
         raise InputError(message)
