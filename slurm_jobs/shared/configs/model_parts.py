@@ -59,8 +59,7 @@ class VisionConfig:
 
     path: InputPath | None = None
     """Folder of a SigLIP, or of a SigLIP 2 of fixed resolution: the whole model or its vision
-    model. It gives weights and sizes; its pooling head is left out. Without a folder the encoder
-    starts from random weights."""
+    model. It gives weights and sizes, without the pooling head. Null: random weights."""
     hidden_size: Count | None = None
     """Width of a patch embedding; 128 for random weights."""
     num_layers: Count | None = None
@@ -100,9 +99,9 @@ class LanguageConfig:
     """Language model of a `small_vlm`: from a folder, or from random weights."""
 
     path: InputPath | None = None
-    """Folder of a Qwen2 or Qwen2.5 causal language model. It gives weights and sizes; if its output
-    head shares the token embeddings, it stays so. Without a folder the language model starts from
-    random weights, with a separate output head."""
+    """Folder of a Qwen2 or Qwen2.5 causal language model. It gives weights and sizes; an output
+    head that shares the token embeddings stays shared. Null: random weights and a separate output
+    head."""
     hidden_size: Count | None = None
     """Width of a token embedding; 128 for random weights."""
     num_layers: Count | None = None
@@ -156,16 +155,15 @@ class ModelConfig:
     `hugging_face`: a model of transformers (LLaVA, LLaVA-NeXT, Idefics3, SmolVLM, Qwen2-VL,
     Qwen2.5-VL, Qwen3-VL), from `path` or `name`."""
     path: InputPath | None = None
-    """Folder to start from: a Hugging Face model, or a `model/` that an earlier run exported. A
-    `small_vlm` without one starts from the folders of `vision` and `language`, or from random
-    weights without those."""
+    """Folder to start from: a Hugging Face model, or a `model/` that an earlier run exported.
+    Without one, a `small_vlm` starts from the folders of `vision` and `language`, or from random
+    weights."""
     name: str | None = None
-    """Name of a `hugging_face` model on the hub, instead of `path`; read from the local cache if it
-    is there."""
+    """Name of a `hugging_face` model on the hub, instead of `path`; the local cache comes first."""
     attention: Literal["sdpa", "eager"] = "sdpa"
-    """Attention of a `hugging_face` model: PyTorch's scaled dot product attention, which chooses
-    the fastest kernel that runs here, or a plain implementation, which is slow and keeps every
-    score in memory."""
+    """Attention of a `hugging_face` model. `sdpa`: PyTorch's scaled dot product attention, with the
+    fastest kernel that runs here. `eager`: a plain implementation, slow, with all scores in memory.
+    """
     trust_remote_code: bool = False
     """Lets a `hugging_face` model run Python code that is stored next to its weights."""
     vision: VisionConfig = VisionConfig()

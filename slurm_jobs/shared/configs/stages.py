@@ -22,7 +22,7 @@ from slurm_jobs.shared.records import WARMUP_STEPS
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConsolidateConfig:
-    """Shuffling of the samples of all parts, and their distribution to shards of equal size."""
+    """Shuffling of the samples of all parts into shards of equal size."""
 
     seed: CountOrZero = 0
     """Seed of the single permutation over all samples."""
@@ -37,17 +37,16 @@ class ConsolidateConfig:
     """Target size of a shard, in 10^6 bytes, if neither of the other two is given."""
 
     max_reject_share: Share | None = None
-    """The stage fails if more than this share of the manifest's rows, rounded up to whole rows,
-    cannot be used. By default the value of `preprocess`; set it here to check finished parts again.
-    """
+    """Largest share of the manifest's rows, rounded up to whole rows, that may be unusable; above
+    it the stage fails. By default the value of `preprocess`; set it here to check finished parts
+    again."""
 
     max_too_long_share: Share | None = None
-    """The same for samples that `preprocess` left out as too long. By default the value of
-    `preprocess`."""
+    """The same for samples that `preprocess` left out as too long."""
 
     num_read_threads: Count = 16
-    """Threads of each array task that read samples ahead. They mostly wait: more of them help on a
-    slow shared file system, independent of the number of cores."""
+    """Threads of each array task that read samples ahead. They mostly wait, so more of them help on
+    a slow shared file system, whatever the number of cores."""
 
     def __post_init__(self) -> None:
         """Check bounds, and that the number of shards is given once."""
@@ -103,8 +102,8 @@ class ComposedProcessor:
 
     template: InputPath | None = None
     """File of a chat template (Jinja) with images; `{% generation %}` marks are allowed but not
-    needed. Without one: ChatML with the default system prompt of the tokenizer's own template, if
-    that is ChatML, too."""
+    needed. Without one: ChatML, with the default system prompt of the tokenizer's own template if
+    that is also ChatML."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,9 +148,9 @@ class Columns:
     `assistant`."""
 
     ignore: tuple[str, ...] = ()
-    """Columns, or keys of turns, to ignore silently. Without this, a row whose other keys hold
-    content that is not read (a video, a second picture, tools) is rejected. A row without its own
-    picture is rejected in any case if such a key holds a picture, video or audio."""
+    """Columns, or keys of turns, to ignore silently. A row with content in any other unknown key (a
+    video, a second picture, tools) is rejected. So is a row without its own picture if an ignored
+    key holds a picture, video or audio."""
 
 
 KNOWN_COLUMNS = Columns()
@@ -177,11 +176,10 @@ class PreprocessConfig:
     models/Qwen2.5-0.5B-Instruct}`."""
 
     chat_template: ChatTemplateName | InputPath | None = None
-    """Chat template to use instead of the one in the processor's folder: a file (Jinja), or one
-    that comes with this package: `llava-1.5` (also for LLaVA-NeXT with Vicuna) or
-    `llava-next-mistral`. The published templates of these models print no end of turn after an
-    answer, so that a model would never learn to stop. The data set and the exported model get this
-    template. For a processor of two folders see its `template`."""
+    """Chat template instead of the one in the processor's folder: a file (Jinja), or one of this
+    package: `llava-1.5` (also for LLaVA-NeXT with Vicuna), `llava-next-mistral`. The published
+    templates of these models print no end of turn, so a model would never learn to stop. The
+    exported model gets this template, too. For a processor of two folders set its `template`."""
 
     image_root: InputPath | None = None
     """Folder that relative image paths start from; by default the manifest's own folder. Members of
@@ -189,9 +187,8 @@ class PreprocessConfig:
 
     images_within: NamedPath | None = None
     """Folder in or below which images may be, in addition to `image_root` (by default the
-    manifest's). A row that names an image elsewhere, by an absolute path or by `..`, is rejected,
-    so that another person's list cannot bring private files into a data set. `/` allows all
-    folders."""
+    manifest's). A row with an image elsewhere is rejected, so that another person's list cannot
+    bring private files into a data set. `/` allows all folders."""
 
     max_tokens: Count = DEFAULT_MAX_TOKENS
     """Longest sample in tokens, image tokens included."""
@@ -200,55 +197,48 @@ class PreprocessConfig:
     """Most images in one sample; `too_long` applies to samples with more."""
 
     image_pixels: ImagePixels | None = None
-    """Pixels of an image after it is resized, instead of the processor's own limits (`min_pixels`
-    and `max_pixels`, or `size.shortest_edge` and `size.longest_edge`): `{max: 1003520}` gives at
-    most 1,280 tokens for an image of Qwen2.5-VL. For processors that keep the proportions of images
-    (Qwen2-VL, Qwen2.5-VL, Qwen3-VL). The data set, evaluation and the exported model use the same
-    limits."""
+    """Pixels of a resized image, instead of the processor's own limits (`min_pixels` and
+    `max_pixels`, or `size.shortest_edge` and `size.longest_edge`). `{max: 1003520}` gives an image
+    of Qwen2.5-VL at most 1,280 tokens. Only for processors that keep the proportions of images
+    (Qwen2-VL, Qwen2.5-VL, Qwen3-VL). Evaluation and the exported model use the same limits."""
 
     too_long: TooLong = "drop"
     """Action for a sample over `max_tokens` or `max_images`. `drop` leaves it out. `truncate_text`
-    cuts text from its end, but never image tokens: a sample with too many of them, or too many
+    cuts the end of the text, but never image tokens; a sample with too many of these, or too many
     images, is left out. `error` fails the stage."""
 
     max_reject_share: Share = 0.01
-    """`consolidate` fails if more than this share of all rows, rounded up to whole rows, cannot be
-    used; a slice with so many alone fails at once. Samples that `too_long` leaves out do not count.
-    """
+    """Largest share of all rows, rounded up to whole rows, that may be unusable; above it
+    `consolidate` fails. A slice that alone has more fails at once. Samples that `too_long` leaves
+    out do not count."""
 
     max_too_long_share: Share = 0.05
-    """The same for samples that `too_long` leaves out: over `max_tokens` or `max_images`. 1 allows
-    any number."""
+    """The same for samples that `too_long` leaves out. 1 allows any number."""
 
     image_decoding: ImageDecoding = DEFAULT_IMAGE_DECODING
-    """Method of decoding and resizing. `exact` gives the pixels of the Hugging Face image processor
-    (its Pillow back end), and is the slowest. `fine` takes less than half of the time.
-    libjpeg-turbo decodes JPEGs, at a fraction of their size only if three times the processor's
-    size remains, and torch resizes them. Values differ by one step of 255 here and there, and by
-    more at hard edges in black and white of pictures that lose more height than width. `fast`
-    decodes JPEGs at the smallest fraction that still has the processor's size, or 0.8 of it at one
-    half. It is for photographs, up to four times as fast as `exact`, and 28 to 49 dB away from it.
-    """
+    """Method of decoding and resizing. `exact`: the pixels of the Hugging Face image processor (its
+    Pillow back end); slowest. `fine`: less than half of the time; values differ by one step of 255
+    here and there, and by more in scanned text. `fast`: for photographs; up to four times as fast
+    as `exact`, and 28 to 49 dB away from it. docs/image-decoding.md has the details."""
 
     image_format: ImageFormat = "webp_lossless"
     """Format of stored images: `webp_lossless`, `png` and `raw` keep every pixel; `jpeg` and `webp`
     are smaller and lossy; `raw` needs no decoding and the most space. docs/image-decoding.md
-    compares their costs, and the report shows them for your images."""
+    compares them, and the report shows their costs for your images."""
 
     image_quality: Annotated[int, Bounds(ge=1, le=100)] = 95
-    """Quality of `image_format: jpeg` (4:4:4 sampling) and `webp` (4:2:0 always); the others have
-    none."""
+    """Quality of `image_format: jpeg` (4:4:4 sampling) and `webp` (always 4:2:0)."""
 
     prompt: str = DEFAULT_PROMPT
-    """Prompt of captions without words of the user: it follows the image, and the caption is the
+    """Words of the user for captions that have none; they follow the image, and the caption is the
     assistant's answer."""
 
     system_prompt: str = ""
     """System message of captions and questions whose row has no `system`; empty for none."""
 
     max_pixels: Count = DEFAULT_MAX_PIXELS
-    """Image files with more pixels than this are rejected before they are decoded. It protects
-    memory and makes no image smaller: see `image_pixels` for that."""
+    """Image files with more pixels are rejected before they are decoded, to protect memory. To make
+    images smaller, set `image_pixels`."""
 
     num_threads: Count | None = None
     """Threads that decode images; by default one for each CPU that the task may use."""
@@ -283,8 +273,8 @@ class ProbeConfig:
     """Approximate seconds for all measures of a node together; each has its share."""
 
     file_mb: Annotated[int, Bounds(ge=1, le=65536)] = 1024
-    """Most data written to each file system at a time, in units of 1,048,576 bytes. It is always
-    removed."""
+    """Most data written to each file system at a time, in units of 1,048,576 bytes; always removed.
+    """
 
     num_small_files: Annotated[int, Bounds(ge=1, le=10_000)] = 200
     """Most small files that are created, read and removed on each file system."""
@@ -308,8 +298,8 @@ class ReportConfig:
     """Heading of the page; by default the run's name."""
 
     warmup_steps: CountOrZero = WARMUP_STEPS
-    """Steps at the start of each attempt that the step statistics leave out, because of
-    compilation, cold caches and allocator growth."""
+    """Steps at the start of each attempt that statistics of steps leave out, because compilation
+    and cold caches slow them."""
 
     def __post_init__(self) -> None:
         """Check that the warm-up is a valid count."""

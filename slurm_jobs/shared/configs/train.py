@@ -65,8 +65,8 @@ class EvaluateConfig:
     num_samples: Count | None = None
     """Number of rows to take from the start; null takes all."""
     every_steps: Count | None = None
-    """Steps between two measurements of the held-out loss during training, counted through all
-    phases, with one more after the last step of each phase; null disables them."""
+    """Steps between two measurements of the held-out loss, counted through all phases; one more
+    follows the last step of each phase. Null disables them."""
     num_loss_samples: Count = 64
     """Rows of such a measurement, from the start of the manifest."""
     num_answers: CountOrZero = _NUM_ANSWERS
@@ -214,8 +214,8 @@ class PhaseConfig:
     name: str
     """Name of the phase, in results and folders: small letters, digits, `-` and `_`."""
     learn: tuple[str, ...] | None = None
-    """Parts that learn in the phase, in the words of the training's `learn`, which cannot be set
-    together with phases. Null: `adapters` if there are some, else `all`."""
+    """Parts that learn in the phase, with values as in the training's `learn`. Null: `adapters` if
+    there are some, else `all`."""
     num_steps: Count | None = None
     """Optimizer steps; exactly one of `num_steps` and `num_epochs` is given."""
     num_epochs: Positive | None = None
@@ -530,8 +530,8 @@ class TrainConfig:
     learn: tuple[str, ...] | None = None
     """Parts that learn; all others are frozen. Values are parts (`vision`, `projector`, `language`,
     `heads`, `adapters`, `all` for all but adapters) or patterns of parameter names
-    (`model.visual.blocks.3?.*`, which are 30 to 39). Null: `adapters` if there are some, else
-    `all`. With phases each has its own."""
+    (`model.visual.blocks.3?.*` for 30 to 39). Null: `adapters` if there are some, else `all`. With
+    phases, each phase has its own, and this key is not allowed."""
     levels: tuple[LevelConfig, ...] = ()
     """Chained targets, one for each assistant turn of a sample; a level reads those before it."""
     strategy: Literal["fsdp2", "ddp", "single", "accelerate"] = "fsdp2"
@@ -548,18 +548,17 @@ class TrainConfig:
     compile: CompileConfig | None = None
     """`torch.compile` for each layer of a tower, with any strategy; null compiles nothing."""
     attention: Literal["auto", "varlen", "dense"] = "auto"
-    """Separation of packed samples, and of pictures of different sizes (Qwen's). `varlen`: a kernel
-    takes their borders; on a CPU a slow reference does. `dense`: packed rows have a mask of row x
-    row, and pictures of one size are one call. `auto`: `varlen` on GPUs of compute capability 8 and
-    up (A100) in half precision, else `dense`."""
+    """Separation of packed samples, and of Qwen's pictures of different sizes. `varlen`: the kernel
+    gets their borders; slow on a CPU. `dense`: packed rows get a mask of row x row, and pictures of
+    one size share a call. `auto`: `varlen` in half precision on GPUs of compute capability 8 and up
+    (A100), else `dense`."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """`auto`: bf16 on GPUs of compute capability 8 and up (A100), fp16 with a scaled loss on those
     of 7 (V100), fp32 on older ones and on CPUs. Weights and optimizer state are fp32 in any
     case."""
     tf32: bool = False
-    """Computes products in fp32 as TF32 on GPUs of compute capability 8 and up: with 10 bits of
-    mantissa instead of 23, several times as fast. Under `precision: fp32` this is most of the work.
-    """
+    """Computes products in fp32 as TF32 on GPUs of compute capability 8 and up: 10 bits of mantissa
+    instead of 23, several times as fast. Matters most under `precision: fp32`."""
     scaler: ScalerConfig = ScalerConfig()
     """Scaling of the loss under fp16."""
     phases: tuple[PhaseConfig, ...] = ()
@@ -569,15 +568,15 @@ class TrainConfig:
     num_epochs: Positive | None = None
     """Passes over the data set, rounded down to whole steps."""
     global_batch_size: Count = 64
-    """Samples in one optimizer step, over all ranks and microbatches; with `batching.kind: packed`
-    on average: the number of rows is the multiple of `num_lanes` that comes nearest."""
+    """Samples in one optimizer step, over all ranks and microbatches. With `batching.kind: packed`
+    it is an average: the number of rows is the nearest multiple of `num_lanes`."""
     num_microbatches: Count | Literal["auto"] = 1
     """Number of pieces into which each rank cuts its share of a step, to save memory; the step's
     result stays the same. `auto`: the fewest for which `memory_share` leaves room, found by trials
     before the first step."""
     memory_share: Annotated[float, Bounds(gt=0, le=1)] = 0.9
-    """For `num_microbatches: auto`: share of a GPU's memory (`device: cpu`: of a rank's part of the
-    job's) that the heaviest microbatch may fill. The rest is for the gaps between tensors."""
+    """For `num_microbatches: auto`: share of a GPU's memory (on a CPU: of the rank's part of the
+    job's) that the heaviest microbatch may fill. The rest is for gaps between tensors."""
     num_lanes: Count = DEFAULT_NUM_LANES
     """Fixed division of the data order; the number of ranks must divide it. The order of samples
     depends on it and the seed, not on the number of ranks."""
@@ -606,24 +605,24 @@ class TrainConfig:
     """Copying the data set to each node's own disk."""
     num_compute_threads: Count | None = None
     """Threads of one CPU operation in each rank; null takes SLURM_CPUS_PER_TASK, else an equal
-    share of the node. The last bits of the weights depend on it on a CPU."""
+    share of the node. On a CPU the last bits of the weights depend on it."""
     deterministic: bool = False
     """Refuse GPU kernels that are not deterministic; slower. A CPU always is."""
     collective_timeout_min: Positive = 10.0
     """Time that a rank waits for the others before it fails; staging in, reading weights, packing
     and the export do not count."""
     stall_timeout_min: Positive | None = 30.0
-    """Longest time without progress of any rank before the attempt is ended and the responsible
-    rank is named; at least ten times the median step. Outside of steps it is four times as long.
-    Null waits until the time limit. Less than 2 minutes is too short under Slurm, because progress
-    may be visible on a shared file system only after a minute."""
+    """Time without progress of any rank after which the attempt ends and names the responsible
+    rank; at least ten times the median step, and four times as long outside of steps. Null waits
+    until the time limit. Under Slurm give 2 or more: a shared file system may show progress a
+    minute late."""
     seed: CountOrZero = 0
     """Seed of random weights and the order of samples."""
     log_every_steps: Count = 50
     """Steps between two lines in the log."""
     timing: Literal["events", "sync"] = "events"
-    """`sync` makes the host wait for the GPU at each border of a step phase, so that phases are the
-    GPU's own times; steps get slower. `events` reads them later, and waits for nothing."""
+    """`events` reads the GPU's times later, and waits for nothing. `sync` makes the host wait for
+    the GPU at each border of a step phase; steps get slower."""
     trackers: TrackersConfig = TrackersConfig()
     """TensorBoard and other trackers of the course of the training."""
     sampler: SamplerConfig = SamplerConfig()

@@ -61,13 +61,13 @@ class CompileConfig:
     """Settings of `torch.compile` for each layer; `{}` is enough."""
 
     backend: Literal["inductor", "aot_eager", "eager"] = "inductor"
-    """`inductor` makes kernels: by Triton on a GPU, by the node's C++ compiler on a CPU. The others
-    make none, and help to find the part of compiling that fails: `eager` only traces layers,
-    `aot_eager` also derives their backward pass."""
+    """`inductor` makes kernels: with Triton on a GPU, with the node's C++ compiler on a CPU. The
+    others help to find why compiling fails, and make none: `eager` only traces layers, `aot_eager`
+    also derives their backward pass."""
     towers: tuple[Literal["vision", "language"], ...] = ("language",)
-    """Towers whose layers are compiled. Those of a vision tower compile in the `small_vlm`, SmolVLM
-    and Idefics3, and in Qwen's models if attention is `varlen`: with `dense`, Qwen's layers attend
-    image by image. Those of LLaVA do not, because they return intermediate values."""
+    """Towers whose layers are compiled. `vision` is possible for the `small_vlm`, SmolVLM and
+    Idefics3, and for Qwen's models with `attention: varlen`; not for LLaVA, whose layers return
+    intermediate values."""
 
     def __post_init__(self) -> None:
         """Check that towers are given, each once."""
@@ -151,9 +151,9 @@ class ProfileConfig:
     ranks: tuple[CountOrZero, ...] = (0,)
     """Ranks that record."""
     memory: bool = False
-    """Record the bytes that operators allocate, too; slower, and a larger trace."""
+    """Also record the bytes that operators allocate; slower, with a larger trace."""
     stacks: bool = False
-    """Record the lines of Python that called an operator; much slower."""
+    """Also record the lines of Python that called an operator; much slower."""
 
     def __post_init__(self) -> None:
         """Check that the range and the ranks are valid."""
@@ -214,11 +214,11 @@ class AugmentConfig:
     """Random changes of pictures when they are read. They depend on `seed`, epoch and sample."""
 
     mirror_share: Share = 0.0
-    """Share of pictures that are mirrored left to right; not where texts say left and right, nor
-    where the processor cuts pictures into tiles."""
+    """Share of pictures that are mirrored left to right. Keep 0 if texts say left and right, or if
+    the processor cuts pictures into tiles."""
     min_crop_share: Share = 1.0
-    """Pictures are cut to a random share of their area, at least this, and resized; 1 cuts none.
-    Not where the processor cuts pictures into tiles."""
+    """Smallest random share of a picture's area that is kept and resized; 1 cuts none. Not for
+    processors that cut pictures into tiles."""
     brightness: ShareBelowOne = 0.0
     """Largest change of brightness: 0.2 draws factors of 0.8 to 1.2."""
     contrast: ShareBelowOne = 0.0
@@ -272,23 +272,21 @@ class ShardingConfig:
     """Sharding under `strategy: fsdp2`; each key trades memory for speed, and changes no update."""
 
     within: Literal["all", "node"] = "all"
-    """`all`: parameters, gradients and optimizer are sharded over all ranks. `node`: they are
-    sharded over the ranks of a node, each node has a full copy, and only gradients go between
-    nodes. That takes more memory, and sends less data if the network is slower than a node's own
-    links."""
+    """`all`: parameters, gradients and optimizer are sharded over all ranks. `node`: over the ranks
+    of a node; each node has a full copy, and only gradients go between nodes. That takes more
+    memory, and helps if the network is slower than a node's own links."""
     unit_min_params: CountOrZero = 1_000_000
-    """Smallest tower, in parameters, whose layers are gathered one by one; a smaller tower is
+    """Smallest tower, in parameters, whose layers are gathered one by one. A smaller one is
     gathered with the rest of the model, because small collectives cost more than they free."""
     reshard_after_forward: bool = True
     """Frees a layer's gathered weights after its forward pass and gathers them again for its
     backward pass. False keeps them: a third less to send, all weights in memory."""
     forward_prefetch: CountOrZero = 0
-    """Number of layers that are gathered ahead explicitly; 0 leaves it to the device's queue, which
-    gathers the next layer while one computes. Each holds its gathered weights."""
+    """Number of layers to gather ahead, each with its weights in memory. 0 leaves it to the
+    device's queue, which gathers the next layer while one computes."""
     accumulate: Literal["whole", "sharded"] = "whole"
-    """Gradients between the microbatches of a step. `whole`: reduced once, after the last; until
-    then each rank holds whole ones, 4 bytes for each learned parameter. `sharded`: reduced after
-    each."""
+    """Gradients between the microbatches of a step. `whole`: reduced once, after the last, and
+    until then 4 bytes for each learned parameter on each rank. `sharded`: reduced after each."""
     cpu_offload: bool = False
     """Keeps sharded weights, gradients and optimizer state in the node's memory, and updates them
     there; slow, for models that do not fit otherwise."""
@@ -307,8 +305,7 @@ class ScalerConfig:
     growth_interval: Count = 2000
     """Steps without an overflow after which the scale is doubled."""
     max_skips: Count = 20
-    """Successive steps whose loss or gradients may overflow, and are skipped, before the attempt
-    fails."""
+    """Number of successive steps skipped because of overflows at which the attempt fails."""
 
     def __post_init__(self) -> None:
         """Check bounds."""
@@ -368,8 +365,8 @@ class TrackersConfig:
     project: str = "slurm-jobs"
     """Name of the project, or the experiment, in the tracking service."""
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Further arguments, by tracker, of the class in `accelerate.tracking`, which passes them to
-    the package: `wandb: {mode: offline}`. Keys of an account belong in the environment."""
+    """More arguments for each tracker's class in `accelerate.tracking`, which passes them to the
+    package: `wandb: {mode: offline}`. Put keys of an account into the environment."""
 
     def __post_init__(self) -> None:
         """Check that the trackers can run; errors name field, value and remedy."""
