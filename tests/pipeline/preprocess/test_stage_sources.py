@@ -158,15 +158,15 @@ def test_archive_that_changes_while_a_slice_is_made_gives_no_part_but_another_at
         "processor": str(processor_dir),
         "max_reject_share": 1.0,
     }
-    build = archives.build_table
+    list_tar = archives.list_tar
 
-    def build_and_change(walk: Any) -> Any:
-        table = build(walk)
+    def list_and_change(fd: int, num_bytes: int) -> Any:
+        table = list_tar(fd, num_bytes)
         with (tmp_path / "files" / "t.tar").open("r+b") as stream:
             stream.write(bytes(2000))
         return table
 
-    monkeypatch.setattr(archives, "build_table", build_and_change)
+    monkeypatch.setattr(archives, "list_tar", list_and_change)
     with pytest.raises(StageError, match=r"t\.tar: changed since its members were") as caught:
         run(config, make_context(tmp_path))
     assert not isinstance(caught.value, StageConfigError)
