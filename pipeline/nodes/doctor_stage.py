@@ -239,7 +239,17 @@ def run_drill(_config: Mapping[str, Any], context: TaskContext) -> dict[str, Any
     path = context.output_dir / drill_name(context.rank)
     started = {"attempt": context.attempt, "unix_s": time.time(), "node": context.node_name}
     if context.attempt > 1:
-        return _come_back(path, started)
+        try:
+            kept = read_json(path)
+        except (FileNotFoundError, json.JSONDecodeError) as error:
+            message = f"what the first attempt saved is gone: {error}"
+            raise StageConfigError(message) from error
+        if "saved_unix_s" not in kept:
+            message = "the first attempt saved nothing before it ended"
+            raise StageConfigError(message)
+        returned = {**kept, "returned": started, "count": int(kept["count"]) + 1}
+        write_json_atomic(path, returned)
+        return {"count": returned["count"]}
     return _count(path, started, context)
 
 
@@ -262,20 +272,6 @@ def _count(path: Path, started: dict[str, Any], context: TaskContext) -> dict[st
     write_json_atomic(path, {**kept, "count": count, "saved_unix_s": time.time()})
     message = f"the counter stands at {count}"
     raise StageStoppedError(message)
-
-
-def _come_back(path: Path, started: dict[str, Any]) -> dict[str, Any]:
-    try:
-        kept = read_json(path)
-    except (FileNotFoundError, json.JSONDecodeError) as error:
-        message = f"what the first attempt saved is gone: {error}"
-        raise StageConfigError(message) from error
-    if "saved_unix_s" not in kept:
-        message = "the first attempt saved nothing before it ended"
-        raise StageConfigError(message)
-    returned = {**kept, "returned": started, "count": int(kept["count"]) + 1}
-    write_json_atomic(path, returned)
-    return {"count": returned["count"]}
 
 
 # Clock comparison with the login node, by files of the run: a question, and its answer.
@@ -364,30 +360,47 @@ def meet(context: TaskContext) -> Met:
         return Met(reason="the job has one node")
     try:
         if context.rank == 0:
-            return _host(context)
-        return _visit(context)
+            deadline_s = time.monotonic() + CONNECT_PATIENCE_S + FILE_PATIENCE_S
+            with socket.create_server(("", context.main_port)) as server:
+                left = context.num_nodes - 1
+                while left:
+                    server.settimeout(max(0.1, deadline_s - time.monotonic()))
+                    connection, _ = server.accept()
+                    connection.settimeout(FILE_PATIENCE_S + 5.0)
+                    with (
+                        connection,
+                        connection.makefile("rw") as stream,
+                        suppress(OSError, ValueError),
+                    ):
+                        # otherwise it may be a port scanner
+                        if _heard(stream).get("run") == context.run_id:
+                            left -= 1
+                            _serve(stream, context.output_dir)
+            return Met(reason="it is the first node")
+        with _connected(context) as connection, connection.makefile("rw") as stream:
+            _say(stream, {"run": context.run_id})
+            bounds = []  # of several rounds: the answer is between question and reply
+            for _ in range(_ROUNDS):
+                before_s = time.time()
+                _say(stream, {"time": True})
+                theirs = float(_heard(stream)["unix_s"])
+                bounds.append((theirs - time.time(), theirs - before_s))
+            clock = ClockFacts(
+                least_s=max(least for least, _ in bounds), most_s=min(most for _, most in bounds)
+            )
+            path = context.output_dir / str(_heard(stream)["name"])
+            path.exists()
+            _say(stream, {"looked": True})
+            _heard(stream)
+            file_s = _seen_after_s(path.exists)
+            _say(stream, {"seen": file_s is not None})
+        reason = "" if file_s is not None else f"no file was seen within {FILE_PATIENCE_S:g} s"
+        return Met(clock=clock, file_s=file_s, reason=reason)
     except (OSError, ValueError) as error:
         if context.rank == 0:
             return Met(reason=f"not all nodes came: {error}")
         where = f"{context.main_addr}:{context.main_port}"
         return Met(reason=f"the first node could not be reached at {where}: {error}")
-
-
-def _host(context: TaskContext) -> Met:
-    """Serve each of the others in turn."""
-    deadline_s = time.monotonic() + CONNECT_PATIENCE_S + FILE_PATIENCE_S
-    with socket.create_server(("", context.main_port)) as server:
-        left = context.num_nodes - 1
-        while left:
-            server.settimeout(max(0.1, deadline_s - time.monotonic()))
-            connection, _ = server.accept()
-            connection.settimeout(FILE_PATIENCE_S + 5.0)
-            with connection, connection.makefile("rw") as stream, suppress(OSError, ValueError):
-                # otherwise it may be a port scanner
-                if _heard(stream).get("run") == context.run_id:
-                    left -= 1
-                    _serve(stream, context.output_dir)
-    return Met(reason="it is the first node")
 
 
 def _serve(stream: TextIO, folder: Path) -> None:
@@ -403,20 +416,6 @@ def _serve(stream: TextIO, folder: Path) -> None:
     (folder / name).unlink(missing_ok=True)
 
 
-def _visit(context: TaskContext) -> Met:
-    with _connected(context) as connection, connection.makefile("rw") as stream:
-        _say(stream, {"run": context.run_id})
-        clock = _clock(stream)
-        path = context.output_dir / str(_heard(stream)["name"])
-        path.exists()
-        _say(stream, {"looked": True})
-        _heard(stream)
-        file_s = _seen_after_s(path.exists)
-        _say(stream, {"seen": file_s is not None})
-    reason = "" if file_s is not None else f"no file was seen within {FILE_PATIENCE_S:g} s"
-    return Met(clock=clock, file_s=file_s, reason=reason)
-
-
 def _connected(context: TaskContext) -> socket.socket:
     """Try until the first node listens."""
     end_s = time.monotonic() + CONNECT_PATIENCE_S
@@ -430,19 +429,6 @@ def _connected(context: TaskContext) -> socket.socket:
             continue
         found.settimeout(CONNECT_PATIENCE_S + FILE_PATIENCE_S)  # others may be served before
         return found
-
-
-def _clock(stream: TextIO) -> ClockFacts:
-    """Return the tightest bounds of several rounds: the answer is between question and reply."""
-    bounds = []
-    for _ in range(_ROUNDS):
-        before_s = time.time()
-        _say(stream, {"time": True})
-        theirs = float(_heard(stream)["unix_s"])
-        bounds.append((theirs - time.time(), theirs - before_s))
-    return ClockFacts(
-        least_s=max(least for least, _ in bounds), most_s=min(most for _, most in bounds)
-    )
 
 
 def _seen_after_s(is_there: Callable[[], bool]) -> float | None:

@@ -150,7 +150,10 @@ def measure_cores(num_asked: int, deadline: Deadline, *, window_s: float = WINDO
         return not_measured("cores", f"one process got no core at all, each time for {window_s} s")
     speed = median(speeds)
     had = {1: median([turns for turns, _ in alone]) / window_s / speed}
-    for number in _levels(num_processes):
+    doubled = [
+        2**power for power in range(1, num_processes.bit_length()) if 2**power < num_processes
+    ]
+    for number in [*doubled, num_processes] if num_processes > 1 else []:
         had[number] = _cores_of(number, window_s, deadline, speed)
     details = {
         "num_allowed": len(os.sched_getaffinity(0)),
@@ -182,12 +185,6 @@ def _cores_of(number: int, window_s: float, deadline: Deadline, speed: float) ->
     return cores
 
 
-def _levels(most: int) -> list[int]:
-    """2, 4, 8 ... below `most`, then `most`; none for 1."""
-    doubled = [2**power for power in range(1, most.bit_length()) if 2**power < most]
-    return [*doubled, most] if most > 1 else []
-
-
 def _work(num_processes: int, window_s: float) -> tuple[float, float]:
     """Return iterations and processor seconds of the processes together, in one window."""
     read_end, write_end = os.pipe()
@@ -217,19 +214,15 @@ def _forked(write_end: int, begin_s: float, window_s: float, prepare: Callable[[
         while time.monotonic() < begin_s:
             time.sleep(0.0005)
         began_s = time.process_time()
-        turns = _turns_until(begin_s + window_s)
+        end_s = begin_s + window_s
+        turns = 0
+        while time.monotonic() < end_s:
+            for _ in range(_CHECK_EVERY):
+                pass
+            turns += _CHECK_EVERY
         os.write(write_end, struct.pack(_DONE, turns, time.process_time() - began_s))
     finally:
         os._exit(0)
-
-
-def _turns_until(end_s: float) -> float:
-    turns = 0
-    while time.monotonic() < end_s:
-        for _ in range(_CHECK_EVERY):
-            pass
-        turns += _CHECK_EVERY
-    return float(turns)
 
 
 def cgroup_quota(
@@ -251,18 +244,12 @@ def cgroup_quota(
         base = root if not controllers else root / "cpu"
         inner = base / path.lstrip("/")
         folders = [inner, *(up for up in inner.parents if up.is_relative_to(base))]
-        quotas += [quota for folder in folders if (quota := _quota_of(folder)) is not None]
+        for folder in folders:
+            names = ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us")
+            files = {n: (folder / n).read_text().strip() for n in names if (folder / n).is_file()}
+            if (quota := quota_in(files)) is not None:
+                quotas.append(quota)
     return min(quotas, default=None)
-
-
-def _quota_of(folder: Path) -> float | None:
-    return quota_in(
-        {
-            name: (folder / name).read_text().strip()
-            for name in ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us")
-            if (folder / name).is_file()
-        }
-    )
 
 
 def quota_in(files: Mapping[str, str]) -> float | None:

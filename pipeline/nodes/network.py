@@ -50,7 +50,23 @@ def measure_network(context: TaskContext, keep: Callable[[Measured], None]) -> M
     try:
         ranks = join_ranks(context, device_type="cpu", timeout_min=JOIN_MIN)
         try:
-            return _all_talks(ranks, context.node_name, keep)
+            names = [""] * ranks.num_ranks
+            dist.all_gather_object(names, context.node_name, group=ranks.host_group)
+            host = _Line(group=ranks.host_group, device=torch.device("cpu"))
+            found = _summed_up("network", _ring(ranks, host, names))
+            has_gpu = torch.cuda.is_available() and torch.cuda.device_count() > 0
+            if ranks.sums([float(has_gpu)])[0] < ranks.num_ranks:
+                reason = "not every node of the job has a GPU that torch sees"
+                return merged(found, not_measured("nccl", reason))
+            keep(found)
+            try:
+                torch.cuda.set_device(0)
+                group = dist.new_group(backend="nccl")
+                assert isinstance(group, dist.ProcessGroup)
+                cards = _Line(group=group, device=torch.device("cuda", 0))
+                return merged(found, _summed_up("nccl", _ring(ranks, cards, names)))
+            except (RuntimeError, ValueError) as error:
+                return merged(found, not_measured("nccl", f"NCCL: {_first_line(error)}"))
         finally:
             leave_ranks()
     except (RuntimeError, OSError, ValueError) as error:  # DistError and its subclasses
@@ -67,29 +83,6 @@ def rounds(num_ranks: int) -> list[list[tuple[int, int]]]:
     return [r for r in (ring[0:even:2], ring[1:even:2], ring[even:]) if r]
 
 
-def _all_talks(ranks: Ranks, node_name: str, keep: Callable[[Measured], None]) -> Measured:
-    names = _gathered(ranks, node_name)
-    host = _Line(group=ranks.host_group, device=torch.device("cpu"))
-    found = _summed_up("network", _ring(ranks, host, names))
-    has_gpu = torch.cuda.is_available() and torch.cuda.device_count() > 0
-    if ranks.sums([float(has_gpu)])[0] < ranks.num_ranks:
-        reason = "not every node of the job has a GPU that torch sees"
-        return merged(found, not_measured("nccl", reason))
-    keep(found)
-    try:
-        return merged(found, _over_nccl(ranks, names))
-    except (RuntimeError, ValueError) as error:
-        return merged(found, not_measured("nccl", f"NCCL: {_first_line(error)}"))
-
-
-def _over_nccl(ranks: Ranks, names: Sequence[str]) -> Measured:
-    torch.cuda.set_device(0)
-    group = dist.new_group(backend="nccl")
-    assert isinstance(group, dist.ProcessGroup)
-    cards = _Line(group=group, device=torch.device("cuda", 0))
-    return _summed_up("nccl", _ring(ranks, cards, names))
-
-
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
@@ -102,12 +95,6 @@ def _summed_up(group: str, talks: list[dict[str, Any]]) -> Measured:
     return Measured(numbers=numbers, details={group: talks})
 
 
-def _gathered(ranks: Ranks, value: Any) -> list[Any]:
-    box = [None] * ranks.num_ranks
-    dist.all_gather_object(box, value, group=ranks.host_group)
-    return box
-
-
 def _ring(ranks: Ranks, line: _Line, names: Sequence[str]) -> list[dict[str, Any]]:
     """Run this rank's exchanges."""
     talks = []
@@ -115,20 +102,17 @@ def _ring(ranks: Ranks, line: _Line, names: Sequence[str]) -> list[dict[str, Any
         for first, second in pairs:
             if ranks.rank in (first, second):
                 other = second if ranks.rank == first else first
-                talk = _talk(line, other, begins=ranks.rank == first)
+                # The slower direction counts; both ranks get the same numbers.
+                begins = ranks.rank == first
+                there = _measure(line, other) if begins else _answer(line, other)
+                back = _answer(line, other) if begins else _measure(line, other)
+                talk = {
+                    "bytes_per_s": min(there["bytes_per_s"], back["bytes_per_s"]),
+                    "latency_s": max(there["latency_s"], back["latency_s"]),
+                }
                 talks.append({"with": names[other], **talk})
         ranks.barrier()
     return talks
-
-
-def _talk(line: _Line, other: int, *, begins: bool) -> dict[str, float]:
-    """Measure both directions, of which the slower counts; both ranks return the same numbers."""
-    there = _measure(line, other) if begins else _answer(line, other)
-    back = _answer(line, other) if begins else _measure(line, other)
-    return {
-        "bytes_per_s": min(there["bytes_per_s"], back["bytes_per_s"]),
-        "latency_s": max(there["latency_s"], back["latency_s"]),
-    }
 
 
 def _measure(line: _Line, other: int) -> dict[str, float]:

@@ -60,11 +60,21 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         StageConfigError: several tasks on one node, which would measure each other.
         StageError: a stop was requested; earlier results are kept.
     """
-    _refuse_several(context)
+    if context.num_local_ranks != 1:
+        message = (
+            f"stage {context.stage}: {context.num_local_ranks} tasks on node {context.node_name} "
+            "would measure each other; set resources.tasks_per_node: 1"
+        )
+        raise StageConfigError(message)
     settings = build_config(ProbeConfig, config)
     paths, started_unix_s = ProbePaths(context.run_dir.parent), time.time()
     num_asked = asked_cores(os.environ.get("SLURM_CPUS_PER_TASK"))
-    _make_folder(paths, _node_name(context.node_name, os.environ.get("SLURMD_NODENAME")))
+    with _telling(paths):
+        folder = make_node_dir(
+            paths, _node_name(context.node_name, os.environ.get("SLURMD_NODENAME"))
+        )
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
     gpus, found = look_at_gpus()
     probe = _probe(context, started_unix_s, num_asked, gpus)
     measures = {
@@ -74,7 +84,8 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     left = [*measures, *_TALKS]
 
     def keep(more: Measured) -> None:
-        _keep(paths, _with(probe, merged(found, more), left), context)
+        with _telling(paths):
+            keep_probe(paths, _with(probe, merged(found, more), left), context.attempt)
 
     measures["network"] = partial(_network, context, keep)
     for name, measure in measures.items():
@@ -89,15 +100,6 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         **found.numbers,
         "not_measured": dict(found.reasons),
     }
-
-
-def _refuse_several(context: TaskContext) -> None:
-    if context.num_local_ranks != 1:
-        message = (
-            f"stage {context.stage}: {context.num_local_ranks} tasks on node {context.node_name} "
-            "would measure each other; set resources.tasks_per_node: 1"
-        )
-        raise StageConfigError(message)
 
 
 def _stopped(left: Sequence[str]) -> str:
@@ -215,28 +217,6 @@ def _with(probe: NodeProbe, found: Measured, left: Sequence[str]) -> NodeProbe:
         details=found.details,
         is_partial=not set(left) <= set(_TALKS),
     )
-
-
-def _make_folder(paths: ProbePaths, node: str) -> None:
-    """Create the folder of this node's records before measuring.
-
-    Raises:
-        StageError: it cannot be created or is not writable.
-    """
-    with _telling(paths):
-        folder = make_node_dir(paths, node)
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
-
-
-def _keep(paths: ProbePaths, probe: NodeProbe, context: TaskContext) -> None:
-    """Write the node's record.
-
-    Raises:
-        StageError: the folder of probes cannot be written.
-    """
-    with _telling(paths):
-        keep_probe(paths, probe, context.attempt)
 
 
 @contextmanager

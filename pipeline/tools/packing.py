@@ -200,23 +200,16 @@ def _steps(
     layout = plan.layout
     first, last = (step * layout.global_batch_size for step in (steps.start, steps.stop))
     rows, _ = stream_range(first, last, plan.num_packs, plan.order)
-    tokens, others = _sizes(plan, rows, lengths, work)
-    shape = (len(steps), layout.num_ranks, layout.num_microbatches, -1)
-    padded = _padded(tokens.reshape(shape), plan.row_length)
-    return tokens.reshape(shape), padded, (padded + others.reshape(shape)).sum(axis=(2, 3))
-
-
-def _sizes(
-    plan: ReadingPlan, rows: np.ndarray, lengths: Lengths, work: WorkModel
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return tokens of each row, int64, and the cost of its images and attention, float64."""
     packs = plan.packs
     if packs is None:
         packs = Packs(bounds=np.arange(len(rows) + 1), items=rows)
         rows = np.arange(len(rows))
     tokens = sums_of(packs, lengths.num_tokens)
     whole = pack_work(packs, lengths.num_tokens, lengths.num_images, work)
-    return tokens[rows], (whole - tokens)[rows]
+    tokens, others = tokens[rows], (whole - tokens)[rows]
+    shape = (len(steps), layout.num_ranks, layout.num_microbatches, -1)
+    padded = _padded(tokens.reshape(shape), plan.row_length)
+    return tokens.reshape(shape), padded, (padded + others.reshape(shape)).sum(axis=(2, 3))
 
 
 def _padded(tokens: np.ndarray, row_length: int | None) -> np.ndarray:
@@ -280,7 +273,8 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
     notes: list[str] = []
     config = _with_number(build_config(TrainConfig, arguments["config"]), notes)
     dataset = open_dataset(folder)
-    lengths = _lengths(dataset)
+    whole = dataset.index.whole
+    lengths = Lengths(num_tokens=whole("num_tokens"), num_images=whole("num_images"))
     bench = _bench(config, dataset, folder, notes) if arguments["is_model_known"] else None
     settings = _settings(config, dataset, arguments, bench)
     ways, timings = _arrange(lengths, settings, report), None
@@ -291,8 +285,15 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
         work_of = functools.partial(work_of_step, lengths=lengths, work=settings.work)
         timings = measure_plans(bench, ways.plans, work_of=work_of, limit_s=limit_s, report=report)
         notes += [*_device_notes(bench), *_time_notes(timings, ways, limit_s)]
+    config = settings.config
     result = {
-        **_heading(dataset, settings),
+        "num_samples": len(dataset),
+        "num_looked_at": min(len(dataset), settings.num_looked_at),
+        "max_tokens": settings.budget.max_tokens,
+        "max_images": settings.budget.max_images,
+        "num_ranks": settings.num_ranks,
+        "global_batch_size": config.global_batch_size,
+        "num_microbatches": config.num_microbatches,
         "device": device_text(bench.workplace) if bench and timings else None,
         "notes": notes,
         "refused": _refusal(ways, settings),
@@ -321,11 +322,6 @@ def _untimed(bench: Bench | None, settings: Settings) -> str | None:
     if problem is None:
         return None
     return f"nothing is timed: {problem}; set --no-timing to suppress this line"
-
-
-def _lengths(dataset: ShardedDataset) -> Lengths:
-    whole = dataset.index.whole
-    return Lengths(num_tokens=whole("num_tokens"), num_images=whole("num_images"))
 
 
 def _bench(
@@ -366,19 +362,6 @@ def _arrange(lengths: Lengths, settings: Settings, report: Report) -> _Ways:
     if not plans:
         raise StageConfigError(next(iter(problems.values())))
     return _Ways(plans=plans, counts=counts, problems=problems)
-
-
-def _heading(dataset: ShardedDataset, settings: Settings) -> dict[str, Any]:
-    config = settings.config
-    return {
-        "num_samples": len(dataset),
-        "num_looked_at": min(len(dataset), settings.num_looked_at),
-        "max_tokens": settings.budget.max_tokens,
-        "max_images": settings.budget.max_images,
-        "num_ranks": settings.num_ranks,
-        "global_batch_size": config.global_batch_size,
-        "num_microbatches": config.num_microbatches,
-    }
 
 
 def _configured(config: TrainConfig) -> str:

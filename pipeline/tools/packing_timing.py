@@ -72,19 +72,32 @@ def write_picture(view: Mapping[str, Any], path: Path) -> None:
 def draw_view(view: Mapping[str, Any]) -> Image.Image:
     """Draw the picture, `WIDTH` pixels wide; its height depends on the rows."""
     ways = [way for way in view["ways"] if way["problem"] is None]
-    heights = [_block_height(len(way["rows"])) for way in ways]
+    row_height = _BAR_HEIGHT + _BAR_GAP
+    heights = [_HEADING_HEIGHT + len(way["rows"]) * row_height + _BLOCK_GAP for way in ways]
     image = Image.new("RGB", (WIDTH, _TOP_HEIGHT + sum(heights) + _BOTTOM_HEIGHT), BACKGROUND)
     draw = ImageDraw.Draw(image)
     _draw_top(draw, view)
     top = _TOP_HEIGHT
     for way, height in zip(ways, heights, strict=True):
-        _draw_way(draw, way, top, view["max_tokens"])
+        max_tokens = view["max_tokens"]
+        font = _font(_NAME_SIZE)
+        draw.text((_MARGIN, top), way["name"], INK, font)
+        left = _MARGIN + max(130, int(draw.textlength(way["name"], font)) + 20)
+        draw.text((left, top + 2), way_words(way), FAINT, _font(_TEXT_SIZE))
+        width = WIDTH - 2 * _MARGIN
+        for number, row in enumerate(way["rows"]):
+            above = top + _HEADING_HEIGHT + number * (_BAR_HEIGHT + _BAR_GAP)
+            for start, end, sample in bar_pieces(
+                row["lengths"], row["padded"], max_tokens=max_tokens, width=width
+            ):
+                colour = PADDING if sample < 0 else SAMPLE_COLOURS[sample % len(SAMPLE_COLOURS)]
+                # Drawn one pixel short, so that the start of the next one is visible.
+                right = _MARGIN + max(start, end - 2)
+                draw.rectangle(
+                    (_MARGIN + start, above, right, above + _BAR_HEIGHT - 1), fill=colour
+                )
         top += height
     return image
-
-
-def _block_height(num_rows: int) -> int:
-    return _HEADING_HEIGHT + num_rows * (_BAR_HEIGHT + _BAR_GAP) + _BLOCK_GAP
 
 
 def bar_pieces(
@@ -127,23 +140,6 @@ def _draw_top(draw: ImageDraw.ImageDraw, view: Mapping[str, Any]) -> None:
     left += 240
     draw.rectangle((left, 72, left + 40, 82), fill=PADDING)
     draw.text((left + 50, 68), "padding, which is computed, too", FAINT, _font(_TEXT_SIZE))
-
-
-def _draw_way(draw: ImageDraw.ImageDraw, way: Mapping[str, Any], top: int, max_tokens: int) -> None:
-    font = _font(_NAME_SIZE)
-    draw.text((_MARGIN, top), way["name"], INK, font)
-    left = _MARGIN + max(130, int(draw.textlength(way["name"], font)) + 20)
-    draw.text((left, top + 2), way_words(way), FAINT, _font(_TEXT_SIZE))
-    width = WIDTH - 2 * _MARGIN
-    for number, row in enumerate(way["rows"]):
-        above = top + _HEADING_HEIGHT + number * (_BAR_HEIGHT + _BAR_GAP)
-        for start, end, sample in bar_pieces(
-            row["lengths"], row["padded"], max_tokens=max_tokens, width=width
-        ):
-            colour = PADDING if sample < 0 else SAMPLE_COLOURS[sample % len(SAMPLE_COLOURS)]
-            # Drawn one pixel short, so that the start of the next one is visible.
-            right = _MARGIN + max(start, end - 2)
-            draw.rectangle((_MARGIN + start, above, right, above + _BAR_HEIGHT - 1), fill=colour)
 
 
 def way_words(way: Mapping[str, Any]) -> str:
@@ -400,17 +396,14 @@ def share(plans: Mapping[str, ReadingPlan]) -> dict[str, str]:
     first: dict[str, str] = {}
     same: dict[str, str] = {}
     for name, plan in plans.items():
-        other = first.setdefault(_digest(plan), name)
+        batches = [
+            [list(map(int, plan.samples_of(int(pack)))) for pack in microbatch.packs]
+            for step in range(1 + NUM_ROUNDS)
+            for microbatch in rank_microbatches(step, plan.layout, 0, plan.num_packs, plan.order)
+        ]
+        other = first.setdefault(
+            xxhash.xxh3_128_hexdigest(repr((plan.row_length, batches)).encode()), name
+        )
         if other != name:
             same[name] = other
     return same
-
-
-def _digest(plan: ReadingPlan) -> str:
-    """Hash the samples, rows and microbatches of rank 0's timed steps."""
-    batches = [
-        [list(map(int, plan.samples_of(int(pack)))) for pack in microbatch.packs]
-        for step in range(1 + NUM_ROUNDS)
-        for microbatch in rank_microbatches(step, plan.layout, 0, plan.num_packs, plan.order)
-    ]
-    return xxhash.xxh3_128_hexdigest(repr((plan.row_length, batches)).encode())

@@ -178,8 +178,28 @@ def find(
         KeyError, TypeError, ValueError: `meta` is invalid.
     """
     yield from _of_labels(*tokens, image_token_id=rules.info.image_token_id)
-    yield from _of_ids(tokens[0], rules.is_token)
-    yield from _of_images(rules, tokens[0], meta, num_images)
+    input_ids = tokens[0]
+    known = known_ids(input_ids, rules.is_token)
+    unknown = np.flatnonzero(~known)
+    if len(unknown):
+        message = (
+            f"{_places('token id', unknown)} none of the tokenizer's {int(rules.is_token.sum())} "
+            f"({input_ids[unknown[0]]})"
+        )
+        yield "unknown_token", message
+    num_noted = sum(len(sizes) for sizes in meta["stored_sizes"])
+    if num_noted != num_images:
+        noted = f"meta.json has sizes of {num_noted}"
+        yield "num_images", f"{_images(num_images)} stored, but {noted}"
+        return
+    num_found = int(np.count_nonzero(tokens[0] == rules.info.image_token_id))
+    num_expected = num_image_tokens(rules, meta, num_images)
+    if num_found != num_expected:
+        message = (
+            f"{num_found} image tokens, but {_images(num_images)} stored, which would have "
+            f"{num_expected}"
+        )
+        yield "image_tokens", message
 
 
 def _of_labels(
@@ -211,40 +231,11 @@ def _shift_text(input_ids: np.ndarray, labels: np.ndarray) -> str:
     return ""
 
 
-def _of_ids(input_ids: np.ndarray, is_token: np.ndarray) -> Iterator[tuple[Kind, str]]:
-    known = known_ids(input_ids, is_token)
-    unknown = np.flatnonzero(~known)
-    if len(unknown):
-        message = (
-            f"{_places('token id', unknown)} none of the tokenizer's {int(is_token.sum())} "
-            f"({input_ids[unknown[0]]})"
-        )
-        yield "unknown_token", message
-
-
 def known_ids(input_ids: np.ndarray, is_token: np.ndarray) -> np.ndarray:
     """Return which ids the tokenizer has: bool [num_tokens]."""
     in_range = (input_ids >= 0) & (input_ids < len(is_token))
     known: np.ndarray = in_range & is_token[np.where(in_range, input_ids, 0)]
     return known
-
-
-def _of_images(
-    rules: Rules, input_ids: np.ndarray, meta: Mapping[str, Any], num_images: int
-) -> Iterator[tuple[Kind, str]]:
-    num_noted = sum(len(sizes) for sizes in meta["stored_sizes"])
-    if num_noted != num_images:
-        noted = f"meta.json has sizes of {num_noted}"
-        yield "num_images", f"{_images(num_images)} stored, but {noted}"
-        return
-    num_found = int(np.count_nonzero(input_ids == rules.info.image_token_id))
-    num_expected = num_image_tokens(rules, meta, num_images)
-    if num_found != num_expected:
-        message = (
-            f"{num_found} image tokens, but {_images(num_images)} stored, which would have "
-            f"{num_expected}"
-        )
-        yield "image_tokens", message
 
 
 def num_image_tokens(rules: Rules, meta: Mapping[str, Any], num_images: int) -> int:
@@ -350,7 +341,15 @@ def audit(
         ):
             _add(found, findings)
             found.stored_sizes.update(sizes)
-    _add(found, _unsupervised(shared, range(num_samples, len(index))))
+    rows = range(num_samples, len(index))
+    zeros = np.flatnonzero(shared.index.num_supervised_tokens[rows.start : rows.stop] == 0)
+    _add(
+        found,
+        [
+            _finding(shared, rows.start + int(place), "nothing_supervised", NOTHING_SUPERVISED)
+            for place in zeros
+        ],
+    )
     return found
 
 
@@ -406,14 +405,6 @@ def _of_sample(
 def stored_sizes(sample: RawSample) -> list[tuple[int, int]]:
     """Return width and height of each stored image, from `meta.json`."""
     return [(width, height) for sizes in sample.meta["stored_sizes"] for width, height in sizes]
-
-
-def _unsupervised(audit: _Audit, rows: range) -> list[Finding]:
-    zeros = np.flatnonzero(audit.index.num_supervised_tokens[rows.start : rows.stop] == 0)
-    return [
-        _finding(audit, rows.start + int(place), "nothing_supervised", NOTHING_SUPERVISED)
-        for place in zeros
-    ]
 
 
 def _finding(audit: _Audit, number: int, kind: Kind, message: str) -> Finding:
@@ -530,7 +521,9 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
     """
     folder = Path(arguments["folder"])
     info = read_dataset_info(folder)
-    index = _open_whole_index(folder, info)
+    index = open_index(folder / INDEX_NAME, info.index, num_samples=info.num_samples)
+    for name in INDEX_TYPES:
+        index.whole(name)
     statistics = index_statistics(index, info)
     chosen, unknown = _choose(index, arguments)
     if unknown:
@@ -555,25 +548,11 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
         "image_token": info.image_token,
         "image_token_id": info.image_token_id,
         "statistics": statistics,
-        **_found_values(found),
-        "samples": [{k: v for k, v in sample.items() if k != "raw"} for sample in samples],
-    }
-
-
-def _open_whole_index(folder: Path, info: DatasetInfo) -> DatasetIndex:
-    """Open the index, compared with all its checksums: its offsets can be trusted."""
-    index = open_index(folder / INDEX_NAME, info.index, num_samples=info.num_samples)
-    for name in INDEX_TYPES:
-        index.whole(name)
-    return index
-
-
-def _found_values(found: Found) -> dict[str, Any]:
-    return {
         "num_stored_sizes": len(found.stored_sizes),
         "stored_sizes": [[*size, num] for size, num in found.stored_sizes.most_common(_MOST_SIZES)],
         "num_findings": dict(found.num_findings),
         "findings": [asdict(finding) for finding in found.findings],
+        "samples": [{k: v for k, v in sample.items() if k != "raw"} for sample in samples],
     }
 
 
@@ -618,23 +597,23 @@ class _Shown:
                 raw = read_whole(file, self._index, number)
             finally:
                 os.close(file)
-            return {**place, "problem": None, "raw": raw, **self._values(raw)}
+            ids, labels = raw.tokens.tolist()
+            known = known_ids(raw.tokens[0], self._rules.is_token).tolist()
+            pairs = zip(raw.meta["original_sizes"], raw.meta["stored_sizes"], strict=True)
+            return {
+                **place,
+                "problem": None,
+                "raw": raw,
+                "row": int(raw.meta["row"]),
+                "source": str(raw.meta["source"]),
+                "is_truncated": bool(raw.meta["truncated"]),
+                "images": [{"original": original, "stored": stored} for original, stored in pairs],
+                "input_ids": ids,
+                "labels": labels,
+                "pieces": token_pieces(ids, known, self._decode),
+            }
         except (*BROKEN, FileNotFoundError) as error:
             return {**place, "problem": f"cannot be read: {error}", "raw": None}
-
-    def _values(self, raw: RawSample) -> dict[str, Any]:
-        ids, labels = raw.tokens.tolist()
-        known = known_ids(raw.tokens[0], self._rules.is_token).tolist()
-        pairs = zip(raw.meta["original_sizes"], raw.meta["stored_sizes"], strict=True)
-        return {
-            "row": int(raw.meta["row"]),
-            "source": str(raw.meta["source"]),
-            "is_truncated": bool(raw.meta["truncated"]),
-            "images": [{"original": original, "stored": stored} for original, stored in pairs],
-            "input_ids": ids,
-            "labels": labels,
-            "pieces": token_pieces(ids, known, self._decode),
-        }
 
     def _decode(self, ids: Sequence[int]) -> str:
         text: str = self._tokenizer.decode(

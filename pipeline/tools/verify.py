@@ -150,7 +150,9 @@ def _sample_problems(
     buffer = bytearray(int(index.num_bytes[rows.start : rows.stop].max()))
     for number in rows:
         view = memoryview(buffer)[: int(index.num_bytes[number])]
-        num_read = _read_into(stream, view)
+        num_read = 0
+        while num_read < len(view) and (count := stream.readinto(view[num_read:])):
+            num_read += count
         digest.update(view[:num_read])
         reader.count(num_read)
         if num_read < len(view):
@@ -161,14 +163,6 @@ def _sample_problems(
             message = _content_problem(view, index, number)
         if message:
             yield int(index.key[number]), message
-
-
-def _read_into(stream: FileIO, view: memoryview) -> int:
-    """Fill `view`; return fewer bytes only at the end of the file."""
-    num_read = 0
-    while num_read < len(view) and (count := stream.readinto(view[num_read:])):
-        num_read += count
-    return num_read
 
 
 def _content_problem(view: memoryview, index: DatasetIndex, number: int) -> str:
@@ -302,15 +296,6 @@ def _index_problems(folder: Path, info: DatasetInfo) -> tuple[list[Problem], Dat
         if found != expected:
             message = f"{name} add up to {found}, {INFO_NAME} says {expected}"
             problems.append(Problem(file=INDEX_NAME, message=message))
-    num_twice = _num_keys_twice(index, info)
-    if num_twice:
-        message = f"{num_twice} keys come more than once, or are no rows of the manifest"
-        problems.append(Problem(file=INDEX_NAME, message=message))
-    return problems, index
-
-
-def _num_keys_twice(index: DatasetIndex, info: DatasetInfo) -> int:
-    """Return the number of repeated keys; uses one bit per row of the manifest."""
     num_rows = int(info.preprocess["num_rows"])
     seen = np.zeros(-(-num_rows // 8), dtype=np.uint8)
     num_wrong = 0
@@ -321,7 +306,10 @@ def _num_keys_twice(index: DatasetIndex, info: DatasetInfo) -> int:
         is_new = (seen[places] & bits) == 0
         np.bitwise_or.at(seen, places, bits)
         num_wrong += len(keys) - int(is_new.sum())
-    return num_wrong
+    if num_wrong:
+        message = f"{num_wrong} keys come more than once, or are no rows of the manifest"
+        problems.append(Problem(file=INDEX_NAME, message=message))
+    return problems, index
 
 
 def _other_problems(folder: Path, info: DatasetInfo) -> Iterator[Problem]:

@@ -123,7 +123,11 @@ def call_entry_point(
         code = process.wait()
         if "result" in answer:
             return answer["result"]
-        raise _error(answer.get("error"), python, code, _tail(said))
+        said.seek(0, 2)
+        said.seek(max(0, said.tell() - _LAST_WORDS_BYTES))
+        raise _error(
+            answer.get("error"), python, code, said.read().decode(errors="replace").strip()
+        )
 
 
 def _command(python: StagePython) -> list[str]:
@@ -193,12 +197,6 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
         return None
     is_answer = isinstance(value, dict) and not _ANSWERS.isdisjoint(value)
     return value if is_answer else None
-
-
-def _tail(said: IO[bytes]) -> str:
-    said.seek(0, 2)
-    said.seek(max(0, said.tell() - _LAST_WORDS_BYTES))
-    return said.read().decode(errors="replace").strip()
 
 
 def _error(
@@ -448,7 +446,14 @@ def find_case(
         if stage is not None or overrides:
             message = f"{text} is the folder of a data set: --stage and --set are for specs"
             raise InputError(message)
-        return _case_of_folder(folder, python, command_text)
+        _refuse_unfinished(folder, f"verify it: {command_text('verify', str(folder))}")
+        return PackingCase(
+            folder=folder,
+            config={},
+            is_model_known=False,
+            num_ranks=DEFAULT_NUM_RANKS,
+            python=own_python(python),
+        )
     path = Path(text) if text else None
     if path is not None and path.suffix in {".yaml", ".yml"} and path.is_file():
         return _case_of_spec(path, stage, overrides, python, command_text)
@@ -460,19 +465,6 @@ def find_case(
     name = _pick(spec, stage, str(paths.run_dir))
     used = own_python(python) if python else stage_python(paths, name)
     return _case(spec, name, paths, used, command_text, spec_file=None)
-
-
-def _case_of_folder(
-    folder: Path, python: str | None, command_text: Callable[..., str]
-) -> PackingCase:
-    _refuse_unfinished(folder, f"verify it: {command_text('verify', str(folder))}")
-    return PackingCase(
-        folder=folder,
-        config={},
-        is_model_known=False,
-        num_ranks=DEFAULT_NUM_RANKS,
-        python=own_python(python),
-    )
 
 
 def _case_of_spec(
@@ -641,7 +633,10 @@ def view_packing(
         InputError, RunFailedError, FileError: see `call_entry_point`.
     """
     ranks = num_ranks or case.num_ranks
-    config = case.config if case.is_model_known else _plain_config(ranks)
+    config = dict(case.config)
+    if not case.is_model_known:
+        rows = _ROWS_PER_RANK * ranks
+        config = {"num_steps": 1, "num_lanes": ranks, "global_batch_size": rows}
     given = {key: value for key, value in budget.items() if value is not None}
     arguments = {
         "folder": str(case.folder),
@@ -656,15 +651,6 @@ def view_packing(
         "pipeline.tools.packing:run", arguments, python=case.python, on_progress=on_progress
     )
     return {"folder": str(case.folder), "stage": case.stage or None, **found}
-
-
-def _plain_config(num_ranks: int) -> dict[str, Any]:
-    """Return the config of an unknown training: each rank has `_ROWS_PER_RANK` samples."""
-    return {
-        "num_steps": 1,
-        "num_lanes": num_ranks,
-        "global_batch_size": _ROWS_PER_RANK * num_ranks,
-    }
 
 
 # Samples of a data set, its composition, and problems of its labels and images.
@@ -731,7 +717,14 @@ def look_at_samples(
         python=python_of(place, python),
         on_progress=on_progress,
     )
-    _refuse_unknown(place, found["unknown_keys"])
+    keys = found["unknown_keys"]
+    if keys:
+        message = (
+            f"{place.folder}: no sample of key {', '.join(keys)}; a key is the number of a row of "
+            f"the manifest, from 0, and rows that became none are in "
+            f"{place.folder / 'rejects.jsonl'}"
+        )
+        raise InputError(message)
     return _read(place, found)
 
 
@@ -748,13 +741,3 @@ def _read(place: DatasetPlace, found: Mapping[str, Any]) -> SamplesFound:
         num_findings=found["num_findings"],
         values=found,
     )
-
-
-def _refuse_unknown(place: DatasetPlace, keys: Sequence[str]) -> None:
-    if keys:
-        message = (
-            f"{place.folder}: no sample of key {', '.join(keys)}; a key is the number of a row of "
-            f"the manifest, from 0, and rows that became none are in "
-            f"{place.folder / 'rejects.jsonl'}"
-        )
-        raise InputError(message)

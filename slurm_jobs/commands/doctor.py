@@ -276,7 +276,12 @@ class Answering:
         while self._left and not self._is_over.wait(_POLL_S):
             for rank in sorted(self._left):
                 with suppress(OSError):
-                    self._answer_one(folder, rank)
+                    read_json(folder / hello_name(rank))
+                    seen_unix_s = time.time()
+                    make_private_dir(folder)
+                    values = {"seen_unix_s": seen_unix_s, "written_unix_s": time.time()}
+                    write_json_atomic(folder / answer_name(rank), values)
+                    self._left.discard(rank)
         if self._left:
             return
         problem = ""
@@ -286,15 +291,6 @@ class Answering:
             problem = f"it could not be sent: {error}"
         with suppress(OSError):  # the nodes then report that they got no answer
             write_json_atomic(folder / SIGNAL_NAME, {"problem": problem})
-
-    def _answer_one(self, folder: Path, rank: int) -> None:
-        """Answer one rank; raises OSError while there is no question."""
-        read_json(folder / hello_name(rank))
-        seen_unix_s = time.time()
-        make_private_dir(folder)
-        values = {"seen_unix_s": seen_unix_s, "written_unix_s": time.time()}
-        write_json_atomic(folder / answer_name(rank), values)
-        self._left.discard(rank)
 
 
 def signal_job(paths: RunPaths) -> None:
@@ -468,7 +464,7 @@ def look_at_python(pythons: Sequence[str]) -> PythonLook:
         requires_python=requires_python,
         open_s=open_s,
         num_opened=num_opened,
-        stage_pythons={path: _is_startable(path) for path in pythons},
+        stage_pythons={path: shutil.which(path) is not None for path in pythons},
     )
 
 
@@ -479,10 +475,6 @@ def _requirements() -> tuple[tuple[str, ...] | None, str]:
     except importlib.metadata.PackageNotFoundError:
         return None, ""
     return tuple(found.requires or ()), found.metadata["Requires-Python"] or ""
-
-
-def _is_startable(path: str) -> bool:
-    return shutil.which(path) is not None
 
 
 def _time_opening() -> tuple[float | None, int]:
@@ -670,27 +662,6 @@ def examine(wanted: Wanted, found: Found, say: Say) -> None:
     say("the login node")
     python = look_at_python(spec.pythons)
     found.checks += python_checks(python)
-    runs = _login(wanted, spec, found, runs_dir)
-    nodes: list[NodeFacts] = []
-    may_submit = not found.unreachable and not _is_unwritable(found.checks)
-    if may_submit:
-        remove_old(runs_dir)
-    if wanted.with_nodes:
-        nodes = _look_at_nodes(wanted, found, say) if may_submit else _no_job(found, "nodes")
-    found.checks += stage_python_checks(python, {node.executable for node in nodes})
-    found.checks += _of_nodes(nodes, spec, python)
-    if spec.is_slurm:
-        seen_by = [node.node for node in nodes if node.login is not None]
-        found.checks.append(shared_check(runs, seen_by))
-    if wanted.with_drill:
-        if may_submit:
-            found.checks.append(_drill(wanted, found, say))
-        else:
-            _no_job(found, "drill")
-
-
-def _login(wanted: Wanted, spec: SpecFacts, found: Found, runs_dir: Path) -> FolderLook:
-    """Query it, add the checks, and return the facts about `runs_dir`."""
     if spec.is_slurm:
         slurm = ask_slurm()
         found.unreachable = is_unreachable(slurm)
@@ -702,21 +673,30 @@ def _login(wanted: Wanted, spec: SpecFacts, found: Found, runs_dir: Path) -> Fol
     probes = newest_probes(runs_dir, problems) if is_there else ()
     file = shlex.quote(wanted.loaded.file) if wanted.is_given else "SPEC"
     found.checks += probe_checks(probes, problems, time.time(), f"slurm-jobs probe {file}")
-    return runs
-
-
-def _is_unwritable(checks: list[Check]) -> bool:
-    return any(check.name == "runs_dir" and check.standing == "problem" for check in checks)
+    nodes: list[NodeFacts] = []
+    may_submit = not found.unreachable and not any(
+        check.name == "runs_dir" and check.standing == "problem" for check in found.checks
+    )
+    if may_submit:
+        remove_old(runs_dir)
+    if wanted.with_nodes:
+        nodes = _look_at_nodes(wanted, found, say) if may_submit else _no_job(found, "nodes")
+    found.checks += stage_python_checks(python, {node.executable for node in nodes})
+    found.checks += node_checks(nodes, spec, python.requires, python.requires_python)
+    if spec.is_slurm:
+        seen_by = [node.node for node in nodes if node.login is not None]
+        found.checks.append(shared_check(runs, seen_by))
+    if wanted.with_drill:
+        if may_submit:
+            found.checks.append(_drill(wanted, found, say))
+        else:
+            _no_job(found, "drill")
 
 
 def _no_job(found: Found, name: str) -> list[NodeFacts]:
     message = "no job was submitted: see the problems above"
     found.checks.append(Check(name=name, standing="unknown", told=message, where="no node"))
     return []
-
-
-def _of_nodes(nodes: list[NodeFacts], spec: SpecFacts, python: PythonLook) -> list[Check]:
-    return node_checks(nodes, spec, python.requires, python.requires_python)
 
 
 def _look_at_nodes(wanted: Wanted, found: Found, say: Say) -> list[NodeFacts]:

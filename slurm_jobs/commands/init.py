@@ -136,20 +136,16 @@ def _room(
     """Return the room of nodes of these kinds: the minimum of each resource."""
     qos = limits.qos.get(partition.qos or "")
     times = [partition.max_time_min, qos.max_wall_min if qos else None]
+    mem_mb = min((kind.mem_mb for kind in kinds), default=0)
     return Room(
         partition=partition.name,
         num_nodes=sum(kind.num_nodes for kind in kinds),
         cpus=min((kind.cpus for kind in kinds), default=1),
-        mem_gb=_known_gb(min((kind.mem_mb for kind in kinds), default=0)),
+        mem_gb=mem_mb / 1024 if mem_mb >= _LEAST_MB else math.inf,
         gpu_type=gpu_type,
         gpus=gpus,
         max_time_min=min((t for t in times if t is not None), default=None),
     )
-
-
-def _known_gb(mem_mb: float) -> float:
-    """Convert the memory that the site states; Slurm reports 1 MB for nodes that state none."""
-    return mem_mb / 1024 if mem_mb >= _LEAST_MB else math.inf
 
 
 def num_slices(data: Data, limits: ClusterLimits) -> int:
@@ -256,7 +252,16 @@ def own_changes(name: str, profile: str, data: Data, model: Model, place: Place)
     if data.image_root is not None:
         found.append((("stages", "preprocess", "config", "image_root"), data.image_root))
     if data.evaluation is not None:
-        found.append(((*_TRAIN, "config", "evaluate"), _evaluate(data, place.gpu)))
+        steps = _epochs(data, place.gpu) * (data.num_rows or 0) // _batch(data, place.gpu)
+        asked: dict[str, Any] = {"manifest": data.evaluation}
+        if data.image_root is not None:
+            asked["image_root"] = data.image_root
+        found.append(
+            (
+                (*_TRAIN, "config", "evaluate"),
+                {**asked, "every_steps": max(1, min(100, steps // 5 or 100))},
+            )
+        )
     if model.is_on_hub:
         found.append((("stages", "models", "config", "models", "vlm"), model.name))
     if model.is_small_vlm:
@@ -286,15 +291,6 @@ def _epochs(data: Data, room: Room | None) -> int:
     """Return enough epochs for some steps on few rows; more than a hundred teach nothing new."""
     steps = max(1, data.num_rows or 1) / _batch(data, room)
     return max(1, min(100, math.ceil(_STEPS / steps)))
-
-
-def _evaluate(data: Data, room: Room | None) -> dict[str, Any]:
-    """Evaluate the held-out rows about five times, if the number of steps is known."""
-    steps = _epochs(data, room) * (data.num_rows or 0) // _batch(data, room)
-    asked: dict[str, Any] = {"manifest": data.evaluation}
-    if data.image_root is not None:
-        asked["image_root"] = data.image_root
-    return {**asked, "every_steps": max(1, min(100, steps // 5 or 100))}
 
 
 def _is_small(data: Data) -> bool:
@@ -422,7 +418,13 @@ def _slurm(place: Place, date: str) -> Iterator[str]:
     yield f"# The cluster `{place.name}`, as Slurm described it on {date}; docs/cluster-profile.md."
     yield "#"
     for partition in place.limits.partitions.values():
-        yield from _seen(partition)
+        limit = partition.max_time_min
+        time = "no time limit" if limit is None else f"at most {limit / 60:g} h a job"
+        default = ", the default" if partition.is_default else ""
+        state = "" if partition.is_up else ", DOWN"
+        yield f"#   partition {partition.name}{default}{state}: {time}"
+        for kind in partition.kinds:
+            yield f"#     {_nodes(kind)}"
     yield "scheduler: slurm"
     yield "# Options of sbatch for every job; a stage's own (`resources: {slurm: ...}`) win."
     options = {"account": place.account, "partition": place.cpu.partition}
@@ -432,16 +434,6 @@ def _slurm(place: Place, date: str) -> Iterator[str]:
     if place.gpu is not None:
         yield "# Over those, for every job that asks for GPUs."
         yield f"gpu_slurm: {flow_text({'partition': place.gpu.partition})}"
-
-
-def _seen(partition: Partition) -> Iterator[str]:
-    limit = partition.max_time_min
-    time = "no time limit" if limit is None else f"at most {limit / 60:g} h a job"
-    default = ", the default" if partition.is_default else ""
-    state = "" if partition.is_up else ", DOWN"
-    yield f"#   partition {partition.name}{default}{state}: {time}"
-    for kind in partition.kinds:
-        yield f"#     {_nodes(kind)}"
 
 
 def _nodes(kind: NodeKind) -> str:
@@ -672,7 +664,19 @@ def _look_at_data(path: Path, folder: Path, name: str) -> _Seen:
     if data_files.is_image_folder(path):
         manifest, held_out = image_folder.metadata_files(path)
         if manifest is None:
-            return _captioned(path, folder, name)
+            found = image_folder.read_image_folder(path)
+            num_rows = len(found.train.files)
+            data = Data(
+                manifest=f"{name}.csv", image_root=_as_named(path, folder), num_rows=num_rows
+            )
+            texts = {f"{name}.csv": found.train.manifest(path).encode()}
+            said = [f"data: {number_of('image', num_rows)} of {path} with their words"]
+            if found.evaluation is not None:
+                data = replace(data, evaluation=f"{name}-heldout.csv")
+                texts[f"{name}-heldout.csv"] = found.evaluation.manifest(path).encode()
+                said.append(f"evaluation: {number_of('image', len(found.evaluation.files))}")
+            rows, unread = _row_sizes(found.train)
+            return data, texts, rows, [*said, *found.notes, *unread]
         data = data_files.inspect_data(manifest, as_named=_as_named(manifest, folder))
         said = [f"data: {manifest}, the list of {path}; other files there are not read"]
         if held_out is not None:
@@ -686,21 +690,6 @@ def _look_at_data(path: Path, folder: Path, name: str) -> _Seen:
         return data, {}, rows, [f"data: {path}; its rows were not counted", *unread]
     about = "" if data.is_exact else "about "
     return data, {}, rows, [f"data: {path}, {about}{data.num_rows:,} rows", *unread]
-
-
-def _captioned(path: Path, folder: Path, name: str) -> _Seen:
-    """Return the data of a folder of images, and a manifest of those trained on and evaluated."""
-    found = image_folder.read_image_folder(path)
-    num_rows = len(found.train.files)
-    data = Data(manifest=f"{name}.csv", image_root=_as_named(path, folder), num_rows=num_rows)
-    texts = {f"{name}.csv": found.train.manifest(path).encode()}
-    said = [f"data: {number_of('image', num_rows)} of {path} with their words"]
-    if found.evaluation is not None:
-        data = replace(data, evaluation=f"{name}-heldout.csv")
-        texts[f"{name}-heldout.csv"] = found.evaluation.manifest(path).encode()
-        said.append(f"evaluation: {number_of('image', len(found.evaluation.files))}")
-    rows, unread = _row_sizes(found.train)
-    return data, texts, rows, [*said, *found.notes, *unread]
 
 
 def _listed_sizes(manifest: Path) -> tuple[list[RowSize], list[str]]:
@@ -827,7 +816,12 @@ def look_at_cluster(
             why = "--local is this machine alone" if is_local else "there is no sbatch here"
             message = f"--account and --partition are for Slurm, and {why}"
             raise InputError(message)
-        return _this_machine()
+        cores = len(os.sched_getaffinity(0))
+        mem_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+        cpu = Room(partition=None, num_nodes=1, cpus=cores, mem_gb=mem_gb)
+        cards = len(list(_GPUS_DIR.iterdir())) if _GPUS_DIR.is_dir() else 0
+        gpu = replace(cpu, gpus=cards) if cards else None
+        return Place(name=LOCAL, is_slurm=False, cpu=cpu, gpu=gpu)
     limits = limits_of(ClusterProfile())
     unknown = limits.unreachable
     if not any(partition.kinds for partition in limits.partitions.values()):
@@ -865,13 +859,3 @@ def _refuse_unknown(option: str, given: str | None, known: Iterable[str]) -> Non
     if given is not None and names and given not in names:
         message = f"{option} {given}: not here, or not yours (you have: {', '.join(names)})"
         raise InputError(message)
-
-
-def _this_machine() -> Place:
-    """Return this machine as one node, all of whose cores the run may use."""
-    cores = len(os.sched_getaffinity(0))
-    mem_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    cpu = Room(partition=None, num_nodes=1, cpus=cores, mem_gb=mem_gb)
-    cards = len(list(_GPUS_DIR.iterdir())) if _GPUS_DIR.is_dir() else 0
-    gpu = replace(cpu, gpus=cards) if cards else None
-    return Place(name=LOCAL, is_slurm=False, cpu=cpu, gpu=gpu)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from slurm_jobs.cluster.limits import (
     ClusterLimits,
-    NodeKind,
     Partition,
     Placement,
     place,
@@ -132,9 +131,16 @@ def _partition_problems(
         *_gpu_problems(job, partition),
     ]
     yield from single
-    asked, most_nodes = job.resources, _most_nodes(partition, placement)
+    limits = [qos.max_nodes for qos in placement.qos if qos.max_nodes is not None]
+    if partition.max_nodes is not None:
+        limits.append(partition.max_nodes)
+    asked = job.resources
+    most_nodes = min([*limits, sum(kind.num_nodes for kind in partition.kinds)])
+    num_cores = 0 if asked.slurm.get("overcommit") else asked.tasks_per_node * asked.cpus_per_task
+    mem_mb = (asked.mem_gb or 0) * 1024
+    large_enough = [k for k in partition.kinds if k.cpus >= num_cores and k.mem_mb >= mem_mb]
     fitting = max(  # all nodes of a job have the same type of GPU
-        sum(kind.num_nodes for kind in partition.kinds if _fits(kind, asked, gpu_type))
+        sum(k.num_nodes for k in large_enough if k.num_gpus(gpu_type) >= asked.num_gpus)
         for gpu_type in _types(asked)
     )
     message = ""
@@ -167,13 +173,6 @@ def _size_problems(job: PlannedJob, partition: Partition) -> Iterator[LimitProbl
         yield LimitProblem(path=_at(job, "resources", "mem_gb"), message=message)
 
 
-def _most_nodes(partition: Partition, placement: Placement) -> int:
-    limits = [qos.max_nodes for qos in placement.qos if qos.max_nodes is not None]
-    if partition.max_nodes is not None:
-        limits.append(partition.max_nodes)
-    return min([*limits, sum(kind.num_nodes for kind in partition.kinds)])
-
-
 def _gpu_problems(job: PlannedJob, partition: Partition) -> Iterator[LimitProblem]:
     asked = job.resources
     if not asked.num_gpus:
@@ -188,7 +187,7 @@ def _gpu_problems(job: PlannedJob, partition: Partition) -> Iterator[LimitProble
             )
             yield LimitProblem(path=_at(job, "resources", "gpu"), message=message)
             return
-    most = max(_most_gpus(kind, asked) for kind in partition.kinds)
+    most = max(max(kind.num_gpus(name) for name in _types(asked)) for kind in partition.kinds)
     if asked.num_gpus > most:
         kind = f"{' or '.join(asked.gpu_choice)} " if asked.gpu else ""
         plural = "s" if asked.num_gpus > 1 else ""
@@ -200,21 +199,5 @@ def _gpu_problems(job: PlannedJob, partition: Partition) -> Iterator[LimitProble
         yield LimitProblem(path=_at(job, "resources", *key), message=message)
 
 
-def _most_gpus(kind: NodeKind, asked: JobResources) -> int:
-    return max(kind.num_gpus(name) for name in _types(asked))
-
-
 def _types(asked: JobResources) -> Sequence[str | None]:
     return asked.gpu_choice or (None,)
-
-
-def _fits(kind: NodeKind, asked: JobResources, gpu_type: str | None) -> bool:
-    """Check whether a node of this kind has everything that a job requests per node."""
-    return (
-        (
-            kind.cpus >= asked.tasks_per_node * asked.cpus_per_task
-            or bool(asked.slurm.get("overcommit"))
-        )
-        and (asked.mem_gb is None or kind.mem_mb >= asked.mem_gb * 1024)
-        and kind.num_gpus(gpu_type) >= asked.num_gpus
-    )

@@ -20,7 +20,6 @@ from slurm_jobs.shared.records import gpus_of_options
 from slurm_jobs.spec.load import LoadedSpec
 from slurm_jobs.spec.model import Resources, RunSpec, Stage
 from slurm_jobs.spec.profile import ClusterProfile
-from slurm_jobs.spec.yaml import YamlDocument
 
 # Specs of one built-in stage, derived from a user's: with nodes, Python and folders of a stage.
 #
@@ -129,10 +128,23 @@ def one_stage_spec(loaded: LoadedSpec, source: str, made: OneStage) -> LoadedSpe
     name = f"{loaded.spec.name[: _NAME_CHARS - len(made.name) - 1]}-{made.name}"
     update: dict[str, Any] = {"name": name, "limit": None, "code": [], "stages": {made.name: stage}}
     spec = loaded.spec.model_copy(update=update)
+    document = loaded.document
+
+    def moved(places: dict[Any, Any]) -> dict[Any, Any]:
+        return {
+            (("stages", made.name, *path[2:]) if path[:2] == ("stages", source) else path): place
+            for path, place in places.items()
+        }
+
     return dataclasses.replace(
         loaded,
         spec=RunSpec.model_validate_json(spec.model_dump_json(), strict=True),
-        document=_as_made(loaded.document, source, made.name),
+        document=dataclasses.replace(
+            document,
+            key_places=moved(document.key_places),
+            value_places=moved(document.value_places),
+            sources=moved(document.sources),
+        ),
         overrides=(),
         notes=(),
     )
@@ -148,23 +160,6 @@ def a_task_a_node(asked: Resources, *, num_nodes: int, minutes: float, lead_s: i
             "timeout_min": minutes,
             "signal_lead_s": lead_s,
         }
-    )
-
-
-def _as_made(document: YamlDocument, source: str, name: str) -> YamlDocument:
-    """Return the positions of `source` as those of the new stage."""
-
-    def moved(places: dict[Any, Any]) -> dict[Any, Any]:
-        return {
-            (("stages", name, *path[2:]) if path[:2] == ("stages", source) else path): place
-            for path, place in places.items()
-        }
-
-    return dataclasses.replace(
-        document,
-        key_places=moved(document.key_places),
-        value_places=moved(document.value_places),
-        sources=moved(document.sources),
     )
 
 

@@ -541,7 +541,8 @@ def training_starts(
         stage = plan.stage(name)
         if stage.run != "train" or not _has_checkpoints(paths.output_dir(name)):
             continue
-        attempts = _attempts(paths, name)
+        numbers = read_stage_records(paths, name).attempts.get(0, ())
+        attempts = [_attempt(paths, name, number) for number in numbers]
         last = attempts[-1] if attempts else {}
         befores = [_fields_of(paths, name, each.get("fingerprint", "")) for each in attempts]
         before = befores[-1] if befores else {}
@@ -594,12 +595,6 @@ def _decides(key: str) -> bool:
     room, _, name = key.partition(".")
     is_settled = room == "config" and name not in _SETTLED_LATER
     return is_settled and name.partition(".")[0] not in MAY_CHANGE
-
-
-def _attempts(paths: RunPaths, stage: str) -> list[Mapping[str, Any]]:
-    """Return the records of attempts at a stage without an array; empty for a damaged one."""
-    numbers = read_stage_records(paths, stage).attempts.get(0, ())
-    return [_attempt(paths, stage, number) for number in numbers]
 
 
 def _attempt(paths: RunPaths, stage: str, number: int) -> Mapping[str, Any]:
@@ -736,6 +731,7 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
     plan = planned(kinds=kinds_begun_on(paths, planned(), context.num_again))
     refuse_impossible_resume(plan, limits)
     context = replace(context, shell_variables=effective_variables(plan, profile, recorded))
+    submitted_stages = {job.stage for job in plan.jobs}
     resumption = Resumption(
         paths=paths,
         plan=plan,
@@ -743,19 +739,16 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
         code_changed=code.has_changed,
         spec_changed=not update and file_differs(paths),
         ours_renewed=code.ours_renewed,
-        adjustments=(*_of_jobs(adjustments, plan), *kinds_kept(plan)),
+        adjustments=(
+            *[each for each in adjustments if each.partition(": ")[0] in submitted_stages],
+            *kinds_kept(plan),
+        ),
         trainings=training_starts(paths, plan, context.num_again),
         spec_notes=given.notes,
         shell_notes=tuple(shell_notes(plan, profile, recorded)),
         left_out=given.loaded.left_out if given.loaded is not None else (),
     )
     return resumption, context, given
-
-
-def _of_jobs(adjustments: Sequence[str], plan: Plan) -> list[str]:
-    """Return the adjustments of stages that run again."""
-    planned = {job.stage for job in plan.jobs}
-    return [each for each in adjustments if each.partition(": ")[0] in planned]
 
 
 def _adjusted(
@@ -776,20 +769,19 @@ def _adjusted(
             trouble = replace(trouble, nodes=())  # this machine has no more
         wish = given.spec.stages[stage.name].on_resume
         resources[stage.name], changes = adjusted(
-            stage.resources, wish, trouble, last, by_hand=_set_by_hand(stage, overrides)
+            stage.resources,
+            wish,
+            trouble,
+            last,
+            by_hand={
+                key
+                for key in RAISED
+                for name in (stage.name, stage.origin)
+                if any(sets_value(o, ("stages", name, "resources", key)) for o in overrides)
+            },
         )
         said += [f"{stage.name}: {change}" for change in changes]
     return resources, tuple(said)
-
-
-def _set_by_hand(stage: PlannedStage, overrides: Sequence[str]) -> set[str]:
-    """Return the keys of `RAISED` that overrides set for a stage, by its own name or the file's."""
-    return {
-        key
-        for key in RAISED
-        for name in (stage.name, stage.origin)
-        if any(sets_value(o, ("stages", name, "resources", key)) for o in overrides)
-    }
 
 
 def _num_again(

@@ -145,7 +145,20 @@ def inspect_data(manifest: Path, *, as_named: str) -> Data:
         table = find_table(manifest)
         if table is not None:
             return Data(manifest=as_named, num_rows=_table_rows(table))
-        return _text_rows(manifest, as_named)
+        if manifest.stat().st_size > _HUGE_BYTES:
+            return Data(manifest=as_named)
+        with manifest.open("rb") as stream:
+            start = stream.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")
+            if start.startswith(b"["):  # a JSON list: its lines are not rows
+                return Data(manifest=as_named)
+            stream.seek(0)
+            num_lines, last = 0, b"\n"
+            while piece := stream.read(_PIECE_BYTES):
+                num_lines, last = num_lines + piece.count(b"\n"), piece[-1:]
+        num_lines += last != b"\n"
+        if manifest.suffix.lower() == ".csv":
+            return Data(manifest=as_named, num_rows=max(0, num_lines - 1), is_exact=False)
+        return Data(manifest=as_named, num_rows=num_lines, is_exact=False)
     except NoTableError as error:
         of_images = ", nor does it hold images" if manifest.is_dir() else ""
         message = f"{manifest}{error}{of_images}"
@@ -153,23 +166,6 @@ def inspect_data(manifest: Path, *, as_named: str) -> Data:
     except OSError as error:
         message = f"{manifest}: {error.strerror}; name the file of a manifest, or a folder"
         raise InputError(message) from error
-
-
-def _text_rows(manifest: Path, as_named: str) -> Data:
-    if manifest.stat().st_size > _HUGE_BYTES:
-        return Data(manifest=as_named)
-    with manifest.open("rb") as stream:
-        start = stream.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")
-        if start.startswith(b"["):  # a JSON list: its lines are not rows
-            return Data(manifest=as_named)
-        stream.seek(0)
-        num_lines, last = 0, b"\n"
-        while piece := stream.read(_PIECE_BYTES):
-            num_lines, last = num_lines + piece.count(b"\n"), piece[-1:]
-    num_lines += last != b"\n"
-    if manifest.suffix.lower() == ".csv":
-        return Data(manifest=as_named, num_rows=max(0, num_lines - 1), is_exact=False)
-    return Data(manifest=as_named, num_rows=num_lines, is_exact=False)
 
 
 def _table_rows(table: TableFiles) -> int | None:

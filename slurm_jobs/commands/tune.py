@@ -229,23 +229,19 @@ def read_tune_run(run_dir: Path) -> TuneRun:
         )
         raise InputError(message)
     config = stages[name]["config"]
+    origin = read_json(paths.spec_origin)
+    overrides = tuple(origin["overrides"])
+    first = origin.get("num_submitted_overrides", 0)  # runs of earlier versions do not record it
     return TuneRun(
         paths=paths,
         stage=name,
         phase=config["phase"],
         phases=config["train"]["phases"],
-        overrides=_of_spec(read_json(paths.spec_origin), name),
+        overrides=(
+            *overrides[:first],
+            *(o for o in overrides[first:] if not _is_tuning_own(o, name)),
+        ),
     )
-
-
-def _of_spec(origin: Mapping[str, Any], stage: str) -> tuple[str, ...]:
-    """Remove what a resume set for the tuning: its own keys, and its job's time limit.
-
-    All of the submit's count: its spec is the user's, and has no such keys.
-    """
-    overrides = tuple(origin["overrides"])
-    first = origin.get("num_submitted_overrides", 0)  # runs of earlier versions do not record it
-    return (*overrides[:first], *(o for o in overrides[first:] if not _is_tuning_own(o, stage)))
 
 
 def _is_tuning_own(override: str, stage: str) -> bool:
@@ -304,7 +300,10 @@ def write_tuned_spec(run: TuneRun, kept: Sequence[Mapping[str, Any]]) -> TunedSp
     overrides = tuple(o for o in run.overrides if not any(sets_value(o, name) for name in names))
     wanted = _wanted(_load(origin["spec_file"], text, run.overrides), changes)
     try:
-        new = _edited(run, text, changes)
+        if changes and run.stage not in read_yaml(text, "").value["stages"]:
+            message = f"{run.stage} is one combination of a stage's matrix, which has one text"
+            raise EditError(message)
+        new = edit_text(text, changes)
         found = _load(origin["spec_file"], new, overrides)
         why = _ALIKE if _values(found) == wanted else "its values would be others"
     except (EditError, SpecError) as error:
@@ -320,13 +319,6 @@ def write_tuned_spec(run: TuneRun, kept: Sequence[Mapping[str, Any]]) -> TunedSp
         why=why if is_whole else "",
         overrides=() if is_whole else overrides,
     )
-
-
-def _edited(run: TuneRun, text: str, changes: Sequence[tuple[Place, Any]]) -> str:
-    if changes and run.stage not in read_yaml(text, "").value["stages"]:
-        message = f"{run.stage} is one combination of a stage's matrix, which has one text"
-        raise EditError(message)
-    return edit_text(text, changes)
 
 
 def _load(file: str, text: str, overrides: Sequence[str]) -> LoadedSpec:

@@ -241,14 +241,12 @@ def bounds_of(requires: Sequence[str], extra: str = "") -> dict[str, str]:
             continue
         named = _EXTRA.search(match[3] or "")
         if (named[1] if named else "") == extra:
-            found[normalized(match[1])] = _tidy(match[2])
+            bounds = match[2]
+            clauses = [clause.strip() for clause in bounds.split(",") if clause.strip()]
+            found[normalized(match[1])] = ",".join(
+                sorted(clauses, key=lambda clause: clause[0], reverse=True)
+            )
     return found
-
-
-def _tidy(bounds: str) -> str:
-    """Sort lower bounds first: metadata sorts them the other way."""
-    clauses = [clause.strip() for clause in bounds.split(",") if clause.strip()]
-    return ",".join(sorted(clauses, key=lambda clause: clause[0], reverse=True))
 
 
 def meets(version: str, bounds: str) -> bool | None:

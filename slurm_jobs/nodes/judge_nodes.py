@@ -50,7 +50,14 @@ def drill_check(facts: DrillFacts) -> Check:
     counters = [c for c in facts.counters if "started" in c]
     nodes = ", ".join(dict.fromkeys(str(c["started"]["node"]) for c in counters))
     if not counters:
-        return _not_begun(facts)
+        if facts.gave_up or facts.status in {"waiting", "running"}:
+            finding = f"it did not start: {facts.gave_up or facts.reason or facts.status}"
+            remedy = "wait longer: --wait MINUTES"
+            return Check(
+                name=_NAME, standing="unknown", told=finding, remedy=remedy, where="no node"
+            )
+        finding = f"the job {facts.status} before it counted: {facts.reason}"
+        return _broken(facts, finding, "no node")
     if any("asked_unix_s" not in c for c in counters):
         return _not_told(facts, nodes)
     if any("saved_unix_s" not in c for c in counters):
@@ -61,10 +68,6 @@ def drill_check(facts: DrillFacts) -> Check:
         return _not_back(facts, counters, nodes)
     if facts.status != "completed":
         return _broken(facts, f"it came back and then {facts.status}: {facts.reason}", nodes)
-    return _worked(counters, nodes)
-
-
-def _worked(counters: Sequence[Mapping[str, Any]], nodes: str) -> Check:
     first = max(counters, key=lambda c: c["returned"]["unix_s"])
     save_s = max(c["saved_unix_s"] - c["asked_unix_s"] for c in counters)
     told_s = first["asked_unix_s"] - first["started"]["unix_s"]
@@ -77,15 +80,6 @@ def _worked(counters: Sequence[Mapping[str, Any]], nodes: str) -> Check:
         f"started again {units.seconds(max(0.0, away_s))} later on {back}, and continued from them"
     )
     return Check(name=_NAME, standing="ok", told=finding, where=nodes)
-
-
-def _not_begun(facts: DrillFacts) -> Check:
-    if facts.gave_up or facts.status in {"waiting", "running"}:
-        finding = f"it did not start: {facts.gave_up or facts.reason or facts.status}"
-        remedy = "wait longer: --wait MINUTES"
-        return Check(name=_NAME, standing="unknown", told=finding, remedy=remedy, where="no node")
-    finding = f"the job {facts.status} before it counted: {facts.reason}"
-    return _broken(facts, finding, "no node")
 
 
 def _not_told(facts: DrillFacts, nodes: str) -> Check:
@@ -225,21 +219,17 @@ def quota_row(text: str, source: str) -> tuple[int, int] | None:
     """
     for line in text.splitlines():
         fields = line.split()
-        if len(fields) < 4 or (source and fields[0] != source and not _is_lustre(line, source)):
+        if len(fields) < 4 or (
+            source
+            and fields[0] != source
+            and not ("@" in source and ":/" in source and line.lstrip().startswith("/"))
+        ):
             continue
         numbers = [_NUMBER.fullmatch(field) for field in fields[1:4]]
         if all(numbers):
             used, soft, hard = (int(match[1]) for match in numbers if match)
             return used, min((n for n in (soft, hard) if n), default=0)
     return None
-
-
-def _is_lustre(line: str, source: str) -> bool:
-    """Check for the line of `lfs quota`, which names the mount point.
-
-    Its source has a colon and a slash (`mgs@tcp:/fs`).
-    """
-    return "@" in source and ":/" in source and line.lstrip().startswith("/")
 
 
 def _records(look: FolderLook) -> Iterator[Check]:
@@ -320,17 +310,6 @@ def torch_checks(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
                 "another `python:`",
             )
         return
-    yield from _import(node)
-    if spec.gpus_per_node:
-        yield from _cards(node, spec)
-        yield from _driver(node)
-        yield from _nccl(node)
-    else:
-        finding = f"torch {torch.version}; no GPU is requested, so none was compared"
-        yield Check(name="torch", standing="ok", told=finding)
-
-
-def _import(node: NodeFacts) -> Iterator[Check]:
     import_s = node.torch.import_s
     if import_s is not None and import_s > _SLOW_IMPORT_S:
         yield Check(
@@ -339,6 +318,13 @@ def _import(node: NodeFacts) -> Iterator[Check]:
             told=f"importing torch took {units.seconds(import_s)} on one node alone",
             remedy="put the environment on a faster file system, or pack it into one image",
         )
+    if spec.gpus_per_node:
+        yield from _cards(node, spec)
+        yield from _driver(node)
+        yield from _nccl(node)
+    else:
+        finding = f"torch {torch.version}; no GPU is requested, so none was compared"
+        yield Check(name="torch", standing="ok", told=finding)
 
 
 def _cards(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
@@ -703,7 +689,21 @@ _FILES_OF_TORCH = 3000
 def python_checks(look: PythonLook) -> Iterator[Check]:
     """Check versions, and how fast modules are read."""
     yield from _own(look)
-    yield _reading(look)
+    if look.open_s is None:
+        yield Check(name="imports", standing="unknown", told="no module's file could be timed")
+        return
+    finding = f"{units.seconds(look.open_s)} to open and read a module's file ({look.num_opened})"
+    if look.open_s > _SLOW_OPEN_S:
+        all_s = units.seconds(look.open_s * _FILES_OF_TORCH)
+        yield Check(
+            name="imports",
+            standing="warning",
+            told=f"{finding}: torch and transformers then take {all_s} at least to import",
+            remedy="put the environment on a faster file system, or pack it into one image "
+            "(Apptainer, conda-pack unpacked to node-local storage in `setup:`)",
+        )
+        return
+    yield Check(name="imports", standing="ok", told=finding)
 
 
 def _own(look: PythonLook) -> Iterator[Check]:
@@ -755,19 +755,3 @@ def stage_python_checks(look: PythonLook, started: Collection[str]) -> Iterator[
             told=f"{path} is not on this machine; it may be on the nodes alone",
             remedy="the job on nodes shows it; if it fails, correct the stage's `python:`",
         )
-
-
-def _reading(look: PythonLook) -> Check:
-    if look.open_s is None:
-        return Check(name="imports", standing="unknown", told="no module's file could be timed")
-    finding = f"{units.seconds(look.open_s)} to open and read a module's file ({look.num_opened})"
-    if look.open_s > _SLOW_OPEN_S:
-        all_s = units.seconds(look.open_s * _FILES_OF_TORCH)
-        return Check(
-            name="imports",
-            standing="warning",
-            told=f"{finding}: torch and transformers then take {all_s} at least to import",
-            remedy="put the environment on a faster file system, or pack it into one image "
-            "(Apptainer, conda-pack unpacked to node-local storage in `setup:`)",
-        )
-    return Check(name="imports", standing="ok", told=finding)

@@ -41,7 +41,22 @@ def clock_checks(node: NodeFacts) -> Iterator[Check]:
         )
         return
     yield _clock("node-clocks", node.first, "the first node's")
-    yield _files(node)
+    name = "node-files"
+    if node.file_s is None:
+        yield Check(
+            name=name,
+            standing="warning",
+            told=f"of a file that the first node wrote, {node.first_reason}",
+            remedy="ask the site for `actimeo` of this file system, or put runs_dir on another",
+        )
+        return
+    if node.file_s > _LATE_S:
+        finding = f"a file of the first node was seen only after {units.seconds(node.file_s)}"
+        remedy = "no action needed: slurm-jobs checks again for a minute"
+        yield Check(name=name, standing="warning", told=finding, remedy=remedy)
+        return
+    finding = f"a file of the first node is seen within {_bound(node.file_s)}"
+    yield Check(name=name, standing="ok", told=finding)
 
 
 def _clock(name: str, clock: ClockFacts, whose: str) -> Check:
@@ -66,23 +81,6 @@ def _bound(seconds: float) -> str:
     """Return a round number above it, so that similar nodes get the same text."""
     bounds = {0.001: "1 ms", 0.01: "10 ms", 0.1: "0.1 s", 1.0: "1 s"}
     return next((text for most, text in bounds.items() if seconds <= most), units.seconds(seconds))
-
-
-def _files(node: NodeFacts) -> Check:
-    name = "node-files"
-    if node.file_s is None:
-        return Check(
-            name=name,
-            standing="warning",
-            told=f"of a file that the first node wrote, {node.first_reason}",
-            remedy="ask the site for `actimeo` of this file system, or put runs_dir on another",
-        )
-    if node.file_s > _LATE_S:
-        finding = f"a file of the first node was seen only after {units.seconds(node.file_s)}"
-        remedy = "no action needed: slurm-jobs checks again for a minute"
-        return Check(name=name, standing="warning", told=finding, remedy=remedy)
-    finding = f"a file of the first node is seen within {_bound(node.file_s)}"
-    return Check(name=name, standing="ok", told=finding)
 
 
 # Preemption of jobs, by partition. See "Preemption" in slurm.conf(5).
@@ -120,7 +118,11 @@ def preemption_checks(
         return
     by_fate: dict[tuple[str, int | None], list[str]] = {}
     everything = _partitions(asked.text)
-    for name, values in _meant(everything, spec).items():
+    wanted = {p for names in spec.partitions for p in names.split(",")}
+    if not wanted:
+        wanted = {name for name, values in everything.items() if values.get("Default") == "YES"}
+    selected = {n: v for n, v in everything.items() if n in wanted} or everything
+    for name, values in selected.items():
         if kind.endswith("/partition_prio") and not _is_below(values, everything):
             yield Check(name=_NAME, standing="ok", told=f"no partition has priority over {name}")
             continue
@@ -140,16 +142,6 @@ def _partitions(text: str) -> dict[str, Mapping[str, str]]:
         if values.get("PartitionName"):
             found[values["PartitionName"]] = values
     return found
-
-
-def _meant(
-    found: Mapping[str, Mapping[str, str]], spec: SpecFacts
-) -> Mapping[str, Mapping[str, str]]:
-    """Return the partitions of the spec's jobs; all if they are unknown."""
-    wanted = {p for names in spec.partitions for p in names.split(",")}
-    if not wanted:
-        wanted = {name for name, values in found.items() if values.get("Default") == "YES"}
-    return {n: v for n, v in found.items() if n in wanted} or found
 
 
 def _is_below(values: Mapping[str, str], everything: Mapping[str, Mapping[str, str]]) -> bool:
@@ -268,6 +260,11 @@ def slurm_checks(facts: SlurmFacts, spec: SpecFacts) -> list[Check]:
         remedy = "wait until `scontrol ping` says UP, or report it to the site's support"
         checks.append(Check(name="controller", standing="problem", told=finding, remedy=remedy))
         return checks
+    given = settings.get("DependencyParameters", "")
+    if "kill_invalid_depend" in given.lower():
+        finding = "jobs that can never start are cancelled (kill_invalid_depend)"
+    else:
+        finding = "jobs that can never start would wait for ever; ours ask to be cancelled then"
     checks += [
         _queue(facts.answers["queue"]),
         *_accounts(facts, settings),
@@ -275,7 +272,7 @@ def slurm_checks(facts: SlurmFacts, spec: SpecFacts) -> list[Check]:
         _requeue_wait(settings),
         _arrays(settings, spec),
         _stop_signal(settings, spec),
-        _dependencies(settings),
+        Check(name="dependencies", standing="ok", told=finding),
         _controller_clock(facts),
         *_partition_states(facts.answers["nodes"], spec),
         *preemption_checks(settings, facts.answers["partitions"], spec),
@@ -440,15 +437,6 @@ def _stop_signal(settings: Mapping[str, str], spec: SpecFacts) -> Check:
             remedy=f"stages.{spec.stage}.resources.signal_lead_s: 120",
         )
     return Check(name=name, standing="ok", told=finding)
-
-
-def _dependencies(settings: Mapping[str, str]) -> Check:
-    given = settings.get("DependencyParameters", "")
-    if "kill_invalid_depend" in given.lower():
-        finding = "jobs that can never start are cancelled (kill_invalid_depend)"
-    else:
-        finding = "jobs that can never start would wait for ever; ours ask to be cancelled then"
-    return Check(name="dependencies", standing="ok", told=finding)
 
 
 def _controller_clock(facts: SlurmFacts) -> Check:

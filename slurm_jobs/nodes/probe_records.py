@@ -236,17 +236,12 @@ def _files_by_node(own_dirs: Iterable[Path], problems: list[str]) -> Mapping[str
     by_node: dict[str, list[Path]] = {}
     for own_dir in own_dirs:
         for folder in _listed(own_dir, problems):
-            if _is_of_a_node(folder):
+            if not folder.name.startswith(".") and not folder.is_symlink() and folder.is_dir():
                 by_node.setdefault(folder.name, []).extend(_listed(folder, problems))
     return {
         node: sorted(by_node[node], key=lambda path: path.name, reverse=True)
         for node in sorted(by_node)
     }
-
-
-def _is_of_a_node(folder: Path) -> bool:
-    """Skip everything else in the folder: files, links, hidden folders."""
-    return not folder.name.startswith(".") and not folder.is_symlink() and folder.is_dir()
 
 
 def _listed(folder: Path, problems: list[str]) -> list[Path]:
@@ -332,14 +327,18 @@ def slow_text(slow: SlowMeasure) -> str:
 
 def compute_row(probe: NodeProbe) -> tuple[str, ...]:
     """Return the row of one node under `COMPUTE_COLUMNS`."""
+    names = [n for n in BY_NAME if n.startswith("matmul_") and n in probe.numbers]
+    names.sort(key=lambda name: -probe.numbers[name])
+    told = [f"{number_text(probe, name)} {name.split('_')[1]}" for name in names]
+    group = "nccl" if "nccl_bytes_per_s" in probe.numbers else "network"
     return (
         probe.node,
         _cards(probe),
         _cores(probe),
         number_text(probe, "core_loops_per_s"),
-        _matmul(probe),
+        ", ".join(told) or NOTHING,
         _both(probe, "host_to_device_pinned_bytes_per_s", "host_to_device_pageable_bytes_per_s"),
-        _network(probe),
+        _both(probe, f"{group}_bytes_per_s", f"{group}_latency_s"),
         number_text(probe, "link_bits_per_s"),
     )
 
@@ -348,7 +347,12 @@ def file_row(probe: NodeProbe) -> tuple[str, ...]:
     """Return the row of one node under `FILE_COLUMNS`."""
     cells = [probe.node]
     for place in ("local", "shared"):
-        cells += [_files(probe, place), _both(probe, f"{place}_create_s", f"{place}_open_s")]
+        text = _both(probe, f"{place}_read_bytes_per_s", f"{place}_write_bytes_per_s")
+        note = _read_note(probe, place)
+        cells += [
+            f"{text} ({note})" if note else text,
+            _both(probe, f"{place}_create_s", f"{place}_open_s"),
+        ]
     return tuple(cells)
 
 
@@ -398,26 +402,6 @@ def _cores(probe: NodeProbe) -> str:
     value = probe.numbers.get("cores_usable")
     of = f" of {probe.num_asked_cores}"
     return NOTHING if value is None else f"{units.significant(value)}{of}"
-
-
-def _matmul(probe: NodeProbe) -> str:
-    """Format the rate of every precision, the fastest first."""
-    names = [n for n in BY_NAME if n.startswith("matmul_") and n in probe.numbers]
-    names.sort(key=lambda name: -probe.numbers[name])
-    told = [f"{number_text(probe, name)} {name.split('_')[1]}" for name in names]
-    return ", ".join(told) or NOTHING
-
-
-def _files(probe: NodeProbe, place: str) -> str:
-    text = _both(probe, f"{place}_read_bytes_per_s", f"{place}_write_bytes_per_s")
-    note = _read_note(probe, place)
-    return f"{text} ({note})" if note else text
-
-
-def _network(probe: NodeProbe) -> str:
-    """Format the NCCL measurement if there is one: training on GPUs uses it."""
-    group = "nccl" if "nccl_bytes_per_s" in probe.numbers else "network"
-    return _both(probe, f"{group}_bytes_per_s", f"{group}_latency_s")
 
 
 def _both(probe: NodeProbe, *names: str) -> str:

@@ -618,7 +618,19 @@ def read_trial(folder: Path, stage: str, train: Mapping[str, Any]) -> Reading:
         StageError: it recorded no step that counts.
     """
     problems: list[str] = []
-    inputs = _inputs(folder, stage, train, problems)
+    inputs = StageInputs(
+        name=stage,
+        run=TRAIN_RUN,
+        after={},
+        num_slices=1,
+        resources={},
+        attempts=(),
+        completions=(),
+        timings=read_timings(folder, problems, whole=False),
+        readings=read_readings(folder, problems),
+        profiles=read_profiles(folder, problems),
+        config=train,
+    )
     attempts = split_attempts(inputs.timings, WARMUP_STEPS, {})
     speed = speed_of(attempts)
     if speed is None:
@@ -640,23 +652,6 @@ def read_trial(folder: Path, stage: str, train: Mapping[str, Any]) -> Reading:
             if span["name"] == "stage_in"
         ),
         causes=tuple(by_strength([_cause(found, stage) for found in findings if _counts(found)])),
-    )
-
-
-def _inputs(folder: Path, stage: str, train: Mapping[str, Any], problems: list[str]) -> StageInputs:
-    """Build the report's inputs as if the trial were the only attempt at a training."""
-    return StageInputs(
-        name=stage,
-        run=TRAIN_RUN,
-        after={},
-        num_slices=1,
-        resources={},
-        attempts=(),
-        completions=(),
-        timings=read_timings(folder, problems, whole=False),
-        readings=read_readings(folder, problems),
-        profiles=read_profiles(folder, problems),
-        config=train,
     )
 
 

@@ -379,7 +379,9 @@ def _knobs(state: _State) -> Iterator[Ask]:
             left_s = left_for_knobs_s(state.facts.budget_s, state.trials)
             _leave(state, proposal, why_no_room(left_s, needs_s), needs_s)
             continue
-        tried = _tried(proposal, pairs)
+        verdict = pairs.verdict
+        outcome, why = _outcome(pairs, verdict)
+        tried = Tried(proposal=proposal, pairs=pairs, outcome=outcome, why=why)
         state.tried.append(tried)
         if tried.outcome == "kept":
             state.kept = after
@@ -415,12 +417,6 @@ def _more_budget(state: _State) -> int | None:
 
 def _name(before: Changes, after: Changes) -> str:
     return json.dumps([[change.text for change in changes] for changes in (before, after)])
-
-
-def _tried(proposal: Proposal, pairs: Pairs) -> Tried:
-    verdict = pairs.verdict
-    outcome, why = _outcome(pairs, verdict)
-    return Tried(proposal=proposal, pairs=pairs, outcome=outcome, why=why)
 
 
 def _outcome(pairs: Pairs, verdict: Verdict | None) -> tuple[Outcome, str]:
@@ -506,7 +502,16 @@ def follow_lead(context: TaskContext) -> None:
 def _run_part(context: TaskContext, number: int, order: Mapping[str, Any]) -> None:
     """Run this rank's process of a trial, and record its result."""
     folder = _folder(context, number)
-    part = _part_context(context, number, order)
+    part = dataclasses.replace(
+        context,
+        config=order["config"],
+        main_port=order["port"],
+        task_dir=_folder(context, number) / f"rank-{context.rank:05d}",
+        timing_dir=trial_timing_dir(context, number) / attempt_label(0, 1),
+        output_dir=context.output_dir / "work",
+        slice_index=0,
+        attempt=1,
+    )
     for needed in (part.timing_dir, part.task_dir, part.output_dir):
         make_private_dir(needed)
     path = part.task_dir / "context.json"
@@ -564,20 +569,6 @@ def _pause() -> None:
         message = "asked to stop: all finished trials are recorded"
         raise StageStoppedError(message)
     time.sleep(_POLL_S)
-
-
-def _part_context(context: TaskContext, number: int, order: Mapping[str, Any]) -> TaskContext:
-    """Return a context with separate folders, and the output folder shared by all trials."""
-    return dataclasses.replace(
-        context,
-        config=order["config"],
-        main_port=order["port"],
-        task_dir=_folder(context, number) / f"rank-{context.rank:05d}",
-        timing_dir=trial_timing_dir(context, number) / attempt_label(0, 1),
-        output_dir=context.output_dir / "work",
-        slice_index=0,
-        attempt=1,
-    )
 
 
 def _why(part: TaskContext, code: int) -> str:

@@ -64,7 +64,11 @@ def _lead(tune: TuneConfig, context: TaskContext) -> dict[str, Any]:
     while (ask := (course := follow(facts, trials)).ask) is not None:
         count += 1
         spent_s = sum(trial.wall_s for trial in trials)
-        progress.update(min(round(spent_s), progress.total - 1), detail=_named(ask))
+        what = "data kept in memory" if ask.num_kept_steps else "as it is"
+        if ask.changes:
+            what = ask.changes[-1].text if ask.purpose == "knob" else "after"
+        detail = "probe" if ask.purpose == "probe" else f"{ask.purpose}: {what}"
+        progress.update(min(round(spent_s), progress.total - 1), detail=detail)
         trial = _make(ask, count, basis, facts, context)
         add_trial(context.output_dir, trial)
         trials.append(trial)
@@ -74,7 +78,15 @@ def _lead(tune: TuneConfig, context: TaskContext) -> dict[str, Any]:
     result = result_of(facts, course, trials, stage=context.stage)
     write_json_atomic(context.output_dir / RESULT_NAME, result)
     dismiss(context)
-    return _summary(result, course)
+    closing = result["closing"] or {}
+    return {
+        "num_trials": result["num_trials"],
+        "num_kept": len(result["kept"]),
+        "num_tried": len(course.tried),
+        "times_faster": closing.get("ratio"),
+        "word": closing.get("word"),
+        SAID: headline(result),
+    }
 
 
 def _facts(tune: TuneConfig, context: TaskContext) -> Facts:
@@ -143,29 +155,8 @@ def _more_budget(course: Course, context: TaskContext) -> str:
     return f", or `slurm-jobs resume {shlex.quote(str(context.run_dir))} {sets}`"
 
 
-def _named(ask: Ask) -> str:
-    """Return `knob: num_loader_threads: 4`."""
-    what = "data kept in memory" if ask.num_kept_steps else ""
-    if ask.changes:
-        what = ask.changes[-1].text if ask.purpose == "knob" else "after"
-    return f"{ask.purpose}: {what or 'as it is'}" if ask.purpose != "probe" else "probe"
-
-
 def _line(trial: Trial) -> str:
     what = ", ".join(change.text for change in trial.changes) or "as it is"
     said = trial.failure or f"{trial.speed:,.1f} tokens/s, {trial.data_wait_share:.1%} data wait"
     arm = f"{trial.purpose} {trial.arm}"
     return f"trial {trial.number} ({arm}; {what}): {said}; {trial.wall_s:.1f} s"
-
-
-def _summary(result: Mapping[str, Any], course: Course) -> dict[str, Any]:
-    """Return the few numbers that a list of runs shows."""
-    closing = result["closing"] or {}
-    return {
-        "num_trials": result["num_trials"],
-        "num_kept": len(result["kept"]),
-        "num_tried": len(course.tried),
-        "times_faster": closing.get("ratio"),
-        "word": closing.get("word"),
-        SAID: headline(result),
-    }

@@ -41,6 +41,8 @@ def result_of(
     assert course.control is not None
     assert course.probe is not None
     first = course.control.first
+    assert course.control is not None
+    found = next((cause for cause in course.causes if cause.rule == "data-wait"), None)
     values: dict[str, Any] = {
         "format": FORMAT_NAME,
         "stage": stage,
@@ -52,7 +54,13 @@ def result_of(
         "num_trials": len(trials),
         "num_steps": first[0].num_steps,
         "baseline": arm_values(first),
-        "data": _result_data(course),
+        "data": {
+            "predicted": "" if found is None else found.ceiling,
+            "predicted_times": None if found is None else found.times,
+            "without": arm_values(course.control.second) if course.control.second else None,
+            "failure": course.control.second_failure,
+            **_verdict(course.control.verdict),
+        },
         "findings": [asdict(cause) for cause in course.causes],
         "tried": [_result_tried(one) for one in course.tried],
         "not_tried": [asdict(one) for one in course.not_tried],
@@ -110,19 +118,6 @@ def _was(facts: Facts, change: Change) -> Any:
     for name in change.key.split("."):
         value = value[name]
     return value
-
-
-def _result_data(course: Course) -> dict[str, Any]:
-    """Return the cost of data: the report's ceiling, and the control without data path."""
-    assert course.control is not None
-    found = next((cause for cause in course.causes if cause.rule == "data-wait"), None)
-    return {
-        "predicted": "" if found is None else found.ceiling,
-        "predicted_times": None if found is None else found.times,
-        "without": arm_values(course.control.second) if course.control.second else None,
-        "failure": course.control.second_failure,
-        **_verdict(course.control.verdict),
-    }
 
 
 def _result_tried(one: Tried) -> dict[str, Any]:
@@ -239,16 +234,13 @@ def _none(result: Values) -> str:
 
 def why_nothing_tried(result: Values) -> str:
     """Return why nothing was tried: too small a budget for the findings, or no findings."""
-    if names := _no_room_for(result):
+    if names := [
+        _shown(one["name"]) for one in result["not_tried"] if one.get("needs_s") is not None
+    ]:
         return f"the budget left no room for {', '.join(names)}"
     if short := [_shown(one["name"]) for one in result["not_tried"] if one["why"] == TOO_SHORT]:
         return f"trials have too few steps for {', '.join(short)}: give a larger --budget"
     return "no finding names a change that could be tried"
-
-
-def _no_room_for(result: Values) -> list[str]:
-    """Return changes that findings name and that the budget excluded."""
-    return [_shown(one["name"]) for one in result["not_tried"] if one.get("needs_s") is not None]
 
 
 def _shown(name: str) -> str:
