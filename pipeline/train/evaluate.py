@@ -134,7 +134,7 @@ def first_level(row: ManifestRow, levels: Sequence[LevelConfig]) -> ManifestRow:
         answer = turn.text.strip()
         if level.head == "classes" and answer not in level.classes:
             message = (
-                f"{row.origin}, level {level.name}: the answer {answer!r} is none of the "
+                f"{row.origin}, level {level.name}: the answer {answer!r} is not one of the "
                 f"{len(level.classes)} classes"
             )
             raise SampleRejectedError(reason="bad_row", message=message)

@@ -53,7 +53,8 @@ def test_every_field_of_a_step_record_has_a_row_with_its_type() -> None:
 
 def test_a_page_has_what_stands_beside_a_field_in_the_source() -> None:
     found = {f.name: f for f in source_docs.fields("slurm_jobs.shared.records", "AttemptRecord")}
-    assert found["attempt"].meaning == "Counted from 1 over the whole life of the slice."
+    meaning = "Number of the attempt, counted from 1 over the whole life of the slice."
+    assert found["attempt"].meaning == meaning
     assert (found["gpu"].kind, found["gpu"].default) == ("str", "''")
     said = source_docs.comments("slurm_jobs.shared.timings")
     assert said["mfu"] == "share of the card's peak, 0 to 1; NaN where the peak is not known"

@@ -329,7 +329,7 @@ def test_head_of_its_own_that_the_config_ties_is_refused(
     config = json.loads((folder / "config.json").read_text())
     config["tie_word_embeddings"] = config["text_config"]["tie_word_embeddings"] = True
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(StageConfigError, match=r"says that lm_head\.weight is .*set tie_word_emb"):
+    with pytest.raises(StageConfigError, match=r"ties lm_head\.weight to .*set tie_word_emb"):
         load_model(folder, make_kind(name).facts)
 
 
@@ -351,7 +351,7 @@ def test_model_and_data_set_that_do_not_fit_are_refused_with_what_differs(
     make_kind: Callable[[str], Kind],
 ) -> None:
     tiled, native = make_kind("smolvlm"), make_kind("qwen2_vl")
-    with pytest.raises(StageConfigError, match=r"images are native, .* smolvlm takes tiled ones"):
+    with pytest.raises(StageConfigError, match=r"images are native, .* smolvlm needs tiled ones"):
         load_model(tiled.model_dir, native.facts)
     other = make_kind("qwen3_vl")
     config = ModelConfig(type="hugging_face", path=str(native.model_dir))

@@ -269,7 +269,9 @@ def test_weight_file_that_was_cut_short_is_refused(tmp_path):
     folder = write_siglip(tmp_path)
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(StageConfigError, match=r"cannot be loaded .*: model\.vision\.path is the"):
+    with pytest.raises(
+        StageConfigError, match=r"cannot be loaded .*: model\.vision\.path must be the"
+    ):
         build(folder, None)
 
 

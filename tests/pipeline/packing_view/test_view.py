@@ -198,7 +198,7 @@ def test_models_of_transformers_are_timed_on_the_data_that_they_take(
     assert all(way["tokens_per_s"] > 0 for way in found["ways"])
     refused = look(dataset_dir, limit_s=60, config=config)  # of SigLIP's pictures
     assert "nothing is timed" in refused["notes"][0]
-    assert f"a model of type {kind} takes" in refused["notes"][0]
+    assert f"a model of type {kind} needs" in refused["notes"][0]
 
 
 def test_model_that_memory_does_not_hold_is_not_built(

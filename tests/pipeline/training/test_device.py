@@ -83,7 +83,7 @@ def test_the_cores_near_a_gpu_are_those_of_its_pci_address(
     [
         (range(8), "0-15,32-47\n", ""),
         (range(12, 20), "0-15\n", ""),
-        (range(16, 24), "0-15\n", "runs on cores 16-23, and its GPU is near cores 0-15: "),
+        (range(16, 24), "0-15\n", "runs on cores 16-23, but its GPU is near cores 0-15: "),
         (range(8), "\n", ""),
         (range(8), None, ""),
     ],

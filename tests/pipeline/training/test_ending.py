@@ -76,7 +76,7 @@ taken = []
 try:
     taken.extend(ends.between(batches, "samples"))
 except StageStoppedError as error:
-    assert "7 of 8 samples done" in str(error), error
+    assert "7 of 8 samples were done" in str(error), error
     leave_ranks()
     sys.exit(75)
 """

@@ -58,7 +58,7 @@ def test_data_set_of_another_processor_is_refused_before_anything_is_copied(
         dataset=str(write_tiled_dataset(tmp_path)),
         model={"type": "hugging_face", "path": str(model_dir)},
     )
-    with pytest.raises(StageConfigError, match=r"images are tiled, .* qwen2_vl takes native ones"):
+    with pytest.raises(StageConfigError, match=r"images are tiled, .* qwen2_vl needs native ones"):
         run.run_here()
     assert not list(run.root.rglob("shard-*.tar"))
 

@@ -313,7 +313,7 @@ def test_folder_that_is_no_table_or_several_says_what_to_give(tmp_path: Path) ->
     with pytest.raises(StageConfigError, match="the splits test, train; link or move"):
         open_manifest(tmp_path / "hub")
     (write_saved(tmp_path / "gone", [captions(3)]) / "data-00000-of-00001.arrow").unlink()
-    with pytest.raises(StageConfigError, match=r"lists data-00000-of-00001\.arrow, which is not"):
+    with pytest.raises(StageConfigError, match=r"lists data-00000-of-00001\.arrow, which does not"):
         open_manifest(tmp_path / "gone")
 
 

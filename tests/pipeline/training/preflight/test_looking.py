@@ -47,7 +47,7 @@ def test_copies_of_checkpoints_are_counted_where_they_are_written_beside_the_ste
 ) -> None:
     warning = judge(tmp_path, "async", 2_000, monkeypatch)
     assert warning is not None
-    assert "must hold 2.40 GB or more, and SLURM_MEM_PER_NODE gives 2.10 GB" in warning
+    assert "must hold 2.40 GB or more, but SLURM_MEM_PER_NODE gives 2.10 GB" in warning
     assert warning.endswith("train less; or save at once (`checkpoint: {mode: sync}`)")
     assert judge(tmp_path, "sync", 2_000, monkeypatch) is None
     assert judge(tmp_path, "async", 2_400, monkeypatch) is None

@@ -44,7 +44,7 @@ def test_state_that_fits_with_no_room_for_the_rest_is_a_warning():
     verdict = judge_card(NEED, tight, "take adapters")
     assert verdict.problem is None
     assert "will hold 33.00 GB or more" in verdict.warning
-    assert "activations 2.00 GB or more), and NVIDIA A100-SXM4-40GB" in verdict.warning
+    assert "activations 2.00 GB or more), but NVIDIA A100-SXM4-40GB" in verdict.warning
 
 
 def test_what_fits_has_nothing_to_say():

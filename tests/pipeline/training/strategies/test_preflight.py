@@ -32,7 +32,7 @@ def test_it_tells_what_runs_and_what_it_takes(by_rank):
     [
         ("another config on rank 1", "ranks are not alike: the stage's config is"),
         ("little memory on rank 1", "SLURM_MEM_PER_NODE gives 1.05 MB: request more memory"),
-        ("a model that is too large", "each rank must hold at least "),
+        ("a model that is too large", "must hold at least "),
         ("no model on rank 1", "(rank 1 on node-1)"),
         ("single with two ranks", "strategy is single, but the stage has 2 ranks"),
         ("a part that is none", "similar: projector"),
