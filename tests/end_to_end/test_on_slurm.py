@@ -252,7 +252,7 @@ def submit_with_an_sbatch_that_times_out(
         env={"PATH": path},
         check=False,
     )
-    assert ("looks it up" in done.stderr) is blind
+    assert ("To look it up" in done.stderr) is blind
     (run_dir,) = (on_slurm.folder / "runs").iterdir()
     return done.returncode, run_dir
 
