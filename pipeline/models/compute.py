@@ -1,4 +1,4 @@
-"""How a model computes: attention, compiled and recomputed layers, parts and their work."""
+"""Computation of a model: attention, compiled and recomputed layers, parts and their work."""
 
 from __future__ import annotations
 

@@ -266,7 +266,7 @@ def _count(path: Path, started: dict[str, Any], context: TaskContext) -> dict[st
         time.sleep(_STEP_S)
         count += 1
         if count % 10 == 0:
-            progress.update(min(round(count * _STEP_S), progress.total), detail="until told")
+            progress.update(min(round(count * _STEP_S), progress.total), detail="until the signal")
     kept |= {"asked_unix_s": time.time(), "by": "SIGTERM" if end_requested() else "SIGUSR2"}
     write_json_atomic(path, {**kept, "count": count})
     write_json_atomic(path, {**kept, "count": count, "saved_unix_s": time.time()})

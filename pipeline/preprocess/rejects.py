@@ -238,11 +238,11 @@ def about_places(counts: Mapping[str, int], *, root: Path, command: str, has_sam
     hints = ""
     if set(counts) == {"missing_image"} and not has_samples:
         hints += (
-            f". Images are looked for in {root}; if that is the wrong folder: "
+            f". Images are expected in {root}; if that is the wrong folder: "
             f"`{command}.image_root=FOLDER`"
         )
     elif "missing_image" in counts:
-        hints += f". Images are looked for in {root} (image_root)"
+        hints += f". Images are expected in {root} (image_root)"
     if "image_outside" in counts:
         hints += (
             f". By default a manifest may not read files outside of {root}; to allow it: "

@@ -285,7 +285,7 @@ def choose_attention(
         StageConfigError: `varlen` is required but cannot run.
     """
     if asked == "dense":
-        return AttentionChoice(packed="dense", reason="the config says so")
+        return AttentionChoice(packed="dense", reason="set in the config")
     problem = _why_not_here(facts)
     if asked == "varlen":
         # A CPU computes the reference, whatever the precision.
@@ -293,7 +293,7 @@ def choose_attention(
         if problem:
             message = f"attention is varlen, but {problem}: set `attention: auto` or `dense`"
             raise StageConfigError(message)
-        return AttentionChoice(packed="varlen", reason="the config says so")
+        return AttentionChoice(packed="varlen", reason="set in the config")
     if not (facts.packs or facts.sizes_differ):
         problem = "no row has several samples, and images are of one size"
     if problem:

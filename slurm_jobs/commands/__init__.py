@@ -1,1 +1,1 @@
-"""What the verbs do, as functions that Python code can call too."""
+"""Functions behind the verbs, which Python code can call too."""

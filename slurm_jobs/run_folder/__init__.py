@@ -1,1 +1,1 @@
-"""What a run folder holds: paths, ledger, orders of jobs, records."""
+"""Contents of a run folder: paths, ledger, orders of jobs, records."""

@@ -450,7 +450,7 @@ def _settle(folder: Path, shown: int | None) -> None:
     try:
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except NotADirectoryError as error:  # the error of a link, too
-        what = "a link, or no folder, is in the place of the folder of probes: have it removed"
+        what = "the folder of probes is a link, or not a folder: have it removed"
         raise NotADirectoryError(error.errno, what, str(folder)) from error
     try:
         found = os.fstat(opened)
@@ -501,7 +501,7 @@ def read_probe(path: Path) -> NodeProbe:
         message = f"it is damaged ({type(error).__name__})"
         raise ValueError(message) from error
     if found.node != path.parent.name:
-        message = f"it is of node {found.node!r}, and lies in the folder of another"
+        message = f"it is of node {found.node!r}, but is in the folder of another"
         raise ValueError(message)
     return found
 

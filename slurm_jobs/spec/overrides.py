@@ -399,7 +399,7 @@ def expand_with(
 def marked_earlier(
     problems: Sequence[Problem], earlier: Sequence[str], overrides: Sequence[str]
 ) -> list[Problem]:
-    """Return the problems; those of earlier overrides also say so, with a remedy."""
+    """Return the problems; those of earlier overrides have a remedy too."""
     keys = {source_of(text): ".".join(steps_of(text)) for text in earlier}
     for text in overrides:
         keys.pop(source_of(text), None)

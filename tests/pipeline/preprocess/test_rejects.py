@@ -49,7 +49,7 @@ def test_a_manifest_of_which_no_row_became_a_sample_fails_and_names_the_first(
         return
     words = (
         r"the only row did not become a sample \(missing_image 1\)\. The first is .*no such file\. "
-        r"Fix these rows, then `slurm-jobs resume \S+`\. Images are looked for in .*; if that is "
+        r"Fix these rows, then `slurm-jobs resume \S+`\. Images are expected in .*; if that is "
         r"the wrong folder: `slurm-jobs resume .* --set stages\.\S+\.config\.image_root=FOLDER`"
     )
     with pytest.raises(StageConfigError, match=words):
@@ -102,7 +102,7 @@ def test_what_fails_a_slice_is_shown_and_not_what_was_left_out_before_it(
     manifest = tmp_path / "rows.jsonl"
     manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
     config = {"manifest": str(manifest), "processor": str(processor_dir), "max_tokens": 100}
-    looked_for = re.escape(f"Images are looked for in {tmp_path} (image_root)")
+    looked_for = re.escape(f"Images are expected in {tmp_path} (image_root)")
     with pytest.raises(
         StageConfigError, match=rf"The first is rows.jsonl:2: gone\.png.* {looked_for}"
     ):

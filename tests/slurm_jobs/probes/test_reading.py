@@ -310,7 +310,7 @@ def test_a_link_in_the_place_of_the_folder_of_probes_is_refused_and_nothing_remo
     paths = ProbePaths(tmp_path)
     paths.own_dir.mkdir()
     paths.node_dir("n1").symlink_to(ledger)
-    with pytest.raises(OSError, match=r"a link, or no folder.*n1"):
+    with pytest.raises(OSError, match=r"a link, or not a folder.*n1"):
         keep_probe(paths, probe("n1"), 1)
     paths.node_dir("n1").unlink()
     paths.own_dir.rmdir()
