@@ -177,7 +177,7 @@ def power(num_trials: int) -> list[Row]:
         for num_runs in (3, 5, 10):
             found = share(of_runs(("faster",), change), num_trials, num_runs, offset=OFFSET)
             rows.append(
-                row(f"{change:.0%} faster, {num_runs} runs an arm: says so", "share", found)
+                row(f"{change:.0%} faster, {num_runs} runs an arm: finds it", "share", found)
             )
     for change in (0.0, 0.015):
         found = share(of_runs(("equal",), change), num_trials, 10, offset=OFFSET / 5)
