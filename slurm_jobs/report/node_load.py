@@ -76,6 +76,11 @@ def tells(level: Level | None, num_each: int = 1) -> bool:
     return level is not None and level.num >= MIN_READINGS * num_each
 
 
+def mean_of(level: Level | None) -> float:
+    """Return the mean reading; 0 without readings."""
+    return level.mean if level is not None else 0.0
+
+
 def level_of(parts: Sequence[tuple[NodeReadings, np.ndarray]], name: str) -> Level | None:
     """Return the level of a kind of reading over nodes or attempts; None without values."""
     return _summed_up([(part[name], part["interval_s"]) for _, part in parts if len(part)])

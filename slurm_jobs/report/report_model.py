@@ -742,6 +742,11 @@ class StageNumbers:
     unrecorded_gpu_hours: float = 0.0
     """Part of `gpu_hours` of starts that died before their supervisor could write a record."""
 
+    @property
+    def stage(self) -> str:
+        """Its name, as in the numbers of trainings and data."""
+        return self.name
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvaluationNumbers:
@@ -785,8 +790,9 @@ class DataNumbers:
 class Finding:
     """Recommendation, with its evidence."""
 
-    rule_id: str
-    severity: Severity
+    rule_id: str = ""
+    """Name of the rule and stage, `padding:train`; its rule adds it to each answer."""
+    severity: Severity = "medium"
     title: str
     text: str
     evidence: tuple[str, ...]
@@ -796,7 +802,7 @@ class Finding:
     confidence: str = "high: timed in the records"
     """Confidence in the diagnosis, with a reason."""
     cause: str = ""
-    """Cause in one word, if a rule distinguishes several; see `findings.base.Cause`."""
+    """Cause in one word, if a rule distinguishes several; see `rules.data_wait.Cause`."""
     ceiling_times: float | None = None
     """Ceiling as a factor of the speed; None if unknown."""
     rule: str = ""
@@ -809,7 +815,7 @@ class Finding:
 class Check:
     """Result of one rule without a finding."""
 
-    rule_id: str
+    rule_id: str = ""
     outcome: Literal["found", "clear", "abstained"]
     reason: str
     rule: str = ""

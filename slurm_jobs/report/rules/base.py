@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Generic, Literal, ParamSpec
+from typing import Generic, ParamSpec
 
 from slurm_jobs.report.report_model import Check, Finding, TrainingNumbers
 from slurm_jobs.shared import units
@@ -26,62 +26,71 @@ _Numbers = ParamSpec("_Numbers")
 class Rule(Generic[_Numbers]):
     """Judgement and its threshold; each answer contains both."""
 
+    name: str
     threshold: str
-    """Threshold in words."""
+    """In words."""
     source: str
     """Source of the threshold."""
     judge: Callable[_Numbers, Finding | Check]
+    of_gpus: bool
+    of_steps: bool
 
     def __call__(self, *args: _Numbers.args, **kwargs: _Numbers.kwargs) -> Finding | Check:
-        """Return a finding, or the reason for none."""
-        return replace(self.judge(*args, **kwargs), rule=self.threshold, source=self.source)
+        """Return a finding, or the reason for none, with the stage of the first argument."""
+        numbers = args[0]
+        answer: Finding | Check
+        if self.of_gpus and isinstance(numbers, TrainingNumbers) and numbers.device == "cpu":
+            answer = clear(ON_CPUS)
+        elif self.of_steps and isinstance(numbers, TrainingNumbers) and numbers.too_few:
+            answer = abstain(numbers.too_few)
+        else:
+            answer = self.judge(*args, **kwargs)
+        stage = getattr(numbers, "stage", "")
+        if stage and isinstance(answer, Finding):
+            answer = replace(answer, title=f"{answer.title} ({stage})")
+        rule_id = f"{self.name}:{stage}" if stage else self.name
+        return replace(answer, rule_id=rule_id, rule=self.threshold, source=self.source)
 
 
 def rule(
-    threshold: str, source: str = OWN_CHOICE
+    name: str,
+    threshold: str,
+    source: str = OWN_CHOICE,
+    *,
+    of_gpus: bool = False,
+    of_steps: bool = False,
 ) -> Callable[[Callable[_Numbers, Finding | Check]], Rule[_Numbers]]:
-    """Attach a threshold to a judgement."""
+    """Make a rule of a judgement, which leaves stage, threshold and source to the rule.
+
+    Args:
+        name: the rule's id without the stage.
+        threshold: in words.
+        source: source of the threshold.
+        of_gpus: the rule is clear for a training on CPUs.
+        of_steps: the rule abstains if there are too few steps.
+    """
 
     def with_threshold(judge: Callable[_Numbers, Finding | Check]) -> Rule[_Numbers]:
-        return Rule(threshold=threshold, source=source, judge=judge)
+        return Rule(
+            name=name,
+            threshold=threshold,
+            source=source,
+            judge=judge,
+            of_gpus=of_gpus,
+            of_steps=of_steps,
+        )
 
     return with_threshold
 
 
-CauseKind = Literal["storage", "decoding", "cores", "threads", "read-ahead", "lock", ""]
-
-CAUSE_TITLES: dict[CauseKind, str] = {
-    "storage": "storage answers late",
-    "decoding": "decoding takes the cores",
-    "cores": "the loader finds no free core",
-    "threads": "too few loader threads",
-    "read-ahead": "too few batches are read ahead",
-    "lock": "the loader's threads hold one another up",
-    "": "",
-}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cause:
-    """Cause of waits for data."""
-
-    kind: CauseKind
-    """Empty if no evidence identifies it."""
-    text: str
-    evidence: tuple[str, ...]
-    """Empty if there is none."""
-    next_knob: str
-    confidence: str
-
-
-def clear(rule_id: str, reason: str) -> Check:
+def clear(reason: str) -> Check:
     """Return the check of a rule that found nothing."""
-    return Check(rule_id=rule_id, outcome="clear", reason=reason)
+    return Check(outcome="clear", reason=reason)
 
 
-def abstain(rule_id: str, reason: str) -> Check:
+def abstain(reason: str) -> Check:
     """Return the check of a rule that lacked data."""
-    return Check(rule_id=rule_id, outcome="abstained", reason=reason)
+    return Check(outcome="abstained", reason=reason)
 
 
 def share_of(numbers: TrainingNumbers, kind: str) -> tuple[float, float]:
@@ -99,36 +108,25 @@ def ceiling(share: float | None, what: str) -> str:
     return f"{what}: {units.speed_without(share)}"
 
 
-def times_without(share: float) -> float | None:
-    """Return the speed factor if `share` of the time were gone; None if that is all of it."""
-    return 1 / (1 - share) if share < 1 else None
-
-
-def known_times(share: float | None) -> float | None:
-    """Return the speed factor if the share is known."""
-    return None if share is None else times_without(share)
+def times_without(share: float | None) -> float | None:
+    """Return the speed factor if `share` of the time were gone; None if unknown or all of it."""
+    return 1 / (1 - share) if share is not None and share < 1 else None
 
 
 def phase_evidence(numbers: TrainingNumbers, kind: str) -> tuple[str, ...]:
     """Return the length of a step phase, the rank with the longest, and what it rests on."""
     share, mean_s = share_of(numbers, kind)
-    worst = max(numbers.ranks, key=lambda r: r.phases_s[kind])
+    length = f"{units.seconds(mean_s)} of a mean step, {units.percent(share)} of its time"
+    # Means are comparable if every rank occurs once, with equally many steps.
+    has_same_steps = len({r.num_steps for r in numbers.ranks}) == 1
+    if 1 < numbers.num_ranks == len(numbers.ranks) and has_same_steps:
+        worst = max(numbers.ranks, key=lambda r: r.phases_s[kind])
+        length += f"; {units.seconds(worst.phases_s[kind])} on rank {worst.rank}, the most of all"
     return (
-        f"{units.seconds(mean_s)} of a mean step, {units.percent(share)} of its time"
-        + (
-            f"; {units.seconds(worst.phases_s[kind])} on rank {worst.rank}, the most of all"
-            if numbers.num_ranks > 1 and _same_steps(numbers)
-            else ""
-        ),
+        length,
         (
             f"over {units.number_of('step', numbers.num_measured)} "
             f"on {units.ranks(numbers.rank_counts)}, "
             f"the first {numbers.warmup_steps} of each attempt left out"
         ),
     )
-
-
-def _same_steps(numbers: TrainingNumbers) -> bool:
-    """Check whether every rank occurs once, with equal steps, so that means are comparable."""
-    num_steps = {r.num_steps for r in numbers.ranks}
-    return len(num_steps) == 1 and len(numbers.ranks) == numbers.num_ranks

@@ -1,4 +1,4 @@
-"""Rules on queues, arrays and requests to Slurm. PURE. `findings` describes rules."""
+"""Rules on rows that became samples, queues, arrays and requests to Slurm. PURE."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from slurm_jobs.shared import units
 from slurm_jobs.shared.configs.stages import CHOSEN_REASONS, TUNE_RUN
 from slurm_jobs.shared.units import Quantity, TimeShare
 
-# Rules on the rows that became samples. `findings` describes rules.
-
-
 _LIMIT, _HIGH = 0.05, 0.5
 _MOST_OF_THE_WORK, _MIN_WORK_S = 0.5, 60.0
 _KNOBS = {
@@ -23,22 +20,31 @@ _KNOBS = {
 }
 
 
-@rule("rows over max_tokens or max_images that are left out are 5 % of all or more (half: high)")
+@rule(
+    "left-out",
+    "rows over max_tokens or max_images that are left out are 5 % of all or more (half: high)",
+)
 def left_out(data: DataNumbers) -> Finding | Check:
     """Find rows over a limit, omitted by the config: 5 % of all, high from half on."""
     by_reason = {reason: num for reason, num in data.rejects if reason in CHOSEN_REASONS}
+    # All limits if the records give no reason.
+    limits = dict.fromkeys(CHOSEN_REASONS[reason] for reason in by_reason or CHOSEN_REASONS)
+    knobs = [_KNOBS[limit] for limit in limits]
+    if "too_long" in by_reason:
+        knobs.append("too_long: truncate_text keeps such samples and cuts their text")
+    if "images_too_long" in by_reason:
+        knobs.append("a processor with fewer tokens an image keeps those whose images are too many")
     return _lost_rows(
-        f"left-out:{data.stage}",
         data,
         data.num_too_long,
         by_reason,
         what="are left out over a limit",
         text="Nothing fails for them, because `too_long` chose so: the model learns of the rest.",
-        next_knob=_next_knob(by_reason),
+        next_knob="; ".join(knobs) + "; the lists of rejects say how long each is",
     )
 
 
-@rule("rows that cannot be used are 5 % of all or more (half: high)")
+@rule("rejected", "rows that cannot be used are 5 % of all or more (half: high)")
 def rejected(data: DataNumbers) -> Finding | Check:
     """Find rows rejected for other reasons than limits: 5 % of all, high from half on."""
     num_chosen = sum(num for reason, num in data.rejects if reason in CHOSEN_REASONS)
@@ -46,7 +52,6 @@ def rejected(data: DataNumbers) -> Finding | Check:
     if num_rejects.value is not None:
         num_rejects = replace(num_rejects, value=num_rejects.value - num_chosen)
     return _lost_rows(
-        f"rejected:{data.stage}",
         data,
         num_rejects,
         {reason: num for reason, num in data.rejects if reason not in CHOSEN_REASONS},
@@ -57,7 +62,6 @@ def rejected(data: DataNumbers) -> Finding | Check:
 
 
 def _lost_rows(
-    rule_id: str,
     data: DataNumbers,
     num_lost: Quantity,
     by_reason: Mapping[str, int],
@@ -68,51 +72,36 @@ def _lost_rows(
 ) -> Finding | Check:
     num_rows = data.num_rows
     if not num_rows.value or num_lost.value is None:
-        return abstain(rule_id, num_rows.missing or num_lost.missing or "there are no rows")
+        return abstain(num_rows.missing or num_lost.missing or "there are no rows")
     share = num_lost.value / num_rows.value
     title = f"{units.percent(share)} of the rows {what}"
     if share < _LIMIT:
-        return clear(rule_id, title)
+        return clear(title)
     reasons = ", ".join(f"{reason} {num:,}" for reason, num in by_reason.items())
+    rows = f"{units.quantity(num_lost)} of {units.quantity(num_rows)} rows"
     return Finding(
-        rule_id=rule_id,
         severity="high" if share >= _HIGH else "medium",
-        title=f"{title} ({data.stage})",
+        title=title,
         text=text,
-        evidence=(
-            f"{units.quantity(num_lost)} of {units.quantity(num_rows)} rows"
-            + (f": {reasons}" if reasons else ""),
-        ),
+        evidence=(f"{rows}: {reasons}" if reasons else rows,),
         next_knob=next_knob,
         ceiling="no gain in speed: more to learn from",
     )
 
 
-def _next_knob(by_reason: Mapping[str, int]) -> str:
-    """Return the limits to change: all if the records give no reason."""
-    limits = dict.fromkeys(CHOSEN_REASONS[reason] for reason in by_reason or CHOSEN_REASONS)
-    knobs = [_KNOBS[limit] for limit in limits]
-    if "too_long" in by_reason:
-        knobs.append("too_long: truncate_text keeps such samples and cuts their text")
-    if "images_too_long" in by_reason:
-        knobs.append("a processor with fewer tokens an image keeps those whose images are too many")
-    return "; ".join(knobs) + "; the lists of rejects say how long each is"
-
-
-@rule("tokenising takes half of the work of preprocessing or more, of a minute or more")
+@rule(
+    "tokenising", "tokenising takes half of the work of preprocessing or more, of a minute or more"
+)
 def slow_tokenising(data: DataNumbers) -> Finding | Check:
     """Find tokenising that takes half of the preprocessing time, or more."""
-    rule_id = f"tokenising:{data.stage}"
     whole_s = sum(data.work_s.values())
     if not whole_s:
-        return abstain(rule_id, "the work of preprocessing is not timed apart")
+        return abstain("the work of preprocessing is not timed apart")
     share = data.work_s.get("tokenise", 0.0) / whole_s
     if share < _MOST_OF_THE_WORK or whole_s < _MIN_WORK_S:
-        return clear(rule_id, f"{units.percent(share)} of {units.seconds(whole_s)} of work")
+        return clear(f"{units.percent(share)} of {units.seconds(whole_s)} of work")
     return Finding(
-        rule_id=rule_id,
-        severity="medium",
-        title=f"tokenising is the slow part of preprocessing ({data.stage})",
+        title="tokenising is the slow part of preprocessing",
         text="Images are processed faster than the texts.",
         evidence=(
             ", ".join(f"{name} {units.seconds(s)}" for name, s in data.work_s.items() if s >= 0.05),
@@ -123,32 +112,23 @@ def slow_tokenising(data: DataNumbers) -> Finding | Check:
     )
 
 
-JOBSTATS = "Princeton jobstats: memory note below 70 %, suggestion 1.2 x used, runs < 300 s ignored"
-_USED_ENOUGH = 0.70
-_HEADROOM = 1.2
-
-
-@rule("queue wait is half of the time from submit to end or more")
+@rule("queue-wait", "queue wait is half of the time from submit to end or more")
 def queue_dominates(timeline: Sequence[TimeShare], note: str) -> Finding | Check:
     """Find a queue that takes more than half of the time from submit to end."""
-    rule_id = "queue-wait"
     if note:
-        return abstain(rule_id, note)
+        return abstain(note)
     whole_s = sum(part.seconds for part in timeline)
     if whole_s < SHORT_RUN_S:
-        reason = f"{units.seconds(whole_s)} from submit to end, under 300 s"
-        return abstain(rule_id, reason)
-    queue = [share for share in timeline if share.kind == "queue"]
+        return abstain(f"{units.seconds(whole_s)} from submit to end, under 300 s")
+    queue = [part for part in timeline if part.kind == "queue"]
     share = sum(part.share for part in queue)
-    waited_s = sum(part.seconds for part in queue)
     if share < 0.5:
-        return clear(rule_id, f"{units.percent(share)} of the time from submit to end")
+        return clear(f"{units.percent(share)} of the time from submit to end")
+    waited = units.seconds(sum(part.seconds for part in queue))
     return Finding(
-        rule_id=rule_id,
-        severity="medium",
         title=f"The queue took {units.percent(share)} of the time from submit to end",
         text="No stage ran while these jobs waited for resources.",
-        evidence=(f"{units.seconds(waited_s)} of waiting with nothing running",),
+        evidence=(f"{waited} of waiting with nothing running",),
         next_knob="a shorter timeout_min (the backfill scheduler fits short jobs in), "
         "fewer nodes, or another partition",
         ceiling="not known: nothing but waiting was recorded"
@@ -158,26 +138,22 @@ def queue_dominates(timeline: Sequence[TimeShare], note: str) -> Finding | Check
     )
 
 
-@rule("slowest array task over the mean of all is 1.5 or more, of at least 4")
+@rule("array-imbalance", "slowest array task over the mean of all is 1.5 or more, of at least 4")
 def array_imbalance(stage: StageNumbers) -> Finding | Check:
     """Find an array task that takes 1.5 times the mean."""
-    rule_id = f"array-imbalance:{stage.name}"
-    times = stage.task_time
+    times, running_s = stage.task_time, stage.running_s.value or 0.0
     if stage.num_tasks < 2 or times is None or times.num < 4:
-        return abstain(rule_id, "fewer than 4 completed array tasks")
-    if (stage.running_s.value or 0.0) < SHORT_RUN_S:
-        return abstain(rule_id, "the stage ran for under 300 s")
+        return abstain("fewer than 4 completed array tasks")
+    if running_s < SHORT_RUN_S:
+        return abstain("the stage ran for under 300 s")
     if stage.slices_per_task > 1:
-        return abstain(rule_id, "an array task works through several slices; each is timed alone")
+        return abstain("an array task works through several slices; each is timed alone")
     ratio = times.max_s / times.mean_s if times.mean_s > 0 else 1.0
     if ratio < 1.5:
-        return clear(rule_id, f"slowest over mean: {ratio:.2f}")
+        return clear(f"slowest over mean: {ratio:.2f}")
     even_s = max(times.mean_s, times.num * times.mean_s / max(1, stage.max_running))
-    running_s = max(stage.running_s.value or 0.0, even_s)
     return Finding(
-        rule_id=rule_id,
-        severity="medium",
-        title=f"one array task takes {ratio:.1f} times the mean ({stage.name})",
+        title=f"one array task takes {ratio:.1f} times the mean",
         text=f"The stage ends when {times.slowest} does.",
         evidence=(
             (
@@ -188,37 +164,47 @@ def array_imbalance(stage: StageNumbers) -> Finding | Check:
         next_knob="more and smaller slices (array.num_slices); "
         "if it is always the same node, exclude it",
         ceiling=f"evenly loaded tasks, {stage.max_running} at a time: "
-        f"{units.times(running_s / even_s)} as fast for this stage",
+        f"{units.times(max(running_s, even_s) / even_s)} as fast for this stage",
     )
 
 
-@rule("less than 70 % of the memory used", JOBSTATS)
+JOBSTATS = "Princeton jobstats: memory note below 70 %, suggestion 1.2 x used, runs < 300 s ignored"
+_USED_ENOUGH = 0.70
+_HEADROOM = 1.2
+
+
+@rule("memory-request", "less than 70 % of the memory used", JOBSTATS)
 def memory_request(stage: StageNumbers) -> Finding | Check:
     """Find unused memory requests. jobstats: less than 70 % used.
 
     Slurm reports only the memory of the largest task. Advice to request less must hold for a
     node, so every task there counts as much as the largest.
     """
-    rule_id = f"memory-request:{stage.name}"
-    used, asked = stage.node_mem_bytes, stage.requested_mem_bytes
-    if used.value is None or not asked.value:
-        return abstain(rule_id, used.missing or asked.missing or "no amount was asked for")
+    used, requested = stage.node_mem_bytes, stage.requested_mem_bytes
+    if used.value is None or not requested.value:
+        return abstain(used.missing or requested.missing or "no amount was asked for")
     if (stage.longest_s.value or 0.0) < SHORT_RUN_S:
-        return abstain(rule_id, "the jobs ran under 300 s")
-    share = used.value / asked.value
+        return abstain("the jobs ran under 300 s")
+    share = used.value / requested.value
     if used.at_least and share < _USED_ENOUGH:
-        return abstain(rule_id, f"what was used is a lower bound: {used.at_least}")
-    on_node = _memory_on_node(stage)
+        return abstain(f"what was used is a lower bound: {used.at_least}")
+    at_most = ""
+    on_node = f"{units.quantity(used)} at most, of {units.quantity(requested)} asked for a node"
+    if stage.tasks_per_node != 1:
+        at_most = "at most "
+        on_node = (
+            f"{units.quantity(stage.max_rss_bytes)} by the largest task, so at most "
+            f"{units.quantity(used)} by {stage.tasks_per_node} tasks, of "
+            f"{units.quantity(requested)} asked for a node"
+        )
     if share >= _USED_ENOUGH and stage.tasks_per_node > 1:
-        return abstain(rule_id, f"{on_node}: how much they take together is not known")
+        return abstain(f"{on_node}: how much they take together is not known")
     if share >= _USED_ENOUGH:
-        return clear(rule_id, _enough(share, "memory asked for"))
+        return _enough(share, "memory asked for")
     suggested_gb = max(1, math.ceil(used.value * _HEADROOM / 2**30))
-    at_most = "at most " if stage.tasks_per_node > 1 else ""
     return Finding(
-        rule_id=rule_id,
         severity="note",
-        title=f"{at_most}{units.percent(share)} of the requested memory was used ({stage.name})",
+        title=f"{at_most}{units.percent(share)} of the requested memory was used",
         text="Memory that is requested and not used keeps jobs waiting, yours and others'.",
         evidence=(f"{on_node}, over {units.number_of('attempt', stage.num_attempts)}",),
         next_knob=f"mem_gb: {suggested_gb} (1.2 x the most that was used on a node)",
@@ -226,55 +212,41 @@ def memory_request(stage: StageNumbers) -> Finding | Check:
     )
 
 
-def _enough(share: float, what: str) -> str:
-    """Return enough memory for a resume, too: an earlier start may have used more."""
+def _enough(share: float, what: str) -> Check:
+    """Return that enough is used, by a resume, too: an earlier start may have used more."""
     if share > 1:
-        return f"an earlier start used more than the {what} of the newest"
-    return f"{units.percent(share)} of the {what} was used"
+        return clear(f"an earlier start used more than the {what} of the newest")
+    return clear(f"{units.percent(share)} of the {what} was used")
 
 
-def _memory_on_node(stage: StageNumbers) -> str:
-    asked = f"{units.quantity(stage.requested_mem_bytes)} asked for a node"
-    if stage.tasks_per_node == 1:
-        return f"{units.quantity(stage.node_mem_bytes)} at most, of {asked}"
-    return (
-        f"{units.quantity(stage.max_rss_bytes)} by the largest task, so at most "
-        f"{units.quantity(stage.node_mem_bytes)} by {stage.tasks_per_node} tasks, of {asked}"
-    )
-
-
-@rule("less than 70 % of the time limit used", f"by analogy with memory ({JOBSTATS})")
+@rule(
+    "time-request", "less than 70 % of the time limit used", f"by analogy with memory ({JOBSTATS})"
+)
 def time_request(stage: StageNumbers) -> Finding | Check:
     """Find unused time limits: less than 70 % used."""
-    rule_id = f"time-request:{stage.name}"
     if stage.run == TUNE_RUN:
-        return abstain(rule_id, "a tuning takes the time of its budget, whatever the limit")
+        return abstain("a tuning takes the time of its budget, whatever the limit")
     used, limit = stage.longest_s, stage.time_limit_s
     if used.value is None or not limit.value:
-        return abstain(rule_id, used.missing or limit.missing)
+        return abstain(used.missing or limit.missing)
     if used.value < SHORT_RUN_S:
-        return abstain(rule_id, "the jobs ran under 300 s")
+        return abstain("the jobs ran under 300 s")
     share = used.value / limit.value
     if used.at_least and share < _USED_ENOUGH:
-        return abstain(rule_id, f"the longest job is a lower bound: {used.at_least}")
+        return abstain(f"the longest job is a lower bound: {used.at_least}")
     if stage.status != "completed":
-        return abstain(rule_id, "the stage is not completed")
+        return abstain("the stage is not completed")
     if share >= _USED_ENOUGH:
-        return clear(rule_id, _enough(share, "time limit"))
+        return _enough(share, "time limit")
     # The limit of a job is timeout_min for each of its slices.
     suggested_min = math.ceil(used.value * _HEADROOM / 60 / stage.slices_per_task)
     each = f", for each of {stage.slices_per_task} slices" if stage.slices_per_task > 1 else ""
+    longest = f"the longest job took {units.seconds(used.value)}"
     return Finding(
-        rule_id=rule_id,
         severity="note",
-        title=f"{units.percent(share)} of the time limit was used ({stage.name})",
+        title=f"{units.percent(share)} of the time limit was used",
         text="The backfill scheduler starts short jobs in gaps that a longer limit does not fit.",
-        evidence=(
-            (
-                f"the longest job took {units.seconds(used.value)} of "
-                f"{units.seconds(limit.value)} allowed"
-            ),
-        ),
+        evidence=(f"{longest} of {units.seconds(limit.value)} allowed",),
         next_knob=f"timeout_min: {suggested_min} (1.2 x the longest job{each})",
         ceiling="no gain in speed: a shorter queue wait at best",
     )

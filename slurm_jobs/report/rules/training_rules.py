@@ -1,36 +1,26 @@
-"""Rules on ranks that wait for each other, or are far from their GPU. PURE.
-
-`findings` describes rules.
-"""
+"""Rules on the steps, the ranks and the devices of a training. PURE."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
 
 from slurm_jobs.report.profile_trace import LAUNCHES, ON_DEVICES, PAGEABLE, SMALL_COPIES
 from slurm_jobs.report.report_model import Check, Finding, Straggler, TrainingNumbers
 from slurm_jobs.report.rules.base import (
-    CAUSE_TITLES,
     ON_CPUS,
     SHORT_RUN_S,
     abstain,
     ceiling,
     clear,
-    known_times,
     phase_evidence,
     rule,
     share_of,
     times_without,
 )
-from slurm_jobs.report.rules.data_wait import find_cause, foreign_load
+from slurm_jobs.report.rules.data_wait import CAUSE_TITLES, find_cause, foreign_load
 from slurm_jobs.report.rules.node_rules import probe_evidence
 from slurm_jobs.shared import units
 
-# Rules on unused device memory. `findings` describes rules.
-#
-# They apply if twice the peak would fit into nine tenths of the GPU: doubling the batch can at
-# most double the peak, because weights and optimizer state do not grow with it.
+# Unused device memory. These rules apply if twice the peak would fit into nine tenths of the GPU:
+# doubling the batch can at most double the peak, because weights and optimizer state do not grow.
 
 
 _ROOM = 0.45
@@ -41,20 +31,16 @@ pass and a backward pass of twice its work (Chen et al. 2016)."""
 _ROOM_RULE = "twice the peak is within 90 % of the card's memory"
 
 
-@rule(f"{_ROOM_RULE}, and num_microbatches is 1")
+@rule("small-batch", f"{_ROOM_RULE}, and num_microbatches is 1")
 def small_batch(numbers: TrainingNumbers) -> Finding | Check:
     """Find a microbatch that could be doubled, without accumulation."""
-    rule_id = f"small-batch:{numbers.stage}"
     if numbers.num_microbatches > 1:
-        return clear(rule_id, "the global batch is cut into microbatches: see `accumulation`")
-    if answer := _no_room(numbers, rule_id):
-        return answer
-    return Finding(
-        rule_id=rule_id,
+        return clear("the global batch is cut into microbatches: see `accumulation`")
+    return _no_room(numbers) or Finding(
         severity="note",
-        title=f"a batch of twice the size would fit ({numbers.stage})",
+        title="a batch of twice the size would fit",
         text="Small batches leave a GPU less to do at once than it could.",
-        evidence=(_use_text(numbers),),
+        evidence=(_memory_text(numbers),),
         next_knob="a larger global_batch_size, if the training bears it (the learning rate goes "
         "with it); or fewer GPUs for the same batch",
         confidence="medium: what a larger batch holds is a bound, not a measurement",
@@ -62,21 +48,16 @@ def small_batch(numbers: TrainingNumbers) -> Finding | Check:
     )
 
 
-@rule(f"{_ROOM_RULE}, and num_microbatches is 2 or more")
+@rule("accumulation", f"{_ROOM_RULE}, and num_microbatches is 2 or more")
 def accumulation(numbers: TrainingNumbers) -> Finding | Check:
     """Find more microbatches than memory requires."""
-    rule_id = f"accumulation:{numbers.stage}"
     if numbers.num_microbatches <= 1 and not numbers.too_few:
-        return clear(rule_id, "each step is one microbatch")
-    if answer := _no_room(numbers, rule_id):
-        return answer
-    return Finding(
-        rule_id=rule_id,
-        severity="medium",
-        title=f"half as many microbatches a step would fit ({numbers.stage})",
+        return clear("each step is one microbatch")
+    return _no_room(numbers) or Finding(
+        title="half as many microbatches a step would fit",
         text="Each microbatch pays for its own launches, and is smaller than the GPU could take; "
         "what is learned stays the same with fewer.",
-        evidence=(f"{numbers.num_microbatches} microbatches a step; {_use_text(numbers)}",),
+        evidence=(f"{numbers.num_microbatches} microbatches a step; {_memory_text(numbers)}",),
         next_knob="num_microbatches: auto finds the fewest that fit (where it is auto already, "
         "raise memory_share); or halve it",
         confidence="medium: what a larger microbatch holds is a bound, not a measurement",
@@ -84,20 +65,16 @@ def accumulation(numbers: TrainingNumbers) -> Finding | Check:
     )
 
 
-@rule(f"activation_checkpointing is on, and {_ROOM_RULE}")
+@rule("activation-checkpointing", f"activation_checkpointing is on, and {_ROOM_RULE}")
 def needless_checkpointing(numbers: TrainingNumbers) -> Finding | Check:
     """Find activation checkpointing that memory does not require."""
-    rule_id = f"activation-checkpointing:{numbers.stage}"
     if not numbers.activation_checkpointing:
-        return clear(rule_id, "activations are kept, not computed again")
-    if answer := _no_room(numbers, rule_id):
-        return answer
-    return Finding(
-        rule_id=rule_id,
+        return clear("activations are kept, not computed again")
+    return _no_room(numbers) or Finding(
         severity="note",
-        title=f"activations are computed again with memory to spare ({numbers.stage})",
+        title="activations are computed again with memory to spare",
         text="Activation checkpointing gives time for memory; here there is memory.",
-        evidence=(_use_text(numbers),),
+        evidence=(_memory_text(numbers),),
         next_knob="activation_checkpointing: false; the preflight says in the job's first seconds "
         "whether weights and state leave room, and num_microbatches: auto finds what fits",
         confidence="low: how much memory activations take is not known before they are kept",
@@ -106,169 +83,235 @@ def needless_checkpointing(numbers: TrainingNumbers) -> Finding | Check:
     )
 
 
-def _no_room(numbers: TrainingNumbers, rule_id: str) -> Check | None:
+def _no_room(numbers: TrainingNumbers) -> Check | None:
     """Return the common answer if there is no memory to spare, or it is unknown."""
+    peak, capacity = numbers.memory_peak_bytes, numbers.memory_capacity_bytes
     if numbers.device == "cpu":
-        return clear(rule_id, ON_CPUS)
-    if reason := _cannot_tell(numbers):
-        return abstain(rule_id, reason)
-    return None if _has_room(numbers) else clear(rule_id, _use_text(numbers))
-
-
-def _cannot_tell(numbers: TrainingNumbers) -> str:
+        return clear(ON_CPUS)
     if numbers.too_few:
-        return numbers.too_few
-    if numbers.memory_capacity_bytes is None:
-        return "no reading of a node shows how much memory its GPUs have"
-    return numbers.memory_peak_bytes.missing
+        return abstain(numbers.too_few)
+    if capacity is None:
+        return abstain("no reading of a node shows how much memory its GPUs have")
+    if peak.value is None:
+        return abstain(peak.missing)
+    return None if peak.value <= _ROOM * capacity else clear(_memory_text(numbers))
 
 
-def _has_room(numbers: TrainingNumbers) -> bool:
-    peak, capacity = numbers.memory_peak_bytes.value, numbers.memory_capacity_bytes
-    return peak is not None and capacity is not None and peak <= _ROOM * capacity
+def _memory_text(numbers: TrainingNumbers) -> str:
+    peak, capacity = numbers.memory_peak_bytes, numbers.memory_capacity_bytes or 0.0
+    share = units.percent((peak.value or 0.0) / capacity)
+    return f"peak {units.quantity(peak)} of {units.num_bytes(capacity)}, {share} of the card"
 
 
-def _use_text(numbers: TrainingNumbers) -> str:
-    assert numbers.memory_capacity_bytes is not None
-    share = (numbers.memory_peak_bytes.value or 0.0) / numbers.memory_capacity_bytes
-    return (
-        f"peak {units.quantity(numbers.memory_peak_bytes)} of "
-        f"{units.num_bytes(numbers.memory_capacity_bytes)}, {units.percent(share)} of the card"
-    )
+# The device's activity in profiled steps; `slurm-jobs profile` shows the same steps one by one.
 
 
-# Rules on the device's activity in profiled steps. `findings` describes rules.
-#
-# They are those of `slurm-jobs profile`, which shows the same steps one by one.
-
-
-@rule(LAUNCHES)
+@rule("kernel-launches", LAUNCHES, of_gpus=True)
 def kernel_launches(numbers: TrainingNumbers) -> Finding | Check:
     """Find kernels of which half are shorter than a launch, on a device that idles in between."""
-    return _judge("kernel-launches", numbers, "what the host does takes longer than the device")
+    return _profiled("kernel-launches", numbers, "what the host does takes longer than the device")
 
 
-@rule(PAGEABLE)
+@rule("pageable-copies", PAGEABLE, of_gpus=True)
 def pageable_copies(numbers: TrainingNumbers) -> Finding | Check:
     """Find copies from or to memory that is not pinned: 1 % of the steps."""
-    return _judge("pageable-copies", numbers, "host and device wait for such copies")
+    return _profiled("pageable-copies", numbers, "host and device wait for such copies")
 
 
-@rule(SMALL_COPIES)
+@rule("small-copies", SMALL_COPIES, of_gpus=True)
 def small_copies(numbers: TrainingNumbers) -> Finding | Check:
     """Find fifty copies a step of which four fifths are short."""
-    return _judge("small-copies", numbers, "each costs more to start than to make")
+    return _profiled("small-copies", numbers, "each costs more to start than to make")
 
 
-def _judge(name: str, numbers: TrainingNumbers, why: str) -> Finding | Check:
-    rule_id = f"{name}:{numbers.stage}"
-    if numbers.device == "cpu":
-        return clear(rule_id, ON_CPUS)
+def _profiled(name: str, numbers: TrainingNumbers, why: str) -> Finding | Check:
     if numbers.profiled is None or numbers.profiled.wall_s <= 0:
-        return abstain(rule_id, "no steps were profiled on a GPU (`profile: {steps: [20, 40]}`)")
-    found = ON_DEVICES[name](numbers.profiled)
-    if found is None:
-        steps = units.number_of("profiled step", numbers.profiled.num_steps)
-        return clear(rule_id, f"not in {steps}")
+        return abstain("no steps were profiled on a GPU (`profile: {steps: [20, 40]}`)")
+    cause = ON_DEVICES[name](numbers.profiled)
+    if cause is None:
+        return clear(f"not in {units.number_of('profiled step', numbers.profiled.num_steps)}")
     return Finding(
-        rule_id=rule_id,
-        severity="high" if found.share >= 0.20 else "medium",
-        title=f"{found.title} ({numbers.stage})",
+        severity="high" if cause.share >= 0.20 else "medium",
+        title=cause.title,
         text=f"In the steps that were profiled, {why}.",
-        evidence=(found.evidence,),
-        next_knob=found.next_knob,
-        ceiling=found.ceiling,
+        evidence=(cause.evidence,),
+        next_knob=cause.next_knob,
+        ceiling=cause.ceiling,
         confidence="medium: recorded steps are slower than others, small kernels most",
     )
 
 
+# Ranks that wait for each other, or are far from their GPU.
+
+
 _LIMIT = 0.05
 _EXPOSED = 0.10
-_RULE = (
-    "own work of the slowest rank over the mean of all, or extra data wait, "
-    "or time waiting for other ranks: 5 % or more"
-)
-_SOURCE = "own measurement: dealing packs by cost takes slowest over mean from 1.055 to 1.003"
+_SLOWEST = "In synchronous training every rank waits for the slowest in each step."
 _HIDDEN = (
     "Only waits between the passes are timed separately; collectives inside forward and backward, "
     "and on GPUs the host's wait for the device, hide more: the result is a lower bound."
 )
 _MOST_NAMED = 4
-_LAST_IN_EACH = (
-    "in both exchanges together, each on the last rank, which did not wait",
-    "high: each exchange is timed separately",
-)
-_LAST_IN_BOTH = (
-    "on the rank that waits least, because it came last",
-    (
-        "medium: these records, of an older version, combine the two exchanges of a step; if "
-        "different ranks are last in them, a part of it is a wait for slower ranks"
-    ),
-)
-"""Rank on which the exchanges are timed, and the confidence."""
 
 
-@rule(_RULE, _SOURCE)
+@rule(
+    "straggler",
+    "own work of the slowest rank over the mean of all, or extra data wait, "
+    "or time waiting for other ranks: 5 % or more",
+    "own measurement: dealing packs by cost takes slowest over mean from 1.055 to 1.003",
+    of_steps=True,
+)
 def straggler(numbers: TrainingNumbers) -> Finding | Check:
     """Find the slowest rank. Equal work gives 1.003 slowest over mean, unplanned packs 1.055.
 
     Compared is each rank's own work, its step without the waits for others: the
     steps themselves take equally long on all ranks. A collective ends at the
-    same moment on all ranks, so who arrives last where the wait is timed was
+    same moment on all ranks. So the rank that arrives last where the wait is timed was
     slow since the last collective: the rank is named rightly, and the delay is
     a lower bound.
     """
-    rule_id = f"straggler:{numbers.stage}"
-    if numbers.too_few:
-        return abstain(rule_id, numbers.too_few)
     worst = numbers.straggler
     if worst is None:
-        return abstain(rule_id, not_compared(numbers))
-    data_excess = worst.data_excess_s / worst.step_mean_s if worst.step_mean_s > 0 else 0.0
+        return abstain(not_compared(numbers))
+    excess = worst.data_excess_s / worst.step_mean_s if worst.step_mean_s > 0 else 0.0
     ratio = worst.slowest_over_mean
+    evidence = _evidence(numbers, worst)
+    confidence = "high: timed in the records"
+    if isinstance(foreign_load(numbers), Finding):
+        confidence = (
+            "medium: timed in the records, while others held cores of the job, which may be why"
+        )
     if ratio is not None and ratio >= 1 + _LIMIT:
-        return _slow_rank(numbers, worst, ratio)
-    if data_excess >= _LIMIT:
-        return _waits_for_data(numbers, worst, data_excess)
+        place = _place(worst.rank, worst.node)
+        return Finding(
+            title=f"{place} holds the others up, most in {worst.phase}",
+            text=f"{_SLOWEST} {_HIDDEN}",
+            evidence=(*evidence, *probe_evidence(numbers, worst.node)),
+            next_knob=_slow_place(
+                numbers, place, "its device's clock, other jobs, loader threads, storage"
+            ),
+            ceiling=_evened_out(ratio),
+            ceiling_times=ratio,
+            confidence=confidence,
+        )
+    if excess >= _LIMIT:
+        place = _place(worst.data_rank, worst.data_node)
+        return Finding(
+            title=f"{place} holds the others up: it waits for its data",
+            text=_SLOWEST,
+            evidence=(*reversed(evidence), *probe_evidence(numbers, worst.data_node)),
+            next_knob=_slow_place(numbers, place, "loader threads, storage, other jobs on it"),
+            ceiling=ceiling(excess, f"rank {worst.data_rank} waiting no longer than the mean rank"),
+            ceiling_times=times_without(excess),
+            confidence=confidence,
+        )
     if ratio is None:
-        reason = "these step records, of an older version, do not time waits for other ranks apart"
-        return abstain(rule_id, reason)
+        return abstain(
+            "these step records, of an older version, do not time waits for other ranks apart"
+        )
     waiting = share_of(numbers, "rank_wait")[0] - (numbers.meeting_share or 0.0)
-    if waiting >= _LIMIT:
-        return _uneven_steps(numbers, worst, waiting)
-    return clear(
-        rule_id,
-        f"own work of the slowest rank over the mean: {ratio:.3f}, as far as waits are timed apart",
+    if waiting < _LIMIT:
+        return clear(
+            f"own work of the slowest rank over the mean: {ratio:.3f}, as far as waits are timed "
+            "apart"
+        )
+    padding_share = numbers.padding_share.value
+    return Finding(
+        title=f"{units.percent(waiting)} of each step waits for slower ranks",
+        text=f"No rank is slow in all steps: which one comes last changes. {_HIDDEN}",
+        evidence=evidence,
+        next_knob="the batches are of equal length already: look at the nodes first (other jobs on "
+        "them, fewer free cores than ranks and their threads), then try larger microbatches"
+        if padding_share is not None and padding_share < _LIMIT
+        else "batches of more equal length, or fewer and larger microbatches; "
+        "if data wait differs too, more num_prefetch_batches",
+        ceiling=_evened_out(times_without(waiting)),
+        ceiling_times=times_without(waiting),
     )
 
 
+def not_compared(numbers: TrainingNumbers) -> str:
+    """Return why no straggler can be named."""
+    if numbers.num_ranks < 2:
+        return "one rank has no other to wait for"
+    return "no attempt has step records of all its ranks"
+
+
+def _place(rank: int, node: str) -> str:
+    return f"rank {rank}" + (f" on {node}" if node else "")
+
+
+def _evidence(numbers: TrainingNumbers, worst: Straggler) -> tuple[str, ...]:
+    data = (
+        f"rank {worst.data_rank} waits {units.seconds(worst.data_excess_s)} a step longer "
+        "for its data than the mean rank"
+    )
+    if worst.slowest_over_mean is None:
+        return (data,)
+    share, mean_s = share_of(numbers, "rank_wait")
+    meeting = numbers.meeting_share
+    price = "" if meeting is None else f"; the exchange itself takes {units.percent(meeting)}"
+    waits = f"a mean rank waits {units.seconds(mean_s)} a step for others, {units.percent(share)}"
+    own_work = (
+        f"own work of rank {worst.rank} over the mean of all: {worst.slowest_over_mean:.3f}, most "
+        f"of it in {worst.phase} ({units.seconds(worst.phase_excess_s)} a step longer than the "
+        "mean rank)"
+    )
+    return (own_work, f"{waits}{price}", data)
+
+
+def _evened_out(factor: float | None) -> str:
+    """Return the gain of even work by the timed waits: no ceiling, because others are not timed."""
+    about = "not known how many" if factor is None else f"about {factor:.2f}"
+    return (
+        f"own work shared out evenly in each step: {about} times the speed; "
+        "more where waits are hidden"
+    )
+
+
+def _slow_place(numbers: TrainingNumbers, place: str, what: str) -> str:
+    """Return what to check: the rank's node, unless all ranks are on that one."""
+    nodes = {rank.node for rank in numbers.ranks}
+    if len(nodes) == 1:
+        return (
+            f"all ranks are on {nodes.pop()}: check what only {place} uses there (its device and "
+            "the nearest cores, its part of the data) and what else runs there (other jobs, "
+            "fewer free cores than ranks and their threads)"
+        )
+    return f"check the node of {place} ({what}); exclude it with slurm.exclude if it stays slow"
+
+
 @rule(
+    "meetings",
     "exchanges between the passes, each on the rank that comes last to it: together 5 % of the "
-    "step or more"
+    "step or more",
+    of_steps=True,
 )
 def meetings(numbers: TrainingNumbers) -> Finding | Check:
     """Find the cost of the ranks' exchanges between the passes, even on the last rank."""
-    rule_id = f"meetings:{numbers.stage}"
-    if numbers.too_few:
-        return abstain(rule_id, numbers.too_few)
-    if max(numbers.rank_counts, default=1) == 1:
-        return clear(rule_id, "one rank has no other to meet")
     share = numbers.meeting_share
+    if max(numbers.rank_counts, default=1) == 1:
+        return clear("one rank has no other to meet")
     if share is None:
-        return abstain(rule_id, "records of all ranks are needed that time waits for others apart")
+        return abstain("records of all ranks are needed that time waits for others apart")
     if share < _LIMIT:
-        return clear(rule_id, f"{units.percent(share)} of the step, under 5 %")
+        return clear(f"{units.percent(share)} of the step, under 5 %")
     mean_s = share * sum(phase.seconds for phase in numbers.phases)
-    on_whom, confidence = _LAST_IN_EACH if numbers.meetings_apart else _LAST_IN_BOTH
+    if numbers.meetings_apart:
+        on_rank = "in both exchanges together, each on the last rank, which did not wait"
+        confidence = "high: each exchange is timed separately"
+    else:
+        on_rank = "on the rank that waits least, because it came last"
+        confidence = (
+            "medium: these records, of an older version, combine the two exchanges of a step; if "
+            "different ranks are last in them, a part of it is a wait for slower ranks"
+        )
     return Finding(
-        rule_id=rule_id,
-        severity="medium",
-        title=f"{units.percent(share)} of each step is spent on exchanges of the ranks "
-        f"({numbers.stage})",
+        title=f"{units.percent(share)} of each step is spent on exchanges of the ranks",
         text="Twice a step the ranks agree on a few numbers. That takes the network, and the "
         "threads that serve it, about as long however much a step computes. Collectives within the "
         "passes have such a price, too, which is not timed apart.",
-        evidence=(f"{units.seconds(mean_s)} a step {on_whom}",),
+        evidence=(f"{units.seconds(mean_s)} a step {on_rank}",),
         next_knob="more work a step, so that they weigh less (global_batch_size, with the learning "
         "rate to match); a free core on each node for the threads that serve them; fewer ranks",
         ceiling=f"{ceiling(share, 'no time in these exchanges')}; more where collectives within "
@@ -290,20 +333,20 @@ _OTHER_ORDER = (
 
 
 @rule(
+    "far-from-gpu",
     "a rank has none of the cores of its GPU's NUMA node",
     "PyTorch, NUMA binding: typically 1 to 10 % of performance",
+    of_gpus=True,
 )
 def far_from_gpu(numbers: TrainingNumbers) -> Finding | Check:
     """Find ranks far from their GPU. gres.conf(5): only enforce-binding ties cores to GPUs."""
-    rule_id = f"far-from-gpu:{numbers.stage}"
-    if numbers.device == "cpu":
-        return clear(rule_id, ON_CPUS)
     far = numbers.far_ranks
     if far is None:
-        reason = "no record says which cores are near the GPUs: an older version, or no NUMA node"
-        return abstain(rule_id, reason)
+        return abstain(
+            "no record says which cores are near the GPUs: an older version, or no NUMA node"
+        )
     if not far:
-        return clear(rule_id, "each rank has cores near its GPU")
+        return clear("each rank has cores near its GPU")
     evidence = [
         f"{_place(each.rank, each.node)} has cores {each.cores}, and its GPU is near cores "
         f"{each.near_cores}"
@@ -312,15 +355,10 @@ def far_from_gpu(numbers: TrainingNumbers) -> Finding | Check:
     if len(far) > _MOST_NAMED:
         evidence.append(f"and {units.number_of('more rank', len(far) - _MOST_NAMED)}")
     knobs = {_OTHER_ORDER if each.others_are_near else _NEARER_CORES: None for each in far}
-    who = (
-        "1 rank runs far from its GPU"
-        if len(far) == 1
-        else f"{len(far)} ranks run far from their GPUs"
-    )
     return Finding(
-        rule_id=rule_id,
-        severity="medium",
-        title=f"{who} ({numbers.stage})",
+        title="1 rank runs far from its GPU"
+        if len(far) == 1
+        else f"{len(far)} ranks run far from their GPUs",
         text="What the host copies to such a GPU, and each launch, crosses to another NUMA node.",
         evidence=tuple(evidence),
         next_knob="; ".join(knobs),
@@ -329,41 +367,32 @@ def far_from_gpu(numbers: TrainingNumbers) -> Finding | Check:
     )
 
 
-def not_compared(numbers: TrainingNumbers) -> str:
-    """Return why no straggler can be named."""
-    if numbers.num_ranks < 2:
-        return "one rank has no other to wait for"
-    return "no attempt has step records of all its ranks"
-
-
 @rule(
+    "exposed-communication",
     "exposed communication of 10 % of the profiled steps or more (20 %: high)",
     "PyTorch's profiler, its panel of bottlenecks",
 )
 def exposed_communication(numbers: TrainingNumbers) -> Finding | Check:
     """Find exposed communication. PyTorch's profiler: 10 % of the step or more is a bottleneck."""
-    rule_id = f"exposed-communication:{numbers.stage}"
     exposed = numbers.exposed
     if max(numbers.rank_counts, default=1) == 1:
-        return clear(rule_id, "one rank has no other to communicate with")
+        return clear("one rank has no other to communicate with")
     if exposed is None:
-        return abstain(rule_id, "no steps were profiled (`profile: {steps: [20, 40]}`)")
-    told = f"{units.percent(exposed.share)} of the profiled steps communicates without computation"
+        return abstain("no steps were profiled (`profile: {steps: [20, 40]}`)")
+    share = units.percent(exposed.share)
     if exposed.share < _EXPOSED:
-        return clear(rule_id, told)
-    steps = units.number_of("profiled step", exposed.num_steps)
-    recorded = (
-        f"rank {exposed.rank}, over {steps}: communication "
-        f"{units.percent(exposed.communication_share)}, exposed {units.percent(exposed.share)}"
-    )
+        return clear(f"{share} of the profiled steps communicates without computation")
     return Finding(
-        rule_id=rule_id,
         severity="high" if exposed.share >= 2 * _EXPOSED else "medium",
-        title=f"{units.percent(exposed.share)} of the profiled steps is exposed communication "
-        f"({numbers.stage})",
+        title=f"{share} of the profiled steps is exposed communication",
         text="Collectives without concurrent computation cost their whole time, which includes the "
         "wait for the slowest rank.",
-        evidence=(recorded,),
+        evidence=(
+            (
+                f"rank {exposed.rank}, over {units.number_of('profiled step', exposed.num_steps)}: "
+                f"communication {units.percent(exposed.communication_share)}, exposed {share}"
+            ),
+        ),
         next_knob="the straggler first, where one is named; then sharding.reshard_after_forward: "
         "false, replicas across nodes, or strategy: ddp where the whole model fits a device; "
         "`slurm-jobs profile` shows it step by step",
@@ -373,180 +402,63 @@ def exposed_communication(numbers: TrainingNumbers) -> Finding | Check:
     )
 
 
-def _place(rank: int, node: str) -> str:
-    return f"rank {rank}" + (f" on {node}" if node else "")
-
-
-def _evidence(numbers: TrainingNumbers, worst: Straggler) -> tuple[str, ...]:
-    data = (
-        f"rank {worst.data_rank} waits {units.seconds(worst.data_excess_s)} a step longer "
-        "for its data than the mean rank"
-    )
-    if worst.slowest_over_mean is None:
-        return (data,)
-    share, mean_s = share_of(numbers, "rank_wait")
-    meeting = numbers.meeting_share
-    price = "" if meeting is None else f"; the exchange itself takes {units.percent(meeting)}"
-    waits = f"a mean rank waits {units.seconds(mean_s)} a step for others, {units.percent(share)}"
-    own = (
-        f"own work of rank {worst.rank} over the mean of all: {worst.slowest_over_mean:.3f}, most "
-        f"of it in {worst.phase} ({units.seconds(worst.phase_excess_s)} a step longer than the "
-        "mean rank)"
-    )
-    return (own, f"{waits}{price}", data)
-
-
-def _evened_out(factor: float | None) -> str:
-    """Return the gain of even work by the timed waits: no ceiling, because others are not timed."""
-    about = "not known how many" if factor is None else f"about {factor:.2f}"
-    return (
-        f"own work shared out evenly in each step: {about} times the speed; "
-        "more where waits are hidden"
-    )
-
-
-def _slow_rank(numbers: TrainingNumbers, worst: Straggler, ratio: float) -> Finding:
-    place = _place(worst.rank, worst.node)
-    return Finding(
-        rule_id=f"straggler:{numbers.stage}",
-        severity="medium",
-        title=f"{place} holds the others up, most in {worst.phase} ({numbers.stage})",
-        text=f"In synchronous training every rank waits for the slowest in each step. {_HIDDEN}",
-        evidence=(*_evidence(numbers, worst), *probe_evidence(numbers, worst.node)),
-        next_knob=_slow_place(
-            numbers, place, "its device's clock, other jobs, loader threads, storage"
-        ),
-        ceiling=_evened_out(ratio),
-        ceiling_times=ratio,
-        confidence=_sureness(numbers),
-    )
-
-
-def _waits_for_data(numbers: TrainingNumbers, worst: Straggler, excess: float) -> Finding:
-    place = _place(worst.data_rank, worst.data_node)
-    return Finding(
-        rule_id=f"straggler:{numbers.stage}",
-        severity="medium",
-        title=f"{place} holds the others up: it waits for its data ({numbers.stage})",
-        text="In synchronous training every rank waits for the slowest in each step.",
-        evidence=(
-            *reversed(_evidence(numbers, worst)),
-            *probe_evidence(numbers, worst.data_node),
-        ),
-        next_knob=_slow_place(numbers, place, "loader threads, storage, other jobs on it"),
-        ceiling=ceiling(excess, f"rank {worst.data_rank} waiting no longer than the mean rank"),
-        ceiling_times=times_without(excess),
-        confidence=_sureness(numbers),
-    )
-
-
-def _slow_place(numbers: TrainingNumbers, place: str, what: str) -> str:
-    """Return what to check: the rank's node, unless all ranks are on that one."""
-    nodes = {rank.node for rank in numbers.ranks}
-    if len(nodes) == 1:
-        return (
-            f"all ranks are on {nodes.pop()}: check what only {place} uses there (its device and "
-            "the nearest cores, its part of the data) and what else runs there (other jobs, "
-            "fewer free cores than ranks and their threads)"
-        )
-    return f"check the node of {place} ({what}); exclude it with slurm.exclude if it stays slow"
-
-
-def _sureness(numbers: TrainingNumbers) -> str:
-    if isinstance(foreign_load(numbers), Finding):
-        return "medium: timed in the records, while others held cores of the job, which may be why"
-    return "high: timed in the records"
-
-
-def _uneven_steps(numbers: TrainingNumbers, worst: Straggler, share: float) -> Finding:
-    return Finding(
-        rule_id=f"straggler:{numbers.stage}",
-        severity="medium",
-        title=f"{units.percent(share)} of each step waits for slower ranks ({numbers.stage})",
-        text=f"No rank is slow in all steps: which one comes last changes. {_HIDDEN}",
-        evidence=_evidence(numbers, worst),
-        next_knob=_more_even_steps(numbers),
-        ceiling=_evened_out(times_without(share)),
-        ceiling_times=times_without(share),
-    )
-
-
-def _more_even_steps(numbers: TrainingNumbers) -> str:
-    """Return the advice for equal batches: other load or too few cores are left as causes."""
-    padding = numbers.padding_share.value
-    if padding is not None and padding < _LIMIT:
-        return (
-            "the batches are of equal length already: look at the nodes first (other jobs on them, "
-            "fewer free cores than ranks and their threads), then try larger microbatches"
-        )
-    return (
-        "batches of more equal length, or fewer and larger microbatches; "
-        "if data wait differs too, more num_prefetch_batches"
-    )
-
-
-# Rules on the time of training steps. `findings` describes rules.
+# The time of training steps.
 
 
 _TRIGGERS = ("every_min", "every_steps")
 """Keys of the config's `checkpoint` that save a state before the end."""
-
 _CHECKPOINT_LIMIT, _EVALUATION_LIMIT = 0.05, 0.10
-
-_ONLY_AT_ENDS = (
-    "no key: all saves are those at the end (of the training, of a phase, or at a stop), which are "
-    "always made; in a longer training they weigh less, and a faster file system shortens them"
-)
+_AROUND = frozenset({"startup", "unexplained", "between"})
+"""Parts of the attempts' time that are no steps."""
 
 
 @rule(
+    "data-wait",
     "data wait below 5 % of the step is fine, to 20 % moderate, above high",
     "XProf, input-pipeline analysis",
+    of_steps=True,
 )
 def data_wait(numbers: TrainingNumbers) -> Finding | Check:
     """Find waits for data. XProf: < 5 % of the step is fine, to 20 % moderate, then high."""
-    rule_id = f"data-wait:{numbers.stage}"
-    if numbers.too_few:
-        return abstain(rule_id, numbers.too_few)
     share, _ = share_of(numbers, "data_wait")
     if share < 0.05:
-        return clear(rule_id, f"{units.percent(share)} of the step waits for data, under 5 %")
-    degree = "highly" if share >= 0.20 else "moderately"
+        return clear(f"{units.percent(share)} of the step waits for data, under 5 %")
     cause = find_cause(numbers)
     because = f": {CAUSE_TITLES[cause.kind]}" if cause.kind else ""
+    critical = numbers.critical_shares.get("data_wait")
+    degree = "highly" if share >= 0.20 else "moderately"
     return Finding(
-        rule_id=rule_id,
         severity="high" if share >= 0.20 else "medium",
-        title=f"{units.percent(share)} of each step waits for data{because} ({numbers.stage})",
+        title=f"{units.percent(share)} of each step waits for data{because}",
         text=f"The training is {degree} input-bound: the ranks ask the loader and wait. "
         f"{cause.text}".rstrip(),
         evidence=(*phase_evidence(numbers, "data_wait"), *cause.evidence),
         next_knob=cause.next_knob,
-        ceiling=ceiling(numbers.critical_shares.get("data_wait"), "no data wait"),
-        ceiling_times=known_times(numbers.critical_shares.get("data_wait")),
+        ceiling=ceiling(critical, "no data wait"),
+        ceiling_times=times_without(critical),
         confidence=cause.confidence,
         cause=cause.kind,
     )
 
 
 @rule(
+    "padding",
     "padding of 5 % or more of the token slots (20 %: high)",
     "own measurement on 65,536 items: greedy packing 11 %, best-fit (1,024 items) 1.5 %",
 )
 def padding(numbers: TrainingNumbers) -> Finding | Check:
     """Find padding of 5 % or more: best-fit packing leaves 1.5 %, a greedy one 11 %."""
-    rule_id = f"padding:{numbers.stage}"
     share = numbers.padding_share.value
     if share is None:
-        return abstain(rule_id, numbers.padding_share.missing)
+        return abstain(numbers.padding_share.missing)
     if numbers.too_few:
-        return abstain(rule_id, numbers.too_few)
+        return abstain(numbers.too_few)
     if share < 0.05:
-        return clear(rule_id, f"{units.percent(share)} of the token slots are padding")
+        return clear(f"{units.percent(share)} of the token slots are padding")
+    critical = numbers.critical_shares.get("padding")
     return Finding(
-        rule_id=rule_id,
         severity="high" if share >= 0.20 else "medium",
-        title=f"{units.percent(share)} of the tokens computed are padding ({numbers.stage})",
+        title=f"{units.percent(share)} of the tokens computed are padding",
         text="The devices compute on tokens that teach nothing.",
         evidence=(
             (
@@ -556,59 +468,65 @@ def padding(numbers: TrainingNumbers) -> Finding | Check:
         ),
         next_knob="ask `slurm-jobs packing`, which shows what each way of batching pads and costs "
         "on this data; then batching.kind (packed, grouped) or batching.max_tokens",
-        ceiling=ceiling(
-            numbers.critical_shares.get("padding"),
-            "no padding, if a padded token costs as much as a real one",
-        ),
-        ceiling_times=known_times(numbers.critical_shares.get("padding")),
+        ceiling=ceiling(critical, "no padding, if a padded token costs as much as a real one"),
+        ceiling_times=times_without(critical),
     )
 
 
 def _stall(numbers: TrainingNumbers, kind: str, limit: float, knob: str) -> Finding | Check:
-    rule_id = f"{kind}:{numbers.stage}"
     if numbers.too_few:
-        return abstain(rule_id, numbers.too_few)
+        return abstain(numbers.too_few)
     share, _ = share_of(numbers, kind)
     if share < limit:
-        return clear(rule_id, f"{units.percent(share)} of the step time")
+        return clear(f"{units.percent(share)} of the step time")
+    critical = numbers.critical_shares.get(kind)
     return Finding(
-        rule_id=rule_id,
         severity="high" if share >= 0.20 else "medium",
-        title=f"{kind} takes {units.percent(share)} of the training time ({numbers.stage})",
+        title=f"{kind} takes {units.percent(share)} of the training time",
         text=f"The ranks are idle during {kind}.",
         evidence=phase_evidence(numbers, kind),
         next_knob=knob,
-        ceiling=ceiling(numbers.critical_shares.get(kind), f"no time in {kind}"),
-        ceiling_times=known_times(numbers.critical_shares.get(kind)),
+        ceiling=ceiling(critical, f"no time in {kind}"),
+        ceiling_times=times_without(critical),
     )
 
 
-@rule(f"checkpoint takes {units.percent(_CHECKPOINT_LIMIT)} of the step time or more")
+@rule(
+    "checkpoint",
+    f"checkpoint takes {units.percent(_CHECKPOINT_LIMIT)} of the step time or more",
+)
 def checkpoint_stall(numbers: TrainingNumbers) -> Finding | Check:
     """Find checkpoints that take 5 % of the step time; in a short training, only chosen ones."""
-    step_s = sum(phase.seconds for phase in numbers.phases)
-    if not numbers.saves_ahead and step_s * numbers.num_measured < SHORT_RUN_S:
-        reason = "all saves are those at the end, which weigh much in so short a training alone"
-        return clear(f"checkpoint:{numbers.stage}", reason)
-    knob = _save_less(numbers.checkpoint) if numbers.saves_ahead else _ONLY_AT_ENDS
+    if numbers.saves_ahead:
+        # What can be changed depends on how the stage saves now; everything if that is unknown.
+        now = numbers.checkpoint
+        mode = {"async": "", "sync": "checkpoint.mode: async; or "}.get(
+            now.get("mode", ""), "checkpoint.mode: async, where it is sync; or "
+        )
+        given = [f"checkpoint.{n} (now {now[n]:g})" for n in _TRIGGERS if now.get(n) is not None]
+        names = given or [f"checkpoint.{name}" for name in _TRIGGERS]
+        first = ", whichever comes first" if len(names) > 1 else ""
+        knob = (
+            f"{mode}save less often: raise {' and '.join(names)}{first} (the work that a kill "
+            "loses grows with it)"
+        )
+        return _stall(numbers, "checkpoint", _CHECKPOINT_LIMIT, knob)
+    if sum(phase.seconds for phase in numbers.phases) * numbers.num_measured < SHORT_RUN_S:
+        return clear(
+            "all saves are those at the end, which weigh much in so short a training alone"
+        )
+    knob = (
+        "no key: all saves are those at the end (of the training, of a phase, or at a stop), which "
+        "are always made; in a longer training they weigh less, and a faster file system shortens "
+        "them"
+    )
     return _stall(numbers, "checkpoint", _CHECKPOINT_LIMIT, knob)
 
 
-def _save_less(config: Mapping[str, Any]) -> str:
-    """Return what can be changed, by how the stage saves now; everything if that is unknown."""
-    mode = {"async": "", "sync": "checkpoint.mode: async; or "}.get(
-        config.get("mode", ""), "checkpoint.mode: async, where it is sync; or "
-    )
-    given = [f"checkpoint.{n} (now {config[n]:g})" for n in _TRIGGERS if config.get(n) is not None]
-    names = given or [f"checkpoint.{name}" for name in _TRIGGERS]
-    first = ", whichever comes first" if len(names) > 1 else ""
-    return (
-        f"{mode}save less often: raise {' and '.join(names)}{first} (the work that a kill loses "
-        "grows with it)"
-    )
-
-
-@rule(f"evaluation takes {units.percent(_EVALUATION_LIMIT)} of the step time or more")
+@rule(
+    "evaluation",
+    f"evaluation takes {units.percent(_EVALUATION_LIMIT)} of the step time or more",
+)
 def evaluation_stall(numbers: TrainingNumbers) -> Finding | Check:
     """Find evaluation that takes 10 % of the step time."""
     knob = (
@@ -618,64 +536,51 @@ def evaluation_stall(numbers: TrainingNumbers) -> Finding | Check:
     return _stall(numbers, "evaluation", _EVALUATION_LIMIT, knob)
 
 
-@rule("repeated steps are 5 % of all recorded steps or more")
+@rule("repeated-steps", "repeated steps are 5 % of all recorded steps or more")
 def repeated_steps(numbers: TrainingNumbers) -> Finding | Check:
     """Find steps repeated after a stop: 5 % of all recorded steps."""
-    rule_id = f"repeated-steps:{numbers.stage}"
-    total = numbers.num_steps + numbers.num_repeated_steps
-    if not numbers.num_repeated_steps:
-        return clear(rule_id, "no step was done twice")
+    num_repeated = numbers.num_repeated_steps
+    if not num_repeated:
+        return clear("no step was done twice")
     if numbers.too_few:
-        return abstain(rule_id, numbers.too_few)
-    share = numbers.num_repeated_steps / total
+        return abstain(numbers.too_few)
+    total = numbers.num_steps + num_repeated
+    share = num_repeated / total
     if share < 0.05:
-        return clear(rule_id, f"{numbers.num_repeated_steps} of {total:,} steps were done twice")
+        return clear(f"{num_repeated} of {total:,} steps were done twice")
+    knob = "give the job more notice of its end, where it is asked to stop (signal_lead_s)"
+    saving, _ = share_of(numbers, "checkpoint")
+    if saving < _CHECKPOINT_LIMIT:
+        knob = f"save more often (checkpoint.every_min or every_steps), or {knob}"
+    else:  # then `checkpoint_stall` advises to save less often
+        knob += (
+            "; saving more often would cost more: checkpoints take "
+            f"{units.percent(saving)} of the step time as it is"
+        )
+    steps_s = sum(s.seconds for s in numbers.budget if s.kind not in _AROUND)
+    # Repeated steps may be longer or shorter than others.
+    share_of_time = min(1.0, numbers.repeated_s / steps_s) if steps_s > 0 else 0.0
     return Finding(
-        rule_id=rule_id,
-        severity="medium",
-        title=f"{numbers.num_repeated_steps:,} steps were done twice ({numbers.stage})",
+        title=f"{num_repeated:,} steps were done twice",
         text="An attempt ended after its last checkpoint; the next one did those steps again.",
         evidence=(
             (
-                f"{units.seconds(numbers.repeated_s)}, "
-                f"{units.percent(share)} of all steps, "
+                f"{units.seconds(numbers.repeated_s)}, {units.percent(share)} of all steps, "
                 f"over {units.number_of('attempt', numbers.num_attempts)}"
             ),
         ),
-        next_knob=_lose_less(numbers),
-        ceiling=ceiling(max(share, _repeated_time(numbers)), "no repeated steps"),
+        next_knob=knob,
+        ceiling=ceiling(max(share, share_of_time), "no repeated steps"),
     )
 
 
-def _lose_less(numbers: TrainingNumbers) -> str:
-    """Return advice on losing less; not to save more often if another rule says to save less."""
-    notice = "give the job more notice of its end, where it is asked to stop (signal_lead_s)"
-    share, _ = share_of(numbers, "checkpoint")
-    if share < _CHECKPOINT_LIMIT:
-        return f"save more often (checkpoint.every_min or every_steps), or {notice}"
-    return (
-        f"{notice}; saving more often would cost more: checkpoints take "
-        f"{units.percent(share)} of the step time as it is"
-    )
-
-
-def _repeated_time(numbers: TrainingNumbers) -> float:
-    """Return the share of repeated steps in the time of all steps; their lengths may differ."""
-    around = {"startup", "unexplained", "between"}
-    steps_s = sum(s.seconds for s in numbers.budget if s.kind not in around)
-    return min(1.0, numbers.repeated_s / steps_s) if steps_s > 0 else 0.0
-
-
-@rule("more than 0 allocator retries", "DeepSpeed, memory-pressure warning")
+@rule("memory-pressure", "more than 0 allocator retries", "DeepSpeed, memory-pressure warning")
 def allocator_retries(numbers: TrainingNumbers) -> Finding | Check:
     """Find allocator retries. DeepSpeed: any retry means memory pressure."""
-    rule_id = f"memory-pressure:{numbers.stage}"
     if not numbers.num_allocator_retries:
-        return clear(rule_id, "no allocator retries")
+        return clear("no allocator retries")
     return Finding(
-        rule_id=rule_id,
-        severity="medium",
-        title=f"the device's memory is nearly full ({numbers.stage})",
+        title="the device's memory is nearly full",
         text="The allocator had to flush its cache and try again, which stalls the device.",
         evidence=(
             (
@@ -688,23 +593,20 @@ def allocator_retries(numbers: TrainingNumbers) -> Finding | Check:
     )
 
 
-@rule("time outside the steps is a quarter of the attempts' time or more")
+@rule("around-the-steps", "time outside the steps is a quarter of the attempts' time or more")
 def around_steps(numbers: TrainingNumbers) -> Finding | Check:
     """Find a quarter of the training task outside its loop, start-up and evaluation included."""
-    rule_id = f"around-the-steps:{numbers.stage}"
-    outside = [s for s in numbers.budget if s.kind in {"startup", "unexplained", "between"}]
+    outside = [s for s in numbers.budget if s.kind in _AROUND]
     share = sum(s.share for s in outside)
     whole_s = sum(s.seconds for s in numbers.budget)
     if whole_s < SHORT_RUN_S:
-        reason = f"the attempts took {units.seconds(whole_s)} in all, under 300 s"
-        return abstain(rule_id, reason)
+        return abstain(f"the attempts took {units.seconds(whole_s)} in all, under 300 s")
     if share < 0.25:
-        return clear(rule_id, f"{units.percent(share)} of the attempts' time")
+        return clear(f"{units.percent(share)} of the attempts' time")
     largest = sorted(outside, key=lambda s: -s.seconds)[:3]
     return Finding(
-        rule_id=rule_id,
         severity="medium" if share >= 0.5 else "note",
-        title=f"{units.percent(share)} of the attempts' time is no training step ({numbers.stage})",
+        title=f"{units.percent(share)} of the attempts' time is no training step",
         text="Start-up, staging, export and evaluation weigh most on short or often stopped jobs.",
         evidence=tuple(
             f"{s.name}: {units.seconds(s.seconds)}, {units.percent(s.share)}" for s in largest
@@ -714,19 +616,15 @@ def around_steps(numbers: TrainingNumbers) -> Finding | Check:
     )
 
 
-@rule("unexplained time is 10 % of the step or more")
+@rule("unexplained", "unexplained time is 10 % of the step or more", of_steps=True)
 def unexplained_time(numbers: TrainingNumbers) -> Finding | Check:
     """Find a tenth of the step that no phase explains."""
-    rule_id = f"unexplained:{numbers.stage}"
-    if numbers.too_few:
-        return abstain(rule_id, numbers.too_few)
     share, _ = share_of(numbers, "unexplained")
     if share < 0.10:
-        return clear(rule_id, f"{units.percent(share)} of the step is unexplained")
+        return clear(f"{units.percent(share)} of the step is unexplained")
     return Finding(
-        rule_id=rule_id,
         severity="note",
-        title=f"{units.percent(share)} of each step is unexplained ({numbers.stage})",
+        title=f"{units.percent(share)} of each step is unexplained",
         text="No timed phase covers this host time; the other shares are lower bounds.",
         evidence=phase_evidence(numbers, "unexplained"),
         next_knob="a profile of a few steps, to see what runs between the phases",
