@@ -357,10 +357,7 @@ def ask_slurm() -> SlurmFacts:
 
 def _asked(commands: dict[str, list[str]]) -> dict[str, Asked]:
     answers = ask_together(
-        commands,
-        limit_s=LIMIT_S,
-        max_bytes=_MOST_BYTES,
-        env=query_environment(os.environ),
+        commands, limit_s=LIMIT_S, max_bytes=_MOST_BYTES, env=query_environment(os.environ)
     )
     return {name: Asked(text=a.text, problem=a.problem) for name, a in answers.items()}
 
@@ -695,7 +692,7 @@ def examine(wanted: Wanted, found: Found, say: Say) -> None:
 
 def _no_job(found: Found, name: str) -> list[NodeFacts]:
     message = "no job was submitted: see the problems above"
-    found.checks.append(Check(name=name, standing="unknown", told=message, where="no node"))
+    found.checks.append(Check.unknown(name, message, where="no node"))
     return []
 
 
@@ -759,7 +756,7 @@ def _run(
         remedy = "correct what it names, in `slurm:` or `resources:`, or with --set"
         remedy = next((line for line in more if "slurm-jobs cancel" in line), remedy)
     what = "nodes" if name == NODE_STAGE else name
-    check = Check(name=what, standing="problem", told=message, remedy=remedy, where="the job")
+    check = Check.problem(what, message, remedy, where="the job")
     found.checks.append(check)
     return None
 

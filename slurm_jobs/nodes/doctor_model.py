@@ -21,6 +21,8 @@ DRILL_RUN = "pipeline.nodes.doctor_stage:run_drill"
 """`run:` of the stage that is stopped and must continue."""
 NODE_STAGE, DRILL_STAGE = "doctor", "drill"
 
+LOGIN = "login node"
+
 Standing = Literal["problem", "warning", "unknown", "ok"]
 WORST_FIRST: tuple[Standing, ...] = ("problem", "warning", "unknown", "ok")
 
@@ -36,8 +38,28 @@ class Check:
     """Finding in a sentence; for unknown facts, the reason."""
     remedy: str = ""
     """Command to type, line to write, or other advice; empty if nothing need be done."""
-    where: str = "login node"
+    where: str = LOGIN
     """Machines that were checked."""
+
+    @classmethod
+    def ok(cls, name: str, told: str, remedy: str = "", where: str = LOGIN) -> Check:
+        """Return a passed check."""
+        return cls(name=name, standing="ok", told=told, remedy=remedy, where=where)
+
+    @classmethod
+    def unknown(cls, name: str, told: str, remedy: str = "", where: str = LOGIN) -> Check:
+        """Return a check whose facts are missing."""
+        return cls(name=name, standing="unknown", told=told, remedy=remedy, where=where)
+
+    @classmethod
+    def warning(cls, name: str, told: str, remedy: str = "", where: str = LOGIN) -> Check:
+        """Return a check of something that costs time or data later."""
+        return cls(name=name, standing="warning", told=told, remedy=remedy, where=where)
+
+    @classmethod
+    def problem(cls, name: str, told: str, remedy: str = "", where: str = LOGIN) -> Check:
+        """Return a check that fails."""
+        return cls(name=name, standing="problem", told=told, remedy=remedy, where=where)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,7 +156,6 @@ _COUNTED: dict[Standing, tuple[str, str]] = {
     "unknown": ("unknown", "unknown"),
     "ok": ("ok", "ok"),
 }
-LOGIN = "login node"
 _COPIED = ("slurm-jobs ", "sinfo ", "srun ", "du ", "/", "stages.", "setup: ")
 """Prefixes of remedies that are one line to copy, which must not be wrapped."""
 _HEAD = 11

@@ -52,10 +52,7 @@ def drill_check(facts: DrillFacts) -> Check:
     if not counters:
         if facts.gave_up or facts.status in {"waiting", "running"}:
             finding = f"it did not start: {facts.gave_up or facts.reason or facts.status}"
-            remedy = "wait longer: --wait MINUTES"
-            return Check(
-                name=_NAME, standing="unknown", told=finding, remedy=remedy, where="no node"
-            )
+            return Check.unknown(_NAME, finding, "wait longer: --wait MINUTES", where="no node")
         finding = f"the job {facts.status} before it counted: {facts.reason}"
         return _broken(facts, finding, "no node")
     if any("asked_unix_s" not in c for c in counters):
@@ -63,7 +60,7 @@ def drill_check(facts: DrillFacts) -> Check:
     if any("saved_unix_s" not in c for c in counters):
         finding = f"asked to stop, and killed before a few bytes were saved ({facts.reason})"
         remedy = "a longer signal_lead_s; or runs_dir on a faster file system"
-        return Check(name=_NAME, standing="problem", told=finding, remedy=remedy, where=nodes)
+        return Check.problem(_NAME, finding, remedy, where=nodes)
     if any("returned" not in c for c in counters):
         return _not_back(facts, counters, nodes)
     if facts.status != "completed":
@@ -79,7 +76,7 @@ def drill_check(facts: DrillFacts) -> Check:
         f"start, {first['count'] - 1} counts were saved{ranks} in {units.seconds(save_s)}, the job "
         f"started again {units.seconds(max(0.0, away_s))} later on {back}, and continued from them"
     )
-    return Check(name=_NAME, standing="ok", told=finding, where=nodes)
+    return Check.ok(_NAME, finding, where=nodes)
 
 
 def _not_told(facts: DrillFacts, nodes: str) -> Check:
@@ -89,7 +86,7 @@ def _not_told(facts: DrillFacts, nodes: str) -> Check:
         "its last checkpoint"
     )
     remedy = "checkpoint.every_min: 10 in the training's config, and `slurm-jobs resume` each time"
-    return Check(name=_NAME, standing="problem", told=finding, remedy=remedy, where=nodes)
+    return Check.problem(_NAME, finding, remedy, where=nodes)
 
 
 def _not_back(facts: DrillFacts, counters: Sequence[Mapping[str, Any]], nodes: str) -> Check:
@@ -103,18 +100,15 @@ def _not_back(facts: DrillFacts, counters: Sequence[Mapping[str, Any]], nodes: s
         finding = "only SIGTERM came, at the time limit itself: it saved, and is not requeued then"
     elif facts.gave_up:
         finding = f"it saved and was requeued, and had not started again when {facts.gave_up}"
-        remedy = "wait longer: --wait MINUTES"
-        return Check(name=_NAME, standing="unknown", told=finding, remedy=remedy, where=nodes)
+        return Check.unknown(_NAME, finding, "wait longer: --wait MINUTES", where=nodes)
     else:
         finding = f"it was asked to stop, and saved; then the job {facts.status}: {facts.reason}"
     remedy = f"type `slurm-jobs resume` after each time limit; see `{facts.logs_command}`"
-    return Check(name=_NAME, standing="problem", told=finding, remedy=remedy, where=nodes)
+    return Check.problem(_NAME, finding, remedy, where=nodes)
 
 
 def _broken(facts: DrillFacts, finding: str, nodes: str) -> Check:
-    return Check(
-        name=_NAME, standing="problem", told=finding, remedy=facts.logs_command, where=nodes
-    )
+    return Check.problem(_NAME, finding, facts.logs_command, where=nodes)
 
 
 # Judgement of the login node's file systems for runs.
@@ -141,19 +135,17 @@ def folder_checks(look: FolderLook) -> Iterator[Check]:
     """Check free space and inodes, and whether the folder supports what a run's records need."""
     name, facts = look.purpose, look.folder
     if look.late:
-        yield Check(
-            name=name,
-            standing="problem",
-            told=f"{facts.path}: {look.late}",
-            remedy="its file server hangs or is gone: report it to the site's support",
+        yield Check.problem(
+            name,
+            f"{facts.path}: {look.late}",
+            "its file server hangs or is gone: report it to the site's support",
         )
         return
     if facts.problem:
-        yield Check(
-            name=name,
-            standing="problem",
-            told=f"nothing can be written to {facts.path}: {facts.problem}",
-            remedy="runs_dir: a folder of yours that all nodes see" if name == "runs_dir" else "",
+        yield Check.problem(
+            name,
+            f"nothing can be written to {facts.path}: {facts.problem}",
+            "runs_dir: a folder of yours that all nodes see" if name == "runs_dir" else "",
         )
         return
     yield _room(look)
@@ -164,19 +156,19 @@ def folder_checks(look: FolderLook) -> Iterator[Check]:
 def _room(look: FolderLook) -> Check:
     facts, name = look.folder, f"{look.purpose}-room"
     if facts.free_bytes is None or not facts.total_bytes:
-        return Check(name=name, standing="unknown", told=f"{facts.path} does not report its size")
+        return Check.unknown(name, f"{facts.path} does not report its size")
     free, share = facts.free_bytes, facts.free_bytes / facts.total_bytes
     finding = f"{size_text(free)} free of {size_text(facts.total_bytes)} in {facts.path}"
     if look.free_files is not None and look.free_files < _LITTLE_FILES:
         finding = f"{finding}, and room for {look.free_files:,} files"
         remedy = "remove old runs, or name another runs_dir: a run makes thousands of files"
-        return Check(name=name, standing="warning", told=finding, remedy=remedy)
+        return Check.warning(name, finding, remedy)
     if free < _LITTLE_BYTES or (share < _LITTLE_SHARE and free < 10 * _LITTLE_BYTES):
         remedy = "make room, or name another runs_dir: data sets and checkpoints go there"
         if look.purpose != "runs_dir":
             remedy = "make room: many programs fail in odd ways with a full home"
-        return Check(name=name, standing="warning", told=finding, remedy=remedy)
-    return Check(name=name, standing="ok", told=finding)
+        return Check.warning(name, finding, remedy)
+    return Check.ok(name, finding)
 
 
 def quota_checks(looks: Sequence[FolderLook]) -> list[Check]:
@@ -194,22 +186,20 @@ def quota_checks(looks: Sequence[FolderLook]) -> list[Check]:
     for why, purposes in untold.items():
         finding = f"unknown for {' and '.join(purposes)}: {why}"
         remedy = "the site's own command may show it (mmlsquota, beegfs-ctl, myquota)"
-        checks.append(Check(name="quota", standing="unknown", told=finding, remedy=remedy))
+        checks.append(Check.unknown("quota", finding, remedy))
     return checks
 
 
 def _quota(look: FolderLook, used_kb: int, limit_kb: int) -> Check:
     name, path = f"{look.purpose}-quota", look.folder.path
     if limit_kb == 0:
-        return Check(name=name, standing="ok", told=f"no quota on {path}")
+        return Check.ok(name, f"no quota on {path}")
     finding = f"{size_text(used_kb * 1024)} of your {size_text(limit_kb * 1024)} used on {path}"
     if used_kb >= limit_kb:
-        remedy = f"du -xh --max-depth=2 {path} | sort -h | tail"
-        return Check(name=name, standing="problem", told=finding, remedy=remedy)
+        return Check.problem(name, finding, f"du -xh --max-depth=2 {path} | sort -h | tail")
     if used_kb >= _FULL_SHARE * limit_kb:
-        remedy = f"du -xh --max-depth=2 {path} | sort -h | tail"
-        return Check(name=name, standing="warning", told=finding, remedy=remedy)
-    return Check(name=name, standing="ok", told=finding)
+        return Check.warning(name, finding, f"du -xh --max-depth=2 {path} | sort -h | tail")
+    return Check.ok(name, finding)
 
 
 def quota_row(text: str, source: str) -> tuple[int, int] | None:
@@ -236,27 +226,26 @@ def _records(look: FolderLook) -> Iterator[Check]:
     """Check hard links, with which the ledger is made, and the time of a durable write."""
     path = look.folder.path
     if look.links is None:
-        yield Check(name="hard-links", standing="unknown", told=look.link_problem)
+        yield Check.unknown("hard-links", look.link_problem)
     elif not look.links:
-        yield Check(
-            name="hard-links",
-            standing="problem",
-            told=f"{path} makes no hard links ({look.link_problem}): a run's ledger needs them",
-            remedy="runs_dir: a folder on another file system that all nodes see",
+        yield Check.problem(
+            "hard-links",
+            f"{path} makes no hard links ({look.link_problem}): a run's ledger needs them",
+            "runs_dir: a folder on another file system that all nodes see",
         )
     else:
-        yield Check(name="hard-links", standing="ok", told=f"{path} makes hard links, once each")
+        yield Check.ok("hard-links", f"{path} makes hard links, once each")
     if look.write_s is None:
-        yield Check(name="small-files", standing="unknown", told="no small file was timed")
+        yield Check.unknown("small-files", "no small file was timed")
         return
     finding = f"a small file is durable in {units.seconds(look.write_s)} on {path}"
     if look.write_s > _SLOW_WRITE_S:
         remedy = (
             "fewer, longer array tasks (`slices_per_task`); another file system if there is one"
         )
-        yield Check(name="small-files", standing="warning", told=finding, remedy=remedy)
+        yield Check.warning("small-files", finding, remedy)
     else:
-        yield Check(name="small-files", standing="ok", told=finding)
+        yield Check.ok("small-files", finding)
 
 
 def shared_check(look: FolderLook, seen_by: Sequence[str]) -> Check:
@@ -264,15 +253,13 @@ def shared_check(look: FolderLook, seen_by: Sequence[str]) -> Check:
     facts = look.folder
     if seen_by:
         finding = f"{facts.path} ({facts.kind}) is the same on {', '.join(seen_by)}"
-        return Check(name="runs_dir-shared", standing="ok", told=finding)
+        return Check.ok("runs_dir-shared", finding)
     finding = f"{facts.path} is on {facts.kind or 'an unknown file system'}"
     if facts.kind in SHARED_KINDS:
-        return Check(
-            name="runs_dir-shared", standing="ok", told=f"{finding}, which nodes can share"
-        )
+        return Check.ok("runs_dir-shared", f"{finding}, which nodes can share")
     if facts.kind in LOCAL_KINDS:
         finding += ", mostly of one machine, and no node has seen it"
-    return Check(name="runs_dir-shared", standing="unknown", told=finding)
+    return Check.unknown("runs_dir-shared", finding)
 
 
 def size_text(num_bytes: float) -> str:
@@ -312,25 +299,23 @@ def torch_checks(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
         return
     import_s = node.torch.import_s
     if import_s is not None and import_s > _SLOW_IMPORT_S:
-        yield Check(
-            name="torch-import",
-            standing="warning",
-            told=f"importing torch took {units.seconds(import_s)} on one node alone",
-            remedy="put the environment on a faster file system, or pack it into one image",
+        yield Check.warning(
+            "torch-import",
+            f"importing torch took {units.seconds(import_s)} on one node alone",
+            "put the environment on a faster file system, or pack it into one image",
         )
     if spec.gpus_per_node:
         yield from _cards(node, spec)
         yield from _driver(node)
         yield from _nccl(node)
     else:
-        finding = f"torch {torch.version}; no GPU is requested, so none was compared"
-        yield Check(name="torch", standing="ok", told=finding)
+        yield Check.ok("torch", f"torch {torch.version}; no GPU is requested, so none was compared")
 
 
 def _cards(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
     torch = node.torch
     for problem in dict.fromkeys(card.problem for card in torch.cards if card.problem):
-        yield Check(name="torch", standing="problem", told=problem, remedy="see above")
+        yield Check.problem("torch", problem, "see above")
     if any(card.problem for card in torch.cards):
         return
     if not torch.cards:
@@ -348,9 +333,9 @@ def _cards(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
         finding = (
             f"{len(torch.cards)} GPUs are visible, {spec.gpus_per_node} were requested: {each}"
         )
-        yield Check(name="torch", standing="problem", told=finding, remedy="nvidia-smi -L")
+        yield Check.problem("torch", finding, "nvidia-smi -L")
         return
-    yield Check(name="torch", standing="ok", told=f"torch {torch.version} has code for {each}")
+    yield Check.ok("torch", f"torch {torch.version} has code for {each}")
 
 
 def _driver(node: NodeFacts) -> Iterator[Check]:
@@ -361,18 +346,16 @@ def _driver(node: NodeFacts) -> Iterator[Check]:
     least = _LEAST_DRIVER.get(int(cuda.partition(".")[0]))
     if major is None or least is None:
         finding = f"driver `{node.driver or 'unknown'}` with a build for CUDA {cuda}"
-        yield Check(name=name, standing="unknown", told=finding)
+        yield Check.unknown(name, finding)
     elif int(major[1]) < least:
-        yield Check(
-            name=name,
-            standing="problem",
-            told=f"driver {node.driver} is too old for a build for CUDA {cuda} ({least} or newer)",
-            remedy="a build for an older CUDA: pip install torch --index-url "
+        yield Check.problem(
+            name,
+            f"driver {node.driver} is too old for a build for CUDA {cuda} ({least} or newer)",
+            "a build for an older CUDA: pip install torch --index-url "
             "https://download.pytorch.org/whl/cu126",
         )
     else:
-        finding = f"driver {node.driver} is new enough for CUDA {cuda} ({least})"
-        yield Check(name=name, standing="ok", told=finding)
+        yield Check.ok(name, f"driver {node.driver} is new enough for CUDA {cuda} ({least})")
 
 
 def _nccl(node: NodeFacts) -> Iterator[Check]:
@@ -381,18 +364,16 @@ def _nccl(node: NodeFacts) -> Iterator[Check]:
         if node.torch.cuda:
             finding = "this build of torch has no NCCL: several GPUs cannot work together"
             remedy = "install PyTorch's own build (pytorch.org/get-started)"
-            yield Check(name=name, standing="problem", told=finding, remedy=remedy)
+            yield Check.problem(name, finding, remedy)
         return
     own = {k: v for k, v in node.environment.items() if k.startswith("NCCL_")}
     finding = f"NCCL {version}; set: {_listed(own)}"
     slowing = [f"{k}: {_SLOWING[k]}" for k in own if k in _SLOWING and own[k] not in {"", "0"}]
     if slowing:
         remedy = "remove it from `environment:` and `setup:` unless the site recommends it"
-        yield Check(
-            name=name, standing="warning", told=f"{finding} ({'; '.join(slowing)})", remedy=remedy
-        )
+        yield Check.warning(name, f"{finding} ({'; '.join(slowing)})", remedy)
         return
-    yield Check(name=name, standing="ok", told=finding)
+    yield Check.ok(name, finding)
 
 
 def _listed(own: dict[str, str]) -> str:
@@ -454,29 +435,26 @@ def _python(
 ) -> Iterator[Check]:
     name, python = "node-packages", f"Python {node.python} ({node.executable})"
     if requires_python and meets(node.python, requires_python) is False:
-        yield Check(
-            name="node-python",
-            standing="problem",
-            told=f"{python} is outside {requires_python}",
-            remedy="name another with the stage's `python:`",
+        yield Check.problem(
+            "node-python",
+            f"{python} is outside {requires_python}",
+            "name another with the stage's `python:`",
         )
     if requires is None:
         finding = f"{python} starts; the bounds of its packages are not known"
-        yield Check(
-            name=name, standing="unknown", told=finding, remedy="pip install . (login node)"
-        )
+        yield Check.unknown(name, finding, "pip install . (login node)")
         return
     bounds = bounds_of(requires, "train")
     wrong = mismatches(node.packages, bounds)
     if not wrong:
         finding = f"{python} starts, and all {len(bounds)} packages of a training are within bounds"
-        yield Check(name=name, standing="ok", told=finding)
+        yield Check.ok(name, finding)
         return
     if not spec.trains and len(wrong) == len(bounds):
         finding = (
             f"{python} starts; it has none of the packages of a training, and none is requested"
         )
-        yield Check(name=name, standing="ok", told=finding)
+        yield Check.ok(name, finding)
         return
     is_bad = spec.trains and any(one.fault == "missing" for one in wrong)
     yield Check(
@@ -492,23 +470,23 @@ def _local(node: NodeFacts) -> Iterator[Check]:
     remedy = "node_local_dir: a folder on each node's own disk (in the profile, or the stage)"
     if facts.problem:
         finding = f"nothing can be written to {facts.path}: {facts.problem}"
-        yield Check(name=name, standing="problem", told=finding, remedy=remedy)
+        yield Check.problem(name, finding, remedy)
         return
     room = "" if facts.free_bytes is None else f", {size_text(facts.free_bytes)} free"
     finding = f"{_base(facts.path)} is writable on {facts.kind or 'an unknown file system'}{room}"
     if facts.kind in MEMORY_KINDS:
         finding += ": what is staged there takes the job's memory"
-        yield Check(name=name, standing="warning", told=finding, remedy=remedy)
+        yield Check.warning(name, finding, remedy)
     elif not facts.kind:
-        yield Check(name=name, standing="unknown", told=finding)
+        yield Check.unknown(name, finding)
     elif facts.kind not in LOCAL_KINDS:
         finding += ": that is not the node's own, and staging to it gains nothing"
-        yield Check(name=name, standing="warning", told=finding, remedy=remedy)
+        yield Check.warning(name, finding, remedy)
     elif facts.free_bytes is not None and facts.free_bytes < _LITTLE_LOCAL:
         finding += ": little for a data set"
-        yield Check(name=name, standing="warning", told=finding, remedy=remedy)
+        yield Check.warning(name, finding, remedy)
     else:
-        yield Check(name=name, standing="ok", told=finding)
+        yield Check.ok(name, finding)
 
 
 def _base(path: str) -> str:
@@ -521,23 +499,21 @@ def _shared(node: NodeFacts) -> Iterator[Check]:
     if facts.problem:
         finding = f"runs_dir cannot be written from the node: {facts.problem}"
         remedy = "runs_dir: a folder of yours that all nodes see, and may write"
-        yield Check(name="node-runs_dir", standing="problem", told=finding, remedy=remedy)
+        yield Check.problem("node-runs_dir", finding, remedy)
         return
     if node.login is None and node.login_file_s is None:
         finding = f"runs_dir is written; of the login node's answer there {node.login_reason}"
         remedy = "see `cat /proc/mounts` on both: NFS may show a folder's list a minute late"
-        yield Check(name="node-runs_dir", standing="unknown", told=finding, remedy=remedy)
+        yield Check.unknown("node-runs_dir", finding, remedy)
         return
     took_s = node.login_file_s or 0.0
     finding = "runs_dir is writable, and the same as on the login node"
     late = f"files were seen both ways in {units.seconds(took_s)}"
     if took_s > _SLOW_FILE_S:
         remedy = "no action needed: slurm-jobs checks again for a minute; `status` lags as much"
-        yield Check(
-            name="node-runs_dir", standing="warning", told=f"{finding}, but {late}", remedy=remedy
-        )
+        yield Check.warning("node-runs_dir", f"{finding}, but {late}", remedy)
     else:
-        yield Check(name="node-runs_dir", standing="ok", told=finding)
+        yield Check.ok("node-runs_dir", finding)
 
 
 def _programs(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
@@ -554,31 +530,27 @@ def _programs(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
     for name, why in lacks.items():
         facts = node.programs.get(name)
         if facts is None:
-            yield Check(name=name, standing="unknown", told="it was not checked on the node")
+            yield Check.unknown(name, "it was not checked on the node")
         elif not facts.path:
-            finding = f"{name} is not on the node's PATH: {why}"
-            yield Check(name=name, standing="problem", told=finding, remedy=remedies[name])
+            yield Check.problem(name, f"{name} is not on the node's PATH: {why}", remedies[name])
         elif facts.problem:
             finding = f"{facts.path} does not answer on the node ({facts.problem}): {why}"
-            yield Check(name=name, standing="problem", told=finding, remedy=remedies[name])
+            yield Check.problem(name, finding, remedies[name])
         else:
-            finding = f"{name} answers on the node"
-            yield Check(name=name, standing="ok", told=finding)
+            yield Check.ok(name, f"{name} answers on the node")
 
 
 def _signal(node: NodeFacts) -> Iterator[Check]:
     name = "node-signal"
     if node.signalled:
-        finding = "SIGUSR2 to the job comes through to its ranks"
-        yield Check(name=name, standing="ok", told=finding)
+        yield Check.ok(name, "SIGUSR2 to the job comes through to its ranks")
     elif node.signalled is None:
-        yield Check(name=name, standing="unknown", told=f"no signal: {node.signal_reason}")
+        yield Check.unknown(name, f"no signal: {node.signal_reason}")
     else:
-        yield Check(
-            name=name,
-            standing="problem",
-            told=f"SIGUSR2: {node.signal_reason}",
-            remedy="something in `setup:` may ignore it (`trap '' USR2`); try `doctor --drill`",
+        yield Check.problem(
+            name,
+            f"SIGUSR2: {node.signal_reason}",
+            "something in `setup:` may ignore it (`trap '' USR2`); try `doctor --drill`",
         )
 
 
@@ -607,10 +579,9 @@ def _limits(node: NodeFacts) -> Iterator[Check]:
         if not lines or len(lines) < len(low):
             remedy = f"{remedy}; ask the site for a larger /dev/shm".removeprefix("; ")
         few = ", ".join(text for text, _ in low)
-        yield Check(name="limits", standing="warning", told=f"only {few}", remedy=remedy)
+        yield Check.warning("limits", f"only {few}", remedy)
     else:
-        finding = f"open files, locked memory and /dev/shm suffice; {finding}"
-        yield Check(name="limits", standing="ok", told=finding)
+        yield Check.ok("limits", f"open files, locked memory and /dev/shm suffice; {finding}")
 
 
 def _hub(node: NodeFacts) -> Iterator[Check]:
@@ -620,16 +591,14 @@ def _hub(node: NodeFacts) -> Iterator[Check]:
         finding = f"reached from the node in {units.seconds(node.hub_s)}"
         if offline:
             finding += "; HF_HUB_OFFLINE is set all the same"
-        yield Check(name=name, standing="ok", told=finding)
+        yield Check.ok(name, finding)
     elif offline:
-        finding = "not reached from the node, and HF_HUB_OFFLINE is set for libraries"
-        yield Check(name=name, standing="ok", told=finding)
+        yield Check.ok(name, "not reached from the node, and HF_HUB_OFFLINE is set for libraries")
     else:
-        yield Check(
-            name=name,
-            standing="warning",
-            told=f"not reached from the node ({node.hub_problem})",
-            remedy="download models on the login node first; in the spec "
+        yield Check.warning(
+            name,
+            f"not reached from the node ({node.hub_problem})",
+            "download models on the login node first; in the spec "
             'environment: {HF_HUB_OFFLINE: "1"}',
         )
 
@@ -640,8 +609,7 @@ def _all_reduce(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
         return
     where = f" over {facts.interface}" if facts.interface else ""
     if facts.seconds is not None:
-        text = f"an all-reduce over gloo works between the nodes{where}"
-        yield Check(name=name, standing="ok", told=text)
+        yield Check.ok(name, f"an all-reduce over gloo works between the nodes{where}")
         return
     yield Check(
         name=name,
@@ -662,19 +630,17 @@ def _numa(node: NodeFacts) -> Iterator[Check]:
         return
     order = ", ".join(map(str, nodes))
     if -1 in nodes:
-        text = f"not all GPUs say at which NUMA node they are: {order}"
-        yield Check(name="node-numa", standing="unknown", told=text)
+        yield Check.unknown("node-numa", f"not all GPUs say at which NUMA node they are: {order}")
         return
     if list(nodes) == sorted(nodes):
         text = f"the GPUs are at NUMA nodes {order}: ranks that fill the node run near theirs"
-        yield Check(name="node-numa", standing="ok", told=text)
+        yield Check.ok("node-numa", text)
         return
-    yield Check(
-        name="node-numa",
-        standing="warning",
-        told=f"the GPUs are at NUMA nodes {order}, not in ascending order: some ranks run far from "
+    yield Check.warning(
+        "node-numa",
+        f"the GPUs are at NUMA nodes {order}, not in ascending order: some ranks run far from "
         "theirs",
-        remedy="CUDA_VISIBLE_DEVICES in `setup:` with the GPUs in order of their NUMA nodes",
+        "CUDA_VISIBLE_DEVICES in `setup:` with the GPUs in order of their NUMA nodes",
     )
 
 
@@ -690,40 +656,36 @@ def python_checks(look: PythonLook) -> Iterator[Check]:
     """Check versions, and how fast modules are read."""
     yield from _own(look)
     if look.open_s is None:
-        yield Check(name="imports", standing="unknown", told="no module's file could be timed")
+        yield Check.unknown("imports", "no module's file could be timed")
         return
     finding = f"{units.seconds(look.open_s)} to open and read a module's file ({look.num_opened})"
     if look.open_s > _SLOW_OPEN_S:
         all_s = units.seconds(look.open_s * _FILES_OF_TORCH)
-        yield Check(
-            name="imports",
-            standing="warning",
-            told=f"{finding}: torch and transformers then take {all_s} at least to import",
-            remedy="put the environment on a faster file system, or pack it into one image "
+        yield Check.warning(
+            "imports",
+            f"{finding}: torch and transformers then take {all_s} at least to import",
+            "put the environment on a faster file system, or pack it into one image "
             "(Apptainer, conda-pack unpacked to node-local storage in `setup:`)",
         )
         return
-    yield Check(name="imports", standing="ok", told=finding)
+    yield Check.ok("imports", finding)
 
 
 def _own(look: PythonLook) -> Iterator[Check]:
     python = f"Python {look.version}"
     if look.requires is None:
-        yield Check(
-            name="packages",
-            standing="unknown",
-            told=f"{python}; slurm-jobs is not installed as a package here, so its bounds are "
-            "not known",
-            remedy="pip install . (in its checkout)",
+        yield Check.unknown(
+            "packages",
+            f"{python}; slurm-jobs is not installed as a package here, so its bounds are not known",
+            "pip install . (in its checkout)",
         )
         return
     bounds = bounds_of(look.requires)
     if look.requires_python and meets(look.version, look.requires_python) is False:
-        yield Check(
-            name="python",
-            standing="problem",
-            told=f"{python} is outside {look.requires_python}",
-            remedy="create the environment again with a newer Python",
+        yield Check.problem(
+            "python",
+            f"{python} is outside {look.requires_python}",
+            "create the environment again with a newer Python",
         )
     wrong = mismatches(look.packages, bounds)
     if wrong:
@@ -736,7 +698,7 @@ def _own(look: PythonLook) -> Iterator[Check]:
         )
         return
     finding = f"{python}, and all {len(bounds)} packages of the login node within bounds"
-    yield Check(name="packages", standing="ok", told=finding)
+    yield Check.ok("packages", finding)
 
 
 def stage_python_checks(look: PythonLook, started: Collection[str]) -> Iterator[Check]:
@@ -746,12 +708,10 @@ def stage_python_checks(look: PythonLook, started: Collection[str]) -> Iterator[
     """
     for path, is_here in look.stage_pythons.items():
         if is_here or path in started:
-            finding = f"{path} starts {'here' if is_here else 'on the nodes'}"
-            yield Check(name="stage-python", standing="ok", told=finding)
+            yield Check.ok("stage-python", f"{path} starts {'here' if is_here else 'on the nodes'}")
             continue
-        yield Check(
-            name="stage-python",
-            standing="unknown",
-            told=f"{path} is not on this machine; it may be on the nodes alone",
-            remedy="the job on nodes shows it; if it fails, correct the stage's `python:`",
+        yield Check.unknown(
+            "stage-python",
+            f"{path} is not on this machine; it may be on the nodes alone",
+            "the job on nodes shows it; if it fails, correct the stage's `python:`",
         )

@@ -28,35 +28,30 @@ def clock_checks(node: NodeFacts) -> Iterator[Check]:
     if node.login is not None:
         yield _clock("clock", node.login, "the login node's")
     else:
-        finding = f"of the login node's clock: {node.login_reason}"
-        yield Check(name="clock", standing="unknown", told=finding)
+        yield Check.unknown("clock", f"of the login node's clock: {node.login_reason}")
     if node.rank == 0:
         return
     if node.first is None:
-        yield Check(
-            name="node-clocks",
-            standing="problem",
-            told=node.first_reason,
-            remedy="ranks meet there: see `main_addr:` of the profile, and NCCL_SOCKET_IFNAME",
+        yield Check.problem(
+            "node-clocks",
+            node.first_reason,
+            "ranks meet there: see `main_addr:` of the profile, and NCCL_SOCKET_IFNAME",
         )
         return
     yield _clock("node-clocks", node.first, "the first node's")
     name = "node-files"
     if node.file_s is None:
-        yield Check(
-            name=name,
-            standing="warning",
-            told=f"of a file that the first node wrote, {node.first_reason}",
-            remedy="ask the site for `actimeo` of this file system, or put runs_dir on another",
+        yield Check.warning(
+            name,
+            f"of a file that the first node wrote, {node.first_reason}",
+            "ask the site for `actimeo` of this file system, or put runs_dir on another",
         )
         return
     if node.file_s > _LATE_S:
         finding = f"a file of the first node was seen only after {units.seconds(node.file_s)}"
-        remedy = "no action needed: slurm-jobs checks again for a minute"
-        yield Check(name=name, standing="warning", told=finding, remedy=remedy)
+        yield Check.warning(name, finding, "no action needed: slurm-jobs checks again for a minute")
         return
-    finding = f"a file of the first node is seen within {_bound(node.file_s)}"
-    yield Check(name=name, standing="ok", told=finding)
+    yield Check.ok(name, f"a file of the first node is seen within {_bound(node.file_s)}")
 
 
 def _clock(name: str, clock: ClockFacts, whose: str) -> Check:
@@ -66,11 +61,10 @@ def _clock(name: str, clock: ClockFacts, whose: str) -> Check:
         finding = (
             f"within {units.seconds(abs(middle) + half)} of {whose}; a closer bound is not known"
         )
-        return Check(name=name, standing="unknown", told=finding)
+        return Check.unknown(name, finding)
     if surely <= _WARNING_S:
         most = abs(middle) + half
-        finding = f"within {_bound(most)} of {whose}"
-        return Check(name=name, standing="ok", told=finding)
+        return Check.ok(name, f"within {_bound(most)} of {whose}")
     standing: Standing = "problem" if surely > _PROBLEM_S else "warning"
     side = "behind" if middle > 0 else "ahead of"
     finding = f"{units.seconds(abs(middle))} {side} {whose} (within {units.seconds(half)})"
@@ -99,22 +93,21 @@ def preemption_checks(
     """Yield one check for all partitions of the spec that behave the same."""
     kind = settings.get("PreemptType")
     if kind is None:
-        yield Check(name=_NAME, standing="unknown", told="Slurm does not report PreemptType")
+        yield Check.unknown(_NAME, "Slurm does not report PreemptType")
         return
     if kind.endswith("/none"):
-        yield Check(name=_NAME, standing="ok", told="off: no job is ended for another's sake")
+        yield Check.ok(_NAME, "off: no job is ended for another's sake")
         return
     if kind.endswith("/qos"):
-        yield Check(
-            name=_NAME,
-            standing="unknown",
-            told="by QOS: the QOS of each job sets how, and with what grace time",
-            remedy="`sacctmgr show qos format=name,preempt,preemptmode,gracetime`; then "
+        yield Check.unknown(
+            _NAME,
+            "by QOS: the QOS of each job sets how, and with what grace time",
+            "`sacctmgr show qos format=name,preempt,preemptmode,gracetime`; then "
             "`slurm-jobs doctor --drill`",
         )
         return
     if asked.problem:
-        yield Check(name=_NAME, standing="unknown", told=f"partitions: {asked.problem}")
+        yield Check.unknown(_NAME, f"partitions: {asked.problem}")
         return
     by_fate: dict[tuple[str, int | None], list[str]] = {}
     everything = _partitions(asked.text)
@@ -124,7 +117,7 @@ def preemption_checks(
     selected = {n: v for n, v in everything.items() if n in wanted} or everything
     for name, values in selected.items():
         if kind.endswith("/partition_prio") and not _is_below(values, everything):
-            yield Check(name=_NAME, standing="ok", told=f"no partition has priority over {name}")
+            yield Check.ok(_NAME, f"no partition has priority over {name}")
             continue
         mode = values.get("PreemptMode") or settings.get("PreemptMode", "")
         grace = values.get("GraceTime", "")
@@ -154,30 +147,26 @@ def _check(mode: str, grace_s: int | None, names: list[str], spec: SpecFacts) ->
     where = ", ".join(names)
     modes = mode.split(",")
     if "OFF" in modes:
-        return Check(name=_NAME, standing="ok", told=f"jobs in {where} are not preempted")
+        return Check.ok(_NAME, f"jobs in {where} are not preempted")
     if "SUSPEND" in modes and "REQUEUE" not in modes and "CANCEL" not in modes:
         finding = (
             f"jobs in {where} may be suspended, and continue later: their clock stops meanwhile"
         )
-        return Check(name=_NAME, standing="ok", told=finding)
+        return Check.ok(_NAME, finding)
     fate = "requeued" if "REQUEUE" in modes else "cancelled"
     finding = f"jobs in {where} may be preempted ({mode}: {fate})"
     if grace_s is None:
-        return Check(name=_NAME, standing="unknown", told=f"{finding}; GraceTime is not reported")
+        return Check.unknown(_NAME, f"{finding}; GraceTime is not reported")
     again = "" if fate == "requeued" else "; then type `slurm-jobs resume`"
     if grace_s == 0:
         lost = _lost(spec)
-        return Check(
-            name=_NAME,
-            standing="warning",
-            told=f"{finding} with no grace time: {lost}",
-            remedy=f"{_often(spec)}{again}",
+        return Check.warning(
+            _NAME, f"{finding} with no grace time: {lost}", f"{_often(spec)}{again}"
         )
     finding += f" with {grace_s} s to save"
     if grace_s < _SHORT_GRACE_S or again:
-        remedy = f"{_often(spec)}{again}"
-        return Check(name=_NAME, standing="warning", told=finding, remedy=remedy)
-    return Check(name=_NAME, standing="ok", told=finding)
+        return Check.warning(_NAME, finding, f"{_often(spec)}{again}")
+    return Check.ok(_NAME, finding)
 
 
 def _lost(spec: SpecFacts) -> str:
@@ -208,14 +197,14 @@ def probe_checks(
     if not probes:
         why = f" ({problems[0]})" if problems else ""
         finding = f"not measured: no probe of a node is stored next to the runs{why}"
-        yield Check(name=name, standing="unknown", told=finding, remedy=command)
+        yield Check.unknown(name, finding, command)
         return
     for place, label in (("local", "node-local"), ("shared", "shared")):
         read = f"{place}_read_bytes_per_s"
         measured = [probe for probe in probes if read in probe.numbers]
         if not measured:
             finding = f"{label}: no probe could measure it"
-            yield Check(name=name, standing="unknown", told=finding, remedy=command)
+            yield Check.unknown(name, finding, command)
             continue
         slowest = min(measured, key=lambda probe: probe.numbers[read])
         age_s = now_unix_s - slowest.measured_unix_s
@@ -226,9 +215,9 @@ def probe_checks(
         )
         is_slow = slowest.numbers[read] < _SLOW_READ[place]
         if is_slow or age_s > _OLD_S:
-            yield Check(name=name, standing="warning", told=finding, remedy=command)
+            yield Check.warning(name, finding, command)
         else:
-            yield Check(name=name, standing="ok", told=finding)
+            yield Check.ok(name, finding)
 
 
 # Slurm's settings and their consequences for our jobs.
@@ -258,7 +247,7 @@ def slurm_checks(facts: SlurmFacts, spec: SpecFacts) -> list[Check]:
         why = config.problem or "it printed no settings"
         finding = f"the controller did not report its settings ({why})"
         remedy = "wait until `scontrol ping` says UP, or report it to the site's support"
-        checks.append(Check(name="controller", standing="problem", told=finding, remedy=remedy))
+        checks.append(Check.problem("controller", finding, remedy))
         return checks
     given = settings.get("DependencyParameters", "")
     if "kill_invalid_depend" in given.lower():
@@ -272,7 +261,7 @@ def slurm_checks(facts: SlurmFacts, spec: SpecFacts) -> list[Check]:
         _requeue_wait(settings),
         _arrays(settings, spec),
         _stop_signal(settings, spec),
-        Check(name="dependencies", standing="ok", told=finding),
+        Check.ok("dependencies", finding),
         _controller_clock(facts),
         *_partition_states(facts.answers["nodes"], spec),
         *preemption_checks(settings, facts.answers["partitions"], spec),
@@ -288,27 +277,26 @@ def is_unreachable(facts: SlurmFacts) -> bool:
 def _commands(facts: SlurmFacts) -> Iterator[Check]:
     if facts.missing:
         named = ", ".join(facts.missing)
-        yield Check(
-            name="commands",
-            standing="problem",
-            told=f"not on PATH here: {named}",
-            remedy="work on a login node of the cluster, or `module load slurm`",
+        yield Check.problem(
+            "commands",
+            f"not on PATH here: {named}",
+            "work on a login node of the cluster, or `module load slurm`",
         )
     else:
-        yield Check(name="commands", standing="ok", told=f"{', '.join(NEEDED)} are on PATH")
+        yield Check.ok("commands", f"{', '.join(NEEDED)} are on PATH")
 
 
 def _version(asked: Asked) -> Check:
     match = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", asked.text)
     if match is None:
         why = asked.problem or f"sbatch --version said {asked.text.strip()!r}"
-        return Check(name="slurm-version", standing="unknown", told=why)
+        return Check.unknown("slurm-version", why)
     finding = f"Slurm {match[0]}"
     if (int(match[1]), int(match[2])) < _OLDEST:
         remedy = "run `slurm-jobs doctor --drill` before you trust it"
         finding += ": older than any that was tried (20.11)"
-        return Check(name="slurm-version", standing="warning", told=finding, remedy=remedy)
-    return Check(name="slurm-version", standing="ok", told=finding)
+        return Check.warning("slurm-version", finding, remedy)
+    return Check.ok("slurm-version", finding)
 
 
 def _queue(asked: Asked) -> Check:
@@ -318,36 +306,33 @@ def _queue(asked: Asked) -> Check:
     except SchedulerError as error:
         problem = str(error)
     if problem:
-        return Check(
-            name="squeue",
-            standing="problem",
-            told=f"squeue did not answer: {problem}",
-            remedy="without it nothing is submitted or resumed; report it to the site's support",
+        return Check.problem(
+            "squeue",
+            f"squeue did not answer: {problem}",
+            "without it nothing is submitted or resumed; report it to the site's support",
         )
-    return Check(name="squeue", standing="ok", told=f"squeue answers; your jobs there: {number}")
+    return Check.ok("squeue", f"squeue answers; your jobs there: {number}")
 
 
 def _accounts(facts: SlurmFacts, settings: Mapping[str, str]) -> Iterator[Check]:
     kind = settings.get("AccountingStorageType", "")
     asked = facts.answers["accounts"]
     if kind in {"", "(null)", "none", "accounting_storage/none"}:
-        yield Check(
-            name="accounting",
-            standing="warning",
-            told="off: Slurm forgets a job that has ended after some minutes (MinJobAge "
+        yield Check.warning(
+            "accounting",
+            "off: Slurm forgets a job that has ended after some minutes (MinJobAge "
             f"{settings.get('MinJobAge', 'unknown')})",
-            remedy="no action needed: the run's records prove what is done. Why a job was "
+            "no action needed: the run's records prove what is done. Why a job was "
             "killed, and its memory, only `slurm-jobs status` within that time can show",
         )
     elif asked.problem:
-        yield Check(
-            name="accounting",
-            standing="warning",
-            told=f"on ({kind}), and sacct does not answer: {asked.problem}",
-            remedy="reports lack Slurm's own numbers until it does; runs continue without it",
+        yield Check.warning(
+            "accounting",
+            f"on ({kind}), and sacct does not answer: {asked.problem}",
+            "reports lack Slurm's own numbers until it does; runs continue without it",
         )
     else:
-        yield Check(name="accounting", standing="ok", told=f"on ({kind}), and sacct answers")
+        yield Check.ok("accounting", f"on ({kind}), and sacct answers")
     enforced = set(settings.get("AccountingStorageEnforce", "").split(","))
     if enforced & _LIMITING:
         yield _association(facts.answers["association"], enforced)
@@ -356,35 +341,32 @@ def _accounts(facts: SlurmFacts, settings: Mapping[str, str]) -> Iterator[Check]
 def _association(asked: Asked, enforced: set[str]) -> Check:
     name = "account"
     if asked.problem:
-        return Check(name=name, standing="unknown", told=f"sacctmgr: {asked.problem}")
+        return Check.unknown(name, f"sacctmgr: {asked.problem}")
     accounts = sorted({line.split("|")[0] for line in asked.text.splitlines() if line})
     rules = ", ".join(sorted(enforced))
     if not accounts:
-        return Check(
-            name=name,
-            standing="problem",
-            told=f"accounts are enforced ({rules}), and you have none: sbatch will refuse",
-            remedy="ask the site for an account, then `slurm: {account: NAME}` in the profile",
+        return Check.problem(
+            name,
+            f"accounts are enforced ({rules}), and you have none: sbatch will refuse",
+            "ask the site for an account, then `slurm: {account: NAME}` in the profile",
         )
-    finding = f"limits are enforced ({rules}); your accounts: {', '.join(accounts)}"
-    return Check(name=name, standing="ok", told=finding)
+    return Check.ok(name, f"limits are enforced ({rules}); your accounts: {', '.join(accounts)}")
 
 
 def _requeue(settings: Mapping[str, str], spec: SpecFacts) -> Check:
     name, given = "requeue", settings.get("JobRequeue")
     if not spec.may_requeue:
-        return Check(
-            name=name,
-            standing="warning",
-            told="the spec says `no-requeue`: near its time limit a training saves and ends there",
-            remedy="take `no-requeue` out of `slurm:`, or type `slurm-jobs resume` each time",
+        return Check.warning(
+            name,
+            "the spec says `no-requeue`: near its time limit a training saves and ends there",
+            "take `no-requeue` out of `slurm:`, or type `slurm-jobs resume` each time",
         )
     if given is None:
-        return Check(name=name, standing="unknown", told="Slurm does not report JobRequeue")
+        return Check.unknown(name, "Slurm does not report JobRequeue")
     finding = "jobs may be requeued (JobRequeue=1)"
     if given == "0":
         finding = "JobRequeue=0 is the default of jobs that do not ask; ours ask (`--requeue`)"
-    return Check(name=name, standing="ok", told=f"{finding}; `doctor --drill` proves it")
+    return Check.ok(name, f"{finding}; `doctor --drill` proves it")
 
 
 def _requeue_wait(settings: Mapping[str, str]) -> Check:
@@ -395,14 +377,14 @@ def _requeue_wait(settings: Mapping[str, str]) -> Check:
     finding = f"a requeued job waits {wait_s} s before it may start ({why})"
     if wait_s > _LONG_WAIT_S:
         remedy = "ask for longer time limits, so that it happens seldom (`timeout_min`)"
-        return Check(name=name, standing="warning", told=finding, remedy=remedy)
-    return Check(name=name, standing="ok", told=finding)
+        return Check.warning(name, finding, remedy)
+    return Check.ok(name, finding)
 
 
 def _arrays(settings: Mapping[str, str], spec: SpecFacts) -> Check:
     name, given = "arrays", settings.get("MaxArraySize", "")
     if not given.isdecimal():
-        return Check(name=name, standing="unknown", told="Slurm does not report MaxArraySize")
+        return Check.unknown(name, "Slurm does not report MaxArraySize")
     most = int(given)
     if most == 0:
         return Check(
@@ -414,7 +396,7 @@ def _arrays(settings: Mapping[str, str], spec: SpecFacts) -> Check:
     finding = f"indices up to {most - 1} (MaxArraySize={most})"
     if spec.num_slices > most:
         finding += f"; {spec.num_slices} slices become several jobs by themselves"
-    return Check(name=name, standing="ok", told=finding)
+    return Check.ok(name, finding)
 
 
 def _stop_signal(settings: Mapping[str, str], spec: SpecFacts) -> Check:
@@ -424,19 +406,14 @@ def _stop_signal(settings: Mapping[str, str], spec: SpecFacts) -> Check:
     """
     name, wait = "stop-signal", settings.get("KillWait", "").partition(" ")[0]
     if not wait.isdecimal():
-        return Check(name=name, standing="unknown", told="Slurm does not report KillWait")
+        return Check.unknown(name, "Slurm does not report KillWait")
     finding = (
         f"{spec.stage} is asked to save {spec.lead_s} s before its time limit (Slurm may be a "
         f"minute early); at the limit SIGTERM, {wait} s later SIGKILL (KillWait)"
     )
     if spec.lead_s < 30:
-        return Check(
-            name=name,
-            standing="warning",
-            told=finding,
-            remedy=f"stages.{spec.stage}.resources.signal_lead_s: 120",
-        )
-    return Check(name=name, standing="ok", told=finding)
+        return Check.warning(name, finding, f"stages.{spec.stage}.resources.signal_lead_s: 120")
+    return Check.ok(name, finding)
 
 
 def _controller_clock(facts: SlurmFacts) -> Check:
@@ -445,14 +422,14 @@ def _controller_clock(facts: SlurmFacts) -> Check:
     name = "controller-clock"
     if match is None:
         finding = "the settings bear no time that could be compared with this clock"
-        return Check(name=name, standing="unknown", told=finding)
+        return Check.unknown(name, finding)
     before_s, after_s = facts.asked_unix_s
     least, most = int(match[1]) - after_s, int(match[1]) + 1 - before_s
     middle, half = (least + most) / 2, (most - least) / 2
     finding = f"the controller's clock is {middle:+.1f} s from this one's (within {half:.1f} s)"
     surely = max(0.0, abs(middle) - half)
     if surely <= _CLOCK_WARNING_S:
-        return Check(name=name, standing="ok", told=finding)
+        return Check.ok(name, finding)
     return Check(
         name=name,
         standing="problem" if surely > _CLOCK_PROBLEM_S else "warning",
@@ -465,7 +442,7 @@ def _partition_states(asked: Asked, spec: SpecFacts) -> Iterator[Check]:
     """Check the spec's partitions in the answer of `sinfo`, and whether nodes are up."""
     name = "partitions"
     if asked.problem:
-        yield Check(name=name, standing="unknown", told=f"sinfo: {asked.problem}")
+        yield Check.unknown(name, f"sinfo: {asked.problem}")
         return
     up, down = _nodes_by_partition(asked.text)
     known = {*up, *down}
@@ -474,18 +451,17 @@ def _partition_states(asked: Asked, spec: SpecFacts) -> Iterator[Check]:
     absent = [p for p in meant if p not in known]
     dead = [p for p in meant if p in known and not up.get(p)]
     if absent:
-        yield Check(
-            name=name,
-            standing="problem",
-            told=f"no partition is called {', '.join(absent)}",
-            remedy=f"one of these in `slurm: {{partition: NAME}}`: {', '.join(sorted(known))}",
+        yield Check.problem(
+            name,
+            f"no partition is called {', '.join(absent)}",
+            f"one of these in `slurm: {{partition: NAME}}`: {', '.join(sorted(known))}",
         )
     if dead:
         finding = f"no node of {', '.join(dead)} is up: jobs there wait"
-        yield Check(name=name, standing="problem", told=finding, remedy=f"sinfo -R -p {dead[0]}")
+        yield Check.problem(name, finding, f"sinfo -R -p {dead[0]}")
     if not absent and not dead:
         each = ", ".join(f"{p} ({up[p]} of {up[p] + down.get(p, 0)} nodes up)" for p in meant)
-        yield Check(name=name, standing="ok", told=each)
+        yield Check.ok(name, each)
 
 
 def _nodes_by_partition(text: str) -> tuple[dict[str, int], dict[str, int]]:
