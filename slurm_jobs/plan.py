@@ -19,13 +19,14 @@ from slurm_jobs.dependencies import Dependency, Slices, barred_slices, stage_dep
 from slurm_jobs.run_folder.orders import array_indices
 from slurm_jobs.shared.records import JobResources, gpus_of_options
 from slurm_jobs.spec.graph import stage_order
-from slurm_jobs.spec.matrix import matrix_variables, origin_of
 from slurm_jobs.spec.model import (
     BUILTIN_STAGES,
     RunSpec,
     SlurmValue,
     Stage,
     config_class,
+    matrix_variables,
+    origin_of,
     with_keys,
 )
 from slurm_jobs.spec.profile import ClusterProfile

@@ -47,8 +47,8 @@ VERBS = {
 
 _MODULES = {
     **dict.fromkeys(("check", "plan", "schema"), "plan"),
-    **dict.fromkeys(("submit", "run", "watch"), "submit"),
-    **dict.fromkeys(("status", "runs"), "status"),
+    **dict.fromkeys(("submit", "run"), "submit"),
+    **dict.fromkeys(("status", "runs", "watch"), "status"),
     **dict.fromkeys(("resume", "cancel"), "resume"),
     **dict.fromkeys(("report", "compare", "scaling", "profile"), "report"),
     **dict.fromkeys(("verify", "packing", "samples"), "data"),

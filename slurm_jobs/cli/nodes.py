@@ -14,7 +14,6 @@ from slurm_jobs.cli.options import (
     add_json,
     add_overrides,
     command_text,
-    given_run,
     number_text,
     path_of,
     path_text,
@@ -23,7 +22,9 @@ from slurm_jobs.cli.options import (
     print_json,
     shown_path,
 )
-from slurm_jobs.cli.submit import print_job, print_notes, watch
+from slurm_jobs.cli.problems import problem_lines
+from slurm_jobs.cli.run_view import watch
+from slurm_jobs.cli.submit import given_run, print_job, print_notes
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import CLOCKS_APART_S
 
@@ -376,7 +377,6 @@ def _print_probe(
     run_dir: Path, status: RunStatus, probes: Sequence[NodeProbe], problems: Sequence[str]
 ) -> None:
     from slurm_jobs.cli.options import console
-    from slurm_jobs.cli.problems import problem_lines
     from slurm_jobs.nodes import probe_records
     from slurm_jobs.shared.node_records import ProbePaths
 

@@ -12,7 +12,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -123,31 +123,6 @@ def check_new(option: str, path: Path, spec: Path) -> None:
     else:
         return
     raise InputError(message)
-
-
-def given_run(target: str, of_spec: Mapping[str, Any], anew: str) -> Path | None:
-    """Return the run whose result is printed again; None if a spec was given.
-
-    Args:
-        target: A spec's file, or what `find_run` takes.
-        of_spec: Values of options that need a spec, by name; false if not given.
-        anew: Verb for the message: what naming the spec's file does.
-
-    Raises:
-        InputError: there is no such run, or an option for a spec was given.
-    """
-    from slurm_jobs.commands.find_run import SPEC_SUFFIXES, find_run
-
-    path = Path(target)
-    if path.suffix in SPEC_SUFFIXES or path.is_file():
-        return None
-    if wrong := [name for name, value in of_spec.items() if value]:
-        message = (
-            f"{wrong[0]} is for a spec, and {target} is a run, whose result is printed again; "
-            f"name the spec's file to {anew} again"
-        )
-        raise InputError(message)
-    return find_run(target)
 
 
 def whole(text: str) -> int:

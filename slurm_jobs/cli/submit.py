@@ -1,278 +1,30 @@
-"""Verbs submit, run and watch, with the live view of a run."""
+"""Verbs submit and run."""
 
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import time
-from collections import deque
-from collections.abc import Collection, Iterator
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurm_jobs.cli.options import (
     add_json,
-    add_run,
     add_spec,
     command_text,
     print_json,
     short_note,
     shown_path,
 )
-from slurm_jobs.cli.problems import FailedAttempt, source_lines
-from slurm_jobs.cli.status import (
-    STYLES,
-    Seen,
-    grid_lines,
-    legend,
-    look,
-    make_grid,
-    reason_to_wait,
-    stages_table,
-    tasks_text,
-    title_text,
-)
-from slurm_jobs.run.observe import in_doubt, looks_until_over
-from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.run_records import read_meta
-from slurm_jobs.status import RunStatus, StageStatus
+from slurm_jobs.cli.problems import problem_lines
+from slurm_jobs.cli.run_view import status_values, watch
+from slurm_jobs.shared.errors import InputError
+from slurm_jobs.status import RunStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rich.console import Console, Group
-    from rich.text import Text
-
-    from slurm_jobs.cli.problems import Failure
     from slurm_jobs.commands.submit import Submission
     from slurm_jobs.run.submission import SubmittedJob
-    from slurm_jobs.status import Status
-
-
-# Watching of a run until it ends: a live view on a terminal, lines of changes elsewhere.
-#
-# It only reads: an interrupt ends the watching, never the run.
-
-
-PROGRESS_INTERVAL_S = 30.0
-"""Interval between lines that only report progress."""
-
-
-def follow(run_dir: Path, *, quiet: bool, tells_failures: bool = True) -> RunStatus | None:
-    """Watch until the run ends; None, after a message, if the user interrupted.
-
-    Args:
-        run_dir: the run's folder.
-        quiet: show nothing.
-        tells_failures: leave on the screen which slices failed; False if the caller prints them
-            at the end, and only their number is shown until then.
-    """
-    from slurm_jobs.cli.options import page_console
-
-    console = page_console()
-    try:
-        if quiet:
-            (last,) = deque(_looks(run_dir), maxlen=1)
-            return last.status
-        if console.is_terminal and not console.is_dumb_terminal:
-            return _follow_live(run_dir, console, keeps_failure=tells_failures)
-        return _follow_lines(run_dir, tells_failures=tells_failures)
-    except KeyboardInterrupt:
-        folder = shown_path(run_dir)
-        print(
-            f"\nno longer watching; the run continues.\nnext: {command_text('status', folder)}\n"
-            f"  or: {command_text('cancel', folder)}",
-            file=sys.stderr,
-        )
-        return None
-
-
-def _looks(
-    run_dir: Path, *, with_failure: bool = False, told: Collection[FailedAttempt] | None = None
-) -> Iterator[Seen]:
-    scheduler = read_meta(RunPaths(run_dir)).scheduler
-    return looks_until_over(
-        lambda: look(run_dir, with_failure=with_failure, told=told),
-        lambda seen: seen.status,
-        lambda seen, problem: replace(seen, status=in_doubt(seen.status, problem)),
-        scheduler,
-    )
-
-
-def _follow_live(run_dir: Path, console: Console, *, keeps_failure: bool) -> RunStatus:
-    from rich.live import Live
-
-    looks = _looks(run_dir, with_failure=True)
-    seen, ended = next(looks), False
-    # Drawn by a thread once a second, so that ages grow during a query.
-    with Live(
-        get_renderable=lambda: live_view(seen, console, now_unix_s=time.time(), is_over=ended),
-        console=console,
-        refresh_per_second=1,
-    ) as live:
-        live.refresh()
-        for seen in looks:  # noqa: B007 - the function above shows it
-            live.refresh()
-        ended = True
-        if not keeps_failure:
-            seen = replace(seen, failure=None)
-    return seen.status
-
-
-def _follow_lines(run_dir: Path, *, tells_failures: bool) -> RunStatus:
-    shown: dict[str, str] = {}
-    told: set[FailedAttempt] = set()
-    began_s = time.monotonic()
-    last_progress_s = began_s
-    for seen in _looks(run_dir, told=told if tells_failures else None):
-        now_s = time.monotonic()
-        is_time = now_s - last_progress_s > PROGRESS_INTERVAL_S
-        last_progress_s = now_s if is_time else last_progress_s
-        lines = lines_of(seen)
-        changes = []
-        for name, line in lines.items():
-            progress = seen.progress.get(name, "") if is_time else ""
-            if shown.get(name) != line or progress:
-                changes.append(f"{line} {progress}".rstrip())
-        if not told.issuperset(seen.new_failures.attempts):  # otherwise it repeats the last one
-            changes += seen.new_failures.lines
-        told |= seen.new_failures.attempts
-        for change in changes:
-            print(f"[{now_s - began_s:6.1f} s] {change}", flush=True)
-        shown = lines
-    return seen.status
-
-
-def lines_of(seen: Seen) -> dict[str, str]:
-    """Return a line for each stage, and for each source that does not answer."""
-    lines = {stage.stage.name: _stage_line(stage) for stage in seen.status.stages}
-    lines |= {f"source {number}": text for number, text in enumerate(source_lines(seen.status))}
-    return lines
-
-
-def _stage_line(stage: StageStatus) -> str:
-    """Return `train: running (0/1, 1 running)`; with the reason for stranded stages."""
-    is_stuck = stage.status == "stranded" or any(part.wait for part in stage.slices)
-    why = reason_to_wait(stage) if is_stuck else ""
-    return f"{stage.stage.name}: {stage.status} ({tasks_text(stage)})" + (f": {why}" if why else "")
-
-
-# Live view of `watch` and `run` on a terminal: stages, grids, the last failure. Layout only.
-#
-# It fits the screen for any number of slices: grids are condensed, and the least important parts
-# are omitted first (grids of arrays with one status, then lines of the log's tail).
-
-
-MAX_GRID_ROWS = 20
-"""Rows for one array; more do not help to find failures."""
-MIN_GRID_LINES = 3
-"""A heading, a row, a legend."""
-MIN_FAILURE_LINES = 5
-"""Lines for the failure, the log's name, and three lines of its end."""
-MAX_WRAPPED_LINES = 3
-"""Lines of a reason that is longer than a line."""
-MIN_BAR, MAX_BAR = 10, 40
-"""Characters of a bar."""
-FOOTER = "Ctrl-C ends the watching, not the run"
-_CONTROLS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
-"""Escape sequences, and other characters that would move the cursor."""
-
-
-def live_view(seen: Seen, console: Console, *, now_unix_s: float, is_over: bool) -> Group:
-    """Return the whole view, no wider and no higher than the console."""
-    from rich.console import Group
-
-    width, height = console.size
-    head = Group(
-        title_text(seen, now_unix_s), stages_table(seen, now_unix_s=now_unix_s, width=width)
-    )
-    sources = [
-        line
-        for text in source_lines(seen.status)
-        for line in _wrapped(text, "yellow", console)[:MAX_WRAPPED_LINES]
-    ]
-    num_head_lines = len(console.render_lines(head, pad=False))
-    room = max(0, height - num_head_lines - len(sources) - 2)  # for footer and cursor
-    bars = bar_lines(seen.shares, width=width)[: room // MIN_GRID_LINES]
-    room -= len(bars)
-    arrays = [stage for stage in seen.status.stages if _is_worth_a_grid(stage)]
-    for_failure = min(room, max(MIN_FAILURE_LINES, room - MIN_GRID_LINES * len(arrays)))
-    failure = failure_lines(seen.failure, console, max_lines=for_failure)
-    grids = array_lines(arrays, width=width, room=room - len(failure))
-    footer = [] if is_over else [_line(FOOTER, "dim")]
-    return Group(head, *bars, *sources, *grids, *failure, *footer)
-
-
-def bar_lines(shares: Mapping[str, float], *, width: int) -> list[Text]:
-    """Return a progress bar for each stage, distinguishable without colour."""
-    longest = max(map(len, shares), default=0)
-    length = min(MAX_BAR, width - longest - len(" [] 100 %"))
-    if length < MIN_BAR:
-        return []
-    lines = []
-    for name, share in shares.items():
-        done = int(length * min(1.0, share))
-        bar = f"{'#' * done}{'.' * (length - done)}"
-        lines.append(_line(f"{name:{longest}} [{bar}] {int(100 * share):3d} %", "cyan"))
-    return lines
-
-
-def _line(text: str, style: str = "") -> Text:
-    """Return one line of the screen, cut if it is too long."""
-    from rich.text import Text
-
-    return Text(printable(text), style=style, no_wrap=True, overflow="ellipsis")
-
-
-def _wrapped(text: str, style: str, console: Console) -> list[Text]:
-    """Wrap a text into lines of the screen."""
-    from rich.text import Text
-
-    return list(Text(printable(text), style=style).wrap(console, console.width))
-
-
-def printable(line: str) -> str:
-    """Remove from a log line what would move the cursor; of a progress bar keep the last state."""
-    states = [state for state in line.split("\r") if state.strip()]
-    return _CONTROLS.sub("", states[-1] if states else "").expandtabs(4)
-
-
-def _is_worth_a_grid(stage: StageStatus) -> bool:
-    """Check for an array whose slices are neither all waiting nor all complete."""
-    alike: tuple[set[Status], ...] = ({"waiting"}, {"completed"}, {"stranded"})
-    return stage.stage.num_slices > 1 and set(stage.counts) not in alike
-
-
-def array_lines(arrays: list[StageStatus], *, width: int, room: int) -> list[Text]:
-    """Return a heading, the grid and its legend for each array, as many as fit."""
-    lines: list[Text] = []
-    for number, stage in enumerate(arrays):
-        share = (room - len(lines)) // (len(arrays) - number)
-        if share < MIN_GRID_LINES:
-            continue
-        max_rows = min(MAX_GRID_ROWS, share - MIN_GRID_LINES + 1)
-        statuses = [part.status for part in stage.slices]
-        grid = make_grid(statuses, width=width, max_rows=max_rows)
-        heading = f"{stage.stage.name}: {stage.stage.num_slices} slices"
-        lines.append(_line(heading, STYLES[stage.status]))
-        lines += grid_lines(statuses, width=width, max_rows=max_rows)
-        lines.append(legend(statuses, slices_per_cell=grid.slices_per_cell))
-    return lines
-
-
-def failure_lines(failure: Failure | None, console: Console, *, max_lines: int) -> list[Text]:
-    """Return the last failure: what and why, which log, and its end."""
-    if failure is None:
-        return []
-    lines = _wrapped(f"last failure: {failure.line}", STYLES["failed"], console)
-    lines = lines[:MAX_WRAPPED_LINES]
-    if failure.log is not None:
-        lines.append(_line(f"{failure.log.name} ends with:", "dim"))
-        kept = max(0, max_lines - len(lines))
-        lines += [_line(f"  {text}") for text in failure.tail[max(0, len(failure.tail) - kept) :]]
-    return lines[:max_lines]
 
 
 # `slurm-jobs submit SPEC`: submit all jobs of a spec and return at once.
@@ -333,66 +85,6 @@ def job_values(job: SubmittedJob) -> dict[str, Any]:
     return {"stage": job.stage, "job_id": job.job_id, "num_tasks": job.num_tasks}
 
 
-# `slurm-jobs watch RUN`: show a live view of a run until it ends.
-
-
-INTERRUPTED_EXIT_CODE = 130
-
-
-def add_watch_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
-    add_run(parser)
-    add_json(parser)
-
-
-def run_watch(options: argparse.Namespace) -> int:
-    """Watch, and print at the end what failed; the exit code is that of `status`."""
-    from slurm_jobs.commands.find_run import find_run
-
-    run_dir = find_run(options.run)
-    status, code = watch(run_dir, quiet=options.json)
-    if status is None:
-        return code
-    if options.json:
-        from slurm_jobs.cli.status import status_values
-
-        print_json(status_values(run_dir, status, time.time()))
-        return code
-    for line in end_lines(run_dir, status):
-        print(line)
-    return code
-
-
-def watch(
-    run_dir: Path, *, quiet: bool, tells_failures: bool = True
-) -> tuple[RunStatus | None, int]:
-    """Follow a run; return its final status (None if the user stopped watching) and exit code.
-
-    Args:
-        run_dir: the run's folder.
-        quiet: show nothing.
-        tells_failures: see `follow`.
-    """
-    from slurm_jobs.cli.status import exit_code
-
-    status = follow(run_dir, quiet=quiet, tells_failures=tells_failures)
-    return status, INTERRUPTED_EXIT_CODE if status is None else exit_code(status)
-
-
-def end_lines(run_dir: Path, status: RunStatus) -> list[str]:
-    """Return what failed and what to type next."""
-    from slurm_jobs.cli.problems import problem_lines
-
-    folder = shown_path(run_dir)
-    lines = problem_lines(run_dir, status)
-    if status.status == "completed":
-        lines.append(f"next: {command_text('report', folder)}")
-    elif status.status == "waiting":
-        lines.append("no job of this run is queued or running")
-        lines.append(f"next: {command_text('resume', folder)}")
-    return lines
-
-
 # `slurm-jobs run SPEC`: submit, watch to the end, and print the report.
 
 
@@ -411,8 +103,6 @@ def run_run(options: argparse.Namespace) -> int:
         print(f"run folder: {shown_path(run_dir)}\n")
     status, code = watch(run_dir, quiet=options.json, tells_failures=False)
     if status is not None and options.json:
-        from slurm_jobs.cli.status import status_values
-
         print_json(status_values(run_dir, status, time.time()))
     elif status is not None:
         _finish(run_dir, status)
@@ -421,7 +111,6 @@ def run_run(options: argparse.Namespace) -> int:
 
 def _finish(run_dir: Path, status: RunStatus) -> None:
     """Print the report, then each failure once, with its log, and the next command."""
-    from slurm_jobs.cli.problems import problem_lines
     from slurm_jobs.cli.report import write_report
 
     print()
@@ -459,3 +148,31 @@ def _print_next(run_dir: Path, status: RunStatus) -> None:
     print(f"  {command_text('status', folder)}")
     print(f"  {command_text('logs', folder, last, '--tail', '20')}")
     print(f"  {command_text('report', folder, '--json')}")
+
+
+# Runs of `probe` and `tune`, whose result is printed again.
+
+
+def given_run(target: str, of_spec: Mapping[str, Any], anew: str) -> Path | None:
+    """Return the run whose result is printed again; None if a spec was given.
+
+    Args:
+        target: A spec's file, or what `find_run` takes.
+        of_spec: Values of options that need a spec, by name; false if not given.
+        anew: Verb for the message: what naming the spec's file does.
+
+    Raises:
+        InputError: there is no such run, or an option for a spec was given.
+    """
+    from slurm_jobs.commands.find_run import SPEC_SUFFIXES, find_run
+
+    path = Path(target)
+    if path.suffix in SPEC_SUFFIXES or path.is_file():
+        return None
+    if wrong := [name for name, value in of_spec.items() if value]:
+        message = (
+            f"{wrong[0]} is for a spec, and {target} is a run, whose result is printed again; "
+            f"name the spec's file to {anew} again"
+        )
+        raise InputError(message)
+    return find_run(target)

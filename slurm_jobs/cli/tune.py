@@ -19,14 +19,15 @@ from slurm_jobs.cli.options import (
     add_overrides,
     check_new,
     command_text,
-    given_run,
     path_of,
     path_text,
     positive,
     print_json,
     shown_path,
 )
-from slurm_jobs.cli.submit import watch
+from slurm_jobs.cli.problems import problem_lines
+from slurm_jobs.cli.run_view import status_values, watch
+from slurm_jobs.cli.submit import given_run, print_job, print_notes
 from slurm_jobs.shared import units
 from slurm_jobs.shared.redact import hidden_setting
 from slurm_jobs.tuning.summary import (
@@ -126,7 +127,6 @@ def _given_run(options: argparse.Namespace) -> Path | None:
 
 
 def _submitted(options: argparse.Namespace) -> Path:
-    from slurm_jobs.cli.submit import print_job, print_notes
     from slurm_jobs.commands.find_run import find_run
     from slurm_jobs.commands.submit import load, submit
     from slurm_jobs.commands.tune import Wanted, tuning_spec
@@ -152,9 +152,6 @@ def _submitted(options: argparse.Namespace) -> Path:
 
 def _wait(run_dir: Path, *, as_json: bool, out: Path | None) -> int:
     """Wait for the end of the run; return the exit code of `status`."""
-    from slurm_jobs.cli.problems import problem_lines
-    from slurm_jobs.cli.status import status_values
-
     status, code = watch(run_dir, quiet=as_json, tells_failures=False)
     if status is None:
         words = [shown_path(run_dir), *([] if out is None else ["--out", str(out)])]

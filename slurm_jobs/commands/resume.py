@@ -97,11 +97,16 @@ from slurm_jobs.shared.files import (
 )
 from slurm_jobs.shared.records import JobResources
 from slurm_jobs.shared.redact import hidden_setting
-from slurm_jobs.spec.checks.stage_checks import limit_problems
 from slurm_jobs.spec.load import LoadedSpec, load_document
 from slurm_jobs.spec.matrix import with_changed_matrices
 from slurm_jobs.spec.model import RunSpec
-from slurm_jobs.spec.overrides import apply_overrides, sets_value, source_of, steps_of
+from slurm_jobs.spec.overrides import (
+    apply_overrides,
+    limit_problems,
+    sets_value,
+    source_of,
+    steps_of,
+)
 from slurm_jobs.spec.profile import ClusterProfile
 from slurm_jobs.spec.spec_files import Files
 from slurm_jobs.spec.yaml import YamlDocument

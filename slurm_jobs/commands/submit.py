@@ -62,7 +62,7 @@ from slurm_jobs.spec.load import LoadedSpec, load_spec
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import ClusterProfile
 from slurm_jobs.spec.spec_files import Beginning, Files, TableFacts
-from slurm_jobs.spec.validation import path_text, problem_at
+from slurm_jobs.spec.yaml import path_text, problem_at
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -26,7 +26,7 @@ from slurm_jobs.shared import units
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.files import ranges_text, read_json
 from slurm_jobs.shared.timings import OperatorTable
-from slurm_jobs.spec.matrix import origin_of
+from slurm_jobs.spec.model import origin_of
 
 # Choice of a run's trace, and the advice where there is none.
 

@@ -18,12 +18,10 @@ from slurm_jobs.shared.expand import (
     referenced_stage,
     stage_that_begins,
 )
-from slurm_jobs.spec.matrix import axis_variable, is_member, origin_of
-from slurm_jobs.spec.model import MAX_STAGES
+from slurm_jobs.spec.model import MAX_STAGES, axis_variable, is_member, origin_of
 from slurm_jobs.spec.profile import ClusterProfile
 from slurm_jobs.spec.spec_files import Files, references
-from slurm_jobs.spec.validation import path_text, problem_at
-from slurm_jobs.spec.yaml import KeyPath, YamlDocument
+from slurm_jobs.spec.yaml import KeyPath, YamlDocument, path_text, problem_at
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

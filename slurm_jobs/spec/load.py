@@ -15,13 +15,22 @@ from typing import Any
 
 from slurm_jobs.shared.errors import PathExpansionError, Problem, SpecError, did_you_mean
 from slurm_jobs.spec.checks.image_limits import (
+    image_pixels_problems,
+    image_place_problems,
+    image_problems,
     image_size_notes,
     image_size_problems,
     missing_image_problems,
     unusable_row_problems,
 )
-from slurm_jobs.spec.checks.manifests import manifest_notes
-from slurm_jobs.spec.checks.path_checks import file_problems, named_path_problems, unexpanded_notes
+from slurm_jobs.spec.checks.manifests import dataset_problems, manifest_notes, manifest_problems
+from slurm_jobs.spec.checks.models import accelerate_problems, model_problems, processor_problems
+from slurm_jobs.spec.checks.path_checks import (
+    path_problems,
+    runs_dir_problems,
+    target_problems,
+    unexpanded_notes,
+)
 from slurm_jobs.spec.checks.sbatch_conflicts import (
     ProfileOptions,
     conflict_problems,
@@ -31,7 +40,6 @@ from slurm_jobs.spec.checks.sbatch_conflicts import (
 from slurm_jobs.spec.checks.stage_checks import (
     form_problems,
     idle_setting_notes,
-    limit_problems,
     resource_notes,
     row_notes,
     stage_problems,
@@ -46,7 +54,7 @@ from slurm_jobs.spec.graph import (
 )
 from slurm_jobs.spec.matrix import as_in_the_file
 from slurm_jobs.spec.model import BUILTIN_STAGES, Resources, RunSpec, config_class
-from slurm_jobs.spec.overrides import expand_with, marked_earlier
+from slurm_jobs.spec.overrides import expand_with, limit_problems, marked_earlier
 from slurm_jobs.spec.profile import LOCAL, ClusterProfile
 from slurm_jobs.spec.spec_files import (
     Files,
@@ -56,8 +64,8 @@ from slurm_jobs.spec.spec_files import (
     read_text_of,
     resolve_marked,
 )
-from slurm_jobs.spec.validation import problem_at, readable_fields, validate_values
-from slurm_jobs.spec.yaml import KeyPath, YamlDocument, read_yaml
+from slurm_jobs.spec.validation import readable_fields, validate_values
+from slurm_jobs.spec.yaml import KeyPath, YamlDocument, problem_at, read_yaml
 
 SPECIAL_CLUSTERS = ("auto", "local")
 
@@ -151,7 +159,22 @@ def load_document(
     problems += entry_point_problems(views, document, spec_dir, files.read_text)
     if not profile_problems:
         problems += module_problems(views, document, spec_dir, files, profile)
-    problems += _elsewhere(problems, file_problems(marked, document, files, profile))
+    on_this_machine = profile is not None and profile.scheduler == "local"
+    found = path_problems(marked, document, files.holds, runs_here=on_this_machine)
+    expanded = [item for item in marked if not item.problem]
+    found += [
+        *processor_problems(expanded, document, files.holds, files.read_text),
+        *manifest_problems(expanded, document, files),
+        *image_place_problems(expanded, document, files),
+        *dataset_problems(expanded, document, files),
+        *model_problems(expanded, document, files),
+        *target_problems(document, expanded, files),
+        *image_problems(expanded, document, files),
+        *image_pixels_problems(expanded, document, files),
+        *accelerate_problems(expanded, document, files),
+        *runs_dir_problems(expanded, document, files.write_obstacle),
+    ]
+    problems += _elsewhere(problems, found)
     missing = missing_image_problems(views, configs, marked, document, files, is_fatal=True)
     problems += _elsewhere(problems, missing)
     unusable = unusable_row_problems(views, configs, marked, document, files, is_fatal=True)
@@ -332,7 +355,8 @@ def read_profile(file: str, files: Files) -> ClusterProfile:
     around = Surroundings(base_dir=base_dir, expand=files.expand)
     given = values if profile is None else profile.model_dump(mode="json")
     plain, marked = resolve_marked(ClusterProfile, given, around)
-    more = named_path_problems(marked, document, files, profile)
+    on_this_machine = profile is not None and profile.scheduler == "local"
+    more = path_problems(marked, document, files.holds, runs_here=on_this_machine)
     problems += _elsewhere(problems, more)
     if isinstance(values, dict):
         holders = [((key,), values.get(key)) for key in ("slurm", "gpu_slurm")]

@@ -31,7 +31,6 @@ from slurm_jobs.shared.config import PathMarker, SomeKeysOf
 from slurm_jobs.shared.errors import did_you_mean
 from slurm_jobs.shared.records import DependencyKind
 from slurm_jobs.spec.sbatch_options import OWN_SLURM_KEYS, is_resource, near_option, own_key
-from slurm_jobs.spec.spec_files import NodePathMarker, ProgramMarker
 from slurm_jobs.spec.yaml import KeyPath
 
 # Kinds of text in a spec or profile, and checks of their values.
@@ -156,6 +155,16 @@ def check_entry_point(value: str) -> str:
         f"nor `package.module:function`{did_you_mean(value, BUILTIN_STAGES)}"
     )
     raise ValueError(message)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodePathMarker(PathMarker):
+    """Mark of a path whose `$VARIABLES` and `~` are those of the compute node."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProgramMarker(PathMarker):
+    """Mark of a program: looked up on PATH if it has no slash, else a path."""
 
 
 def _named(pattern: re.Pattern[str]) -> WithJsonSchema:
@@ -441,6 +450,47 @@ def _step_into(target: Any, step: str | int) -> Any:
         return fields[str(step)]
     arguments = typing.get_args(target) or (Any,)
     return arguments[-1] if typing.get_origin(target) is dict else arguments[0]
+
+
+# Stages and shell variables of the combinations of a `matrix:`.
+
+
+def origin_of(name: str, matrix: Any) -> str:
+    """Return the file's name of the stage that became `name`; empty without a matrix."""
+    if not is_member({"matrix": matrix}):
+        return ""
+    suffix = "-" + slug(matrix[0])
+    return name.removesuffix(suffix) if name.endswith(suffix) else name.rpartition("-")[0]
+
+
+def is_member(stage: Mapping[str, Any]) -> bool:
+    """Check whether the raw values are those of one combination."""
+    matrix = stage.get("matrix")
+    return isinstance(matrix, list) and len(matrix) == 1 and isinstance(matrix[0], dict)
+
+
+def axis_variable(axis: str) -> str:
+    """Return the environment variable that holds the value of an axis."""
+    return f"SLURM_JOBS_MATRIX_{axis.upper()}"
+
+
+def matrix_variables(matrix: Any) -> dict[str, str]:
+    """Return the variables of a stage that is one combination; none for any other."""
+    combination = matrix[0] if is_member({"matrix": matrix}) else {}
+    return {axis_variable(axis): value_text(value) for axis, value in combination.items()}
+
+
+def value_text(value: Any) -> str:
+    """Return a value as text: unchanged, or as JSON."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def slug(combination: Mapping[str, Any]) -> str:
+    """Return the values of a combination as a part of a stage's name."""
+    texts = (
+        format(v, "g") if isinstance(v, float) else value_text(v) for v in combination.values()
+    )
+    return "-".join(re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_") for text in texts)
 
 
 # Config dataclasses of the built-in stages.

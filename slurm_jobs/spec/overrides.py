@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,10 @@ import yaml
 
 from slurm_jobs.shared.errors import InputError, Problem, did_you_mean
 from slurm_jobs.shared.redact import BOOLS, NULLS, parse_number, printable, trap
-from slurm_jobs.spec.matrix import expand_matrix, origin_of, with_changed_matrices
-from slurm_jobs.spec.yaml import KeyPath, Place, YamlDocument, read_yaml
+from slurm_jobs.spec.graph import stage_views
+from slurm_jobs.spec.matrix import expand_matrix, with_changed_matrices
+from slurm_jobs.spec.model import origin_of
+from slurm_jobs.spec.yaml import KeyPath, Place, YamlDocument, problem_at, read_yaml
 
 # Edits of a spec's text that keep comments, order and style of the rest.
 #
@@ -328,6 +330,26 @@ def _moved(document: YamlDocument, value: Any, path: KeyPath, source: str) -> Ya
 def _with_problem(document: YamlDocument, source: str, message: str) -> YamlDocument:
     problem = Problem(file=source, line=0, column=0, message=message)
     return dataclasses.replace(document, problems=(*document.problems, problem))
+
+
+_WITHOUT_LIMIT = frozenset({"consolidate", "train", "report"})
+"""Built-in stages without a limit on samples."""
+
+
+def limit_problems(document: YamlDocument, typed: Collection[str]) -> list[Problem]:
+    """Return a problem for a limit among the overrides just `typed` that no stage would use."""
+    if not any(steps_of(override) == ["limit"] for override in typed):
+        return []
+    limit = document.value.get("limit") if isinstance(document.value, dict) else None
+    views = stage_views(document.value).values()
+    may_ask = [v for v in views if v.run not in _WITHOUT_LIMIT and v.keys.get("shell") is None]
+    if not isinstance(limit, int) or may_ask or not views:
+        return []
+    message = (
+        "limit: no stage of this spec takes it: `run: preprocess` takes so many samples of its "
+        "manifest, and a function of yours may (`context.limit`); leave it out"
+    )
+    return [problem_at(document, ("limit",), message)]
 
 
 # Order of overrides and matrices: overrides applied before and after the expansion.

@@ -24,6 +24,7 @@ from slurm_jobs.shared.manifests.messages import Content, ManifestRow
 from slurm_jobs.shared.manifests.values import RowOptions
 from slurm_jobs.shared.processors.image_plans import ImageRules, Size
 from slurm_jobs.shared.redact import printable
+from slurm_jobs.spec.model import NodePathMarker, ProgramMarker
 from slurm_jobs.spec.yaml import KeyPath
 
 # Access of the loader to the file system, passed in as functions.
@@ -158,16 +159,6 @@ def _not_text(file: str, error: UnicodeDecodeError) -> Problem:
 #
 # Types mark strings (`InputPath`, `OutputPath`), so that paths of all models become absolute in
 # one place.
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class NodePathMarker(PathMarker):
-    """Mark of a path whose `$VARIABLES` and `~` are those of the compute node."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ProgramMarker(PathMarker):
-    """Mark of a program: looked up on PATH if it has no slash, else a path."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,11 +19,19 @@ from pydantic import TypeAdapter, ValidationError
 
 from slurm_jobs.shared.config import problems_in
 from slurm_jobs.shared.errors import Problem, did_you_mean
-from slurm_jobs.shared.redact import describe, printable, shortened
+from slurm_jobs.shared.redact import describe, shortened
 from slurm_jobs.spec.hints import Hint, foreign_key, list_remedy, mapping_remedy, places_elsewhere
 from slurm_jobs.spec.model import known_keys, refusal
 from slurm_jobs.spec.sbatch_options import option_hint
-from slurm_jobs.spec.yaml import KeyPath, YamlDocument, split_number, value_remedy
+from slurm_jobs.spec.yaml import (
+    KeyPath,
+    YamlDocument,
+    path_text,
+    problem_at,
+    split_number,
+    value_remedy,
+    was_set,
+)
 
 _EXPECTED = {
     **dict.fromkeys(("int_type", "int_from_float"), "a whole number"),
@@ -108,33 +116,6 @@ def readable_fields(
         ]
         unreadable |= {str(step) for m in messages for step in _named_first(m, values)[:1]}
     return types.SimpleNamespace(**fields), frozenset(unreadable), problems
-
-
-def problem_at(
-    document: YamlDocument, path: KeyPath, message: str, *, at_key: bool = False
-) -> Problem:
-    """Return a problem at the nearest place that the file knows for `path`.
-
-    A missing value has the place of the key that lacks it.
-    """
-    file, line, column = document.file, 1, 1
-    for length in range(len(path), -1, -1):
-        here = path[:length]
-        places = document.key_places if at_key or length < len(path) else document.value_places
-        place = places.get(here)
-        if place is not None:
-            line, column = place.line, place.column
-            file = document.sources.get(here, file)
-            break
-    return Problem(file=file, line=line, column=column, message=printable(message))
-
-
-def path_text(path: KeyPath) -> str:
-    """Return a path as a user writes it: `stages.train.setup[0]`."""
-    text = ""
-    for step in path:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
-    return text
 
 
 def _of_meant_branches(values: Any, entries: Sequence[Any]) -> list[Any]:
@@ -249,12 +230,6 @@ def _own_check_problem(document: YamlDocument, path: KeyPath, error: str, values
     at_key = isinstance(values, dict) and not named
     message = f"{path_text(path) or 'the file'}: {error}"
     return problem_at(document, (*path, *named), message, at_key=at_key)
-
-
-def was_set(document: YamlDocument, path: KeyPath, place: KeyPath) -> bool:
-    """Check whether `place`, below `path`, was set on the command line, but not all of `path`."""
-    lengths = range(len(path) + 1, len(place) + 1)
-    return any(place[:length] in document.sources for length in lengths)
 
 
 def _known_part(values: Any, location: Iterable[str | int]) -> KeyPath:

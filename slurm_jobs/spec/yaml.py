@@ -669,6 +669,42 @@ def _implicit_tag(node: yaml.ScalarNode) -> str:
     return tag
 
 
+# Places of values and problems.
+
+
+def problem_at(
+    document: YamlDocument, path: KeyPath, message: str, *, at_key: bool = False
+) -> Problem:
+    """Return a problem at the nearest place that the file knows for `path`.
+
+    A missing value has the place of the key that lacks it.
+    """
+    file, line, column = document.file, 1, 1
+    for length in range(len(path), -1, -1):
+        here = path[:length]
+        places = document.key_places if at_key or length < len(path) else document.value_places
+        place = places.get(here)
+        if place is not None:
+            line, column = place.line, place.column
+            file = document.sources.get(here, file)
+            break
+    return Problem(file=file, line=line, column=column, message=printable(message))
+
+
+def path_text(path: KeyPath) -> str:
+    """Return a path as a user writes it: `stages.train.setup[0]`."""
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+    return text
+
+
+def was_set(document: YamlDocument, path: KeyPath, place: KeyPath) -> bool:
+    """Check whether `place`, below `path`, was set on the command line, but not all of `path`."""
+    lengths = range(len(path) + 1, len(place) + 1)
+    return any(place[:length] in document.sources for length in lengths)
+
+
 # Plain values as YAML on one line, for messages.
 
 

@@ -47,8 +47,7 @@ from slurm_jobs.spec.checks.manifests import MANIFESTS, columns_of, has_all_rows
 from slurm_jobs.spec.graph import StageView, Views, ancestors, preprocess_of, stage_views
 from slurm_jobs.spec.model import BUILTIN_STAGES
 from slurm_jobs.spec.spec_files import Files, MarkedString
-from slurm_jobs.spec.validation import path_text, problem_at, was_set
-from slurm_jobs.spec.yaml import KeyPath, YamlDocument
+from slurm_jobs.spec.yaml import KeyPath, YamlDocument, path_text, problem_at, was_set
 
 # Check that a `preprocess` makes images that its processor and the training's model allow.
 #

@@ -34,8 +34,7 @@ from slurm_jobs.shared.processors.folder import changed_files, changed_processor
 from slurm_jobs.spec.graph import preprocess_of, stage_views
 from slurm_jobs.spec.model import BUILTIN_STAGES, RunSpec
 from slurm_jobs.spec.spec_files import Beginning, Files, MarkedString, TableFacts
-from slurm_jobs.spec.validation import path_text, problem_at
-from slurm_jobs.spec.yaml import KeyPath, YamlDocument
+from slurm_jobs.spec.yaml import KeyPath, YamlDocument, path_text, problem_at
 
 # Check that the data sets of a training are finished folders with their shards.
 

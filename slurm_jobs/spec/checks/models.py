@@ -22,8 +22,7 @@ from slurm_jobs.shared.manifest_formats import (
 )
 from slurm_jobs.spec.graph import StageView, stage_views
 from slurm_jobs.spec.spec_files import Files, MarkedString
-from slurm_jobs.spec.validation import path_text, problem_at
-from slurm_jobs.spec.yaml import KeyPath, YamlDocument
+from slurm_jobs.spec.yaml import KeyPath, YamlDocument, path_text, problem_at
 
 # Check of `strategy: accelerate`'s file against its stage, without accelerate.
 

@@ -13,18 +13,10 @@ from slurm_jobs.shared.configs.stages import ChatTemplateName
 from slurm_jobs.shared.errors import Problem, did_you_mean
 from slurm_jobs.shared.expand import REFERENCE, referenced_stage
 from slurm_jobs.shared.manifest_formats import MODEL_CONFIG, SMALL_VLM
-from slurm_jobs.spec.checks.image_limits import (
-    image_pixels_problems,
-    image_place_problems,
-    image_problems,
-)
-from slurm_jobs.spec.checks.manifests import dataset_problems, manifest_problems
-from slurm_jobs.spec.checks.models import accelerate_problems, model_problems, processor_problems
 from slurm_jobs.spec.graph import Views, stage_views
-from slurm_jobs.spec.profile import ClusterProfile
-from slurm_jobs.spec.spec_files import Files, MarkedString, NodePathMarker, ProgramMarker
-from slurm_jobs.spec.validation import path_text, problem_at
-from slurm_jobs.spec.yaml import KeyPath, YamlDocument
+from slurm_jobs.spec.model import NodePathMarker, ProgramMarker
+from slurm_jobs.spec.spec_files import Files, MarkedString
+from slurm_jobs.spec.yaml import KeyPath, YamlDocument, path_text, problem_at
 
 # Checks of the paths in a spec or profile: missing, empty, unknown variables.
 
@@ -319,41 +311,3 @@ def _wrong(pattern: str, words: Collection[str]) -> str:
         f"matches no layer of the model: none ends with `{last}`{did_you_mean(last, words)} "
         f"(some that there are: {some})"
     )
-
-
-# Checks of the files and folders that a spec or a profile names, as far as visible.
-
-
-def file_problems(
-    marked: Sequence[MarkedString],
-    document: YamlDocument,
-    files: Files,
-    profile: ClusterProfile | None,
-) -> list[Problem]:
-    """Return the problems of the files that a spec names."""
-    problems = named_path_problems(marked, document, files, profile)
-    marked = [item for item in marked if not item.problem]
-    return [
-        *problems,
-        *processor_problems(marked, document, files.holds, files.read_text),
-        *manifest_problems(marked, document, files),
-        *image_place_problems(marked, document, files),
-        *dataset_problems(marked, document, files),
-        *model_problems(marked, document, files),
-        *target_problems(document, marked, files),
-        *image_problems(marked, document, files),
-        *image_pixels_problems(marked, document, files),
-        *accelerate_problems(marked, document, files),
-        *runs_dir_problems(marked, document, files.write_obstacle),
-    ]
-
-
-def named_path_problems(
-    marked: Sequence[MarkedString],
-    document: YamlDocument,
-    files: Files,
-    profile: ClusterProfile | None,
-) -> list[Problem]:
-    """Return paths of a spec or a profile that are invalid, or do not exist but must."""
-    runs_here = profile is not None and profile.scheduler == "local"
-    return path_problems(marked, document, files.holds, runs_here=runs_here)

@@ -22,12 +22,10 @@ from slurm_jobs.shared.manifest_formats import (
 )
 from slurm_jobs.shared.records import lead_within
 from slurm_jobs.shared.redact import describe
-from slurm_jobs.spec.graph import StageView, Views, preprocess_of, stage_views
+from slurm_jobs.spec.graph import StageView, Views, preprocess_of
 from slurm_jobs.spec.model import Resources, RunSpec, Stage
-from slurm_jobs.spec.overrides import steps_of
 from slurm_jobs.spec.spec_files import Files
-from slurm_jobs.spec.validation import path_text, problem_at, was_set
-from slurm_jobs.spec.yaml import KeyPath, YamlDocument
+from slurm_jobs.spec.yaml import KeyPath, YamlDocument, path_text, problem_at, was_set
 
 # Settings of built-in stages that have no effect because of other settings.
 #
@@ -442,9 +440,6 @@ def _message(path: KeyPath, row: int, source: str, samples: Any) -> str:
 FEATURES = re.compile(r"[A-Za-z0-9_.-]+(&[A-Za-z0-9_.-]+)*")
 """Pattern of constraints that can be combined with each of several GPU types."""
 
-_WITHOUT_LIMIT = frozenset({"consolidate", "train", "report"})
-"""Built-in stages without a limit on samples."""
-
 _CUTS = ("num_microbatches", "global_batch_size", "batching")
 """Settings of a training that divide a rank's samples."""
 
@@ -490,22 +485,6 @@ def _all_parts_problems(name: str, view: StageView, document: YamlDocument) -> l
         for parent, kind in kinds.items()
         if kind == "aftercorr"
     ]
-
-
-def limit_problems(document: YamlDocument, typed: Collection[str]) -> list[Problem]:
-    """Return a problem for a limit among the overrides just `typed` that no stage would use."""
-    if not any(steps_of(override) == ["limit"] for override in typed):
-        return []
-    limit = document.value.get("limit") if isinstance(document.value, dict) else None
-    views = stage_views(document.value).values()
-    may_ask = [v for v in views if v.run not in _WITHOUT_LIMIT and v.keys.get("shell") is None]
-    if not isinstance(limit, int) or may_ask or not views:
-        return []
-    message = (
-        "limit: no stage of this spec takes it: `run: preprocess` takes so many samples of its "
-        "manifest, and a function of yours may (`context.limit`); leave it out"
-    )
-    return [problem_at(document, ("limit",), message)]
 
 
 def _alike_problems(views: Mapping[str, StageView], document: YamlDocument) -> list[Problem]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from slurm_jobs.cli.problems import Failure
-from slurm_jobs.cli.status import Seen
+from slurm_jobs.cli.run_view import Seen
 from slurm_jobs.run_folder.run_records import StageSummary
 from slurm_jobs.status import RunStatus, SliceStatus, StageStatus, Status
 

@@ -14,7 +14,8 @@ import pytest
 from rich.console import Console
 
 from slurm_jobs.api import Run
-from slurm_jobs.cli.submit import FOOTER, end_lines, follow, lines_of, watch
+from slurm_jobs.cli.run_view import FOOTER, follow, lines_of, watch
+from slurm_jobs.cli.status import end_lines
 from slurm_jobs.run.observe import INTERVAL_S, PATIENCE_S, is_over
 from slurm_jobs.run_folder.ledger import entry_path
 from slurm_jobs.run_folder.paths import RunPaths
@@ -56,7 +57,7 @@ class Script:
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     played = Script()
-    monkeypatch.setattr("slurm_jobs.cli.submit.time", played)
+    monkeypatch.setattr("slurm_jobs.cli.run_view.time", played)
     monkeypatch.setattr("slurm_jobs.run.observe.time", played)
     monkeypatch.setattr("slurm_jobs.run.observe.time", played)
     return played

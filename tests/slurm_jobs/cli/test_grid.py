@@ -1,6 +1,6 @@
 import pytest
 
-from slurm_jobs.cli.status import LETTERS, grid_lines, legend, make_grid
+from slurm_jobs.cli.run_view import LETTERS, grid_lines, legend, make_grid
 from slurm_jobs.status import Status
 
 

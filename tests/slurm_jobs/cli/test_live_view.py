@@ -6,8 +6,7 @@ import pytest
 from rich.console import Console
 
 from slurm_jobs.cli.problems import Failure
-from slurm_jobs.cli.status import Seen
-from slurm_jobs.cli.submit import FOOTER, live_view, printable
+from slurm_jobs.cli.run_view import FOOTER, Seen, live_view, printable
 from slurm_jobs.status import Status
 from tests.slurm_jobs.cli.statuses import NOW_S, seen, stage
 

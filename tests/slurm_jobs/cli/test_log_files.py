@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.cli import logs
-from slurm_jobs.cli.logs import last_lines, numbered_lines
+from slurm_jobs.cli import problems
+from slurm_jobs.cli.problems import last_lines, numbered_lines
 
 
 @pytest.mark.parametrize("ending", ["", "\n"])
@@ -12,7 +12,7 @@ from slurm_jobs.cli.logs import last_lines, numbered_lines
 def test_the_last_lines_are_those_at_the_end_wherever_blocks_are_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_lines: int, ending: str
 ) -> None:
-    monkeypatch.setattr(logs, "_BLOCK_BYTES", 7)
+    monkeypatch.setattr(problems, "_BLOCK_BYTES", 7)
     lines = [f"line {number} " + "é" * number for number in range(6)]
     log = tmp_path / "log"
     log.write_text("\n".join(lines) + ending)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.cli.status import task_progress
+from slurm_jobs.cli.run_view import task_progress
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import Progress
 from slurm_jobs.status import SliceStatus

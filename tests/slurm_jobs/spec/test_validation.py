@@ -5,8 +5,8 @@ import pytest
 from slurm_jobs.shared.configs.training_parts import OptimizerConfig
 from slurm_jobs.shared.errors import did_you_mean
 from slurm_jobs.spec.model import Resources
-from slurm_jobs.spec.validation import path_text, validate_values
-from slurm_jobs.spec.yaml import read_yaml
+from slurm_jobs.spec.validation import validate_values
+from slurm_jobs.spec.yaml import path_text, read_yaml
 
 Check = Callable[..., list[str]]
 

@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from slurm_jobs.plan import PlannedStage, make_plan
-from slurm_jobs.spec.matrix import expand_matrix, origin_of
-from slurm_jobs.spec.model import RunSpec
+from slurm_jobs.spec.matrix import expand_matrix
+from slurm_jobs.spec.model import RunSpec, origin_of
 from slurm_jobs.spec.profile import LOCAL
 from slurm_jobs.spec.yaml import read_yaml
 

@@ -1,0 +1,629 @@
+"""Views of a run for a terminal: grid of slices, table of stages, live view, lines of changes."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slurm_jobs.cli.options import (
+    age_text,
+    clock_text,
+    command_text,
+    duration_text,
+    shown_path,
+)
+from slurm_jobs.cli.problems import (
+    NO_NEW_FAILURES,
+    FailedAttempt,
+    Failure,
+    NewFailures,
+    completed_notes,
+    last_failure,
+    new_failures,
+    reason_of,
+    source_lines,
+)
+from slurm_jobs.run.observe import in_doubt, looks_until_over, status_of
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.run_records import read_meta
+from slurm_jobs.shared.files import ranges_text, read_json
+from slurm_jobs.status import RunStatus, SliceStatus, Status
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from slurm_jobs.status import StageStatus
+
+
+# Progress of an array as a grid of cells, lettered and coloured by status.
+#
+# If an array has more slices than the screen has room, a cell represents several, and shows the
+# worst of them: a single failure among ten thousand slices is visible.
+
+
+LETTERS: dict[Status, str] = {
+    "failed": "F",
+    "unknown": "?",
+    "stranded": "S",
+    "cancelled": "X",
+    "running": "R",
+    "waiting": ".",
+    "completed": "C",
+}
+"""Worst first: a cell shows the first status that one of its slices has."""
+
+_CELL_STYLES: dict[Status, str] = {
+    "failed": "bold white on red",
+    "unknown": "bold white on magenta",
+    "stranded": "black on yellow",
+    "cancelled": "black on yellow",
+    "running": "black on cyan",
+    "waiting": "dim",
+    "completed": "black on green",
+}
+_RANK = {status: rank for rank, status in enumerate(LETTERS)}
+GROUP = 10
+"""Cells between two gaps, so that a cell's number can be counted."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Grid:
+    """Cells in rows."""
+
+    rows: tuple[tuple[Status, ...], ...]
+    slices_per_cell: int
+
+    @property
+    def first_slices(self) -> list[int]:
+        """Number of the first slice of each row."""
+        before = [0]
+        for row in self.rows[:-1]:
+            before.append(before[-1] + len(row) * self.slices_per_cell)
+        return before
+
+
+def make_grid(statuses: Sequence[Status], *, width: int, max_rows: int) -> Grid:
+    """Arrange the slices of a stage in cells, in slice order.
+
+    Args:
+        statuses: for all slices; at least one.
+        width: characters of a line, with the slice number that a row begins with.
+        max_rows: at least 1.
+    """
+    groups = max(1, (width - _label_width(statuses)) // (GROUP + 1))
+    num_columns = groups * GROUP
+    per_cell = next(n for n in _round_numbers() if -(-len(statuses) // n) <= num_columns * max_rows)
+    cells = [
+        min(statuses[start : start + per_cell], key=_RANK.__getitem__)
+        for start in range(0, len(statuses), per_cell)
+    ]
+    rows = [
+        tuple(cells[start : start + num_columns]) for start in range(0, len(cells), num_columns)
+    ]
+    return Grid(rows=tuple(rows), slices_per_cell=per_cell)
+
+
+def _round_numbers() -> Iterator[int]:
+    """Yield 1, 2, 5, 10, 20, 50 and so on."""
+    for power in count():
+        yield from (factor * 10**power for factor in (1, 2, 5))
+
+
+def _label_width(statuses: Sequence[Status]) -> int:
+    return len(str(len(statuses) - 1))
+
+
+def grid_lines(statuses: Sequence[Status], *, width: int, max_rows: int) -> list[Text]:
+    """Return the grid as lines of text, each with the number of its first slice."""
+    from rich.text import Text
+
+    grid = make_grid(statuses, width=width, max_rows=max_rows)
+    lines = []
+    for first, row in zip(grid.first_slices, grid.rows, strict=True):
+        line = Text(no_wrap=True)
+        line.append(f"{first:>{_label_width(statuses)}}", style="dim")
+        for number, status in enumerate(row):
+            line.append(" " if number % GROUP == 0 else "")
+            line.append(LETTERS[status], style=_CELL_STYLES[status])
+        lines.append(line)
+    return lines
+
+
+def legend(statuses: Sequence[Status], *, slices_per_cell: int) -> Text:
+    """Return the meaning of the letters in a grid, and the slices per cell."""
+    from rich.text import Text
+
+    present = set(statuses)
+    line = Text(no_wrap=True, overflow="ellipsis")
+    for status, letter in LETTERS.items():
+        if status in present:
+            line.append(letter, style=_CELL_STYLES[status])
+            line.append(f" {status}  ", style="dim")
+    if slices_per_cell > 1:
+        line.append(f"a cell is {slices_per_cell} slices, the worst shows", style="dim")
+    return line
+
+
+# Snapshot of a run: everything that `status` and `watch` show, read at one moment.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """Snapshot of a run."""
+
+    run_id: str
+    scheduler: str
+    created_unix_s: float
+    status: RunStatus
+    progress: Mapping[str, str]
+    """Progress of the single task of a running stage, by stage."""
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """Progress as a number from 0 to 1, if the task reports it."""
+    failure: Failure | None = None
+    """Last failure, if it was requested."""
+    new_failures: NewFailures = NO_NEW_FAILURES
+
+
+def look(
+    run_dir: Path,
+    *,
+    fresh: bool = False,
+    with_failure: bool = False,
+    told: Collection[FailedAttempt] | None = None,
+) -> Seen:
+    """Read a run and query its scheduler.
+
+    Args:
+        run_dir: the run's folder.
+        fresh: see `observe.status_of`.
+        with_failure: look for the last failure, with the end of its log.
+        told: look for the failures that are not among these.
+    """
+    status = status_of(run_dir, fresh=fresh)
+    meta = read_meta(RunPaths(run_dir))
+    told_by = {
+        s.stage.name: task_progress(run_dir, s.stage.name, s.slices[0])
+        for s in status.stages
+        if s.status == "running" and s.stage.num_slices == 1
+    }
+    return Seen(
+        run_id=meta.run_id,
+        scheduler=meta.scheduler,
+        created_unix_s=meta.created_unix_s,
+        status=status,
+        progress={name: text for name, (text, _) in told_by.items()},
+        shares={name: share for name, (_, share) in told_by.items() if share is not None},
+        failure=last_failure(run_dir, status) if with_failure else None,
+        new_failures=NO_NEW_FAILURES if told is None else new_failures(run_dir, status, told),
+    )
+
+
+def task_progress(run_dir: Path, stage: str, part: SliceStatus) -> tuple[str, float | None]:
+    """Return the progress that a running task reported: in words, and as a share if known."""
+    path = RunPaths(run_dir).task_dir(stage, part.slice_index, part.attempt) / "progress.json"
+    attempt = f"attempt {part.attempt}: " if part.attempt > 1 else ""
+    try:
+        values: dict[str, Any] = read_json(path)
+    except FileNotFoundError:
+        return attempt.removesuffix(": "), None
+    share = f"{values['done']}/{values['total']} {values['unit']}"
+    text = f"{attempt}{share} {values['detail']}".strip()
+    return text, values["done"] / values["total"] if values["total"] else None
+
+
+# A run's stages as a table. Layout only: `look` has read everything.
+
+
+STYLES: dict[Status, str] = {
+    "completed": "green",
+    "running": "cyan",
+    "waiting": "dim",
+    "failed": "bold red",
+    "cancelled": "yellow",
+    "stranded": "yellow",
+    "unknown": "magenta",
+}
+WIDE_ENOUGH = 80
+"""Below this many characters the least helpful columns are omitted."""
+
+
+def title_text(seen: Seen, now_unix_s: float) -> Text:
+    """Return the run, its status, and the age of the status."""
+    from rich.text import Text
+
+    status = seen.status
+    asked = status.asked_unix_s
+    return Text.assemble(
+        (seen.run_id, "bold"),
+        f" on {seen.scheduler}, submitted {age_text(seen.created_unix_s, now_unix_s)}: ",
+        (status.status, STYLES[status.status]),
+        f" (asked {age_text(asked, now_unix_s)})" if asked is not None else "",
+    )
+
+
+def stages_table(seen: Seen, *, now_unix_s: float, width: int) -> Table:
+    """Return a table with one line per stage."""
+    from rich.table import Table
+    from rich.text import Text
+
+    is_wide = width >= WIDE_ENOUGH
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("stage", "status", "tasks"):
+        table.add_column(column, overflow="fold")
+    for column in ("job", "source") if is_wide else ():
+        table.add_column(column, overflow="fold")
+    table.add_column("detail", overflow="fold")
+    for stage in seen.status.stages:
+        table.add_row(
+            stage.stage.name,
+            Text(stage.status, style=STYLES[stage.status]),
+            tasks_text(stage),
+            *([_jobs_text(stage), source_text(seen.status, stage, now_unix_s)] if is_wide else []),
+            Text(detail_text(seen, stage, now_unix_s)),
+        )
+    return table
+
+
+def tasks_text(stage: StageStatus) -> str:
+    """Return `3/4, 1 failed`."""
+    counts = stage.counts
+    total = stage.stage.num_slices
+    done = f"{counts.get('completed', 0)}/{total}"
+    others = [f"{counts[word]} {word}" for word in STYLES if word != "completed" and counts[word]]
+    return ", ".join([done, *others]) if total > 1 else done
+
+
+def _jobs_text(stage: StageStatus) -> str:
+    ids = dict.fromkeys((s.job_id or "").partition("_")[0] for s in stage.slices)
+    return " ".join(job_id for job_id in ids if job_id) or "-"
+
+
+def source_text(status: RunStatus, stage: StageStatus, now_unix_s: float) -> str:
+    """Return the source of the status and its age: `squeue, 4 s ago`; `record`."""
+    names = " + ".join(stage.sources)
+    asked = status.asked_for(stage.sources)
+    return names if asked is None else f"{names}, {age_text(asked, now_unix_s)}"
+
+
+def detail_text(seen: Seen, stage: StageStatus, now_unix_s: float) -> str:
+    """Return the progress of a running task, or why a stage waits, with its expected start."""
+    if stage.status == "running":
+        return seen.progress.get(stage.stage.name) or _start_text(stage, now_unix_s)
+    if stage.status in {"waiting", "stranded"}:
+        texts = (reason_to_wait(stage), _start_text(stage, now_unix_s))
+        return "; ".join(text for text in texts if text)
+    return ""
+
+
+def reason_to_wait(stage: StageStatus) -> str:
+    """Return why a stage waits, or can never start: its reason, or that of its first such slice."""
+    waits = [part for part in stage.slices if part.status == stage.status]
+    waits.sort(key=lambda part: not part.wait)
+    return stage.reason or (waits or stage.slices)[0].reason
+
+
+def _start_text(stage: StageStatus, now_unix_s: float) -> str:
+    """Return when the next waiting task should start, if Slurm gives an estimate."""
+    starts = [
+        part.start_unix_s
+        for part in stage.slices
+        if part.status == "waiting" and part.start_unix_s is not None
+    ]
+    first = min((start for start in starts if start > now_unix_s), default=None)
+    if first is None:
+        return ""
+    what = "next expected" if stage.status == "running" else "expected"
+    in_s = first - now_unix_s
+    return f"{what} to start {clock_text(first, now_unix_s)} (in {duration_text(in_s)})"
+
+
+def exit_code(status: RunStatus) -> int:
+    """Return 0 for an active or complete run, 1 for a failed one, 3 if it is unknown."""
+    if status.status == "unknown":
+        return 3
+    return 1 if status.status in {"failed", "cancelled", "stranded"} else 0
+
+
+def status_values(run_dir: Path, status: RunStatus, now_unix_s: float) -> dict[str, Any]:
+    """Return a status as JSON values; ages in seconds, None for what was read from files."""
+    notes = completed_notes(run_dir, status)
+    return {
+        "run_id": run_dir.name,
+        "run_dir": str(run_dir),
+        "status": status.status,
+        "problems": list(status.problems),
+        "notes": list(status.notes),
+        "asked_unix_s": status.asked_unix_s,
+        "stages": [
+            {
+                "name": stage.stage.name,
+                "run": stage.stage.run,
+                "status": stage.status,
+                "sources": list(stage.sources),
+                "age_s": _age_s(status, stage.sources, now_unix_s),
+                "reason": stage.reason,
+                "counts": dict(stage.counts),
+                "slices_by_status": {
+                    word: ranges_text(s.slice_index for s in stage.slices if s.status == word)
+                    for word in stage.counts
+                },
+                "slices": [
+                    {
+                        **_slice_values(run_dir, stage, part, notes),
+                        "age_s": _age_s(status, (part.source,), now_unix_s),
+                    }
+                    for part in stage.slices
+                ],
+            }
+            for stage in status.stages
+        ],
+    }
+
+
+def _age_s(status: RunStatus, sources: tuple[str, ...], now_unix_s: float) -> float | None:
+    asked = status.asked_for(sources)
+    return None if asked is None else round(max(0.0, now_unix_s - asked), 1)
+
+
+def _slice_values(
+    run_dir: Path,
+    stage: StageStatus,
+    part: SliceStatus,
+    notes: Mapping[tuple[str, int], str],
+) -> dict[str, Any]:
+    values = {each.name: getattr(part, each.name) for each in fields(part)}
+    if part.status == "failed":
+        values["reason"] = reason_of(run_dir, stage.stage.name, part)
+    elif part.status == "completed":
+        values["reason"] = notes.get((stage.stage.name, part.slice_index), part.reason)
+    return values
+
+
+# Live view of `watch` and `run` on a terminal: stages, grids, the last failure. Layout only.
+#
+# It fits the screen for any number of slices: grids are condensed, and the least important parts
+# are omitted first (grids of arrays with one status, then lines of the log's tail).
+
+
+MAX_GRID_ROWS = 20
+"""Rows for one array; more do not help to find failures."""
+MIN_GRID_LINES = 3
+"""A heading, a row, a legend."""
+MIN_FAILURE_LINES = 5
+"""Lines for the failure, the log's name, and three lines of its end."""
+MAX_WRAPPED_LINES = 3
+"""Lines of a reason that is longer than a line."""
+MIN_BAR, MAX_BAR = 10, 40
+"""Characters of a bar."""
+FOOTER = "Ctrl-C ends the watching, not the run"
+_CONTROLS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
+"""Escape sequences, and other characters that would move the cursor."""
+
+
+def live_view(seen: Seen, console: Console, *, now_unix_s: float, is_over: bool) -> Group:
+    """Return the whole view, no wider and no higher than the console."""
+    from rich.console import Group
+
+    width, height = console.size
+    head = Group(
+        title_text(seen, now_unix_s), stages_table(seen, now_unix_s=now_unix_s, width=width)
+    )
+    sources = [
+        line
+        for text in source_lines(seen.status)
+        for line in _wrapped(text, "yellow", console)[:MAX_WRAPPED_LINES]
+    ]
+    num_head_lines = len(console.render_lines(head, pad=False))
+    room = max(0, height - num_head_lines - len(sources) - 2)  # for footer and cursor
+    bars = bar_lines(seen.shares, width=width)[: room // MIN_GRID_LINES]
+    room -= len(bars)
+    arrays = [stage for stage in seen.status.stages if _is_worth_a_grid(stage)]
+    for_failure = min(room, max(MIN_FAILURE_LINES, room - MIN_GRID_LINES * len(arrays)))
+    failure = failure_lines(seen.failure, console, max_lines=for_failure)
+    grids = array_lines(arrays, width=width, room=room - len(failure))
+    footer = [] if is_over else [_line(FOOTER, "dim")]
+    return Group(head, *bars, *sources, *grids, *failure, *footer)
+
+
+def bar_lines(shares: Mapping[str, float], *, width: int) -> list[Text]:
+    """Return a progress bar for each stage, distinguishable without colour."""
+    longest = max(map(len, shares), default=0)
+    length = min(MAX_BAR, width - longest - len(" [] 100 %"))
+    if length < MIN_BAR:
+        return []
+    lines = []
+    for name, share in shares.items():
+        done = int(length * min(1.0, share))
+        bar = f"{'#' * done}{'.' * (length - done)}"
+        lines.append(_line(f"{name:{longest}} [{bar}] {int(100 * share):3d} %", "cyan"))
+    return lines
+
+
+def _line(text: str, style: str = "") -> Text:
+    """Return one line of the screen, cut if it is too long."""
+    from rich.text import Text
+
+    return Text(printable(text), style=style, no_wrap=True, overflow="ellipsis")
+
+
+def _wrapped(text: str, style: str, console: Console) -> list[Text]:
+    """Wrap a text into lines of the screen."""
+    from rich.text import Text
+
+    return list(Text(printable(text), style=style).wrap(console, console.width))
+
+
+def printable(line: str) -> str:
+    """Remove from a log line what would move the cursor; of a progress bar keep the last state."""
+    states = [state for state in line.split("\r") if state.strip()]
+    return _CONTROLS.sub("", states[-1] if states else "").expandtabs(4)
+
+
+def _is_worth_a_grid(stage: StageStatus) -> bool:
+    """Check for an array whose slices are neither all waiting nor all complete."""
+    alike: tuple[set[Status], ...] = ({"waiting"}, {"completed"}, {"stranded"})
+    return stage.stage.num_slices > 1 and set(stage.counts) not in alike
+
+
+def array_lines(arrays: list[StageStatus], *, width: int, room: int) -> list[Text]:
+    """Return a heading, the grid and its legend for each array, as many as fit."""
+    lines: list[Text] = []
+    for number, stage in enumerate(arrays):
+        share = (room - len(lines)) // (len(arrays) - number)
+        if share < MIN_GRID_LINES:
+            continue
+        max_rows = min(MAX_GRID_ROWS, share - MIN_GRID_LINES + 1)
+        statuses = [part.status for part in stage.slices]
+        grid = make_grid(statuses, width=width, max_rows=max_rows)
+        heading = f"{stage.stage.name}: {stage.stage.num_slices} slices"
+        lines.append(_line(heading, STYLES[stage.status]))
+        lines += grid_lines(statuses, width=width, max_rows=max_rows)
+        lines.append(legend(statuses, slices_per_cell=grid.slices_per_cell))
+    return lines
+
+
+def failure_lines(failure: Failure | None, console: Console, *, max_lines: int) -> list[Text]:
+    """Return the last failure: what and why, which log, and its end."""
+    if failure is None:
+        return []
+    lines = _wrapped(f"last failure: {failure.line}", STYLES["failed"], console)
+    lines = lines[:MAX_WRAPPED_LINES]
+    if failure.log is not None:
+        lines.append(_line(f"{failure.log.name} ends with:", "dim"))
+        kept = max(0, max_lines - len(lines))
+        lines += [_line(f"  {text}") for text in failure.tail[max(0, len(failure.tail) - kept) :]]
+    return lines[:max_lines]
+
+
+# Watching of a run until it ends: a live view on a terminal, lines of changes elsewhere.
+#
+# It only reads: an interrupt ends the watching, never the run.
+
+
+PROGRESS_INTERVAL_S = 30.0
+"""Interval between lines that only report progress."""
+
+
+def follow(run_dir: Path, *, quiet: bool, tells_failures: bool = True) -> RunStatus | None:
+    """Watch until the run ends; None, after a message, if the user interrupted.
+
+    Args:
+        run_dir: the run's folder.
+        quiet: show nothing.
+        tells_failures: leave on the screen which slices failed; False if the caller prints them
+            at the end, and only their number is shown until then.
+    """
+    from slurm_jobs.cli.options import page_console
+
+    console = page_console()
+    try:
+        if quiet:
+            (last,) = deque(_looks(run_dir), maxlen=1)
+            return last.status
+        if console.is_terminal and not console.is_dumb_terminal:
+            return _follow_live(run_dir, console, keeps_failure=tells_failures)
+        return _follow_lines(run_dir, tells_failures=tells_failures)
+    except KeyboardInterrupt:
+        folder = shown_path(run_dir)
+        print(
+            f"\nno longer watching; the run continues.\nnext: {command_text('status', folder)}\n"
+            f"  or: {command_text('cancel', folder)}",
+            file=sys.stderr,
+        )
+        return None
+
+
+def _looks(
+    run_dir: Path, *, with_failure: bool = False, told: Collection[FailedAttempt] | None = None
+) -> Iterator[Seen]:
+    scheduler = read_meta(RunPaths(run_dir)).scheduler
+    return looks_until_over(
+        lambda: look(run_dir, with_failure=with_failure, told=told),
+        lambda seen: seen.status,
+        lambda seen, problem: replace(seen, status=in_doubt(seen.status, problem)),
+        scheduler,
+    )
+
+
+def _follow_live(run_dir: Path, console: Console, *, keeps_failure: bool) -> RunStatus:
+    from rich.live import Live
+
+    looks = _looks(run_dir, with_failure=True)
+    seen, ended = next(looks), False
+    # Drawn by a thread once a second, so that ages grow during a query.
+    with Live(
+        get_renderable=lambda: live_view(seen, console, now_unix_s=time.time(), is_over=ended),
+        console=console,
+        refresh_per_second=1,
+    ) as live:
+        live.refresh()
+        for seen in looks:  # noqa: B007 - the function above shows it
+            live.refresh()
+        ended = True
+        if not keeps_failure:
+            seen = replace(seen, failure=None)
+    return seen.status
+
+
+def _follow_lines(run_dir: Path, *, tells_failures: bool) -> RunStatus:
+    shown: dict[str, str] = {}
+    told: set[FailedAttempt] = set()
+    began_s = time.monotonic()
+    last_progress_s = began_s
+    for seen in _looks(run_dir, told=told if tells_failures else None):
+        now_s = time.monotonic()
+        is_time = now_s - last_progress_s > PROGRESS_INTERVAL_S
+        last_progress_s = now_s if is_time else last_progress_s
+        lines = lines_of(seen)
+        changes = []
+        for name, line in lines.items():
+            progress = seen.progress.get(name, "") if is_time else ""
+            if shown.get(name) != line or progress:
+                changes.append(f"{line} {progress}".rstrip())
+        if not told.issuperset(seen.new_failures.attempts):  # otherwise it repeats the last one
+            changes += seen.new_failures.lines
+        told |= seen.new_failures.attempts
+        for change in changes:
+            print(f"[{now_s - began_s:6.1f} s] {change}", flush=True)
+        shown = lines
+    return seen.status
+
+
+def lines_of(seen: Seen) -> dict[str, str]:
+    """Return a line for each stage, and for each source that does not answer."""
+    lines = {stage.stage.name: _stage_line(stage) for stage in seen.status.stages}
+    lines |= {f"source {number}": text for number, text in enumerate(source_lines(seen.status))}
+    return lines
+
+
+def _stage_line(stage: StageStatus) -> str:
+    """Return `train: running (0/1, 1 running)`; with the reason for stranded stages."""
+    is_stuck = stage.status == "stranded" or any(part.wait for part in stage.slices)
+    why = reason_to_wait(stage) if is_stuck else ""
+    return f"{stage.stage.name}: {stage.status} ({tasks_text(stage)})" + (f": {why}" if why else "")
+
+
+INTERRUPTED_EXIT_CODE = 130
+
+
+def watch(
+    run_dir: Path, *, quiet: bool, tells_failures: bool = True
+) -> tuple[RunStatus | None, int]:
+    """Follow a run; return its final status (None if the user stopped watching) and exit code.
+
+    Args:
+        run_dir: the run's folder.
+        quiet: show nothing.
+        tells_failures: see `follow`.
+    """
+    status = follow(run_dir, quiet=quiet, tells_failures=tells_failures)
+    return status, INTERRUPTED_EXIT_CODE if status is None else exit_code(status)
