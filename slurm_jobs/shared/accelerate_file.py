@@ -6,39 +6,40 @@ it may have changed. Only accelerate itself, on the ranks, applies the file.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# FSDP settings in a file of accelerate, and those that are refused.
-#
-# accelerate silently ignores several keys, and accepts others that break a later stage.
+from slurm_jobs.shared.errors import did_you_mean
 
 
-KNOWN_FSDP_KEYS = frozenset(
-    [
-        "fsdp_version",
-        "fsdp_offload_params",
-        "fsdp_min_num_params",
-        "fsdp_sharding_strategy",
-        "fsdp_reshard_after_forward",
-        "fsdp_auto_wrap_policy",
-        "fsdp_transformer_layer_cls_to_wrap",
-        "fsdp_backward_prefetch",
-        "fsdp_state_dict_type",
-        "fsdp_forward_prefetch",
-        "fsdp_use_orig_params",
-        "fsdp_cpu_ram_efficient_loading",
-        "fsdp_sync_module_states",
-        "fsdp_activation_checkpointing",
-        "fsdp_activation_checkpointing_offload",
-        "fsdp_ignored_modules",
-    ]
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+KNOWN_KEYS = _words(
+    """compute_environment distributed_type mixed_precision use_cpu debug num_processes machine_rank
+    num_machines gpu_ids main_process_ip main_process_port rdzv_backend same_network
+    main_training_function enable_cpu_affinity fp8_config deepspeed_config fsdp_config
+    parallelism_config megatron_lm_config mpirun_config downcast_bf16 tpu_name tpu_zone
+    tpu_use_cluster tpu_use_sudo command_file commands tpu_vm tpu_env dynamo_config fp16
+    dynamo_backend"""
+)
+"""Keys of the whole file; the last two are those of older files."""
+KNOWN_FSDP_KEYS = _words(
+    """fsdp_version fsdp_offload_params fsdp_min_num_params fsdp_sharding_strategy
+    fsdp_reshard_after_forward fsdp_auto_wrap_policy fsdp_transformer_layer_cls_to_wrap
+    fsdp_backward_prefetch fsdp_state_dict_type fsdp_forward_prefetch fsdp_use_orig_params
+    fsdp_cpu_ram_efficient_loading fsdp_sync_module_states fsdp_activation_checkpointing
+    fsdp_activation_checkpointing_offload fsdp_ignored_modules"""
 )
 """Keys of `fsdp_config`; accelerate silently ignores unknown ones."""
-WRAP_BY_LAYER = "TRANSFORMER_BASED_WRAP"
-PARALLEL = "parallelism_config_"
+_WRAP_BY_LAYER = "TRANSFORMER_BASED_WRAP"
+_PARALLEL = "parallelism_config_"
+_PRECISIONS = {"no": "fp32", "fp16": "fp16", "bf16": "bf16"}
+_DEVICES = {"MULTI_CPU": "cpu", "MULTI_GPU": "cuda"}
+_TYPES = ("FSDP", "MULTI_GPU", "MULTI_CPU", "NO")
+_YAML_NO = "YAML reads `no` without quotes as false: write 'no'"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,154 +50,6 @@ class Asker:
     num_nodes: int
     device: str
     precision: str
-
-
-def fsdp_problems(values: Mapping[str, Any], asker: Asker) -> list[str]:
-    """Return problems of a file whose type is FSDP, each with its remedy."""
-    fsdp = values.get("fsdp_config") or {}
-    if not isinstance(fsdp, Mapping):
-        return ["fsdp_config: no keys and values"]
-    fsdp = fsdp_of(values)
-    problems = unknown_keys(fsdp, KNOWN_FSDP_KEYS, "fsdp_config.")
-    if str(fsdp.get("fsdp_version", 1)) != "2":
-        problems.append(
-            f"fsdp_version is {fsdp.get('fsdp_version', '1, as it is not given')}, and only 2 runs "
-            "here: `accelerate to-fsdp2 --config_file FILE --output_file NEW` converts the file"
-        )
-        return problems
-    policy = wrap_policy(fsdp)
-    if policy not in {WRAP_BY_LAYER, "NO_WRAP"}:
-        problems.append(
-            f"fsdp_auto_wrap_policy is {policy}, which shards no model that has a list of layers: "
-            f"take {WRAP_BY_LAYER}, or NO_WRAP"
-        )
-    return problems + _silent_problems(fsdp) + _mesh_problems(values, asker)
-
-
-def _silent_problems(fsdp: Mapping[str, Any]) -> list[str]:
-    """Return keys that accelerate silently ignores under version 2, or that break other things."""
-    problems = []
-    strategy = str(fsdp.get("fsdp_sharding_strategy", "FULL_SHARD")).upper()
-    if strategy not in {"FULL_SHARD", "1"}:
-        problems.append(
-            f"fsdp_sharding_strategy is {strategy}, which version 2 does not read: say it by "
-            "fsdp_reshard_after_forward, or by parallelism_config_dp_replicate_size and "
-            "_dp_shard_size"
-        )
-    if is_on(fsdp.get("fsdp_forward_prefetch")):
-        problems.append(
-            "fsdp_forward_prefetch is true, which version 2 does not read: leave it out, or set "
-            "`strategy: fsdp2` with `sharding: {forward_prefetch: 1}`"
-        )
-    if is_on(fsdp.get("fsdp_activation_checkpointing")):
-        problems.append(
-            "fsdp_activation_checkpointing is true, which renames parameters, so that adapters "
-            "are missing from what is saved: leave it out, and set `activation_checkpointing: "
-            "true` in the stage's config"
-        )
-    if fsdp.get("fsdp_ignored_modules"):
-        problems.append(
-            "fsdp_ignored_modules is given: gradients of what is not sharded are never reduced; "
-            "leave it out"
-        )
-    return problems
-
-
-def _mesh_problems(values: Mapping[str, Any], asker: Asker) -> list[str]:
-    sizes = mesh_sizes(values)
-    if not sizes:
-        return []
-    num_replicas, num_shards = sizes.get("dp_replicate_size", 1), sizes.get("dp_shard_size", 1)
-    if num_replicas * num_shards != asker.num_ranks:
-        message = (
-            f"{PARALLEL}dp_replicate_size x dp_shard_size is {num_replicas} x {num_shards}, and "
-            f"the stage has {asker.num_ranks} ranks: their product must be that"
-        )
-        return [message]
-    if num_shards == 1:
-        return [f"{PARALLEL}dp_shard_size is 1, which shards nothing: take MULTI_GPU"]
-    return []
-
-
-def mesh_sizes(values: Mapping[str, Any]) -> dict[str, int]:
-    """Return the sizes of `parallelism_config` by their short names (`dp_shard_size`)."""
-    given = values.get("parallelism_config") or {}
-    if not isinstance(given, Mapping):
-        return {}
-    names = {str(key).removeprefix(PARALLEL): value for key, value in given.items()}
-    return {n: v for n, v in names.items() if n.endswith("_size") and type(v) is int}
-
-
-def fsdp_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `fsdp_config` with full names: accelerate takes `version` for `fsdp_version`."""
-    given = values.get("fsdp_config") or {}
-    whole = ((str(k) if str(k).startswith("fsdp") else f"fsdp_{k}", v) for k, v in given.items())
-    return {key: value for key, value in whole if value is not None}
-
-
-def wrap_policy(fsdp: Mapping[str, Any]) -> str:
-    """Return which modules are gathered one at a time, from the result of `fsdp_of`."""
-    return str(fsdp.get("fsdp_auto_wrap_policy", "NO_WRAP")).upper()
-
-
-def is_on(value: Any) -> bool:
-    """Return a switch as accelerate reads it; it may be text."""
-    return str(value).lower() in {"true", "1", "yes", "y", "t", "on"}
-
-
-def unknown_keys(given: Iterable[Any], known: Iterable[str], prefix: str) -> list[str]:
-    """Return keys that accelerate does not know, each with the nearest known one."""
-    problems = []
-    for key in given:
-        if key not in known:
-            near = difflib.get_close_matches(str(key), sorted(known), n=1, cutoff=0.6)
-            hint = f"; did you mean `{near[0]}`?" if near else ""
-            problems.append(f"accelerate knows no key `{prefix}{key}`{hint}")
-    return problems
-
-
-KNOWN_KEYS = frozenset(
-    [
-        "compute_environment",
-        "distributed_type",
-        "mixed_precision",
-        "use_cpu",
-        "debug",
-        "num_processes",
-        "machine_rank",
-        "num_machines",
-        "gpu_ids",
-        "main_process_ip",
-        "main_process_port",
-        "rdzv_backend",
-        "same_network",
-        "main_training_function",
-        "enable_cpu_affinity",
-        "fp8_config",
-        "deepspeed_config",
-        "fsdp_config",
-        "parallelism_config",
-        "megatron_lm_config",
-        "mpirun_config",
-        "downcast_bf16",
-        "tpu_name",
-        "tpu_zone",
-        "tpu_use_cluster",
-        "tpu_use_sudo",
-        "command_file",
-        "commands",
-        "tpu_vm",
-        "tpu_env",
-        "dynamo_config",
-        "fp16",
-        "dynamo_backend",
-    ]
-)
-"""Keys of the whole file; the last two are those of older files."""
-_PRECISIONS = {"no": "fp32", "fp16": "fp16", "bf16": "bf16"}
-_DEVICES = {"MULTI_CPU": "cpu", "MULTI_GPU": "cuda"}
-_TYPES = ("FSDP", "MULTI_GPU", "MULTI_CPU", "NO")
-_YAML_NO = "YAML reads `no` without quotes as false: write 'no'"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -217,23 +70,23 @@ class AccelerateFile:
     """Number of copies of the sharded whole."""
 
 
-def precision_of(values: Mapping[str, Any]) -> str | None:
-    """Return `fp32`, `bf16` or `fp16`; None for other values in the file."""
-    return _PRECISIONS.get(str(_mixed_precision(values)).lower())
-
-
 def understand(values: Mapping[str, Any]) -> AccelerateFile:
     """Return the settings of a file in which `find_problems` found none."""
-    fsdp = fsdp_of(values)
+    fsdp = _fsdp_of(values)
     names = str(fsdp.get("fsdp_transformer_layer_cls_to_wrap", ""))
     return AccelerateFile(
         distributed_type=values["distributed_type"],
         precision=precision_of(values) or "fp32",
-        wraps_layers=wrap_policy(fsdp) == WRAP_BY_LAYER,
+        wraps_layers=_wrap_policy(fsdp) == _WRAP_BY_LAYER,
         layer_classes=tuple(names.split(",")) if names else (),
-        offloads=is_on(fsdp.get("fsdp_offload_params")),
-        num_replicas=mesh_sizes(values).get("dp_replicate_size", 1),
+        offloads=_is_on(fsdp.get("fsdp_offload_params")),
+        num_replicas=_mesh_sizes(values).get("dp_replicate_size", 1),
     )
+
+
+def precision_of(values: Mapping[str, Any]) -> str | None:
+    """Return `fp32`, `bf16` or `fp16`; None for other values in the file."""
+    return _PRECISIONS.get(str(_mixed_precision(values)).lower())
 
 
 def find_problems(values: Any, asker: Asker) -> list[str]:
@@ -245,101 +98,189 @@ def find_problems(values: Any, asker: Asker) -> list[str]:
     """
     if not isinstance(values, Mapping):
         return ["no keys and values, as `accelerate config` writes them"]
-    kind = values.get("distributed_type")
-    problems = [*unknown_keys(values, KNOWN_KEYS, ""), *_type_problems(values)]
-    problems += _rank_problems(values, asker)
-    problems += _precision_problems(values, asker)
-    problems += _general_problems(values)
-    if kind == "FSDP":
-        problems += fsdp_problems(values, asker)
-    return problems
+    return [
+        *_unknown_keys(values, KNOWN_KEYS, ""),
+        *_type_problems(values),
+        *_rank_problems(values, asker),
+        *_precision_problems(values, asker),
+        *_general_problems(values),
+        *(_fsdp_problems(values, asker) if values.get("distributed_type") == "FSDP" else ()),
+    ]
 
 
-def _type_problems(values: Mapping[str, Any]) -> list[str]:
+def _unknown_keys(given: Mapping[Any, Any], known: frozenset[str], prefix: str) -> Iterator[str]:
+    for key in given:
+        if key not in known:
+            yield f"accelerate knows no key `{prefix}{key}`{did_you_mean(str(key), known)}"
+
+
+def _type_problems(values: Mapping[str, Any]) -> Iterator[str]:
     kind = values.get("distributed_type")
     if values.get("compute_environment", "LOCAL_MACHINE") != "LOCAL_MACHINE":
-        return [f"compute_environment is {values['compute_environment']}: write LOCAL_MACHINE"]
-    if kind is False:
-        return [f"distributed_type is false: {_YAML_NO.replace('no', 'NO')}"]
-    if kind not in _TYPES:
+        yield f"compute_environment is {values['compute_environment']}: write LOCAL_MACHINE"
+    elif kind is False:
+        yield f"distributed_type is false: {_YAML_NO.replace('no', 'NO')}"
+    elif kind not in _TYPES:
         known = ", ".join(_TYPES)
-        return [f"distributed_type is {kind}, which slurm-jobs does not run: take one of {known}"]
-    return []
+        yield f"distributed_type is {kind}, which slurm-jobs does not run: take one of {known}"
 
 
-def _rank_problems(values: Mapping[str, Any], asker: Asker) -> list[str]:
-    """Check settings that Slurm decides: it starts the ranks, independent of the file."""
-    kind, problems = str(values.get("distributed_type")), []
-    given = {
-        "num_processes": (asker.num_ranks, "ranks (nodes x tasks_per_node)"),
-        "num_machines": (asker.num_nodes, "nodes"),
-    }
-    for key, (number, what) in given.items():
-        value = values.get(key)
-        if value not in (None, -1, number):
-            problems.append(
-                f"{key} is {value}, and the stage has {number} {what}: leave it out of the file, "
-                "or change the stage's resources"
+def _rank_problems(values: Mapping[str, Any], asker: Asker) -> Iterator[str]:
+    """Yield problems of settings that Slurm decides: it starts the ranks, whatever the file has."""
+    for key, number, units in (
+        ("num_processes", asker.num_ranks, "ranks (nodes x tasks_per_node)"),
+        ("num_machines", asker.num_nodes, "nodes"),
+    ):
+        if values.get(key) not in (None, -1, number):
+            yield (
+                f"{key} is {values[key]}, and the stage has {number} {units}: leave it out of the "
+                "file, or change the stage's resources"
             )
     if values.get("gpu_ids") not in (None, "all"):
-        problems.append(f"gpu_ids is {values['gpu_ids']}, and Slurm gives out GPUs: leave it out")
+        yield f"gpu_ids is {values['gpu_ids']}, and Slurm gives out GPUs: leave it out"
+    kind = str(values.get("distributed_type"))
     if kind == "NO" and asker.num_ranks > 1:
-        problems.append(
+        yield (
             f"distributed_type is NO, and the stage has {asker.num_ranks} ranks: take MULTI_GPU or "
             "FSDP, or ask for one rank"
         )
     if kind in _DEVICES and asker.num_ranks < 2:
-        problems.append(
+        yield (
             f"distributed_type is {kind}, which needs two ranks or more, and the stage has one: "
             "take NO, or ask for more"
         )
-    return problems + _device_problems(values, asker)
+    device = _DEVICES.get(kind, "cpu" if _is_on(values.get("use_cpu")) else asker.device)
+    if device != asker.device:
+        setting = f"distributed_type is {kind}" if kind in _DEVICES else "use_cpu is true"
+        yield f"{setting}, and the stage's device is {asker.device}: change one of the two"
 
 
-def _device_problems(values: Mapping[str, Any], asker: Asker) -> list[str]:
-    kind = str(values.get("distributed_type"))
-    wanted = _DEVICES.get(kind, "cpu" if is_on(values.get("use_cpu")) else asker.device)
-    if wanted == asker.device:
-        return []
-    key = f"distributed_type is {kind}" if kind in _DEVICES else "use_cpu is true"
-    return [f"{key}, and the stage's device is {asker.device}: change one of the two"]
-
-
-def _precision_problems(values: Mapping[str, Any], asker: Asker) -> list[str]:
+def _precision_problems(values: Mapping[str, Any], asker: Asker) -> Iterator[str]:
     given, precision = _mixed_precision(values), precision_of(values)
     if given is False:
-        return [f"mixed_precision is false: {_YAML_NO}"]
-    if precision is None:
-        return [f"mixed_precision is {given}, which slurm-jobs does not run: take bf16, fp16, 'no'"]
-    if asker.precision not in {"auto", precision}:
-        message = (
+        yield f"mixed_precision is false: {_YAML_NO}"
+    elif precision is None:
+        yield f"mixed_precision is {given}, which slurm-jobs does not run: take bf16, fp16, 'no'"
+    elif asker.precision not in {"auto", precision}:
+        yield (
             f"mixed_precision is {given}, and the stage's precision is {asker.precision}: leave "
             "precision out, or change one of the two"
         )
-        return [message]
-    return []
 
 
-def _general_problems(values: Mapping[str, Any]) -> list[str]:
+def _general_problems(values: Mapping[str, Any]) -> Iterator[str]:
     dynamo = values.get("dynamo_config") or {}
     if isinstance(dynamo, Mapping):
         dynamo = dynamo.get("dynamo_backend", dynamo.get("backend", "NO"))
     backend = values.get("dynamo_backend", dynamo or "NO")
-    problems = []
     if str(backend).upper() not in {"NO", "FALSE", "NONE"}:
-        problems.append(
+        yield (
             f"dynamo_backend is {backend}: compiling the whole model renames its parameters; "
             "leave it out, and set `compile: {}` in the stage's config"
         )
-    sizes = mesh_sizes(values)
+    sizes = _mesh_sizes(values)
     if sizes and values.get("distributed_type") != "FSDP":
-        problems.append("parallelism_config is for distributed_type FSDP alone: leave it out")
+        yield "parallelism_config is for distributed_type FSDP alone: leave it out"
     for name, size in sizes.items():
         if not name.startswith("dp_") and size != 1:
-            problems.append(
-                f"{PARALLEL}{name} is {size}: each rank reads its own samples here, so leave it 1"
-            )
-    return problems
+            problem = f"{size}: each rank reads its own samples here, so leave it 1"
+            yield f"{_PARALLEL}{name} is {problem}"
+
+
+def _is_on(value: Any) -> bool:
+    """Return a switch as accelerate reads it; it may be text."""
+    return str(value).lower() in {"true", "1", "yes", "y", "t", "on"}
+
+
+def _is_partial(strategy: Any) -> bool:
+    return strategy is not None and str(strategy).upper() not in {"FULL_SHARD", "1"}
+
+
+_FSDP_CONFLICTS: tuple[tuple[str, Callable[[Any], Any], str], ...] = (
+    (
+        "fsdp_sharding_strategy",
+        _is_partial,
+        (
+            "{value}, which version 2 does not read: say it by fsdp_reshard_after_forward, or by "
+            "parallelism_config_dp_replicate_size and _dp_shard_size"
+        ),
+    ),
+    (
+        "fsdp_forward_prefetch",
+        _is_on,
+        (
+            "true, which version 2 does not read: leave it out, or set `strategy: fsdp2` with "
+            "`sharding: {{forward_prefetch: 1}}`"
+        ),
+    ),
+    (
+        "fsdp_activation_checkpointing",
+        _is_on,
+        (
+            "true, which renames parameters, so that adapters are missing from what is saved: "
+            "leave it out, and set `activation_checkpointing: true` in the stage's config"
+        ),
+    ),
+    (
+        "fsdp_ignored_modules",
+        bool,
+        "given: gradients of what is not sharded are never reduced; leave it out",
+    ),
+)
+"""Keys that version 2 silently ignores or that break a later stage: for which values, and why."""
+
+
+def _fsdp_problems(values: Mapping[str, Any], asker: Asker) -> Iterator[str]:
+    if not isinstance(values.get("fsdp_config") or {}, Mapping):
+        yield "fsdp_config: no keys and values"
+        return
+    fsdp = _fsdp_of(values)
+    yield from _unknown_keys(fsdp, KNOWN_FSDP_KEYS, "fsdp_config.")
+    if str(fsdp.get("fsdp_version", 1)) != "2":
+        yield (
+            f"fsdp_version is {fsdp.get('fsdp_version', '1, as it is not given')}, and only 2 runs "
+            "here: `accelerate to-fsdp2 --config_file FILE --output_file NEW` converts the file"
+        )
+        return
+    policy = _wrap_policy(fsdp)
+    if policy not in {_WRAP_BY_LAYER, "NO_WRAP"}:
+        yield (
+            f"fsdp_auto_wrap_policy is {policy}, which shards no model that has a list of layers: "
+            f"take {_WRAP_BY_LAYER}, or NO_WRAP"
+        )
+    for key, is_wrong, problem in _FSDP_CONFLICTS:
+        if is_wrong(fsdp.get(key)):
+            yield f"{key} is {problem.format(value=str(fsdp[key]).upper())}"
+    sizes = _mesh_sizes(values)
+    num_replicas, num_shards = sizes.get("dp_replicate_size", 1), sizes.get("dp_shard_size", 1)
+    if sizes and num_replicas * num_shards != asker.num_ranks:
+        yield (
+            f"{_PARALLEL}dp_replicate_size x dp_shard_size is {num_replicas} x {num_shards}, and "
+            f"the stage has {asker.num_ranks} ranks: their product must be that"
+        )
+    elif sizes and num_shards == 1:
+        yield f"{_PARALLEL}dp_shard_size is 1, which shards nothing: take MULTI_GPU"
+
+
+def _mesh_sizes(values: Mapping[str, Any]) -> dict[str, int]:
+    """Return the sizes of `parallelism_config` by their short names (`dp_shard_size`)."""
+    given = values.get("parallelism_config") or {}
+    if not isinstance(given, Mapping):
+        return {}
+    sizes = {str(key).removeprefix(_PARALLEL): value for key, value in given.items()}
+    return {n: v for n, v in sizes.items() if n.endswith("_size") and type(v) is int}
+
+
+def _fsdp_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `fsdp_config` with full names: accelerate takes `version` for `fsdp_version`."""
+    given = values.get("fsdp_config") or {}
+    whole = ((str(k) if str(k).startswith("fsdp") else f"fsdp_{k}", v) for k, v in given.items())
+    return {key: value for key, value in whole if value is not None}
+
+
+def _wrap_policy(fsdp: Mapping[str, Any]) -> str:
+    """Return which modules are gathered one at a time, from the result of `_fsdp_of`."""
+    return str(fsdp.get("fsdp_auto_wrap_policy", "NO_WRAP")).upper()
 
 
 def _mixed_precision(values: Mapping[str, Any]) -> Any:
