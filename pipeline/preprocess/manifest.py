@@ -24,7 +24,6 @@ from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.manifest_formats import (
     HEAD_BYTES,
     NoTableError,
-    TableFiles,
     find_table,
     foreign_format,
     unknown_format,
@@ -34,7 +33,6 @@ from slurm_jobs.shared.manifests.text import (
     BLOCK_BYTES,
     Block,
     CsvFile,
-    Found,
     JsonLines,
     JsonList,
     TextFormat,
@@ -78,14 +76,20 @@ class TextManifest:
         keep_in = index_dir if self._facts.num_bytes >= _WORTH_KEEPING_BYTES else None
         about = f"{type(text_format).__name__} {limit}"
         self._kept = kept_file(keep_in, "manifest", [self._facts], about=about)
-        self._index = _load(self._kept) or self._look_through(limit)
+        index = _load(self._kept)
+        if index is None:
+            index = _make_index(text_format, limit)
+            values = {
+                "format": _INDEX_FORMAT,
+                "fingerprint": index.fingerprint,
+                "num_rows": index.num_rows,
+                "header": index.header,
+                "blocks": [astuple(block) for block in index.blocks],
+            }
+            self._kept.save_checked(json.dumps(values).encode())
+        self._index = index
         self.fingerprint = self._index.fingerprint
         self.num_rows = self._index.num_rows
-
-    def _look_through(self, limit: int | None) -> _Index:
-        index = _make_index(self._format, limit)
-        self._kept.save_checked(_dump(index))
-        return index
 
     def rows(self, wanted: range) -> Iterator[ManifestRow]:
         """Yield the rows of these numbers (`Manifest.rows`)."""
@@ -97,20 +101,15 @@ class TextManifest:
                     return
                 if block.first_row + block.num_rows <= wanted.start:
                     continue
-                data = self._read(stream, block)
+                stream.seek(block.offset)
+                data = stream.read(block.num_bytes)
+                if xxhash.xxh3_64_intdigest(data) != block.xxh3:
+                    self._kept.remove()
+                    cause = f"the bytes at {block.offset} differ from those that were counted"
+                    raise changed(self.path, cause)
                 for row in self._format.parse(data, block, self._index.header):
                     if row.origin.row in wanted:
                         yield row
-
-    def _read(self, stream: IO[bytes], block: Block) -> bytes:
-        stream.seek(block.offset)
-        data = stream.read(block.num_bytes)
-        if xxhash.xxh3_64_intdigest(data) != block.xxh3:
-            self._kept.remove()
-            raise changed(
-                self.path, (f"the bytes at {block.offset} differ from those that were counted")
-            )
-        return data
 
     def fingerprint_now(self) -> str | None:
         """Return the current fingerprint; the file is read again only if its times have changed."""
@@ -140,24 +139,21 @@ def _make_index(text_format: TextFormat, limit: int | None) -> _Index:
         for found in text_format.find(stream):
             header = header or found.header
             if found.num_rows:
-                blocks.append(_block(found, num_rows))
+                block = Block(
+                    first_row=num_rows,
+                    num_rows=found.num_rows,
+                    offset=found.offset,
+                    num_bytes=len(found.data),
+                    line=found.line,
+                    xxh3=xxhash.xxh3_64_intdigest(found.data),
+                )
+                blocks.append(block)
                 num_rows += found.num_rows
             if limit is not None and num_rows >= limit:
                 num_rows = limit
                 break
         fingerprint = _hash_rest(file, digest)
     return _Index(fingerprint=fingerprint, num_rows=num_rows, header=header, blocks=tuple(blocks))
-
-
-def _block(found: Found, first_row: int) -> Block:
-    return Block(
-        first_row=first_row,
-        num_rows=found.num_rows,
-        offset=found.offset,
-        num_bytes=len(found.data),
-        line=found.line,
-        xxh3=xxhash.xxh3_64_intdigest(found.data),
-    )
 
 
 class _Hashing(io.RawIOBase):
@@ -180,17 +176,6 @@ def _hash_rest(stream: IO[bytes], digest: xxhash.xxh3_64) -> str:
     while data := stream.read(BLOCK_BYTES):
         digest.update(data)
     return digest.hexdigest()
-
-
-def _dump(index: _Index) -> bytes:
-    values = {
-        "format": _INDEX_FORMAT,
-        "fingerprint": index.fingerprint,
-        "num_rows": index.num_rows,
-        "header": index.header,
-        "blocks": [astuple(block) for block in index.blocks],
-    }
-    return json.dumps(values).encode()
 
 
 def _load(kept: KeptFile) -> _Index | None:
@@ -233,15 +218,6 @@ def open_manifest(
             no rows.
     """
     options = options or RowOptions()
-    table = _find_table(path)
-    if table is not None:
-        opening = _TABLES[table.kind]
-        return TableManifest(path, table.files, opening, options, limit=limit, index_dir=index_dir)
-    text_format = _text_format(path, options)
-    return TextManifest(text_format, limit=limit, index_dir=index_dir)
-
-
-def _find_table(path: Path) -> TableFiles | None:
     if not path.exists():
         message = (
             f"{path}: no such manifest; give the path of a CSV, JSONL, JSON or Parquet file, or "
@@ -249,10 +225,15 @@ def _find_table(path: Path) -> TableFiles | None:
         )
         raise StageConfigError(message)
     try:
-        return find_table(path)
+        table = find_table(path)
     except NoTableError as error:
         message = f"{path}{error}"
         raise StageConfigError(message) from error
+    if table is not None:
+        opening = _TABLES[table.kind]
+        return TableManifest(path, table.files, opening, options, limit=limit, index_dir=index_dir)
+    text_format = _text_format(path, options)
+    return TextManifest(text_format, limit=limit, index_dir=index_dir)
 
 
 def _text_format(path: Path, options: RowOptions) -> TextFormat:
@@ -262,7 +243,11 @@ def _text_format(path: Path, options: RowOptions) -> TextFormat:
     if foreign:
         message = f"{path}: {foreign}"
         raise StageConfigError(message)
-    first = _first_byte(path)
+    with path.open("rb") as stream:
+        block = stream.read(4096).removeprefix(b"\xef\xbb\xbf")
+        while block and not block.strip():
+            block = stream.read(4096)
+    first = block.lstrip()[:1]
     if not first:
         return JsonLines(path, options)  # blank: no rows, whatever its name
     if path.suffix.lower() == ".csv":
@@ -273,15 +258,6 @@ def _text_format(path: Path, options: RowOptions) -> TextFormat:
         return JsonLines(path, options)
     message = f"{path}: {unknown_format(path.name, head)}"
     raise StageConfigError(message)
-
-
-def _first_byte(path: Path) -> bytes:
-    """Return the first non-blank byte; empty for a blank file."""
-    with path.open("rb") as stream:
-        block = stream.read(4096).removeprefix(b"\xef\xbb\xbf")
-        while block and not block.strip():
-            block = stream.read(4096)
-    return block.lstrip()[:1]
 
 
 def slice_range(num_rows: int, slice_index: int, num_slices: int) -> range:

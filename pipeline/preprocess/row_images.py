@@ -24,7 +24,6 @@ from pipeline.preprocess.archives import (
     BrokenArchiveError,
     CompressedArchiveError,
     DamagedMemberError,
-    Member,
     OpenArchives,
 )
 from pipeline.preprocess.images import (
@@ -54,8 +53,7 @@ from slurm_jobs.shared.processors.image_plans import ImagePlan, Size, UnfitImage
 
 # Image files to uint8 RGB in the size that the model needs.
 #
-# `load_pixels` is the only path from bytes to pixels. decode.py handles unusual images,
-# resample.py resizes, storage.py encodes the stored pixels. An error of the file system itself
+# `load_pixels` is the only path from bytes to pixels. An error of the file system itself
 # (`EIO`, `ESTALE`, a refusal that the file's mode does not explain, a missing root folder) is not
 # a reject: it propagates. So another attempt can read the same image, and the data set does not
 # change.
@@ -277,30 +275,36 @@ class ImageSource:
         Raises:
             SampleRejectedError: there is none, or two; the message describes the name.
         """
+
+        def exists(other: str) -> bool:
+            try:
+                file, member = self._allowed_place(other)
+                return member is None and file.is_file()
+            except (SampleRejectedError, OSError, ValueError):
+                return False
+
         contents = []
         for form in normal_forms(name):
             with contextlib.suppress(SampleRejectedError):
                 contents.append(self._read_named(form))
         if len(contents) == 1:
             return contents[0]
-        hint = missing_hint(name, self._exists)
+        hint = missing_hint(name, exists)
         raise SampleRejectedError(
             reason=rejection.reason, message=f"{rejection}{'; ' if hint else ''}{hint}"
         )
-
-    def _exists(self, name: str) -> bool:
-        try:
-            file, member = self._allowed_place(name)
-            return member is None and file.is_file()
-        except (SampleRejectedError, OSError, ValueError):
-            return False
 
     def _read_named(self, name: str) -> bytes:
         file, member = self._allowed_place(name)
         if member is None:
             return read_image_bytes(file, name=name, root=self.root)
         try:
-            return self._read_member(file, member, name)
+            archive = self._open(file, name)
+            try:
+                return _look_up(archive, member, name)
+            except (SampleRejectedError, BrokenArchiveError):
+                archive.check_table()
+                raise
         except BrokenArchiveError as error:
             message = f"{file}: {error}"
             if not isinstance(error, CompressedArchiveError):
@@ -314,14 +318,6 @@ class ImageSource:
             message = f"{name}: is outside of {' and '.join(self._folders)}"
             raise SampleRejectedError(reason="image_outside", message=message)
         return Path(path), member
-
-    def _read_member(self, file: Path, member_name: str, name: str) -> bytes:
-        archive = self._open(file, name)
-        try:
-            return _look_up(archive, member_name, name)
-        except (SampleRejectedError, BrokenArchiveError):
-            archive.check_table()
-            raise
 
     def _open(self, file: Path, name: str) -> Archive:
         try:
@@ -350,12 +346,8 @@ def _look_up(archive: Archive, member_name: str, name: str) -> bytes:
     if member.kind in WHY_UNREADABLE:
         message = f"{name}: {WHY_UNREADABLE[member.kind]}"
         raise SampleRejectedError(reason="unreadable_image", message=message)
-    return _filled(_member_bytes(archive, member, name), name)
-
-
-def _member_bytes(archive: Archive, member: Member, name: str) -> bytes:
     try:
-        return archive.read(member)
+        return _filled(archive.read(member), name)
     except DamagedMemberError as error:
         message = f"{name}: {error}"
         raise SampleRejectedError(reason="corrupt_image", message=message) from error
@@ -415,7 +407,7 @@ class RowImages:
             StageError: the file system failed.
             MemoryError: naming row and image.
         """
-        return tuple(self._plan_image(image, row) for image in row.images)
+        return tuple(self._plan(image, row) for image in row.images)
 
     def make(self, row: ManifestRow, planned: tuple[PlannedImage, ...]) -> EncodedImages:
         """Decode and process the row's images as planned.
@@ -436,40 +428,43 @@ class RowImages:
             ),
         )
 
-    def _plan_image(self, image: Content, row: ManifestRow) -> PlannedImage:
+    def _plan(self, image: Content, row: ManifestRow) -> PlannedImage:
         name = image.value
         with _naming_what_lacks_memory(row, name):
-            data = self._read(image, row)
+            try:
+                data = self.source.read(image)
+            except OSError as error:
+                message = f"{row.origin}: an image cannot be read: {error}"
+                raise StageError(message) from error
             size = read_upright_size(data, max_pixels=self.max_pixels, name=name)
         try:
             plan = self.processor.images.plan(size)
         except UnfitImageError as error:
             message = f"{name}: {size[0]} x {size[1]} pixels: {error}"
             raise SampleRejectedError(reason="unfit_size", message=message) from error
-        _check_resizes(plan, size, max_pixels=self.max_pixels, name=name)
+        # so thin that it would be huge before it is cropped
+        largest = max(
+            (resized for recipe in plan.recipes for resized in recipe.resizes),
+            key=lambda resized: resized[0] * resized[1],
+        )
+        if largest[0] * largest[1] > max(self.max_pixels, plan.num_pixels):
+            message = (
+                f"{name}: {size[0]} x {size[1]} pixels, resized to {largest[0]} x {largest[1]} "
+                f"before the middle is cut out; max_pixels is {self.max_pixels}"
+            )
+            raise SampleRejectedError(reason="too_many_pixels", message=message)
         return PlannedImage(name=name, data=data, size=size, plan=plan)
-
-    def _read(self, image: Content, row: ManifestRow) -> bytes:
-        try:
-            return self.source.read(image)
-        except OSError as error:
-            message = f"{row.origin}: an image cannot be read: {error}"
-            raise StageError(message) from error
 
     def _make_image(self, planned: PlannedImage) -> list[np.ndarray]:
         first_sizes = {recipe.resizes[:1] for recipe in planned.plan.recipes}
         if self.decoding == "exact" or () in first_sizes:
-            begun = {(): self._decode(planned)}
+            opened = open_image(planned.data, max_pixels=self.max_pixels, name=planned.name)
+            image = decode_upright(opened, planned.name)
+            _check_decoded(planned, image.size)
+            begun = {(): image}
         else:
             begun = {size: self._load(planned, *size) for size in first_sizes}
         return carry_out(planned.plan, begun, resample=self.processor.resample)
-
-    def _decode(self, planned: PlannedImage) -> Image.Image:
-        """Decode the whole image, upright."""
-        opened = open_image(planned.data, max_pixels=self.max_pixels, name=planned.name)
-        image = decode_upright(opened, planned.name)
-        _check_decoded(planned, image.size)
-        return image
 
     def _load(self, planned: PlannedImage, size: Size) -> Image.Image:
         """Decode an image for a target size, no larger than needed."""
@@ -513,28 +508,10 @@ def carry_out(
         for num_done, size in enumerate(recipe.resizes):
             before, after = recipe.resizes[:num_done], recipe.resizes[: num_done + 1]
             if after not in made:  # all tiles come from the same image
-                made[after] = _resize(made[before], size, resample)
+                made[after] = made[before].resize(size, Image.Resampling(resample))
         whole = made[recipe.resizes]
         arrays.append(np.asarray(whole if recipe.box is None else whole.crop(recipe.box)))
     return arrays
-
-
-def _resize(image: Image.Image, size: Size, resample: int) -> Image.Image:
-    return image.resize(size, Image.Resampling(resample))
-
-
-def _check_resizes(plan: ImagePlan, size: Size, *, max_pixels: int, name: str) -> None:
-    """Refuse an image so thin that it would be huge before it is cropped."""
-    largest = max(
-        (resized for recipe in plan.recipes for resized in recipe.resizes),
-        key=lambda resized: resized[0] * resized[1],
-    )
-    if largest[0] * largest[1] > max(max_pixels, plan.num_pixels):
-        message = (
-            f"{name}: {size[0]} x {size[1]} pixels, resized to {largest[0]} x {largest[1]} "
-            f"before the middle is cut out; max_pixels is {max_pixels}"
-        )
-        raise SampleRejectedError(reason="too_many_pixels", message=message)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
@@ -70,9 +70,6 @@ from slurm_jobs.shared.manifests.messages import ManifestRow
 from slurm_jobs.shared.manifests.values import RowOptions
 from slurm_jobs.shared.records import TaskContext, resume_command
 
-# Settings in a part that shaped its samples: equal in all parts of a data set.
-
-
 _DECIDE_PIXELS_AND_TOKENS = ("pillow", "simplejpeg", "tokenizers", "torch", "transformers")
 """Packages whose version affects samples; the build of a version (`+cpu`) does not matter."""
 
@@ -80,7 +77,10 @@ _DECIDE_PIXELS_AND_TOKENS = ("pillow", "simplejpeg", "tokenizers", "torch", "tra
 def part_settings(
     stage: PreprocessConfig, manifest: Manifest, processor_dir: Path
 ) -> dict[str, Any]:
-    """Return all that determines the samples, except images' bytes, slices and paths."""
+    """Return all that determines the samples, except images' bytes, slices and paths.
+
+    It is stored in each part, and equal in all parts of a data set.
+    """
     settings = {
         "manifest": manifest.path.name,
         "manifest_xxh3": manifest.fingerprint,
@@ -286,13 +286,24 @@ class RowWorker:
         self.seconds.decode += stored.decode_s
         self.seconds.store += stored.store_s
         self.prices.extend(stored.prices)
+        meta: dict[str, object] = {
+            "row": row.origin.row,
+            "source": row.source,
+            "num_tokens": len(tokens.input_ids),
+            "num_supervised_tokens": int((tokens.labels >= 0).sum()),
+            "truncated": tokens.truncated,
+            "original_sizes": [list(size) for size in stored.encoded.original_sizes],
+            "stored_sizes": [
+                [list(size) for size in sizes] for sizes in stored.encoded.stored_sizes
+            ],
+        }
         data = pack_sample(
             key=row.key,
             input_ids=tokens.input_ids,
             labels=tokens.labels,
             images=stored.images,
             image_suffix=MEMBER_SUFFIX[self.image_format],
-            meta=_meta(row, tokens, stored.encoded),
+            meta=meta,
         )
         return RowResult(
             row=row,
@@ -334,18 +345,6 @@ def _reject(row: ManifestRow, error: Exception) -> Reject:
     )
 
 
-def _meta(row: ManifestRow, tokens: EncodedTokens, images: EncodedImages) -> dict[str, object]:
-    return {
-        "row": row.origin.row,
-        "source": row.source,
-        "num_tokens": len(tokens.input_ids),
-        "num_supervised_tokens": int((tokens.labels >= 0).sum()),
-        "truncated": tokens.truncated,
-        "original_sizes": [list(size) for size in images.original_sizes],
-        "stored_sizes": [[list(size) for size in sizes] for sizes in images.stored_sizes],
-    }
-
-
 log = logging.getLogger(__name__)
 
 _MAX_IGNORED = 100
@@ -380,13 +379,32 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     """
     guard = StopGuard(context, "rows", "raise resources.timeout_min, or array.num_slices")
     stage = build_config(PreprocessConfig, config)
-    manifest = _open_rows(stage, context)
+    # Indexes that later slices reuse; not next to the data, whose folder may be read-only.
+    index_dir = context.output_dir / "indexes"
+    manifest = _open_rows(stage, context.limit, index_dir)
     processor_dir = _find_processor(stage, context)
-    encoder = _make_encoder(stage, context, processor_dir)
+    encoder = SampleEncoder(
+        processor_dir,
+        image_root=_image_root(stage),
+        images_within=None if stage.images_within is None else Path(stage.images_within),
+        max_tokens=stage.max_tokens,
+        max_images=stage.max_images,
+        too_long=stage.too_long,
+        max_pixels=stage.max_pixels,
+        index_dir=index_dir,
+        image_decoding=stage.image_decoding,
+    )
     mine = slice_range(manifest.num_rows, context.slice_index, context.num_slices)
     paths = PartPaths(output_dir=context.output_dir, slice_index=context.slice_index)
-    _make_folder(paths)
-    worker = _make_worker(stage, encoder, context)
+    make_private_dir(paths.tar.parent)
+    remove_leftovers(paths.tar.parent, f"{paths.tar.stem}.*")  # of a killed attempt
+    worker = RowWorker(
+        encoder=encoder,
+        image_format=stage.image_format,
+        image_quality=stage.image_quality,
+        num_threads=stage.num_threads or len(os.sched_getaffinity(0)),
+        in_progress=RowsInProgress(context.task_dir),
+    )
     progress = Progress(context.task_dir, "samples", len(mine))
     tally = _Tally(rejects=[])
     with atomic_writer(paths.tar) as stream:
@@ -420,20 +438,6 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     return _result(paths, index, builder.samples, tally, worker)
 
 
-def _make_folder(paths: PartPaths) -> None:
-    """Create the folder of the parts, and remove files of a killed attempt at this one."""
-    make_private_dir(paths.tar.parent)
-    remove_leftovers(paths.tar.parent, f"{paths.tar.stem}.*")
-
-
-def _index_dir(context: TaskContext) -> Path:
-    """Return the folder for indexes of manifest and archives that later slices reuse.
-
-    It is not next to the data, whose folder may be read-only.
-    """
-    return context.output_dir / "indexes"
-
-
 def _find_processor(stage: PreprocessConfig, context: TaskContext) -> Path:
     """Return the processor's folder; one written here is next to the parts, for `consolidate`."""
     root = context.output_dir / "processors"
@@ -446,41 +450,12 @@ def _find_processor(stage: PreprocessConfig, context: TaskContext) -> Path:
     return folder
 
 
-def _make_encoder(
-    stage: PreprocessConfig, context: TaskContext, processor_dir: Path
-) -> SampleEncoder:
-    return SampleEncoder(
-        processor_dir,
-        image_root=_image_root(stage),
-        images_within=None if stage.images_within is None else Path(stage.images_within),
-        max_tokens=stage.max_tokens,
-        max_images=stage.max_images,
-        too_long=stage.too_long,
-        max_pixels=stage.max_pixels,
-        index_dir=_index_dir(context),
-        image_decoding=stage.image_decoding,
-    )
-
-
-def _make_worker(
-    stage: PreprocessConfig, encoder: SampleEncoder, context: TaskContext
-) -> RowWorker:
-    return RowWorker(
-        encoder=encoder,
-        image_format=stage.image_format,
-        image_quality=stage.image_quality,
-        num_threads=stage.num_threads or len(os.sched_getaffinity(0)),
-        in_progress=RowsInProgress(context.task_dir),
-    )
-
-
-def _open_rows(stage: PreprocessConfig, context: TaskContext) -> Manifest:
+def _open_rows(stage: PreprocessConfig, limit: int | None, index_dir: Path) -> Manifest:
     options = RowOptions(
         prompt=stage.prompt, system_prompt=stage.system_prompt, columns=stage.columns
     )
-    manifest = open_manifest(
-        Path(stage.manifest), limit=context.limit, options=options, index_dir=_index_dir(context)
-    )
+    path = Path(stage.manifest)
+    manifest = open_manifest(path, limit=limit, options=options, index_dir=index_dir)
     if not manifest.num_rows:
         message = f"{stage.manifest}: no rows; there is nothing to preprocess"
         raise StageConfigError(message)
@@ -518,22 +493,18 @@ def _write_samples(
             if result.reject is not None:
                 tally.rejects.append(result.reject)
             else:
-                _add(builder, result, tally, worker)
+                assert result.tokens is not None
+                start = time.perf_counter()
+                builder.add(
+                    result.row.key,
+                    result.data,
+                    labels=result.tokens.labels,
+                    num_images=result.num_images,
+                    num_pixels=result.num_pixels,
+                )
+                worker.seconds.write += time.perf_counter() - start
+                tally.num_truncated += result.tokens.truncated
             progress.update(num_done, detail=f"{len(tally.rejects)} rejected")
-
-
-def _add(builder: PartBuilder, result: RowResult, tally: _Tally, worker: RowWorker) -> None:
-    assert result.tokens is not None
-    start = time.perf_counter()
-    builder.add(
-        result.row.key,
-        result.data,
-        labels=result.tokens.labels,
-        num_images=result.num_images,
-        num_pixels=result.num_pixels,
-    )
-    worker.seconds.write += time.perf_counter() - start
-    tally.num_truncated += result.tokens.truncated
 
 
 def _keep_rejects(
@@ -576,11 +547,15 @@ def _keep_rejects(
         # probably a wrong column or folder rather than broken rows
         if not has_samples or needed >= 0.5:
             do_without = ""
+        first = next(reject for reject in rejects if reject.reason not in CHOSEN_REASONS)
+        command = resume_command(context.run_dir, "--set", key)
+        hints = about_places(
+            counts, root=_image_root(stage), command=command, has_samples=has_samples
+        )
         message = (
-            f"{stage.manifest}: {where}{problem}. {_first_broken(rejects)}. Fix these rows, then "
-            f"`{fixed}`{do_without}"
-            f"{_about_places(counts, stage, context, has_samples=has_samples)}. All rejects: "
-            f"{paths.rejects}"
+            f"{stage.manifest}: {where}{problem}. The first is {first.place}: "
+            f"{first.message.removeprefix(f'{first.place}: ')}. Fix these rows, then "
+            f"`{fixed}`{do_without}{hints}. All rejects: {paths.rejects}"
         )
         raise StageConfigError(message)
     lengths = [reject.num_tokens for reject in rejects if reject.num_tokens is not None]
@@ -609,23 +584,6 @@ def _keep_rejects(
         raise StageConfigError(message)
 
 
-def _first_broken(rejects: Sequence[Reject]) -> str:
-    first = next(reject for reject in rejects if reject.reason not in CHOSEN_REASONS)
-    return f"The first is {first.place}: {first.message.removeprefix(f'{first.place}: ')}"
-
-
-def _about_places(
-    counts: Mapping[str, int],
-    stage: PreprocessConfig,
-    context: TaskContext,
-    *,
-    has_samples: bool,
-) -> str:
-    """Return hints about keys for images that were not found or are in other folders."""
-    command = resume_command(context.run_dir, "--set", f"stages.{context.stage}.config")
-    return about_places(counts, root=_image_root(stage), command=command, has_samples=has_samples)
-
-
 def _image_root(stage: PreprocessConfig) -> Path:
     """Return the base folder of image paths: from the config, else the manifest's folder."""
     root = stage.image_root
@@ -637,6 +595,7 @@ def _result(
 ) -> dict[str, Any]:
     by_reason = count_reasons(tally.rejects)
     seconds = worker.seconds
+    files = (paths.tar, paths.samples, paths.index, paths.rejects)
     return {
         "num_rows": index.end_row - index.first_row,
         "num_samples": index.num_samples,
@@ -655,13 +614,9 @@ def _result(
         "store_s": round(seconds.store, 3),
         "tokenise_s": round(seconds.tokenise, 3),
         "write_s": round(seconds.write, 3),
-        "outputs": describe_outputs(paths.output_dir, _files(paths)),
+        "outputs": describe_outputs(paths.output_dir, files),
         "num_tokens_histogram": token_histogram(samples["num_tokens"].tolist()),
     }
-
-
-def _files(paths: PartPaths) -> tuple[Path, ...]:
-    return (paths.tar, paths.samples, paths.index, paths.rejects)
 
 
 def token_histogram(num_tokens: Iterable[int]) -> dict[str, int]:

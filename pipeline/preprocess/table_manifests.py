@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from pipeline.preprocess.manifest_files import FileFacts, KeptFile, changed, facts_of, kept_file
+from pipeline.preprocess.manifest_files import FileFacts, changed, facts_of, kept_file
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.manifests.messages import ManifestRow, RowOrigin, bad_row
 from slurm_jobs.shared.manifests.tables import looked_at, unread_names
@@ -89,7 +89,16 @@ class TableManifest:
         self._facts = self._facts_now()
         about = f"{getattr(open_table, '__name__', '')} 2 {options.columns}"
         self._kept = kept_file(index_dir, "manifest", self._facts, about=about)
-        self._files = _load(self._kept) or self._look_through()
+        data = self._kept.load_checked()
+        values = json.loads(data) if data is not None else {}
+        if values.get("format") == _INDEX_FORMAT:
+            self._files = tuple(
+                _File(head_xxh3=head, pieces=tuple((rows, xxh3) for rows, xxh3 in pieces))
+                for head, pieces in values["files"]
+            )
+        else:
+            self._files = tuple(self._look_into(file) for file in files)
+            self._kept.save_checked(_dump(self._files))
         self.fingerprint = _fingerprint(self._files)
         total = sum(rows for file in self._files for rows, _ in file.pieces)
         self.num_rows = total if limit is None else min(limit, total)
@@ -97,41 +106,23 @@ class TableManifest:
     def _facts_now(self) -> list[FileFacts]:
         return [facts_of(path) for path in self._paths]
 
-    def _look_through(self) -> tuple[_File, ...]:
-        files = tuple(self._look_into(path) for path in self._paths)
-        self._kept.save_checked(_dump(files))
-        return files
-
     def rows(self, wanted: range) -> Iterator[ManifestRow]:
         """Yield the rows of these numbers (`Manifest.rows`)."""
         first = 0
         for path, file in zip(self._paths, self._files, strict=True):
             num_rows = sum(rows for rows, _ in file.pieces)
-            if first < wanted.stop and first + num_rows > wanted.start:
-                yield from self._rows_of_file(path, file, first, wanted)
-            first += num_rows
-
-    def _rows_of_file(
-        self, path: Path, file: _File, first: int, wanted: range
-    ) -> Iterator[ManifestRow]:
-        table = self._reopen(path, file)
-        for piece, (num_rows, xxh3) in enumerate(file.pieces):
-            if first < wanted.stop and first + num_rows > wanted.start:
-                if table.piece_xxh3(piece) != xxh3:
-                    self._kept.remove()
-                    raise changed(self.path, f"{path.name} has other rows than when it was counted")
-                yield from self._rows_of_piece(table, piece, first, wanted)
-            first += num_rows
-
-    def _reopen(self, path: Path, file: _File) -> TableFile:
-        if not path.is_file():
-            raise changed(self.path, f"{path.name} is missing")
-        table = self._open(path, self._options)
-        counted = [num_rows for num_rows, _ in file.pieces]
-        if table.head_xxh3 != file.head_xxh3 or list(table.piece_rows) != counted:
-            self._kept.remove()
-            raise changed(self.path, f"{path.name} is not the file that was counted")
-        return table
+            if first >= wanted.stop or first + num_rows <= wanted.start:
+                first += num_rows
+                continue
+            table = self._reopen(path, file)
+            for piece, (num_rows, xxh3) in enumerate(file.pieces):
+                if first < wanted.stop and first + num_rows > wanted.start:
+                    if table.piece_xxh3(piece) != xxh3:
+                        self._kept.remove()
+                        cause = f"{path.name} has other rows than when it was counted"
+                        raise changed(self.path, cause)
+                    yield from self._rows_of_piece(table, piece, first, wanted)
+                first += num_rows
 
     def _rows_of_piece(
         self, table: TableFile, piece: int, first: int, wanted: range
@@ -196,17 +187,6 @@ def _dump(files: Sequence[_File]) -> bytes:
     return json.dumps({"format": _INDEX_FORMAT, "files": values}).encode()
 
 
-def _load(kept: KeptFile) -> tuple[_File, ...] | None:
-    data = kept.load_checked()
-    values = json.loads(data) if data is not None else {}
-    if values.get("format") != _INDEX_FORMAT:
-        return None
-    return tuple(
-        _File(head_xxh3=head, pieces=tuple((rows, xxh3) for rows, xxh3 in pieces))
-        for head, pieces in values["files"]
-    )
-
-
 # Parquet files as tables of samples; a piece is a row group.
 #
 # The footer has the number of rows of each row group and the location of its column chunks, so
@@ -246,7 +226,11 @@ class ParquetTable:
         self.names = self._file.schema_arrow.names
         self._looked_at = looked_at(self._file.schema_arrow, options)
         self.names_unread = unread_names(self.names, self._looked_at, options)
-        self.head_xxh3 = xxhash.xxh3_64_intdigest(_footer(path))
+        with path.open("rb") as stream:
+            stream.seek(-_TAIL_BYTES, 2)
+            num_bytes = int.from_bytes(stream.read(4), "little")
+            stream.seek(-_TAIL_BYTES - num_bytes, 2)
+            self.head_xxh3 = xxhash.xxh3_64_intdigest(stream.read())
         groups = range(self._metadata.num_row_groups)
         self.piece_rows = [self._metadata.row_group(group).num_rows for group in groups]
 
@@ -291,14 +275,6 @@ class ParquetTable:
             yield batch
 
 
-def _footer(path: Path) -> bytes:
-    with path.open("rb") as stream:
-        stream.seek(-_TAIL_BYTES, 2)
-        num_bytes = int.from_bytes(stream.read(4), "little")
-        stream.seek(-_TAIL_BYTES - num_bytes, 2)
-        return stream.read()
-
-
 @contextmanager
 def broken_file(path: Path, kind: str) -> Iterator[None]:
     """Turn pyarrow's errors about damaged bytes into the error of an unreadable file.
@@ -339,7 +315,8 @@ class ArrowTable:
         with broken_file(path, "Arrow stream"):
             source = pa.memory_map(str(path))
             self._batches = _read_batches(path, source)
-            schema = self._batches[0].schema if self._batches else _schema(source)
+            source.seek(0)
+            schema = pa.ipc.open_stream(source).schema
             self.names = schema.names
             self._columns = [name for name in schema.names if options.reads(name)]
             self._looked_at = looked_at(schema, options)
@@ -362,8 +339,13 @@ class ArrowTable:
             StageConfigError: offsets point outside of the batch.
         """
         batch = self._batches[piece].select(self._looked_at)
+        # Arrow trusts offsets when it reads memory. Texts are checked as bytes: invalid UTF-8 is
+        # its row's reject.
         with broken_file(self._path, "Arrow stream"):
-            _check_places(batch)
+            for column in batch.columns:
+                plain = column.storage if isinstance(column, pa.ExtensionArray) else column
+                plain.validate()
+                plain.view(_as_bytes(plain.type)).validate(full=True)
         step = rows_a_batch(batch.num_rows, batch.get_total_buffer_size())
         for start in range(0, batch.num_rows, step):
             yield batch.slice(start, step)
@@ -383,29 +365,10 @@ def _read_batches(path: Path, source: pa.MemoryMappedFile) -> list[pa.RecordBatc
     return batches
 
 
-def _schema(source: pa.MemoryMappedFile) -> pa.Schema:
-    source.seek(0)
-    return pa.ipc.open_stream(source).schema
-
-
 def _has_dictionary(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         return True
     return any(_has_dictionary(kind.field(i).type) for i in range(kind.num_fields))
-
-
-def _check_places(batch: pa.RecordBatch) -> None:
-    """Check that values are within the batch: Arrow trusts offsets when it reads memory.
-
-    Texts are read as bytes here: invalid UTF-8 is its row's reject.
-
-    Raises:
-        pa.ArrowInvalid: they are not.
-    """
-    for column in batch.columns:
-        plain = column.storage if isinstance(column, pa.ExtensionArray) else column
-        plain.validate()
-        plain.view(_as_bytes(plain.type)).validate(full=True)
 
 
 def _as_bytes(kind: pa.DataType) -> pa.DataType:
