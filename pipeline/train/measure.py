@@ -23,18 +23,10 @@ from pipeline.timing.recorder import NOT_TIMED, SpanLog
 from pipeline.timing.sampler import sample_system
 from pipeline.train.device import prepare_device, seed_generators
 from pipeline.train.job import Job, find_datasets, open_sources, phases_of
-from pipeline.train.loop import LoopEnd, run_steps
+from pipeline.train.loop import run_steps
 from pipeline.train.preflight import preflight
-from pipeline.train.prepare import SpreadModel, build_and_spread
 from pipeline.train.ranks import join_ranks, leave_ranks
-from pipeline.train.trainer import (
-    PlannedPhase,
-    make_loop_setup,
-    make_reader,
-    make_recorder,
-    plan_phase,
-    watch_compiling,
-)
+from pipeline.train.trainer import Trainer
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.train import MeasureConfig
 from slurm_jobs.shared.manifest_formats import PROCESSOR_DIR
@@ -48,83 +40,65 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any] | Non
         StageConfigError, StageError: as in `pipeline.train.run`.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    asked = build_config(MeasureConfig, config)
-    workplace = prepare_device(asked.train, context)
+    measured = build_config(MeasureConfig, config)
+    workplace = prepare_device(measured.train, context)
     job = Job(
-        config=asked.train,
+        config=measured.train,
         context=context,
         spans=SpanLog(context.timing_dir, context.rank),
         workplace=workplace,
         ranks=join_ranks(
             context,
             device_type=workplace.device.type,
-            timeout_min=asked.train.collective_timeout_min,
+            timeout_min=measured.train.collective_timeout_min,
         ),
         began_unix_s=time.time(),
     )
-    said = _measure(job, asked)
+    result = _measure(job, measured)
     leave_ranks()
-    return said if context.rank == 0 else None
+    return result if context.rank == 0 else None
 
 
-def _measure(job: Job, asked: MeasureConfig) -> dict[str, Any]:
-    """Open the data, build and plan like `train`, and run the steps."""
+def _measure(job: Job, measured: MeasureConfig) -> dict[str, Any]:
+    """Open the data, build and plan like `train`, and run the steps of the first phase."""
     phases = phases_of(job.config)
     folders = find_datasets(phases, job.context)
     facts = read_facts(read_dataset_info(folders[0]), load_tokenizer(folders[0] / PROCESSOR_DIR))
     preflight(job, phases, folders, facts)
+    device = job.workplace.device
     with sample_system(job.config.sampler, job.context), open_sources(folders, job) as sources:
-        made = build_and_spread(
-            job.config,
-            phases,
-            context=job.context,
-            workplace=job.workplace,
-            ranks=job.ranks,
-            data=facts,
-        )
-        planned = plan_phase(job, phases[0], sources[0], made, 0)
-        end = _make_steps(job, planned, made, asked)
-        made.strategy.close(made.spread)
+        trainer = Trainer(job, phases, sources, facts)
+        trainer.build()
+        phase = trainer.current = trainer.plan_phase(phases[0], sources[0])
+        trainer.report, trainer.saver = _report_nothing, _SavesNothing()
+        seed_generators(phase.config.seed, job.ranks.rank)
+        with (
+            trainer.make_recorder() as trainer.recorder,
+            trainer.watch_compiling(functools.partial(trainer.recorder.set_apart, "compile_s")),
+            make_profiling(job.config.profile, job.context, job.spans, device) as profiling,
+            trainer.make_reader(0) as reader,
+        ):
+            trainer.batches = _batches(reader, measured)
+            end = run_steps(trainer, 0, profiling.watch)
+        trainer.made.strategy.close(trainer.made.spread)
     return {
         "num_steps": end.num_steps_done,
         "final_loss": end.final_loss,
-        "batching": planned.config.batching.kind,
-        "num_microbatches": planned.config.num_microbatches,
+        "batching": phase.config.batching.kind,
+        "num_microbatches": phase.config.num_microbatches,
         "num_compute_threads": job.workplace.num_compute_threads,
     }
 
 
-def _make_steps(
-    job: Job, planned: PlannedPhase, made: SpreadModel, asked: MeasureConfig
-) -> LoopEnd:
-    """Run the loop of `train`, with a saver that saves nothing."""
-    device = job.workplace.device
-    seed_generators(planned.config.seed, job.ranks.rank)
-    with (
-        make_recorder(job, made.spread.bare, [planned]) as recorder,
-        watch_compiling(job, functools.partial(recorder.set_apart, "compile_s"), 1),
-        make_profiling(job.config.profile, job.context, job.spans, device) as profiling,
-        make_reader(job, planned, made, 0) as reader,
-    ):
-        batches = _batches(reader, asked)
-        setup = make_loop_setup(
-            job,
-            planned,
-            made,
-            batches=batches,
-            peek=batches.peek,
-            recorder=recorder,
-            saver=_SavesNothing(),
-            report=lambda *_told: None,
-        )
-        return run_steps(setup, 0, profiling.watch)
+def _report_nothing(*_outcome: object) -> None:
+    """Replace the reporter."""
 
 
-def _batches(reader: Prefetcher, asked: MeasureConfig) -> Prefetcher | KeptBatches | Dropping:
-    if asked.num_kept_steps:
-        return KeptBatches(reader, asked.num_kept_steps)
-    if asked.num_dropped_steps:
-        return Dropping(reader, asked.num_dropped_steps, before=asked.drop_before)
+def _batches(reader: Prefetcher, measured: MeasureConfig) -> Prefetcher | KeptBatches | Dropping:
+    if measured.num_kept_steps:
+        return KeptBatches(reader, measured.num_kept_steps)
+    if measured.num_dropped_steps:
+        return Dropping(reader, measured.num_dropped_steps, before=measured.drop_before)
     return reader
 
 

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,6 @@ from pipeline.train.held_out import lowest
 from pipeline.train.job import (
     Ending,
     Job,
-    Phase,
-    Source,
     TimeLimitError,
     find_datasets,
     open_sources,
@@ -32,11 +29,11 @@ from pipeline.train.job import (
 )
 from pipeline.train.memory import naming_the_remedy
 from pipeline.train.preflight import preflight
-from pipeline.train.prepare import SpreadModel, count_learning
+from pipeline.train.prepare import count_learning
 from pipeline.train.ranks import join_ranks, leave_ranks
 from pipeline.train.staging import describe_reading
 from pipeline.train.trackers import Trackers, check_packages
-from pipeline.train.trainer import PhaseEnd, Trained, fit
+from pipeline.train.trainer import Trainer
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.errors import StageStoppedError
 from slurm_jobs.shared.files import describe_outputs, plain_json
@@ -85,8 +82,7 @@ def train(config: TrainConfig, context: TaskContext, spans: SpanLog) -> dict[str
     except (StageStoppedError, TimeLimitError):  # on every rank
         _leave(job)
         raise
-    # After any other error the process exits without leave_ranks, which might wait for the
-    # others.
+    # After any other error the process exits without leaving: that might wait for the others.
     _leave(job)
     return result
 
@@ -101,37 +97,47 @@ def _run(job: Job) -> dict[str, Any] | None:
     phases = phases_of(job.config)
     folders = find_datasets(phases, job.context)  # before anything is copied
     facts = read_facts(read_dataset_info(folders[0]), load_tokenizer(folders[0] / PROCESSOR_DIR))
-    found = preflight(job, phases, folders, facts)
+    preflight_values = preflight(job, phases, folders, facts)
     with (
         contextlib.ExitStack() as ends_last,
         sample_system(job.config.sampler, job.context),
         open_sources(folders, job) as sources,
         Trackers(job.config.trackers, job.context) as trackers,
     ):
-        result = _run_staged(job, phases, sources, facts, trackers)
+        # On every rank, so that all fail together and before any step.
+        if (manifest := job.config.evaluate.manifest) is not None:
+            with job.spans.span("heldout_check"):
+                check_heldout(
+                    job.config.evaluate,
+                    levels=job.config.levels,
+                    manifest=Path(manifest),
+                    preprocess=facts.info.preprocess,
+                    processor_dir=sources[0].processor_dir,
+                )
+        result = _train(Trainer(job, phases, sources, facts), trackers)
         ends_last.enter_context(job.spans.span("closing"))  # resources opened here
-    return None if result is None else {**result, "preflight": found}
+    return None if result is None else {**result, "preflight": preflight_values}
 
 
-def _run_staged(
-    job: Job,
-    phases: Sequence[Phase],
-    sources: Sequence[Source],
-    facts: DataFacts,
-    trackers: Trackers,
-) -> dict[str, Any] | None:
-    _check_heldout(job, facts.info.preprocess, sources[0].processor_dir)
-    trained = fit(job, phases, sources, facts, trackers)
+def _train(trainer: Trainer, trackers: Trackers) -> dict[str, Any] | None:
+    """Train, then export and evaluate, and describe all of it, on rank 0."""
+    trainer.train(trackers)
+    job, sources, facts = trainer.job, trainer.sources, trainer.facts
     used = list({source.folder: source for source in sources}.values())
-    reads = [(source.staged, source.dataset.files.counts) for source in used]
-    reading = describe_reading(reads, job.config.staging, job.ranks)
-    ending = Ending(
-        job.ranks, job.context, began_unix_s=job.began_unix_s, made_steps=trained.made_steps
+    reading = describe_reading(
+        [(source.staged, source.dataset.files.counts) for source in used],
+        job.config.staging,
+        job.ranks,
     )
-    described = _describe(job, trained)
-    model_dir = _export(job, ending, trained.made, sources[0].processor_dir)
-    # the last reference to the model and its optimizer: evaluation needs their memory
-    del trained
+    ending = Ending(
+        job.ranks,
+        job.context,
+        began_unix_s=job.began_unix_s,
+        made_steps=trainer.resumed_from_step < trainer.num_steps,
+    )
+    described = _describe(trainer)
+    model_dir = _export(trainer, ending)
+    trainer.release_model()  # evaluation needs its memory
     give_back_memory(job.workplace.device)
     evaluation = _evaluate(job, ending, facts, model_dir, sources[0].processor_dir)
     if evaluation.get("exact_match") is not None:
@@ -149,43 +155,25 @@ def _run_staged(
     }
 
 
-def _export(job: Job, ending: Ending, made: SpreadModel, processor_dir: Path) -> Path:
+def _export(trainer: Trainer, ending: Ending) -> Path:
+    job, config = trainer.job, trainer.job.config
     ending.check("exports")
+    is_peft_model = config.adapters is not None and config.model.type == "hugging_face"
     remedy = "resume on devices with more memory: the steps are made, and a checkpoint has them"
     with (
         job.spans.span("export"),
         naming_the_remedy(job.ranks, "while the model was exported", remedy),
     ):
         return export_model(
-            made.spread.bare,
+            trainer.made.spread.bare,
             job.context.output_dir,
-            processor_dir=processor_dir,
+            processor_dir=trainer.sources[0].processor_dir,
             ranks=job.ranks,
             attempt=job.context.attempt,
-            adapters_of=_adapters_of(job.config),
-            learned=made.learning.so_far[-1],
-            levels=job.config.levels,
+            adapters_of=(config.model.path or config.model.name) if is_peft_model else None,
+            learned=trainer.made.learning.so_far[-1],
+            levels=config.levels,
         )
-
-
-def _adapters_of(config: TrainConfig) -> str | None:
-    """Return the model whose adapters peft can load, if there are any."""
-    is_peft_model = config.adapters is not None and config.model.type == "hugging_face"
-    return (config.model.path or config.model.name) if is_peft_model else None
-
-
-def _check_heldout(job: Job, preprocess: Mapping[str, Any], processor_dir: Path) -> None:
-    """Check the held-out rows on every rank, so that all fail together and before any step."""
-    manifest = job.config.evaluate.manifest
-    if manifest is not None:
-        with job.spans.span("heldout_check"):
-            check_heldout(
-                job.config.evaluate,
-                levels=job.config.levels,
-                manifest=Path(manifest),
-                preprocess=preprocess,
-                processor_dir=processor_dir,
-            )
 
 
 def _evaluate(
@@ -230,43 +218,43 @@ def _evaluate(
     return summary
 
 
-def _describe(job: Job, trained: Trained) -> dict[str, Any]:
-    made, last = trained.made, trained.phases[-1]
-    found = {
-        "num_steps": trained.num_steps,
-        "resumed_from_step": trained.resumed_from_step,
-        "final_loss": last.final_loss,
+def _describe(trainer: Trainer) -> dict[str, Any]:
+    """Return the result of the training, for the stage's result."""
+    job, made, phases = trainer.job, trainer.made, trainer.planned
+    values = {
+        "num_steps": trainer.num_steps,
+        "resumed_from_step": trainer.resumed_from_step,
+        "final_loss": phases[-1].final_loss,
         "num_parameters": made.num_parameters,
-        "num_learning": count_learning(made, last.planned.phase),
+        "num_learning": count_learning(made, phases[-1].phase),
         "strategy": job.config.strategy,
         "spread": asdict(made.facts),
         "num_ranks": job.ranks.num_ranks,
         "precision": job.workplace.precision,
-        "num_skipped_steps": sum(end.num_skips for end in trained.phases),
+        "num_skipped_steps": sum(phase.num_skips for phase in phases),
         "attention": made.spread.bare.attention_name,
         "num_compute_threads": job.workplace.num_compute_threads,
-        "tokens_per_s": trained.tokens_per_s,
+        "tokens_per_s": trainer.tokens_per_s,
         "versions": versions(),
     }
-    if trained.looks:
-        best = lowest(trained.looks)
-        found["held_out"] = {
-            "num_looks": len(trained.looks),
-            "last": asdict(trained.looks[-1]),
+    if trainer.looks:
+        best = lowest(trainer.looks)
+        values["held_out"] = {
+            "num_looks": len(trainer.looks),
+            "last": asdict(trainer.looks[-1]),
             "lowest": None if best is None else asdict(best),
         }
     if job.config.phases:
-        found["phases"] = [_describe_phase(made, end) for end in trained.phases]
-    described: dict[str, Any] = plain_json(found)
+        values["phases"] = [
+            {
+                "name": phase.phase.name,
+                "first_step": phase.first_step,
+                "num_steps": phase.num_steps,
+                "resumed_from_step": phase.resumed.step,
+                "final_loss": phase.final_loss,
+                "num_learning": count_learning(made, phase.phase),
+            }
+            for phase in phases
+        ]
+    described: dict[str, Any] = plain_json(values)
     return described
-
-
-def _describe_phase(made: SpreadModel, end: PhaseEnd) -> dict[str, Any]:
-    return {
-        "name": end.planned.phase.name,
-        "first_step": end.planned.first_step,
-        "num_steps": end.planned.num_steps,
-        "resumed_from_step": end.resumed.step,
-        "final_loss": end.final_loss,
-        "num_learning": count_learning(made, end.planned.phase),
-    }

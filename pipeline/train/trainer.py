@@ -1,4 +1,10 @@
-"""Training from first to last step: phases, checkpoints, records."""
+"""Trainer of one rank: builds the model, plans all phases, and trains one after the other.
+
+Every attempt runs all phases. For a completed phase it only loads the last checkpoint, whose
+weights the next phase starts with. So the previous phases are compared like everything else
+that a checkpoint depends on. If that checkpoint is damaged, a later phase's has its weights,
+and nothing is loaded.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +13,22 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from pipeline.data.batch import Batch, ModelNeeds
 from pipeline.data.dataset import ShardedDataset
 from pipeline.data.format import PACKS_DIR
 from pipeline.data.loader import BatchReader, Prefetcher, ReadingPlan, make_augmentation
 from pipeline.data.stream import ShardStream, StreamReader, expand_urls, own_shards
 from pipeline.models.compute import USUAL_VARIANTS
 from pipeline.models.layouts import DataFacts
-from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.timing.flops import FORMULA, find_card
 from pipeline.timing.profiler import make_profiling
 from pipeline.timing.recorder import CompileWatch, CudaClock, DeviceClock, StepRecorder
-from pipeline.train.batches import make_counter
 from pipeline.train.batching import plan_reading, read_work_model, steps_to_make
 from pipeline.train.checkpoint import Restored, TimedSaver, conclude, make_saver, restore
 from pipeline.train.checkpoint_files import Identity, Work, fingerprint, lasting_config
@@ -41,10 +44,9 @@ from pipeline.train.held_out import (
     read_looks,
 )
 from pipeline.train.job import Job, Phase, Source, versions
-from pipeline.train.loop import Boundary, LoopEnd, LoopSetup, Report, Watch, run_steps
+from pipeline.train.loop import Watch, run_steps
 from pipeline.train.memory import naming_the_remedy, smaller_state, telling_what_takes_less
 from pipeline.train.prepare import SpreadModel, build_and_spread, respread
-from pipeline.train.ranks import Ranks
 from pipeline.train.trackers import Course, Trackers, TrainingReporter
 from pipeline.train.trials import Trial, choose_batching, settle_microbatches
 from slurm_jobs.shared.configs.train import TrainConfig
@@ -52,15 +54,12 @@ from slurm_jobs.shared.errors import StageConfigError, StageStoppedError
 from slurm_jobs.shared.files import Progress, ranges_text
 from slurm_jobs.shared.heartbeat import steps_change
 
-# One phase of a training: its data, its starting point, its loop.
-
-
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True)
 class PlannedPhase:
-    """Phase with a known number of steps."""
+    """Phase with a known number of steps, and later its course in this attempt."""
 
     phase: Phase
     config: TrainConfig
@@ -70,394 +69,427 @@ class PlannedPhase:
     num_steps: int
     first_step: int
     """Steps of the phases before."""
+    resumed: Restored = field(default_factory=lambda: Restored(step=0, loss=None))
+    final_loss: float | None = None
+    """Loss of the phase's last step, of any attempt."""
+    num_skips: int = 0
+    """Steps skipped under fp16."""
 
     @property
     def lasting(self) -> dict[str, Any]:
         """Part of its config that must not change between attempts."""
         return lasting_config(self.config, self.num_steps)
 
+    @property
+    def last_step(self) -> int:
+        """Steps of all phases at its end."""
+        return self.first_step + self.num_steps
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PhaseEnd:
-    """Result of a phase in this attempt."""
+    def describe(self) -> str:
+        """Return `lora: 1,000 steps of 64 samples, each rank's share at once`."""
+        layout, what = self.plan.layout, "rows" if self.plan.packs is not None else "samples"
+        number = layout.num_microbatches
+        pieces = "at once" if number == 1 else f"in {number:,} microbatches"
+        name = f"{self.phase.name}: " if self.phase.name else ""
+        return (
+            f"{name}{self.num_steps:,} steps of {layout.global_batch_size:,} {what}, each rank's "
+            f"share {pieces}"
+        )
 
-    planned: PlannedPhase
-    resumed: Restored
-    loop: LoopEnd
-    num_skips: int
-    """Steps skipped under fp16."""
+
+class Trainer:
+    """One rank's training; `pipeline.train.loop.run_steps` reads its attributes."""
+
+    made: SpreadModel
+    """Model, optimizer and strategy, as spread for the current phase."""
+    current: PlannedPhase
+    batches: Prefetcher
+    """Yields one list of microbatches per step of the current phase."""
+    saver: TimedSaver
+    recorder: StepRecorder
+    report: TrainingReporter
+    """Called once for each step, like `pipeline.train.loop.Report`."""
+    look: Callable[[int], object] | None = None
+    """Evaluates held-out samples after this many steps of all phases; a collective."""
+    tokens_per_s: float | None
+    """Over all ranks, padding not counted; None if no step was made."""
+    looks: Sequence[Look] = ()
+    """Evaluations of the same held-out samples, of all attempts at this training; on rank 0."""
+
+    def __init__(
+        self, job: Job, phases: Sequence[Phase], sources: Sequence[Source], facts: DataFacts
+    ) -> None:
+        """Take the phases' data sets, `sources`, in their order."""
+        self.job, self.workplace, self.ranks = job, job.workplace, job.ranks
+        self.phases, self.sources, self.facts = phases, sources, facts
+        self.planned: list[PlannedPhase] = []
+        self._share: HeldOutShare | None = None
 
     @property
-    def final_loss(self) -> float | None:
-        """Loss of the phase's last step, of any attempt."""
-        return self.resumed.loss if self.loop.final_loss is None else self.loop.final_loss
+    def num_steps(self) -> int:
+        """Steps of all phases."""
+        return sum(phase.num_steps for phase in self.planned)
 
+    @property
+    def resumed_from_step(self) -> int:
+        """Step at which this attempt began, counted over all phases."""
+        for phase in self.planned:
+            if phase.resumed.step < phase.num_steps:
+                return phase.first_step + phase.resumed.step
+        return self.num_steps
 
-def plan_phase(
-    job: Job, phase: Phase, source: Source, made: SpreadModel, first_step: int
-) -> PlannedPhase:
-    """Plan the phase's data and number of steps; a collective.
+    def train(self, trackers: Trackers) -> None:
+        """Train from the newest checkpoints, or from the start, to the last step.
 
-    Args:
-        job: Job of this rank.
-        phase: The phase.
-        source: Its data set.
-        made: Model that is sharded for this phase.
-        first_step: Steps of the phases before.
-    """
-    dataset, folder = source.dataset, phase.folder(job.context.output_dir)
-    if job.ranks.rank == 0:
-        folder.mkdir(parents=True, exist_ok=True)
-    with job.spans.span("batch_plan") as notes:
-        trial = _make_trial(job, phase, source, made)
-        trial = replace(trial, config=choose_batching(trial, folder))
-        config = settle_microbatches(trial, folder)
-        plan = plan_reading(
-            config,
-            dataset,
-            model=read_work_model(made.spread.bare, dataset),
-            ranks=job.ranks,
-            packs_dirs=trial.packs_dirs,
+        `trackers` stay open.
+
+        Raises:
+            StageConfigError, StageStoppedError, StageError: as in `pipeline.train.run`.
+        """
+        job, device = self.job, self.workplace.device
+        remedy = smaller_state(job.config)
+        with (
+            job.spans.span("model_build"),
+            naming_the_remedy(self.ranks, "while the model was built", remedy),
+        ):
+            self.build()
+        with self.watch_compiling(lambda _: None):  # in trials
+            self._plan()
+        self._trackers, self.report = trackers, self._make_reporter(trackers)
+        if self.ranks.rank == 0:
+            num_threads = self.workplace.num_compute_threads
+            log.info(
+                "plan: %s parameters, each rank with %d CPU thread%s; %s",
+                f"{self.made.num_parameters:,}",
+                num_threads,
+                "" if num_threads == 1 else "s",
+                ", then ".join(phase.describe() for phase in self.planned),
+            )
+        if job.config.evaluate.every_steps is not None:
+            with job.spans.span("heldout_encode"):
+                self._share = encode_share(
+                    job, self.facts, self.made.needs, self.sources[0].processor_dir
+                )
+        with (
+            self.make_recorder() as self.recorder,
+            self.watch_compiling(functools.partial(self.recorder.set_apart, "compile_s")),
+            make_profiling(job.config.profile, job.context, job.spans, device) as profiling,
+        ):
+            follows = ""
+            for phase in self.planned:
+                follows = self._train_phase(phase, follows, profiling.watch)
+            self._start_trackers(self.num_steps)  # for messages after the steps
+        self.made.strategy.close(self.made.spread)
+        (num_tokens,) = self.ranks.sums([self.report.num_tokens])
+        self.tokens_per_s = num_tokens / self.report.elapsed_s if num_tokens else None
+        if self.ranks.rank == 0:
+            basis = None if self._share is None else self._share.basis
+            path = job.context.output_dir / HELD_OUT_NAME
+            self.looks = read_looks(path, self._last_steps(), basis)
+
+    def build(self) -> None:
+        """Build the model, and spread it for the first phase."""
+        self.made = build_and_spread(
+            self.job.config,
+            self.phases,
+            context=self.job.context,
+            workplace=self.workplace,
+            ranks=self.ranks,
+            data=self.facts,
         )
-        notes |= {"kind": config.batching.kind, "num_packs": plan.num_packs}
-    return PlannedPhase(
-        phase=phase,
-        config=config,
-        dataset=dataset,
-        plan=plan,
-        num_steps=steps_to_make(config, plan),
-        first_step=first_step,
-    )
 
+    def _plan(self) -> None:
+        """Plan all phases before the first step, so that planning errors appear at once."""
+        for phase, source in zip(self.phases, self.sources, strict=True):
+            if len(self.phases) > 1:
+                self.made = respread(self.made, phase, self.workplace)
+            self.plan_phase(phase, source)
+        if problem := self.job.config.profile.why_never(self.num_steps):
+            raise StageConfigError(problem)
 
-def _make_trial(job: Job, phase: Phase, source: Source, made: SpreadModel) -> Trial:
-    return Trial(
-        config=phase.config,
-        dataset=source.dataset,
-        strategy=made.strategy,
-        spread=made.spread,
-        needs=made.needs,
-        workplace=job.workplace,
-        ranks=job.ranks,
-        num_local_ranks=job.context.num_local_ranks,
-        spans=job.spans,
-        packs_dirs=(source.packs_dir, job.context.output_dir / PACKS_DIR),
-    )
+    def plan_phase(self, phase: Phase, source: Source) -> PlannedPhase:
+        """Plan the data and number of steps of the next phase, which the model is spread for.
 
-
-def training_fingerprint(phases: Sequence[PlannedPhase]) -> str:
-    """Return a fingerprint; attempts with equal ones can continue each other's checkpoints."""
-    parts = [{"config": p.lasting, "data": p.dataset.info.fingerprint} for p in phases]
-    return fingerprint(parts[0] if len(parts) == 1 else {"phases": parts})
-
-
-def trainings_of(phases: Sequence[PlannedPhase]) -> list[str]:
-    """Return for each phase the fingerprint of the training that ends with it.
-
-    Its results stay valid if only later phases change.
-    """
-    return [training_fingerprint(phases[: number + 1]) for number in range(len(phases))]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Watchers:
-    """Observers of the steps of all phases."""
-
-    recorder: StepRecorder
-    reporter: TrainingReporter
-    begin: Callable[[int], None]
-    """Called before a phase's first step with the steps done so far, of all phases; not for a
-    completed phase."""
-    watch: Watch
-    make_held_out: Callable[[SpreadModel], HeldOut] | None
-    """Makes the held-out evaluation for a model; None if there is none."""
-
-
-def train_phase(
-    job: Job, planned: PlannedPhase, made: SpreadModel, checkpoints: Checkpoints, told: Watchers
-) -> PhaseEnd:
-    """Train from the phase's newest checkpoint, or from its start, to its last step.
-
-    Raises:
-        StageConfigError, StageStoppedError, StageError: as in `pipeline.train.run`.
-    """
-    resumed = _restore(job, planned, checkpoints)
-    if resumed.step < planned.num_steps:
-        told.begin(planned.first_step + resumed.step)
-    look = _begin_looks(planned, made, resumed, told)
-    with (
-        make_reader(job, planned, made, resumed.step) as batches,
-        make_saver(planned.config, checkpoints, job.context, job.spans, resumed.step) as saver,
-    ):
-        setup = make_loop_setup(
-            job,
-            planned,
-            made,
-            batches=batches,
-            peek=batches.peek,
-            recorder=told.recorder,
-            saver=saver,
-            report=told.reporter,
-            look=look,
+        A collective.
+        """
+        job, dataset = self.job, source.dataset
+        folder = phase.folder(job.context.output_dir)
+        if self.ranks.rank == 0:
+            folder.mkdir(parents=True, exist_ok=True)
+        with job.spans.span("batch_plan") as notes:
+            trial = Trial(
+                config=phase.config,
+                dataset=dataset,
+                strategy=self.made.strategy,
+                spread=self.made.spread,
+                needs=self.made.needs,
+                workplace=self.workplace,
+                ranks=self.ranks,
+                num_local_ranks=job.context.num_local_ranks,
+                spans=job.spans,
+                packs_dirs=(source.packs_dir, job.context.output_dir / PACKS_DIR),
+            )
+            trial = replace(trial, config=choose_batching(trial, folder))
+            config = settle_microbatches(trial, folder)
+            plan = plan_reading(
+                config,
+                dataset,
+                model=read_work_model(self.made.spread.bare, dataset),
+                ranks=self.ranks,
+                packs_dirs=trial.packs_dirs,
+            )
+            notes |= {"kind": config.batching.kind, "num_packs": plan.num_packs}
+        planned = PlannedPhase(
+            phase=phase,
+            config=config,
+            dataset=dataset,
+            plan=plan,
+            num_steps=steps_to_make(config, plan),
+            first_step=self.num_steps,
         )
-        _note_change(job, told.reporter.start_clock())
-        steps_change()
-        with telling_what_takes_less(planned.phase.config, job.ranks, told.recorder):
-            loop = run_steps(setup, resumed.step, told.watch)
-    return PhaseEnd(planned=planned, resumed=resumed, loop=loop, num_skips=made.scaling.num_skips)
+        self.planned.append(planned)
+        return planned
 
+    def _train_phase(self, phase: PlannedPhase, follows: str, watch: Watch) -> str:
+        """Train from the phase's newest checkpoint, or from its start, to its last step.
 
-def _note_change(job: Job, since_s: float | None) -> None:
-    """Record the time between the steps of two phases, which no step contains."""
-    if since_s is not None:
-        job.spans.add("phase_change", start_unix_s=time.time() - since_s, duration_s=since_s)
+        `follows`, and what is returned for the next phase, are as in `Identity`.
+        """
+        job, name = self.job, f" of phase {phase.phase.name}" if phase.phase.name else ""
+        self.current, self.look = phase, None  # which would keep the last phase's optimizer
+        if len(self.planned) > 1 or phase.phase.config.has_trials:
+            # After trials, too: ddp orders gradient buckets by the first backward pass, which
+            # with more than two ranks changes the last bits of their sums.
+            self.made = respread(self.made, phase.phase, self.workplace)
+        checkpoints = self._checkpoints(follows)
+        seed_generators(phase.config.seed, self.ranks.rank)  # restored steps come after it
+        with job.spans.span("checkpoint_load") as notes:
+            phase.resumed = resumed = restore(checkpoints)
+            notes["step"] = resumed.step
+        if resumed.step and resumed.is_loaded and self.ranks.rank == 0:
+            log.info("continues after step %d of %d%s", resumed.step, phase.num_steps, name)
+        if resumed.step < phase.num_steps:
+            self._start_trackers(phase.first_step + resumed.step)
+        if self._share is not None and resumed.is_loaded:  # otherwise no step is left for it
+            self._begin_looks(self._share)
+        with (
+            self.make_reader(resumed.step) as self.batches,
+            make_saver(
+                phase.config, checkpoints, job.context, job.spans, resumed.step
+            ) as self.saver,
+        ):
+            if (since_s := self.report.start_clock()) is not None:  # no step contains that time
+                start_unix_s = time.time() - since_s
+                job.spans.add("phase_change", start_unix_s=start_unix_s, duration_s=since_s)
+            steps_change()
+            with telling_what_takes_less(phase.phase.config, self.ranks, self.recorder):
+                end = run_steps(self, resumed.step, watch)
+        del self.batches, self.saver
+        phase.final_loss = resumed.loss if end.final_loss is None else end.final_loss
+        phase.num_skips = self.made.scaling.num_skips
+        if end.stopped:
+            message = f"asked to stop: the state after step {end.num_steps_done}{name} is saved"
+            raise StageStoppedError(message)
+        return "" if phase is self.planned[-1] else conclude(checkpoints, phase.num_steps)
 
+    def _begin_looks(self, share: HeldOutShare) -> None:
+        """Evaluate held-out samples from now on; at the starting step, too, if that was due."""
+        job, phase = self.job, self.current
+        looks = HeldOutLog(
+            job.context.output_dir / HELD_OUT_NAME if self.ranks.rank == 0 else None,
+            attempt=job.context.attempt,
+            trainings=self._last_steps(),
+            basis=share.basis,
+            tell=self.report.tell,
+        )
+        held_out = HeldOut(job, self.facts, self.made, share, looks)
+        resumed, step = phase.resumed, phase.first_step + phase.resumed.step
+        ends_phase = resumed.step == phase.num_steps
+        if resumed.step and phase.config.evaluate.is_look_due(step, ends_phase=ends_phase):
+            held_out.look_unless_found(step)  # a stop or a kill may have come between
+        self.look = held_out.look
 
-def _restore(job: Job, planned: PlannedPhase, checkpoints: Checkpoints) -> Restored:
-    seed_generators(planned.config.seed, job.ranks.rank)  # restored steps come after it
-    with job.spans.span("checkpoint_load") as notes:
-        resumed = restore(checkpoints)
-        notes["step"] = resumed.step
-    if resumed.step and resumed.is_loaded and job.ranks.rank == 0:
-        where = f" of phase {planned.phase.name}" if planned.phase.name else ""
-        log.info("continues after step %d of %d%s", resumed.step, planned.num_steps, where)
-    return resumed
+    def make_reader(self, start_step: int) -> Prefetcher:
+        """Return a reader that prefetches this rank's batches, from the step `start_step` on."""
+        phase, ranks, device = self.current, self.ranks, self.workplace.device
+        config, dataset = phase.config, phase.dataset
+        options: dict[str, Any] = {
+            "needs": self.made.needs,
+            "augment": make_augmentation(config.augment, config.seed),
+            "gpu": device if device.type == "cuda" else None,
+            "num_threads": config.num_loader_threads,
+            "prefetch": config.num_prefetch_batches,
+        }
+        if config.reader == "index":
+            return BatchReader(
+                dataset, phase.plan, rank=ranks.rank, start_step=start_step, **options
+            )
+        shards, locate = own_shards(dataset)
+        if config.stream.urls:
+            shards, locate = expand_urls(config.stream.urls), str
+        stream = ShardStream(
+            urls=shards,
+            locate=locate,
+            seed=config.seed,
+            rank=ranks.rank,
+            num_ranks=ranks.num_ranks,
+            shuffle_buffer=config.stream.shuffle_buffer,
+            start_step=start_step,
+        )
+        # Tokens of native images share positions, so a token count is not a position count.
+        is_native = dataset.info.image_kind == "native"
+        limit = None if is_native else self.made.spread.bare.max_positions
+        return StreamReader(dataset.info, stream, phase.plan.layout, max_tokens=limit, **options)
 
-
-def _begin_looks(
-    planned: PlannedPhase, made: SpreadModel, resumed: Restored, told: Watchers
-) -> Callable[[int], object] | None:
-    """Return the held-out evaluation; it runs at the starting step, if that was due."""
-    if told.make_held_out is None or not resumed.is_loaded:  # no step is left for that
-        return None
-    held_out = told.make_held_out(made)
-    step, ends_phase = planned.first_step + resumed.step, resumed.step == planned.num_steps
-    if resumed.step and planned.config.evaluate.is_look_due(step, ends_phase=ends_phase):
-        held_out.look_unless_found(step)  # a stop or a kill may have come between
-    return held_out.look
-
-
-def make_loop_setup(
-    job: Job,
-    planned: PlannedPhase,
-    made: SpreadModel,
-    *,
-    batches: Iterator[list[Batch]],
-    peek: Callable[[], Sequence[Batch] | None],
-    recorder: StepRecorder,
-    saver: TimedSaver,
-    report: Report,
-    look: Callable[[int], object] | None = None,
-) -> LoopSetup:
-    """Return the loop's inputs for the phase; the other arguments are as in `LoopSetup`."""
-    boundary = Boundary(
-        job.ranks,
-        planned.config.checkpoint,
-        planned.num_steps,
-        saver.has_ended_here,
-    )
-    return LoopSetup(
-        config=planned.config,
-        workplace=job.workplace,
-        ranks=job.ranks,
-        num_steps=planned.num_steps,
-        first_step=planned.first_step,
-        strategy=made.strategy,
-        spread=made.spread,
-        scaling=made.scaling,
-        batches=batches,
-        peek=peek,
-        count=make_counter(made.spread.bare, planned.dataset.info),
-        recorder=recorder,
-        boundary=boundary,
-        saver=saver,
-        look=look,
-        report=report,
-    )
-
-
-def make_reader(job: Job, planned: PlannedPhase, made: SpreadModel, start_step: int) -> Prefetcher:
-    """Return a reader that prefetches this rank's batches, from the step `start_step` on."""
-    config, dataset, ranks = planned.config, planned.dataset, job.ranks
-    options: dict[str, Any] = {
-        "needs": made.needs,
-        "augment": make_augmentation(config.augment, config.seed),
-        "gpu": job.workplace.device if job.workplace.device.type == "cuda" else None,
-        "num_threads": config.num_loader_threads,
-        "prefetch": config.num_prefetch_batches,
-    }
-    if config.reader == "index":
-        return BatchReader(dataset, planned.plan, rank=ranks.rank, start_step=start_step, **options)
-    shards, locate = own_shards(dataset)
-    if config.stream.urls:
-        shards, locate = expand_urls(config.stream.urls), str
-    stream = ShardStream(
-        urls=shards,
-        locate=locate,
-        seed=config.seed,
-        rank=ranks.rank,
-        num_ranks=ranks.num_ranks,
-        shuffle_buffer=config.stream.shuffle_buffer,
-        start_step=start_step,
-    )
-    # Tokens of native images share positions, so a token count is not a position count.
-    limit = None if dataset.info.image_kind == "native" else made.spread.bare.max_positions
-    return StreamReader(dataset.info, stream, planned.plan.layout, max_tokens=limit, **options)
-
-
-# Identity of a phase's checkpoints, and of those of the phases after it.
-
-
-def find_checkpoints(
-    job: Job,
-    planned: Sequence[PlannedPhase],
-    made: SpreadModel,
-    ends: Sequence[PhaseEnd],
-    follows: str,
-) -> Checkpoints:
-    """Return the checkpoints of the phase that comes after `ends`; `follows` as in `Identity`."""
-    each, *later = planned[len(ends) :]
-    return Checkpoints(
-        root=_root(job, each),
-        attempt=job.context.attempt,
-        ranks=job.ranks,
-        state=TrainingState(
-            model=made.spread.bare,
-            optimizer=made.spread.optimizer,
-            learned=made.learning.so_far[each.phase.number],
-            extra={"scaler": made.scaling} if made.scaling.is_on else {},
-            device=job.workplace.device,
-        ),
-        identity=_identity(job, each, made, follows),
-        later=[
-            LaterPhase(root=_root(job, phase), identity=_identity(job, phase, made, ""))
-            for phase in later
-        ],
-        can_begin=not ends or ends[-1].resumed.is_loaded,
-    )
-
-
-def _root(job: Job, planned: PlannedPhase) -> Path:
-    return planned.phase.folder(job.context.output_dir) / "checkpoints"
-
-
-def _identity(job: Job, planned: PlannedPhase, made: SpreadModel, follows: str) -> Identity:
-    return Identity(
-        lasting_config=planned.lasting,
-        dataset_fingerprint=planned.dataset.info.fingerprint,
-        work=Work(fingerprint=job.context.fingerprint, num_again=job.context.num_again),
-        versions=versions(),
-        base=made.learning.bases[planned.phase.number],
-        follows=follows,
-    )
-
-
-# Recorder, reporter and trackers of a rank's steps, and their initial facts.
-#
-# This defines the header of a file of step records; `pipeline.timing` writes it.
-
-
-def make_recorder(
-    job: Job, model: VisionLanguageModel, planned: Sequence[PlannedPhase]
-) -> StepRecorder:
-    """Return the recorder for all phases of this attempt."""
-    context, workplace = job.context, job.workplace
-    clock, synchronize = choose_clock(workplace.device, job.config.timing)
-    flops = describe_flops(workplace, card_name(workplace))
-    return StepRecorder(
-        context.timing_dir,
-        job.ranks.rank,
-        {
-            "training": training_fingerprint(planned),
-            "num_ranks": job.ranks.num_ranks,
-            "local_rank": context.local_rank,
-            "node_name": context.node_name,
-            "device": workplace.device.type,
-            "cores": ranges_text(sorted(os.sched_getaffinity(0))),
-            "cores_near_gpu": ranges_text(near_cores(workplace.device)),
-            "strategy": job.config.strategy,
-            "precision": workplace.precision,
-            "attention": model.attention_name,
-            "num_steps": _num_steps(planned),
-            "global_batch_size": planned[0].config.global_batch_size,
-            "timing": job.config.timing,
-            "flops": flops,
-            "phases": [
-                {
-                    "name": p.phase.name,
-                    "first_step": p.first_step,
-                    "num_steps": p.num_steps,
-                    "training": training,
-                }
-                for p, training in zip(planned, trainings_of(planned), strict=True)
+    def _checkpoints(self, follows: str) -> Checkpoints:
+        """Return the checkpoints of the current phase."""
+        number = self.current.phase.number
+        return Checkpoints(
+            root=self._checkpoint_root(self.current),
+            attempt=self.job.context.attempt,
+            ranks=self.ranks,
+            state=TrainingState(
+                model=self.made.spread.bare,
+                optimizer=self.made.spread.optimizer,
+                learned=self.made.learning.so_far[number],
+                extra={"scaler": self.made.scaling} if self.made.scaling.is_on else {},
+                device=self.workplace.device,
+            ),
+            identity=self._identity(self.current, follows),
+            later=[
+                LaterPhase(root=self._checkpoint_root(phase), identity=self._identity(phase, ""))
+                for phase in self.planned[number + 1 :]
             ],
-        },
-        read_memory=lambda: read_device_memory(workplace.device),
-        device_clock=clock,
-        synchronize=synchronize,
-        peak_flops_per_s=flops["peak_flops_per_s"],
-    )
+            can_begin=number == 0 or self.planned[number - 1].resumed.is_loaded,
+        )
 
+    def _checkpoint_root(self, phase: PlannedPhase) -> Path:
+        return phase.phase.folder(self.job.context.output_dir) / "checkpoints"
 
-def watch_compiling(
-    job: Job, set_apart: Callable[[int], None], num_phases: int
-) -> contextlib.AbstractContextManager[object]:
-    """Log compilations; does nothing if nothing is compiled.
+    def _identity(self, phase: PlannedPhase, follows: str) -> Identity:
+        context = self.job.context
+        return Identity(
+            lasting_config=phase.lasting,
+            dataset_fingerprint=phase.dataset.info.fingerprint,
+            work=Work(fingerprint=context.fingerprint, num_again=context.num_again),
+            versions=versions(),
+            base=self.made.learning.bases[phase.phase.number],
+            follows=follows,
+        )
 
-    `set_apart` gets the duration of each compilation, in nanoseconds.
-    """
-    if job.config.compile is None:
-        return contextlib.nullcontext()
-    return CompileWatch(
-        set_apart,
-        num_expected=num_phases * USUAL_VARIANTS,
-        is_main=job.ranks.rank == 0,
-    )
+    def _training(self, num_phases: int) -> str:
+        """Return the fingerprint of the training that ends with this phase.
 
+        Attempts with equal ones can continue each other's checkpoints. Its results stay valid if
+        only later phases change.
+        """
+        parts = [
+            {"config": phase.lasting, "data": phase.dataset.info.fingerprint}
+            for phase in self.planned[:num_phases]
+        ]
+        return fingerprint(parts[0] if len(parts) == 1 else {"phases": parts})
 
-def make_reporter(
-    job: Job, trackers: Trackers, planned: Sequence[PlannedPhase]
-) -> TrainingReporter:
-    """Return the reporter for all phases of this attempt."""
-    num_steps = _num_steps(planned)
-    is_main = job.ranks.rank == 0
-    flops = describe_flops(job.workplace, card_name(job.workplace))
-    course = Course(
-        num_steps=num_steps,
-        num_ranks=job.ranks.num_ranks,
-        log_every_steps=job.config.log_every_steps,
-        peak_flops_per_s=flops["peak_flops_per_s"],
-    )
-    progress = Progress(job.context.task_dir, "steps", num_steps) if is_main else None
-    return TrainingReporter(progress, trackers, course)
+    def _last_steps(self) -> dict[str, int]:
+        """Return steps at the end of each phase, by the training that ends with it."""
+        return {
+            self._training(number): phase.last_step
+            for number, phase in enumerate(self.planned, start=1)
+        }
 
+    def release_model(self) -> None:
+        """Drop the references to the model and its optimizer."""
+        self.look = None
+        del self.made
 
-def start_trackers(
-    job: Job, trackers: Trackers, planned: Sequence[PlannedPhase], num_steps_done: int
-) -> None:
-    """Open trackers before the attempt's first step, in a span, because a service may be slow."""
-    if not trackers.are_waiting:
-        return
-    first = planned[0].config
-    settings = {
-        "strategy": first.strategy,
-        "precision": job.workplace.precision,
-        "num_ranks": job.ranks.num_ranks,
-        "num_steps": _num_steps(planned),
-        "global_batch_size": first.global_batch_size,
-        "learning_rate": first.optimizer.learning_rate,
-        "seed": first.seed,
-    }
-    with job.spans.span("trackers_start"):
-        trackers.start(num_steps_done, training_fingerprint(planned), settings)
+    def make_recorder(self) -> StepRecorder:
+        """Return the recorder of the steps of all planned phases, with the header of its file."""
+        config, context, workplace = self.job.config, self.job.context, self.workplace
+        clock, synchronize = choose_clock(workplace.device, config.timing)
+        flops = describe_flops(workplace, _card_name(workplace))
+        return StepRecorder(
+            context.timing_dir,
+            self.ranks.rank,
+            {
+                "training": self._training(len(self.planned)),
+                "num_ranks": self.ranks.num_ranks,
+                "local_rank": context.local_rank,
+                "node_name": context.node_name,
+                "device": workplace.device.type,
+                "cores": ranges_text(sorted(os.sched_getaffinity(0))),
+                "cores_near_gpu": ranges_text(near_cores(workplace.device)),
+                "strategy": config.strategy,
+                "precision": workplace.precision,
+                "attention": self.made.spread.bare.attention_name,
+                "num_steps": self.num_steps,
+                "global_batch_size": self.planned[0].config.global_batch_size,
+                "timing": config.timing,
+                "flops": flops,
+                "phases": [
+                    {
+                        "name": phase.phase.name,
+                        "first_step": phase.first_step,
+                        "num_steps": phase.num_steps,
+                        "training": self._training(number),
+                    }
+                    for number, phase in enumerate(self.planned, start=1)
+                ],
+            },
+            read_memory=functools.partial(read_device_memory, workplace.device),
+            device_clock=clock,
+            synchronize=synchronize,
+            peak_flops_per_s=flops["peak_flops_per_s"],
+        )
+
+    def watch_compiling(
+        self, set_apart: Callable[[int], None]
+    ) -> contextlib.AbstractContextManager[object]:
+        """Log compilations; does nothing if nothing is compiled.
+
+        `set_apart` gets the duration of each compilation, in nanoseconds.
+        """
+        if self.job.config.compile is None:
+            return contextlib.nullcontext()
+        return CompileWatch(
+            set_apart,
+            num_expected=len(self.planned or self.phases) * USUAL_VARIANTS,
+            is_main=self.ranks.rank == 0,
+        )
+
+    def _make_reporter(self, trackers: Trackers) -> TrainingReporter:
+        flops = describe_flops(self.workplace, _card_name(self.workplace))
+        course = Course(
+            num_steps=self.num_steps,
+            num_ranks=self.ranks.num_ranks,
+            log_every_steps=self.job.config.log_every_steps,
+            peak_flops_per_s=flops["peak_flops_per_s"],
+        )
+        progress = None
+        if self.ranks.rank == 0:
+            progress = Progress(self.job.context.task_dir, "steps", self.num_steps)
+        return TrainingReporter(progress, trackers, course)
+
+    def _start_trackers(self, num_steps_done: int) -> None:
+        """Open trackers before the attempt's first step, in a span: a service may be slow."""
+        if not self._trackers.are_waiting:
+            return
+        first = self.planned[0].config
+        settings = {
+            "strategy": first.strategy,
+            "precision": self.workplace.precision,
+            "num_ranks": self.ranks.num_ranks,
+            "num_steps": self.num_steps,
+            "global_batch_size": first.global_batch_size,
+            "learning_rate": first.optimizer.learning_rate,
+            "seed": first.seed,
+        }
+        with self.job.spans.span("trackers_start"):
+            self._trackers.start(num_steps_done, self._training(len(self.planned)), settings)
 
 
 def describe_flops(workplace: Workplace, name: str) -> dict[str, Any]:
     """Describe the formula of `model_flops` and `mfu`, and the peak with its source; else None.
 
-    Args:
-        workplace: Workplace of this rank.
-        name: Name of its card; empty on a CPU.
+    `name` is that of the card; empty on a CPU.
     """
     card = find_card(name)
     peaks = {} if card is None else card.flops_per_s
@@ -471,11 +503,7 @@ def describe_flops(workplace: Workplace, name: str) -> dict[str, Any]:
     }
 
 
-def _num_steps(planned: Sequence[PlannedPhase]) -> int:
-    return sum(phase.num_steps for phase in planned)
-
-
-def card_name(workplace: Workplace) -> str:
+def _card_name(workplace: Workplace) -> str:
     """Return the card's name from the driver; empty on a CPU."""
     if workplace.device.type != "cuda":
         return ""
@@ -491,222 +519,3 @@ def choose_clock(
     if timing == "sync":
         return None, functools.partial(torch.cuda.synchronize, device)
     return CudaClock(), None
-
-
-# Training from staged data sets to weights: build, plan, and train phase after phase.
-#
-# Every attempt runs all phases. For a completed phase it only loads the last checkpoint, whose
-# weights the next phase starts with. So the previous phases are compared like everything else
-# that a checkpoint depends on. If that checkpoint is damaged, a later phase's has its weights,
-# and nothing is loaded.
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Trained:
-    """Result of training on a rank."""
-
-    made: SpreadModel
-    phases: Sequence[PhaseEnd]
-    """Ends of all phases."""
-    tokens_per_s: float | None
-    """Over all ranks, padding not counted; None if no step was made."""
-    looks: Sequence[Look]
-    """Evaluations on held-out samples, from all attempts at this training with the same
-    samples; on rank 0."""
-
-    @property
-    def num_steps(self) -> int:
-        """Steps of all phases."""
-        return sum(end.planned.num_steps for end in self.phases)
-
-    @property
-    def resumed_from_step(self) -> int:
-        """Step at which this attempt began, counted over all phases."""
-        begun = (e for e in self.phases if e.resumed.step < e.planned.num_steps)
-        first = next(begun, None)
-        return self.num_steps if first is None else first.planned.first_step + first.resumed.step
-
-    @property
-    def made_steps(self) -> bool:
-        """True if this attempt made steps; False if it began where the training ends."""
-        return self.resumed_from_step < self.num_steps
-
-
-def fit(
-    job: Job,
-    phases: Sequence[Phase],
-    sources: Sequence[Source],
-    facts: DataFacts,
-    trackers: Trackers,
-) -> Trained:
-    """Train from the newest checkpoints, or from the start, to the last step; raises like `run`.
-
-    `sources` are the phases' data sets, in their order; `trackers` stay open.
-    """
-    made, device = _build(job, phases, facts), job.workplace.device
-    with watch_compiling(job, lambda _: None, len(phases)):  # in trials
-        made, planned = _plan(job, phases, sources, made)
-    reporter = make_reporter(job, trackers, planned)
-    _announce(job, made.num_parameters, planned)
-    share = _encode_held_out(job, facts, made.needs, sources[0].processor_dir)
-    with (
-        make_recorder(job, made.spread.bare, planned) as recorder,
-        watch_compiling(job, functools.partial(recorder.set_apart, "compile_s"), len(planned)),
-        make_profiling(job.config.profile, job.context, job.spans, device) as profiling,
-    ):
-        told = Watchers(
-            recorder=recorder,
-            reporter=reporter,
-            begin=functools.partial(start_trackers, job, trackers, planned),
-            watch=profiling.watch,
-            make_held_out=_make_held_out(job, facts, share, planned, reporter),
-        )
-        made, ends = _train(job, planned, made, told)
-        told.begin(sum(each.num_steps for each in planned))  # for messages after the steps
-    made.strategy.close(made.spread)
-    return Trained(
-        made=made,
-        phases=ends,
-        tokens_per_s=_token_rate(job.ranks, reporter),
-        looks=_read_looks(job, share, planned),
-    )
-
-
-def _build(job: Job, phases: Sequence[Phase], facts: DataFacts) -> SpreadModel:
-    remedy = smaller_state(job.config)
-    with (
-        job.spans.span("model_build"),
-        naming_the_remedy(job.ranks, "while the model was built", remedy),
-    ):
-        return build_and_spread(
-            job.config,
-            phases,
-            context=job.context,
-            workplace=job.workplace,
-            ranks=job.ranks,
-            data=facts,
-        )
-
-
-def _plan(
-    job: Job, phases: Sequence[Phase], sources: Sequence[Source], made: SpreadModel
-) -> tuple[SpreadModel, list[PlannedPhase]]:
-    """Plan all phases before the first step, so that planning errors appear at once."""
-    planned: list[PlannedPhase] = []
-    for phase, source in zip(phases, sources, strict=True):
-        made = _for_phase(job, made, phase, anew=len(phases) > 1)
-        first_step = sum(before.num_steps for before in planned)
-        planned.append(plan_phase(job, phase, source, made, first_step))
-    if problem := job.config.profile.why_never(sum(each.num_steps for each in planned)):
-        raise StageConfigError(problem)
-    return made, planned
-
-
-def _train(
-    job: Job, planned: Sequence[PlannedPhase], made: SpreadModel, told: Watchers
-) -> tuple[SpreadModel, list[PhaseEnd]]:
-    ends: list[PhaseEnd] = []
-    follows = ""
-    for each in planned:
-        anew = len(planned) > 1 or each.phase.config.has_trials
-        made = _for_phase(job, made, each.phase, anew=anew)
-        checkpoints = find_checkpoints(job, planned, made, ends, follows)
-        ends.append(end := train_phase(job, each, made, checkpoints, told))
-        _check_stopped(end)
-        if each is not planned[-1]:
-            follows = conclude(checkpoints, each.num_steps)
-    return made, ends
-
-
-def _for_phase(job: Job, made: SpreadModel, phase: Phase, *, anew: bool) -> SpreadModel:
-    """Shard again with the phase's trained parameters; unchanged for the only phase.
-
-    After trials it is sharded again: ddp orders gradient buckets by the first backward pass,
-    which with more than two ranks changes the last bits of their sums.
-    """
-    return respread(made, phase, job.workplace) if anew else made
-
-
-def _encode_held_out(
-    job: Job, facts: DataFacts, needs: ModelNeeds, processor_dir: Path
-) -> HeldOutShare | None:
-    """Encode this rank's held-out samples, if they are evaluated during training."""
-    if job.config.evaluate.every_steps is None:
-        return None
-    with job.spans.span("heldout_encode"):
-        return encode_share(job, facts, needs, processor_dir)
-
-
-def _make_held_out(
-    job: Job,
-    facts: DataFacts,
-    share: HeldOutShare | None,
-    planned: Sequence[PlannedPhase],
-    reporter: TrainingReporter,
-) -> Callable[[SpreadModel], HeldOut] | None:
-    if share is None:
-        return None
-    told = HeldOutLog(
-        job.context.output_dir / HELD_OUT_NAME if job.ranks.rank == 0 else None,
-        attempt=job.context.attempt,
-        trainings=_last_steps(planned),
-        basis=share.basis,
-        tell=reporter.tell,
-    )
-    return lambda made: HeldOut(job, facts, made, share, told)
-
-
-def _read_looks(
-    job: Job, share: HeldOutShare | None, planned: Sequence[PlannedPhase]
-) -> list[Look]:
-    """Read earlier evaluations of the same samples, or the latest ones; on rank 0."""
-    if job.ranks.rank != 0:
-        return []
-    basis = None if share is None else share.basis
-    path = job.context.output_dir / HELD_OUT_NAME
-    return read_looks(path, _last_steps(planned), basis)
-
-
-def _last_steps(planned: Sequence[PlannedPhase]) -> dict[str, int]:
-    """Return steps at the end of each phase, by the training that ends with it."""
-    ends = (phase.first_step + phase.num_steps for phase in planned)
-    return dict(zip(trainings_of(planned), ends, strict=True))
-
-
-def _check_stopped(end: PhaseEnd) -> None:
-    if not end.loop.stopped:
-        return
-    phase = end.planned.phase
-    where = f" of phase {phase.name}" if phase.name else ""
-    message = f"asked to stop: the state after step {end.loop.num_steps_done}{where} is saved"
-    raise StageStoppedError(message)
-
-
-def _token_rate(ranks: Ranks, reporter: TrainingReporter) -> float | None:
-    (num_tokens,) = ranks.sums([reporter.num_tokens])
-    return num_tokens / reporter.elapsed_s if num_tokens else None
-
-
-def _announce(job: Job, num_parameters: int, planned: Sequence[PlannedPhase]) -> None:
-    if job.ranks.rank != 0:
-        return
-    num_threads = job.workplace.num_compute_threads
-    log.info(
-        "plan: %s parameters, each rank with %d CPU thread%s; %s",
-        f"{num_parameters:,}",
-        num_threads,
-        "" if num_threads == 1 else "s",
-        ", then ".join(_describe_phase(phase) for phase in planned),
-    )
-
-
-def _describe_phase(planned: PlannedPhase) -> str:
-    """Return `lora: 1,000 steps of 64 samples, each rank's share at once`."""
-    layout, what = planned.plan.layout, "rows" if planned.plan.packs is not None else "samples"
-    number = layout.num_microbatches
-    pieces = "at once" if number == 1 else f"in {number:,} microbatches"
-    name = f"{planned.phase.name}: " if planned.phase.name else ""
-    return (
-        f"{name}{planned.num_steps:,} steps of {layout.global_batch_size:,} {what}, each rank's "
-        f"share {pieces}"
-    )

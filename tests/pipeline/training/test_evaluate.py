@@ -17,6 +17,7 @@ from pipeline.train.evaluate import (
     read_rows,
     summarise,
 )
+from pipeline.train.trainer import Trainer
 from slurm_jobs.shared.configs.train import EvaluateConfig
 from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.build import run_consolidate, run_preprocess, write_csv_manifest
@@ -169,20 +170,19 @@ def test_nobody_holds_what_was_trained_when_the_evaluation_begins(
     looks = {"manifest": str(manifest), "every_steps": 1, "num_answers": 1, "max_new_tokens": 1}
     run = make_train_run(evaluate=looks, num_microbatches=2, **{"num_steps": 2, **config})
     held, found = [], []
-    really_fit = stage.fit
+    really_train = Trainer.train
 
-    def fit(*args):
-        trained = really_fit(*args)
-        parameters = trained.made.spread.optimizer.param_groups[0]["params"]
-        both = (trained.made.spread.bare, trained.made.spread.optimizer, *parameters)
+    def train(trainer, trackers):
+        really_train(trainer, trackers)
+        spread = trainer.made.spread
+        both = (spread.bare, spread.optimizer, *spread.optimizer.param_groups[0]["params"])
         held.extend(weakref.ref(each) for each in both)
-        return trained
 
     def evaluate_nothing(*_, **__):
         found.extend(ref() is None for ref in held)
         return {}
 
-    monkeypatch.setattr(stage, "fit", fit)
+    monkeypatch.setattr(Trainer, "train", train)
     monkeypatch.setattr(stage, "evaluate", evaluate_nothing)
     run.run_here(strategy=config["strategy"])
     assert len(found) > 3

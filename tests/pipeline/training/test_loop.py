@@ -49,24 +49,30 @@ def setup(tmp_path, monkeypatch):
         is_last = num_steps_done == 2
         return Agreement(save=is_last, must_end=is_last, stop=False, upload_ended=False)
 
+    boundary = SimpleNamespace(agree=agree_after_a_wait)
+    monkeypatch.setattr(loop, "Boundary", lambda *_: boundary)
+    monkeypatch.setattr(loop, "make_counter", lambda *_: lambda _batches: COUNTS)
     monkeypatch.setattr(loop, "_accumulate", lambda *_, is_first: torch.zeros(()))
     monkeypatch.setattr(loop, "_clip", lambda _: torch.zeros(()))
     monkeypatch.setattr(loop, "_update", lambda *_: 1e-3)
-    batch = SimpleNamespace(learned=SimpleNamespace(num_by_level=(4,)))
+    batch = SimpleNamespace(keys=(), learned=SimpleNamespace(num_by_level=(4,)))
     with StepRecorder(tmp_path, 0, {}) as recorder:
         yield SimpleNamespace(
-            config=SimpleNamespace(levels=()),
-            num_steps=2,
-            first_step=0,
+            current=SimpleNamespace(
+                config=SimpleNamespace(checkpoint=None),
+                num_steps=2,
+                first_step=0,
+                dataset=SimpleNamespace(info=None),
+            ),
+            made=SimpleNamespace(
+                spread=SimpleNamespace(bare=None), scaling=Scaling(ScalerConfig(), CPU)
+            ),
             batches=iter([[batch], [batch]]),
             workplace=CPU,
-            count=lambda _batches: COUNTS,
             ranks=SimpleNamespace(
                 sums=sums_after_a_wait, sum_on_device=sum_after_a_wait, num_ranks=2
             ),
-            scaling=Scaling(ScalerConfig(), CPU),
-            saver=SimpleNamespace(save=lambda *_, **__: None),
-            boundary=SimpleNamespace(agree=agree_after_a_wait),
+            saver=SimpleNamespace(save=lambda *_, **__: None, has_ended_here=None),
             recorder=recorder,
             look=None,
             report=lambda *_: None,
@@ -129,7 +135,7 @@ def poison_gradients(patch, *, step):
     def accumulate_poison(setup, *args, is_first):
         loss = accumulate(setup, *args, is_first=is_first)
         if next(numbers) == step:
-            next(setup.spread.bare.parameters()).grad.mul_(math.nan)
+            next(setup.made.spread.bare.parameters()).grad.mul_(math.nan)
         return loss
 
     patch.setattr(loop, "_accumulate", accumulate_poison)
@@ -156,7 +162,7 @@ def watch_applied_norms(patch):
     applied, update = [], loop._update
 
     def watched(setup, *args):
-        gradients = [p.grad for p in setup.spread.bare.parameters() if p.grad is not None]
+        gradients = [p.grad for p in setup.made.spread.bare.parameters() if p.grad is not None]
         full = [g.full_tensor() if isinstance(g, DTensor) else g for g in gradients]
         applied.append(float(torch.nn.utils.get_total_norm(full)))
         return update(setup, *args)

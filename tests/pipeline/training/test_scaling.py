@@ -188,7 +188,7 @@ def poison_step(patch, step, *, loss):
         share = accumulate(setup, *args, **kwargs)
         if next(numbers) != step:
             return share
-        next(setup.spread.bare.parameters()).grad.mul_(1.0 if loss else math.inf)
+        next(setup.made.spread.bare.parameters()).grad.mul_(1.0 if loss else math.inf)
         return share * math.inf if loss else share
 
     patch.setattr(loop, "_accumulate", poisoned)

@@ -54,12 +54,10 @@ def watch_loop(monkeypatch, seen):
     seen.events, seen.outside, seen.within, seen.before_forward = [], [], Counter(), Counter()
 
     def run(setup, start_step, watch):
-        on_device = [*setup.spread.bare.parameters(), *setup.spread.bare.buffers()]
-        setup = dataclasses.replace(
-            setup,
-            workplace=dataclasses.replace(setup.workplace, device=DEVICE),
-            saver=SimpleNamespace(save=lambda *_, **__: None, has_ended_here=lambda: False),
-        )
+        bare = setup.made.spread.bare
+        on_device = [*bare.parameters(), *bare.buffers()]
+        setup.workplace = dataclasses.replace(setup.workplace, device=DEVICE)
+        setup.saver = SimpleNamespace(save=lambda *_, **__: None, has_ended_here=lambda: False)
 
         def mark(steps):
             for step in watch(steps):
@@ -162,7 +160,7 @@ def test_nothing_is_applied_behind_a_fault_though_the_host_reads_it_a_step_later
 
     def watched(setup, step, verdict):
         rate = update(setup, step, verdict)
-        whole = [p.detach().clone() for p in setup.spread.bare.parameters()]
+        whole = [p.detach().clone() for p in setup.made.spread.bare.parameters()]
         weights.append(torch.cat([p.flatten() for p in whole]))
         return rate
 

@@ -15,10 +15,9 @@ from torch.distributed.tensor import DTensor
 from pipeline.data.batch import Batch
 from pipeline.data.dataset import open_dataset
 from pipeline.models.layouts import load_tokenizer, read_facts
-from pipeline.train.batches import make_counter
 from pipeline.train.device import Workplace
 from pipeline.train.job import phases_of
-from pipeline.train.loop import Boundary, LoopSetup, run_steps
+from pipeline.train.loop import run_steps
 from pipeline.train.prepare import SpreadModel, build_and_spread
 from pipeline.train.ranks import Ranks
 from slurm_jobs.shared.config import build_config
@@ -76,6 +75,19 @@ class Outcomes:
 
     def __getattr__(self, _name: str) -> Callable[..., None]:
         return lambda *_args, **_keywords: None
+
+
+class Unready:
+    """Batches of a reader that is never ahead."""
+
+    def __init__(self, batches: Iterator[list[Batch]]) -> None:
+        self._batches = batches
+
+    def __next__(self) -> list[Batch]:
+        return next(self._batches)
+
+    def peek(self) -> None:
+        """Return the next step: never ready."""
 
 
 def open_kind(name: str, folder: Path) -> Kind:
@@ -161,27 +173,23 @@ class Trainer:
     ) -> dict[str, Any]:
         """The same, of a model that is spread."""
         recorder = Outcomes()
-        setup = LoopSetup(
-            config=config,
-            num_steps=config.num_steps,
-            strategy=made.strategy,
-            spread=made.spread,
-            scaling=made.scaling,
-            batches=self.batches(kind, made, config, rows, poison),
-            count=make_counter(made.spread.bare, self.kind(kind).facts.info),
+        trainer = SimpleNamespace(
+            current=SimpleNamespace(
+                config=config,
+                num_steps=config.num_steps,
+                first_step=0,
+                dataset=self.kind(kind).dataset,
+            ),
+            made=made,
+            batches=Unready(self.batches(kind, made, config, rows, poison)),
             workplace=workplace_of(config),
             ranks=self.ranks,
             recorder=recorder,
-            boundary=Boundary(
-                self.ranks,
-                config.checkpoint,
-                config.num_steps,
-                is_stop_requested=lambda: False,
-            ),
-            saver=SimpleNamespace(save=lambda *_, **__: None),  # what is saved is not asked here
+            saver=SimpleNamespace(save=lambda *_, **__: None, has_ended_here=lambda: False),
+            look=None,
             report=lambda *_: None,
         )
-        run_steps(setup, 0)
+        run_steps(trainer, 0)
         made.strategy.close(made.spread)
         return {
             "losses": [outcome.loss for outcome in recorder.found],
