@@ -461,7 +461,7 @@ class RowImages:
             opened = open_image(planned.data, max_pixels=self.max_pixels, name=planned.name)
             image = decode_upright(opened, planned.name)
             _check_decoded(planned, image.size)
-            begun = {(): image}
+            begun: dict[tuple[Size, ...], Image.Image] = {(): image}
         else:
             begun = {size: self._load(planned, *size) for size in first_sizes}
         return carry_out(planned.plan, begun, resample=self.processor.resample)

@@ -114,7 +114,13 @@ class TableManifest:
             if first >= wanted.stop or first + num_rows <= wanted.start:
                 first += num_rows
                 continue
-            table = self._reopen(path, file)
+            if not path.is_file():
+                raise changed(self.path, f"{path.name} is missing")
+            table = self._open(path, self._options)
+            counted = [rows for rows, _ in file.pieces]
+            if table.head_xxh3 != file.head_xxh3 or list(table.piece_rows) != counted:
+                self._kept.remove()
+                raise changed(self.path, f"{path.name} is not the file that was counted")
             for piece, (num_rows, xxh3) in enumerate(file.pieces):
                 if first < wanted.stop and first + num_rows > wanted.start:
                     if table.piece_xxh3(piece) != xxh3:
