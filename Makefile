@@ -73,11 +73,12 @@ gpu:  ## show on a GPU what a CPU cannot (DEVICE=cpu: as far as it can); results
 gpu-wheels:  ## collect what a machine without a network may lack for `make gpu` in .gpu-wheels
 	@$(GPU_PYTHON) -m tests.gpu.wheels
 
-lint: venv  ## ruff, formatting, types, nothing newer than the oldest Python
+lint: venv  ## ruff, formatting, types, layers, plain words, nothing newer than the oldest Python
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python .ci/check_words.py
 	@$(BIN)/vermin --quiet --no-tips --violations --target=3.10- slurm_jobs pipeline
 
 docs: $(DOCS)  ## build the documentation into build/docs/html; a warning is an error

@@ -272,7 +272,7 @@ def write_report(
     run_dir: Path,
     *,
     as_json: bool = False,
-    told: Collection[str] = (),
+    shown: Collection[str] = (),
     num_epochs: float | None = None,
 ) -> None:
     """Write page and JSON into the run folder, then print the report: its reader may leave (head).
@@ -283,7 +283,7 @@ def write_report(
         run_dir: the run's folder.
         as_json: print everything as JSON.
         num_epochs: show how long so many would take, too.
-        told: attempts whose failure is printed elsewhere, see `told.without_failures`.
+        shown: attempts whose failure is printed elsewhere, see `without_failures`.
     """
     from slurm_jobs.cli.options import page_console, working
     from slurm_jobs.report.numbers import without_failures
@@ -301,7 +301,7 @@ def write_report(
     if as_json:
         print_json(report_to_json(report))
     else:
-        print_report(without_failures(report, told), page_console())
+        print_report(without_failures(report, shown), page_console())
         print("".join(f"could not be asked: {problem}\n" for problem in asked.problems), end="")
     if not_kept:
         print(not_kept, file=sys.stderr)

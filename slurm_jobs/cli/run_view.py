@@ -178,7 +178,7 @@ def look(
     *,
     fresh: bool = False,
     with_failure: bool = False,
-    told: Collection[FailedAttempt] | None = None,
+    reported: Collection[FailedAttempt] | None = None,
 ) -> Seen:
     """Read a run and query its scheduler.
 
@@ -186,7 +186,7 @@ def look(
         run_dir: the run's folder.
         fresh: see `observe.status_of`.
         with_failure: look for the last failure, with the end of its log.
-        told: look for the failures that are not among these.
+        reported: look for the failures that are not among these.
     """
     status = status_of(run_dir, fresh=fresh)
     meta = read_meta(RunPaths(run_dir))
@@ -203,7 +203,9 @@ def look(
         progress={name: text for name, (text, _) in told_by.items()},
         shares={name: share for name, (_, share) in told_by.items() if share is not None},
         failure=last_failure(run_dir, status) if with_failure else None,
-        new_failures=NO_NEW_FAILURES if told is None else new_failures(run_dir, status, told),
+        new_failures=NO_NEW_FAILURES
+        if reported is None
+        else new_failures(run_dir, status, reported),
     )
 
 
@@ -543,11 +545,11 @@ def follow(run_dir: Path, *, quiet: bool, tells_failures: bool = True) -> RunSta
 
 
 def _looks(
-    run_dir: Path, *, with_failure: bool = False, told: Collection[FailedAttempt] | None = None
+    run_dir: Path, *, with_failure: bool = False, reported: Collection[FailedAttempt] | None = None
 ) -> Iterator[Seen]:
     scheduler = read_meta(RunPaths(run_dir)).scheduler
     return looks_until_over(
-        lambda: look(run_dir, with_failure=with_failure, told=told),
+        lambda: look(run_dir, with_failure=with_failure, reported=reported),
         lambda seen: seen.status,
         lambda seen, problem: replace(seen, status=in_doubt(seen.status, problem)),
         scheduler,
@@ -576,10 +578,10 @@ def _follow_live(run_dir: Path, console: Console, *, keeps_failure: bool) -> Run
 
 def _follow_lines(run_dir: Path, *, tells_failures: bool) -> RunStatus:
     shown: dict[str, str] = {}
-    told: set[FailedAttempt] = set()
+    reported: set[FailedAttempt] = set()
     began_s = time.monotonic()
     last_progress_s = began_s
-    for seen in _looks(run_dir, told=told if tells_failures else None):
+    for seen in _looks(run_dir, reported=reported if tells_failures else None):
         now_s = time.monotonic()
         is_time = now_s - last_progress_s > PROGRESS_INTERVAL_S
         last_progress_s = now_s if is_time else last_progress_s
@@ -589,9 +591,9 @@ def _follow_lines(run_dir: Path, *, tells_failures: bool) -> RunStatus:
             progress = seen.progress.get(name, "") if is_time else ""
             if shown.get(name) != line or progress:
                 changes.append(f"{line} {progress}".rstrip())
-        if not told.issuperset(seen.new_failures.attempts):  # otherwise it repeats the last one
+        if not reported.issuperset(seen.new_failures.attempts):  # otherwise it repeats the last one
             changes += seen.new_failures.lines
-        told |= seen.new_failures.attempts
+        reported |= seen.new_failures.attempts
         for change in changes:
             print(f"[{now_s - began_s:6.1f} s] {change}", flush=True)
         shown = lines

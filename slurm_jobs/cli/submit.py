@@ -114,7 +114,7 @@ def _finish(run_dir: Path, status: RunStatus) -> None:
     from slurm_jobs.cli.report import write_report
 
     print()
-    write_report(run_dir, told=_failed_attempts(status))
+    write_report(run_dir, shown=_failed_attempts(status))
     lines = problem_lines(run_dir, status, with_logs=True)
     for line in ["", *lines] if lines else ():
         print(line)
@@ -153,13 +153,13 @@ def _print_next(run_dir: Path, status: RunStatus) -> None:
 # Runs of `probe` and `tune`, whose result is printed again.
 
 
-def given_run(target: str, of_spec: Mapping[str, Any], anew: str) -> Path | None:
+def given_run(target: str, of_spec: Mapping[str, Any], verb: str) -> Path | None:
     """Return the run whose result is printed again; None if a spec was given.
 
     Args:
         target: A spec's file, or what `find_run` takes.
         of_spec: Values of options that need a spec, by name; false if not given.
-        anew: Verb for the message: what naming the spec's file does.
+        verb: Verb for the message: what naming the spec's file does.
 
     Raises:
         InputError: there is no such run, or an option for a spec was given.
@@ -172,7 +172,7 @@ def given_run(target: str, of_spec: Mapping[str, Any], anew: str) -> Path | None
     if wrong := [name for name, value in of_spec.items() if value]:
         message = (
             f"{wrong[0]} is for a spec, and {target} is a run, whose result is printed again; "
-            f"name the spec's file to {anew} again"
+            f"name the spec's file to {verb} again"
         )
         raise InputError(message)
     return find_run(target)
