@@ -1,4 +1,4 @@
-"""Reader of a data set: the index mapped, the shards from `shard_files`.
+"""Reader of a data set: the index mapped, the shards from `shards`.
 
 Every sample is compared with its checksum when a process first reads it from the local disk,
 and when it first reads it from the shared file system. So a damaged copy is not trained on,

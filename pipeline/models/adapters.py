@@ -1,6 +1,6 @@
 """LoRA adapters (arXiv:2106.09685) by peft: added before sharding, merged or saved separately.
 
-`linear_layers` finds the layers to adapt. peft is imported on demand: it loads bitsandbytes,
+`compute` finds the layers to adapt. peft is imported on demand: it loads bitsandbytes,
 which takes 1.5 s that a training without adapters need not spend.
 """
 

@@ -556,7 +556,7 @@ def positions_problem(
 # Tied weights: in most families the output head may be the embeddings.
 #
 # Files have such a weight once. A change under one name alone would be lost there. So adapters
-# and 4 bits are refused for them (`linear_layers`), and nothing that differs is dropped here.
+# and 4 bits are refused for them (`compute`), and nothing that differs is dropped here.
 
 
 def without_tied(

@@ -373,7 +373,7 @@ def _last_sign_of_life(record: AttemptRecord, timings: Sequence[RankTiming]) -> 
 #
 # A resume may replace a job whose work was done: another config, or an array cut into fewer
 # slices. Its time stays in the budgets; its result no longer counts. Valid is the completion of
-# the newest intent that covers a slice (see `slice_status.completed_slices`).
+# the newest intent that covers a slice (see `status.completed_slices`).
 
 
 _EVALUATION_KEYS = frozenset({"evaluation", "exact_match"})

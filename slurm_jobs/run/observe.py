@@ -262,7 +262,7 @@ def status_of(run_dir: Path, *, fresh: bool = True) -> RunStatus:
 
     Args:
         run_dir: the run's folder.
-        fresh: False reuses an answer of some seconds ago if there is one, see `answer_cache`; only
+        fresh: False reuses an answer of some seconds ago if there is one, see `FRESH_S`; only
             for display, never before an action.
     """
     run = read_run(run_dir)

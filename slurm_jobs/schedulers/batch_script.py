@@ -143,6 +143,6 @@ def _watch_lines(order: JobOrder) -> list[str]:
 
 
 def supervisor_command(order: JobOrder) -> str:
-    """Return the command of the batch process; any Python 3 runs it, see `run/start_script.py`."""
+    """Return the command of the batch process; any Python 3 runs it, see `run/snapshot.py`."""
     words = [order.python, order.start_script, "task", order.run_dir, order.token]
     return "exec " + shlex.join(words)

@@ -1,6 +1,6 @@
 """Slurm through submitit: renders the batch script, submits, cancels.
 
-Queries of squeue and sacct are in `slurm_questions`.
+Queries of squeue and sacct follow in this file.
 
 submitit's pickle is not used: the job runs our supervisor in the batch step (`use_srun=False`), and
 all files that it needs exist before sbatch is called.

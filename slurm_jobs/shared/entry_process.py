@@ -1,4 +1,4 @@
-"""Child process of `operations.entry_point`: calls one function of `pipeline` for a verb.
+"""Child process of `commands.data`: calls one function of `pipeline` for a verb.
 
 It starts as a script, by path, in the Python of a stage, which needs no package of ours. The
 request names the packages to use. They are loaded from their folders, without adding the parent
@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 
 if __name__ == "__main__" and not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
-    del sys.path[0]  # the folder of this file; see `run/start_script.py`
+    del sys.path[0]  # the folder of this file; see `run/snapshot.py`
 
 import importlib
 import importlib.util

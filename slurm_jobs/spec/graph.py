@@ -158,7 +158,7 @@ def _only_parent(views: Views, name: str, run: str) -> str | None:
 def graph_problems(views: Views, document: YamlDocument) -> list[Problem]:
     """Return unknown parents, cycles, and missing inputs of built-in stages.
 
-    `stage_references` checks references.
+    `reference_problems` checks references.
     """
     problems = _unknown_parents(views, document)
     problems += _cycle_problems(views, document)

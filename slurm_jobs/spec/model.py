@@ -1,6 +1,6 @@
 """Model of specs and cluster profiles: all keys and defaults. PURE.
 
-The models take plain values, as `yaml_values` reads them. Built-in stages' configs are the
+The models take plain values, as `yaml` reads them. Built-in stages' configs are the
 dataclasses of `slurm_jobs.shared.configs`.
 """
 

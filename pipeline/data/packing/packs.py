@@ -328,7 +328,7 @@ class Padding:
     num_places: int
     """Tokens that the model computes, padding included."""
     least_num_packs: int
-    """Lower bound for packs that are padded to the full; see `lower_bound`."""
+    """Lower bound for packs that are padded to the full; see `fewest_packs`."""
     max_tokens: int
 
     @property
