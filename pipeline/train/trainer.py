@@ -270,8 +270,7 @@ class Trainer:
             log.info("continues after step %d of %d%s", resumed.step, phase.num_steps, name)
         if resumed.step < phase.num_steps:
             self._start_trackers(phase.first_step + resumed.step)
-        if self._share is not None and resumed.is_loaded:  # otherwise no step is left for it
-            self._begin_looks(self._share)
+        self._begin_looks()
         with (
             self.make_reader(resumed.step) as self.batches,
             make_saver(
@@ -292,9 +291,11 @@ class Trainer:
             raise StageStoppedError(message)
         return "" if phase is self.planned[-1] else conclude(checkpoints, phase.num_steps)
 
-    def _begin_looks(self, share: HeldOutShare) -> None:
+    def _begin_looks(self) -> None:
         """Evaluate held-out samples from now on; at the starting step, too, if that was due."""
-        job, phase = self.job, self.current
+        job, phase, share = self.job, self.current, self._share
+        if share is None or not phase.resumed.is_loaded:  # no step is left for it
+            return
         looks = HeldOutLog(
             job.context.output_dir / HELD_OUT_NAME if self.ranks.rank == 0 else None,
             attempt=job.context.attempt,

@@ -149,9 +149,9 @@ def test_a_save_under_way_ends_whole_though_the_attempt_fails_meanwhile(
                 next(setup.made.spread.bare.parameters()).data.fill_(float("nan"))
             return rate
 
-        def open_and_tell(*args):
+        def open_and_tell(*args, **options):
             gate.opened.set()
-            return not_finite(*args)
+            return not_finite(*args, **options)
 
         patch.setattr(loop, "_update", update_and_break)
         patch.setattr(loop, "_not_finite", open_and_tell)
