@@ -71,9 +71,12 @@ def functions(nodes: Iterable[ast.stmt]) -> Iterator[FunctionNode]:
 
 
 def fields(module: str, name: str) -> list[Field]:
-    """The fields of a dataclass, in order."""
-    body = class_node(module, name).body
-    found = []
+    """The fields of a dataclass, in order: first those of its bases in the same module."""
+    node = class_node(module, name)
+    bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
+    known = {each.name for each in tree(module).body if isinstance(each, ast.ClassDef)}
+    found = [each for base in bases if base in known for each in fields(module, base)]
+    body = node.body
     for node, after in zip(body, [*body[1:], None], strict=True):
         if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
             continue

@@ -32,17 +32,17 @@ class Dependency:
 
 def stage_dependencies(name: str, spec: RunSpec) -> tuple[Dependency, ...]:
     """Return the dependencies of a stage."""
-    return tuple(
-        _dependency(name, parent, kind, spec) for parent, kind in spec.stages[name].after.items()
-    )
-
-
-def _dependency(name: str, parent: str, kind: DependencyKind, spec: RunSpec) -> Dependency:
-    own, other = spec.stages[name].array, spec.stages[parent].array
-    if kind != "aftercorr" or (own and other and own.num_slices == other.num_slices):
-        return Dependency(stage=parent, kind=kind)
-    why = f"`{parent}` has {_slices_text(other)} and `{name}` {_slices_text(own)}"
-    return Dependency(stage=parent, kind="afterok", instead=_note(name, parent, why))
+    dependencies = []
+    array = spec.stages[name].array
+    for parent, kind in spec.stages[name].after.items():
+        other = spec.stages[parent].array
+        if kind != "aftercorr" or (array and other and array.num_slices == other.num_slices):
+            dependencies.append(Dependency(stage=parent, kind=kind))
+        else:
+            why = f"`{parent}` has {_slices_text(other)} and `{name}` {_slices_text(array)}"
+            note = _note(name, parent, why)
+            dependencies.append(Dependency(stage=parent, kind="afterok", instead=note))
+    return tuple(dependencies)
 
 
 def _slices_text(array: Array | None) -> str:

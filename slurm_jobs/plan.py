@@ -16,7 +16,7 @@ from typing import Any
 
 from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits, job_room
 from slurm_jobs.dependencies import Dependency, Slices, barred_slices, stage_dependencies
-from slurm_jobs.run_folder.orders import array_indices
+from slurm_jobs.run_folder.orders import StageWork, array_indices
 from slurm_jobs.shared.records import JobResources, gpus_of_options
 from slurm_jobs.spec.graph import stage_order
 from slurm_jobs.spec.model import (
@@ -31,12 +31,6 @@ from slurm_jobs.spec.model import (
 )
 from slurm_jobs.spec.profile import ClusterProfile
 
-# Hashes of everything that determines a stage's output, key by key.
-#
-# While all are equal, completed work is reusable. They are kept by key so that a resume can name
-# the field because of which a stage runs again.
-
-
 _ADDED_LATER = frozenset({"config.images_within", "config.evaluate.images_within"})
 """Keys that runs of an older version do not have: if missing (None), they are ignored."""
 
@@ -49,7 +43,7 @@ def deciding_fields(
 ) -> Mapping[str, str]:
     """Return hashes of all values that determine a stage's output, by key.
 
-    Where all are equal, finished work is reusable.
+    Where all are equal, finished work is reusable; else a resume names the keys that differ.
     """
     own_code = stage.run is None or ":" in stage.run
     values: dict[str, Any] = {
@@ -133,9 +127,6 @@ def parents_of(fields: Mapping[str, str]) -> set[str]:
     return {key.removeprefix(PARENT) for key in fields if key.startswith(PARENT)}
 
 
-# Slices of stages that must be submitted, and the reasons.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Missing:
     """Slices to submit of one stage."""
@@ -160,13 +151,21 @@ def missing_parts(stages: list[PlannedStage], spec: RunSpec, done: Done) -> list
         missing = [i for i in range(stage.num_slices) if i not in completed and i not in active]
         if not missing:
             continue
-        if _never_needed(stage, done, again, num_slices) or needless & _needed_by(stage):
+        needs = {d.stage for d in stage.after if d.kind in {"afterok", "aftercorr"}}
+        if _never_needed(stage, done, again, num_slices) or needless & needs:
             needless.add(stage.name)
             if barred:
                 again[stage.name] = barred
             continue
         again[stage.name] = frozenset(missing)
         parents_again = [d.stage for d in stage.after if d.stage in again] if barred else []
+        why = f"{len(missing)} of {stage.num_slices} slices are not complete"
+        if stage.name in done.why_not:
+            why = done.why_not[stage.name]
+        elif parents_again:
+            why = f"comes after {', '.join(parents_again)}"
+        elif len(missing) == stage.num_slices:
+            why = "not complete"
         array = spec.stages[stage.name].array
         max_running = array.max_running if array else None
         room = None if max_running is None else max_running - len(active)
@@ -176,42 +175,22 @@ def missing_parts(stages: list[PlannedStage], spec: RunSpec, done: Done) -> list
                 slices=tuple(missing),
                 max_running=room if room is None or room > 0 else max_running,
                 after_active=room is not None and room <= 0,
-                why=_why(stage, missing, parents_again, done.why_not.get(stage.name)),
+                why=why,
             )
         )
     return parts
-
-
-def _needed_by(stage: PlannedStage) -> set[str]:
-    """Return the stages that must be complete before the stage can start."""
-    return {d.stage for d in stage.after if d.kind in {"afterok", "aftercorr"}}
 
 
 def _never_needed(
     stage: PlannedStage, done: Done, runs_again: Collection[str], num_slices: Mapping[str, int]
 ) -> bool:
     """Check for `afternotok` of a stage that is complete and stays so."""
-    for dependency in stage.after:
-        if dependency.kind != "afternotok" or dependency.stage in runs_again:
-            continue
-        if len(done.completed.get(dependency.stage, ())) == num_slices[dependency.stage]:
-            return True
-    return False
-
-
-def _why(
-    stage: PlannedStage, missing: list[int], parents_again: list[str], why_not: str | None
-) -> str:
-    if why_not is not None:
-        return why_not
-    if parents_again:
-        return f"comes after {', '.join(parents_again)}"
-    if len(missing) == stage.num_slices:
-        return "not complete"
-    return f"{len(missing)} of {stage.num_slices} slices are not complete"
-
-
-# Division of a stage's slices into job arrays within the limits of the site.
+    return any(
+        dependency.kind == "afternotok"
+        and dependency.stage not in runs_again
+        and len(done.completed.get(dependency.stage, ())) == num_slices[dependency.stage]
+        for dependency in stage.after
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -251,11 +230,18 @@ def cut_slices(
         max_running: elements at once, over all arrays; None: any number.
         max_array_size: limit of the site; None: none.
     """
-    cut = [
-        (kind, *piece)
-        for kind, slices in kinds.items()
-        for piece in _cut(tuple(slices), slices_per_task, max_array_size)
-    ]
+    cut: list[tuple[str, tuple[int, ...], int | None]] = []
+    for kind, slices in kinds.items():
+        rest = tuple(slices)
+        if slices_per_task == 1:
+            # Slices whose numbers fit are array indices; the others are counted from 0 in separate
+            # arrays.
+            by_number = tuple(i for i in rest if max_array_size is None or i < max_array_size)
+            rest = rest[len(by_number) :]
+            cut += [(kind, by_number, None)] if by_number else []
+        length = len(rest) if max_array_size is None else max_array_size * slices_per_task
+        starts = range(0, len(rest), max(1, length))
+        cut += [(kind, rest[start : start + length], slices_per_task) for start in starts]
     shares = share_out(max_running, len(cut))
     return tuple(
         Piece(
@@ -267,25 +253,6 @@ def cut_slices(
         )
         for number, ((kind, chosen, packed), share) in enumerate(zip(cut, shares, strict=True))
     )
-
-
-def _cut(
-    slices: tuple[int, ...], slices_per_task: int, size: int | None
-) -> list[tuple[tuple[int, ...], int | None]]:
-    """Return the slices of each array, and its slices per task.
-
-    Slices whose numbers fit are array indices; the others are counted from 0 in separate arrays.
-    """
-    cut: list[tuple[tuple[int, ...], int | None]] = []
-    rest = slices
-    if slices_per_task == 1:
-        by_number = tuple(i for i in rest if size is None or i < size)
-        rest = rest[len(by_number) :]
-        if by_number:
-            cut.append((by_number, None))
-    length = len(rest) if size is None else size * slices_per_task
-    starts = range(0, len(rest), max(1, length))
-    return [*cut, *((rest[start : start + length], slices_per_task) for start in starts)]
 
 
 def share_out(max_running: int | None, num_pieces: int) -> list[int | None]:
@@ -340,33 +307,18 @@ def num_tasks(num_missing: Mapping[str, Sequence[int]], packed: Mapping[str, int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PlannedStage:
+class PlannedStage(StageWork):
     """Stage as the jobs see it, including stages that do not run in this plan."""
 
     name: str
     origin: str
     """Name in the file, for a combination of a matrix; otherwise empty."""
-    run: str
-    """Built-in name, entry point, or `shell`."""
-    shell: str | None
-    fingerprint: str
-    """Hash of everything that determines the stage's output; resources are not part of it."""
     fields: Mapping[str, str]
     """Hash of each value in the fingerprint, by key (`config.url`); values may be secrets."""
-    num_slices: int
-    is_array: bool
     slices_per_task: int
     """Number in the spec; a plan may pack more."""
-    retries: int
     after: tuple[Dependency, ...]
-    config: Mapping[str, Any]
     python: str | None
-    setup: tuple[str, ...]
-    environment: Mapping[str, str]
-    node_local_dir: str
-    resources: JobResources
-    nsight: bool = False
-    """True if its ranks run under nsys."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -459,18 +411,6 @@ def _planned_stage(
     name: str, stage: Stage, spec: RunSpec, profile: ClusterProfile, *, fields: Mapping[str, str]
 ) -> PlannedStage:
     asked = stage.resources
-    options = options_of(stage, profile)
-    resources = JobResources(
-        nodes=asked.nodes,
-        tasks_per_node=asked.tasks_per_node,
-        cpus_per_task=asked.cpus_per_task,
-        gpus_per_node=asked.gpus_per_node,
-        gpu=tuple(asked.gpu),
-        mem_gb=asked.mem_gb,
-        timeout_min=asked.timeout_min,
-        signal_lead_s=asked.signal_lead_s,
-        slurm=options,
-    )
     return PlannedStage(
         name=name,
         origin=origin_of(name, stage.matrix),
@@ -486,9 +426,24 @@ def _planned_stage(
         config=stage.config,
         python=stage.python or profile.python,
         setup=(*profile.setup, *spec.setup, *stage.setup),
-        environment=_environment(stage, spec, profile),
+        environment={
+            **profile.environment,
+            **spec.environment,
+            **stage.environment,
+            **matrix_variables(stage.matrix),
+        },
         node_local_dir=stage.node_local_dir or profile.node_local_dir,
-        resources=resources,
+        resources=JobResources(
+            nodes=asked.nodes,
+            tasks_per_node=asked.tasks_per_node,
+            cpus_per_task=asked.cpus_per_task,
+            gpus_per_node=asked.gpus_per_node,
+            gpu=tuple(asked.gpu),
+            mem_gb=asked.mem_gb,
+            timeout_min=asked.timeout_min,
+            signal_lead_s=asked.signal_lead_s,
+            slurm=options_of(stage, profile),
+        ),
         nsight=stage.nsight,
     )
 
@@ -501,59 +456,42 @@ def options_of(stage: Stage, profile: ClusterProfile) -> dict[str, SlurmValue]:
     return {**profile.slurm, **(profile.gpu_slurm if asks_for_gpus else {}), **asked.slurm}
 
 
-def _environment(stage: Stage, spec: RunSpec, profile: ClusterProfile) -> Mapping[str, str]:
-    """Return the stage's environment; the stage overrides the spec, the spec the profile."""
-    own = {**stage.environment, **matrix_variables(stage.matrix)}
-    return {**profile.environment, **spec.environment, **own}
-
-
 def _jobs(
     parts: list[Missing], limits: ClusterLimits, kinds: Mapping[str, Mapping[int, str]]
 ) -> tuple[PlannedJob, ...]:
     """Return the jobs: packed where the site allows few at once, cut where arrays are limited."""
     alike = {p.stage.name: by_kind(p.slices, kinds.get(p.stage.name, {})) for p in parts}
     packed = pack_for(
-        {name: [len(slices) for slices in found.values()] for name, found in alike.items()},
+        {name: [len(slices) for slices in groups.values()] for name, groups in alike.items()},
         {part.stage.name: part.stage.slices_per_task for part in parts},
         job_room([part.stage.resources for part in parts], limits),
     )
-    return tuple(
-        job
-        for part in parts
-        for job in _jobs_of(
-            part, alike[part.stage.name], packed[part.stage.name], limits.max_array_size
+    jobs: list[PlannedJob] = []
+    for part in parts:
+        stage, resources = part.stage, part.stage.resources
+        slices_per_task = packed[stage.name] if stage.is_array else 1
+        if slices_per_task > 1:
+            resources = replace(resources, timeout_min=resources.timeout_min * slices_per_task)
+        pieces = cut_slices(
+            alike[stage.name],
+            slices_per_task=slices_per_task,
+            max_running=part.max_running,
+            max_array_size=limits.max_array_size if stage.is_array else None,
         )
-    )
-
-
-def _jobs_of(
-    part: Missing,
-    alike: Mapping[str, Sequence[int]],
-    slices_per_task: int,
-    max_array_size: int | None,
-) -> list[PlannedJob]:
-    stage, resources = part.stage, part.stage.resources
-    if stage.is_array and slices_per_task > 1:
-        resources = replace(resources, timeout_min=resources.timeout_min * slices_per_task)
-    pieces = cut_slices(
-        alike,
-        slices_per_task=slices_per_task if stage.is_array else 1,
-        max_running=part.max_running,
-        max_array_size=max_array_size if stage.is_array else None,
-    )
-    return [
-        PlannedJob(
-            stage=stage.name,
-            slices=piece.slices,
-            slices_per_task=piece.slices_per_task,
-            resources=replace(resources, gpu_kept=piece.gpu_kept),
-            max_running=piece.max_running,
-            after_active=part.after_active,
-            after_previous=piece.after_previous,
-            why=part.why,
-        )
-        for piece in pieces
-    ]
+        jobs += [
+            PlannedJob(
+                stage=stage.name,
+                slices=piece.slices,
+                slices_per_task=piece.slices_per_task,
+                resources=replace(resources, gpu_kept=piece.gpu_kept),
+                max_running=piece.max_running,
+                after_active=part.after_active,
+                after_previous=piece.after_previous,
+                why=part.why,
+            )
+            for piece in pieces
+        ]
+    return tuple(jobs)
 
 
 def gpu_hours_asked(job: PlannedJob) -> float:

@@ -41,12 +41,6 @@ from slurm_jobs.status import (
     reconcile,
 )
 
-# Cache of the scheduler's last answer about a run, shared by all commands that only display.
-#
-# Many terminals that watch one run cause one query, not one each. Commands that act always query
-# again. If the cache cannot be written or read, the only cost is a query.
-
-
 FRESH_S = 4.0
 """Seconds for which an answer is reused: a run costs at most one query in that time.
 
@@ -69,7 +63,10 @@ def scope_of(intents: Iterable[Intent]) -> list[list[Any]]:
 
 
 def keep_answer(path: Path, scope: list[list[Any]], answer: Answer) -> None:
-    """Store an answer; on failure the next command queries again."""
+    """Store an answer for all commands that only display; on failure the next one queries again.
+
+    So many terminals that watch one run cause one query, not one each.
+    """
     values = {
         "fields": _TASK_FIELDS,
         "scope": scope,
@@ -113,14 +110,11 @@ def kept_answer(path: Path, scope: list[list[Any]]) -> Answer | None:
         return None  # missing, truncated, of another version, or no file of ours
 
 
-# Checks that a run belongs to this cluster and this user.
-#
-# A file system may serve several clusters, and root may read every user's run. There squeue
-# answers without the run's jobs, which does not mean that they have ended.
-
-
 def refuse_elsewhere(paths: RunPaths, meta: RunMeta) -> None:
     """Raise if the run or its jobs belong to another cluster or user, for verbs that act.
+
+    A file system may serve several clusters, and root may read every user's run. There squeue
+    answers without the run's jobs, which does not mean that they have ended.
 
     Raises:
         InputError: they do.
@@ -311,15 +305,12 @@ def _ask(runs: Mapping[Path, RunRecords]) -> Answer:
     question = Question(
         jobs={name: job_id for run in runs.values() for name, job_id in run.jobs.items()},
         since_unix_s=min(run.meta.created_unix_s for run in runs.values()),
-        uids=_uids(runs.values()),
+        # Runs of earlier versions have no uid.
+        uids=frozenset(
+            os.getuid() if run.meta.uid is None else run.meta.uid for run in runs.values()
+        ),
     )
     return scheduler_of(RunPaths(next(iter(runs)))).query(question)
-
-
-def _uids(runs: Iterable[RunRecords]) -> frozenset[int]:
-    """Return the owners of the jobs; for runs of earlier versions the current user."""
-    told = [run.meta.uid for run in runs]
-    return frozenset(os.getuid() if uid is None else uid for uid in told)
 
 
 def _part_of(answer: Answer, run: RunRecords) -> Answer:
@@ -359,9 +350,6 @@ def accounting_of(run_dir: Path) -> Answer:
     uids = frozenset() if meta.uid is None else frozenset({meta.uid})
     question = Question(jobs=jobs, since_unix_s=meta.created_unix_s, uids=uids)
     return scheduler_of(paths).accounting(question)
-
-
-# List of the runs in a folder, newest first, with their statuses.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -449,9 +437,6 @@ def _runs_by_age(runs_dir: Path) -> tuple[list[Path], dict[Path, str]]:
         except OSError as error:
             unreadable[folder] = error.strerror or str(error)
     return sorted(ages, key=ages.__getitem__, reverse=True), unreadable
-
-
-# Polling of a run until it has ended.
 
 
 Look = TypeVar("Look")

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,12 +32,6 @@ from slurm_jobs.status import (
     outdated_slices,
     reconcile,
 )
-
-# Causes of failed slices (memory, time, nodes), and the resources that the next job requests.
-
-
-OUT_OF_MEMORY, OUT_OF_TIME = "OUT_OF_MEMORY", "TIMEOUT"
-"""Job states of Slurm."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,19 +71,17 @@ def trouble_of(stage: StageStatus, answer: Answer, had: Mapping[int, Had]) -> Tr
         node = had.get(part.slice_index, Had()).node or (task.node_list if task else "")
         if node:
             nodes[node] = None
-    by_memory = [had.get(p.slice_index, Had()) for p in failed if p.state == OUT_OF_MEMORY]
-    by_time = [had.get(p.slice_index, Had()) for p in failed if p.state == OUT_OF_TIME]
+    by_memory = [had.get(p.slice_index, Had()) for p in failed if p.state == "OUT_OF_MEMORY"]
+    by_time = [had.get(p.slice_index, Had()) for p in failed if p.state == "TIMEOUT"]
     return Trouble(
         out_of_memory=bool(by_memory),
         out_of_time=bool(by_time),
-        mem_gb=_most(part.mem_gb for part in by_memory),
-        timeout_min=_most(part.timeout_min for part in by_time),
+        mem_gb=max((h.mem_gb for h in by_memory if h.mem_gb is not None), default=None),
+        timeout_min=max(
+            (h.timeout_min for h in by_time if h.timeout_min is not None), default=None
+        ),
         nodes=tuple(nodes),
     )
-
-
-def _most(amounts: Iterable[float | None]) -> float | None:
-    return max((amount for amount in amounts if amount is not None), default=None)
 
 
 RAISED = ("mem_gb", "timeout_min")
@@ -129,23 +121,16 @@ def adjusted(
             had_min = trouble.timeout_min or timeout_min
             timeout_min = max(timeout_min, had_min * wish.raise_timeout_min)
             changes.append(f"timeout_min {had_min:g} -> {timeout_min:g} (out of time)")
-    slurm, new = _without(asked.slurm, last, trouble.nodes if wish.exclude_failed_nodes else None)
-    if new:
-        changes.append(f"without {', '.join(new)} (failed there)")
+    slurm = dict(asked.slurm)
+    if wish.exclude_failed_nodes:
+        excluded = str(slurm.get("exclude", "")), str(last.get("slurm", {}).get("exclude", ""))
+        known = dict.fromkeys(name for names in excluded for name in split_nodes(names))
+        new = [name for name in trouble.nodes if name not in known]
+        if known or new:
+            slurm["exclude"] = ",".join([*known, *new])
+        if new:
+            changes.append(f"without {', '.join(new)} (failed there)")
     return replace(asked, mem_gb=mem_gb, timeout_min=timeout_min, slurm=slurm), changes
-
-
-def _without(
-    slurm: Mapping[str, Any], last: Mapping[str, Any], nodes: Collection[str] | None
-) -> tuple[dict[str, Any], list[str]]:
-    """Add `nodes` to the nodes that sbatch excludes; return the options and the new nodes."""
-    if nodes is None:
-        return dict(slurm), []
-    given = str(slurm.get("exclude", "")), str(last.get("slurm", {}).get("exclude", ""))
-    known = dict.fromkeys(name for names in given for name in split_nodes(names))
-    new = [name for name in nodes if name not in known]
-    exclude = {"exclude": ",".join([*known, *new])} if known or new else {}
-    return {**slurm, **exclude}, new
 
 
 def split_nodes(text: str) -> list[str]:
@@ -159,9 +144,6 @@ def split_nodes(text: str) -> list[str]:
         else:
             name += character
     return [part for part in [*names, name] if part]
-
-
-# Decision before a resume: complete slices, continuing jobs, jobs to cancel.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -184,19 +166,6 @@ class Preparation:
     """Causes of failed slices, by stage."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _SortedStage:
-    """Outcome for one stage's slices and jobs."""
-
-    completed: Slices
-    live: Slices
-    active: Mapping[str, Slices]
-    ending: tuple[str, ...]
-    """Slices whose jobs may be running, or start before they are cancelled."""
-    cancel: tuple[str, ...]
-    taken_away: Mapping[str, Slices]
-
-
 def sort_out(
     run: RunRecords,
     status: RunStatus,
@@ -212,41 +181,77 @@ def sort_out(
     `living` are the ids of all queued or running jobs and elements. `afters` are the current kinds
     of dependency, by stage and parent, where they differ.
     """
-    found: dict[str, _SortedStage] = {}
+    completed: dict[str, Slices] = {}
+    live: dict[str, Slices] = {}
+    active: dict[str, Mapping[str, Slices]] = {}
+    ending: dict[str, Sequence[str]] = {}
+    cancel: list[str] = []
+    taken_away: dict[str, Slices] = {}
     again: dict[str, Slices] = {}
     ages: dict[str, Ages] = {}
     for stage in status.stages:
         name, num_slices = stage.stage.name, stage.stage.num_slices
         after = (afters or {}).get(name, stage.stage.after)
-        barred = barred_slices(after, again, num_slices)
         newest = latest_intents(run.intents, name)
         unwanted = (void or {}).get(name, frozenset()) | outdated_slices(after, newest, ages)
-        current = _current(newest, fingerprints.get(name), unwanted)
-        completed = completed_slices(run.records[name], current)
-        found[name] = _sort_stage(
+        current = {
+            index: intent
+            for index, intent in newest.items()
+            if intent.fingerprint == fingerprints.get(name) and index not in unwanted
+        }
+        barred = barred_slices(after, again, num_slices)
+        live[name] = _live_slices(
             stage,
-            newest=newest,
-            current=current,
-            completed=completed,
-            older=_older_living(run.intents, name, newest, living),
+            newest,
+            current,
             barred=barred | _waiting_for_all(stage, newest, run.intents, again),
         )
-        own = {} if stage.is_not_needed else newest
-        ages[name] = ages_of(after, own, ages, num_slices)
-        missing = frozenset(range(num_slices)) - found[name].live - (completed - barred)
+        completed[name] = completed_slices(run.records[name], current)
+        active[name] = _ids(live[name], newest)
+        # Jobs that may be running, or start before they are cancelled.
+        doomed = _must_make_way(stage.slices) - live[name]
+        older = _older_living(run.intents, name, newest, living)
+        started = _with_status(stage.slices, {"running", "waiting"})
+        ending[name] = (*_ids(doomed & started, newest), *older)
+        # Not those that Slurm has forgotten: another job may have their id.
+        alive = {part.slice_index for part in stage.slices if part.state in LIVING_STATES}
+        cancel += [*_ids(doomed & alive, newest), *older]
+        for index in sorted(doomed):
+            token = newest[index].token
+            taken_away[token] = taken_away.get(token, frozenset()) | {index}
+        ages[name] = ages_of(after, {} if stage.is_not_needed else newest, ages, num_slices)
+        missing = frozenset(range(num_slices)) - live[name] - (completed[name] - barred)
         again[name] = barred if stage.is_not_needed else missing
-    return _gathered(found)
+    return Preparation(
+        done=Done(completed=completed, active=live),
+        connections=Connections(active=active, ending=ending),
+        cancel=tuple(cancel),
+        taken_away=taken_away,
+    )
 
 
-def _current(
-    newest: Mapping[int, Intent], fingerprint: str | None, unwanted: Slices
-) -> dict[int, Intent]:
-    """Return the intents whose work matches the stage's current fingerprint."""
-    return {
-        i: intent
-        for i, intent in newest.items()
-        if intent.fingerprint == fingerprint and i not in unwanted
-    }
+def _live_slices(
+    stage: StageStatus,
+    newest: Mapping[int, Intent],
+    current: Mapping[int, Intent],
+    *,
+    barred: Slices,
+) -> Slices:
+    """Return the slices whose running or queued jobs continue.
+
+    An element with several slices ends with all of them. If one has failed, the element will end
+    as failed, and jobs that depend on it would never start.
+    """
+    going = _with_status(stage.slices, {"running", "waiting"})
+    live = frozenset(
+        index
+        for index in going - barred
+        if index in current and index not in newest[index].cancelled_slices
+    )
+    doomed = _must_make_way(stage.slices) - live
+    lost = _with_status(stage.slices, {"failed", "cancelled", "unknown"}) & frozenset(current)
+    elements = {newest[index].element_id(index) for index in doomed | lost}
+    return frozenset(i for i in live if newest[i].element_id(i) not in elements)
 
 
 def _waiting_for_all(
@@ -266,70 +271,15 @@ def _waiting_for_all(
         if kind != "aftercorr" or not again.get(parent):
             continue
         above = latest_intents(intents, parent)
-        for own in {id(intent): intent for intent in newest.values()}.values():
-            still_own = [i for i in own.slices if newest.get(i) is own]
-            others = {id(above[i]): above[i] for i in still_own if i in above}.values()
-            waits = waiting.issuperset(still_own)
-            if waits and not all(_side_by_side(own, other) for other in others):
-                found |= frozenset(still_own)
-    return found
-
-
-def _side_by_side(own: Intent, other: Intent) -> bool:
-    return corresponds(own.slices, own.slices_per_task, other.slices, other.slices_per_task)
-
-
-def _gathered(found: Mapping[str, _SortedStage]) -> Preparation:
-    return Preparation(
-        done=Done(
-            completed={name: part.completed for name, part in found.items()},
-            active={name: part.live for name, part in found.items()},
-        ),
-        connections=Connections(
-            active={name: part.active for name, part in found.items()},
-            ending={name: part.ending for name, part in found.items()},
-        ),
-        cancel=tuple(job_id for part in found.values() for job_id in part.cancel),
-        taken_away={t: s for part in found.values() for t, s in part.taken_away.items()},
-    )
-
-
-def _sort_stage(
-    stage: StageStatus,
-    *,
-    newest: Mapping[int, Intent],
-    current: Mapping[int, Intent],
-    completed: Slices,
-    older: tuple[str, ...],
-    barred: Slices,
-) -> _SortedStage:
-    live = frozenset(
-        s.slice_index
-        for s in stage.slices
-        if s.slice_index in current and s.slice_index not in barred and _goes_on(s, newest)
-    )
-    doomed = _must_make_way(stage.slices) - live
-    # An element with several slices ends with all of them. If one has failed, the element will end
-    # as failed, and jobs that depend on it would never start.
-    lost = _with_status(stage.slices, {"failed", "cancelled", "unknown"}) & frozenset(current)
-    elements = {newest[index].element_id(index) for index in doomed | lost}
-    live = frozenset(i for i in live if newest[i].element_id(i) not in elements)
-    doomed = _must_make_way(stage.slices) - live
-    return _SortedStage(
-        completed=completed,
-        live=live,
-        active=_ids(live, newest),
-        ending=(*_ids(doomed & _with_status(stage.slices, {"running", "waiting"}), newest), *older),
-        cancel=(*_ids(doomed & _said_to_live(stage.slices), newest), *older),
-        taken_away=_by_token(doomed, newest),
-    )
-
-
-def _by_token(slices: Slices, newest: Mapping[int, Intent]) -> dict[str, Slices]:
-    found: dict[str, Slices] = {}
-    for index in sorted(slices):
-        token = newest[index].token
-        found[token] = found.get(token, frozenset()) | {index}
+        for intent in {id(intent): intent for intent in newest.values()}.values():
+            slices = [i for i in intent.slices if newest.get(i) is intent]
+            parents = {id(above[i]): above[i] for i in slices if i in above}.values()
+            is_side_by_side = all(
+                corresponds(intent.slices, intent.slices_per_task, p.slices, p.slices_per_task)
+                for p in parents
+            )
+            if waiting.issuperset(slices) and not is_side_by_side:
+                found |= frozenset(slices)
     return found
 
 
@@ -347,14 +297,6 @@ def _older_living(
     return tuple(dict.fromkeys(e for e in elements if e is not None and e in living))
 
 
-def _goes_on(part: SliceStatus, newest: Mapping[int, Intent]) -> bool:
-    """Check whether a slice is running or queued, and not cancelled."""
-    index = part.slice_index
-    if part.job_id is None or index in newest[index].cancelled_slices:
-        return False
-    return part.status in {"running", "waiting"}
-
-
 def _with_status(slices: tuple[SliceStatus, ...], words: set[str]) -> frozenset[int]:
     return frozenset(s.slice_index for s in slices if s.job_id is not None and s.status in words)
 
@@ -363,11 +305,6 @@ def _must_make_way(slices: tuple[SliceStatus, ...]) -> Slices:
     """Return running and queued slices, whether or not they can ever start."""
     words = {"running", "waiting", "stranded"}
     return _with_status(slices, words) & {s.slice_index for s in slices if s.may_live}
-
-
-def _said_to_live(slices: tuple[SliceStatus, ...]) -> Slices:
-    """Return slices without those that Slurm has forgotten: another job may have their id."""
-    return frozenset(s.slice_index for s in slices if s.state in LIVING_STATES)
 
 
 def _ids(chosen: Slices, newest: Mapping[int, Intent]) -> dict[str, Slices]:
@@ -427,7 +364,15 @@ def prepare_resume(
             be started twice.
     """
     adopted = adopt_lost_jobs(paths, read_run(paths.run_dir), scheduler) if act else {}
-    answer = _asked(paths, scheduler, act=act)
+    if act:
+        scheduler.settle()
+    run, answer = read_run(paths.run_dir), Answer()
+    if run.jobs:
+        answer = scheduler.query(Question(jobs=run.jobs, since_unix_s=run.meta.created_unix_s))
+    if not answer.knows_the_living:
+        reasons = "; ".join(answer.problems)
+        message = f"cannot resume without knowing which jobs still live: {reasons}"
+        raise SchedulerError(message)
     # The records are read after the query, see observe.status_of.
     run = read_run(paths.run_dir, also=tuple(fingerprints))
     status = reconcile(run, answer)
@@ -442,25 +387,6 @@ def prepare_resume(
         problems=answer.problems,
         troubles={s.stage.name: trouble_of(s, answer, had[s.stage.name]) for s in status.stages},
     )
-
-
-def _asked(paths: RunPaths, scheduler: Scheduler, *, act: bool) -> Answer:
-    """Query the scheduler for the run's jobs; with `act`, let it clean up first.
-
-    Raises:
-        SchedulerError: it does not report which of them are alive.
-    """
-    if act:
-        scheduler.settle()
-    run = read_run(paths.run_dir)
-    answer = Answer()
-    if run.jobs:
-        answer = scheduler.query(Question(jobs=run.jobs, since_unix_s=run.meta.created_unix_s))
-    if not answer.knows_the_living:
-        reasons = "; ".join(answer.problems)
-        message = f"cannot resume without knowing which jobs still live: {reasons}"
-        raise SchedulerError(message)
-    return answer
 
 
 def what_failed_had(paths: RunPaths, run: RunRecords, stage: StageStatus) -> dict[int, Had]:

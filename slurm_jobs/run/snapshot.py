@@ -128,7 +128,7 @@ def source_files(source: Path) -> dict[str, Path]:
         InputError: this user cannot read one of its files or folders.
     """
     with _naming_what_is_closed():
-        files = {source.name: source} if source.is_file() else _files_below(source)
+        files = {source.name: source} if source.is_file() else dict(_files_below(source))
         for path in files.values():
             if not os.access(path, os.R_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
@@ -148,10 +148,13 @@ def _naming_what_is_closed() -> Iterator[None]:
         raise InputError(message) from error
 
 
-def _files_below(source: Path) -> dict[str, Path]:
-    files: dict[str, Path] = {}
+def _files_below(source: Path) -> Iterator[tuple[str, Path]]:
+    def refuse_closed(error: OSError) -> None:
+        if isinstance(error, PermissionError):  # another folder was deleted meanwhile
+            raise error
+
     seen: set[str] = set()
-    for root, folders, names in os.walk(source, onerror=_refuse_closed, followlinks=True):
+    for root, folders, names in os.walk(source, onerror=refuse_closed, followlinks=True):
         if os.path.realpath(root) in seen:  # a link that leads back
             folders.clear()
             continue
@@ -162,13 +165,7 @@ def _files_below(source: Path) -> dict[str, Path]:
         for name in sorted(names):
             path = Path(root, name)
             if path.is_file() and path.suffix != ".pyc":
-                files[str(path.relative_to(source.parent))] = path
-    return files
-
-
-def _refuse_closed(error: OSError) -> None:
-    if isinstance(error, PermissionError):  # another folder was deleted meanwhile
-        raise error
+                yield str(path.relative_to(source.parent)), path
 
 
 def _holds_runs(folder: Path) -> bool:
@@ -298,8 +295,8 @@ def _is_bytecode_of(data: bytes, text: bytes, facts: os.stat_result) -> bool:
     It must also be complete, because every process would otherwise find the error separately.
     """
     is_hashed = len(data) >= 16 and data[4] & 1
-    told = importlib.util.source_hash(text) if is_hashed else _stamp(facts)
-    if data[:4] != _MAGIC or data[8:16] != told:
+    expected = importlib.util.source_hash(text) if is_hashed else _stamp(facts)
+    if data[:4] != _MAGIC or data[8:16] != expected:
         return False
     try:
         marshal.loads(data[16:])  # noqa: S302 - an import of the source loads the same

@@ -10,18 +10,18 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from slurm_jobs import __version__
-from slurm_jobs.dependencies import Dependency, Slices, corresponds, not_side_by_side
-from slurm_jobs.plan import Plan, PlannedJob, PlannedStage
+from slurm_jobs.dependencies import Slices, corresponds, not_side_by_side
+from slurm_jobs.plan import Plan, PlannedJob
 from slurm_jobs.run.snapshot import CodeSnapshot
-from slurm_jobs.run_folder.ledger import Entry, Turn, append_entry, refuse_if_lost
+from slurm_jobs.run_folder.ledger import Turn, append_entry, refuse_if_lost
 from slurm_jobs.run_folder.orders import (
     JobOrder,
+    StageWork,
     array_indices,
     name_of_job,
     order_to_json,
@@ -47,12 +47,10 @@ from slurm_jobs.shared.files import (
     write_json_atomic,
     write_text_atomic,
 )
-from slurm_jobs.shared.records import DependencyKind, ParentStage, TaskAccounting
+from slurm_jobs.shared.records import DependencyKind, ParentStage
 from slurm_jobs.spec.load import LoadedSpec
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import ClusterProfile
-
-# Dependencies of new jobs on jobs that were submitted earlier.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,38 +88,30 @@ def job_dependencies(
     plan: Plan, job: PlannedJob, submitted: Sequence[SubmittedJob], connections: Connections
 ) -> JobDependencies:
     """Return the ids that a job depends on; completed parents are left out."""
-    dependencies: dict[DependencyKind, list[str]] = {}
+    found: list[tuple[DependencyKind, str]] = []
+    slices = frozenset(job.slices)
     for dependency in plan.stage(job.stage).after:
-        for kind, job_id in _on(dependency, job, submitted, connections):
-            dependencies.setdefault(kind, []).append(job_id)
-    before = list(connections.ending.get(job.stage, ()))
+        parents = [done for done in submitted if done.stage == dependency.stage]
+        active = connections.active.get(dependency.stage, {})
+        if dependency.kind != "aftercorr":
+            found += [(dependency.kind, i) for i in [*(done.job_id for done in parents), *active]]
+            continue
+        found += [
+            ("aftercorr" if side_by_side(job, done.planned) else "afterok", done.job_id)
+            for done in parents
+            if slices.intersection(done.planned.slices)
+        ]
+        found += [("afterok", job_id) for job_id, others in active.items() if slices & others]
+    found += [("afterany", job_id) for job_id in connections.ending.get(job.stage, ())]
     if job.after_active:
-        before += connections.active.get(job.stage, ())
+        found += [("afterany", job_id) for job_id in connections.active.get(job.stage, ())]
     if job.after_previous:
-        before += [done.job_id for done in submitted if done.stage == job.stage][-1:]
-    if before:
-        dependencies.setdefault("afterany", []).extend(before)
+        previous = [done.job_id for done in submitted if done.stage == job.stage]
+        found += [("afterany", job_id) for job_id in previous[-1:]]
+    dependencies: dict[DependencyKind, list[str]] = {}
+    for kind, job_id in found:
+        dependencies.setdefault(kind, []).append(job_id)
     return dependencies
-
-
-def _on(
-    dependency: Dependency,
-    job: PlannedJob,
-    submitted: Sequence[SubmittedJob],
-    connections: Connections,
-) -> list[tuple[DependencyKind, str]]:
-    """Return kinds and ids of the jobs that one dependency stands for."""
-    above = [done for done in submitted if done.stage == dependency.stage]
-    active = connections.active.get(dependency.stage, {})
-    if dependency.kind != "aftercorr":
-        return [(dependency.kind, i) for i in [*(done.job_id for done in above), *active]]
-    own = frozenset(job.slices)
-    kinds: list[tuple[DependencyKind, str]] = [
-        ("aftercorr" if side_by_side(job, done.planned) else "afterok", done.job_id)
-        for done in above
-        if own.intersection(done.planned.slices)
-    ]
-    return [*kinds, *(("afterok", i) for i, slices in active.items() if own & slices)]
 
 
 def side_by_side(job: PlannedJob, parent: PlannedJob) -> bool:
@@ -150,13 +140,10 @@ def dependency_notes(plan: Plan, connections: Connections = Connections()) -> tu
     return tuple(dict.fromkeys(notes))
 
 
-# Creation of a run folder: private, and complete before the first job is submitted.
-
-
 def create_run(
     loaded: LoadedSpec, profile: ClusterProfile, *, cluster_name: str | None = None
 ) -> RunPaths:
-    """Create the folder of a new run and record the request.
+    """Create the private folder of a new run and record the request.
 
     Args:
         loaded: the spec.
@@ -177,7 +164,16 @@ def create_run(
     except OSError as error:
         message = f"runs_dir: cannot make {paths.run_dir}: {error.strerror}"
         raise InputError(message) from error
-    _write_spec(paths, loaded, profile)
+    write_text_atomic(paths.given_spec, loaded.text)
+    write_resolved_spec(paths, loaded.spec)
+    origin = {
+        "profile": profile.model_dump(mode="json"),
+        "spec_file": loaded.file,
+        "spec_dir": loaded.spec_dir,
+        "overrides": list(loaded.overrides),
+        "num_submitted_overrides": len(loaded.overrides),  # resumes add theirs
+    }
+    write_json_atomic(paths.spec_origin, origin)
     meta = RunMeta(
         run_id=paths.run_dir.name,
         name=loaded.spec.name,
@@ -195,30 +191,14 @@ def create_run(
     return paths
 
 
-def _write_spec(paths: RunPaths, loaded: LoadedSpec, profile: ClusterProfile) -> None:
-    write_text_atomic(paths.given_spec, loaded.text)
-    write_resolved_spec(paths, loaded.spec)
-    origin = {
-        "profile": profile.model_dump(mode="json"),
-        "spec_file": loaded.file,
-        "spec_dir": loaded.spec_dir,
-        "overrides": list(loaded.overrides),
-        "num_submitted_overrides": len(loaded.overrides),  # resumes add theirs
-    }
-    write_json_atomic(paths.spec_origin, origin)
-
-
 def write_resolved_spec(paths: RunPaths, spec: RunSpec) -> None:
     """Write the complete spec; its stages keep the file's order, which status uses."""
     write_text_atomic(paths.resolved_spec, spec.model_dump_json(indent=1) + "\n")
 
 
-# Jobs that a slow command has submitted, and checks that later jobs can still wait for them.
-#
 # Slurm removes a job that can never start, and forgets an ended job after `MinJobAge` (300 s
-# unless the site lowers it). A dependency on a forgotten job counts as met, so a job that is
-# submitted later would start without its input.
-
+# unless the site lowers it). A dependency on a forgotten job counts as met, so a job that a slow
+# command submits later would start without its input.
 
 TRUSTED_S = 30.0
 """Seconds for which a job's state counts as current, after its submission or the last query.
@@ -232,7 +212,7 @@ REMEMBERED_S = 120.0
 never start, and Slurm removes that job too, so jobs that depend on it with `afterany` are still
 submitted. Own choice: well below the default of `MinJobAge`."""
 
-_NEED_SUCCESS: frozenset[DependencyKind] = frozenset({"afterok", "aftercorr"})
+_NEED_SUCCESS: tuple[DependencyKind, ...] = ("afterok", "aftercorr")
 """Kinds that require success. A job that Slurm has forgotten has ended, so `afterany` is rightly
 met."""
 
@@ -261,91 +241,61 @@ class Parents:
         Raises:
             SchedulerError: it would; the message names the stage and the command that continues.
         """
-        due = self._due(i for kind in _NEED_SUCCESS for i in dependencies.get(kind, ()))
-        if not due or self._scheduler.name == "local":  # its queue keeps all jobs
+        if self._scheduler.name == "local":  # its queue keeps all jobs
+            return
+        now_s = time.time()
+        awaited = dict.fromkeys(i for kind in _NEED_SUCCESS for i in dependencies.get(kind, ()))
+        due = [self._jobs[i] for i in awaited if self._trusted_until_s.get(i, now_s) < now_s]
+        if not due:
             return
         answer = self._scheduler.query(
             Question(
-                jobs={self._name(self._jobs[job_id]): job_id for job_id in due},
+                jobs={name_of_job(self._plan.name, p.stage, p.token): p.job_id for p in due},
                 since_unix_s=self._since_unix_s,
             )
         )
-        for job_id in due:
+        for parent in due:
             # Without an answer the id counts, because Slurm accepted the job.
-            age_s = time.time() - self._added_s[job_id]
-            why = _why_gone(self._paths, self._jobs[job_id], answer, age_s)
-            if answer.knows_the_living and why:
-                raise SchedulerError(self._message(job, self._jobs[job_id], why))
-            self._trusted_until_s[job_id] = time.time() + TRUSTED_S
+            why = self._why_gone(parent, answer) if answer.knows_the_living else ""
+            if why:
+                message = (
+                    f"`{job.stage}` comes after `{parent.stage}`, whose job {parent.job_id} {why} "
+                    "while this command was running, so the new job cannot wait for it. No further "
+                    "job was submitted; jobs submitted before stay queued. To continue: "
+                    f"slurm-jobs resume {self._paths.run_dir}"
+                )
+                raise SchedulerError(message)
+            self._trusted_until_s[parent.job_id] = time.time() + TRUSTED_S
 
-    def _due(self, job_ids: Iterable[str]) -> list[str]:
-        now = time.time()
-        return [i for i in dict.fromkeys(job_ids) if self._trusted_until_s.get(i, now) < now]
+    def _why_gone(self, job: SubmittedJob, answer: Answer) -> str:
+        """Return why a job can no longer be waited for; empty if it is alive or completed.
 
-    def _name(self, job: SubmittedJob) -> str:
-        return name_of_job(self._plan.name, job.stage, job.token)
-
-    def _message(self, job: PlannedJob, parent: SubmittedJob, why: str) -> str:
-        return (
-            f"`{job.stage}` comes after `{parent.stage}`, whose job {parent.job_id} {why} while "
-            "this command was running, so the new job cannot wait for it. No further job was "
-            "submitted; jobs submitted before stay queued. To continue: "
-            f"slurm-jobs resume {self._paths.run_dir}"
-        )
-
-
-def _why_gone(paths: RunPaths, job: SubmittedJob, answer: Answer, age_s: float) -> str:
-    """Return why a job can no longer be waited for; empty if it is alive or completed.
-
-    A job that Slurm has forgotten completed if its records show it.
-
-    Args:
-        paths: of the run.
-        job: a submitted job.
-        answer: of the scheduler.
-        age_s: of the job, by this machine's clock.
-    """
-    tasks = {i: t for i, t in answer.tasks.items() if i.partition("_")[0] == job.job_id}
-    states = {i: task.state for i, task in tasks.items()}
-    ended = [t for t in tasks.values() if t.state not in LIVING_STATES and t.state != "COMPLETED"]
-    forgotten_by_now = [
-        t for t in ended if t.source != "squeue" and age_s - _duration_s(t) > REMEMBERED_S
-    ]
-    if forgotten_by_now:
-        return f"ended as {forgotten_by_now[0].state}"
-    forgotten = _slices_without(job, states)
-    if not forgotten or forgotten <= _completed(paths, job):
-        return ""
-    return "is gone"
-
-
-def _duration_s(task: TaskAccounting) -> float:
-    """Return the seconds from submission to end, both by Slurm's clock; -inf if unknown."""
-    if task.submit_unix_s is None or task.end_unix_s is None:
-        return -math.inf
-    return task.end_unix_s - task.submit_unix_s
-
-
-def _slices_without(job: SubmittedJob, states: Mapping[str, str]) -> frozenset[int]:
-    """Return the slices for which Slurm knows neither the job nor the array element."""
-    if job.job_id in states:
-        return frozenset()
-    slices, per_task = job.planned.slices, job.planned.slices_per_task
-    missing = [
-        slices_of_element(slices, per_task, element)
-        for element in array_indices(slices, per_task)
-        if f"{job.job_id}_{element}" not in states
-    ]
-    return frozenset(index for several in missing for index in several)
-
-
-def _completed(paths: RunPaths, job: SubmittedJob) -> frozenset[int]:
-    endings = read_stage_records(paths, job.stage).endings
-    return frozenset(
-        index
-        for index, by_attempt in endings.items()
-        if any(e.token == job.token and e.outcome == "completed" for e in by_attempt.values())
-    )
+        A job that Slurm has forgotten completed if its records show it.
+        """
+        age_s = time.time() - self._added_s[job.job_id]
+        tasks = {i: t for i, t in answer.tasks.items() if i.partition("_")[0] == job.job_id}
+        for task in tasks.values():
+            has_ended = task.state not in LIVING_STATES and task.state != "COMPLETED"
+            duration_s = -math.inf  # both times are by Slurm's clock
+            if task.submit_unix_s is not None and task.end_unix_s is not None:
+                duration_s = task.end_unix_s - task.submit_unix_s
+            if has_ended and task.source != "squeue" and age_s - duration_s > REMEMBERED_S:
+                return f"ended as {task.state}"
+        slices, per_task = job.planned.slices, job.planned.slices_per_task
+        forgotten = {
+            index
+            for element in array_indices(slices, per_task)
+            if job.job_id not in tasks and f"{job.job_id}_{element}" not in tasks
+            for index in slices_of_element(slices, per_task, element)
+        }
+        if not forgotten:
+            return ""
+        completed = {
+            index
+            for index, by_attempt in read_stage_records(self._paths, job.stage).endings.items()
+            if any(e.token == job.token and e.outcome == "completed" for e in by_attempt.values())
+        }
+        return "" if forgotten <= completed else "is gone"
 
 
 MAX_REQUEUES = 50
@@ -381,7 +331,19 @@ def write_plan(context: RunContext, plan: Plan) -> int:
         },
         "shell_variables": dict(context.shell_variables),
         "stages": [
-            {**_stage_values(stage), "num_again": context.num_again.get(stage.name, {})}
+            {
+                "name": stage.name,
+                "origin": stage.origin,
+                "run": stage.run,
+                "num_slices": stage.num_slices,
+                "is_array": stage.is_array,
+                "retries": stage.retries,
+                "fingerprint": stage.fingerprint,
+                "fields": dict(stage.fields),
+                "after": {d.stage: d.kind for d in stage.after},
+                "resources": dataclasses.asdict(stage.resources),
+                "num_again": context.num_again.get(stage.name, {}),
+            }
             for stage in plan.stages
         ],
         "jobs": [
@@ -401,71 +363,43 @@ def write_plan(context: RunContext, plan: Plan) -> int:
     return number
 
 
-def _stage_values(stage: PlannedStage) -> dict[str, Any]:
-    return {
-        "name": stage.name,
-        "origin": stage.origin,
-        "run": stage.run,
-        "num_slices": stage.num_slices,
-        "is_array": stage.is_array,
-        "retries": stage.retries,
-        "fingerprint": stage.fingerprint,
-        "fields": dict(stage.fields),
-        "after": {d.stage: d.kind for d in stage.after},
-        "resources": dataclasses.asdict(stage.resources),
-    }
-
-
 def make_order(context: RunContext, plan: Plan, job: PlannedJob, token: str) -> JobOrder:
     """Build the order with everything that the job's supervisor needs."""
-    stage = plan.stage(job.stage)
-    paths, asked = context.paths, context.num_again.get(job.stage, {})
+    stage, paths = plan.stage(job.stage), context.paths
+    work = {f.name: getattr(stage, f.name) for f in dataclasses.fields(StageWork)}
+    num_again = context.num_again.get(job.stage, {})
+    above = [plan.stage(dependency.stage) for dependency in stage.after]
+    origins = [parent.origin for parent in above]
     return JobOrder(
+        **{**work, "resources": job.resources},
         run_id=context.run_id,
         run_dir=str(paths.run_dir),
         token=token,
         job_name=name_of_job(plan.name, stage.name, token),
         scheduler=context.scheduler.name,
         stage=stage.name,
-        run=stage.run,
-        shell=stage.shell,
         slices=job.slices,
-        is_array=stage.is_array,
         slices_per_task=job.slices_per_task,
         max_running=job.max_running,
-        num_slices=stage.num_slices,
-        fingerprint=stage.fingerprint,
-        num_again={i: asked[i] for i in job.slices if i in asked},
-        retries=stage.retries,
+        num_again={i: num_again[i] for i in job.slices if i in num_again},
         max_requeues=MAX_REQUEUES,
-        config=stage.config,
-        parents=_parents([plan.stage(d.stage) for d in stage.after], paths),
+        parents=tuple(
+            ParentStage(
+                stage=parent.name,
+                run=parent.run,
+                output_dir=paths.output_dir(parent.name),
+                num_slices=parent.num_slices,
+                origin=parent.origin if origins.count(parent.origin) == 1 else "",
+            )
+            for parent in above
+        ),
         ancestor_output_dirs={s.name: str(paths.output_dir(s.name)) for s in plan.stages},
         python=stage.python or sys.executable,
         start_script=str(context.snapshot.start_script),
-        setup=stage.setup,
-        environment=stage.environment,
-        node_local_dir=stage.node_local_dir,
-        nsight=stage.nsight,
         main_addr=context.main_addr,
         spec_dir=context.spec_dir,
         limit=context.limit,
         log_dir=str(paths.logs_dir(stage.name)),
-        resources=job.resources,
-    )
-
-
-def _parents(stages: Sequence[PlannedStage], paths: RunPaths) -> tuple[ParentStage, ...]:
-    origins = [stage.origin for stage in stages]
-    return tuple(
-        ParentStage(
-            stage=stage.name,
-            run=stage.run,
-            output_dir=paths.output_dir(stage.name),
-            num_slices=stage.num_slices,
-            origin=stage.origin if origins.count(stage.origin) == 1 else "",
-        )
-        for stage in stages
     )
 
 
@@ -484,51 +418,48 @@ def submit_plan(
             stay queued; the message gives the command that continues.
         RunFailedError: another command considered this one dead; earlier jobs stay queued.
     """
+    paths, scheduler = context.paths, context.scheduler
     submitted: list[SubmittedJob] = []
     newest = turn.begin
-    parents = Parents(context.paths, plan, context.scheduler)
+    parents = Parents(paths, plan, scheduler)
     for job in plan.jobs:
         dependencies = job_dependencies(plan, job, submitted, connections)
         parents.refuse_gone(job, dependencies)
         # Not after the intent, which would take the slices from the other command's jobs.
         refuse_if_lost(turn, newest)
-        done, newest = _submit_job(context, plan, job, dependencies)
+        order = make_order(context, plan, job, secrets.token_hex(4))
+        _write_intent(paths, order, scheduler.render(order, dependencies))
+        try:
+            job_id = scheduler.submit(order, dependencies)
+        except SchedulerError as error:
+            job_id = _taken_after_all(context, order, error)
+        newest = append_entry(paths.ledger_dir, "submitted", order.token, {"job_id": job_id})
+        done = SubmittedJob(planned=job, token=order.token, job_id=job_id)
         submitted.append(done)
         parents.add(done)
         on_job(done)
-    context.scheduler.start()
+    scheduler.start()
     return submitted
 
 
-def _submit_job(
-    context: RunContext, plan: Plan, job: PlannedJob, dependencies: JobDependencies
-) -> tuple[SubmittedJob, Entry]:
-    """Submit one job and return it with its ledger entry."""
-    paths, scheduler = context.paths, context.scheduler
-    token = secrets.token_hex(4)
-    order = make_order(context, plan, job, token)
-    make_private_dir(paths.job_dir(token))
-    make_private_dir(paths.logs_dir(job.stage))
-    write_json_atomic(paths.job_json(token), order_to_json(order))
-    script = scheduler.render(order, dependencies).encode(errors="surrogateescape")
-    write_bytes_atomic(paths.batch_script(token), script)  # paths may not be UTF-8
-    attempts = read_stage_records(paths, job.stage).attempts
+def _write_intent(paths: RunPaths, order: JobOrder, script: str) -> None:
+    """Write everything that the job needs, and then its intent."""
+    make_private_dir(paths.job_dir(order.token))
+    make_private_dir(paths.logs_dir(order.stage))
+    write_json_atomic(paths.job_json(order.token), order_to_json(order))
+    data = script.encode(errors="surrogateescape")  # paths may not be UTF-8
+    write_bytes_atomic(paths.batch_script(order.token), data)
+    attempts = read_stage_records(paths, order.stage).attempts
     intent = {
-        "stage": job.stage,
-        "slices": ranges_text(job.slices),
+        "stage": order.stage,
+        "slices": ranges_text(order.slices),
         "is_array": order.is_array,
         "slices_per_task": order.slices_per_task,
         "fingerprint": order.fingerprint,
         "job_name": order.job_name,
-        "base_attempts": {str(i): attempts[i][-1] for i in job.slices if attempts.get(i)},
+        "base_attempts": {str(i): attempts[i][-1] for i in order.slices if attempts.get(i)},
     }
-    append_entry(paths.ledger_dir, "intent", token, intent)
-    try:
-        job_id = scheduler.submit(order, dependencies)
-    except SchedulerError as error:
-        job_id = _taken_after_all(context, order, error)
-    entry = append_entry(paths.ledger_dir, "submitted", token, {"job_id": job_id})
-    return SubmittedJob(planned=job, token=token, job_id=job_id), entry
+    append_entry(paths.ledger_dir, "intent", order.token, intent)
 
 
 def _taken_after_all(context: RunContext, order: JobOrder, error: SchedulerError) -> str:

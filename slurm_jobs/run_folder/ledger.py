@@ -1,8 +1,16 @@
-"""Ledger of submitted jobs: intents, their entries, and the lock of a submission."""
+"""Ledger of submissions: numbered entries, each created once.
+
+Each entry is a file, because appends and locks are unreliable on NFS. An `intent` is written
+before sbatch is called, and the `submitted` entry with the job's id right after it. If a command is
+killed in between, the intent's token is part of the job's name, so that Slurm can be searched for
+it.
+
+Only one command at a time submits or cancels for a run: its `begin` entry keeps the others out
+until its `end`.
+"""
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
 import shlex
@@ -28,9 +36,6 @@ from slurm_jobs.shared.files import (
     private_umask,
     read_json,
 )
-
-# Intents of a run and their outcomes, from the ledger's entries.
-
 
 EntryKind = Literal["intent", "submitted", "refused", "cancelled", "begin", "end"]
 """Kind of an entry. begin/end: a command starts and stops submitting. refused: sbatch refused the
@@ -110,21 +115,16 @@ def intents(entries: Iterable[Entry]) -> list[Intent]:
                 "cancelled_slices": frozenset(),
                 "base_attempts": {int(k): v for k, v in values["base_attempts"].items()},
             }
-        elif entry.token in found:
-            _add(found[entry.token], entry)
+        elif entry.kind == "submitted" and entry.token in found:
+            intent = found[entry.token]
+            intent.update(job_id=values["job_id"], submitted_unix_s=values["time_unix_s"])
+        elif entry.kind == "refused" and entry.token in found:
+            found[entry.token]["refused"] = values["reason"]
+        elif entry.kind == "cancelled" and entry.token in found:
+            intent, ranges = found[entry.token], values.get("slices")
+            slices = intent["slices"] if ranges is None else parse_ranges(ranges)
+            intent["cancelled_slices"] = intent["cancelled_slices"].union(slices)
     return [Intent(**values) for values in found.values()]
-
-
-def _add(intent: dict[str, Any], entry: Entry) -> None:
-    if entry.kind == "submitted":
-        intent["job_id"] = entry.values["job_id"]
-        intent["submitted_unix_s"] = entry.values["time_unix_s"]
-    elif entry.kind == "refused":
-        intent["refused"] = entry.values["reason"]
-    elif entry.kind == "cancelled":
-        gone = entry.values.get("slices")
-        slices = intent["slices"] if gone is None else parse_ranges(gone)
-        intent["cancelled_slices"] = intent["cancelled_slices"].union(slices)
 
 
 def latest_intents(all_intents: Iterable[Intent], stage: str) -> dict[int, Intent]:
@@ -144,23 +144,15 @@ def is_superseded(all_intents: Iterable[Intent], token: str, slice_index: int) -
     Raises:
         LookupError: the intent is not among `all_intents`, which are therefore incomplete.
     """
-    listed = list(all_intents)
-    own = next((intent for intent in listed if intent.token == token), None)
-    if own is None:
+    intents_by_token = {intent.token: intent for intent in all_intents}
+    if token not in intents_by_token:
         message = f"no intent {token}"
         raise LookupError(message)
-    if slice_index in own.cancelled_slices or own.refused is not None:
+    intent = intents_by_token[token]
+    if slice_index in intent.cancelled_slices or intent.refused is not None:
         return True
-    newest = latest_intents(listed, own.stage).get(slice_index)
+    newest = latest_intents(intents_by_token.values(), intent.stage).get(slice_index)
     return newest is not None and newest.token != token
-
-
-# Ledger of submissions: numbered entries, each created once.
-#
-# Each entry is a file, because appends and locks are unreliable on NFS. An `intent` is written
-# before sbatch is called, and the `submitted` entry with the job's id right after it. If a command
-# is killed in between, the intent's token is part of the job's name, so that Slurm can be searched
-# for it.
 
 
 def entry_path(folder: Path, number: int) -> Path:
@@ -224,14 +216,12 @@ def read_ledger(folder: Path, *, up_to: int = 0) -> list[Entry]:
     return entries
 
 
-# Turns: only one command at a time submits or cancels for a run.
+# Lock of a submission.
 #
-# A `begin` entry of the ledger keeps a second command out while the first one works; an `end`
-# entry lets the next one in. A killed command leaves its `begin` behind. On the same host its
-# process id and start time show that it is dead. For another host, this host measures the silence
-# with its own clock, from the first `begin` that it wrote after the command's last entry. The next
-# command writes the missing `end`, so the ledger always shows which command has the turn.
-
+# A killed command leaves its `begin` behind. On the same host its process id and start time show
+# that it is dead. For another host, this host measures the silence with its own clock, from the
+# first `begin` that it wrote after the command's last entry. The next command writes the missing
+# `end`, so the ledger always shows which command has the turn.
 
 OTHER_HOST_PATIENCE_S = 600.0
 """Silence after which this host considers a command on another host dead."""
@@ -259,18 +249,53 @@ def submitting(paths: RunPaths) -> Iterator[Turn]:
     """
     refuse_lost_ledger(paths)
     token = secrets.token_hex(4)
-    own = append_entry(paths.ledger_dir, "begin", token, {**_whoami()})
+    pid = os.getpid()
+    process = {"pid": pid, "host": socket.gethostname(), "process_start": _process_start(pid)}
+    begin = append_entry(paths.ledger_dir, "begin", token, process)
     try:
-        earlier = read_ledger(paths.ledger_dir, up_to=own.number)[: own.number - 1]
+        earlier = read_ledger(paths.ledger_dir, up_to=begin.number)[: begin.number - 1]
         for other in _unended(earlier):
-            left_s = _patience_left_s(other, earlier, own)
-            if left_s > 0:
-                raise RunFailedError(_in_the_way(paths.run_dir, other, own, left_s))
+            _refuse_if_alive(paths.run_dir, other, earlier, begin)
             append_entry(paths.ledger_dir, "end", other.token, {"ended_by": token})
         with private_umask():  # a notebook's umask may make job output readable by others
-            yield Turn(run_dir=paths.run_dir, ledger_dir=paths.ledger_dir, begin=own)
+            yield Turn(run_dir=paths.run_dir, ledger_dir=paths.ledger_dir, begin=begin)
     finally:
         append_entry(paths.ledger_dir, "end", token, {})
+
+
+def _refuse_if_alive(run_dir: Path, other: Entry, earlier: Sequence[Entry], begin: Entry) -> None:
+    """Raise unless the command that wrote the entry `other` counts as dead.
+
+    Args:
+        run_dir: the run's folder.
+        other: `begin` of that command.
+        earlier: entries before `begin`.
+        begin: entry that this command has just written.
+    """
+    message = f"another command ({_name(other)}) is submitting for this run at this moment"
+    if _is_here(other):
+        if _is_alive_here(other):
+            message += f"\nonce it has ended: slurm-jobs status {shlex.quote(str(run_dir))}"
+            raise RunFailedError(message)
+        return
+    now_s, last_entry = _time_s(begin), _last_entry(other, earlier)
+    begun_here_s = (
+        _time_s(entry)
+        for entry in earlier
+        if entry.number > last_entry.number and entry.kind == "begin" and _is_here(entry)
+    )
+    watched_s = max((now_s - each_s for each_s in begun_here_s), default=0.0)
+    # A command of last week is not waited for: clocks of a cluster are less than a day apart.
+    silent_s = max(watched_s, now_s - _time_s(last_entry) - CLOCKS_APART_S)
+    if silent_s < OTHER_HOST_PATIENCE_S:
+        end_s = now_s + OTHER_HOST_PATIENCE_S - silent_s
+        clock = time.strftime("%H:%M:%S", time.localtime(end_s))
+        message += (
+            f". {begin.values['host']} cannot see whether that process is alive: if it writes "
+            f"nothing to the ledger until {clock}, type the same again then. If it is dead, the "
+            f"same command on {other.values['host']} continues at once"
+        )
+        raise RunFailedError(message)
 
 
 def refuse_if_lost(turn: Turn, newest: Entry) -> None:
@@ -304,19 +329,6 @@ def refuse_if_lost(turn: Turn, newest: Entry) -> None:
     raise RunFailedError(message)
 
 
-def _whoami() -> dict[str, Any]:
-    return {"pid": os.getpid(), "host": socket.gethostname(), "process_start": _start(os.getpid())}
-
-
-def _start(pid: int) -> str | None:
-    """Return the start time of a process on this host, in kernel ticks; None if there is none."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    return stat.rpartition(")")[2].split()[19]
-
-
 def open_command(entries: Sequence[Entry]) -> Entry | None:
     """Return a command that has begun, has not ended, and may be alive, for display.
 
@@ -327,7 +339,7 @@ def open_command(entries: Sequence[Entry]) -> Entry | None:
         if _is_here(begin):
             if _is_alive_here(begin):
                 return begin
-        elif abs(time.time() - _time_s(_last_sign(begin, entries))) < OTHER_HOST_PATIENCE_S:
+        elif abs(time.time() - _time_s(_last_entry(begin, entries))) < OTHER_HOST_PATIENCE_S:
             return begin
     return None
 
@@ -342,31 +354,19 @@ def _unended(entries: Sequence[Entry]) -> list[Entry]:
     return [entry for entry in entries if entry.kind == "begin" and entry.token not in ended]
 
 
-def _patience_left_s(begin: Entry, entries: Sequence[Entry], own: Entry) -> float:
-    """Return after how many seconds a command counts as dead; 0 if it does so now.
-
-    Args:
-        begin: of the command.
-        entries: before `own`.
-        own: the `begin` that this command has just written.
-    """
-    if _is_here(begin):
-        return math.inf if _is_alive_here(begin) else 0.0
-    sign = _last_sign(begin, entries)
-    now_s = _time_s(own)
-    seen_here_s = (
-        _time_s(e) for e in entries if e.number > sign.number and e.kind == "begin" and _is_here(e)
-    )
-    watched_s = max((now_s - first_s for first_s in seen_here_s), default=0.0)
-    # A command of last week is not waited for: clocks of a cluster are less than a day apart.
-    silent_s = max(watched_s, now_s - _time_s(sign) - CLOCKS_APART_S)
-    return max(0.0, OTHER_HOST_PATIENCE_S - silent_s)
-
-
-def _last_sign(begin: Entry, entries: Sequence[Entry]) -> Entry:
+def _last_entry(begin: Entry, entries: Sequence[Entry]) -> Entry:
     """Return the last entry that a command wrote; each job that it submits is two."""
-    acts = [e for e in entries if e.number > begin.number and e.kind not in {"begin", "end"}]
-    return max((begin, *acts), key=lambda entry: entry.number)
+    written = (e for e in entries if e.number > begin.number and e.kind not in {"begin", "end"})
+    return max(written, key=lambda entry: entry.number, default=begin)
+
+
+def _process_start(pid: int) -> str | None:
+    """Return the start time of a process on this host, in kernel ticks; None if there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return stat.rpartition(")")[2].split()[19]
 
 
 def _is_here(begin: Entry) -> bool:
@@ -374,7 +374,7 @@ def _is_here(begin: Entry) -> bool:
 
 
 def _is_alive_here(begin: Entry) -> bool:
-    return bool(_start(begin.values["pid"]) == begin.values["process_start"])
+    return bool(_process_start(begin.values["pid"]) == begin.values["process_start"])
 
 
 def _time_s(entry: Entry) -> float:
@@ -383,15 +383,3 @@ def _time_s(entry: Entry) -> float:
 
 def _name(begin: Entry) -> str:
     return f"pid {begin.values['pid']} on {begin.values['host']}"
-
-
-def _in_the_way(run_dir: Path, other: Entry, own: Entry, left_s: float) -> str:
-    message = f"another command ({_name(other)}) is submitting for this run at this moment"
-    if _is_here(other):
-        return f"{message}\nonce it has ended: slurm-jobs status {shlex.quote(str(run_dir))}"
-    clock = time.strftime("%H:%M:%S", time.localtime(_time_s(own) + left_s))
-    return (
-        f"{message}. {own.values['host']} cannot see whether that process is alive: if it writes "
-        f"nothing to the ledger until {clock}, type the same again then. If it is dead, the same "
-        f"command on {other.values['host']} continues at once"
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,9 +12,8 @@ from slurm_jobs.shared.files import parse_ranges, ranges_text, read_json
 from slurm_jobs.shared.records import (
     JobResources,
     ParentStage,
-    known_fields,
-    parent_from_json,
-    parent_to_json,
+    record_from_json,
+    record_to_json,
 )
 
 # Mapping between elements of a job array and slices.
@@ -55,7 +53,28 @@ new orders."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class JobOrder:
+class StageWork:
+    """Work of a stage, equal for all jobs of a plan."""
+
+    run: str
+    """Name of a built-in stage, an entry point, or `shell`."""
+    shell: str | None
+    num_slices: int
+    is_array: bool
+    fingerprint: str
+    """Hash of everything that determines the stage's output; resources are not part of it."""
+    retries: int
+    config: Mapping[str, Any]
+    setup: tuple[str, ...]
+    environment: Mapping[str, str]
+    node_local_dir: str
+    resources: JobResources
+    nsight: bool = False
+    """True if the ranks run under nsys."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobOrder(StageWork):
     """Order of one job, stored as `jobs/TOKEN/job.json`."""
 
     run_id: str
@@ -64,37 +83,23 @@ class JobOrder:
     job_name: str
     scheduler: str
     stage: str
-    run: str
-    """Name of a built-in stage, an entry point, or `shell`."""
-    shell: str | None
     slices: tuple[int, ...]
-    is_array: bool
     slices_per_task: int | None = None
     """Slices that each element processes; None means one, whose number is the element's."""
     max_running: int | None
-    num_slices: int
-    fingerprint: str
     num_again: Mapping[int, int] = field(default_factory=dict)
     """Number of times that a resume requested each slice again, complete or not."""
-    retries: int
     max_requeues: int
-    config: Mapping[str, Any]
     parents: tuple[ParentStage, ...]
     ancestor_output_dirs: Mapping[str, str]
     """Folders for `${stage.output_dir}` in the config."""
     python: str
     start_script: str
     """Path of `start.py` in the snapshot."""
-    setup: tuple[str, ...]
-    environment: Mapping[str, str]
-    node_local_dir: str
     main_addr: str | None
     spec_dir: str
     limit: int | None
-    resources: JobResources
     log_dir: str
-    nsight: bool = False
-    """True if the ranks run under nsys."""
 
     @property
     def array_indices(self) -> tuple[int, ...]:
@@ -109,23 +114,10 @@ def name_of_job(run_name: str, stage: str, token: str) -> str:
 
 def order_to_json(order: JobOrder) -> dict[str, Any]:
     """Return the order as JSON values."""
-    values = {f.name: getattr(order, f.name) for f in dataclasses.fields(order)}
-    values["slices"] = ranges_text(order.slices)
-    values["parents"] = [parent_to_json(parent) for parent in order.parents]
-    values["resources"] = dataclasses.asdict(order.resources)
-    return values
+    return {**record_to_json(order), "slices": ranges_text(order.slices)}
 
 
 def read_order(path: Path) -> JobOrder:
-    """Read the order in a `job.json` of any version of slurm-jobs.
-
-    Keys of later versions are ignored; keys that earlier versions lack have their defaults.
-    """
-    values = known_fields(JobOrder, read_json(path))
-    values["slices"] = parse_ranges(values["slices"])
-    values["parents"] = tuple(parent_from_json(parent) for parent in values["parents"])
-    values["num_again"] = {int(i): n for i, n in values.get("num_again", {}).items()}
-    values["setup"] = tuple(values["setup"])
-    resources = known_fields(JobResources, values["resources"])
-    values["resources"] = JobResources(**{**resources, "gpu": tuple(resources["gpu"])})
-    return JobOrder(**values)
+    """Read the order in a `job.json` of any version of slurm-jobs."""
+    values = read_json(path)
+    return record_from_json(JobOrder, {**values, "slices": parse_ranges(values["slices"])})

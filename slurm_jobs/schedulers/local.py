@@ -45,12 +45,6 @@ from slurm_jobs.shared.process import (
 from slurm_jobs.shared.records import TaskAccounting, accounting_from_json, record_to_json
 from slurm_jobs.shared.timings import read_spans, read_steps, read_system
 
-# Queue folder of the local scheduler: jobs, task states, requests to cancel or requeue.
-#
-# Every entry is a small file under `RUN/local/`. The processes that submit, query and run share
-# nothing but this folder.
-
-
 RUNNER_START_S = 15.0
 """Seconds that a runner may need to start: after a submit, or if its process cannot be seen from
 here."""
@@ -60,7 +54,10 @@ _LOOK_S = 0.001
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LocalBook:
-    """Jobs, states and requests in `folder`."""
+    """Queue folder: jobs, task states, requests to cancel or requeue, each a small file.
+
+    The processes that submit, query and run share nothing but this folder.
+    """
 
     folder: Path
 
@@ -209,13 +206,13 @@ class LocalBook:
         with self.lock_file.open("a") as stream:
             if wait:
                 fcntl.flock(stream, fcntl.LOCK_EX)
-            elif not _locked_but_by_lookers(stream):
+            elif not _lock_unless_running(stream):
                 yield False
                 return
             yield True
 
 
-def _locked_but_by_lookers(stream: IO[str]) -> bool:
+def _lock_unless_running(stream: IO[str]) -> bool:
     """Take a lock unless a runner holds it; wait for processes that only check it."""
     while True:
         with suppress(BlockingIOError):
@@ -241,16 +238,9 @@ def _state(task: TaskAccounting) -> dict[str, Any]:
     A runner of an earlier version may still be alive. It does not know the name and would crash
     with all of its tasks.
     """
-    values = record_to_json(task)
+    values: dict[str, Any] = record_to_json(task)
     del values["job_name"]
     return values
-
-
-# Last sign of life of a task whose runner was killed, so that no process saw its end.
-#
-# Signs are the times of its records, step records, spans, logs and node readings (a training
-# appends one each second). File times of a copied run are those of the copy, so only times inside
-# its records count.
 
 
 _SKEW_S = 30.0
@@ -268,7 +258,10 @@ def slices_of_task(order: JobOrder, task_id: str) -> tuple[int, ...]:
 def last_sign_unix_s(
     paths: RunPaths, order: JobOrder, records: StageRecords, task: TaskAccounting
 ) -> float:
-    """Return the latest time in a task's files; its start time if there is none.
+    """Return the last sign of life of a task whose runner was killed, so that nothing saw its end.
+
+    It is the latest time of its records, step records, spans, logs and node readings (a training
+    appends one each second); its start time if there is none.
 
     Args:
         paths: of the run.
@@ -276,25 +269,28 @@ def last_sign_unix_s(
         records: of its stage; the newest attempt of each of its slices is the task's own.
         task: that has started and ended.
     """
+    stage = order.stage
+    files = [paths.job_log(stage, task.job_id)]
+    for index in slices_of_task(order, task.job_id):
+        for attempt in records.attempts.get(index, ())[-1:]:
+            files.append(paths.attempt(stage, index, attempt))
+            files += paths.task_dir(stage, index, attempt).glob("*")
+            files += paths.timing_dir(stage, index, attempt).glob("*")
+            ranks = range(order.resources.num_ranks)
+            files += [paths.rank_log(stage, index, attempt, rank) for rank in ranks]
+            if attempt in (endings := records.endings.get(index, {})):
+                files.append(paths.completion(stage, endings[attempt]))
+    # File times of a copied run are those of the copy, so only times inside its records count. A
+    # ledger entry contains its own time and is never rewritten.
+    first, is_copy = entry_path(paths.ledger_dir, 1), False
+    with suppress(OSError, DamagedFileError, KeyError, TypeError, ValueError):
+        written_unix_s = float(read_json(first)["time_unix_s"])
+        is_copy = abs(first.stat().st_mtime - written_unix_s) > _SKEW_S
     signs = [task.start_unix_s or 0.0]
-    is_copy = _is_copy(paths)
-    for path in _written(paths, order, records, task):
+    for path in files:
         with suppress(OSError):  # an attempt may end before it has written all of these files
             signs.append(_recorded_unix_s(path) if is_copy else path.stat().st_mtime)
     return min(max(signs), time.time())
-
-
-def _is_copy(paths: RunPaths) -> bool:
-    """Check whether the run's files have other modification times than when they were written.
-
-    A ledger entry contains its own time and is never rewritten.
-    """
-    first = entry_path(paths.ledger_dir, 1)
-    try:
-        written_unix_s = float(read_json(first)["time_unix_s"])
-        return abs(first.stat().st_mtime - written_unix_s) > _SKEW_S
-    except (OSError, DamagedFileError, KeyError, TypeError, ValueError):
-        return False
 
 
 def _recorded_unix_s(path: Path) -> float:
@@ -316,28 +312,6 @@ def _recorded_unix_s(path: Path) -> float:
     return 0.0
 
 
-def _written(
-    paths: RunPaths, order: JobOrder, records: StageRecords, task: TaskAccounting
-) -> Iterator[Path]:
-    stage = order.stage
-    yield paths.job_log(stage, task.job_id)
-    for index in slices_of_task(order, task.job_id):
-        for attempt in records.attempts.get(index, ())[-1:]:
-            yield paths.attempt(stage, index, attempt)
-            yield from paths.task_dir(stage, index, attempt).glob("*")
-            yield from paths.timing_dir(stage, index, attempt).glob("*")
-            for rank in range(order.resources.num_ranks):
-                yield paths.rank_log(stage, index, attempt, rank)
-            if attempt in (endings := records.endings.get(index, {})):
-                yield paths.completion(stage, endings[attempt])
-
-
-# Clean-up of tasks that a killed runner left, before new ones start.
-#
-# The kernel sends SIGTERM to the first process of each task when the runner ends. A stage may
-# still be saving or finishing then, and processes that a set-up line started receive no signal.
-
-
 KILL_WAIT_S = 10.0
 """Seconds from SIGTERM to SIGKILL, as Slurm's KillWait."""
 RUNNER_ENDED = "the local runner ended while the task ran"
@@ -347,6 +321,8 @@ _POLL_S = 0.05
 def settle_left_tasks(paths: RunPaths, book: LocalBook) -> None:
     """Wait for all processes of a killed runner's tasks to end, and record the tasks' states.
 
+    The kernel sends SIGTERM to the first process of each task when the runner ends. A stage may
+    still be saving or finishing then, and processes that a set-up line started receive no signal.
     A task that completed in the meantime counts as complete, so that its dependents may start. The
     caller holds the runner's lock.
     """
@@ -526,7 +502,10 @@ class LocalScheduler:
     def query(self, question: Question) -> Answer:
         """Return the state of all tasks of these jobs, from the book."""
         starts_before = self._someone_starts()
-        tasks = self._read_states(set(question.jobs.values()))
+        wanted = set(question.jobs.values())
+        task_ids = (i for job in self._book.jobs() if job.job_id in wanted for i in job.task_ids)
+        states = {task_id: self._book.state(task_id) for task_id in task_ids}
+        tasks = {task_id: task for task_id, task in states.items() if task is not None}
         starts = starts_before or self._someone_starts()  # a runner may have started since
         if starts:
             return Answer(tasks=tasks, asked_unix_s=time.time())
@@ -558,15 +537,6 @@ class LocalScheduler:
             return dataclasses.replace(task, reason=NO_RUNNER)
         return task
 
-    def _read_states(self, wanted: set[str]) -> dict[str, TaskAccounting]:
-        tasks = {}
-        for job in self._book.jobs():
-            for task_id in job.task_ids if job.job_id in wanted else ():
-                task = self._book.state(task_id)
-                if task is not None:
-                    tasks[task_id] = task
-        return tasks
-
     def accounting(self, question: Question) -> Answer:
         """Return the same as `query`: the book includes the usage of each task."""
         answer = self.query(question)
@@ -579,19 +549,18 @@ class LocalScheduler:
         with self._book.runner_lock(wait=False) as is_idle:
             if is_idle:
                 living = end_left_tasks(self._book)
-                self._cancel_pending(self._book.take_requests("cancel"), living)
+                ids = self._book.take_requests("cancel")
+                for job in self._book.jobs():
+                    for task_id in job.task_ids:
+                        if not {job.job_id, task_id}.isdisjoint(ids):
+                            self._cancel_task(task_id, living)
 
-    def _cancel_pending(self, ids: Sequence[str], living: Collection[str]) -> None:
-        for job in self._book.jobs():
-            for task_id in job.task_ids:
-                task = self._book.state(task_id)
-                if {job.job_id, task_id}.isdisjoint(ids) or task is None:
-                    continue
-                if task.state not in ENDED_STATES:
-                    end_unix_s = None
-                    if task.state == "RUNNING":
-                        end_unix_s = end_of_left_task(self._paths, self._book, task, living)
-                    ended = dataclasses.replace(
-                        task, state="CANCELLED", end_unix_s=end_unix_s or time.time()
-                    )
-                    self._book.write_state(ended)
+    def _cancel_task(self, task_id: str, living: Collection[str]) -> None:
+        task = self._book.state(task_id)
+        if task is None or task.state in ENDED_STATES:
+            return
+        end_unix_s = None
+        if task.state == "RUNNING":
+            end_unix_s = end_of_left_task(self._paths, self._book, task, living)
+        ended = dataclasses.replace(task, state="CANCELLED", end_unix_s=end_unix_s or time.time())
+        self._book.write_state(ended)

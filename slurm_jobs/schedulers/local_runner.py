@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,7 +88,11 @@ class Runner:
         settle_left_tasks(self._paths, self._book)
         while True:
             jobs = self._book.jobs()
-            self._read_new(jobs)
+            for task_id in (task_id for job in jobs for task_id in job.task_ids):
+                if task_id not in self._states:
+                    self._states[task_id] = self._book.state(task_id) or TaskAccounting(
+                        job_id=task_id, state="PENDING", source="local"
+                    )
             self._cancel(jobs, self._book.take_requests("cancel"))
             self._reap()
             self._hold_limits()
@@ -102,15 +107,6 @@ class Runner:
             if not decision.start and not decision.cancel and not self._running:
                 return  # nothing runs and nothing can start, so no state will change any more
             time.sleep(POLL_S)
-
-    def _read_new(self, jobs: list[LocalJob]) -> None:
-        for job in jobs:
-            for task_id in job.task_ids:
-                if task_id in self._states:
-                    continue
-                self._states[task_id] = self._book.state(task_id) or TaskAccounting(
-                    job_id=task_id, state="PENDING", source="local"
-                )
 
     def _put(self, task: TaskAccounting) -> None:
         self._states[task.job_id] = task
@@ -134,7 +130,14 @@ class Runner:
             order = read_order(self._paths.job_json(job.token))
             process = self._process(order, job, task_id, start_id)
         except (OSError, DamagedFileError) as error:
-            self._put(_not_started(self._states[task_id], not_started_reason(error), now))
+            failed = dataclasses.replace(
+                self._states[task_id],
+                state="FAILED",
+                reason=not_started_reason(error),
+                start_unix_s=None,
+                end_unix_s=now,
+            )
+            self._put(failed)
             return
         session = note_session(process.pid, f"{_START_VARIABLE}={start_id}")
         self._book.write_session(task_id, session)
@@ -174,6 +177,19 @@ class Runner:
             if data_limit is not None:
                 resource.setrlimit(resource.RLIMIT_DATA, (data_limit, data_limit))
 
+        foreign = foreign_to_new_jobs(os.environ)  # Slurm's variables do not apply here
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in foreign and not name.startswith("SBATCH_")
+        }
+        environment |= {
+            "SLURM_JOBS_LOCAL_JOB_ID": job.job_id,
+            "SLURM_JOBS_LOCAL_TASK_ID": task_id,
+            "SLURM_JOBS_LOCAL_END_UNIX_S": str(time.time() + order.resources.timeout_min * 60),
+            "SLURM_JOBS_LOCAL_RESTART_COUNT": str(self._restarts.get(task_id, 0)),
+            _START_VARIABLE: start_id,
+        }
         with self._paths.job_log(order.stage, task_id).open("ab") as log:
             try:
                 return subprocess.Popen(
@@ -182,10 +198,7 @@ class Runner:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     cwd=order.spec_dir,
-                    env={
-                        **self._environment(order, job.job_id, task_id),
-                        _START_VARIABLE: start_id,
-                    },
+                    env=environment,
                     start_new_session=True,
                     preexec_fn=prepare,  # noqa: PLW1509 - this process has one thread
                 )
@@ -193,21 +206,6 @@ class Runner:
                 line = f"slurm-jobs: {not_started_reason(error)}\n"
                 log.write(line.encode(errors="surrogateescape"))
                 raise
-
-    def _environment(self, order: JobOrder, job_id: str, task_id: str) -> dict[str, str]:
-        foreign = foreign_to_new_jobs(os.environ)  # Slurm's variables do not apply here
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in foreign and not name.startswith("SBATCH_")
-        }
-        return {
-            **kept,
-            "SLURM_JOBS_LOCAL_JOB_ID": job_id,
-            "SLURM_JOBS_LOCAL_TASK_ID": task_id,
-            "SLURM_JOBS_LOCAL_END_UNIX_S": str(time.time() + order.resources.timeout_min * 60),
-            "SLURM_JOBS_LOCAL_RESTART_COUNT": str(self._restarts.get(task_id, 0)),
-        }
 
     def _reap(self) -> None:
         self._looked_unix_s = time.time()
@@ -229,17 +227,19 @@ class Runner:
                 max_rss_bytes=usage.ru_maxrss * 1024.0,
                 reason=running.reason,
             )
-            if self._take_requeue(task_id) and running.final_state != "CANCELLED":
+            request = self._book.requests_dir / f"requeue-{task_id}"
+            if is_requeued := request.exists():
+                request.unlink()
+            if is_requeued and running.final_state != "CANCELLED":
                 self._restarts[task_id] = self._restarts.get(task_id, 0) + 1
-                ended = _requeued(ended, self._looked_unix_s)
+                ended = dataclasses.replace(  # without the start that ended, as in sacct
+                    ended,
+                    state="PENDING",
+                    reason="Requeued",
+                    submit_unix_s=self._looked_unix_s,
+                    eligible_unix_s=self._looked_unix_s,
+                )
             self._put(ended)
-
-    def _take_requeue(self, task_id: str) -> bool:
-        path = self._book.requests_dir / f"requeue-{task_id}"
-        if not path.exists():
-            return False
-        path.unlink()
-        return True
 
     def _hold_limits(self) -> None:
         now = time.time()
@@ -281,7 +281,8 @@ class Runner:
     def _end(self, running: _Running, final_state: str) -> None:
         running.final_state = final_state
         running.kill_at_s = time.time() + KILL_WAIT_S
-        _kill_group(running.process.pid, signal.SIGTERM)
+        with suppress(ProcessLookupError):
+            os.killpg(running.process.pid, signal.SIGTERM)
 
     def _cancel(self, jobs: list[LocalJob], ids: list[str]) -> None:
         if not ids:
@@ -314,31 +315,6 @@ def _data_limit_bytes(order: JobOrder) -> int | None:
     limit = int(asked.mem_gb * 2**30 * asked.nodes * _BURST_FACTOR) + _BURST_SLACK_BYTES
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     return limit if hard == resource.RLIM_INFINITY else min(limit, hard)
-
-
-def _not_started(task: TaskAccounting, reason: str, now_unix_s: float) -> TaskAccounting:
-    """Return the task as failed now without a start."""
-    return dataclasses.replace(
-        task, state="FAILED", reason=reason, start_unix_s=None, end_unix_s=now_unix_s
-    )
-
-
-def _requeued(task: TaskAccounting, now_unix_s: float) -> TaskAccounting:
-    """Return the task as queued again now, without the start that ended, as in sacct."""
-    return dataclasses.replace(
-        task,
-        state="PENDING",
-        reason="Requeued",
-        submit_unix_s=now_unix_s,
-        eligible_unix_s=now_unix_s,
-    )
-
-
-def _kill_group(pid: int, number: signal.Signals) -> None:
-    try:
-        os.killpg(pid, number)
-    except ProcessLookupError:
-        return
 
 
 def main() -> None:

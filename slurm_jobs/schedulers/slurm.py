@@ -1,6 +1,4 @@
-"""Slurm through submitit: renders the batch script, submits, cancels.
-
-Queries of squeue and sacct follow in this file.
+"""Slurm through submitit: renders the batch script, submits, queries, cancels.
 
 submitit's pickle is not used: the job runs our supervisor in the batch step (`use_srun=False`), and
 all files that it needs exist before sbatch is called.
@@ -28,11 +26,6 @@ from slurm_jobs.schedulers.slurm_environment import query_environment, sbatch_en
 from slurm_jobs.shared.errors import SchedulerError, SubmissionUnknownError, truncated
 from slurm_jobs.shared.files import CLOCKS_APART_S, parse_ranges, write_bytes_atomic
 from slurm_jobs.shared.records import TaskAccounting
-
-# Parsers for the output of squeue and sacct.
-#
-# Times are seconds since 1970, because the commands run with `SLURM_TIME_FORMAT=%s`.
-
 
 _FIRST_COLUMN = "JOBID"
 """Header of the first column of every queried table: `%i` of squeue, JobID of sacct."""
@@ -62,7 +55,9 @@ SACCT_FIELDS = (
     "Reason",
     "JobName",
 )
-"""Fields of sacct; the name comes last, because a user may have put a `|` into it."""
+"""Fields of sacct; the name comes last, because a user may have put a `|` into it.
+
+Times are seconds since 1970, because the commands run with `SLURM_TIME_FORMAT=%s`."""
 
 _ARRAY_ID = re.compile(r"(\d+)_\[([^\]]+)\](?:%\d+)?")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
@@ -135,7 +130,9 @@ def parse_squeue(text: str, wanted: Mapping[str, str]) -> dict[str, TaskAccounti
     for row in split_rows(text, 9, "squeue"):
         job_id, plain_id, state, reason, submit, start, nodes, name, command = row
         if wanted.get(name) != plain_id:
-            name = by_folder.get((plain_id, _token_of(command)), "")
+            folder = PurePosixPath(command).parent  # `jobs/TOKEN/` of a run, for our jobs
+            token = folder.name if folder.parent.name == "jobs" else ""
+            name = by_folder.get((plain_id, token), "")
         if not name:
             continue
         for task_id in _expand(job_id):
@@ -152,12 +149,6 @@ def parse_squeue(text: str, wanted: Mapping[str, str]) -> dict[str, TaskAccounti
     return tasks
 
 
-def _token_of(command: str) -> str:
-    """Return TOKEN of a batch script in `jobs/TOKEN/` of a run folder; empty for other jobs."""
-    folder = PurePosixPath(command).parent
-    return folder.name if folder.parent.name == "jobs" else ""
-
-
 def parse_sacct(text: str) -> list[TaskAccounting]:
     """Parse one entry per start of a task, in sacct's order, with the memory of its steps."""
     tasks: list[TaskAccounting] = []
@@ -170,13 +161,11 @@ def parse_sacct(text: str) -> list[TaskAccounting]:
                 newest[task_id] = len(tasks)
                 tasks.append(_accounting(task_id, values))
         elif job_id in newest:
-            tasks[newest[job_id]] = _with_step(tasks[newest[job_id]], values)
+            task = tasks[newest[job_id]]
+            used = (task.max_rss_bytes, parse_bytes(values["MaxRSS"]))
+            largest = max((rss for rss in used if rss is not None), default=None)
+            tasks[newest[job_id]] = dataclasses.replace(task, max_rss_bytes=largest)
     return tasks
-
-
-def _with_step(task: TaskAccounting, values: dict[str, str]) -> TaskAccounting:
-    used = [rss for rss in (task.max_rss_bytes, parse_bytes(values["MaxRSS"])) if rss is not None]
-    return dataclasses.replace(task, max_rss_bytes=max(used, default=None))
 
 
 def _accounting(task_id: str, values: dict[str, str]) -> TaskAccounting:
@@ -236,31 +225,23 @@ def _node_mem_bytes(values: dict[str, str]) -> float | None:
         return None
     if values["ReqMem"].endswith("n"):
         return asked
-    num_nodes = _tres_count(values["AllocTRES"], "node")
+    num_nodes = _tres(values["AllocTRES"]).get("node")
     if values["ReqMem"].endswith("c"):
         asked *= _number(values["AllocCPUS"]) or 0.0
     return asked / num_nodes if asked and num_nodes else None
 
 
-def _tres_count(tres: str, wanted: str) -> int | None:
-    """Return the number of `wanted` in `cpu=4,mem=8G,node=1`."""
-    for part in tres.split(","):
-        name, _, number = part.partition("=")
-        if name == wanted and number.isdecimal():
-            return int(number)
-    return None
+def _tres(text: str) -> dict[str, int]:
+    """Parse the whole numbers in `cpu=4,mem=8G,node=1`."""
+    parts = (part.partition("=") for part in text.split(","))
+    return {name: int(number) for name, _, number in parts if number.isdecimal()}
 
 
 def _num_gpus(tres: str) -> int:
     """Count the GPUs in `cpu=4,gres/gpu:a100=2,gres/gpu=2`; some sites count only typed ones."""
-    typed = 0
-    for part in tres.split(","):
-        name, _, number = part.partition("=")
-        if number.isdecimal() and name == "gres/gpu":
-            return int(number)
-        if number.isdecimal() and name.startswith("gres/gpu:"):
-            typed += int(number)
-    return typed
+    counts = _tres(tres)
+    typed = sum(number for name, number in counts.items() if name.startswith("gres/gpu:"))
+    return counts.get("gres/gpu", typed)
 
 
 def parse_bytes(text: str) -> float | None:
@@ -280,8 +261,6 @@ def parse_duration_s(text: str) -> float | None:
     return int(days or 0) * 86400 + int(hours or 0) * 3600 + int(minutes) * 60 + float(seconds)
 
 
-# Queries of squeue and sacct, and the meaning of missing answers.
-#
 # squeue knows every living job, and ended jobs for some minutes. sacct knows ended jobs, unless
 # the site keeps no accounts, its database is down, or it lags behind. So squeue decides about
 # living jobs. A missing answer of sacct is reported, and never read as success or failure.
@@ -387,15 +366,12 @@ def merged(
         if task.state in LIVING_STATES and job_id not in queued
     }
     tasks = {job_id: task for job_id, task in accounted.items() if job_id not in lagging}
-    tasks.update({k: v for k, v in queued.items() if _is_newer(v.state, k, accounted)})
+    # squeue's state is newer for a living job, and for an ended one whose end sacct does not have.
+    for job_id, task in queued.items():
+        known = accounted.get(job_id)
+        if task.state in LIVING_STATES or known is None or known.state in LIVING_STATES:
+            tasks[job_id] = task
     return tasks, lagging
-
-
-def _is_newer(queue_state: str, job_id: str, accounted: Mapping[str, TaskAccounting]) -> bool:
-    """Check whether squeue's state is newer: always for living jobs, else if sacct has no end."""
-    if queue_state in LIVING_STATES:
-        return True
-    return job_id not in accounted or accounted[job_id].state in LIVING_STATES
 
 
 def accounting(question: Question) -> Answer:
@@ -504,10 +480,22 @@ class SlurmScheduler:
         import submitit.slurm.slurm as submitit_slurm
 
         folder = RunPaths(Path(order.run_dir)).job_dir(order.token)
+        parameters: dict[str, Any] = {
+            "setup": setup_lines(order),
+            "use_srun": False,
+            "stderr_to_stdout": True,
+            "wckey": None,  # or submitit sets its own
+            # submitit would rename and round options that it knows, so they are passed raw. It
+            # prints `a_b` as `--a-b`, and stores its defaults so.
+            "additional_parameters": {
+                key if key == "open-mode" else key.replace("-", "_"): value
+                for key, value in sbatch_options(order, dependencies).items()
+            },
+        }
         text: str = submitit_slurm._make_sbatch_string(  # noqa: SLF001 - no public function
             command=supervisor_command(order),
             folder=folder,
-            **_submitit_parameters(order, dependencies),
+            **parameters,
         )
         return text
 
@@ -559,17 +547,9 @@ class SlurmScheduler:
     def settle(self) -> None:
         """Do nothing: Slurm's daemons supervise the jobs."""
 
-    def find(self, job_names: Sequence[str]) -> Mapping[str, str]:
-        """Return ids by name, from squeue and, for jobs that it has dropped, from sacct."""
-        return find(job_names)
-
-    def query(self, question: Question) -> Answer:
-        """Query states with one squeue and one sacct call, however many tasks there are."""
-        return query(question)
-
-    def accounting(self, question: Question) -> Answer:
-        """Query every start of every task and its usage, with one sacct call."""
-        return accounting(question)
+    find = staticmethod(find)
+    query = staticmethod(query)
+    accounting = staticmethod(accounting)
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         """Cancel jobs with scancel; jobs that have ended are no error."""
@@ -577,38 +557,13 @@ class SlurmScheduler:
             ask(["scancel", "--quiet", *job_ids[start : start + _IDS_A_CALL]])
 
 
-def _submitit_parameters(order: JobOrder, dependencies: JobDependencies) -> dict[str, Any]:
-    # submitit would rename and round options that it knows, so they are passed raw through
-    # additional_parameters. wckey=None drops its hard-coded one.
-    return {
-        "setup": setup_lines(order),
-        "use_srun": False,
-        "stderr_to_stdout": True,
-        "wckey": None,
-        "additional_parameters": _underscored(sbatch_options(order, dependencies)),
-    }
-
-
-def _underscored(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Rename options for submitit, which prints `a_b` as `--a-b` and stores its defaults so."""
-    return {
-        key if key == "open-mode" else key.replace("-", "_"): value
-        for key, value in options.items()
-    }
-
-
 def _failure(stage: str, result: subprocess.CompletedProcess[str]) -> SchedulerError:
     text = result.stderr.strip() or result.stdout
-    reason = _last_line(text)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if "sbatch: error" in line or "sbatch: fatal" in line]
+    messages = errors or [line for line in lines if line.startswith("sbatch: ")]
+    reason = (messages or lines or ["no reason given"])[-1]
     if result.returncode > 0 and is_refusal(text):  # a killed one may have submitted
         return SchedulerError(f"sbatch refused the job of stage `{stage}`: {reason}")
     message = f"sbatch left open whether it took the job of stage `{stage}`: {reason}"
     return SubmissionUnknownError(message)
-
-
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    wanted = [line for line in lines if "sbatch: error" in line or "sbatch: fatal" in line] or [
-        line for line in lines if line.startswith("sbatch: ")
-    ]
-    return (wanted or lines or ["no reason given"])[-1]

@@ -10,10 +10,12 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
+import typing
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 from slurm_jobs.shared.errors import MAX_LINE_CHARS, truncated
 from slurm_jobs.shared.files import is_count, is_moment, read_json
@@ -24,6 +26,8 @@ DependencyKind = Literal["afterok", "afterany", "afternotok", "aftercorr"]
 Outcome = Literal["completed", "failed", "stopped", "superseded"]
 """Outcome of an attempt. `stopped`: it was asked to stop, saved, and must run again. `superseded`:
 it was fenced off and did no work."""
+
+RecordT = TypeVar("RecordT")
 
 _ATTEMPT_NAME = re.compile(r"s(\d+)\.a(\d+)\.json")
 _COMPLETION_NAME = re.compile(
@@ -124,9 +128,49 @@ def known_fields(cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key in names}
 
 
-def record_to_json(record: AttemptRecord | CompletionRecord | TaskAccounting) -> dict[str, Any]:
-    """Return the record as JSON values."""
-    return asdict(record)
+def record_to_json(value: Any) -> Any:
+    """Return a record, or a part of one, as JSON values."""
+    if dataclasses.is_dataclass(value):
+        return {f.name: record_to_json(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: record_to_json(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [record_to_json(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def record_from_json(cls: type[RecordT], values: Any) -> RecordT:
+    """Return the record of class `cls` that `record_to_json` described, in any version.
+
+    Keys of later versions are ignored; keys that earlier versions lack have their defaults.
+
+    Raises:
+        ValueError, TypeError: it is damaged, or lacks a key without a default.
+    """
+    if not isinstance(values, Mapping):
+        message = f"it is no mapping of names to values ({type(values).__name__})"
+        raise TypeError(message)
+    hints = _hints(typing.cast("Any", cls))
+    known = known_fields(cls, values)
+    return cls(**{key: _value_from_json(hints[key], value) for key, value in known.items()})
+
+
+@cache
+def _hints(cls: Any) -> Mapping[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def _value_from_json(hint: Any, value: Any) -> Any:
+    if hint is Path:
+        return Path(value)
+    if dataclasses.is_dataclass(hint):
+        return record_from_json(typing.cast("type[Any]", hint), value)
+    arguments = typing.get_args(hint)
+    if typing.get_origin(hint) is tuple:
+        return tuple(_value_from_json(arguments[0], item) for item in value)
+    if typing.get_origin(hint) is Mapping and arguments[0] is int:  # JSON has no other keys
+        return {int(key): item for key, item in value.items()}
+    return value
 
 
 def attempt_from_json(values: Mapping[str, Any]) -> AttemptRecord:
@@ -135,8 +179,7 @@ def attempt_from_json(values: Mapping[str, Any]) -> AttemptRecord:
     Raises:
         ValueError, TypeError, KeyError: it is damaged.
     """
-    known = _known(AttemptRecord, values)
-    record = AttemptRecord(**{**known, "node_names": tuple(known["node_names"])})
+    record = record_from_json(AttemptRecord, values)
     counts = (record.slice_index, record.attempt, record.num_ranks, record.restart)
     _refuse(
         texts=(*_texts_of(record), record.host, record.scheduler, record.gpu, *record.node_names),
@@ -152,7 +195,9 @@ def completion_from_json(values: Mapping[str, Any]) -> CompletionRecord:
     Raises:
         ValueError, TypeError, KeyError: it is damaged.
     """
-    record = CompletionRecord(**_truncated(_known(CompletionRecord, values), "reason"))
+    record = record_from_json(CompletionRecord, values)
+    if isinstance(record.reason, str):
+        record = dataclasses.replace(record, reason=truncated(record.reason))
     numbers = (record.exit_code, record.signal or 0)
     if not isinstance(record.reason, str) or not all(isinstance(n, int) for n in numbers):
         message = "its reason is no text, or its exit code or signal no whole number"
@@ -163,13 +208,6 @@ def completion_from_json(values: Mapping[str, Any]) -> CompletionRecord:
         moments=(record.started_unix_s, record.ended_unix_s),
     )
     return record
-
-
-def _known(cls: Any, values: Any) -> dict[str, Any]:
-    if not isinstance(values, Mapping):
-        message = f"it is no mapping of names to values ({type(values).__name__})"
-        raise TypeError(message)
-    return known_fields(cls, values)
 
 
 def _texts_of(record: AttemptRecord | CompletionRecord) -> tuple[str, ...]:
@@ -198,16 +236,12 @@ def _is_name(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= MAX_LINE_CHARS and value.isprintable()
 
 
-def _truncated(values: dict[str, Any], *names: str) -> dict[str, Any]:
-    """Return the values with these texts truncated: a record may be old, or a stranger's."""
-    texts = {n: truncated(values[n]) for n in names if isinstance(values.get(n), str)}
-    return {**values, **texts}
-
-
 def accounting_from_json(values: Mapping[str, Any]) -> TaskAccounting:
-    """Return the record that `record_to_json` described."""
+    """Return the record that `record_to_json` described; its texts may be another program's."""
     known = known_fields(TaskAccounting, values)
-    return TaskAccounting(**_truncated(known, "job_name", "reason", "node_list"))
+    names = ("job_name", "reason", "node_list")
+    texts = {name: truncated(known[name]) for name in names if isinstance(known.get(name), str)}
+    return TaskAccounting(**{**known, **texts})
 
 
 def attempt_label(slice_index: int, attempt: int) -> str:
@@ -279,17 +313,6 @@ def again_command(run_dir: Path | str, stage: str) -> str:
     return resume_command(run_dir, "--again", stage)
 
 
-def parent_to_json(parent: ParentStage) -> dict[str, Any]:
-    """Return the parent as JSON values."""
-    return {**dataclasses.asdict(parent), "output_dir": str(parent.output_dir)}
-
-
-def parent_from_json(values: Mapping[str, Any]) -> ParentStage:
-    """Return the parent that `parent_to_json` described."""
-    known = known_fields(ParentStage, values)
-    return ParentStage(**{**known, "output_dir": Path(known["output_dir"])})
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskContext:
     """Identity and folders of a running stage's function."""
@@ -355,31 +378,9 @@ class TaskContext:
         raise LookupError(message)
 
 
-_PATHS = ("run_dir", "output_dir", "timing_dir", "task_dir", "node_local_dir", "spec_dir")
-
-
-def context_to_json(context: TaskContext) -> dict[str, Any]:
-    """Return the context as JSON values."""
-    values = {f.name: getattr(context, f.name) for f in dataclasses.fields(context)}
-    for name in _PATHS:
-        values[name] = str(values[name])
-    values["config"] = dict(context.config)
-    values["parents"] = [parent_to_json(parent) for parent in context.parents]
-    return values
-
-
-def context_from_json(values: Mapping[str, Any]) -> TaskContext:
-    """Return the context that `context_to_json` described."""
-    known = dict(values)
-    for name in _PATHS:
-        known[name] = Path(known[name])
-    known["parents"] = tuple(parent_from_json(parent) for parent in known["parents"])
-    return TaskContext(**known)
-
-
 def read_context(path: Path) -> TaskContext:
     """Read the context in a `context.json`."""
-    return context_from_json(read_json(path))
+    return record_from_json(TaskContext, read_json(path))
 
 
 # Resources that one job, or one array task, requests from the scheduler.

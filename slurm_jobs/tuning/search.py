@@ -23,7 +23,7 @@ from slurm_jobs.shared.configs.train import MEASURE_RUN
 from slurm_jobs.shared.errors import DamagedFileError, StageStoppedError
 from slurm_jobs.shared.files import make_private_dir, read_json, write_json_atomic
 from slurm_jobs.shared.process import dies_with_parent, script_command, stop_requested
-from slurm_jobs.shared.records import TaskContext, attempt_label, context_to_json
+from slurm_jobs.shared.records import TaskContext, attempt_label, record_to_json
 from slurm_jobs.tuning.knobs import (
     MAX_REPEATS,
     MIN_REPEATS,
@@ -515,7 +515,7 @@ def _run_part(context: TaskContext, number: int, order: Mapping[str, Any]) -> No
     for needed in (part.timing_dir, part.task_dir, part.output_dir):
         make_private_dir(needed)
     path = part.task_dir / "context.json"
-    write_json_atomic(path, context_to_json(part))
+    write_json_atomic(path, record_to_json(part))
     command = script_command(_start_script(), "call", path)
     variables = {
         **os.environ,

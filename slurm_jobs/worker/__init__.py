@@ -24,39 +24,32 @@ def main(arguments: Sequence[str]) -> None:
     """Run the command that the first word names, and exit with its exit code."""
     from slurm_jobs.worker.rank import FORWARDED
 
+    verb, folder, *rest = arguments
     try:
-        code = _run(*arguments)
+        code = _run(verb, Path(folder), *rest)
     except (OSError, FileError) as error:  # files of the run: a stage's errors are caught earlier
-        code = _storage_failed(error, *arguments)
+        what = storage_problem(error) if isinstance(error, OSError) else str(error)
+        who = {"task": "supervisor", "rank": "keeper of a rank"}.get(verb, "rank")
+        text = f"slurm-jobs: the {who} cannot continue: {what}; then `slurm-jobs resume`"
+        with suppress(OSError):  # the log may be on the same full disk
+            print(text, file=sys.stderr, flush=True)
+        code = 1
     # During Python's shutdown signals have their default effect again. A late one, such as a
     # warning of the time limit, would turn a recorded end into a death by signal.
     signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
     sys.exit(code)
 
 
-def _storage_failed(error: OSError | FileError, verb: str, *_rest: str) -> int:
-    """Report in one line of the job's log which file of the run could not be read or written."""
-    what = storage_problem(error) if isinstance(error, OSError) else str(error)
-    who = {"task": "supervisor", "rank": "keeper of a rank"}.get(verb, "rank")
-    with suppress(OSError):  # the log may be on the same full disk
-        print(
-            f"slurm-jobs: the {who} cannot continue: {what}; then `slurm-jobs resume`",
-            file=sys.stderr,
-            flush=True,
-        )
-    return 1
-
-
-def _run(verb: str, folder: str, *rest: str) -> int:
+def _run(verb: str, folder: Path, *rest: str) -> int:
     if verb == "task":
         from slurm_jobs.worker.supervisor import supervise
 
-        return supervise(Path(folder), *rest)
+        return supervise(folder, *rest)
     if verb == "rank":
         from slurm_jobs.worker.rank import keep_rank
 
-        return keep_rank(Path(folder))
+        return keep_rank(folder)
     assert verb == "call", verb
     from slurm_jobs.worker.call import run_stage
 
-    return run_stage(Path(folder))
+    return run_stage(folder)

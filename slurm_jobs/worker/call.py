@@ -63,7 +63,7 @@ def call_stage(context_path: Path) -> int:
     patience, code = FAILED_PATIENCE_S, 1
     try:
         result_patience = patience_s()
-        result = _called(run, context)
+        result = call_function(run, context)
         write_text_atomic(result_path(task_dir, context.rank), result_text(run, result))
         patience, code = result_patience, 0
     except StageStoppedError as error:
@@ -79,7 +79,11 @@ def call_stage(context_path: Path) -> int:
         raise
     except BaseException as error:  # noqa: BLE001 - every error is recorded, also those that are
         # no Exception (torch's CheckpointException), and ends the stage
-        _record_error(task_dir, context.rank, error)
+        if isinstance(error, SlurmJobsError):
+            print(f"error: {error}", file=sys.stderr, flush=True)
+        text = truncated_lines("".join(traceback.format_exception(error)))
+        print(text, end="", file=sys.stderr, flush=True)
+        write_error(task_dir, context.rank, error)
         code = error.exit_code if isinstance(error, StageConfigError) else 1
     note_return(task_dir, context.rank, code, patience)
     return code
@@ -123,7 +127,7 @@ def _end_with_group(task_dir: Path, rank: int) -> None:
         os._exit(returned["exit_code"])
 
 
-def _called(run: str, context: TaskContext) -> Any:
+def call_function(run: str, context: TaskContext) -> Any:
     """Return the result of the stage's function; a built-in stage may import its needs only now."""
     function = find_function(run)
     try:
@@ -162,14 +166,6 @@ def _plain_number(value: Any) -> Any:
         message = f"a {type(value).__name__} is no JSON value"
         raise TypeError(message)
     return item()
-
-
-def _record_error(task_dir: Path, rank: int, error: BaseException) -> None:
-    if isinstance(error, SlurmJobsError):
-        print(f"error: {error}", file=sys.stderr, flush=True)
-    text = truncated_lines("".join(traceback.format_exception(error)))
-    print(text, end="", file=sys.stderr, flush=True)
-    write_error(task_dir, rank, error)
 
 
 def find_function(run: str) -> StageFunction:

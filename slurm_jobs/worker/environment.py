@@ -7,6 +7,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,9 +17,6 @@ from slurm_jobs.schedulers.batch_script import with_own_constraint
 from slurm_jobs.schedulers.local import LocalBook
 from slurm_jobs.schedulers.slurm_environment import query_environment
 from slurm_jobs.shared.machine import local_node_name
-
-# Calls of scontrol from a job, with the reason if they fail.
-
 
 COMMAND_TIMEOUT_S = 30
 
@@ -32,7 +30,7 @@ def output_of(command: list[str]) -> str | None:
     return result.stdout if result.returncode == 0 else None
 
 
-def told(command: list[str]) -> str | None:
+def failure_of(command: list[str]) -> str | None:
     """Run a command; return None, or the reason why it failed."""
     try:
         result = _run(command)
@@ -58,13 +56,6 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
     )
 
 
-# GPU type that a job got of several, kept for its later attempts.
-#
-# A job with `gpu: [a100, v100]` takes the first type that is free. Started again on another, its
-# arithmetic would differ from that of its checkpoint. Slurm lets a user change the request of a
-# pending job, and a requeued job is pending while its processes still end.
-
-
 _TRIES = 5
 """Attempts to call scontrol: the signal that ends a requeued job may end that process, too."""
 
@@ -81,12 +72,17 @@ def kind_of_node(order: JobOrder, node: str) -> str:
 
 
 def keep_kind(order: JobOrder, element_id: str, kind: str) -> str | None:
-    """Restrict a requeued job to this GPU type; return the reason if that fails."""
+    """Restrict a requeued job to this GPU type; return the reason if that fails.
+
+    A job with `gpu: [a100, v100]` takes the first type that is free. Started again on another, its
+    arithmetic would differ from that of its checkpoint. Slurm lets a user change the request of a
+    pending job, and a requeued job is pending while its processes still end.
+    """
     own = order.resources.slurm.get("constraint")
     features = f"Features={with_own_constraint(kind, own)}"
     problem = None
     for _ in range(_TRIES):
-        problem = told(["scontrol", "update", f"JobId={element_id}", features])
+        problem = failure_of(["scontrol", "update", f"JobId={element_id}", features])
         if problem is None:
             return None
     return problem
@@ -145,7 +141,10 @@ def read_environment(order: JobOrder, variables: Mapping[str, str]) -> JobEnviro
     job_id, index = variables["SLURM_JOB_ID"], ""
     if order.is_array:
         job_id, index = variables["SLURM_ARRAY_JOB_ID"], variables["SLURM_ARRAY_TASK_ID"]
-    nodes = _host_names(variables)
+    listed = variables.get("SLURM_JOB_NODELIST", "")
+    nodes: tuple[str, ...] = (listed or variables.get("SLURMD_NODENAME", socket.gethostname()),)
+    if "[" in listed or "," in listed:
+        nodes = tuple((output_of(["scontrol", "show", "hostnames", listed]) or listed).split())
     return JobEnvironment(
         element_id=f"{job_id}_{index}" if order.is_array else job_id,
         slices=_slices(order, index),
@@ -180,14 +179,6 @@ def _deadline(order: JobOrder, variables: Mapping[str, str]) -> float:
     return float(end)
 
 
-def _host_names(variables: Mapping[str, str]) -> tuple[str, ...]:
-    nodes = variables.get("SLURM_JOB_NODELIST", "")
-    if "[" not in nodes and "," not in nodes:
-        return (nodes or variables.get("SLURMD_NODENAME", socket.gethostname()),)
-    output = output_of(["scontrol", "show", "hostnames", nodes])
-    return tuple(output.split()) if output else (nodes,)
-
-
 def main_address(order: JobOrder, environment: JobEnvironment) -> str:
     """Return the address at which other nodes reach the first one, where this supervisor runs."""
     if order.main_addr is not None:
@@ -206,21 +197,14 @@ def second_address(environment: JobEnvironment) -> str | None:
 
 def _address_of(name: str) -> str | None:
     """Return a node's name, or the address that Slurm has for it if it does not resolve."""
-    if _resolves(name):
+    with suppress(socket.gaierror):
+        socket.getaddrinfo(name, None)
         return name
     shown = output_of(["scontrol", "show", "node", "-o", name]) or ""
     for word in shown.split():
         if word.startswith("NodeAddr="):
             return word.partition("=")[2]
     return None
-
-
-def _resolves(name: str) -> bool:
-    try:
-        socket.getaddrinfo(name, None)
-    except socket.gaierror:
-        return False
-    return True
 
 
 def free_port() -> int:
@@ -240,7 +224,7 @@ def requeue(order: JobOrder, environment: JobEnvironment, *, gpu: str) -> str | 
         book = LocalBook(RunPaths(Path(order.run_dir)).local_dir)
         book.request("requeue", environment.element_id)
         return None
-    problem = told(["scontrol", "requeue", environment.element_id])
+    problem = failure_of(["scontrol", "requeue", environment.element_id])
     if problem is None and gpu:
         # If this fails, the next start detects and repairs it.
         keep_kind(order, environment.element_id, gpu)

@@ -119,8 +119,9 @@ class Ranks:
             self._signal_all(signal.SIGTERM)
         self._wait(task_dir)
         codes = [process.returncode for process in self._processes]
-        if -signal.SIGKILL in codes:
-            self._end_orphans()
+        pid = os.getpid()
+        if -signal.SIGKILL in codes and not self._environment.is_slurm and os.getsid(0) == pid:
+            kill_session(pid, spare=pid)  # what killed keepers left; under Slurm the step does this
         end = read_end(task_dir, num_ranks, codes, was_asked=self.stop_signalled)
         end = self._explained(task_dir, end)
         if self.term_signalled and end.outcome == "completed" and self._order.shell is not None:
@@ -171,7 +172,10 @@ class Ranks:
         A file asks the keepers to have stacks written, and to end their ranks. After a request to
         stop they only write stacks, and the cause is logged: Slurm ends the job.
         """
-        if not self._may_stall():
+        # In an array of thousands of tasks no heartbeat is expected, because each task would poll a
+        # shared folder.
+        is_own_function = ":" in self._order.run and self._order.resources.num_ranks > 1
+        if self._order.run != "train" and not is_own_function:
             return False
         self._say_cause(task_dir)
         alarm = self._watch.tick(may_end=not self.stop_signalled)
@@ -198,15 +202,6 @@ class Ranks:
             with suppress(OSError):  # the log may be on a full disk
                 text = f"slurm-jobs: no progress for {quiet} after the request to stop"
                 print(f"{text}: {cause.text}", file=sys.stderr, flush=True)
-
-    def _may_stall(self) -> bool:
-        """Return whether the stage may have a heartbeat.
-
-        In an array of thousands of tasks none is expected, because each task would poll a shared
-        folder.
-        """
-        is_own_function = ":" in self._order.run and self._order.resources.num_ranks > 1
-        return self._order.run == "train" or is_own_function
 
     def _explained(self, task_dir: Path, end: RanksEnd) -> RanksEnd:
         """Add the rank that the others waited for, if that ended the attempt."""
@@ -242,12 +237,6 @@ class Ranks:
         left_s = self._environment.deadline_unix_s - time.time() - STOP_TIME_LOOK_S
         half_s = self._order.resources.timeout_min * 60 / 2
         return left_s < min(STOP_TIME_FACTOR * noted_stop_time_s(task_dir), half_s)
-
-    def _end_orphans(self) -> None:
-        """End processes that killed keepers left behind; under Slurm the step does this."""
-        own = os.getpid()
-        if not self._environment.is_slurm and os.getsid(0) == own:
-            kill_session(own, spare=own)
 
     def _signal_all(self, number: signal.Signals) -> None:
         for process in self._processes:
@@ -413,41 +402,34 @@ def _first_failure(exit_codes: list[int]) -> int:
 
 
 def _missing(task_dir: Path, missing: list[int], num_ranks: int, exit_codes: list[int]) -> RanksEnd:
-    """Return the outcome for ranks without an exit record, whose keepers or nodes are gone."""
+    """Return the outcome for ranks without an exit record, whose keepers or nodes are gone.
+
+    A keeper that the supervisor started itself has run, and its exit code is known. Of a keeper
+    that srun was to start nothing is known unless it wrote the rank's context.
+    """
     rank = missing[0]
     node = None
     if started_path(task_dir, rank).exists():
         node = read_json(started_path(task_dir, rank))["node"]
         reason = f"rank {rank} on {node} ended without a record {GONE}"
+    elif len(exit_codes) == num_ranks:
+        code = exit_codes[rank]
+        how = f"was killed by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+        reason = f"the keeper of rank {rank} {how} before it had noted the rank's start"
+    elif context_path(task_dir, rank).exists():
+        reason = (
+            f"the keeper of rank {rank} started and was gone before it had noted the rank's start "
+            f"(srun ended with exit code {exit_codes[0]})"
+        )
     else:
-        own_code = exit_codes[rank] if len(exit_codes) == num_ranks else None
-        reason = _unnoted(task_dir, rank, own_code, exit_codes[0])
+        reason = (
+            f"rank {rank} has left no sign: srun did not start its keeper, or that was gone at "
+            f"once (srun ended with exit code {exit_codes[0]})"
+        )
     return RanksEnd(
         outcome="failed",
         exit_code=_first_failure(exit_codes),
         failed_rank=rank,
         failed_node=node,
         reason=reason,
-    )
-
-
-def _unnoted(task_dir: Path, rank: int, own_code: int | None, step_code: int) -> str:
-    """Return what is known of a rank whose start was not recorded.
-
-    A keeper that the supervisor started itself has run, and `own_code` is its exit code. Of a
-    keeper that srun was to start nothing is known unless it wrote the rank's context.
-    """
-    if own_code is not None:
-        ended = f"ended with exit code {own_code}"
-        if own_code < 0:
-            ended = f"was killed by {_signal_name(-own_code)}"
-        return f"the keeper of rank {rank} {ended} before it had noted the rank's start"
-    if context_path(task_dir, rank).exists():
-        return (
-            f"the keeper of rank {rank} started and was gone before it had noted the rank's start "
-            f"(srun ended with exit code {step_code})"
-        )
-    return (
-        f"rank {rank} has left no sign: srun did not start its keeper, or that was gone at once "
-        f"(srun ended with exit code {step_code})"
     )

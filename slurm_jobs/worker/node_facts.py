@@ -119,15 +119,15 @@ def gpu_facts() -> Mapping[str, Any]:
 def read_gpus(text: str) -> Sequence[Mapping[str, Any]]:
     """Parse the GPUs in the output of `GPU_COMMAND`; skip lines of another form."""
     rows = csv.reader(text.splitlines(), skipinitialspace=True)
-    return [_gpu(row) for row in rows if len(row) == len(_GPU_FIELDS)]
-
-
-def _gpu(row: Sequence[str]) -> Mapping[str, Any]:
-    index, name, uuid, memory_mib, driver_version = row
-    return {
-        "index": index,
-        "name": name,
-        "uuid": uuid,
-        "memory_bytes": int(memory_mib) * _MIB if memory_mib.isdecimal() else None,
-        "driver_version": driver_version,
-    }
+    return [
+        {
+            "index": index,
+            "name": name,
+            "uuid": uuid,
+            "memory_bytes": int(memory_mib) * _MIB if memory_mib.isdecimal() else None,
+            "driver_version": driver_version,
+        }
+        for index, name, uuid, memory_mib, driver_version in (
+            row for row in rows if len(row) == len(_GPU_FIELDS)
+        )
+    ]

@@ -54,7 +54,7 @@ from slurm_jobs.shared.process import (
     script_command,
     wait_with_group,
 )
-from slurm_jobs.shared.records import TaskContext, context_to_json, read_context
+from slurm_jobs.shared.records import TaskContext, read_context, record_to_json
 from slurm_jobs.shared.timings import PROCESS_EXIT_SPAN, spans_path
 from slurm_jobs.worker.environment import rank_variables
 from slurm_jobs.worker.hangs import DUMP_S, REQUEST_SIGNAL, request_stacks, stalled_path
@@ -451,7 +451,7 @@ def _start(
         context.stage, context.slice_index, context.attempt, context.rank
     )
     rank_context = context_path(task_dir, context.rank)
-    write_json_atomic(rank_context, context_to_json(context))
+    write_json_atomic(rank_context, record_to_json(context))
     is_shell = _is_shell(task_dir)
     command = rank_command(order, rank_context)
     started_with = nsight_command(command, context) if order["nsight"] else command

@@ -44,7 +44,6 @@ from slurm_jobs.shared.records import (
     CompletionRecord,
     Outcome,
     TaskContext,
-    context_to_json,
     record_to_json,
 )
 from slurm_jobs.worker.environment import (
@@ -58,15 +57,14 @@ from slurm_jobs.worker.environment import (
 from slurm_jobs.worker.launch import AFTER_SIGTERM, Ranks, RanksEnd
 from slurm_jobs.worker.rank import result_path
 
-# Attempts at one slice: claimed before work begins, recorded when they end, counted again.
-#
-# A job knows its own attempts by its token. They are opened by name, because listing a folder that
-# ten thousand tasks write to is slow.
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SliceTask:
-    """Supervision of one slice: the values that all its attempts share."""
+    """Supervision of one slice: its attempts are claimed, recorded when they end, and counted.
+
+    A job knows its own attempts by its token. They are opened by name, because listing a folder
+    that ten thousand tasks write to is slow.
+    """
 
     order: JobOrder
     paths: RunPaths
@@ -170,20 +168,17 @@ class SliceTask:
                 yield attempt
 
 
-# Search for the intent of this job, for as long as a network file system may hide it.
-#
-# The intent was in the ledger before sbatch was called. A node that does not see it reads a
-# listing that its NFS client has cached. That proves nothing, least of all that the job was
-# superseded.
-
-
 LISTING_PATIENCE_S = 60.0
 """Time for which NFS clients may answer from a cached listing: acdirmax of nfs(5)."""
 _POLL_S = 2.0
 
 
 def own_intent(paths: RunPaths, token: str) -> Intent | None:
-    """Return the intent `token`; None if the ledger has not shown it in that time."""
+    """Return the intent `token`; None if the ledger has not shown it in `LISTING_PATIENCE_S`.
+
+    It was in the ledger before sbatch was called. A node that does not see it reads a listing that
+    its NFS client has cached. That proves nothing, least of all that the job was superseded.
+    """
     end_s = time.monotonic() + LISTING_PATIENCE_S
     while True:
         is_last = time.monotonic() >= end_s
@@ -194,13 +189,21 @@ def own_intent(paths: RunPaths, token: str) -> Intent | None:
         time.sleep(_POLL_S)
 
 
-def unseen_reason(paths: RunPaths) -> str:
-    """Return a message that a job's intent was not seen, and what to do."""
-    return (
-        f"this node does not see the job's own entry in {paths.ledger_dir}, after "
-        f"{LISTING_PATIENCE_S:.0f} s: it sees an old state of that folder, or at another one; "
-        "look at how the node mounts it, then resume"
-    )
+def slice_tasks(
+    order: JobOrder, paths: RunPaths, environment: JobEnvironment, own: Intent | None
+) -> list[SliceTask]:
+    """Return the slices of this job or array task, in processing order."""
+    return [
+        SliceTask(
+            order=order,
+            paths=paths,
+            environment=environment,
+            slice_index=index,
+            base_attempt=own.base_attempts.get(index, 0) if own is not None else 0,
+            intent_number=own.number if own is not None else 0,
+        )
+        for index in environment.slices
+    ]
 
 
 def supervise(run_dir: Path, token: str) -> int:
@@ -210,9 +213,17 @@ def supervise(run_dir: Path, token: str) -> int:
     order = read_order(paths.job_json(token))
     environment = read_environment(order, os.environ)
     own = own_intent(paths, token)
-    tasks = _slice_tasks(order, paths, environment, own)
-    if own is None:
-        return _unseen(tasks)
+    tasks = slice_tasks(order, paths, environment, own)
+    if own is None:  # it is unknown whether this job may work: a later one may have its slices
+        reason = (
+            f"this node does not see the job's own entry in {paths.ledger_dir}, after "
+            f"{LISTING_PATIENCE_S:.0f} s: it sees an old state of that folder, or at another one; "
+            "look at how the node mounts it, then resume"
+        )
+        for task in tasks:
+            end = RanksEnd(outcome="failed", exit_code=1, reason=reason)
+            _say(task.record_end(task.claim(), end, {}).reason)
+        return 1
     ranks = Ranks(order, environment)
     if not _is_on_its_kind(order, environment):
         return STOPPED_EXIT_CODE
@@ -251,31 +262,6 @@ def _is_on_its_kind(order: JobOrder, environment: JobEnvironment) -> bool:
     return False
 
 
-def _slice_tasks(
-    order: JobOrder, paths: RunPaths, environment: JobEnvironment, own: Intent | None
-) -> list[SliceTask]:
-    base_attempts = own.base_attempts if own is not None else {}
-    return [
-        SliceTask(
-            order=order,
-            paths=paths,
-            environment=environment,
-            slice_index=index,
-            base_attempt=base_attempts.get(index, 0),
-            intent_number=own.number if own is not None else 0,
-        )
-        for index in environment.slices
-    ]
-
-
-def _unseen(tasks: list[SliceTask]) -> int:
-    """Fail, because it is unknown whether this job may work: a later one may have its slices."""
-    for task in tasks:
-        end = RanksEnd(outcome="failed", exit_code=1, reason=unseen_reason(task.paths))
-        _say(task.record_end(task.claim(), end, {}).reason)
-    return 1
-
-
 def _given_up(tasks: list[SliceTask]) -> list[SliceTask]:
     """Return slices that failed for good before this job was requeued for the others.
 
@@ -301,8 +287,13 @@ def _supervise_slice(task: SliceTask, ranks: Ranks) -> int:
             return 0
         if completion.outcome == "stopped":
             return STOPPED_EXIT_CODE
-        if ranks.stop_signalled or not completion.retryable or not _may_retry(task):
-            return completion.exit_code or 1
+        code = completion.exit_code or 1
+        if ranks.stop_signalled or not completion.retryable:
+            return code
+        failed, retries = task.num_own("failed"), task.order.retries
+        if failed > retries:
+            _say(f"failed attempts: {failed}; retries that the stage allows: {retries}")
+            return code
         _say("trying again")
 
 
@@ -336,28 +327,9 @@ def _attempt(task: SliceTask, ranks: Ranks) -> CompletionRecord:
 
 
 def _write_orders(task: SliceTask, record: AttemptRecord, task_dir: Path) -> None:
-    """Write `context.json` and `order.json`, which the ranks read, to the attempt's folder."""
-    order = task.order
-    context = _context(task, record, task_dir)
-    logs_dir = task.paths.logs_dir(order.stage)
-    for folder in (task_dir, context.output_dir, context.timing_dir, logs_dir):
-        make_private_dir(folder)
-    write_json_atomic(task_dir / "context.json", context_to_json(context))
-    launch = {
-        "shell": order.shell,
-        "start_script": order.start_script,
-        "cpus_per_task": order.resources.cpus_per_task,
-        "nsight": order.nsight,
-        "num_gpus": order.resources.num_gpus,
-        "second_addr": second_address(task.environment),
-    }
-    write_json_atomic(task_dir / "order.json", launch)
-
-
-def _context(task: SliceTask, record: AttemptRecord, task_dir: Path) -> TaskContext:
-    """Return the context of rank 0; each rank adds its own identity."""
+    """Write `context.json` (of rank 0) and `order.json`, from which each rank makes its own."""
     order, environment, paths = task.order, task.environment, task.paths
-    return TaskContext(
+    context = TaskContext(
         run_dir=paths.run_dir,
         run_id=order.run_id,
         stage=order.stage,
@@ -385,14 +357,19 @@ def _context(task: SliceTask, record: AttemptRecord, task_dir: Path) -> TaskCont
         fingerprint=order.fingerprint,
         num_again=order.num_again.get(record.slice_index, 0),
     )
-
-
-def _may_retry(task: SliceTask) -> bool:
-    failed = task.num_own("failed")
-    if failed > task.order.retries:
-        _say(f"failed attempts: {failed}; retries that the stage allows: {task.order.retries}")
-        return False
-    return True
+    logs_dir = paths.logs_dir(order.stage)
+    for folder in (task_dir, context.output_dir, context.timing_dir, logs_dir):
+        make_private_dir(folder)
+    write_json_atomic(task_dir / "context.json", record_to_json(context))
+    launch = {
+        "shell": order.shell,
+        "start_script": order.start_script,
+        "cpus_per_task": order.resources.cpus_per_task,
+        "nsight": order.nsight,
+        "num_gpus": order.resources.num_gpus,
+        "second_addr": second_address(environment),
+    }
+    write_json_atomic(task_dir / "order.json", launch)
 
 
 def _stopped(task: SliceTask, ranks: Ranks) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 
 from slurm_jobs.schedulers.slurm_environment import default_variables
 from slurm_jobs.shared.heartbeat import read_heartbeat, stacks_path
-from slurm_jobs.shared.records import TaskContext, context_to_json
+from slurm_jobs.shared.records import TaskContext, record_to_json
 from slurm_jobs.worker.environment import free_port
 from slurm_jobs.worker.hangs import DUMP_S, StallWatch, find_cause, request_stacks
 from slurm_jobs.worker.late_exit import read_returned
@@ -115,7 +115,7 @@ def _has_begun(context: TaskContext) -> bool:
 
 def _context(folder: Path, config: Mapping[str, Any]) -> TaskContext:
     context = make_context("train", folder, main_port=free_port(), config=dict(config))
-    (context.task_dir / "context.json").write_text(json.dumps(context_to_json(context)))
+    (context.task_dir / "context.json").write_text(json.dumps(record_to_json(context)))
     return context
 
 

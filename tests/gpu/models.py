@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from slurm_jobs.shared.records import TaskContext, context_to_json
+from slurm_jobs.shared.records import TaskContext, record_to_json
 from slurm_jobs.shared.timings import read_steps, steps_path
 from slurm_jobs.worker.environment import free_port
 from tests.contexts import make_context
@@ -114,7 +114,7 @@ def train_in_process(
     """
     context = _context(folder, config, attempt)
     asked, answer = folder / f"context.{attempt}.json", folder / f"result.{attempt}.json"
-    asked.write_text(json.dumps(context_to_json(context)))
+    asked.write_text(json.dumps(record_to_json(context)))
     command = [sys.executable, "-m", "tests.gpu.dying_rank", str(asked), str(answer)]
     if kill_at_step is not None:
         command.append(str(kill_at_step))

@@ -18,7 +18,7 @@ import pytest
 from pipeline.consolidate import stage
 from pipeline.data.format import read_dataset_info
 from slurm_jobs.shared.errors import StageConfigError, StageError
-from slurm_jobs.shared.records import ParentStage, context_to_json
+from slurm_jobs.shared.records import ParentStage, record_to_json
 from tests.pipeline.build import (
     make_context,
     preprocess_23,
@@ -249,7 +249,7 @@ def test_task_that_is_killed_is_done_again_and_the_data_set_is_the_same(
         slice_index=1,
         num_slices=3,
     )
-    (tmp_path / "context.json").write_text(json.dumps(context_to_json(context)))
+    (tmp_path / "context.json").write_text(json.dumps(record_to_json(context)))
     module, _, name = place.partition(".")
     code = KILLED.format(module=module, name=name, call=call)
     command = [sys.executable, "-c", code, str(tmp_path / "context.json")]

@@ -18,7 +18,7 @@ from pipeline.nodes.network import rounds
 from pipeline.nodes.probe_stage import _node_name, asked_cores, run
 from slurm_jobs.shared.errors import StageConfigError, StageError
 from slurm_jobs.shared.node_records import MEASURES, NodeProbe, ProbePaths, read_probe
-from slurm_jobs.shared.records import context_to_json
+from slurm_jobs.shared.records import record_to_json
 from slurm_jobs.worker.environment import free_port
 from tests.contexts import make_context
 
@@ -156,10 +156,10 @@ def test_a_package_that_is_missing_is_named_with_the_command_and_the_rest_is_mea
 
 _RANK = """
 import json, sys
-from slurm_jobs.shared.records import context_from_json
+from slurm_jobs.shared.records import TaskContext, record_from_json
 from pipeline.nodes.probe_stage import run
 values = json.loads(sys.stdin.read())
-print(json.dumps(run(values["config"], context_from_json(values["context"]))))
+print(json.dumps(run(values["config"], record_from_json(TaskContext, values["context"]))))
 """
 
 
@@ -187,7 +187,7 @@ def _ranks(tmp_path: Path, number: int) -> list[Mapping[str, Any]]:
             cwd=ROOT,
         )
         assert process.stdin is not None
-        process.stdin.write(json.dumps({"config": SMALL, "context": context_to_json(context)}))
+        process.stdin.write(json.dumps({"config": SMALL, "context": record_to_json(context)}))
         process.stdin.close()
         processes.append(process)
     outputs = []

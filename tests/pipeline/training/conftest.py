@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.shared.records import context_to_json
+from slurm_jobs.shared.records import record_to_json
 from slurm_jobs.shared.timings import read_steps, steps_path
 from tests.contexts import make_context
 from tests.shapes_data import make_shapes, parent
@@ -101,7 +101,7 @@ class TrainRun:
                 config=self.config,
             )
             file = self.root / f"context.{self.attempt}.{rank}.json"
-            file.write_text(json.dumps(context_to_json(context)))
+            file.write_text(json.dumps(record_to_json(context)))
             command = [sys.executable, str(script), str(file), str(self.result_path(rank))]
             env = {**os.environ, "PYTHONPATH": PATH, "OMP_NUM_THREADS": "1", "RANK": str(rank)}
             started.append(

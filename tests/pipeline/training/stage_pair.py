@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.train import run
-from slurm_jobs.shared.records import TaskContext, context_from_json
+from slurm_jobs.shared.records import TaskContext, record_from_json
 from tests.pipeline.training.strategies.accelerate_shim import sharding_on_cpu
 
 
 def main() -> None:
     values = json.loads(Path(sys.argv[1]).read_text())
     with sharding_on_cpu():
-        found = [attempt(context_from_json(each)) for each in values]
+        found = [attempt(record_from_json(TaskContext, each)) for each in values]
     Path(sys.argv[2]).write_text(json.dumps(found))
 
 

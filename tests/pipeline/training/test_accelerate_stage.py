@@ -14,7 +14,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from slurm_jobs.shared.records import context_to_json
+from slurm_jobs.shared.records import record_to_json
 from tests.contexts import make_context
 from tests.pipeline.models.tiny import write_dataset, write_tiny
 
@@ -79,7 +79,7 @@ def make_attempts(run, changes):
             for number, (changed, port) in enumerate(zip(changes, ports, strict=True), start=1)
         ]
         file = run.root / f"contexts.{rank}.json"
-        file.write_text(json.dumps([context_to_json(context) for context in contexts]))
+        file.write_text(json.dumps([record_to_json(context) for context in contexts]))
         script = Path(__file__).with_name("stage_pair.py")
         command = [sys.executable, str(script), str(file), str(run.root / f"found.{rank}.json")]
         env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}

@@ -11,7 +11,7 @@ import pytest
 
 from slurm_jobs.shared.errors import MAX_LINE_CHARS, StageConfigError
 from slurm_jobs.shared.files import read_json, write_json_atomic
-from slurm_jobs.shared.records import context_to_json
+from slurm_jobs.shared.records import record_to_json
 from slurm_jobs.worker import call
 from slurm_jobs.worker.rank import error_path
 from tests.contexts import make_context
@@ -34,7 +34,7 @@ def call_raising(
         monkeypatch.setattr(call, "install_stop_handler", lambda: None)
         monkeypatch.setattr(call, "find_function", lambda _run: function)
         path = tmp_path / "rank-00000.context.json"
-        write_json_atomic(path, context_to_json(make_context("s", tmp_path)))
+        write_json_atomic(path, record_to_json(make_context("s", tmp_path)))
         return call.call_stage(path)
 
     umask = os.umask(0o077)
@@ -108,13 +108,13 @@ def test_a_builtin_stage_that_imports_late_says_the_same(
     (user_dir / "late_importer.py").write_text(NEEDS)
     monkeypatch.setitem(call.BUILTIN_ENTRY_POINTS, "train", "late_importer:run")
     with pytest.raises(StageConfigError, match=r"no_such_module_here.*install `slurm-jobs\[train"):
-        call._called("train", make_context("train", user_dir))
+        call.call_function("train", make_context("train", user_dir))
 
 
 def test_what_a_users_function_lacks_is_its_own_matter(user_dir: Path) -> None:
     (user_dir / "users_importer.py").write_text(NEEDS)
     with pytest.raises(ModuleNotFoundError, match="no_such_module_here"):
-        call._called("users_importer:run", make_context("s", user_dir))
+        call.call_function("users_importer:run", make_context("s", user_dir))
 
 
 def test_a_users_module_that_is_not_there_may_be_put_beside_the_spec(user_dir: Path) -> None:

@@ -99,7 +99,7 @@ def test_an_intent_that_was_seen_once_is_not_lost_from_sight_again(
     own = own_intent(paths, "t")
     environment_ = environment("n1")
     read = supervisor.read_order(paths.job_json("t"))
-    (task,) = supervisor._slice_tasks(read, paths, environment_, own)
+    (task,) = supervisor.slice_tasks(read, paths, environment_, own)
     hide(monkeypatch, 3600.0)
     assert not supervisor._is_superseded(task)
 
@@ -107,7 +107,7 @@ def test_an_intent_that_was_seen_once_is_not_lost_from_sight_again(
 def test_a_job_whose_slice_a_later_one_has_is_superseded(paths: RunPaths) -> None:
     own = own_intent(paths, "t")
     read = supervisor.read_order(paths.job_json("t"))
-    (task,) = supervisor._slice_tasks(read, paths, environment("n1"), own)
+    (task,) = supervisor.slice_tasks(read, paths, environment("n1"), own)
     assert not supervisor._is_superseded(task)
     append_entry(paths.ledger_dir, "intent", "u", INTENT)
     assert supervisor._is_superseded(task)

@@ -17,7 +17,7 @@ import pytest
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.errors import STOPPED_EXIT_CODE
 from slurm_jobs.shared.files import read_json, write_json_atomic
-from slurm_jobs.shared.records import TaskContext, context_to_json
+from slurm_jobs.shared.records import TaskContext, record_to_json
 from slurm_jobs.worker.launch import read_end
 from slurm_jobs.worker.rank import exit_path, find_rank, nsight_command
 from tests.contexts import make_context
@@ -70,7 +70,7 @@ def context(tmp_path: Path) -> TaskContext:
     context = dataclasses.replace(context, node_local_dir=tmp_path)
     RunPaths(context.run_dir).logs_dir("train").mkdir(parents=True)
     (tmp_path / "start.py").write_text(START)
-    write_json_atomic(context.task_dir / "context.json", context_to_json(context))
+    write_json_atomic(context.task_dir / "context.json", record_to_json(context))
     order = {"shell": None, "start_script": str(tmp_path / "start.py"), "cpus_per_task": 1}
     write_json_atomic(context.task_dir / "order.json", {**order, "nsight": True})
     return context

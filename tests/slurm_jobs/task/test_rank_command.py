@@ -13,7 +13,7 @@ import pytest
 
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import read_json, write_json_atomic
-from slurm_jobs.shared.records import TaskContext, context_to_json
+from slurm_jobs.shared.records import TaskContext, record_to_json
 from slurm_jobs.worker.launch import RanksEnd, read_end
 from slurm_jobs.worker.rank import MAX_WORD_BYTES, rank_command, rank_environment
 from tests.contexts import make_context
@@ -62,7 +62,7 @@ def kept(tmp_path: Path, shell: str, code: str) -> RanksEnd:
     context = make_context("s", tmp_path / "run")
     context = dataclasses.replace(context, node_local_dir=tmp_path)
     RunPaths(context.run_dir).logs_dir("s").mkdir(parents=True)
-    write_json_atomic(context.task_dir / "context.json", context_to_json(context))
+    write_json_atomic(context.task_dir / "context.json", record_to_json(context))
     write_json_atomic(context.task_dir / "order.json", order(shell))
     variables = {
         "SLURM_JOBS_RANK": "0",

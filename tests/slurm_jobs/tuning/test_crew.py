@@ -15,7 +15,7 @@ import pytest
 
 from slurm_jobs.shared import process as process_module
 from slurm_jobs.shared.errors import StageStoppedError
-from slurm_jobs.shared.records import TaskContext, context_to_json
+from slurm_jobs.shared.records import TaskContext, record_to_json
 from slurm_jobs.tuning import search
 from tests.contexts import make_context
 
@@ -36,7 +36,7 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskContext:
 def follower(context: TaskContext, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     other = dataclasses.replace(context, rank=1, local_rank=1)
     file = tmp_path / "rank-1.json"
-    file.write_text(json.dumps(context_to_json(other)))
+    file.write_text(json.dumps(record_to_json(other)))
     command = [sys.executable, str(HERE / "follower.py"), str(file), str(STUB)]
     process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)})
     yield process
