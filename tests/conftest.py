@@ -43,7 +43,7 @@ _FOLDERS = Path("/var/tmp")
 _PREFIX = "slurm-jobs-pytest-"
 _OWNED = re.compile(rf"{_PREFIX}(\d+)(?:-(\d+))?")
 """Process and its start; a folder of an older version has the process alone."""
-_TOGETHER = ("tests/pipeline/training/strategies/",)
+_TOGETHER = ("tests/pipeline/train/strategies/",)
 """Folders whose files share what takes long to make."""
 
 

@@ -32,7 +32,7 @@ from slurm_jobs.shared.errors import StageConfigError
 #
 # Each function tests for the feature, not for the version, where possible. The rest of `pipeline`
 # is written for the newest version and calls these. To add a version, run the tests of
-# `tests/pipeline/models` and `tests/pipeline/training` in an environment that has it:
+# `tests/pipeline/models` and `tests/pipeline/train` in an environment that has it:
 # `tests/end_to_end/test_oldest_torch.py` does so with the oldest torch.
 
 

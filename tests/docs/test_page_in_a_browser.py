@@ -11,11 +11,8 @@ from slurm_jobs.report.html import render_html
 from slurm_jobs.report.inputs import read_inputs
 from slurm_jobs.report.numbers import build_report
 from slurm_jobs.shared.configs.stages import ReportConfig
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "slurm_jobs/report"))  # tests are no package
-
-import fabricate_run
-from fabricate_readings import write_readings
+from tests.slurm_jobs.report import fabricate_run
+from tests.slurm_jobs.report.fabricate_readings import write_readings
 
 ROOT = Path(__file__).resolve().parents[2]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

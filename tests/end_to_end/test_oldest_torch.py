@@ -29,10 +29,10 @@ FOLLOWS_TORCH = ("torch", "torchvision", "setuptools")
 TESTS = (
     "tests/pipeline/test_library_versions.py",
     "tests/pipeline/models",
-    "tests/pipeline/training/checkpoint",
-    "tests/pipeline/training/strategies",
-    "tests/pipeline/training/test_local_updates.py",
-    "tests/pipeline/training/test_staging.py",
+    "tests/pipeline/train/checkpoint",
+    "tests/pipeline/train/strategies",
+    "tests/pipeline/train/test_local_updates.py",
+    "tests/pipeline/train/test_staging.py",
 )
 TOOLS = ("pytest", "pytest-xdist", "hypothesis", "jsonschema")
 FREE_BYTES = 12e9

@@ -11,7 +11,7 @@ import sys
 from unittest import mock
 
 from pipeline.timing.recorder import StepRecorder
-from tests.pipeline.training import rank_process
+from tests.pipeline.train import rank_process
 
 
 def main() -> int:

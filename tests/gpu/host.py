@@ -14,7 +14,7 @@ from pipeline.data.loader import make_pool
 from pipeline.train.optimizer import LocalAdamW
 from pipeline.train.verdict import judge
 from tests.gpu.work import Work
-from tests.pipeline.training.strategies.trainer import Alone
+from tests.pipeline.train.strategies.trainer import Alone
 
 _BATCH_BYTES = 33_600_000
 """Just above a power of two, to which torch's own pinned allocator would round up."""

@@ -21,7 +21,7 @@ from slurm_jobs.shared.timings import read_steps, steps_path
 from slurm_jobs.worker.environment import free_port
 from tests.contexts import make_context
 from tests.gpu.work import NotPossibleError, Work
-from tests.pipeline.training.tiny_runs import tiny_config
+from tests.pipeline.train.tiny_runs import tiny_config
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -15,7 +15,7 @@ from tests.contexts import make_context
 from tests.gpu.models import open_tiny, train, train_config
 from tests.gpu.parity import TOLERANCES
 from tests.gpu.work import Work
-from tests.pipeline.training.strategies.trainer import Alone
+from tests.pipeline.train.strategies.trainer import Alone
 
 _NUM_RANKS = 4
 

@@ -125,6 +125,6 @@ class _Finder(importlib.abc.MetaPathFinder):
 if planted := plants():
     sys.meta_path.insert(0, _Finder(planted))
     if any("link_bytes" in plant for plant in planted) and any(n in os.environ for n in _RANK):
-        from planted_link import Link
+        from tests.plants.planted_link import Link
 
         _links.append(Link())  # now, while the process has one thread: each has its namespace

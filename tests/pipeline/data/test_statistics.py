@@ -12,7 +12,7 @@ from pipeline.data import index as module
 from pipeline.data.dataset import open_dataset
 from pipeline.data.index import MAX_BINS, PERCENTILES, bins, index_statistics, summary
 from tests.pipeline.build import preprocess_23, run_consolidate
-from tests.pipeline.samples.build import write_kind_set
+from tests.pipeline.tools.build import write_kind_set
 
 GENERATOR = np.random.default_rng(3)
 LENGTHS = {

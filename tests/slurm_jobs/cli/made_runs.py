@@ -1,14 +1,9 @@
 """Runs that were never made, and their repeats: records of steps alone."""
 
 import json
-import sys
-from pathlib import Path
 
 from slurm_jobs.shared.timings import read_steps, steps_header, steps_path
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "report"))  # tests are no package
-
-import fabricate_run
+from tests.slurm_jobs.report import fabricate_run
 
 NUM_RUNS = 3
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from slurm_jobs.cli import main
 from slurm_jobs.cli.completion import MAX_RUNS, SHELLS, complete_value
-
-sys.path.insert(0, str(Path(__file__).parent))  # tests are no package
-
-from typing_shells import PROGRAM, ROOT, is_there, words_typed
+from tests.slurm_jobs.cli.typing_shells import PROGRAM, ROOT, is_there, words_typed
 
 STAMPS = ("20261121-080611-5b9e", "20261122-080611-0a1b", "20261120-235959-ffff")
 HEAVY = {"torch", "submitit", "rich", "numpy", "pydantic", "pipeline", "yaml"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,12 +13,8 @@ from slurm_jobs.cli.nodes import _print_probe
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.timings import OPERATORS_FORMAT_NAME, operators_path, trace_path
 from tests.slurm_jobs.cli.made_runs import make_runs
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "probes"))  # tests are no package
-sys.path.insert(0, str(Path(__file__).parents[1] / "profiles"))
-
-from fabricate_probes import probe
-from made_up import event, step, write_trace
+from tests.slurm_jobs.nodes.fabricate_probes import probe
+from tests.slurm_jobs.report.profiles.made_up import event, step, write_trace
 
 ROOT = Path(__file__).resolve().parents[3]
 KERNEL = "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_align8>(Params)"

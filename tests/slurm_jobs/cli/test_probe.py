@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,10 +10,7 @@ import pytest
 
 from slurm_jobs.cli.nodes import _print_probe, probe_values
 from slurm_jobs.shared.node_records import ProbePaths, keep_probe
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "probes"))
-
-from fabricate_probes import probe
+from tests.slurm_jobs.nodes.fabricate_probes import probe
 
 RUN_ID = "mine-20260101-000000-abcd"
 OVER = SimpleNamespace(status="completed", stages=(), problems=(), notes=())

@@ -2,18 +2,13 @@
 
 import json
 import shutil
-import sys
-from pathlib import Path
 
 import pytest
 
 from slurm_jobs.cli import main
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.timings import trace_path
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "profiles"))  # tests are no package
-
-from made_up import event, step, write_trace
+from tests.slurm_jobs.report.profiles.made_up import event, step, write_trace
 
 
 def write_spec(paths, **config):

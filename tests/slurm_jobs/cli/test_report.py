@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,10 +18,7 @@ from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared.errors import MAX_LINE_CHARS, InputError
 from slurm_jobs.shared.redact import hidden_text
 from slurm_jobs.shared.timings import read_steps, steps_path
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "report"))  # tests are no package
-
-import fabricate_run
+from tests.slurm_jobs.report import fabricate_run
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from slurm_jobs.cli import main
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import read_json, write_json_atomic
 from tests.pipeline.build import preprocess_23, run_consolidate, write_processor
-from tests.pipeline.samples.build import change_samples
+from tests.pipeline.tools.build import change_samples
 from tests.slurm_jobs.cli.test_verify import give_python
 from tests.slurm_jobs.run.fabricate import make_run
 

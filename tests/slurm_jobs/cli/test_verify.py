@@ -18,7 +18,7 @@ from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import read_json, write_json_atomic
 from tests.pipeline.build import preprocess_23, run_consolidate, write_processor
 from tests.slurm_jobs.run.fabricate import make_run, submit
-from tests.slurm_jobs.task.orders import order
+from tests.slurm_jobs.worker.orders import order
 
 
 @pytest.fixture(scope="module")

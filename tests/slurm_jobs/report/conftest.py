@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -15,9 +13,7 @@ from slurm_jobs.report.report_model import RunReport
 from slurm_jobs.shared.configs.stages import ReportConfig
 
 # Tests are no package that could be imported from.
-sys.path.insert(0, str(Path(__file__).parent))
-
-import fabricate_run
+from tests.slurm_jobs.report import fabricate_run
 
 
 @pytest.fixture

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fabricate_statistics import STATISTICS
-from fabricate_steps import CREATED, Scenario, fabricate_steps, resolved_spec
 
 from slurm_jobs.run_folder.ledger import append_entry
 from slurm_jobs.run_folder.paths import RunPaths
@@ -28,6 +26,13 @@ from slurm_jobs.shared.records import (
     record_to_json,
 )
 from slurm_jobs.shared.timings import spans_path, steps_header, steps_path
+from tests.slurm_jobs.report.fabricate_statistics import STATISTICS
+from tests.slurm_jobs.report.fabricate_steps import (
+    CREATED,
+    Scenario,
+    fabricate_steps,
+    resolved_spec,
+)
 
 
 class Fabricator:

@@ -7,7 +7,7 @@ from typing import Any
 from slurm_jobs.run_folder.orders import ORDER_FORMAT, JobOrder, order_to_json, read_order
 from slurm_jobs.shared.files import write_json_atomic
 from slurm_jobs.shared.records import JobResources, ParentStage
-from tests.slurm_jobs.task.orders import order
+from tests.slurm_jobs.worker.orders import order
 
 PARENT = ParentStage(stage="p", run="shell", output_dir=Path("/run/p"), num_slices=2)
 ORDER = dataclasses.replace(order(gpu=("a100", "v100")), num_again={3: 1}, parents=(PARENT,))

@@ -14,7 +14,7 @@ from slurm_jobs.schedulers.batch_script import (
 )
 from slurm_jobs.shared.errors import SpecError
 from tests.slurm_jobs.schedulers.scripts import FOLDER, scripts
-from tests.slurm_jobs.task.orders import order
+from tests.slurm_jobs.worker.orders import order
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 

@@ -19,7 +19,7 @@ from slurm_jobs.schedulers.protocol import Question
 from slurm_jobs.shared.files import write_json_atomic
 from slurm_jobs.shared.records import CompletionName, TaskAccounting
 from slurm_jobs.shared.timings import STEP_FIELDS, pack_step, steps_header
-from tests.slurm_jobs.task.orders import order
+from tests.slurm_jobs.worker.orders import order
 
 VALUES = {"token": "t", "job_name": "n", "dependencies": {}, "max_running": None, "num_cpus": 1}
 START_UNIX_S = time.time() - 3600.0

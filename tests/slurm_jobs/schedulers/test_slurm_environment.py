@@ -12,7 +12,7 @@ from slurm_jobs.schedulers.slurm_environment import (
     step_environment,
 )
 from slurm_jobs.shared.errors import SchedulerError, SubmissionUnknownError
-from tests.slurm_jobs.task.orders import order as make_order
+from tests.slurm_jobs.worker.orders import order as make_order
 from tests.slurm_variables import NAMES
 
 HOSTILE = dict.fromkeys(NAMES, "1") | {"HOME": "/home/me", "PATH": os.environ["PATH"]}

@@ -1,11 +1,11 @@
 """A trial is read by the readers and rules of the report, and its speed is that of `compare`."""
 
-import fabricate_run as fabrication
 import pytest
 
 from slurm_jobs.report.run_measures import measure
 from slurm_jobs.shared.errors import StageError
 from slurm_jobs.tuning.knobs import read_trial
+from tests.slurm_jobs.report import fabricate_run as fabrication
 
 
 def fabricated(run_dir, **properties):

@@ -3,13 +3,13 @@
 import dataclasses
 import json
 
-import fabricate_run
 import pytest
 
 from slurm_jobs.report.inputs import read_inputs
 from slurm_jobs.report.numbers import build_report
 from slurm_jobs.shared.configs.stages import ReportConfig
 from slurm_jobs.shared.timings import OPERATORS_FORMAT_NAME, OperatorTable, operators_path
+from tests.slurm_jobs.report import fabricate_run
 
 
 @pytest.fixture

@@ -5,15 +5,15 @@ import json
 import math
 from types import SimpleNamespace
 
-import fabricate_run
 import numpy as np
 import pytest
-from fabricate_readings import say_in_headers, write_readings
 
 from slurm_jobs.report.inputs import read_inputs
 from slurm_jobs.report.node_load import of_others
 from slurm_jobs.report.numbers import build_report
 from slurm_jobs.shared.configs.stages import ReportConfig
+from tests.slurm_jobs.report import fabricate_run
+from tests.slurm_jobs.report.fabricate_readings import say_in_headers, write_readings
 
 FIELDS = ("cpu_busy_share", "job_cpu_s_per_s")
 STEP_S = 0.5

@@ -3,9 +3,7 @@
 import json
 from types import SimpleNamespace
 
-import fabricate_run
 import pytest
-from fabricate_readings import GIB, say_in_headers, write_readings
 
 from slurm_jobs.report.html import render_html
 from slurm_jobs.report.inputs import read_inputs
@@ -13,6 +11,8 @@ from slurm_jobs.report.node_load import num_ranks_at_a_time
 from slurm_jobs.report.numbers import build_report
 from slurm_jobs.shared.configs.stages import ReportConfig
 from slurm_jobs.shared.timings import ReadingPacker, read_steps, steps_path, system_path
+from tests.slurm_jobs.report import fabricate_run
+from tests.slurm_jobs.report.fabricate_readings import GIB, say_in_headers, write_readings
 
 CALM = {"cpu_busy_share": 0.6, "cpu_iowait_share": 0.01, "disk_read_bytes_per_s": 1e8}
 HEALTHY = {"data_wait_s": 0.01, "stopped_at": None, "padding_share": 0.005}

@@ -2,21 +2,16 @@
 
 import dataclasses
 import json
-import sys
-from pathlib import Path
 
 import pytest
-from fabricate_steps import CREATED
 
 from slurm_jobs.report.html import render_html
 from slurm_jobs.report.numbers import build_report
 from slurm_jobs.report.report_model import NodeFacts, report_to_json
 from slurm_jobs.shared.configs.stages import ReportConfig
 from slurm_jobs.shared.node_records import ProbePaths, keep_probe
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
-
-from fabricate_probes import probe
+from tests.slurm_jobs.nodes.fabricate_probes import probe
+from tests.slurm_jobs.report.fabricate_steps import CREATED
 
 TWO_NODES = {"num_ranks": 10, "stopped_at": None}
 """Ranks 0 to 7 on gpu-01, 8 and 9 on gpu-02."""

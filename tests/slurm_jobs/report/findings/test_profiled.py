@@ -4,9 +4,7 @@ import dataclasses
 import gzip
 import json
 
-import fabricate_run
 import pytest
-from fabricate_readings import say_in_headers
 
 from slurm_jobs.report.inputs import read_inputs
 from slurm_jobs.report.numbers import build_report
@@ -17,6 +15,8 @@ from slurm_jobs.shared.timings import (
     operators_path,
     trace_path,
 )
+from tests.slurm_jobs.report import fabricate_run
+from tests.slurm_jobs.report.fabricate_readings import say_in_headers
 
 RULES = ("kernel-launches", "pageable-copies", "small-copies")
 

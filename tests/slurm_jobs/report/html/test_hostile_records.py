@@ -9,11 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import fabricate_run
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from parsed_page import parse
 
 from slurm_jobs.report.html import render_html
 from slurm_jobs.report.inputs import read_inputs
@@ -24,6 +22,8 @@ from slurm_jobs.shared.errors import SlurmJobsError
 from slurm_jobs.shared.redact import STEERING
 from tests.fuzz.budget import examples
 from tests.fuzz.test_shown_names import EVIL
+from tests.slurm_jobs.report import fabricate_run
+from tests.slurm_jobs.report.parsed_page import parse
 
 FORBIDDEN = {"script", "link", "img", "iframe", "object", "embed", "form", "base", "a"}
 

@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import re
 
-import fabricate_run
 import pytest
-from parsed_page import parse
 
 from slurm_jobs.report.html import render_html
 from slurm_jobs.report.inputs import read_inputs
@@ -15,6 +13,8 @@ from slurm_jobs.shared.configs.stages import ReportConfig
 from slurm_jobs.shared.expand import shipped_path
 from slurm_jobs.shared.redact import STEERING
 from slurm_jobs.shared.timings import STEP_PHASES, read_steps
+from tests.slurm_jobs.report import fabricate_run
+from tests.slurm_jobs.report.parsed_page import parse
 
 EVIL = "<script>alert(1)</script>"
 

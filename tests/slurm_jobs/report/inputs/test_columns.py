@@ -1,11 +1,11 @@
 """Step records field by field: the same values as the records have, and no memory for constants."""
 
-import fabricate_run
 import numpy as np
 import pytest
 
 from slurm_jobs.report.inputs import UNUSED, StepColumns, read_inputs
 from slurm_jobs.shared.timings import read_steps, steps_path
+from tests.slurm_jobs.report import fabricate_run
 
 
 @pytest.fixture

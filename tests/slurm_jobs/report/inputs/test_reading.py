@@ -3,13 +3,13 @@ from __future__ import annotations
 import math
 
 import pytest
-from fabricate_steps import STEP_DTYPE
 
 from slurm_jobs.report.inputs import parents_first, read_inputs
 from slurm_jobs.report.numbers import build_report
 from slurm_jobs.shared.configs.stages import ReportConfig
 from slurm_jobs.shared.files import read_json, write_json_atomic
 from slurm_jobs.shared.records import record_to_json
+from tests.slurm_jobs.report.fabricate_steps import STEP_DTYPE
 
 
 def test_stages_come_parents_first_whatever_the_order_in_the_file():

@@ -7,7 +7,6 @@ import json
 
 import numpy as np
 import pytest
-from fabricate_steps import STEP_DTYPE
 
 from slurm_jobs.report.attempts import why_end_is_the_rows
 from slurm_jobs.report.inputs import read_inputs
@@ -15,6 +14,7 @@ from slurm_jobs.report.numbers import build_report
 from slurm_jobs.shared.configs.stages import ReportConfig
 from slurm_jobs.shared.records import CompletionRecord, TaskAccounting
 from slurm_jobs.shared.timings import spans_path
+from tests.slurm_jobs.report.fabricate_steps import STEP_DTYPE
 
 
 def set_clock(fabrication, run_dir, by_s):

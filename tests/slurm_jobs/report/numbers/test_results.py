@@ -6,7 +6,6 @@ import dataclasses
 import json
 
 import pytest
-from fabricate_steps import CREATED
 
 from slurm_jobs.report.attempts import evaluation_numbers, flat_numbers
 from slurm_jobs.report.html import render_html
@@ -17,6 +16,7 @@ from slurm_jobs.run_folder.ledger import append_entry
 from slurm_jobs.shared.configs.stages import ReportConfig
 from slurm_jobs.shared.files import read_json, write_json_atomic
 from slurm_jobs.shared.timings import spans_path, steps_header, steps_path
+from tests.slurm_jobs.report.fabricate_steps import CREATED
 
 LATER = CREATED + 9000
 

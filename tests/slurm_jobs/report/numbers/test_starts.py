@@ -7,14 +7,14 @@ import json
 
 import numpy as np
 import pytest
-from fabricate_run import Fabricator
-from fabricate_steps import CREATED, STEP_DTYPE, Scenario
 
 from slurm_jobs.report.inputs import read_inputs
 from slurm_jobs.report.numbers import build_report
 from slurm_jobs.shared.configs.stages import ReportConfig
 from slurm_jobs.shared.records import TaskAccounting
 from slurm_jobs.shared.timings import spans_path
+from tests.slurm_jobs.report.fabricate_run import Fabricator
+from tests.slurm_jobs.report.fabricate_steps import CREATED, STEP_DTYPE, Scenario
 
 
 class Training(Fabricator):

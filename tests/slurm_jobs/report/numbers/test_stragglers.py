@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fabricate_steps import CREATED, STEP_DTYPE
 
 from slurm_jobs.report.html import training_section
 from slurm_jobs.report.inputs import RankTiming, StageInputs
 from slurm_jobs.report.rules.training_rules import straggler
 from slurm_jobs.report.training_numbers import training_numbers
 from slurm_jobs.shared.timings import StepFile
+from tests.slurm_jobs.report.fabricate_steps import CREATED, STEP_DTYPE
 
 
 def rank_steps(

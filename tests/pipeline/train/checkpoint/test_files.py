@@ -1,0 +1,153 @@
+"""Folders of checkpoints."""
+
+import os
+
+import pytest
+
+from pipeline.train import checkpoint_files
+from slurm_jobs.shared.errors import StageError
+from tests.pipeline.train.checkpoint.folders import INFO, edit_record, write_checkpoint
+from tests.pipeline.train.conftest import fail_on
+
+
+def test_unfinished_checkpoints_are_never_listed(tmp_path):
+    for name in ("step-00000004", ".step-00000006.1.tmp", "step-00000010", ".unreadable-step-1"):
+        (tmp_path / name).mkdir()
+    assert [step for step, _ in checkpoint_files.list_checkpoints(tmp_path)] == [10, 4]
+    checkpoint_files.remove_leftovers(tmp_path)
+    left = {"step-00000004", "step-00000010", ".unreadable-step-1"}
+    assert {path.name for path in tmp_path.iterdir()} == left
+
+
+def test_the_newest_of_a_training_are_kept_and_those_of_others_neither_count_nor_go(tmp_path):
+    for step in (2, 4, 6):
+        write_checkpoint(tmp_path / f"step-{step:08d}", step=step)
+    other = checkpoint_files.Work(num_again=1)
+    write_checkpoint(tmp_path / "step-00000008", step=8, work=other)
+    (tmp_path / "step-00000009").mkdir()  # without its record
+    (tmp_path / "step-00000010").touch()
+    removed = checkpoint_files.keep_newest(tmp_path, 1, INFO)
+    assert [path.name for path in removed] == ["step-00000004", "step-00000002"]
+
+
+def test_every_file_is_checked_by_one_rank():
+    facts = {str(i): checkpoint_files.FileFacts(num_bytes=i, xxh3="") for i in range(5)}
+    shares = [checkpoint_files.share_of_files(facts, rank, 2) for rank in (0, 1)]
+    assert sorted([*shares[0], *shares[1]]) == sorted(facts)
+
+
+def test_damage_is_named(tmp_path):
+    (tmp_path / "a").write_bytes(b"abc")
+    facts = {
+        "a": checkpoint_files.hash_file(tmp_path / "a"),
+        "b": checkpoint_files.FileFacts(num_bytes=1, xxh3=""),
+    }
+    (tmp_path / "a").write_bytes(b"abd")
+    first, second = checkpoint_files.damaged_files(tmp_path, facts)
+    assert first.startswith("a: 3 bytes")
+    assert second == "b: No such file or directory"
+
+
+def test_a_folder_where_a_file_should_be_is_damage(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").write_bytes(b"")
+    facts = {name: checkpoint_files.FileFacts(num_bytes=1, xxh3="") for name in ("a", "b/c")}
+    assert checkpoint_files.damaged_files(tmp_path, facts) == [
+        "a: Is a directory",
+        "b/c: Not a directory",
+    ]
+
+
+def publish_over(tmp_path, spoil=lambda folder: None, **changes):
+    """Attempt 2 publishes step 4 after attempt 1, whose checkpoint has `changes` or is spoilt."""
+    final_dir, temp_dir = tmp_path / "step-00000004", tmp_path / ".step-00000004.2.tmp"
+    write_checkpoint(final_dir, content=b"the earlier attempt's", **changes)
+    spoil(final_dir)
+    written = write_checkpoint(temp_dir, content=b"ours")
+    checkpoint_files.publish_checkpoint(temp_dir, final_dir, written, 2)
+    assert not list(tmp_path.glob(".step-*"))
+    content = (final_dir / "__0_0.distcp").read_bytes()
+    return content, list(tmp_path.glob(".unreadable-step-00000004.2.*"))
+
+
+def test_sound_checkpoint_that_an_earlier_attempt_published_stays(tmp_path):
+    content, aside = publish_over(tmp_path)
+    assert content == b"the earlier attempt's"
+    assert not aside
+
+
+def flip_a_bit(folder):
+    (folder / "__0_0.distcp").write_bytes(b"The earlier attempt's")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "changes"),
+    [
+        (flip_a_bit, {}),
+        (lambda folder: edit_record(folder, loss=9.0), {}),
+        (lambda folder: (folder / checkpoint_files.INFO_NAME).unlink(), {}),
+        (lambda folder: None, {"config_fingerprint": "another"}),
+        (lambda folder: None, {"dataset_fingerprint": "another"}),
+    ],
+)
+def test_checkpoint_in_the_way_that_is_of_no_use_is_set_aside(tmp_path, spoil, changes):
+    content, aside = publish_over(tmp_path, spoil, **changes)
+    assert content == b"ours"
+    assert [(folder / "__0_0.distcp").exists() for folder in aside] == [True]
+
+
+def test_one_attempt_can_set_the_same_step_aside_twice(tmp_path):
+    for _ in range(2):
+        write_checkpoint(tmp_path / "step-00000004")
+        assert checkpoint_files.set_aside(tmp_path / "step-00000004", 2).is_dir()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_checkpoint_that_another_writer_renamed_needs_no_setting_aside(tmp_path):
+    assert checkpoint_files.set_aside(tmp_path / "step-00000004", 2) is None
+
+
+def test_checkpoint_is_published_though_the_one_in_its_way_went_meanwhile(tmp_path, monkeypatch):
+    def lose_the_race(folder, _facts):
+        folder.rename(tmp_path / ".unreadable-by-another")
+        return ["damaged"]
+
+    monkeypatch.setattr(checkpoint_files, "damaged_files", lose_the_race)
+    assert publish_over(tmp_path) == (b"ours", [])
+
+
+def test_published_files_are_on_disk_before_they_have_their_name(tmp_path, monkeypatch):
+    write_checkpoint(tmp_path / "temp")
+    (tmp_path / "temp" / "model.safetensors").write_bytes(b"written by a library, not synced")
+    wanted = {path.stat().st_ino for path in (tmp_path / "temp").iterdir()}
+    synced = set()
+
+    def sync(descriptor, really=os.fsync):
+        if not (tmp_path / "final").exists():
+            synced.add(os.fstat(descriptor).st_ino)
+        really(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    checkpoint_files.publish(tmp_path / "temp", tmp_path / "final")
+    assert wanted <= synced
+
+
+@pytest.mark.parametrize(
+    ("module", "function", "name"),
+    [
+        (checkpoint_files, "read_json", checkpoint_files.INFO_NAME),
+        (checkpoint_files, "hash_file", "__0_0.distcp"),
+    ],
+)
+def test_failing_file_system_is_no_damage_of_a_checkpoint_in_the_way(
+    tmp_path, monkeypatch, module, function, name
+):
+    written = write_checkpoint(tmp_path / ".step-00000004.2.tmp")
+    write_checkpoint(tmp_path / "step-00000004")
+    fail_on(monkeypatch, module, function, name)
+    final_dir = tmp_path / "step-00000004"
+    with pytest.raises(StageError, match=rf"step-00000004/{name}: cannot be read now .*Stale"):
+        checkpoint_files.publish_checkpoint(
+            tmp_path / ".step-00000004.2.tmp", final_dir, written, 2
+        )
+    assert {path.name for path in tmp_path.iterdir()} == {"step-00000004", ".step-00000004.2.tmp"}

@@ -1,0 +1,227 @@
+"""Saving beside the steps and at once: two real ranks, no room, a kill, and what is left of it."""
+
+import contextlib
+import errno
+import json
+import logging
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.train import checkpoint, loop
+from pipeline.train.checkpoint import restore
+from pipeline.train.checkpoint_files import list_checkpoints, read_info
+from pipeline.train.ranks import join_ranks, leave_ranks
+from slurm_jobs.shared.errors import StageError
+from tests.contexts import make_context
+from tests.pipeline.train.checkpoint import rank_cases
+from tests.pipeline.train.checkpoint.folders import Gate
+from tests.pipeline.train.conftest import ROOT, TIMEOUT_S, reserve_port
+
+BESIDE = {"every_min": None, "every_steps": 3}
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory):
+    """What each case of `rank_cases` found on each of two ranks, and the folder with the rest."""
+    folder = tmp_path_factory.mktemp("cases")
+    with reserve_port() as reserved:
+        port = str(reserved.getsockname()[1])
+        script = str(Path(rank_cases.__file__))
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        processes = [
+            subprocess.Popen(
+                [sys.executable, script, str(rank), port, str(folder)],
+                env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            )
+            for rank in (0, 1)
+        ]  # fmt: skip
+        told = [process.communicate(timeout=TIMEOUT_S) for process in processes]
+    assert processes[1].returncode == -signal.SIGKILL, told[1][1]
+    found = [{}, {}]
+    for rank, (stdout, _) in enumerate(told):
+        for line in map(json.loads, stdout.splitlines()):
+            found[rank].setdefault(line.pop("case"), {}).update(line)
+    assert set(found[0]) == set(rank_cases.CASES), told[0][1]
+    return found, folder
+
+
+def both(cases, name):
+    return [found[name] for found in cases[0]]
+
+
+def test_what_is_saved_is_the_state_of_its_step_though_later_steps_are_made_meanwhile(cases):
+    for found in both(cases, "the_copy_is_of_its_step"):
+        for step in ("step 3", "step 6"):
+            assert not found[step]["ended before"]
+            assert found[step]["restored"] == found[step]["wanted"] != found[step]["later"]
+        assert found["step 3"]["wanted"] != found["step 6"]["wanted"]
+
+
+def test_training_from_a_save_beside_the_steps_equals_one_without_any_bit_for_bit(cases):
+    for found in both(cases, "resume_equals_uninterrupted"):
+        assert found["uninterrupted"] == found["beside"] == found["resumed"]
+
+
+def test_generators_of_every_rank_go_on_where_they_were(cases):
+    first, second = both(cases, "generators_of_every_rank")
+    assert first["drawn"] == first["again"]
+    assert second["drawn"] == second["again"]
+    assert not set(first["drawn"]) & set(second["drawn"])
+
+
+def test_each_rank_gets_its_own_named_state_back_and_what_was_not_saved_begins_anew(cases):
+    assert both(cases, "extra_state") == [
+        {"own": 5.0, "unknown": 3.0},
+        {"own": 6.0, "unknown": 3.0},
+    ]
+
+
+def test_one_save_is_under_way_at_a_time(cases):
+    for found in both(cases, "a_second_save_waits_for_the_first"):
+        assert found["order"] == ["copied", "wrote 1", "copied", "wrote 2", "wrote 3"]
+        assert found["steps"] == [3, 2, 1]
+
+
+def test_no_room_on_one_rank_is_told_on_all_and_leaves_nothing_half_written(cases):
+    for found in both(cases, "no_room_on_one_rank"):
+        assert "StageError: " in found["told"]
+        assert "step-00000002 cannot be saved: rank 1: [Errno 27] File too large;" in found["told"]
+        assert found["left"] == ["step-00000001"]
+
+
+def test_what_rank_0_could_not_publish_is_told_on_all(cases):
+    first, second = both(cases, "not_published")
+    assert first == second
+    assert "step-00000001 cannot be saved: [Errno 122] Disk quota exceeded" in first["told"]
+    assert first["left"] == []
+
+
+def test_a_model_that_differs_from_the_saved_one_is_refused_by_name(cases):
+    for found in both(cases, "of_another_model"):
+        assert all(told.startswith("StageConfigError: ") for told in found.values())
+        assert (
+            "model.0.weight ((16, 16) of torch.float32 there, (16, 16) of torch.bfloat16 here)"
+            in (found["dtype"])
+        )
+        assert "model.0.weight ((16, 16) of torch.float32 there, (8, 16) of" in found["shape"]
+        assert "not in the checkpoint: model.3.bias, model.3.weight, optimizer" in found["more"]
+        assert "not in the model or optimizer: model.2.bias, model.2.weight, opt" in found["fewer"]
+
+
+def test_a_rank_that_is_killed_while_it_saves_leaves_the_checkpoint_before_for_any_number_of_ranks(
+    cases, caplog
+):
+    (first, *_), folder = cases
+    root = folder / "killed"
+    assert first["killed_while_it_saves"]["left"] == [".step-00000006.1.tmp", "step-00000003"]
+    with reserve_port() as reserved:
+        context = make_context("train", folder, main_port=reserved.getsockname()[1])
+        ranks = join_ranks(context, device_type="cpu", timeout_min=0.5)
+        try:
+            alone, scaler = rank_cases.Cases(ranks, folder), rank_cases.Counter(0.0)
+            made = rank_cases.build(seed=5, is_sharded=False)
+            restored = restore(alone.checkpoints("killed", made, scaler=scaler))
+        finally:
+            leave_ranks()
+    assert (restored.step, scaler.value) == (3, 7.0)
+    assert rank_cases.digest(made) == first["killed_while_it_saves"]["digest"]
+    assert [path.name for path in root.iterdir()] == ["step-00000003"]
+
+
+def test_a_save_under_way_ends_whole_though_the_attempt_fails_meanwhile(
+    make_train_run, monkeypatch
+):
+    run = make_train_run(checkpoint=BESIDE, optimizer={"learning_rate": 1e20})
+    not_finite = loop._not_finite
+    with monkeypatch.context() as patch:
+        gate = Gate(patch)
+        update = loop._update
+
+        def update_and_break(setup, step, *args):
+            rate = update(setup, step, *args)
+            if step == 3:
+                next(setup.made.spread.bare.parameters()).data.fill_(float("nan"))
+            return rate
+
+        def open_and_tell(*args, **options):
+            gate.opened.set()
+            return not_finite(*args, **options)
+
+        patch.setattr(loop, "_update", update_and_break)
+        patch.setattr(loop, "_not_finite", open_and_tell)
+        with pytest.raises(StageError, match="the loss of step"):
+            run.run_here(optimizer={"learning_rate": 1e-4})
+    assert gate.is_held.is_set()
+    assert [step for step, _ in list_checkpoints(run.output_dir / "checkpoints")] == [3]
+
+
+def test_both_modes_save_and_learn_the_same(make_train_run, caplog):
+    runs = {}
+    for mode in ("async", "sync"):
+        runs[mode] = make_train_run(checkpoint={**BESIDE, "mode": mode})
+        runs[mode].run_here()
+    states = [
+        read_info(run.output_dir / "checkpoints/step-00000003").files["__0_0.distcp"]
+        for run in runs.values()
+    ]
+    assert states[0] == states[1]
+    assert runs["async"].weights() == runs["sync"].weights()
+    assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
+
+
+@contextlib.contextmanager
+def longest_file(num_bytes):
+    """The file system takes no more bytes of a file: a real limit of this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("num_bytes", [100, 20_000, 40_000])
+def test_checkpoint_that_finds_no_room_is_named_with_the_systems_own_word_and_leaves_nothing(
+    make_train_run, monkeypatch, num_bytes
+):
+    """In mode sync: the limit is of the whole process, and no step may write its records then."""
+    run = make_train_run(checkpoint={**BESIDE, "mode": "sync"})
+    save = checkpoint.dcp.save
+
+    def save_without_room(*args, **options):
+        with longest_file(num_bytes):
+            save(*args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint.dcp, "save", save_without_room)
+        with pytest.raises(
+            StageError, match=r"step-00000003 cannot be saved: rank 0: \[Errno 27\] File too large;"
+        ):
+            run.run_here()
+    assert list((run.output_dir / "checkpoints").iterdir()) == []
+    assert run.run_here()["num_steps"] == 6
+
+
+def test_checkpoint_that_cannot_be_published_is_named_and_those_before_it_stay(
+    make_train_run, monkeypatch
+):
+    run = make_train_run(checkpoint={"every_min": None, "every_steps": 3})
+    publish = checkpoint.checkpoint_files.publish_checkpoint
+
+    def publish_over_quota(temp_dir, final_dir, info, attempt):
+        if info.step == 6:
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+        publish(temp_dir, final_dir, info, attempt)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint.checkpoint_files, "publish_checkpoint", publish_over_quota)
+        with pytest.raises(StageError, match=r"step-00000006 cannot be saved: .*quota exceeded"):
+            run.run_here()
+    assert [path.name for path in (run.output_dir / "checkpoints").iterdir()] == ["step-00000003"]
+    assert run.run_here()["resumed_from_step"] == 3

@@ -1,0 +1,358 @@
+"""What the pair of ranks does; each test looks at what one or several cases gave."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+
+from pipeline.models.build import build_model
+from pipeline.timing.profiler import Place, Profiling
+from pipeline.timing.recorder import SpanLog
+from pipeline.train.batches import loss_of, to_device
+from pipeline.train.optimizer import make_optimizer
+from pipeline.train.prepare import SpreadModel
+from pipeline.train.strategies import Replicated, Spread
+from pipeline.train.strategy_checks import check_effect, check_equal_weights, check_gradients
+from slurm_jobs.shared.configs.training_parts import ProfileConfig
+from slurm_jobs.shared.timings import operators_path, read_operators
+from tests.pipeline.train.strategies.trainer import SIZES, SMALL, Trainer, workplace_of
+
+Case = Callable[[Trainer, Trainer], dict[str, Any]]
+CASES: dict[str, Case] = {}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "fsdp2": {},
+    "fsdp2, one unit": {"sharding": {"unit_min_params": 10**9}},
+    "ddp": {"strategy": "ddp"},
+    "hybrid over two nodes": {"sharding": {"within": "node"}, "node": "own"},
+    "hybrid within one node": {"sharding": {"within": "node"}},
+    "weights kept after forward": {"sharding": {"reshard_after_forward": False}},
+    "prefetch of two": {"sharding": {"forward_prefetch": 2}},
+    "offload": {"sharding": {"cpu_offload": True}},
+    "gradients sharded": {"sharding": {"accumulate": "sharded"}},
+}
+HF_KINDS = ("qwen2_5_vl", "smolvlm", "llava_siglip")
+IN_STEP = ("small_vlm", *HF_KINDS, "qwen3_vl")
+"""Qwen3-VL's layers of the language model take features of images, too."""
+TIED = "qwen2_vl"
+PARTS: dict[str, dict[str, Any]] = {
+    "projector": {"learn": ["projector"]},
+    "adapters too": {"learn": ["projector", "adapters"], "adapters": {"rank": 4, "alpha": 8.0}},
+}
+
+
+def case(name: str) -> Callable[[Case], Case]:
+    def keep(function: Case) -> Case:
+        assert name not in CASES
+        CASES[name] = function
+        return function
+
+    return keep
+
+
+def training(name: str, *, is_alone: bool = False, node: str = "node-0", **options: Any) -> None:
+    def train(alone: Trainer, pair: Trainer) -> dict[str, Any]:
+        trainer = alone if is_alone else pair
+        own = f"node-{1 + pair.ranks.rank}" if node == "own" else node
+        return trainer.train(node=own, **options)
+
+    case(name)(train)
+
+
+def single(name: str, **options: Any) -> None:
+    training(name, is_alone=True, strategy="single", **options)
+
+
+single("single")
+single("single, 4 microbatches", num_microbatches=4)
+for option, changes in OPTIONS.items():
+    training(option, **changes)
+for option in ("fsdp2", "ddp", "hybrid over two nodes", "gradients sharded", "offload"):
+    training(f"{option}, 2 microbatches", num_microbatches=2, **OPTIONS[option])
+for kind in IN_STEP:
+    single(f"text on rank 1, {kind}, single", kind=kind, rows="text on rank 1")
+    for strategy in ("fsdp2", "ddp"):
+        changes = {"kind": kind, "rows": "text on rank 1", "strategy": strategy}
+        training(f"text on rank 1, {kind}, {strategy}", num_microbatches=2, **changes)
+for kind in ("small_vlm", *HF_KINDS):
+    # What enters the layers of the language model has a gradient by the projector alone.
+    for parts, learning in PARTS.items():
+        changes = {"kind": kind, "rows": "text on rank 1", **learning}
+        single(f"text on rank 1, {parts} of {kind}, single", **changes)
+        training(f"text on rank 1, {parts} of {kind}, fsdp2", **changes)
+AGAIN = {"activation_checkpointing": True}
+"""Each case of `RECOMPUTED` has a twin without it."""
+RECOMPUTED: dict[str, dict[str, Any]] = {
+    "fsdp2": {},
+    "fsdp2, 2 microbatches": {"num_microbatches": 2},
+    "weights kept after forward": OPTIONS["weights kept after forward"],
+    "prefetch of two": OPTIONS["prefetch of two"],
+    "fsdp2, bf16": {"precision": "bf16"},
+    "ddp": {"strategy": "ddp"},
+    "text on rank 1, projector of smolvlm, fsdp2": {
+        "kind": "smolvlm",
+        "rows": "text on rank 1",
+        **PARTS["projector"],
+    },
+}
+single("single, recomputed", **AGAIN)
+for name, changes in RECOMPUTED.items():
+    training(f"{name}, recomputed", **changes, **AGAIN)
+COMPILED = {"backend": "eager"}
+"""Layers are traced as for any backend; what comes of it is the same to the last bit."""
+training("fsdp2, compiled", compile=COMPILED, **AGAIN)
+PACKED_KIND = "qwen2_5_vl"
+"""Packed rows, and pictures and windows of sizes of their own."""
+PACKED: dict[str, dict[str, Any]] = {
+    "fsdp2": {},
+    "fsdp2, recomputed": AGAIN,
+    "fsdp2, bf16": {"precision": "bf16"},
+    "fsdp2, compiled": {"compile": COMPILED},
+    "ddp": {"strategy": "ddp"},
+    "fsdp2, qlora": {"quantize": {}, "adapters": {"rank": 4, "alpha": 8.0}},
+}
+for attention in ("dense", "varlen"):
+    packed = {"kind": PACKED_KIND, "rows": "packed", "attention": attention}
+    single(f"packed, {attention}, single", **packed)
+    for name, changes in PACKED.items():
+        training(f"packed, {attention}, {name}", **packed, **changes)
+single("single, fp16", precision="fp16")
+single("single, bf16", precision="bf16")
+for strategy in ("fsdp2", "ddp"):
+    for precision in ("bf16", "fp16"):
+        training(f"{strategy}, {precision}", strategy=strategy, precision=precision)
+    training(
+        f"{strategy}, fp16 from a scale that overflows",
+        strategy=strategy,
+        precision="fp16",
+        num_steps=6,
+        scaler={"init_scale": 2.0**20},
+    )
+    training(
+        f"{strategy}, fp16 that always overflows",
+        strategy=strategy,
+        precision="fp16",
+        scaler={"init_scale": 2.0**60, "max_skips": 2},
+    )
+
+
+def poison_on_rank_1(trainer: Trainer) -> Callable[[SpreadModel, int], None]:
+    """In step 1 a gradient of rank 1 becomes infinite, after all were reduced."""
+
+    def poison(made: SpreadModel, step: int) -> None:
+        if step != 1 or trainer.ranks.rank != 1:
+            return
+        unscale = made.scaling.unscale
+
+        def unscale_poisoned(optimizer: torch.optim.Optimizer) -> None:
+            made.scaling.unscale = unscale
+            gradient = optimizer.param_groups[0]["params"][-1].grad
+            local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
+            local.view(-1)[0] = math.inf
+            unscale(optimizer)
+
+        made.scaling.unscale = unscale_poisoned
+
+    return poison
+
+
+def overflow(strategy: str) -> None:
+    def train(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+        scaler = {"init_scale": 1024.0}
+        options = {"strategy": strategy, "precision": "fp16", "scaler": scaler}
+        return pair.train(poison=poison_on_rank_1(pair), **options)
+
+    case(f"{strategy}, overflow on rank 1")(train)
+
+
+overflow("fsdp2")
+overflow("ddp")
+
+
+def begun_step(option: str) -> None:
+    """What lies on a rank in the midst of a step of two microbatches."""
+
+    def look(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+        config = pair.config("small_vlm", num_microbatches=2, **OPTIONS[option])
+        made = pair.spread("small_vlm", config)
+        model, layout = made.spread.model, made.spread.bare.layout
+        batch = next(pair.batches("small_vlm", made, config, "mixed", None))[0]
+        layer = made.spread.bare.towers()[1][0]
+        with made.strategy.microbatch(model, is_last=False):
+            loss = loss_of(model, to_device(batch, workplace_of(config), layout))
+            is_sharded = [isinstance(weight, DTensor) for weight in layer.parameters()]
+            loss.backward()
+        gradients = [weight.grad for weight in made.spread.bare.parameters()]
+        there = [gradient for gradient in gradients if gradient is not None]
+        whole = [g.full_tensor() if isinstance(g, DTensor) else g for g in there]
+        return {
+            "num_gradients": len(there),
+            "sum": sum(float(gradient.abs().sum()) for gradient in whole),
+            "layer_is_sharded_after_forward": all(is_sharded),
+        }
+
+    case(f"{option}, first microbatch")(look)
+
+
+for option in ("fsdp2", "ddp", "gradients sharded", "weights kept after forward"):
+    begun_step(option)
+
+
+@case("other weights on rank 1")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    config = pair.config("small_vlm")
+    facts = pair.kind("small_vlm").facts
+    check_equal_weights(build_model(config.model, facts, seed=pair.ranks.rank), pair.ranks)
+    return {}
+
+
+@case("another buffer on rank 1")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    config = pair.config("small_vlm")
+    model = build_model(config.model, pair.kind("small_vlm").facts, seed=0)
+    model.language.model.rotary_emb.inv_freq.add_(pair.ranks.rank)
+    check_equal_weights(model, pair.ranks)
+    return {}
+
+
+@case("other shapes on rank 1")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    width = 32 * (1 + pair.ranks.rank)
+    config = pair.config("small_vlm", model={**SMALL, "language": {**SIZES, "hidden_size": width}})
+    pair.spread("small_vlm", config)
+    return {}
+
+
+@case("no model on rank 0")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    folder = pair.folder / "nothing" if pair.ranks.rank == 0 else pair.kinds["smolvlm"].model_dir
+    pair.spread(
+        "smolvlm", pair.config("smolvlm", model={"type": "hugging_face", "path": str(folder)})
+    )
+    return {}
+
+
+@case("loaded once")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    """Of a model whose output head is its input embeddings."""
+    whole = build_model(pair.config(TIED).model, pair.kind(TIED).facts, seed=0)
+    made = pair.spread(TIED, pair.config(TIED))
+    hf = made.spread.bare.hf
+    expected = dict(whole.named_parameters())
+    shared = {name: value.full_tensor() for name, value in made.spread.bare.named_parameters()}
+    different = [n for n, value in expected.items() if not torch.equal(value, shared[n])]
+    buffers = dict(made.spread.bare.named_buffers())
+    different += [n for n, b in whole.named_buffers() if not torch.equal(b, buffers[n])]
+    return {
+        "different": different,
+        "num": len(shared),
+        "num_expected": len(expected),
+        "is_tied": hf.get_output_embeddings().weight is hf.get_input_embeddings().weight,
+    }
+
+
+@case("another strategy than asked for")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    return _check_spread_by(pair, lambda model: _wrap(model, pair))
+
+
+@case("root forgotten")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    return _check_spread_by(pair, lambda model: _shard(model, root=False))
+
+
+@case("units forgotten")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    return _check_spread_by(pair, lambda model: _shard(model, units=False))
+
+
+@case("hybrid forgotten")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    return _check_spread_by(pair, _shard, sharding={"within": "node"})
+
+
+@case("activation checkpointing forgotten")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    return _check_spread_by(pair, _shard, **AGAIN)
+
+
+@case("compile forgotten")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    return _check_spread_by(pair, _shard, compile=COMPILED)
+
+
+@case("precision forgotten")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    return _check_spread_by(pair, _shard, precision="bf16")
+
+
+@case("half precision stored")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    return _check_spread_by(pair, lambda model: _shard(model.bfloat16()))
+
+
+@case("optimizer made before sharding")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    def shard(model: Any) -> Spread:
+        optimizer = make_optimizer(model, pair.config("small_vlm").optimizer)
+        return Spread(model=model, bare=_shard(model).bare, optimizer=optimizer)
+
+    return _check_spread_by(pair, shard)
+
+
+def _check_spread_by(
+    pair: Trainer, spread_by: Callable[[Any], Spread], **changes: Any
+) -> dict[str, Any]:
+    """Check what `spread_by` makes as if the strategy had made it; facts are read by the real."""
+    config = pair.config("small_vlm", **changes)
+    strategy = pair.spread("small_vlm", config).strategy
+    model = build_model(config.model, pair.kind("small_vlm").facts, seed=0)
+    spread = spread_by(model)
+    check_effect(spread, strategy.facts(spread), config, workplace_of(config), 2)
+    return {}
+
+
+def _wrap(model: Any, pair: Trainer) -> Spread:
+    workplace = workplace_of(pair.config("small_vlm"))
+    return Replicated(workplace).spread(model, lambda bare: torch.optim.SGD(bare.parameters()))
+
+
+def _shard(model: Any, *, root: bool = True, units: bool = True) -> Spread:
+    for tower in model.towers() if units else []:
+        for layer in tower:
+            fully_shard(layer)
+    if root:
+        fully_shard(model)
+    return Spread(model=model, bare=model, optimizer=torch.optim.SGD(model.parameters()))
+
+
+@case("parameter that nothing uses")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    model = torch.nn.ModuleDict({"used": torch.nn.Linear(2, 2), "idle": torch.nn.Linear(2, 2)})
+    model["used"](torch.ones(1, 2)).sum().backward()
+    if pair.ranks.rank == 0:
+        model["idle"](torch.ones(1, 2)).sum().backward()
+    check_gradients(model, pair.ranks)
+    return {}
+
+
+@case("profiled")
+def profiled(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    """A whole short training as the one step that is recorded."""
+    folder, rank = pair.folder, pair.ranks.rank
+    place = Place(timing_dir=folder, rank=rank, has_device=False)
+    config = ProfileConfig(steps=(0, 0), ranks=(0, 1))
+    with Profiling(config, place, SpanLog(folder, rank)) as profiling:
+        profiling.on_step(0)
+        pair.train()
+    table = read_operators(operators_path(folder, rank))
+    return {
+        "communication_s": table.communication_s,
+        "exposed_s": table.exposed_communication_s,
+        "wall_s": table.wall_s,
+        "collectives_s": sum(row.cpu_s for row in table.operators if row.name.startswith("gloo:")),
+    }

@@ -1,0 +1,128 @@
+"""What the pair of ranks holds after a step, beside what the preflight computed of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
+
+from pipeline.models.compute import param_groups_of
+from pipeline.train.batches import loss_of, to_device
+from pipeline.train.job import phases_of
+from pipeline.train.memory import MemoryNeed, gathered_units, memory_need, read_sizes, sharing_of
+from pipeline.train.optimizer import LocalOptimizer
+from pipeline.train.prepare import SpreadModel, make_shell, what_learns
+from pipeline.train.strategies import Place
+from slurm_jobs.shared.configs.train import TrainConfig
+from tests.pipeline.train.strategies.cases import TIED, case
+from tests.pipeline.train.strategies.trainer import Trainer, workplace_of
+
+LORA = {"kind": "qwen2_5_vl", "adapters": {"rank": 8, "alpha": 16.0}}
+QLORA = {**LORA, "quantize": {}}
+EIGHT_BIT = {"kind": "adamw_8bit"}
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "single": {"strategy": "single"},
+    "ddp": {"strategy": "ddp"},
+    "fsdp2": {},
+    "hybrid within one node": {"sharding": {"within": "node"}},
+    "offload": {"sharding": {"cpu_offload": True}},
+    "tied": {"kind": TIED},
+    **{f"LoRA, {name}": {**LORA, "strategy": name} for name in ("ddp", "fsdp2")},
+    **{f"QLoRA, {name}": {**QLORA, "strategy": name} for name in ("single", "fsdp2")},
+    **{
+        f"8-bit, {name}": {"strategy": name, "optimizer": EIGHT_BIT} for name in ("single", "fsdp2")
+    },
+}
+ACCUMULATING = "accumulating"
+
+
+def _held(name: str, *, kind: str = "small_vlm", **options: Any) -> None:
+    def look(alone: Trainer, pair: Trainer) -> dict[str, Any]:
+        trainer = alone if options.get("strategy") == "single" else pair
+        config = trainer.config(kind, **options)
+        made = trainer.spread(kind, config)
+        need = _computed(trainer, kind, config)
+        _pass(trainer, made, kind, config, is_last=True)
+        made.spread.optimizer.step()
+        return {"held": _measured(made), "computed": dataclasses.asdict(need)}
+
+    case(f"memory, {name}")(look)
+
+
+for name, changes in STRATEGIES.items():
+    _held(name, **changes)
+
+
+@case(f"memory, {ACCUMULATING}")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    config = pair.config("small_vlm", num_microbatches=2)
+    made = pair.spread("small_vlm", config)
+    _pass(pair, made, "small_vlm", config, is_last=False)
+    held = _bytes_of(_whole_gradients(made.spread.model))
+    return {
+        "held": held,
+        "computed": _computed(pair, "small_vlm", config).accumulated_bytes,
+    }
+
+
+def _pass(
+    trainer: Trainer, made: SpreadModel, kind: str, config: TrainConfig, *, is_last: bool
+) -> None:
+    batch = next(trainer.batches(kind, made, config, "mixed", None))[0]
+    model, workplace = made.spread.model, workplace_of(config)
+    with made.strategy.microbatch(model, is_last=is_last), made.strategy.forward_context():
+        loss = loss_of(model, to_device(batch, workplace, made.spread.bare.layout))
+        loss.sum().backward()
+
+
+def _computed(trainer: Trainer, kind: str, config: TrainConfig) -> MemoryNeed:
+    workplace, ranks = workplace_of(config), trainer.ranks
+    here = Place(node_name="node-0", local_rank=ranks.rank)
+    shell = make_shell(config, trainer.kind(kind).facts, workplace)
+    return memory_need(
+        read_sizes(shell, gathered_units(shell, config, None)),
+        what_learns(shell, phases_of(config))[0],
+        sharing_of(config, None, ranks.from_main(ranks.gather(here))),
+        compute_itemsize=workplace.dtype.itemsize,
+        optimizer_kind=config.optimizer.kind,
+        num_microbatches=config.num_microbatches,
+        num_tokens=0,
+    )
+
+
+def _measured(made: SpreadModel) -> dict[str, int]:
+    bare, optimizer = made.spread.bare, made.spread.optimizer
+    inner: Any = optimizer._inner if isinstance(optimizer, LocalOptimizer) else optimizer
+    parameters = list(bare.parameters())
+    return {
+        "weights_bytes": _bytes_of(parameters),
+        "buffers_bytes": _bytes_of(bare.buffers()),
+        "gradients_bytes": _bytes_of(p.grad for p in parameters if p.grad is not None),
+        "optimizer_bytes": _bytes_of(
+            value
+            for state in inner.state.values()
+            for value in state.values()
+            if isinstance(value, torch.Tensor)
+        ),
+    }
+
+
+def _bytes_of(tensors: Iterable[torch.Tensor]) -> int:
+    """Of the memory behind them, each piece once: padding of shards counts, too."""
+    local = [each.to_local() if isinstance(each, DTensor) else each for each in tensors]
+    storages = {each.data_ptr(): each.nbytes() for each in (one.untyped_storage() for one in local)}
+    return sum(storages.values())
+
+
+def _whole_gradients(model: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """Those that wait for the last microbatch, for which there is no public name."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            for group in param_groups_of(module):
+                for parameter in group.fsdp_params:
+                    kept = parameter.unsharded_accumulated_grad
+                    yield parameter._unsharded_param.grad if kept is None else kept

@@ -1,0 +1,79 @@
+"""What the pair of ranks does with `num_microbatches: auto`; registered beside the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from pipeline.timing.recorder import SpanLog
+from pipeline.train import memory
+from pipeline.train.job import phases_of
+from pipeline.train.prepare import SpreadModel, respread
+from pipeline.train.trials import Trial, search, settle_microbatches
+from slurm_jobs.shared.configs.train import TrainConfig
+from tests.pipeline.train.strategies.accelerate_cases import FSDP, write
+from tests.pipeline.train.strategies.accelerate_shim import sharding_on_cpu
+from tests.pipeline.train.strategies.cases import case
+from tests.pipeline.train.strategies.trainer import Trainer, workplace_of
+
+PLENTY = 1e15
+"""Bytes."""
+STRATEGIES = ("fsdp2", "ddp", "accelerate fsdp2")
+"""As the cases are called that train without a search; of accelerate's file as ours."""
+
+
+def make_trial(pair: Trainer, config: TrainConfig, made: SpreadModel, folder: Path) -> Trial:
+    return Trial(
+        config=config,
+        dataset=pair.kind("small_vlm").dataset,
+        strategy=made.strategy,
+        spread=made.spread,
+        needs=made.needs,
+        workplace=workplace_of(config),
+        ranks=pair.ranks,
+        num_local_ranks=2,
+        spans=SpanLog(folder, pair.ranks.rank),
+        packs_dirs=(),
+    )
+
+
+def unequal_memory(strategy: str) -> None:
+    """Rank 1 has room for four rows of the eight that it learns in a step, rank 0 for all."""
+
+    def train(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+        options = {"num_microbatches": "auto", "global_batch_size": 16, "num_lanes": 2}
+        if strategy.startswith("accelerate"):
+            with sharding_on_cpu():
+                return find_and_train(pair, **options, **write(pair, FSDP))
+        return find_and_train(pair, strategy=strategy, **options)
+
+    case(f"{strategy}, microbatches for unequal memory")(train)
+
+
+def find_and_train(pair: Trainer, **options: Any) -> dict[str, Any]:
+    config = pair.config("small_vlm", **options)
+    made = pair.spread("small_vlm", config)
+    folder = pair.folder / f"auto-{config.strategy}"
+    folder.mkdir(parents=True)
+    trial = make_trial(pair, config, made, folder)
+    is_tight = pair.ranks.rank == 1
+    with patch.object(memory, "resident_bytes", lambda: 0):
+        # The peaks of the rank with the least room are told: those of rank 1.
+        roomy = search(trial, PLENTY / 1000 if is_tight else PLENTY)
+        room = (roomy.tried[4] + roomy.tried[8]) / 2 / config.memory_share
+        capacity = room if is_tight else PLENTY
+        with patch.object(memory, "read_capacity", lambda *_: capacity):
+            settled = settle_microbatches(trial, folder)
+            again = settle_microbatches(trial, folder)
+    made = respread(made, phases_of(config)[0], trial.workplace)
+    return {
+        **pair.make_steps(made, "small_vlm", settled),
+        "roomy": roomy.num_microbatches,
+        "settled": [settled.num_microbatches, again.num_microbatches],
+        "num_kept": pair.ranks.sums([len(list(folder.glob("*.json")))]),
+    }
+
+
+for strategy in STRATEGIES:
+    unequal_memory(strategy)

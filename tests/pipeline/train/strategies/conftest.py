@@ -1,0 +1,86 @@
+"""The pairs of ranks that go through all cases, once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pipeline.models.compute import can_shard_whole_numbers
+from tests.pipeline.models.tiny import write_dataset, write_tiny
+from tests.pipeline.train.conftest import reserve_port
+
+ROOT = Path(__file__).parents[4]
+KINDS = ("llava_siglip", "qwen2_5_vl", "smolvlm", "qwen2_vl", "qwen3_vl")
+"""The small model takes the pictures of the first."""
+TIMEOUT_S = 900  # ends what hangs: all cases take 200 s on a slow machine that others use
+NO_PACKED_SHARDS = (
+    "cannot shard 4-bit weights",
+    "only Tensors of floating point",
+    "Only Tensors of floating point",
+)
+"""What the refusal says, and what torch 2.11 says where a case leaves it out."""
+
+
+@pytest.fixture(scope="session")
+def by_rank(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each case of our own strategies gave on ranks 0 and 1."""
+    return _run_pair(tmp_path_factory.mktemp("pair"), "ours")
+
+
+@pytest.fixture(scope="session")
+def found(by_rank: list[dict[str, Any]]) -> dict[str, Any]:
+    """What each case of our own strategies gave on rank 0."""
+    return by_rank[0]
+
+
+@pytest.fixture(scope="session")
+def accelerated_by_rank(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each case of accelerate's files, and what it is compared with, gave on both ranks."""
+    return _run_pair(tmp_path_factory.mktemp("accelerated_pair"), "accelerate")
+
+
+def _run_pair(folder: Path, group: str) -> list[dict[str, Any]]:
+    for kind in KINDS:
+        own = folder / "kinds" / kind
+        write_tiny(kind, own / "model", tied=kind == "qwen2_vl")
+        (own / "dataset_dir").write_text(str(write_dataset(kind, folder / "data" / kind)))
+    script = Path(__file__).with_name("rank_pair.py")
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    with reserve_port() as reserved:
+        where = [str(reserved.getsockname()[1]), str(folder), group]
+        pair = [
+            subprocess.Popen([sys.executable, str(script), str(rank), *where], env=env)
+            for rank in range(2)
+        ]
+        try:
+            assert [process.wait(timeout=TIMEOUT_S) for process in pair] == [0, 0]
+        finally:
+            for process in pair:
+                process.kill()
+                process.wait()
+    texts = [(folder / f"found.{rank}.json").read_text() for rank in range(2)]
+    return [Found(json.loads(text)) for text in texts]
+
+
+class Found(dict[str, Any]):
+    """What the cases gave by name; a test of one that this torch cannot run is skipped."""
+
+    def __getitem__(self, name: str) -> Any:
+        case = super().__getitem__(name)
+        if needs_newer_torch(case):
+            pytest.skip(f"torch {torch.__version__} cannot shard 4-bit weights")
+        return case
+
+
+def needs_newer_torch(case: Mapping[str, Any]) -> bool:
+    """Check whether a case failed because this torch cannot shard weights in 4 bits."""
+    message = "".join(case.get(key, "") for key in ("error", "crash"))
+    return not can_shard_whole_numbers() and any(reason in message for reason in NO_PACKED_SHARDS)

@@ -1,0 +1,186 @@
+"""Requests to stop after the last step: agreed on by all ranks, and never repeated for ever."""
+
+import itertools
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipeline.stopping import Pace
+from pipeline.train import job
+from pipeline.train.checkpoint_files import list_checkpoints
+from pipeline.train.job import TimeLimitError, answer_after_steps
+from slurm_jobs.shared.errors import STOPPED_EXIT_CODE, StageStoppedError
+from slurm_jobs.shared.timings import read_steps, steps_path
+from tests.pipeline.train.conftest import reserve_port
+
+ROOT = Path(__file__).parents[3]
+
+# Two minutes before the end of an hour; half of the held-out samples took twenty minutes.
+SLOW = Pace(num_done=50, num_total=100, spent_s=1200, late_s=0, elapsed_s=3480, left_s=120)
+FITTING = replace(SLOW, num_done=95)
+
+
+@pytest.mark.parametrize("must_end", [False, True])
+def test_attempt_that_made_steps_leaves_what_does_not_fit_to_the_next(must_end):
+    hopeless = replace(SLOW, num_done=0)
+    for pace in (SLOW, hopeless, replace(SLOW, left_s=None), replace(hopeless, elapsed_s=5)):
+        assert answer_after_steps(pace, made_steps=True, must_end=must_end) == "stop"
+
+
+@pytest.mark.parametrize("must_end", [False, True])
+def test_attempt_that_had_all_its_time_for_the_rest_gives_up_what_does_not_fit(must_end):
+    for pace in (SLOW, replace(SLOW, num_done=0)):
+        assert answer_after_steps(pace, made_steps=False, must_end=must_end) == "give_up"
+
+
+@pytest.mark.parametrize("made_steps", [False, True])
+def test_what_fits_in_the_time_left_is_finished_unless_sigterm_came(made_steps):
+    assert answer_after_steps(FITTING, made_steps=made_steps, must_end=False) == "go_on"
+    assert answer_after_steps(FITTING, made_steps=made_steps, must_end=True) == "stop"
+
+
+@pytest.mark.parametrize("made_steps", [False, True])
+def test_stop_far_from_the_time_limit_is_a_preemption(made_steps):
+    early = replace(SLOW, elapsed_s=600, spent_s=300, left_s=3000)
+    assert answer_after_steps(early, made_steps=made_steps, must_end=False) == "stop"
+
+
+RANK = """
+import itertools, sys
+from pathlib import Path
+from pipeline.train import job as ending
+from pipeline.train.job import Ending
+from pipeline.train.ranks import join_ranks, leave_ranks
+from slurm_jobs.shared.errors import StageStoppedError
+from tests.contexts import make_context
+
+rank, port, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+context = make_context("train", folder, rank=rank, num_ranks=2, main_port=port)
+ranks = join_ranks(context, device_type="cpu", timeout_min=0.5)
+batches = [["a"], ["b", "c"]] if rank == 0 else [["d"], ["e"], ["f"], ["g"], ["h"]]
+ends = Ending(ranks, context, began_unix_s=0.0, made_steps=True)
+assert list(ends.between(batches, "samples")) == batches
+assert list(ends.between([], "samples")) == []
+
+calls = itertools.count(1)
+ending.stop_requested = lambda: rank == 1 and next(calls) >= 5  # rank 0 has none left by then
+taken = []
+try:
+    taken.extend(ends.between(batches, "samples"))
+except StageStoppedError as error:
+    assert "7 of 8 samples were done" in str(error), error
+    leave_ranks()
+    sys.exit(75)
+"""
+
+
+def test_stop_that_one_rank_hears_of_stops_ranks_with_fewer_batches_too(tmp_path):
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    with reserve_port() as reserved:
+        tail = [str(reserved.getsockname()[1]), str(tmp_path)]
+        processes = [
+            subprocess.Popen([sys.executable, "-c", RANK, str(rank), *tail], env=env)
+            for rank in range(2)
+        ]
+        try:
+            assert [process.wait(timeout=120) for process in processes] == [STOPPED_EXIT_CODE] * 2
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+
+
+@pytest.fixture
+def ask_at(monkeypatch):
+    """Asks to stop from the so many-th look on, counted anew by each call; None: never."""
+
+    def ask(look):
+        looks = itertools.count(1)
+        monkeypatch.setattr(job, "stop_requested", lambda: next(looks) >= (look or math.inf))
+
+    return ask
+
+
+@pytest.fixture
+def evaluated_run(make_train_run, demo_data):
+    """Three batches of two held-out samples, which come after two looks at the flag."""
+    manifest = str(demo_data / "render/heldout.jsonl")
+    return make_train_run(evaluate={"manifest": manifest, "max_new_tokens": 2, "batch_size": 2})
+
+
+def test_stop_in_the_last_step_leaves_the_export_to_an_attempt_that_makes_no_step(
+    make_train_run, evaluated_run, ask_at
+):
+    ask_at(1)
+    with pytest.raises(StageStoppedError, match="asked to stop after the last step: its state is"):
+        evaluated_run.run_here()
+    assert not (evaluated_run.output_dir / "model").exists()
+    ask_at(None)
+    result = evaluated_run.run_here()
+    assert result["resumed_from_step"] == result["num_steps"] == 6
+    assert result["evaluation"]["num_samples"] == 6
+    assert len(read_steps(steps_path(evaluated_run.timing_dir(), 0)).steps) == 0
+    undisturbed = make_train_run()
+    undisturbed.run_here()
+    assert evaluated_run.weights() == undisturbed.weights()
+
+
+def test_stop_during_the_last_work_there_is_comes_too_late_to_be_heeded(make_train_run, ask_at):
+    run = make_train_run()
+    ask_at(2)
+    assert run.run_here()["num_steps"] == 6
+
+
+@pytest.mark.parametrize(("look", "num_done"), [(2, "0 of 1 evaluations"), (4, "2 of 6 held-out")])
+def test_evaluation_that_is_stopped_is_begun_anew_and_given_up_where_no_attempt_has_time_for_it(
+    evaluated_run, ask_at, look, num_done
+):
+    ask_at(look)
+    at_its_limit = {"deadline_unix_s": time.time()}
+    with pytest.raises(StageStoppedError, match=f"{num_done}.* were done, and the next attempt"):
+        evaluated_run.run_here(at_its_limit)
+    ask_at(look)
+    with pytest.raises(TimeLimitError, match=f"too short: {num_done}.*raise resources.timeout_min"):
+        evaluated_run.run_here(at_its_limit)
+    assert not (evaluated_run.output_dir / "evaluation.json").exists()
+    ask_at(look)
+    in_time = {"deadline_unix_s": time.time() + 120}
+    assert evaluated_run.run_here(in_time)["evaluation"]["num_samples"] == 6
+
+
+def long_manifest(demo_data, folder):
+    """All the held-out rows ten times over."""
+    lines = (demo_data / "render/heldout.jsonl").read_text().splitlines()
+    rows = [json.loads(line) | {"id": f"{n}"} for n, line in enumerate(lines * 10)]
+    path = folder / "heldout.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+@pytest.mark.slow
+def test_stop_signal_on_one_rank_ends_the_evaluation_on_both(make_train_run, demo_data, tmp_path):
+    evaluate = {
+        "manifest": long_manifest(demo_data, tmp_path),
+        "image_root": str(demo_data / "render"),
+        "batch_size": 1,
+    }
+    run = make_train_run(evaluate=evaluate)
+    processes = run.start()
+    deadline = time.monotonic() + 60
+    while not (run.output_dir / "model").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    processes[1].send_signal(signal.SIGUSR2)
+    ends = run.finish(processes)
+    assert [code for code, _ in ends] == [STOPPED_EXIT_CODE] * 2, ends
+    assert all("StageStoppedError: asked to stop after the last step" in said for _, said in ends)
+    assert [step for step, _ in list_checkpoints(run.output_dir / "checkpoints")] == [6]
+    less = {**evaluate, "num_samples": 4, "max_new_tokens": 2}
+    assert run.run_here(evaluate=less)["resumed_from_step"] == 6

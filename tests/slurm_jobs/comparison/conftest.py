@@ -1,8 +1,0 @@
-"""What the tests of this folder share."""
-
-import sys
-from pathlib import Path
-
-# Tests are no package that could be imported from.
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "report"))  # whose fabricated runs are read here

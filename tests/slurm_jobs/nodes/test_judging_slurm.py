@@ -1,0 +1,109 @@
+"""What Slurm's settings are taken to mean."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurm_jobs.nodes.doctor_model import Asked
+from slurm_jobs.nodes.judge_slurm import is_unreachable, slurm_checks
+from tests.slurm_jobs.nodes.made_facts import CONFIG, named, slurm, spec
+
+
+def test_a_site_where_all_is_well_has_nothing_but_ok() -> None:
+    checks = slurm_checks(slurm(), spec())
+    assert {check.standing for check in checks} == {"ok"}
+    assert named(checks, "slurm-version").told == "Slurm 22.05.8"
+
+
+def test_a_controller_that_is_silent_is_a_problem_and_nothing_is_judged_of_it() -> None:
+    facts = slurm(settings=Asked(problem="scontrol: no answer in 15 s"))
+    checks = slurm_checks(facts, spec())
+    assert is_unreachable(facts)
+    assert named(checks, "controller").standing == "problem"
+    assert "no answer in 15 s" in named(checks, "controller").told
+    assert {check.name for check in checks} == {"commands", "slurm-version", "controller"}
+
+
+def test_what_slurm_does_not_tell_is_never_ok() -> None:
+    checks = slurm_checks(slurm("ClusterName = c\n"), spec())
+    for name in ("requeue", "arrays", "stop-signal", "preemption", "controller-clock"):
+        assert named(checks, name).standing == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "standing", "said"),
+    [
+        ("AccountingStorageType=(null)", "accounting", "warning", "off"),
+        ("JobRequeue=0", "requeue", "ok", "ours ask"),
+        ("AuthInfo=cred_expire=900", "requeue-wait", "warning", "900 s"),
+        ("AuthInfo=socket=/s,cred_expire=5", "requeue-wait", "ok", "waits 5 s"),
+        ("MaxArraySize=0", "arrays", "warning", "switched off"),
+        ("DependencyParameters=kill_invalid_depend", "dependencies", "ok", "are cancelled"),
+    ],
+)
+def test_a_setting_is_told_with_what_it_means(
+    line: str, name: str, standing: str, said: str
+) -> None:
+    key = line.partition("=")[0]
+    kept = [each for each in CONFIG.splitlines() if not each.startswith(key)]
+    check = named(slurm_checks(slurm("\n".join([*kept, line])), spec()), name)
+    assert (check.standing, said in check.told) == (standing, True), check
+    assert check.remedy or standing == "ok"
+
+
+def test_accounts_that_are_enforced_and_of_which_the_user_has_none_are_a_problem() -> None:
+    config = CONFIG.replace("Enforce = none", "Enforce = associations,limits")
+    checks = slurm_checks(slurm(config, association=Asked(text="")), spec())
+    assert named(checks, "account").standing == "problem"
+    assert "lab" in named(slurm_checks(slurm(config), spec()), "account").told
+
+
+def test_without_grace_time_the_setting_that_loses_less_is_named() -> None:
+    config = CONFIG.replace("preempt/none", "preempt/partition_prio")
+    check = named(slurm_checks(slurm(config), spec()), "preemption")
+    assert check.standing == "warning"
+    assert "up to 30 min of training are lost" in check.told
+    assert check.remedy == "stages.train.config.checkpoint.every_min: 10"
+    graceful = Asked(text=slurm().answers["partitions"].text.replace("GraceTime=0", "GraceTime=90"))
+    assert (
+        named(slurm_checks(slurm(config, partitions=graceful), spec()), "preemption").standing
+        == "ok"
+    )
+    high = named(slurm_checks(slurm(config), spec(partitions=("high",))), "preemption")
+    assert (high.standing, high.told) == ("ok", "no partition has priority over high")
+
+
+def test_preemption_by_qos_is_not_told_from_the_partitions() -> None:
+    config = CONFIG.replace("preempt/none", "preempt/qos")
+    check = named(slurm_checks(slurm(config), spec()), "preemption")
+    assert (check.standing, "gracetime" in check.remedy) == ("unknown", True)
+
+
+def test_a_partition_that_is_not_there_or_has_no_node_up_is_a_problem() -> None:
+    absent = named(slurm_checks(slurm(), spec(partitions=("gpu",))), "partitions")
+    assert (absent.standing, "gpu" in absent.told, "cpu, high" in absent.remedy) == (
+        "problem",
+        True,
+        True,
+    )
+    down = Asked(text="cpu|up|2|down*|cpu*\nhigh|up|2|idle|high\n")
+    dead = named(slurm_checks(slurm(nodes=down), spec()), "partitions")
+    assert (dead.standing, dead.remedy) == ("problem", "sinfo -R -p cpu")
+
+
+@pytest.mark.parametrize(
+    ("stamp", "standing"), [(1000000, "ok"), (1000009, "warning"), (1000400, "problem")]
+)
+def test_the_controllers_clock_is_compared_within_what_a_second_allows(
+    stamp: int, standing: str
+) -> None:
+    config = CONFIG.replace("as of 1000000", f"as of {stamp}")
+    check = named(slurm_checks(slurm(config), spec()), "controller-clock")
+    assert (check.standing, "within 0.6 s" in check.told) == (standing, True), check.told
+
+
+def test_a_squeue_that_ignores_the_format_is_a_problem() -> None:
+    foreign = Asked(text="JOBID PARTITION NAME USER ST\n7 debug words ada R\n")
+    (check,) = (c for c in slurm_checks(slurm(queue=foreign), spec()) if c.name == "squeue")
+    assert check.standing == "problem"
+    assert "did not print the 9 fields" in check.told

@@ -1,0 +1,154 @@
+"""Two arms: what is claimed, what it costs to claim more, and what weakens it."""
+
+import pytest
+
+from slurm_jobs.report.compare import compare, headline
+from tests.slurm_jobs.report.comparison.measured import measured
+
+
+def arm(name, *speeds, **values):
+    return [measured(f"{name}{i}", tokens_per_s=s, **values) for i, s in enumerate(speeds)]
+
+
+def test_several_runs_an_arm_allow_a_claim():
+    found = compare(arm("a", 1000, 1010, 995), arm("b", 1100, 1105, 1095))
+    assert headline(found).startswith("B is faster than A: B / A 1.09")
+    assert found.samples is not None
+    assert found.samples.word == "faster"
+    assert found.warnings == ()
+
+
+def test_what_cannot_be_told_names_runs_and_hours():
+    found = compare(arm("a", 1000, 1040), arm("b", 1020, 1065))
+    more = found.tokens.more_runs
+    assert found.cost_rank_hours == pytest.approx(more * 4.0)
+    hours = f"about {more * 4:,.0f}" if more * 4 >= 100 else "about "
+    assert f"{more} more runs of each would suffice" in headline(found)
+    assert hours in headline(found)
+    assert headline(found).endswith("GPU-hours.")
+
+
+def test_one_run_an_arm_says_nothing_of_the_next():
+    found = compare(arm("a", 1000), arm("b", 1100))
+    assert headline(found).startswith("Different in these two runs: B / A 1.100")
+    assert "Single runs cannot show" in headline(found)
+    assert found.samples is None
+
+
+def test_one_run_beside_several_gives_no_verdict():
+    found = compare(arm("a", 1000), arm("b", 1100, 1101))
+    assert headline(found) == (
+        "No verdict: one arm has a single run; 2 of each are needed for a claim."
+    )
+
+
+def test_runs_too_short_for_stretches_are_named():
+    found = compare(arm("a", 1000), arm("b", 1100, token_stretches=(), num_steps=30))
+    assert headline(found) == (
+        "No verdict: too few steps after the warm-up: b0 has 30, and 200 are needed to tell a "
+        "run's noise; train for longer, or give 2 or more of each (A1,A2 B1,B2), for which 20 "
+        "steps each will do."
+    )
+
+
+def test_two_steps_a_run_allow_no_claim_however_many_runs():
+    found = compare(arm("a", 1000, 1001), arm("b", 1100, 1101, num_steps=2))
+    assert found.tokens is found.samples is None
+    assert "b0 has 2, b1 has 2, and 20 are needed; train for longer" in headline(found)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_said"),
+    [(0.02, 0.4, True), (0.3, 0.3, True), (0.02, 0.05, False), (None, 0.1, False)],
+)
+def test_cores_that_others_held_are_said_beside_the_difference(first, second, is_said):
+    found = compare(arm("a", 1000, share_held=first), arm("b", 800, share_held=second))
+    assert any("processes of others held cores" in line for line in found.warnings) == is_said
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        (0.9, None, "90 % in A and not read in B, on average"),
+        (None, 0.4, "not read in A and 40 % in B, on average"),
+    ],
+)
+def test_cores_that_others_held_are_said_where_nobody_read_the_other_arm(first, second, told):
+    found = compare(arm("a", 1000, share_held=first), arm("b", 800, share_held=second))
+    assert any(told in line for line in found.warnings)
+
+
+def test_all_runs_that_are_too_short_are_named():
+    short = {"token_stretches": (), "num_steps": 30}
+    found = compare(arm("a", 1000, **{**short, "num_steps": 150}), arm("b", 1100, **short))
+    assert "a0 has 150, b0 has 30, and 200 are needed" in headline(found)
+
+
+def test_an_interval_that_says_nothing_is_told_by_its_width():
+    found = compare(arm("a", 1000, 4000), arm("b", 1100, 3900))
+    assert headline(found).startswith("Cannot tell from so few runs: B / A 1.036 (95 % interval ")
+    assert " (95 % interval wider than a factor of 80,000) in real tokens" in headline(found)
+    assert headline(found).count("factor") == 1
+    assert found.tokens.low < 0.05  # --json has the ends
+
+
+def test_an_interval_that_can_be_read_is_told_by_its_ends():
+    found = compare(arm("a", 1000, 1040), arm("b", 1020, 1065))
+    assert headline(found).startswith("Cannot tell: B / A 1.022 (95 % interval 0.8")
+
+
+def test_runs_that_counted_no_tokens_are_compared_by_samples_alone():
+    runs = (
+        arm(name, *speeds, samples_per_s=50.0) for name, speeds in (("a", (0, 0)), ("b", (0, 0)))
+    )
+    found = compare(*runs)
+    assert found.tokens is None
+    assert "not all runs counted tokens" in headline(found)
+
+
+def test_differences_are_those_between_the_arms():
+    first = arm("a", 1000, 1001, settings={"precision": "fp16", "seed": "1"})
+    second = arm("b", 1000, 1001, settings={"precision": "bf16", "seed": "1", "compile": "true"})
+    found = compare(first, second).differences
+    assert [(d.name, d.first, d.second) for d in found] == [
+        ("compile", ("-",), ("true",)),
+        ("precision", ("fp16",), ("bf16",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"settings": {"train.config.precision": "bf16"}}, "are no repeats of each other"),
+        ({"tokens_per_sample": 40.0}, "the samples are not alike"),
+        ({"samples_per_step": 32.0}, "the global batches differ"),
+        ({"phase_shares": {"a": 0.4, "b": 0.6}}, "the phases of the training"),
+        ({"num_ranks": 4}, "the numbers of ranks differ"),
+        ({"cards": ("Tesla V100",)}, "not all runs had the same cards"),
+        ({"cpus": ("an older one",)}, "not all runs had the same processors"),
+        ({"device": "cpu"}, "unlike devices: cpu, cuda"),
+        ({"notes": ("b1: 1 of 2 attempts left out",)}, "1 of 2 attempts left out"),
+    ],
+)
+def test_what_weakens_the_claim_is_said(changed, said):
+    usual = {"cards": ("A100",), "cpus": ("a new one",)}
+    second = [measured("b0", **usual), measured("b1", **{**usual, **changed})]
+    found = compare(arm("a", 1000, 1001, **usual), second)
+    assert any(said in line for line in found.warnings)
+
+
+def test_another_node_or_seed_makes_no_repeat_worse():
+    runs = [
+        measured(f"b{i}", settings={"node.cpu": str(i), "train.config.seed": str(i)})
+        for i in range(2)
+    ]
+    assert not compare(runs, arm("a", 1000, 1001)).warnings
+
+
+def test_a_note_on_several_runs_is_said_once_with_their_names():
+    def noted(name: str, *notes: str):
+        return measured(name, notes=tuple(f"{name}: {note}" for note in notes))
+
+    first = [noted("a0", "x", "y"), noted("a1", "x", "y")]
+    second = [noted("b0", "x"), noted("b1", "x", "z")]
+    assert list(compare(first, second).warnings) == ["all 4 runs: x", "a0, a1: y", "b1: z"]

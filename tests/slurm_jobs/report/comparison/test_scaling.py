@@ -1,0 +1,267 @@
+"""Scaling: ideal, flattered and honest, among them the two cases of the small VLM."""
+
+import dataclasses
+import io
+
+import pytest
+from rich.console import Console
+
+from slurm_jobs.report.compare_text import render_scaling, scaling_headline
+from slurm_jobs.report.scaling import scale
+from tests.slurm_jobs.report.comparison.measured import GIGABYTE, measured
+
+
+def runs(speeds, **values):
+    return [
+        measured(f"r{num}", num_ranks=num, tokens_per_s=speed, **values)
+        for num, speed in speeds.items()
+    ]
+
+
+def of_memory(speeds, peaks, **values):
+    """V100 of 16 GB with these peaks in GB."""
+    return [
+        measured(
+            f"r{num}-{peaks[num]}",
+            num_ranks=num,
+            tokens_per_s=speed,
+            memory_peak_bytes=peaks[num] * GIGABYTE,
+            memory_capacity_bytes=16 * GIGABYTE,
+            **values,
+        )
+        for num, speed in speeds.items()
+    ]
+
+
+def test_efficiency_is_speed_over_ranks():
+    (series,) = scale(runs({1: 100, 2: 190, 4: 340})).series
+    assert series.kind == "strong"
+    assert [p.speedup for p in series.as_given] == pytest.approx([1, 1.9, 3.4])
+    assert [p.efficiency for p in series.as_given] == pytest.approx([1, 0.95, 0.85])
+    assert series.honest == ()
+    assert (
+        scaling_headline(series) == "4 ranks are 3.40 times as fast (85 % of ideal), against 1 rank"
+    )
+
+
+def test_a_batch_that_grows_with_the_ranks_is_weak_scaling():
+    weak = [measured(f"r{n}", num_ranks=n, samples_per_step=32.0 * n) for n in (1, 2)]
+    assert scale(weak).series[0].kind == "weak"
+    neither = [measured(f"r{n}", num_ranks=n, samples_per_step=b) for n, b in ((1, 32), (2, 48))]
+    (series,) = scale(neither).series
+    assert series.kind == "neither"
+    assert series.batch_note == (
+        "samples a step: 32 on 1, 48 on 2 ranks; neither equal in all nor equal a rank"
+    )
+
+
+def test_the_small_vlms_flattering_curve_is_called_so_and_the_honest_one_stands_beside_it():
+    """2 V100 at 12.94 of 16 GB made 8 of them look 5.8 times as fast: 145 % of ideal."""
+    speeds = {2: 100.0, 4: 284.3, 8: 580.0}
+    given = of_memory(speeds, {2: 12.94, 4: 9.5, 8: 8.1})
+    (series,) = scale(given).series
+    assert series.as_given[-1].efficiency == pytest.approx(1.45)
+    assert series.as_given[0].problems == (
+        "memory pressure: 12.1 GiB of 14.9 GiB at the peak, 81 % (r2-12.94)",
+    )
+    assert [p.num_ranks for p in series.honest] == [4, 8]
+    assert series.honest[-1].efficiency == pytest.approx(1.02, abs=0.001)
+    assert scaling_headline(series) == (
+        "baseline unhealthy: against 2 ranks, 8 ranks are 5.80 times as fast (145 % of ideal); "
+        "against the first valid base, 4 ranks, 8 ranks are 2.04 times as fast (102 % of ideal)"
+    )
+
+
+def test_the_small_vlm_with_checkpointing_is_a_series_of_its_own_and_sound():
+    """At 9.93 GB the same 2 to 8 were 4.07 times as fast: 102 %."""
+    plain = of_memory({2: 100.0, 8: 580.0}, {2: 12.94, 8: 8.1})
+    saving = of_memory(
+        {2: 130.0, 8: 529.1},
+        {2: 9.93, 8: 7.0},
+        settings={"train.config.activation_checkpointing": "true"},
+    )
+    first, second = scale([*plain, *saving]).series
+    assert "activation_checkpointing -" in first.name
+    assert "activation_checkpointing true" in second.name
+    assert scaling_headline(first).startswith(
+        "baseline unhealthy, and no other is valid: 8 ranks are 5.80"
+    )
+    assert second.as_given[0].problems == ()
+    assert (
+        scaling_headline(second)
+        == "8 ranks are 4.07 times as fast (102 % of ideal), against 2 ranks"
+    )
+
+
+def test_more_than_linear_without_a_reason_in_the_records_is_not_believed():
+    (series,) = scale(runs({2: 100, 8: 580})).series
+    (said,) = series.as_given[0].problems
+    assert "8 ranks are 5.80 times as fast, 145 % of ideal: no number of ranks adds more" in said
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"num_allocator_retries": 3}, "memory pressure: 3 x allocator retry (r2)"),
+        ({"cards": ("V100",)}, "other cards than the rest: V100, not A100"),
+        ({"cpus": ("old",)}, "other processors than the rest: old, not new"),
+        (
+            {"token_stretches": (50.0, *[100.0] * 9)},
+            "its first tenth ran at 50 % of the speed of the rest, as with compiling inside (r2)",
+        ),
+    ],
+)
+def test_what_makes_a_base_unsound_is_named(changed, said):
+    usual = {"cards": ("A100",), "cpus": ("new",)}
+    base = measured("r2", num_ranks=2, tokens_per_s=100.0, **{**usual, **changed})
+    (series,) = scale([base, *runs({4: 190, 8: 370}, **usual)]).series
+    assert series.as_given[0].problems[0].startswith(said)
+    assert [p.num_ranks for p in series.honest] == [4, 8]
+
+
+def test_of_a_few_steps_no_scaling_is_claimed():
+    short = runs({2: 1000, 8: 3900}, num_steps=3, token_stretches=())
+    with pytest.raises(ValueError, match="r2 has 3, r8 has 3, and 20 are needed; train for longer"):
+        scale(short)
+    found = scale([*short[1:], *runs({1: 500, 2: 990})])
+    (series,) = found.series
+    assert [p.num_ranks for p in series.as_given] == [1, 2]
+    assert found.warnings[0].startswith("left out: too few steps after the warm-up: r8 has 3")
+
+
+def test_a_slow_start_is_seen_in_runs_that_are_too_short_for_stretches():
+    given = runs({2: 1000, 4: 2400}, num_steps=150, token_stretches=())
+    given[0] = dataclasses.replace(given[0], start_share=0.2)
+    (series,) = scale(given).series
+    assert series.as_given[0].problems[0].startswith("its first tenth ran at 20 % of the speed")
+    assert scaling_headline(series).startswith("baseline unhealthy")
+
+
+def test_memory_that_nobody_could_judge_is_said_below_the_headline():
+    (series,) = scale(runs({2: 1000, 8: 3900})).series
+    assert series.notes == ("memory not judged: no reading shows how much the GPUs had (r2)",)
+    stream = io.StringIO()
+    Console(file=stream, width=80).print(render_scaling(scale(runs({2: 1000, 8: 3900}))))
+    assert "note: memory not judged" in stream.getvalue()
+    assert scale(runs({2: 1000, 8: 3900}, device="cpu")).series[0].notes == ()
+    known = {"memory_capacity_bytes": 16 * GIGABYTE}
+    assert scale(runs({2: 1000, 8: 3900}, **known)).series[0].notes == ()
+
+
+def test_a_base_with_another_batch_than_the_rest_is_unhealthy():
+    given = [
+        measured(f"r{num}", num_ranks=num, tokens_per_s=speed, samples_per_step=float(batch))
+        for num, speed, batch in ((2, 1000, 16), (4, 1950, 64), (8, 3700, 64))
+    ]
+    (series,) = scale(given).series
+    assert series.as_given[0].problems == (
+        "another global batch than the rest: 16 samples a step, not 64",
+    )
+    assert [p.num_ranks for p in series.honest] == [4, 8]
+    assert scaling_headline(series).startswith("baseline unhealthy: against 2 ranks")
+
+
+def test_batches_that_go_with_no_number_of_ranks_make_no_base_worse_than_another():
+    given = [
+        measured(f"r{num}", num_ranks=num, tokens_per_s=speed, samples_per_step=float(batch))
+        for num, speed, batch in ((2, 1000, 16), (4, 1950, 64), (8, 3700, 72))
+    ]
+    assert [p.problems for p in scale(given).series[0].as_given] == [(), (), ()]
+
+
+def test_repeats_give_efficiency_an_interval():
+    repeats = [
+        measured(f"r{num}-{i}", num_ranks=num, tokens_per_s=speed + i)
+        for num, speed in ((1, 100.0), (4, 380.0))
+        for i in range(3)
+    ]
+    base, last = scale(repeats).series[0].as_given
+    assert (base.low, base.high) == (None, None)
+    assert last.low < last.efficiency < last.high
+    assert len(last.runs) == 3
+
+
+def test_runs_like_no_other_are_left_out_by_name():
+    odd = measured("odd", num_ranks=8, settings={"train.config.precision": "fp32"})
+    found = scale([*runs({1: 100, 2: 190}), odd])
+    assert len(found.series) == 1
+    (said,) = found.warnings
+    assert said.startswith("left out, as nothing on other numbers of ranks is like it: odd (")
+    assert "train.config.precision fp32" in said
+
+
+def test_other_code_is_told_and_makes_no_series_of_its_own():
+    given = [
+        measured("a", num_ranks=1, settings={"code": "1111"}),
+        measured("b", num_ranks=2, tokens_per_s=1900.0, settings={"code": "2222"}),
+    ]
+    found = scale(given)
+    assert len(found.series) == 1
+    assert found.warnings == ("the runs are of different code: 1111, 2222",)
+
+
+def test_one_number_of_ranks_is_no_scaling():
+    with pytest.raises(ValueError, match="all runs had 2 ranks;"):
+        scale([measured("a"), measured("b")])
+
+
+def test_a_run_without_tokens_has_no_speed():
+    with pytest.raises(ValueError, match="b: no tokens were counted"):
+        scale([measured("a"), measured("b", num_ranks=4, tokens_per_s=0.0)])
+
+
+def test_a_flattering_second_base_is_not_called_sound():
+    pressed = measured("r2", num_ranks=2, tokens_per_s=1000.0, num_allocator_retries=1)
+    (series,) = scale([pressed, *runs({4: 1950, 8: 8000})]).series
+    assert "205 % of ideal" in series.as_given[1].problems[0]
+    assert series.honest == ()
+    assert scaling_headline(series).startswith("baseline unhealthy, and no other is valid")
+
+
+def test_a_sound_base_stays_where_a_point_has_other_cards():
+    found = scale(
+        [
+            *runs({2: 1000, 4: 1950}, cards=("V100",)),
+            *runs({8: 8000}, cards=("A100",)),
+        ]
+    ).series[0]
+    assert found.as_given[0].problems == ()
+    assert found.as_given[-1].problems == ("other cards than the rest: A100, not V100",)
+
+
+def test_noise_alone_makes_no_base_unhealthy():
+    noisy = [
+        measured(f"r{num}-{i}", num_ranks=num, tokens_per_s=speed)
+        for num, speeds in ((2, (900, 1100)), (4, (1900, 2340)))
+        for i, speed in enumerate(speeds)
+    ]
+    base, last = scale(noisy).series[0].as_given
+    assert last.efficiency > 1.05
+    assert base.problems == ()
+
+
+def trained(num, speed, strategy):
+    settings = {"num_ranks": str(num), "train.config.strategy": strategy}
+    return measured(f"r{num}-{strategy}", num_ranks=num, tokens_per_s=speed, settings=settings)
+
+
+def test_one_rank_alone_is_the_base_of_every_strategy():
+    found = scale([trained(1, 100, "single"), trained(2, 180, "ddp"), trained(2, 150, "fsdp2")])
+    speedups = {series.name: series.as_given[-1].speedup for series in found.series}
+    assert sorted(speedups.values()) == pytest.approx([1.5, 1.8])
+    assert found.warnings == ()
+
+
+def test_several_ranks_of_another_strategy_are_no_base():
+    found = scale([trained(2, 180, "ddp"), trained(4, 300, "fsdp2")])
+    assert found.series == ()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_no_number_is_cut_where_ranks_are_many(width):
+    stream = io.StringIO()
+    speeds = {num: 1234567 * num**0.9 for num in (8, 128, 1024)}
+    Console(file=stream, width=width).print(render_scaling(scale(runs(speeds))))
+    text = stream.getvalue()
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width

@@ -1,0 +1,168 @@
+"""Occupancy: every moment of the recorded steps once, whatever runs side by side."""
+
+import gzip
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_jobs.report.profile_trace import Pieces, Trace, find, occupancy, overlap_text, read_trace
+from slurm_jobs.report.profiles import shares
+from slurm_jobs.shared.errors import DamagedFileError
+from tests.slurm_jobs.report.profiles.made_up import event, step, write_trace
+
+GPU_STEP = (
+    step(20, 0, 900),
+    step(20, 1000, 2000, "gpu_user_annotation"),
+    event("kernel", "gemm", 1000, 1400),
+    event("kernel", "gemm", 1500, 1700),
+    event("kernel", "ncclDevKernel_AllGather", 1300, 1600),
+    event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 1750, 1800),
+    event("cpu_op", "aten::mm", 100, 800),
+    event("kernel", "after the step", 2100, 2200),
+)
+
+
+def test_a_gpu_is_told_by_its_own_timeline(tmp_path):
+    trace = read_trace(write_trace(tmp_path / "t.gz", *GPU_STEP))
+    assert trace.has_device
+    found = occupancy(trace)
+    assert found.wall_s == pytest.approx(1000e-6)
+    assert found.compute_s == pytest.approx(600e-6)
+    assert found.communication_s == pytest.approx(300e-6)
+    assert found.overlap_s == pytest.approx(200e-6)
+    assert found.exposed_s == pytest.approx(100e-6)
+    assert found.copies_s == pytest.approx(50e-6)
+    assert found.idle_s == pytest.approx(250e-6)
+    assert (found.num_gaps, found.longest_gap_s) == (2, pytest.approx(200e-6))
+    assert (found.num_pieces, found.num_copies, found.pageable_s) == (2, 1, 0)
+    assert sum(shares(found).values()) == pytest.approx(found.wall_s)
+
+
+def test_a_cpu_is_told_by_operators_and_gloo(tmp_path):
+    events = [
+        step(3, 0, 1000),
+        event("cpu_op", "aten::mm", 0, 500),
+        event("cpu_op", "aten::add", 100, 200),
+        event("cpu_op", "FSDP::all_gather", 500, 900),
+        event("cpu_op", "gloo:all_gather", 600, 900),
+    ]
+    trace = read_trace(write_trace(tmp_path / "t.gz", *events))
+    found = occupancy(trace)
+    assert (trace.has_device, found.num_steps) == (False, 1)
+    assert found.compute_s == pytest.approx(500e-6)
+    assert found.exposed_s == found.communication_s == pytest.approx(300e-6)
+    assert found.idle_s == pytest.approx(200e-6)
+
+
+def test_prefetch_that_overlapped_and_gains_nothing_can_be_read_off(tmp_path):
+    events = [
+        step(1, 0, 1000),
+        step(1, 0, 1000, "gpu_user_annotation"),
+        event("kernel", "gemm", 0, 1000),
+        event("kernel", "ncclDevKernel_AllGather", 200, 600),
+    ]
+    found = occupancy(read_trace(write_trace(tmp_path / "t.gz", *events)))
+    assert overlap_text(found) == (
+        "100 % of the communication overlaps with computation; the rest is 0 % of the steps, so "
+        "that hiding all of it gives at most 1.00 times the speed."
+    )
+    assert find(found, has_device=True) == ()
+
+
+@pytest.mark.parametrize(
+    ("events", "title"),
+    [
+        (
+            [event("kernel", "ncclX", 0, 400)],
+            "40 % of the steps is communication without computation",
+        ),
+        (
+            [event("kernel", "k", at, at + 4) for at in range(0, 1000, 20)],
+            "the device is idle 80 % of the time between short kernels",
+        ),
+        (
+            [event("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", 0, 100)],
+            "copies through memory that is not pinned take 10 %",
+        ),
+        (
+            [event("gpu_memcpy", "Memcpy DtoH (Device -> Pinned)", at, at + 2) for at in range(60)],
+            "60 copies a step, most of them small",
+        ),
+    ],
+)
+def test_each_cause_is_found_by_what_it_leaves_in_a_trace(tmp_path, events, title):
+    busy = [event("kernel", "gemm", 400, 1000)] if "idle" not in title else []
+    events = [step(1, 0, 1000), step(1, 0, 1000, "gpu_user_annotation"), *events, *busy]
+    found = occupancy(read_trace(write_trace(tmp_path / "t.gz", *events)))
+    titles = [finding.title for finding in find(found, has_device=True)]
+    assert any(each.startswith(title) for each in titles)
+    assert len(titles) == 1
+
+
+intervals = st.lists(st.tuples(st.integers(0, 90), st.integers(0, 20)), max_size=12)
+
+
+def pieces(spans):
+    ordered = sorted((float(a), float(a + length)) for a, length in spans)
+    starts, ends = np.array(ordered or np.empty((0, 2)), np.float64).reshape(-1, 2).T
+    return Pieces(starts_s=starts, ends_s=ends, names=("k",) * len(ordered))
+
+
+@given(intervals, intervals, intervals)
+def test_every_moment_counts_once(compute, communication, copies):
+    """Against counting whole seconds one by one."""
+    trace = Trace(
+        has_device=True,
+        compute=pieces(compute),
+        communication=pieces(communication),
+        copies=pieces(copies),
+        steps=((0, 10.0, 80.0),),
+    )
+    found = occupancy(trace)
+
+    def covered(spans):
+        return {s for a, length in spans for s in range(a, a + length) if 10 <= s < 80}
+
+    c, m, x = covered(compute), covered(communication), covered(copies)
+    assert found.compute_s == len(c)
+    assert found.overlap_s == len(c & m)
+    assert found.exposed_s == len(m - c)
+    assert found.idle_s == 70 - len(c | m | x)
+    assert sum(shares(found).values()) == pytest.approx(70)
+
+
+@pytest.mark.parametrize("spoil", [lambda d: d[:-20], lambda _d: b"no gzip", lambda _d: b""])
+def test_a_trace_that_was_cut_short_is_named(tmp_path, spoil):
+    path = write_trace(tmp_path / "t.gz", *GPU_STEP)
+    path.write_bytes(spoil(path.read_bytes()))
+    with pytest.raises(DamagedFileError, match=r"t\.gz: no whole Chrome trace"):
+        read_trace(path)
+    with gzip.open(path, "wt") as stream:
+        stream.write("[1, 2]")
+    with pytest.raises(DamagedFileError, match="no whole Chrome trace"):
+        read_trace(path)
+
+
+def test_a_trace_without_marked_steps_is_refused(tmp_path):
+    trace = read_trace(write_trace(tmp_path / "t.gz", event("kernel", "k", 0, 1)))
+    with pytest.raises(ValueError, match="no step is marked"):
+        occupancy(trace)
+
+
+@pytest.mark.parametrize("moment", ["x", [1], float("nan"), 10**400])
+def test_a_trace_with_moments_that_are_none_is_damage(moment, tmp_path):
+    path = write_trace(tmp_path / "t.gz", *GPU_STEP, {**event("kernel", "k", 1, 2), "ts": moment})
+    with pytest.raises(DamagedFileError, match=r"t\.gz: no whole Chrome trace"):
+        read_trace(path)
+
+
+def test_a_trace_that_is_damaged_in_its_middle_is_told_so(tmp_path):
+    path = write_trace(tmp_path / "t.gz", *GPU_STEP * 40)
+    spoilt = bytearray(path.read_bytes())
+    middle = len(spoilt) // 2
+    spoilt[middle : middle + 40] = bytes(byte ^ 0x5A for byte in spoilt[middle : middle + 40])
+    path.write_bytes(bytes(spoilt))
+    with pytest.raises(DamagedFileError, match=r"t\.gz: no whole Chrome trace"):
+        read_trace(path)

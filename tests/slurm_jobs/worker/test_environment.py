@@ -1,0 +1,217 @@
+"""A script stands in for `scontrol`, which a machine without Slurm lacks."""
+
+import dataclasses
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.schedulers.local import LocalBook
+from slurm_jobs.worker.environment import (
+    JobEnvironment,
+    free_port,
+    main_address,
+    rank_variables,
+    read_environment,
+    requeue,
+)
+from tests.slurm_jobs.worker.orders import environment, order
+
+LOCAL = {
+    "SLURM_JOBS_LOCAL_JOB_ID": "12",
+    "SLURM_JOBS_LOCAL_TASK_ID": "12_3",
+    "SLURM_JOBS_LOCAL_RESTART_COUNT": "2",
+    "SLURM_JOBS_LOCAL_END_UNIX_S": "1700000000.5",
+}
+SLURM = {"SLURM_JOB_ID": "40", "SLURM_JOB_NODELIST": "n1", "SLURM_JOB_END_TIME": "1700000000"}
+ELEMENT = {"SLURM_ARRAY_JOB_ID": "38", "SLURM_ARRAY_TASK_ID": "7", "SLURM_RESTART_COUNT": "1"}
+
+
+@pytest.fixture
+def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Makes a `scontrol` of a shell script, the only command there is."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+
+    def make(script: str) -> None:
+        (folder / "scontrol").write_text(f"#!/bin/sh\n{script}\n")
+        (folder / "scontrol").chmod(0o755)
+
+    return make
+
+
+def test_the_local_schedulers_variables_say_who_a_task_is() -> None:
+    found = read_environment(order(scheduler="local", is_array=True), LOCAL)
+    assert (found.element_id, found.slices, found.restart) == ("12_3", (3,), 2)
+    assert found.node_names == ("local0", "local1")
+    assert (found.deadline_unix_s, found.is_slurm) == (1700000000.5, False)
+
+
+def test_a_local_job_without_an_array_has_slice_0() -> None:
+    plain = {**LOCAL, "SLURM_JOBS_LOCAL_TASK_ID": "12"}
+    found = read_environment(order(scheduler="local"), plain)
+    assert (found.element_id, found.slices) == ("12", (0,))
+
+
+def test_a_local_job_inside_a_slurm_job_is_a_local_one() -> None:
+    assert not read_environment(order(scheduler="local"), {**SLURM, **ELEMENT, **LOCAL}).is_slurm
+
+
+def test_a_slurm_job_inside_a_local_one_is_slurms() -> None:
+    found = read_environment(order(), {**LOCAL, **SLURM})
+    assert (found.element_id, found.slices, found.is_slurm) == ("40", (0,), True)
+
+
+def test_a_job_that_an_array_task_submitted_is_not_that_task() -> None:
+    found = read_environment(order(), {**ELEMENT, **SLURM})
+    assert (found.element_id, found.slices) == ("40", (0,))
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [({}, ("40", (0,), 0)), (ELEMENT, ("38_7", (7,), 1))],
+    ids=["job", "array task"],
+)
+def test_slurms_variables_say_who_a_job_is(
+    more: dict[str, str], expected: tuple[str, tuple[int, ...], int]
+) -> None:
+    found = read_environment(order(is_array=bool(more)), {**SLURM, **more})
+    assert (found.element_id, found.slices, found.restart) == expected
+    assert (found.node_names, found.deadline_unix_s) == (("n1",), 1700000000.0)
+    assert found.is_slurm
+
+
+def test_a_packed_element_works_through_its_share_of_the_slices() -> None:
+    packed = dataclasses.replace(order(), slices=(1, 4, 5, 8, 9), slices_per_task=2, is_array=True)
+    element = {**ELEMENT, "SLURM_ARRAY_TASK_ID": "2"}
+    assert read_environment(packed, {**SLURM, **element}).slices == (9,)
+    local = {**LOCAL, "SLURM_JOBS_LOCAL_TASK_ID": "12_1"}
+    packed = dataclasses.replace(packed, scheduler="local")
+    assert read_environment(packed, local).slices == (5, 8)
+
+
+@pytest.mark.parametrize("end", [None, "", "Unknown"])
+def test_where_slurm_does_not_say_when_a_job_ends_its_limit_counts_from_now(
+    end: str | None,
+) -> None:
+    variables = {key: value for key, value in SLURM.items() if key != "SLURM_JOB_END_TIME"}
+    if end is not None:
+        variables["SLURM_JOB_END_TIME"] = end
+    assert read_environment(order(), variables).deadline_unix_s == pytest.approx(
+        time.time() + 30 * 60, abs=30
+    )
+
+
+def test_a_process_that_no_scheduler_started_has_no_environment() -> None:
+    with pytest.raises(KeyError, match="SLURM_JOB_ID"):
+        read_environment(order(), {})
+
+
+@pytest.mark.parametrize("nodes", ["n[1-2]", "n1,n2"])
+def test_several_nodes_are_named_by_scontrol(nodes: str, scontrol: Callable[[str], None]) -> None:
+    scontrol(f'[ "$*" = "show hostnames {nodes}" ] && echo n1 && echo n2')
+    found = read_environment(order(), {**SLURM, "SLURM_JOB_NODELIST": nodes})
+    assert found.node_names == ("n1", "n2")
+
+
+@pytest.mark.parametrize("script", [None, "exit 1"], ids=["missing", "failing"])
+def test_without_scontrol_the_list_of_nodes_stays_as_slurm_wrote_it(
+    scontrol: Callable[[str], None], script: str | None
+) -> None:
+    if script is not None:
+        scontrol(script)
+    found = read_environment(order(), {**SLURM, "SLURM_JOB_NODELIST": "n[1-2]"})
+    assert found.node_names == ("n[1-2]",)
+
+
+def test_where_slurm_names_no_nodes_the_node_names_itself() -> None:
+    variables = {**SLURM, "SLURM_JOB_NODELIST": "", "SLURMD_NODENAME": "n9"}
+    assert read_environment(order(), variables).node_names == ("n9",)
+    del variables["SLURMD_NODENAME"]
+    assert read_environment(order(), variables).node_names == (socket.gethostname(),)
+
+
+def test_ranks_meet_at_the_profiles_address_if_it_has_one() -> None:
+    given = order(main_addr="10.0.0.1")
+    assert main_address(given, environment("nosuch.invalid", "n2")) == "10.0.0.1"
+
+
+@pytest.mark.parametrize(
+    "where", [environment("n1"), environment("local0", "local1", is_slurm=False)]
+)
+def test_ranks_on_one_host_meet_at_home(where: JobEnvironment) -> None:
+    assert main_address(order(), where) == "127.0.0.1"
+
+
+def test_ranks_on_several_nodes_meet_at_the_first_ones_name() -> None:
+    assert main_address(order(), environment("localhost", "n2")) == "localhost"
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("echo NodeName=nosuch.invalid NodeAddr=10.1.2.3 State=IDLE", "10.1.2.3"),
+        ("exit 1", socket.gethostname()),
+    ],
+)
+def test_a_name_that_does_not_resolve_is_looked_up_in_slurm(
+    scontrol: Callable[[str], None], script: str, expected: str
+) -> None:
+    scontrol(script)
+    assert main_address(order(), environment("nosuch.invalid", "n2")) == expected
+
+
+def test_a_local_task_is_requeued_through_the_book(tmp_path: Path) -> None:
+    assert requeue(order(tmp_path), environment("local0", is_slurm=False), gpu="") is None
+    assert LocalBook(RunPaths(tmp_path).local_dir).take_requests("requeue") == ["12_3"]
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ('[ "$*" = "requeue 12_3" ]', None),
+        ("echo no such job >&2; exit 1", "scontrol requeue failed: no such job"),
+        (None, "scontrol is missing on this node; `slurm-jobs resume` runs it again"),
+    ],
+)
+def test_a_requeue_says_why_it_was_not_possible(
+    scontrol: Callable[[str], None], script: str | None, expected: str | None
+) -> None:
+    if script is not None:
+        scontrol(script)
+    assert requeue(order(), environment("n1"), gpu="") == expected
+
+
+@pytest.mark.parametrize("names", ["srun", "supervisor"])
+def test_a_rank_learns_who_it_is_from_srun_or_the_supervisor(
+    monkeypatch: pytest.MonkeyPatch, names: str
+) -> None:
+    given = {"SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_NODEID": "2", "SLURMD_NODENAME": "n"}
+    if names == "supervisor":  # its word wins: the batch process itself has a SLURM_PROCID of 0
+        given |= {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0"}
+        given |= {"SLURM_JOBS_RANK": "5", "SLURM_JOBS_LOCAL_RANK": "1"}
+        given |= {"SLURM_JOBS_NODE_RANK": "2", "SLURM_JOBS_NODE_NAME": "n"}
+    for key, value in given.items():
+        monkeypatch.setenv(key, value)
+    assert rank_variables() == {"rank": 5, "local_rank": 1, "node_rank": 2, "node_name": "n"}
+
+
+def test_a_free_port_can_be_listened_on() -> None:
+    with socket.socket() as listener:
+        listener.bind(("", free_port()))
+
+
+@pytest.mark.parametrize(
+    ("clock_s", "expected"), [(1000.0, 1600.0), (1120.0, 1600.0), (400.0, 1000.0), (1600.0, 2200.0)]
+)
+def test_the_deadline_is_by_the_clock_of_the_node(
+    monkeypatch: pytest.MonkeyPatch, clock_s: float, expected: float
+) -> None:
+    monkeypatch.setattr("time.time", lambda: clock_s)
+    variables = {"SLURM_JOB_ID": "12", "SLURM_JOB_NODELIST": "n1", "SLURM_JOB_START_TIME": "1000"}
+    found = read_environment(order(nodes=1), {**variables, "SLURM_JOB_END_TIME": "1600"})
+    assert found.deadline_unix_s == expected

@@ -1,0 +1,202 @@
+"""What ranks are told, and what their records amount to, as the keepers write them."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_jobs.shared.errors import NO_RETRY_EXIT_CODE, STOPPED_EXIT_CODE, StageConfigError
+from slurm_jobs.shared.files import read_json, write_json_atomic
+from slurm_jobs.worker.environment import RANK_VARIABLES
+from slurm_jobs.worker.launch import Ranks, RanksEnd, read_end
+from slurm_jobs.worker.rank import context_path, error_path, exit_path, started_path, write_error
+from tests.slurm_jobs.worker.orders import environment, order
+
+
+def ended(task_dir: Path, rank: int, code: int = 0, *, at_s: float = 0.0, **values: Any) -> None:
+    record = {
+        "rank": rank,
+        "node": f"n{rank // 2}",
+        "exit_code": code,
+        "signal": None,
+        "stopped": code == STOPPED_EXIT_CODE,
+        "ended_unix_s": at_s,
+        "error": None,
+    }
+    write_json_atomic(exit_path(task_dir, rank), {**record, **values})
+
+
+def error(kind: str, message: str, *, retryable: bool = True) -> dict[str, Any]:
+    return {"type": kind, "message": message, "retryable": retryable}
+
+
+def test_an_attempt_whose_ranks_all_ended_well_is_completed(tmp_path: Path) -> None:
+    for rank in range(4):
+        ended(tmp_path, rank)
+    assert read_end(tmp_path, 4, [0]) == RanksEnd(outcome="completed")
+
+
+def test_the_earliest_failure_is_the_reason_whatever_its_rank(tmp_path: Path) -> None:
+    ended(tmp_path, 0, 143, at_s=30.0, signal=15)
+    ended(tmp_path, 1, 1, at_s=20.0, error=error("OSError", "peer has gone"))
+    ended(tmp_path, 2, 1, at_s=10.0, error=error("ValueError", "a bad sample\nand more"))
+    ended(tmp_path, 3, at_s=5.0)
+    end = read_end(tmp_path, 4, [1])
+    assert end.outcome == "failed"
+    assert (end.failed_rank, end.failed_node, end.exit_code) == (2, "n1", 1)
+    assert end.reason == "rank 2 on n1: ValueError: a bad sample"
+    assert end.retryable
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        ({"code": 137, "signal": 9}, "rank 0 on n0 was killed by SIGKILL"),
+        ({"code": 3}, "rank 0 on n0 ended with exit code 3"),
+        (
+            {"code": 127},
+            "rank 0 on n0 ended with exit code 127 (in a shell: a command was not found)",
+        ),
+        ({"code": 1, "error": error("KeyError", "")}, "rank 0 on n0: KeyError: "),
+    ],
+)
+def test_a_failure_says_what_ended_the_rank(
+    tmp_path: Path, record: dict[str, Any], expected: str
+) -> None:
+    ended(tmp_path, 0, **record)
+    end = read_end(tmp_path, 1, [1])
+    assert (end.reason, end.exit_code, end.signal) == (
+        expected,
+        record["code"],
+        record.get("signal"),
+    )
+
+
+def test_an_error_that_no_attempt_can_mend_is_not_tried_again(tmp_path: Path) -> None:
+    wrong = error("StageConfigError", "no GPU", retryable=False)
+    ended(tmp_path, 0, NO_RETRY_EXIT_CODE, error=wrong)
+    assert not read_end(tmp_path, 1, [NO_RETRY_EXIT_CODE]).retryable
+
+
+@pytest.mark.parametrize(
+    ("raised", "retryable"), [(StageConfigError("x"), False), (ValueError("x"), True)]
+)
+def test_an_error_is_written_down_with_whether_another_attempt_may_mend_it(
+    tmp_path: Path, raised: Exception, *, retryable: bool
+) -> None:
+    write_error(tmp_path, 3, raised)
+    text = error_path(tmp_path, 3).read_text()
+    assert f'"retryable": {str(retryable).lower()}' in text
+    assert type(raised).__name__ in text
+
+
+def test_a_rank_that_failed_is_the_reason_rather_than_one_without_a_record(tmp_path: Path) -> None:
+    ended(tmp_path, 1, 1, error=error("ValueError", "x"))
+    assert read_end(tmp_path, 2, [-signal.SIGKILL, 1]).failed_rank == 1
+
+
+@pytest.mark.parametrize(
+    ("codes", "exit_code"), [([-9], 137), ([0, 1], 1), ([0, 0], 1), ([0, -15], 143)]
+)
+def test_a_rank_that_started_and_left_no_record_fails_the_attempt_by_name(
+    tmp_path: Path, codes: list[int], exit_code: int
+) -> None:
+    ended(tmp_path, 0)
+    write_json_atomic(started_path(tmp_path, 1), {"rank": 1, "node": "n7"})
+    end = read_end(tmp_path, 2, codes)
+    assert (end.outcome, end.exit_code) == ("failed", exit_code)
+    assert (end.failed_rank, end.failed_node) == (1, "n7")
+    assert "rank 1 on n7 ended without a record" in end.reason
+    assert end.retryable
+
+
+def test_a_rank_that_left_no_sign_may_or_may_not_have_been_started_by_srun(tmp_path: Path) -> None:
+    end = read_end(tmp_path, 2, [1])
+    assert (end.outcome, end.failed_rank, end.failed_node) == ("failed", 0, None)
+    assert end.reason == (
+        "rank 0 has left no sign: srun did not start its keeper, or that was gone at once (srun "
+        "ended with exit code 1)"
+    )
+
+
+def test_a_keeper_of_sruns_that_wrote_a_context_is_said_to_have_started(tmp_path: Path) -> None:
+    context_path(tmp_path, 0).touch()
+    assert "the keeper of rank 0 started and was gone" in read_end(tmp_path, 2, [1]).reason
+
+
+@pytest.mark.parametrize(
+    ("code", "ended_how"),
+    [(-signal.SIGKILL, "was killed by SIGKILL"), (1, "ended with exit code 1")],
+)
+def test_a_keeper_that_the_supervisor_started_is_not_said_never_to_have_started(
+    tmp_path: Path, code: int, ended_how: str
+) -> None:
+    ended(tmp_path, 0)
+    end = read_end(tmp_path, 2, [0, code])
+    assert (end.outcome, end.failed_rank, end.failed_node) == ("failed", 1, None)
+    assert end.reason == f"the keeper of rank 1 {ended_how} before it had noted the rank's start"
+
+
+def test_ranks_that_stopped_on_request_stop_the_attempt(tmp_path: Path) -> None:
+    ended(tmp_path, 0, STOPPED_EXIT_CODE)
+    ended(tmp_path, 1)
+    end = read_end(tmp_path, 2, [0, 0])
+    assert (end.outcome, end.exit_code) == ("stopped", STOPPED_EXIT_CODE)
+
+
+def test_a_function_that_stops_unasked_has_failed_and_one_whose_other_rank_was_asked_has_stopped(
+    tmp_path: Path,
+) -> None:
+    ended(tmp_path, 0, STOPPED_EXIT_CODE, asked=False)
+    ended(tmp_path, 1, STOPPED_EXIT_CODE, asked=False, at_s=1.0)
+    end = read_end(tmp_path, 2, [0])
+    assert (end.outcome, end.exit_code, end.failed_rank) == ("failed", STOPPED_EXIT_CODE, 0)
+    assert "exit code 75 (stopped and saved), and was not asked to stop" in end.reason
+    assert read_end(tmp_path, 2, [0], was_asked=True).outcome == "stopped"
+    ended(tmp_path, 1, STOPPED_EXIT_CODE, asked=True, at_s=1.0)
+    assert read_end(tmp_path, 2, [0]).outcome == "stopped"
+
+
+def test_the_code_for_stopped_is_a_failure_where_nobody_asked(tmp_path: Path) -> None:
+    ended(tmp_path, 0, STOPPED_EXIT_CODE, stopped=False)
+    end = read_end(tmp_path, 1, [STOPPED_EXIT_CODE])
+    assert (end.outcome, end.exit_code, end.retryable) == ("failed", STOPPED_EXIT_CODE, True)
+    assert end.reason == f"rank 0 on n0 ended with exit code {STOPPED_EXIT_CODE}"
+
+
+@pytest.mark.parametrize("other", [1, None], ids=["failed", "without a record"])
+def test_an_attempt_is_stopped_only_if_no_rank_went_wrong(
+    tmp_path: Path, other: int | None
+) -> None:
+    ended(tmp_path, 0, STOPPED_EXIT_CODE)
+    if other is not None:
+        ended(tmp_path, 1, other)
+    end = read_end(tmp_path, 2, [0, 1])
+    assert (end.outcome, end.failed_rank) == ("failed", 1)
+
+
+def test_an_srun_that_complains_of_ranks_that_ended_well_is_not_hidden(tmp_path: Path) -> None:
+    ended(tmp_path, 0)
+    ended(tmp_path, 1)
+    end = read_end(tmp_path, 2, [3])
+    assert (end.outcome, end.exit_code, end.failed_rank) == ("failed", 3, None)
+    assert "All ranks ended well" in end.reason
+
+
+def test_srun_is_not_told_who_the_surrounding_rank_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in RANK_VARIABLES:
+        monkeypatch.setenv(name, "7")
+    monkeypatch.setattr(signal, "signal", lambda _number, _handler: None)  # this process's own stay
+    ranks = Ranks(order(nodes=2), environment("n1", "n2"))
+    assert ranks._variables(None).keys().isdisjoint(RANK_VARIABLES)
+    assert [ranks._variables(1)[name] for name in RANK_VARIABLES] == ["1", "0", "1", "n2"]
+
+
+def test_an_error_that_names_a_file_that_is_no_utf8_keeps_its_words(tmp_path: Path) -> None:
+    message = os.fsdecode(b"no such file: caf\xe9.txt")
+    write_error(tmp_path, 0, StageConfigError(message))
+    ended(tmp_path, 0, NO_RETRY_EXIT_CODE, error=read_json(error_path(tmp_path, 0)))
+    end = read_end(tmp_path, 1, [NO_RETRY_EXIT_CODE])
+    assert end.reason == f"rank 0 on n0: StageConfigError: {message}"
