@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import textwrap
+from itertools import pairwise
 from typing import Any
 
 from pydantic import TypeAdapter
-from pydantic.json_schema import models_json_schema
+from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
 from slurm_jobs.spec.model import BUILTIN_STAGES, RunSpec, config_class
 from slurm_jobs.spec.profile import ClusterProfile
@@ -18,14 +22,39 @@ _TOLD = ("description", "default", "title", "examples")
 """Keys that describe a value, without any rule."""
 
 
+class _WithDocstrings(GenerateJsonSchema):
+    """Describes each field by its attribute docstring.
+
+    pydantic's `use_attribute_docstrings` parses the source of every class whenever a spec is
+    checked, which takes 0.1 s; only this schema needs it.
+    """
+
+    def model_schema(self, schema: Any) -> dict[str, Any]:
+        return _described(super().model_schema(schema), schema["cls"])
+
+    def dataclass_schema(self, schema: Any) -> dict[str, Any]:
+        return _described(super().dataclass_schema(schema), schema["cls"])
+
+
+def _described(schema: dict[str, Any], cls: type[Any]) -> dict[str, Any]:
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    assert isinstance(definition, ast.ClassDef)
+    for field, text in pairwise(definition.body):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(ast.Constant(str(docstring))):
+                if name in schema["properties"]:
+                    schema["properties"][name]["description"] = inspect.cleandoc(docstring)
+    return schema
+
+
 def spec_schema() -> dict[str, Any]:
     """Return the schema of a spec; a built-in stage's `config` has that stage's schema."""
-    _, schema = models_json_schema([(RunSpec, "validation")])
+    _, schema = models_json_schema([(RunSpec, "validation")], schema_generator=_WithDocstrings)
     definitions = schema["$defs"]
     spec = definitions.pop("RunSpec")
     conditions = []
     for builtin in BUILTIN_STAGES:
-        config = TypeAdapter(config_class(builtin)).json_schema()
+        config = TypeAdapter(config_class(builtin)).json_schema(schema_generator=_WithDocstrings)
         definitions.update(config.pop("$defs", {}))
         name = f"{builtin.capitalize()}Config"
         definitions[name] = config
@@ -73,7 +102,10 @@ def _with_places_within(schema: dict[str, Any]) -> dict[str, Any]:
 
 def profile_schema() -> dict[str, Any]:
     """Return the schema of a cluster profile."""
-    return _finished("slurm-jobs cluster profile", ClusterProfile.model_json_schema())
+    return _finished(
+        "slurm-jobs cluster profile",
+        ClusterProfile.model_json_schema(schema_generator=_WithDocstrings),
+    )
 
 
 def _finished(title: str, schema: dict[str, Any]) -> dict[str, Any]:

@@ -218,11 +218,9 @@ MAX_STAGES = 500
 
 
 class Values(BaseModel):
-    """Base of models: unknown keys refused, no silent conversions, docstrings as descriptions."""
+    """Base of models: unknown keys refused, no silent conversions."""
 
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Resources(Values):
@@ -496,9 +494,6 @@ def slug(combination: Mapping[str, Any]) -> str:
 # Config dataclasses of the built-in stages.
 
 
-_PYDANTIC_CONFIG = {"extra": "forbid", "use_attribute_docstrings": True}
-
-
 @cache
 def config_class(builtin: str) -> type[Any]:
     """Return the config dataclass of a built-in stage, ready for validation.
@@ -516,7 +511,7 @@ def config_class(builtin: str) -> type[Any]:
 
 def _forbid_unknown_keys(cls: Any) -> None:
     """Set pydantic's options on a plain dataclass and those inside it, without an import there."""
-    cls.__pydantic_config__ = _PYDANTIC_CONFIG
+    cls.__pydantic_config__ = {"extra": "forbid"}
     for hint in typing.get_type_hints(cls).values():
         inner = typing.get_args(hint) if _is_union(hint) else (hint,)
         for candidate in inner:
