@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurm_jobs.cli.options import (
-    add_json,
     add_overrides,
     check_place,
     command_text,
@@ -60,7 +59,6 @@ def add_packing_arguments(parser: argparse.ArgumentParser) -> None:
         help="the Python to read and time with; default: the one of the stage that trains",
     )
     _add_sizes(parser)
-    add_json(parser)
 
 
 def _add_sizes(parser: argparse.ArgumentParser) -> None:
@@ -303,10 +301,6 @@ def remarks(view: Mapping[str, Any]) -> Iterator[str]:
             "reading, other ranks and the optimizer; `step` waits for the slowest rank"
         )
     yield from (f"note: {note}" for note in view["notes"])
-    yield from _verdict(view)
-
-
-def _verdict(view: Mapping[str, Any]) -> Iterator[str]:
     timed = [way for way in view["ways"] if "step_s" in way]
     if not timed:
         return
@@ -353,7 +347,6 @@ def add_samples_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threads", metavar="N", type=positive, help="threads that read; default: one a core"
     )
-    add_json(parser)
 
 
 def _add_choice(parser: argparse.ArgumentParser) -> None:
@@ -394,7 +387,19 @@ def run_samples(options: argparse.Namespace) -> int:
         if options.html is not None:
             write_page(options.html, found)
         if not options.json:
-            _print(found, options)
+            from slurm_jobs.cli.options import page_console
+            from slurm_jobs.report.samples import print_samples
+
+            for line in head_lines(found):
+                print(line)
+            if options.html is None:
+                print_samples(found.samples, page_console())
+                if found.samples:
+                    print()
+            for line in finding_lines(found, options.run):
+                print(line)
+            if options.html is not None:
+                print(f"page: {shown_path(options.html)}")
     if options.json:
         print_json({"datasets": [found_values(found) for found in all_found]})
     return 1 if any(found.num_findings for found in all_found) else 0
@@ -419,22 +424,6 @@ def _look(place: DatasetPlace, options: argparse.Namespace) -> SamplesFound:
             num_threads=options.threads,
             on_progress=on_progress,
         )
-
-
-def _print(found: SamplesFound, options: argparse.Namespace) -> None:
-    from slurm_jobs.cli.options import page_console
-    from slurm_jobs.report.samples import print_samples
-
-    for line in head_lines(found):
-        print(line)
-    if options.html is None:
-        print_samples(found.samples, page_console())
-        if found.samples:
-            print()
-    for line in finding_lines(found, options.run):
-        print(line)
-    if options.html is not None:
-        print(f"page: {shown_path(options.html)}")
 
 
 def head_lines(found: SamplesFound) -> Iterator[str]:
@@ -534,7 +523,6 @@ def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threads", metavar="N", type=positive, help="threads that read; default: one a core"
     )
-    add_json(parser)
 
 
 def run_verify(options: argparse.Namespace) -> int:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurm_jobs.cli.options import (
-    add_json,
     command_text,
     path_of,
     print_json,
@@ -54,14 +53,21 @@ def add_init_arguments(parser: argparse.ArgumentParser) -> None:
         "--local", action="store_true", help="jobs run on this machine, also where there is Slurm"
     )
     parser.add_argument("--yes", action="store_true", help="ask nothing")
-    add_json(parser)
 
 
 def run_init(options: argparse.Namespace) -> int:
     """Inspect, ask, write, and check the result like `check --cluster`."""
     from slurm_jobs.commands.init import Request, begin, look_at_cluster
 
-    _refuse_both(options)
+    wrong = [f"--{name}" for name in ("data", "model") if getattr(options, name) is not None]
+    if options.recipe is not None and wrong:
+        message = (
+            f"{wrong[0]} is for your own data, but a recipe includes data; leave out one of the two"
+        )
+        raise InputError(message)
+    if options.recipe == "all" and options.name is not None:
+        message = "--name is for one spec, and --recipe all copies several"
+        raise InputError(message)
     place = look_at_cluster(
         account=options.account, partition=options.partition, is_local=options.local
     )
@@ -79,7 +85,16 @@ def run_init(options: argparse.Namespace) -> int:
     begun = begin(request, place)
     problems, notes = _checked(begun.spec)
     if options.json:
-        _print_as_json(begun, problems, notes)
+        print_json(
+            {
+                "spec": str(begun.spec.absolute()),
+                "files": [str(path) for path in begun.files],
+                "kept": [str(path) for path in begun.kept],
+                "said": list(begun.said),
+                "problems": problems,
+                "notes": notes,
+            }
+        )
     else:
         _print(begun, place, problems, notes)
     return 2 if problems else 0
@@ -88,18 +103,6 @@ def run_init(options: argparse.Namespace) -> int:
 def _named(options: argparse.Namespace) -> dict[str, str]:
     given = {"--account": options.account, "--partition": options.partition}
     return {option: value for option, value in given.items() if value is not None}
-
-
-def _refuse_both(options: argparse.Namespace) -> None:
-    wrong = [f"--{name}" for name in ("data", "model") if getattr(options, name) is not None]
-    if options.recipe is not None and wrong:
-        message = (
-            f"{wrong[0]} is for your own data, but a recipe includes data; leave out one of the two"
-        )
-        raise InputError(message)
-    if options.recipe == "all" and options.name is not None:
-        message = "--name is for one spec, and --recipe all copies several"
-        raise InputError(message)
 
 
 def _name(given: str | None) -> str | None:
@@ -128,19 +131,6 @@ def _checked(spec: Path) -> tuple[list[str], list[str]]:
     except SpecError as error:
         return [str(with_short_path(problem)) for problem in error.problems], []
     return [], [*notes, *(str(with_short_path(note)) for note in loaded.notes)]
-
-
-def _print_as_json(begun: Begun, problems: list[str], notes: list[str]) -> None:
-    print_json(
-        {
-            "spec": str(begun.spec.absolute()),
-            "files": [str(path) for path in begun.files],
-            "kept": [str(path) for path in begun.kept],
-            "said": list(begun.said),
-            "problems": problems,
-            "notes": notes,
-        }
-    )
 
 
 def _print(begun: Begun, place: Place, problems: list[str], notes: list[str]) -> None:

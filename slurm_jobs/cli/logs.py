@@ -8,10 +8,11 @@ import re
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from slurm_jobs.cli.options import add_run, log_output
 from slurm_jobs.cli.problems import (
@@ -24,6 +25,7 @@ from slurm_jobs.cli.problems import (
     supervisor_logs,
 )
 from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.run_records import read_run, stages_called, stages_named
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.files import ranges_text
 from slurm_jobs.shared.redact import plain
@@ -82,44 +84,11 @@ class GrowingLogs:
         self._last = log
 
 
-def follow_logs(
-    look: Callable[[], tuple[Sequence[Path], bool]], *, tail: int | None, with_stage: bool = False
-) -> bool:
-    """Print logs as they grow until no more will come; return whether there were any.
-
-    Args:
-        look: the logs that there are, and whether no more will come.
-        tail: number of lines of each log to print at the start.
-        with_stage: they are of several stages, so that a log's name needs its stage's.
-    """
-    growing = GrowingLogs(with_stage=with_stage)
-    logs, is_over = look()
-    if tail is not None:
-        growing.print_ends(logs, tail)
-    while True:
-        growing.print_added(logs)
-        if is_over:
-            return bool(growing.offsets)
-        end_s = time.monotonic() + LOOK_INTERVAL_S
-        while time.monotonic() < end_s:
-            time.sleep(FOLLOW_INTERVAL_S)
-            growing.print_added(logs)
-        logs, is_over = look()
-
-
 # Printing of logs, whole or their ends, and of matching lines. `logs` selects them.
 
 
 SUPERVISOR_TAIL_LINES = 20
 """Lines of a supervisor's log that is shown unasked; a Python traceback's end fits."""
-
-
-def print_explaining(logs: Sequence[Path], tail: int | None, *, with_stage: bool) -> None:
-    """Print the ends of supervisors' logs, because the ranks of a failed slice printed nothing."""
-    for log in logs:
-        shown = shown_name(log, with_stage=with_stage)
-        print(f"==> {shown} <== (the supervisor's, as no rank said why it failed)")
-        _print_log(log, SUPERVISOR_TAIL_LINES if tail is None else tail)
 
 
 def print_logs(name: str, logs: Sequence[Path], tail: int | None, *, with_stage: bool) -> None:
@@ -137,12 +106,8 @@ def print_logs(name: str, logs: Sequence[Path], tail: int | None, *, with_stage:
 
 
 def _print_log(log: Path, tail: int | None) -> None:
-    if tail is not None:
-        for line in last_lines(log, tail):
-            print(line, file=log_output())
-        return
     output = log_output()
-    for _, line in numbered_lines(log):
+    for _, line in numbered_lines(log) if tail is None else enumerate(last_lines(log, tail)):
         print(line, file=output)
 
 
@@ -211,6 +176,82 @@ def _line_count(text: str) -> int:
     return sys.maxsize if len(text) > 18 else int(text)  # more lines than any log has
 
 
+class _Choice:
+    """Slices and logs that the options select."""
+
+    def __init__(self, run_dir: Path, options: argparse.Namespace) -> None:
+        self._paths = RunPaths(run_dir)
+        self._options = options
+
+    def slices(self, stage: StageStatus) -> list[SliceStatus]:
+        """Return the selected slices of a stage."""
+        index, failed = self._options.slice_index, self._options.failed
+        parts = [part for part in stage.slices if index in {None, part.slice_index}]
+        return [part for part in parts if not failed or part.status == "failed"]
+
+    def logs(self, stage: StageStatus, since: Mapping[int, int] | None = None) -> list[Path]:
+        """Return the existing logs of a stage; `since`: see `rank_logs`."""
+        name, slices, options = stage.stage.name, self.slices(stage), self._options
+        attempt = options.attempt
+        if options.supervisor:
+            return supervisor_logs(self._paths, name, slices, attempt=attempt)
+        return rank_logs(self._paths, name, slices, rank=options.rank, attempt=attempt, since=since)
+
+    def explaining(self, stage: StageStatus, shown: Sequence[Path]) -> list[Path]:
+        """Return supervisors' logs to show unasked: of the newest attempts, if ranks are silent."""
+        if self._options.supervisor or self._options.attempt is not None:
+            return []
+        name = stage.stage.name
+        logs = [log for log in shown if log.parent == self._paths.logs_dir(name)]
+        return explaining_logs(self._paths, name, self.slices(stage), logs)
+
+    def print_why_none(self, stages: Sequence[StageStatus]) -> None:
+        """Print for every selected stage why no log was chosen.
+
+        Raises:
+            InputError: some have logs, and none of the rank or attempt that was named.
+        """
+        options = self._options
+        with_others: list[StageStatus] = []
+        for stage in stages:
+            name, slices = stage.stage.name, self.slices(stage)
+            if options.failed and not slices:
+                which = "" if options.slice_index is None else f" {options.slice_index}"
+                print(f"no slice{which} of `{name}` failed", file=sys.stderr)
+            elif (options.rank, options.attempt) != (None, None) and rank_logs(
+                self._paths, name, slices
+            ):
+                with_others.append(stage)
+            else:
+                print(f"no log of `{name}` yet", file=sys.stderr)
+        if with_others:
+            self.refuse_rank_and_attempt(with_others)
+
+    def refuse_rank_and_attempt(self, stages: Sequence[StageStatus]) -> NoReturn:
+        """Raise InputError with the attempts and ranks that the stages have."""
+        from slurm_jobs.run_folder.run_records import read_stage_records
+
+        names = [f"`{stage.stage.name}`" for stage in stages]
+        has = f"{names[0]} has no" if len(names) == 1 else f"none of {', '.join(names)} has a"
+        attempts: set[int] = set()
+        ranks: set[int] = set()
+        for stage in stages:
+            slices = self.slices(stage)
+            known = read_stage_records(self._paths, stage.stage.name).attempts
+            attempts.update(n for part in slices for n in known.get(part.slice_index, ()))
+            ranks |= ranks_with_logs(self._paths, stage.stage.name, slices)
+        known_text = ", ".join(
+            f"{word} {ranges_text(sorted(numbers))}"
+            for word, numbers in (("attempt", attempts), ("rank", ranks))
+            if numbers
+        )
+        there_is = f"there is {known_text}" if known_text else "it has not begun"
+        message = (
+            f"{has} log of that rank or attempt; without --rank and --attempt: all ({there_is})"
+        )
+        raise InputError(message)
+
+
 def run_logs(options: argparse.Namespace) -> int:
     """Print the chosen logs, each with its name if there are several, or search them."""
     from slurm_jobs.run.observe import status_of
@@ -218,71 +259,49 @@ def run_logs(options: argparse.Namespace) -> int:
     pattern = None if options.grep is None else _compiled(options.grep)
     run_dir, stage_name = _run_and_stage(options.run, options.stage)
     status = status_of(run_dir, fresh=False)
-
-    def says_something(name: str) -> bool:
-        return any(log.stat().st_size for log in _chosen_logs(run_dir, status.stage(name), options))
-
+    choice = _Choice(run_dir, options)
     everywhere = stage_name is None and pattern is not None
-    if everywhere:
-        stages = _with_slice(status.stages, options.slice_index)
-    elif stage_name is None and options.failed and _failed_stages(status):
-        stages = _with_slice(_failed_stages(status), options.slice_index)
-    else:
-        stages = [status.stage(name) for name in _stages(status, stage_name, says_something)]
+    failed = [s for s in status.stages if any(part.status == "failed" for part in s.slices)]
+    index = options.slice_index
+    if everywhere or (stage_name is None and options.failed and failed):
+        stages = list(status.stages) if everywhere else failed
+        stages = [s for s in stages if index is None or 0 <= index < s.stage.num_slices] or stages
+    elif stage_name is None:
+        stages = [_stage_to_look_at(status, choice)]
+    else:  # all combinations of a matrix
+        origins = {stage.stage.name: stage.stage.origin for stage in status.stages}
+        stages = [status.stage(name) for name in stages_named(stage_name, origins)]
     for stage in stages:
-        _check_slice(stage, options.slice_index)
+        number = stage.stage.num_slices
+        if index is not None and not 0 <= index < number:
+            which = f"the slices 0 to {number - 1}" if number > 1 else "slice 0 alone"
+            message = f"--slice {index}: `{stage.stage.name}` has {which}"
+            raise InputError(message)
     if (options.attempt is not None and options.attempt < 1) or (options.rank or 0) < 0:
-        raise InputError(_of_others(run_dir, stages, options))
+        choice.refuse_rank_and_attempt(stages)
     name = stage_name or "`, `".join(stage.stage.name for stage in stages)
     name = stages[0].stage.name if len(stages) == 1 else name
     if options.follow:
-        return _follow(run_dir, name, stages, options)
-    logs = [log for stage in stages for log in _chosen_logs(run_dir, stage, options)]
+        return _follow(run_dir, name, stages, choice, options.tail)
+    logs = [log for stage in stages for log in choice.logs(stage)]
     if not logs:
-        _say_why_none(run_dir, stages, options)
+        choice.print_why_none(stages)
     with_stage = len(stages) > 1 or (everywhere and len(status.stages) > 1)
     if pattern is not None:
-        found = print_matches(logs, pattern, options.tail, with_stage=with_stage)
-        return 0 if found else NO_MATCH_EXIT_CODE
+        has_match = print_matches(logs, pattern, options.tail, with_stage=with_stage)
+        return 0 if has_match else NO_MATCH_EXIT_CODE
     num_left = len(logs) - MAX_FAILED_LOGS if options.failed and stage_name is None else 0
     if num_left > 0:
         logs = logs[:MAX_FAILED_LOGS]
     print_logs(name, logs, options.tail, with_stage=with_stage)
-    explaining = [log for stage in stages for log in _explaining(run_dir, stage, logs, options)]
-    print_explaining(explaining, options.tail, with_stage=with_stage)
+    for log in [log for stage in stages for log in choice.explaining(stage, logs)]:
+        shown = shown_name(log, with_stage=with_stage)
+        print(f"==> {shown} <== (the supervisor's, as no rank said why it failed)")
+        _print_log(log, SUPERVISOR_TAIL_LINES if options.tail is None else options.tail)
     if num_left > 0:
         more = "1 more log" if num_left == 1 else f"{num_left} more logs"
         print(f"... and {more}; name a stage for all of its logs", file=sys.stderr)
     return 0
-
-
-def _failed_stages(status: RunStatus) -> list[StageStatus]:
-    return [s for s in status.stages if any(part.status == "failed" for part in s.slices)]
-
-
-def _explaining(
-    run_dir: Path, stage: StageStatus, shown: Sequence[Path], options: argparse.Namespace
-) -> list[Path]:
-    """Return supervisors' logs to show unasked: of the newest attempts, if ranks are silent."""
-    if options.supervisor or options.attempt is not None:
-        return []
-    paths, name = RunPaths(run_dir), stage.stage.name
-    own = [log for log in shown if log.parent == paths.logs_dir(name)]
-    return explaining_logs(paths, name, _chosen_slices(stage, options), own)
-
-
-def _with_slice(stages: Sequence[StageStatus], index: int | None) -> Sequence[StageStatus]:
-    """Return the stages that have this slice; all if none has."""
-    having = [stage for stage in stages if index is None or 0 <= index < stage.stage.num_slices]
-    return having or stages
-
-
-def _check_slice(stage: StageStatus, index: int | None) -> None:
-    number = stage.stage.num_slices
-    if index is not None and not 0 <= index < number:
-        which = f"the slices 0 to {number - 1}" if number > 1 else "slice 0 alone"
-        message = f"--slice {index}: `{stage.stage.name}` has {which}"
-        raise InputError(message)
 
 
 def _compiled(text: str) -> re.Pattern[str]:
@@ -296,86 +315,17 @@ def _compiled(text: str) -> re.Pattern[str]:
         raise InputError(message) from error
 
 
-def _chosen_logs(
-    run_dir: Path,
-    stage: StageStatus,
-    options: argparse.Namespace,
-    since: Mapping[int, int] | None = None,
-) -> list[Path]:
-    """Return the existing logs that the options select; `since`: see `rank_logs`."""
-    paths, name = RunPaths(run_dir), stage.stage.name
-    chosen = _chosen_slices(stage, options)
-    rank, attempt = options.rank, options.attempt
-    if options.supervisor:
-        return supervisor_logs(paths, name, chosen, attempt=attempt)
-    return rank_logs(paths, name, chosen, rank=rank, attempt=attempt, since=since)
-
-
-def _say_why_none(
-    run_dir: Path, stages: Sequence[StageStatus], options: argparse.Namespace
-) -> None:
-    """Print for every selected stage why no log was chosen.
-
-    Raises:
-        InputError: some have logs, and none of the rank or attempt that was named.
-    """
-    others: list[StageStatus] = []
-    for stage in stages:
-        name, chosen = stage.stage.name, _chosen_slices(stage, options)
-        if options.failed and not chosen:
-            which = "" if options.slice_index is None else f" {options.slice_index}"
-            print(f"no slice{which} of `{name}` failed", file=sys.stderr)
-        elif (options.rank, options.attempt) != (None, None) and rank_logs(
-            RunPaths(run_dir), name, chosen
-        ):
-            others.append(stage)
-        else:
-            print(f"no log of `{name}` yet", file=sys.stderr)
-    if others:
-        raise InputError(_of_others(run_dir, others, options))
-
-
-def _of_others(run_dir: Path, stages: Sequence[StageStatus], options: argparse.Namespace) -> str:
-    """Return which attempts and ranks there are, where none is the one that was named."""
-    from slurm_jobs.run_folder.run_records import read_stage_records
-
-    paths = RunPaths(run_dir)
-    names = [f"`{stage.stage.name}`" for stage in stages]
-    has = f"{names[0]} has no" if len(names) == 1 else f"none of {', '.join(names)} has a"
-    attempts: set[int] = set()
-    ranks: set[int] = set()
-    for stage in stages:
-        name, chosen = stage.stage.name, _chosen_slices(stage, options)
-        known = read_stage_records(paths, name).attempts
-        attempts.update(n for part in chosen for n in known.get(part.slice_index, ()))
-        ranks |= ranks_with_logs(paths, name, chosen)
-    known_text = ", ".join(
-        f"{word} {ranges_text(sorted(numbers))}"
-        for word, numbers in (("attempt", attempts), ("rank", ranks))
-        if numbers
-    )
-    there_is = f"there is {known_text}" if known_text else "it has not begun"
-    return f"{has} log of that rank or attempt; without --rank and --attempt: all ({there_is})"
-
-
-def _chosen_slices(stage: StageStatus, options: argparse.Namespace) -> list[SliceStatus]:
-    return [
-        part
-        for part in stage.slices
-        if options.slice_index in {None, part.slice_index}
-        and (not options.failed or part.status == "failed")
-    ]
-
-
 def _run_and_stage(run: str | None, stage: str | None) -> tuple[Path, str | None]:
     """Parse RUN and STAGE: `logs train` is a stage of the newest run if no run has that name."""
     from slurm_jobs.commands.find_run import find_run
-    from slurm_jobs.run_folder.run_records import stages_called
     from slurm_jobs.shared.errors import did_you_mean
 
     if run is None or stage is not None or RunPaths(Path(run)).run_json.is_file():
         return find_run(run), stage
-    newest, names = _newest_stages()
+    newest, names = None, {}
+    with suppress(InputError):  # there is no run
+        newest = find_run(None)
+        names = {summary.name: summary.origin for summary in read_run(newest).stages}
     if stages_called(run, names):
         return newest or find_run(None), run
     try:
@@ -390,42 +340,27 @@ def _run_and_stage(run: str | None, stage: str | None) -> tuple[Path, str | None
         raise InputError(message) from error
 
 
-def _newest_stages() -> tuple[Path | None, dict[str, str]]:
-    """Return the newest run and its stages with their names in the file, if readable."""
-    from slurm_jobs.commands.find_run import find_run
-    from slurm_jobs.run_folder.run_records import read_run
-
-    try:
-        newest = find_run(None)
-        return newest, {summary.name: summary.origin for summary in read_run(newest).stages}
-    except InputError:
-        return None, {}
-
-
-def _stages(
-    status: RunStatus, name: str | None, says_something: Callable[[str], bool]
-) -> list[str]:
-    """Return the selected stage, or the combinations of a matrix."""
-    from slurm_jobs.run_folder.run_records import stages_named
-
-    if name is None:
-        return [_stage_to_look_at(status, says_something)]
-    return stages_named(name, {stage.stage.name: stage.stage.origin for stage in status.stages})
-
-
-def _stage_to_look_at(status: RunStatus, says_something: Callable[[str], bool]) -> str:
-    """Return the last of the completed stages that printed something."""
-    names = [stage.stage.name for stage in status.stages]
-    for word in ("failed", "running"):
-        found = [stage.stage.name for stage in status.stages if stage.status == word]
-        if found:
-            return found[0] if word == "failed" else found[-1]
-    ended = [stage.stage.name for stage in reversed(status.stages) if stage.status == "completed"]
-    return next((stage for stage in ended if says_something(stage)), (ended or names)[0])
+def _stage_to_look_at(status: RunStatus, choice: _Choice) -> StageStatus:
+    """Return the first failed stage, the last running, or the last completed that printed."""
+    for word in ("failed", "running", "completed"):
+        stages = [stage for stage in status.stages if stage.status == word]
+        if not stages:
+            continue
+        if word != "completed":
+            return stages[0] if word == "failed" else stages[-1]
+        for stage in reversed(stages):
+            if any(log.stat().st_size for log in choice.logs(stage)):
+                return stage
+        return stages[-1]
+    return status.stages[0]
 
 
 def _follow(
-    run_dir: Path, name: str, stages: Sequence[StageStatus], options: argparse.Namespace
+    run_dir: Path,
+    name: str,
+    stages: Sequence[StageStatus],
+    choice: _Choice,
+    tail: int | None,
 ) -> int:
     """Print logs and their growth until the stages have ended; `name` covers them all."""
     from slurm_jobs.run.observe import status_of
@@ -434,16 +369,21 @@ def _follow(
         stage.stage.name: {part.slice_index: max(1, part.attempt) for part in stage.slices}
         for stage in stages
     }
-
-    def look() -> tuple[list[Path], bool]:
+    growing = GrowingLogs(with_stage=len(stages) > 1)
+    is_over = False
+    while not is_over:
         status = status_of(run_dir, fresh=False)
-        logs, is_over = [], True
-        for one, first in since.items():
-            stage = status.stage(one)
-            logs += _chosen_logs(run_dir, stage, options, first)
-            is_over = is_over and stage.status not in {"running", "waiting"}
-        return logs, is_over
-
-    if not follow_logs(look, tail=options.tail, with_stage=len(stages) > 1):
+        now = [status.stage(stage_name) for stage_name in since]
+        logs = [log for stage in now for log in choice.logs(stage, since[stage.stage.name])]
+        is_over = all(stage.status not in {"running", "waiting"} for stage in now)
+        if tail is not None:
+            growing.print_ends(logs, tail)
+            tail = None
+        growing.print_added(logs)
+        end_s = time.monotonic() + LOOK_INTERVAL_S
+        while not is_over and time.monotonic() < end_s:
+            time.sleep(FOLLOW_INTERVAL_S)
+            growing.print_added(logs)
+    if not growing.offsets:
         print(f"`{name}` has ended without such a log", file=sys.stderr)
     return 0

@@ -47,8 +47,7 @@ VERBS = {
 
 _MODULES = {
     **dict.fromkeys(("check", "plan", "schema"), "plan"),
-    **dict.fromkeys(("submit", "run"), "submit"),
-    **dict.fromkeys(("status", "runs", "watch"), "status"),
+    **dict.fromkeys(("status", "runs", "watch", "run"), "status"),
     **dict.fromkeys(("resume", "cancel"), "resume"),
     **dict.fromkeys(("report", "compare", "scaling", "profile"), "report"),
     **dict.fromkeys(("verify", "packing", "samples"), "data"),
@@ -56,6 +55,7 @@ _MODULES = {
 }
 """Modules of this package that have several verbs; the others are named as their verb."""
 
+WITHOUT_JSON = frozenset({"logs", "schema", "completion"})
 INTERRUPTED_EXIT_CODE = 130
 
 ACTING_VERBS = frozenset({"submit", "run", "resume", "cancel", "probe", "doctor", "tune"})
@@ -130,15 +130,12 @@ def build_parser(verbs: Sequence[str]) -> _Parser:
         command = commands.add_parser(verb, help=text, description=text, allow_abbrev=False)
         if verb in verbs:
             getattr(_module_of(verb), f"add_{verb}_arguments")(command)
-            _add_examples(command, verb)
+            if verb not in WITHOUT_JSON:
+                command.add_argument("--json", action="store_true", help="print the result as JSON")
+            command.formatter_class = argparse.RawDescriptionHelpFormatter
+            command.epilog = "\n".join(filter(None, [command.epilog, examples_text(verb)]))
             parser.verb = command
     return parser
-
-
-def _add_examples(command: argparse.ArgumentParser, verb: str) -> None:
-
-    command.formatter_class = argparse.RawDescriptionHelpFormatter
-    command.epilog = "\n".join(filter(None, [command.epilog, examples_text(verb)]))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -215,7 +212,16 @@ def _tell(error: SlurmJobsError, *, as_json: bool) -> int:
     """
     try:
         if as_json:
-            print(_error_as_json(error), end="")
+            from slurm_jobs.shared.errors import SpecError
+            from slurm_jobs.shared.files import dump_json
+            from slurm_jobs.shared.redact import plain_json
+
+            problems = error.problems if isinstance(error, SpecError) else ()
+            listed = [
+                {"file": p.file, "line": p.line, "column": p.column, "message": p.message}
+                for p in problems
+            ]
+            print(plain_json(dump_json({"error": str(error), "problems": listed})), end="")
         sys.stdout.flush()
     except OSError as broken:
         _print_to_nobody()
@@ -233,18 +239,6 @@ def _tell(error: SlurmJobsError, *, as_json: bool) -> int:
 def _print_to_nobody() -> None:
     """Discard all output from now on, including what is buffered."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _error_as_json(error: SlurmJobsError) -> str:
-    from slurm_jobs.shared.errors import SpecError
-    from slurm_jobs.shared.files import dump_json
-    from slurm_jobs.shared.redact import plain_json
-
-    problems = error.problems if isinstance(error, SpecError) else ()
-    listed = [
-        {"file": p.file, "line": p.line, "column": p.column, "message": p.message} for p in problems
-    ]
-    return plain_json(dump_json({"error": str(error), "problems": listed}))
 
 
 def _print_error(error: SlurmJobsError) -> None:

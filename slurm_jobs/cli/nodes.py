@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurm_jobs.cli.options import (
-    add_json,
     add_overrides,
     command_text,
     number_text,
@@ -73,7 +72,6 @@ def add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
         help="also print the findings of passed checks, not only names",
     )
     add_overrides(parser)
-    add_json(parser)
 
 
 def _add_jobs(parser: argparse.ArgumentParser) -> None:
@@ -170,16 +168,12 @@ def _print_doctor(found: Found, options: argparse.Namespace) -> None:
 
     here = f"{Path.cwd()}/"  # commands are shorter with relative paths
     checks = [dataclasses.replace(c, remedy=c.remedy.replace(here, "")) for c in found.checks]
-    for line in lines_of(checks, _width(), in_words=options.all):
+    from slurm_jobs.cli.options import console
+
+    for line in lines_of(checks, min(console().width, 100), in_words=options.all):
         print(line)
     for run_dir in found.run_dirs:
         print(f"kept for a day: {shown_path(run_dir)}")
-
-
-def _width() -> int:
-    from slurm_jobs.cli.options import console
-
-    return min(console().width, 100)
 
 
 def doctor_values(found: Found) -> dict[str, Any]:
@@ -241,7 +235,6 @@ def add_probe_arguments(parser: argparse.ArgumentParser) -> None:
         help="most that is written to each file system at a time; default: 1024",
     )
     add_overrides(parser)
-    add_json(parser)
 
 
 def run_probe(options: argparse.Namespace) -> int:

@@ -75,11 +75,6 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", nargs="?", help="default: the newest run")
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add --json."""
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-
-
 def check_place(option: str, path: Path) -> None:
     """Refuse a file that cannot be written, before the work for it starts.
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurm_jobs.cli.options import (
-    add_json,
     add_spec,
     duration_text,
     print_json,
@@ -34,7 +33,6 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also query the cluster's limits, and find jobs that it would never run",
     )
-    add_json(parser)
 
 
 def run_check(options: argparse.Namespace) -> int:
@@ -142,7 +140,6 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
         help="say, stage by stage, what a resume of RUN (left out: the spec's newest run) would "
         "run again with the file and the code as they are now, and because of which field",
     )
-    add_json(parser)
 
 
 def run_plan(options: argparse.Namespace) -> int:
@@ -175,17 +172,13 @@ def run_plan(options: argparse.Namespace) -> int:
     for note in notes:
         print(f"note: {note}")
     if not options.no_scripts:
-        _print_scripts(plan, scripts)
+        for job, script in zip(plan.jobs, scripts, strict=True):
+            name = f"{job.stage}{_which(plan, job)}"
+            print(f"\n--- {name}: what sbatch will be given (ids in capitals come at submit)\n")
+            print(script.rstrip())
+        print(flush=True)
     refuse_impossible(loaded, plan, limits)
     return 0
-
-
-def _print_scripts(plan: Plan, scripts: Sequence[str]) -> None:
-    for job, script in zip(plan.jobs, scripts, strict=True):
-        name = f"{job.stage}{_which(plan, job)}"
-        print(f"\n--- {name}: what sbatch will be given (ids in capitals come at submit)\n")
-        print(script.rstrip())
-    print(flush=True)
 
 
 def _explain(options: argparse.Namespace) -> int:

@@ -97,22 +97,45 @@ def problem_lines(run_dir: Path, status: RunStatus, *, with_logs: bool = False) 
         for part in stage.slices
         if part.status in {"failed", "unknown", "cancelled"}
     ]
-    ours = [(stage, part) for stage, part in failed if _is_cancelled_by_user(part)]
-    others = [(stage, part) for stage, part in failed if not _is_cancelled_by_user(part)]
+    by_user: dict[str, list[int]] = {}
+    others = []
+    for stage, part in failed:
+        if part.status == "cancelled" and part.reason == CANCELLED:
+            by_user.setdefault(stage.stage.name, []).append(part.slice_index)
+        else:
+            others.append((stage, part))
     lines += _shortened(run_dir, others, where_all_are="--json has all", with_logs=with_logs)
-    if ours:
-        lines.append(f"cancelled by `slurm-jobs cancel`: {_named_slices(ours)}")
-    barred = [stage.stage.name for stage in status.stages if _is_barred_for_nothing(stage, status)]
+    if by_user:
+        named = [
+            f"{name} slice{'s' if len(indices) > 1 else ''} {ranges_text(indices)}"
+            if status.stage(name).stage.is_array
+            else name
+            for name, indices in by_user.items()
+        ]
+        lines.append(f"cancelled by `slurm-jobs cancel`: {', '.join(named)}")
+    barred = [
+        stage.stage.name
+        for stage in status.stages
+        if any(p.status == "stranded" and p.reason == NEVER for p in stage.slices)
+        and {status.stage(parent).status for parent in stage.stage.after} == {"completed"}
+    ]
     lines += [_barred_line(name, status) for name in barred]
-    lines += _stuck_lines(status)
+    stuck: dict[tuple[str, str], list[SliceStatus]] = {}
+    for stage in status.stages:
+        for part in stage.slices:
+            if part.wait and part.reason != NEVER:
+                stuck.setdefault((stage.stage.name, part.reason), []).append(part)
+    for (name, reason), parts in stuck.items():
+        is_array = status.stage(name).stage.is_array
+        slices = f" slice {ranges_text(p.slice_index for p in parts)}" if is_array else ""
+        lines.append(f"{name}{slices} {_REMEDIES[parts[0].wait].format(reason, _ids_text(parts))}")
     notes = completed_notes(run_dir, status)
     for (name, index), note in list(notes.items())[:MAX_PROBLEMS_SHOWN]:
-        part = f" slice {index}" if status.stage(name).stage.is_array else ""
-        lines.append(f"{name}{part} completed, with a note: {note}")
+        which = f" slice {index}" if status.stage(name).stage.is_array else ""
+        lines.append(f"{name}{which} completed, with a note: {note}")
     if len(notes) > MAX_PROBLEMS_SHOWN:
         lines.append(f"... and {len(notes) - MAX_PROBLEMS_SHOWN} more notes; --json has them")
-    lines += _ways_on(run_dir, status, failed, is_barred=bool(barred))
-    return lines
+    return [*lines, *_ways_on(run_dir, status, failed, is_barred=bool(barred))]
 
 
 def completed_notes(run_dir: Path, status: RunStatus) -> dict[tuple[str, int], str]:
@@ -134,39 +157,6 @@ def completed_notes(run_dir: Path, status: RunStatus) -> dict[tuple[str, int], s
             if reason:
                 notes[name, ending.slice_index] = reason
     return notes
-
-
-def _is_cancelled_by_user(part: SliceStatus) -> bool:
-    return part.status == "cancelled" and part.reason == CANCELLED
-
-
-def _named_slices(parts: Sequence[tuple[StageStatus, SliceStatus]]) -> str:
-    """Return `a slices 0-3, b`."""
-    slices: dict[str, list[int]] = {}
-    is_array = {stage.stage.name: stage.stage.is_array for stage, _ in parts}
-    for stage, part in parts:
-        slices.setdefault(stage.stage.name, []).append(part.slice_index)
-    return ", ".join(
-        f"{name} slice{'s' if len(indices) > 1 else ''} {ranges_text(indices)}"
-        if is_array[name]
-        else name
-        for name, indices in slices.items()
-    )
-
-
-def _stuck_lines(status: RunStatus) -> list[str]:
-    """Return jobs in the queue that waiting does not start, a line per stage and reason."""
-    groups: dict[tuple[str, str], list[SliceStatus]] = {}
-    for stage in status.stages:
-        for part in stage.slices:
-            if part.wait and part.reason != NEVER:
-                groups.setdefault((stage.stage.name, part.reason), []).append(part)
-    lines = []
-    for (name, reason), parts in groups.items():
-        is_array = status.stage(name).stage.is_array
-        slices = f" slice {ranges_text(p.slice_index for p in parts)}" if is_array else ""
-        lines.append(f"{name}{slices} {_REMEDIES[parts[0].wait].format(reason, _ids_text(parts))}")
-    return lines
 
 
 _REMEDIES: dict[Wait, str] = {
@@ -211,45 +201,39 @@ def _shortened(
     return lines
 
 
-def new_failures(run_dir: Path, status: RunStatus, told: Collection[FailedAttempt]) -> NewFailures:
-    """Return the slices that have failed and are not in `told`."""
+def new_failures(
+    run_dir: Path, status: RunStatus, reported: Collection[FailedAttempt]
+) -> NewFailures:
+    """Return the slices that have failed and are not in `reported`."""
     failed = {
         (stage.stage.name, part.slice_index, part.job_id, part.attempt): (stage, part)
         for stage in status.stages
         for part in stage.slices
         if part.status == "failed"
     }
-    new = {attempt: found for attempt, found in failed.items() if attempt not in told}
+    new = {attempt: where for attempt, where in failed.items() if attempt not in reported}
     return NewFailures(
         attempts=frozenset(new),
         lines=tuple(_shortened(run_dir, [*new.values()], where_all_are="`status --json` has all")),
     )
 
 
-def _is_barred_for_nothing(stage: StageStatus, status: RunStatus) -> bool:
-    """Check whether a job can never start although everything before it is complete."""
-    above = [status.stage(parent).status for parent in stage.stage.after]
-    is_barred = any(p.status == "stranded" and p.reason == NEVER for p in stage.slices)
-    return is_barred and set(above) == {"completed"}
-
-
 def _barred_line(name: str, status: RunStatus) -> str:
     """Return why a job can never start although everything before it is complete."""
-    for parent in status.stage(name).stage.after:
-        for part in status.stage(parent).slices:
+    for parent in map(status.stage, status.stage(name).stage.after):
+        for part in parent.slices:
             if part.state in {None, "COMPLETED"}:
                 continue
-            which = f"`{parent}`"
-            if status.stage(parent).stage.is_array:
-                which += f" slice {part.slice_index}"
-            key = f"stages.{status.stage(parent).stage.origin or parent}.resources.timeout_min"
+            which = f" slice {part.slice_index}" if parent.stage.is_array else ""
             why = ""
             if part.state == "TIMEOUT":
-                why = f", as its process {part.reason} before it ended: raise {key}"
-                why = why.replace(" (resources.timeout_min)", "")
+                reason = part.reason.replace(" (resources.timeout_min)", "")
+                origin = parent.stage.origin or parent.stage.name
+                key = f"stages.{origin}.resources.timeout_min"
+                why = f", as its process {reason} before it ended: raise {key}"
             return (
-                f"{name} stranded: {which} is complete by its records, but the scheduler counts "
-                f"its job as {part.state}{why}"
+                f"{name} stranded: `{parent.stage.name}`{which} is complete by its records, but "
+                f"the scheduler counts its job as {part.state}{why}"
             )
     return f"{name} stranded: its parents are complete by their records, failed for the scheduler"
 
@@ -334,7 +318,7 @@ def _resumes(
         reason = reason_of(run_dir, stage.stage.name, part)
         named = [_named_resume(words, stage.stage.name) for words in _RESUME.findall(reason)]
         ways = [way for way in named if way is not None]
-        if not ways or _has_open_value(ways[0]):
+        if not ways or any(map(_OPEN.fullmatch, ways[0].settings.values())):
             ways.insert(0, _Resume(update=_update(run_dir, stage, part, reason)))
         first.take(ways[0])
         second.take(ways[-1])
@@ -362,21 +346,14 @@ def _named_resume(text: str, stage: str) -> _Resume | None:
     return resume
 
 
-def _has_open_value(resume: _Resume) -> bool:
-    return any(_OPEN.fullmatch(value) for value in resume.settings.values())
-
-
 def _update(run_dir: Path, stage: StageStatus, part: SliceStatus, reason: str) -> dict[str, None]:
     """Return what a resume must read again, for a reason without a command."""
     record = _record(run_dir, stage.stage.name, part)
     text = reason if record is None else record.reason
-    is_own = ":" in stage.stage.run  # `module:function`
-    if is_own and _IN_CODE.match(text):
+    if ":" in stage.stage.run and _IN_CODE.match(text):  # `module:function`
         return {"--update-code": None}
     is_refused = _REFUSED in text or (record is not None and not record.retryable)
-    if not is_refused or _IN_FILE.match(text):
-        return {}
-    return {"--update-spec": None}
+    return {"--update-spec": None} if is_refused and not _IN_FILE.match(text) else {}
 
 
 def _raised_limits(run_dir: Path, failed: list[tuple[StageStatus, SliceStatus]]) -> dict[str, str]:
@@ -414,7 +391,10 @@ def problem_line(run_dir: Path, stage: StageStatus, part: SliceStatus) -> str:
 
 
 def reason_of(run_dir: Path, stage: str, part: SliceStatus) -> str:
-    """Return why a slice is not complete, from its record if it has one."""
+    """Return why a slice is not complete, from its record if it has one.
+
+    What the scheduler knows replaces a guess in the record.
+    """
     record = _record(run_dir, stage, part)
     if record is None:
         rows = ""
@@ -422,18 +402,13 @@ def reason_of(run_dir: Path, stage: str, part: SliceStatus) -> str:
             task_dir = RunPaths(run_dir).task_dir(stage, part.slice_index, part.attempt)
             rows = rows_in_progress(task_dir)
         return f"{part.reason}; {rows}" if rows else part.reason
-    attempt = f"attempt {record.attempt}: " if record.attempt > 1 else ""
-    return f"{attempt}{_explained(part, record.reason)}"
-
-
-def _explained(part: SliceStatus, recorded: str) -> str:
-    """Return a record's reason, with the scheduler's information in place of a guess."""
+    reason = record.reason
     if part.state in {"TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED"}:
-        recorded = recorded.removesuffix(f" {GONE}")
-    if part.state != "TIMEOUT" or not part.reason:
-        return recorded
-    detail = recorded.removeprefix(AFTER_SIGTERM)
-    return part.reason if _KILLED.search(detail) else f"{part.reason}; {detail}"
+        reason = reason.removesuffix(f" {GONE}")
+    if part.state == "TIMEOUT" and part.reason:
+        detail = reason.removeprefix(AFTER_SIGTERM)
+        reason = part.reason if _KILLED.search(detail) else f"{part.reason}; {detail}"
+    return f"attempt {record.attempt}: {reason}" if record.attempt > 1 else reason
 
 
 def _record(run_dir: Path, stage: str, part: SliceStatus) -> CompletionRecord | None:
@@ -443,43 +418,45 @@ def _record(run_dir: Path, stage: str, part: SliceStatus) -> CompletionRecord | 
 
 
 def _failure_log(run_dir: Path, stage: str, part: SliceStatus) -> Path | None:
-    """Return the log that most likely shows why a slice failed; None if it did not fail."""
+    """Return the log that most likely shows why a slice failed: of the rank that failed first."""
     if part.status != "failed":
         return None
-    return failure_log(RunPaths(run_dir), stage, part, _record(run_dir, stage, part))
+    paths, record = RunPaths(run_dir), _record(run_dir, stage, part)
+    if record is not None and record.failed_rank is not None:
+        log = paths.rank_log(stage, part.slice_index, record.attempt, record.failed_rank)
+        if log.exists():
+            return log
+    shown = rank_logs(paths, stage, [part])
+    return next(iter([*explaining_logs(paths, stage, [part], shown), *shown]), None)
 
 
 def last_failure(run_dir: Path, status: RunStatus) -> Failure | None:
     """Return the slice that failed last, by its records, with the end of its log."""
     paths = RunPaths(run_dir)
-    failed = [
-        (_failed_ns(paths, stage.stage.name, part), stage, part)
-        for stage in status.stages
-        for part in stage.slices
-        if part.status == "failed"
-    ]
-    if not failed:
+    last: tuple[int, StageStatus, SliceStatus] | None = None
+    for stage in status.stages:
+        for part in stage.slices:
+            if part.status != "failed":
+                continue
+            if part.ending is not None:
+                record = paths.completion(stage.stage.name, part.ending)
+            else:
+                record = paths.attempt(stage.stage.name, part.slice_index, part.attempt)
+            try:
+                failed_ns = record.stat().st_mtime_ns
+            except FileNotFoundError:
+                failed_ns = 0
+            if last is None or failed_ns > last[0]:
+                last = failed_ns, stage, part
+    if last is None:
         return None
-    _, stage, part = max(failed, key=lambda found: found[0])
-    name = stage.stage.name
-    log = _failure_log(run_dir, name, part)
+    _, stage, part = last
+    log = _failure_log(run_dir, stage.stage.name, part)
     return Failure(
         line=problem_line(run_dir, stage, part),
         log=log,
         tail=tuple(map(truncated, last_lines(log, MAX_TAIL_LINES))) if log is not None else (),
     )
-
-
-def _failed_ns(paths: RunPaths, stage: str, part: SliceStatus) -> int:
-    """Return the time of its failure record, or of its last attempt's start; 0 without either."""
-    if part.ending is not None:
-        path = paths.completion(stage, part.ending)
-    else:
-        path = paths.attempt(stage, part.slice_index, part.attempt)
-    try:
-        return path.stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0
 
 
 # Selection of log files, and their last lines.
@@ -537,16 +514,15 @@ def supervisor_logs(
 
     A job has one log for all of its attempts, after a retry or a requeue, too.
     """
-    ids = [_job_id(paths, stage, part, attempt) for part in slices]
-    named = [paths.job_log(stage, job_id) for job_id in dict.fromkeys(ids) if job_id is not None]
-    return [log for log in named if log.exists()]
-
-
-def _job_id(paths: RunPaths, stage: str, part: SliceStatus, attempt: int | None) -> str | None:
-    if attempt is None or attempt == part.attempt:
-        return part.job_id
-    record = read_attempt(paths, stage, part.slice_index, attempt)
-    return None if record is None else record.job_id
+    logs: dict[Path, None] = {}
+    for part in slices:
+        job_id = part.job_id
+        if attempt not in {None, part.attempt}:
+            record = read_attempt(paths, stage, part.slice_index, attempt)
+            job_id = None if record is None else record.job_id
+        if job_id is not None:
+            logs[paths.job_log(stage, job_id)] = None
+    return [log for log in logs if log.exists()]
 
 
 def explaining_logs(
@@ -556,14 +532,14 @@ def explaining_logs(
 
     With a full disk, the supervisor cannot write the record, and reports it in its log.
     """
-    spoken = {match[1] for log in shown if (match := _RANK_LOG.match(log.name)) and _says(log)}
-    silent = [
-        part
-        for part in slices
-        if failed_unrecorded(part) and f"{part.slice_index:05d}" not in spoken
-    ]
-    known = set(shown)
-    return [log for log in supervisor_logs(paths, stage, silent) if log not in known and _says(log)]
+    spoken = {
+        int(match[1])
+        for log in shown
+        if (match := _RANK_LOG.match(log.name)) and log.stat().st_size
+    }
+    silent = [p for p in slices if failed_unrecorded(p) and p.slice_index not in spoken]
+    logs = supervisor_logs(paths, stage, silent)
+    return [log for log in logs if log not in {*shown} and log.stat().st_size]
 
 
 def has_explaining_log(paths: RunPaths, stage: str, part: SliceStatus) -> bool:
@@ -573,28 +549,12 @@ def has_explaining_log(paths: RunPaths, stage: str, part: SliceStatus) -> bool:
     """
     own = supervisor_logs(paths, stage, [part])
     is_apart = failed_unrecorded(part) and rank_logs(paths, stage, [part]) != own
-    return is_apart and any(_says(log) for log in own)
+    return is_apart and any(log.stat().st_size for log in own)
 
 
 def failed_unrecorded(part: SliceStatus) -> bool:
     """Check whether a slice failed and no record of its end has a reason."""
     return part.status == "failed" and part.ending is None
-
-
-def _says(log: Path) -> bool:
-    return log.stat().st_size > 0
-
-
-def failure_log(
-    paths: RunPaths, stage: str, part: SliceStatus, record: CompletionRecord | None
-) -> Path | None:
-    """Return the log that most likely shows why a slice failed: of the rank that failed first."""
-    if record is not None and record.failed_rank is not None:
-        log = paths.rank_log(stage, part.slice_index, record.attempt, record.failed_rank)
-        if log.exists():
-            return log
-    shown = rank_logs(paths, stage, [part])
-    return next(iter([*explaining_logs(paths, stage, [part], shown), *shown]), None)
 
 
 def shown_name(log: Path, *, with_stage: bool) -> str:

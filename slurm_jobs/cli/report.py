@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_jobs.cli.options import (
-    add_json,
     add_run,
     check_place,
     command_text,
@@ -40,7 +39,6 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("second", metavar="B", help=words)
     parser.add_argument("more", metavar="", nargs="*", default=[], help=argparse.SUPPRESS)
     add_training(parser)
-    add_json(parser)
 
 
 def add_training(parser: argparse.ArgumentParser) -> None:
@@ -159,7 +157,6 @@ def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--operators", metavar="N", type=positive, default=12, help="rows of the table (default 12)"
     )
-    add_json(parser)
 
 
 def run_profile(options: argparse.Namespace) -> int:
@@ -223,7 +220,6 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
         type=path_of,
         help="write every step record there too, by its ending as .csv or .parquet",
     )
-    add_json(parser)
 
 
 def run_report(options: argparse.Namespace) -> int:
@@ -342,7 +338,6 @@ def add_scaling_arguments(parser: argparse.ArgumentParser) -> None:
         "runs", metavar="RUN", nargs="+", help="runs on different numbers of GPUs, and repeats"
     )
     add_training(parser)
-    add_json(parser)
 
 
 def run_scaling(options: argparse.Namespace) -> int:

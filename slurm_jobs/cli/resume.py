@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurm_jobs.cli.options import (
-    add_json,
     add_overrides,
     add_run,
     command_text,
@@ -35,7 +34,6 @@ def add_cancel_arguments(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
     parser.add_argument("--stage", help="only this stage's jobs")
     parser.add_argument("--yes", action="store_true", help="do not ask")
-    add_json(parser)
 
 
 def run_cancel(options: argparse.Namespace) -> int:
@@ -115,7 +113,6 @@ def add_resume_arguments(parser: argparse.ArgumentParser) -> None:
         help="run this stage, or its slices 0-3,7, again though complete; may be repeated",
     )
     parser.add_argument("--dry-run", action="store_true", help="only say what would run, and why")
-    add_json(parser)
 
 
 def run_resume(options: argparse.Namespace) -> int:

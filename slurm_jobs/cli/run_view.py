@@ -99,27 +99,15 @@ def make_grid(statuses: Sequence[Status], *, width: int, max_rows: int) -> Grid:
         width: characters of a line, with the slice number that a row begins with.
         max_rows: at least 1.
     """
-    groups = max(1, (width - _label_width(statuses)) // (GROUP + 1))
-    num_columns = groups * GROUP
-    per_cell = next(n for n in _round_numbers() if -(-len(statuses) // n) <= num_columns * max_rows)
-    cells = [
-        min(statuses[start : start + per_cell], key=_RANK.__getitem__)
-        for start in range(0, len(statuses), per_cell)
-    ]
-    rows = [
-        tuple(cells[start : start + num_columns]) for start in range(0, len(cells), num_columns)
-    ]
-    return Grid(rows=tuple(rows), slices_per_cell=per_cell)
+    num_columns = GROUP * max(1, (width - len(str(len(statuses) - 1))) // (GROUP + 1))
+    round_numbers = (factor * 10**power for power in count() for factor in (1, 2, 5))
+    per_cell = next(n for n in round_numbers if -(-len(statuses) // n) <= num_columns * max_rows)
+    cells = [min(chunk, key=_RANK.__getitem__) for chunk in _chunks(statuses, per_cell)]
+    return Grid(rows=tuple(map(tuple, _chunks(cells, num_columns))), slices_per_cell=per_cell)
 
 
-def _round_numbers() -> Iterator[int]:
-    """Yield 1, 2, 5, 10, 20, 50 and so on."""
-    for power in count():
-        yield from (factor * 10**power for factor in (1, 2, 5))
-
-
-def _label_width(statuses: Sequence[Status]) -> int:
-    return len(str(len(statuses) - 1))
+def _chunks(items: Sequence[Status], length: int) -> list[Sequence[Status]]:
+    return [items[start : start + length] for start in range(0, len(items), length)]
 
 
 def grid_lines(statuses: Sequence[Status], *, width: int, max_rows: int) -> list[Text]:
@@ -130,7 +118,7 @@ def grid_lines(statuses: Sequence[Status], *, width: int, max_rows: int) -> list
     lines = []
     for first, row in zip(grid.first_slices, grid.rows, strict=True):
         line = Text(no_wrap=True)
-        line.append(f"{first:>{_label_width(statuses)}}", style="dim")
+        line.append(f"{first:>{len(str(len(statuses) - 1))}}", style="dim")
         for number, status in enumerate(row):
             line.append(" " if number % GROUP == 0 else "")
             line.append(LETTERS[status], style=_CELL_STYLES[status])
@@ -190,22 +178,25 @@ def look(
     """
     status = status_of(run_dir, fresh=fresh)
     meta = read_meta(RunPaths(run_dir))
-    told_by = {
-        s.stage.name: task_progress(run_dir, s.stage.name, s.slices[0])
-        for s in status.stages
-        if s.status == "running" and s.stage.num_slices == 1
-    }
+    progress, shares = {}, {}
+    for stage in status.stages:
+        if stage.status == "running" and stage.stage.num_slices == 1:
+            name = stage.stage.name
+            progress[name], share = task_progress(run_dir, name, stage.slices[0])
+            if share is not None:
+                shares[name] = share
+    failures = NO_NEW_FAILURES
+    if reported is not None:
+        failures = new_failures(run_dir, status, reported)
     return Seen(
         run_id=meta.run_id,
         scheduler=meta.scheduler,
         created_unix_s=meta.created_unix_s,
         status=status,
-        progress={name: text for name, (text, _) in told_by.items()},
-        shares={name: share for name, (_, share) in told_by.items() if share is not None},
+        progress=progress,
+        shares=shares,
         failure=last_failure(run_dir, status) if with_failure else None,
-        new_failures=NO_NEW_FAILURES
-        if reported is None
-        else new_failures(run_dir, status, reported),
+        new_failures=failures,
     )
 
 
@@ -259,18 +250,21 @@ def stages_table(seen: Seen, *, now_unix_s: float, width: int) -> Table:
 
     is_wide = width >= WIDE_ENOUGH
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("stage", "status", "tasks"):
+    columns = ["stage", "status", "tasks", *(["job", "source"] if is_wide else []), "detail"]
+    for column in columns:
         table.add_column(column, overflow="fold")
-    for column in ("job", "source") if is_wide else ():
-        table.add_column(column, overflow="fold")
-    table.add_column("detail", overflow="fold")
     for stage in seen.status.stages:
+        ids = dict.fromkeys((part.job_id or "").partition("_")[0] for part in stage.slices)
+        jobs = " ".join(job_id for job_id in ids if job_id) or "-"
+        sources, asked = " + ".join(stage.sources), seen.status.asked_for(stage.sources)
+        if asked is not None:  # `squeue, 4 s ago`; `record`
+            sources += f", {age_text(asked, now_unix_s)}"
         table.add_row(
             stage.stage.name,
             Text(stage.status, style=STYLES[stage.status]),
             tasks_text(stage),
-            *([_jobs_text(stage), source_text(seen.status, stage, now_unix_s)] if is_wide else []),
-            Text(detail_text(seen, stage, now_unix_s)),
+            *([jobs, sources] if is_wide else []),
+            Text(_detail_text(seen, stage, now_unix_s)),
         )
     return table
 
@@ -284,26 +278,25 @@ def tasks_text(stage: StageStatus) -> str:
     return ", ".join([done, *others]) if total > 1 else done
 
 
-def _jobs_text(stage: StageStatus) -> str:
-    ids = dict.fromkeys((s.job_id or "").partition("_")[0] for s in stage.slices)
-    return " ".join(job_id for job_id in ids if job_id) or "-"
-
-
-def source_text(status: RunStatus, stage: StageStatus, now_unix_s: float) -> str:
-    """Return the source of the status and its age: `squeue, 4 s ago`; `record`."""
-    names = " + ".join(stage.sources)
-    asked = status.asked_for(stage.sources)
-    return names if asked is None else f"{names}, {age_text(asked, now_unix_s)}"
-
-
-def detail_text(seen: Seen, stage: StageStatus, now_unix_s: float) -> str:
+def _detail_text(seen: Seen, stage: StageStatus, now_unix_s: float) -> str:
     """Return the progress of a running task, or why a stage waits, with its expected start."""
-    if stage.status == "running":
-        return seen.progress.get(stage.stage.name) or _start_text(stage, now_unix_s)
-    if stage.status in {"waiting", "stranded"}:
-        texts = (reason_to_wait(stage), _start_text(stage, now_unix_s))
-        return "; ".join(text for text in texts if text)
-    return ""
+    if stage.status not in {"running", "waiting", "stranded"}:
+        return ""
+    is_running = stage.status == "running"
+    progress = seen.progress.get(stage.stage.name)
+    if is_running and progress:
+        return progress
+    texts = [] if is_running else [reason_to_wait(stage)]
+    starts = [
+        part.start_unix_s
+        for part in stage.slices
+        if part.status == "waiting" and (part.start_unix_s or 0) > now_unix_s
+    ]
+    if first := min(filter(None, starts), default=None):  # Slurm's estimate
+        clock, in_text = clock_text(first, now_unix_s), duration_text(first - now_unix_s)
+        next_text = "next expected" if is_running else "expected"
+        texts.append(f"{next_text} to start {clock} (in {in_text})")
+    return "; ".join(filter(None, texts))
 
 
 def reason_to_wait(stage: StageStatus) -> str:
@@ -311,21 +304,6 @@ def reason_to_wait(stage: StageStatus) -> str:
     waits = [part for part in stage.slices if part.status == stage.status]
     waits.sort(key=lambda part: not part.wait)
     return stage.reason or (waits or stage.slices)[0].reason
-
-
-def _start_text(stage: StageStatus, now_unix_s: float) -> str:
-    """Return when the next waiting task should start, if Slurm gives an estimate."""
-    starts = [
-        part.start_unix_s
-        for part in stage.slices
-        if part.status == "waiting" and part.start_unix_s is not None
-    ]
-    first = min((start for start in starts if start > now_unix_s), default=None)
-    if first is None:
-        return ""
-    what = "next expected" if stage.status == "running" else "expected"
-    in_s = first - now_unix_s
-    return f"{what} to start {clock_text(first, now_unix_s)} (in {duration_text(in_s)})"
 
 
 def exit_code(status: RunStatus) -> int:
@@ -338,6 +316,19 @@ def exit_code(status: RunStatus) -> int:
 def status_values(run_dir: Path, status: RunStatus, now_unix_s: float) -> dict[str, Any]:
     """Return a status as JSON values; ages in seconds, None for what was read from files."""
     notes = completed_notes(run_dir, status)
+
+    def age_s(sources: tuple[str, ...]) -> float | None:
+        asked = status.asked_for(sources)
+        return None if asked is None else round(max(0.0, now_unix_s - asked), 1)
+
+    def slice_values(stage: str, part: SliceStatus) -> dict[str, Any]:
+        values = {each.name: getattr(part, each.name) for each in fields(part)}
+        if part.status == "failed":
+            values["reason"] = reason_of(run_dir, stage, part)
+        elif part.status == "completed":
+            values["reason"] = notes.get((stage, part.slice_index), part.reason)
+        return {**values, "age_s": age_s((part.source,))}
+
     return {
         "run_id": run_dir.name,
         "run_dir": str(run_dir),
@@ -351,43 +342,18 @@ def status_values(run_dir: Path, status: RunStatus, now_unix_s: float) -> dict[s
                 "run": stage.stage.run,
                 "status": stage.status,
                 "sources": list(stage.sources),
-                "age_s": _age_s(status, stage.sources, now_unix_s),
+                "age_s": age_s(stage.sources),
                 "reason": stage.reason,
                 "counts": dict(stage.counts),
                 "slices_by_status": {
                     word: ranges_text(s.slice_index for s in stage.slices if s.status == word)
                     for word in stage.counts
                 },
-                "slices": [
-                    {
-                        **_slice_values(run_dir, stage, part, notes),
-                        "age_s": _age_s(status, (part.source,), now_unix_s),
-                    }
-                    for part in stage.slices
-                ],
+                "slices": [slice_values(stage.stage.name, part) for part in stage.slices],
             }
             for stage in status.stages
         ],
     }
-
-
-def _age_s(status: RunStatus, sources: tuple[str, ...], now_unix_s: float) -> float | None:
-    asked = status.asked_for(sources)
-    return None if asked is None else round(max(0.0, now_unix_s - asked), 1)
-
-
-def _slice_values(
-    run_dir: Path,
-    stage: StageStatus,
-    part: SliceStatus,
-    notes: Mapping[tuple[str, int], str],
-) -> dict[str, Any]:
-    values = {each.name: getattr(part, each.name) for each in fields(part)}
-    if part.status == "failed":
-        values["reason"] = reason_of(run_dir, stage.stage.name, part)
-    elif part.status == "completed":
-        values["reason"] = notes.get((stage.stage.name, part.slice_index), part.reason)
-    return values
 
 
 # Live view of `watch` and `run` on a terminal: stages, grids, the last failure. Layout only.
@@ -406,6 +372,7 @@ MAX_WRAPPED_LINES = 3
 """Lines of a reason that is longer than a line."""
 MIN_BAR, MAX_BAR = 10, 40
 """Characters of a bar."""
+_PLAIN_COUNTS = (["waiting"], ["completed"], ["stranded"])
 FOOTER = "Ctrl-C ends the watching, not the run"
 _CONTROLS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 """Escape sequences, and other characters that would move the cursor."""
@@ -416,9 +383,8 @@ def live_view(seen: Seen, console: Console, *, now_unix_s: float, is_over: bool)
     from rich.console import Group
 
     width, height = console.size
-    head = Group(
-        title_text(seen, now_unix_s), stages_table(seen, now_unix_s=now_unix_s, width=width)
-    )
+    title = title_text(seen, now_unix_s)
+    head = Group(title, stages_table(seen, now_unix_s=now_unix_s, width=width))
     sources = [
         line
         for text in source_lines(seen.status)
@@ -426,17 +392,21 @@ def live_view(seen: Seen, console: Console, *, now_unix_s: float, is_over: bool)
     ]
     num_head_lines = len(console.render_lines(head, pad=False))
     room = max(0, height - num_head_lines - len(sources) - 2)  # for footer and cursor
-    bars = bar_lines(seen.shares, width=width)[: room // MIN_GRID_LINES]
+    bars = _bar_lines(seen.shares, width=width)[: room // MIN_GRID_LINES]
     room -= len(bars)
-    arrays = [stage for stage in seen.status.stages if _is_worth_a_grid(stage)]
+    arrays = [  # those whose slices are neither all waiting nor all complete
+        stage
+        for stage in seen.status.stages
+        if stage.stage.num_slices > 1 and [*stage.counts] not in _PLAIN_COUNTS
+    ]
     for_failure = min(room, max(MIN_FAILURE_LINES, room - MIN_GRID_LINES * len(arrays)))
-    failure = failure_lines(seen.failure, console, max_lines=for_failure)
-    grids = array_lines(arrays, width=width, room=room - len(failure))
+    failure = _failure_lines(seen.failure, console, max_lines=for_failure)
+    grids = _array_lines(arrays, width=width, room=room - len(failure))
     footer = [] if is_over else [_line(FOOTER, "dim")]
     return Group(head, *bars, *sources, *grids, *failure, *footer)
 
 
-def bar_lines(shares: Mapping[str, float], *, width: int) -> list[Text]:
+def _bar_lines(shares: Mapping[str, float], *, width: int) -> list[Text]:
     """Return a progress bar for each stage, distinguishable without colour."""
     longest = max(map(len, shares), default=0)
     length = min(MAX_BAR, width - longest - len(" [] 100 %"))
@@ -470,13 +440,7 @@ def printable(line: str) -> str:
     return _CONTROLS.sub("", states[-1] if states else "").expandtabs(4)
 
 
-def _is_worth_a_grid(stage: StageStatus) -> bool:
-    """Check for an array whose slices are neither all waiting nor all complete."""
-    alike: tuple[set[Status], ...] = ({"waiting"}, {"completed"}, {"stranded"})
-    return stage.stage.num_slices > 1 and set(stage.counts) not in alike
-
-
-def array_lines(arrays: list[StageStatus], *, width: int, room: int) -> list[Text]:
+def _array_lines(arrays: list[StageStatus], *, width: int, room: int) -> list[Text]:
     """Return a heading, the grid and its legend for each array, as many as fit."""
     lines: list[Text] = []
     for number, stage in enumerate(arrays):
@@ -493,7 +457,7 @@ def array_lines(arrays: list[StageStatus], *, width: int, room: int) -> list[Tex
     return lines
 
 
-def failure_lines(failure: Failure | None, console: Console, *, max_lines: int) -> list[Text]:
+def _failure_lines(failure: Failure | None, console: Console, *, max_lines: int) -> list[Text]:
     """Return the last failure: what and why, which log, and its end."""
     if failure is None:
         return []
@@ -511,12 +475,15 @@ def failure_lines(failure: Failure | None, console: Console, *, max_lines: int) 
 # It only reads: an interrupt ends the watching, never the run.
 
 
+INTERRUPTED_EXIT_CODE = 130
 PROGRESS_INTERVAL_S = 30.0
 """Interval between lines that only report progress."""
 
 
-def follow(run_dir: Path, *, quiet: bool, tells_failures: bool = True) -> RunStatus | None:
-    """Watch until the run ends; None, after a message, if the user interrupted.
+def watch(
+    run_dir: Path, *, quiet: bool, tells_failures: bool = True
+) -> tuple[RunStatus | None, int]:
+    """Follow a run until it ends; return its status (None if the user interrupted) and exit code.
 
     Args:
         run_dir: the run's folder.
@@ -530,10 +497,11 @@ def follow(run_dir: Path, *, quiet: bool, tells_failures: bool = True) -> RunSta
     try:
         if quiet:
             (last,) = deque(_looks(run_dir), maxlen=1)
-            return last.status
-        if console.is_terminal and not console.is_dumb_terminal:
-            return _follow_live(run_dir, console, keeps_failure=tells_failures)
-        return _follow_lines(run_dir, tells_failures=tells_failures)
+            status = last.status
+        elif console.is_terminal and not console.is_dumb_terminal:
+            status = _follow_live(run_dir, console, keeps_failure=tells_failures)
+        else:
+            status = _follow_lines(run_dir, tells_failures=tells_failures)
     except KeyboardInterrupt:
         folder = shown_path(run_dir)
         print(
@@ -541,18 +509,18 @@ def follow(run_dir: Path, *, quiet: bool, tells_failures: bool = True) -> RunSta
             f"  or: {command_text('cancel', folder)}",
             file=sys.stderr,
         )
-        return None
+        return None, INTERRUPTED_EXIT_CODE
+    return status, exit_code(status)
 
 
 def _looks(
     run_dir: Path, *, with_failure: bool = False, reported: Collection[FailedAttempt] | None = None
 ) -> Iterator[Seen]:
-    scheduler = read_meta(RunPaths(run_dir)).scheduler
     return looks_until_over(
         lambda: look(run_dir, with_failure=with_failure, reported=reported),
         lambda seen: seen.status,
         lambda seen, problem: replace(seen, status=in_doubt(seen.status, problem)),
-        scheduler,
+        read_meta(RunPaths(run_dir)).scheduler,
     )
 
 
@@ -579,8 +547,7 @@ def _follow_live(run_dir: Path, console: Console, *, keeps_failure: bool) -> Run
 def _follow_lines(run_dir: Path, *, tells_failures: bool) -> RunStatus:
     shown: dict[str, str] = {}
     reported: set[FailedAttempt] = set()
-    began_s = time.monotonic()
-    last_progress_s = began_s
+    began_s = last_progress_s = time.monotonic()
     for seen in _looks(run_dir, reported=reported if tells_failures else None):
         now_s = time.monotonic()
         is_time = now_s - last_progress_s > PROGRESS_INTERVAL_S
@@ -601,31 +568,14 @@ def _follow_lines(run_dir: Path, *, tells_failures: bool) -> RunStatus:
 
 
 def lines_of(seen: Seen) -> dict[str, str]:
-    """Return a line for each stage, and for each source that does not answer."""
-    lines = {stage.stage.name: _stage_line(stage) for stage in seen.status.stages}
-    lines |= {f"source {number}": text for number, text in enumerate(source_lines(seen.status))}
-    return lines
+    """Return a line for each stage, and for each source that does not answer.
 
-
-def _stage_line(stage: StageStatus) -> str:
-    """Return `train: running (0/1, 1 running)`; with the reason for stranded stages."""
-    is_stuck = stage.status == "stranded" or any(part.wait for part in stage.slices)
-    why = reason_to_wait(stage) if is_stuck else ""
-    return f"{stage.stage.name}: {stage.status} ({tasks_text(stage)})" + (f": {why}" if why else "")
-
-
-INTERRUPTED_EXIT_CODE = 130
-
-
-def watch(
-    run_dir: Path, *, quiet: bool, tells_failures: bool = True
-) -> tuple[RunStatus | None, int]:
-    """Follow a run; return its final status (None if the user stopped watching) and exit code.
-
-    Args:
-        run_dir: the run's folder.
-        quiet: show nothing.
-        tells_failures: see `follow`.
+    Such as `train: running (0/1, 1 running)`; with the reason for stranded stages.
     """
-    status = follow(run_dir, quiet=quiet, tells_failures=tells_failures)
-    return status, INTERRUPTED_EXIT_CODE if status is None else exit_code(status)
+    lines = {}
+    for stage in seen.status.stages:
+        is_stuck = stage.status == "stranded" or any(part.wait for part in stage.slices)
+        why = reason_to_wait(stage) if is_stuck else ""
+        line = f"{stage.stage.name}: {stage.status} ({tasks_text(stage)})"
+        lines[stage.stage.name] = f"{line}: {why}" if why else line
+    return lines | {f"source {n}": text for n, text in enumerate(source_lines(seen.status))}

@@ -1,4 +1,4 @@
-"""Verbs status, runs and watch."""
+"""Verbs status, runs and watch, and run: submit, watch, report."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurm_jobs.cli.options import (
-    add_json,
     add_run,
+    add_spec,
     age_text,
     command_text,
     path_of,
@@ -27,6 +27,7 @@ from slurm_jobs.cli.run_view import (
     title_text,
     watch,
 )
+from slurm_jobs.cli.submit import print_notes, submit_spec
 from slurm_jobs.shared.errors import InputError
 
 if TYPE_CHECKING:
@@ -56,7 +57,6 @@ def add_runs_arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_NUMBER,
         help=f"only the newest N; default: {DEFAULT_NUMBER}",
     )
-    add_json(parser)
 
 
 def run_runs(options: argparse.Namespace) -> int:
@@ -74,24 +74,22 @@ def run_runs(options: argparse.Namespace) -> int:
     if options.json:
         print_json(catalogue_values(catalogue))
     else:
-        _print(catalogue, runs_dir)
+        from slurm_jobs.cli.options import console
+
+        screen = console()
+        if catalogue.runs:
+            screen.print(runs_table(catalogue, time.time()))
+        elif not catalogue.unreadable:
+            print(f"no run in {shown_path(runs_dir)}")
+        if catalogue.num_left_out:
+            print(f"and {catalogue.num_left_out} older: --number shows more")
+        lines = dict.fromkeys(line for run in catalogue.runs for line in source_lines(run.status))
+        unreadable = [
+            f"cannot read {shown_path(d)}: {why}" for d, why in catalogue.unreadable.items()
+        ]
+        for line in [*lines, *unreadable]:
+            screen.print(line, markup=False, highlight=False, soft_wrap=True)
     return 0 if all(listed.status.knows_the_living for listed in catalogue.runs) else 3
-
-
-def _print(catalogue: Catalogue, runs_dir: Path) -> None:
-    from slurm_jobs.cli.options import console
-
-    screen = console()
-    if catalogue.runs:
-        screen.print(runs_table(catalogue, time.time()))
-    elif not catalogue.unreadable:
-        print(f"no run in {shown_path(runs_dir)}")
-    if catalogue.num_left_out:
-        print(f"and {catalogue.num_left_out} older: --number shows more")
-    lines = dict.fromkeys(line for run in catalogue.runs for line in source_lines(run.status))
-    unreadable = [f"cannot read {shown_path(d)}: {why}" for d, why in catalogue.unreadable.items()]
-    for line in [*lines, *unreadable]:
-        screen.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def runs_table(catalogue: Catalogue, now_unix_s: float) -> Table:
@@ -147,7 +145,6 @@ def add_status_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="query Slurm again, even if another command did seconds ago",
     )
-    add_json(parser)
 
 
 def run_status(options: argparse.Namespace) -> int:
@@ -176,7 +173,6 @@ def run_status(options: argparse.Namespace) -> int:
 def add_watch_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     add_run(parser)
-    add_json(parser)
 
 
 def run_watch(options: argparse.Namespace) -> int:
@@ -205,3 +201,53 @@ def end_lines(run_dir: Path, status: RunStatus) -> list[str]:
         lines.append("no job of this run is queued or running")
         lines.append(f"next: {command_text('resume', folder)}")
     return lines
+
+
+# `slurm-jobs run SPEC`: submit, watch to the end, and print the report.
+
+
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add_spec(parser)
+
+
+def run_run(options: argparse.Namespace) -> int:
+    """Submit and watch, then print the report; exit code 1 if the run failed."""
+    from slurm_jobs.cli.report import write_report
+    from slurm_jobs.shared.units import attempt_name
+
+    submission = submit_spec(options)
+    run_dir = submission.paths.run_dir
+    folder = shown_path(run_dir)
+    if not options.json:
+        print_notes(submission)
+        print(f"run folder: {folder}\n")
+    status, code = watch(run_dir, quiet=options.json, tells_failures=False)
+    if status is None:
+        return code
+    if options.json:
+        print_json(status_values(run_dir, status, time.time()))
+        return code
+    print()
+    failed_attempts = frozenset(
+        attempt_name(
+            stage.stage.name,
+            part.slice_index,
+            part.attempt if part.ending is None else part.ending.attempt,
+            part.job_id,
+        )
+        for stage in status.stages
+        for part in stage.slices
+        if part.status == "failed"
+    )
+    write_report(run_dir, shown=failed_attempts)  # the lines below have their failures
+    lines = problem_lines(run_dir, status, with_logs=True)
+    for line in ["", *lines] if lines else ():
+        print(line)
+    if status.status == "completed":
+        stages = [stage.stage for stage in status.stages if stage.stage.run != "report"]
+        print("\nTry next:")
+        print(f"  {command_text('status', folder)}")
+        print(f"  {command_text('logs', folder, stages[-1].name, '--tail', '20')}")
+        print(f"  {command_text('report', folder, '--json')}")
+    return code

@@ -1,26 +1,21 @@
-"""Verbs submit and run."""
+"""Verb submit, and the choice between a spec and a run."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurm_jobs.cli.options import (
-    add_json,
     add_spec,
     command_text,
     print_json,
     short_note,
     shown_path,
 )
-from slurm_jobs.cli.problems import problem_lines
-from slurm_jobs.cli.run_view import status_values, watch
 from slurm_jobs.shared.errors import InputError
-from slurm_jobs.status import RunStatus
 
 if TYPE_CHECKING:
     from slurm_jobs.commands.submit import Submission
@@ -33,7 +28,6 @@ if TYPE_CHECKING:
 def add_submit_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     add_spec(parser)
-    add_json(parser)
 
 
 def run_submit(options: argparse.Namespace) -> int:
@@ -83,71 +77,6 @@ def submission_values(submission: Submission) -> dict[str, Any]:
 def job_values(job: SubmittedJob) -> dict[str, Any]:
     """Return a submitted job as JSON values."""
     return {"stage": job.stage, "job_id": job.job_id, "num_tasks": job.num_tasks}
-
-
-# `slurm-jobs run SPEC`: submit, watch to the end, and print the report.
-
-
-def add_run_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
-    add_spec(parser)
-    add_json(parser)
-
-
-def run_run(options: argparse.Namespace) -> int:
-    """Submit and watch; exit code 1 if the run failed."""
-    submission = submit_spec(options)
-    run_dir = submission.paths.run_dir
-    if not options.json:
-        print_notes(submission)
-        print(f"run folder: {shown_path(run_dir)}\n")
-    status, code = watch(run_dir, quiet=options.json, tells_failures=False)
-    if status is not None and options.json:
-        print_json(status_values(run_dir, status, time.time()))
-    elif status is not None:
-        _finish(run_dir, status)
-    return code
-
-
-def _finish(run_dir: Path, status: RunStatus) -> None:
-    """Print the report, then each failure once, with its log, and the next command."""
-    from slurm_jobs.cli.report import write_report
-
-    print()
-    write_report(run_dir, shown=_failed_attempts(status))
-    lines = problem_lines(run_dir, status, with_logs=True)
-    for line in ["", *lines] if lines else ():
-        print(line)
-    if status.status == "completed":
-        _print_next(run_dir, status)
-
-
-def _failed_attempts(status: RunStatus) -> frozenset[str]:
-    """Return the attempts whose failures `problem_lines` prints or counts."""
-    from slurm_jobs.shared.units import attempt_name
-
-    return frozenset(
-        attempt_name(
-            stage.stage.name,
-            part.slice_index,
-            part.attempt if part.ending is None else part.ending.attempt,
-            part.job_id,
-        )
-        for stage in status.stages
-        for part in stage.slices
-        if part.status == "failed"
-    )
-
-
-def _print_next(run_dir: Path, status: RunStatus) -> None:
-    folder = shown_path(run_dir)
-    last = next(
-        stage.stage.name for stage in reversed(status.stages) if stage.stage.run != "report"
-    )
-    print("\nTry next:")
-    print(f"  {command_text('status', folder)}")
-    print(f"  {command_text('logs', folder, last, '--tail', '20')}")
-    print(f"  {command_text('report', folder, '--json')}")
 
 
 # Runs of `probe` and `tune`, whose result is printed again.

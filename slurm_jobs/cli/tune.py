@@ -15,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from slurm_jobs.cli.options import (
-    add_json,
     add_overrides,
     check_new,
     command_text,
@@ -73,7 +72,6 @@ def add_tune_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", metavar="FILE", type=path_of, help="copy the new spec to FILE, a new one"
     )
-    add_json(parser)
 
 
 def _minutes(text: str) -> float:
@@ -92,14 +90,34 @@ def run_tune(options: argparse.Namespace) -> int:
     """Submit, wait, and print the result; exit code 1 if the run failed."""
     if options.out is not None:
         check_new("--out", options.out, Path(options.target))
-    run_dir = _given_run(options)
+    # Return the run that was given; None for a spec.
+    of_spec = {
+        "--stage": options.stage,
+        "--budget": options.budget,
+        "--set": options.overrides,
+        "--limit": options.limit,
+        "--data": options.data,
+    }
+    run_dir = given_run(options.target, of_spec, "tune")
     if run_dir is None:
         run_dir = _submitted(options)
     from slurm_jobs.commands.tune import read_tune_run
 
     tuned = read_tune_run(run_dir)
     if not _is_final(tuned):
-        code = _wait(run_dir, as_json=options.json, out=options.out)
+        # Wait for the end of the run; return the exit code of `status`.
+        status, code = watch(run_dir, quiet=options.json, tells_failures=False)
+        if status is None:
+            words = [
+                shown_path(run_dir),
+                *([] if options.out is None else ["--out", str(options.out)]),
+            ]
+            print(f"its result, once it is over: {command_text('tune', *words)}", file=sys.stderr)
+        elif status.status != "completed" and options.json:
+            print_json(status_values(run_dir, status, time.time()))
+        elif status.status != "completed":
+            for line in problem_lines(run_dir, status, with_logs=True):
+                print(line, file=sys.stderr)
         if code != 0 or not tuned.result_path.exists():
             return code or 1
     return _tell(options, run_dir)
@@ -112,18 +130,6 @@ def _is_final(tuned: TuneRun) -> bool:
     if not tuned.result_path.exists():
         return False
     return status_of(tuned.paths.run_dir).stage(tuned.stage).status == "completed"
-
-
-def _given_run(options: argparse.Namespace) -> Path | None:
-    """Return the run that was given; None for a spec."""
-    of_spec = {
-        "--stage": options.stage,
-        "--budget": options.budget,
-        "--set": options.overrides,
-        "--limit": options.limit,
-        "--data": options.data,
-    }
-    return given_run(options.target, of_spec, "tune")
 
 
 def _submitted(options: argparse.Namespace) -> Path:
@@ -150,20 +156,6 @@ def _submitted(options: argparse.Namespace) -> Path:
     return run_dir
 
 
-def _wait(run_dir: Path, *, as_json: bool, out: Path | None) -> int:
-    """Wait for the end of the run; return the exit code of `status`."""
-    status, code = watch(run_dir, quiet=as_json, tells_failures=False)
-    if status is None:
-        words = [shown_path(run_dir), *([] if out is None else ["--out", str(out)])]
-        print(f"its result, once it is over: {command_text('tune', *words)}", file=sys.stderr)
-    elif status.status != "completed" and as_json:
-        print_json(status_values(run_dir, status, time.time()))
-    elif status.status != "completed":
-        for line in problem_lines(run_dir, status, with_logs=True):
-            print(line, file=sys.stderr)
-    return code
-
-
 def _tell(options: argparse.Namespace, run_dir: Path) -> int:
     """Print the result, and write the new spec if a change was kept."""
     from slurm_jobs.commands.tune import read_tune_run, write_tuned_spec
@@ -181,7 +173,18 @@ def _tell(options: argparse.Namespace, run_dir: Path) -> int:
     if options.out is not None:
         _copy(spec.path, options.out)
     if options.json:
-        print_json({**result, "run_dir": str(run_dir), "spec": _spec_values(spec)})
+        print_json(
+            {
+                **result,
+                "run_dir": str(run_dir),
+                "spec": {
+                    "path": str(spec.path),
+                    "is_whole": spec.is_whole,
+                    "why": spec.why,
+                    "overrides": [hidden_setting(override) for override in spec.overrides],
+                },
+            }
+        )
     else:
         for line in _spec_lines(spec, options.out, has_changes=bool(kept)):
             print(line)
@@ -220,15 +223,6 @@ def _copy(spec: Path, out: Path) -> None:
             f"spec is {shown_path(spec)}: copy it where you want it"
         )
         raise InputError(message)
-
-
-def _spec_values(spec: TunedSpec) -> dict[str, Any]:
-    return {
-        "path": str(spec.path),
-        "is_whole": spec.is_whole,
-        "why": spec.why,
-        "overrides": [hidden_setting(override) for override in spec.overrides],
-    }
 
 
 def _spec_lines(spec: TunedSpec, out: Path | None, *, has_changes: bool) -> list[str]:
@@ -275,22 +269,7 @@ def render(result: Values) -> RenderableType:
     parts.append(Text(_course_text(result), style="dim"))
     if note := disturbed(result):
         parts.append(Text(f"note: {note}", style="yellow"))
-    parts.extend([Text("\nWhat data costs", style="bold"), *_data(result["data"])])
-    parts.extend([Text("\nTried, strongest finding first", style="bold"), *_tried(result)])
-    parts.extend([Text("\nNot tried", style="bold"), *_not_tried(result)])
-    parts.extend([Text("\nBefore and after", style="bold"), *_before_and_after(result)])
-    return Group(*parts)
-
-
-def _course_text(result: Values) -> str:
-    return (
-        f"{result['num_trials']} trials of {result['num_steps']} steps on "
-        f"{units.number_of('rank', result['num_ranks'])}, {units.seconds(result['spent_s'])} of a "
-        f"budget of {units.seconds(result['budget_s'])}"
-    )
-
-
-def _data(data: Values) -> list[RenderableType]:
+    data = result["data"]
     predicted = (
         data["predicted"] or "no finding: steps wait for data for less than 5 % of their time"
     )
@@ -302,7 +281,27 @@ def _data(data: Values) -> list[RenderableType]:
     table.add_row("predicted by the report", Text(predicted))
     table.add_row("measured, nothing to read", Text(measured))
     lines = [Text(f"  {LOADING_TAKES_CORES}", style="yellow")] if is_unseen_price(data) else []
-    return [table, *lines]
+    parts.extend([Text("\nWhat data costs", style="bold"), *[table, *lines]])
+    parts.extend([Text("\nTried, strongest finding first", style="bold"), *_tried(result)])
+    table = _grid()
+    for one in result["not_tried"]:
+        table.add_row(Text(one["name"]), Text(one["why"]))
+    measured = ", ".join(result["not_measured"])
+    table.add_row(
+        Text(measured),
+        Text("trials save and evaluate nothing: the report of a whole run shows their cost"),
+    )
+    parts.extend([Text("\nNot tried", style="bold"), *[table]])
+    parts.extend([Text("\nBefore and after", style="bold"), *_before_and_after(result)])
+    return Group(*parts)
+
+
+def _course_text(result: Values) -> str:
+    return (
+        f"{result['num_trials']} trials of {result['num_steps']} steps on "
+        f"{units.number_of('rank', result['num_ranks'])}, {units.seconds(result['spent_s'])} of a "
+        f"budget of {units.seconds(result['budget_s'])}"
+    )
 
 
 def _tried(result: Values) -> list[RenderableType]:
@@ -356,18 +355,6 @@ def _outcome(one: Values, result: Values) -> str:
     if one["outcome"] == "undecided":
         return "not ended"
     return str(one["why"] if one["outcome"] == "rejected" else _kind(one, result))
-
-
-def _not_tried(result: Values) -> list[RenderableType]:
-    table = _grid()
-    for one in result["not_tried"]:
-        table.add_row(Text(one["name"]), Text(one["why"]))
-    measured = ", ".join(result["not_measured"])
-    table.add_row(
-        Text(measured),
-        Text("trials save and evaluate nothing: the report of a whole run shows their cost"),
-    )
-    return [table]
 
 
 def _before_and_after(result: Values) -> list[RenderableType]:
