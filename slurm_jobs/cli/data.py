@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from slurm_jobs.commands.data import DatasetPlace, SamplesFound, Verdict
+    from slurm_jobs.commands.data import SamplesFound, Verdict
 
 
 # `slurm-jobs packing SPEC`: show padding and time of each way of batching a data set.
@@ -58,32 +58,15 @@ def add_packing_arguments(parser: argparse.ArgumentParser) -> None:
         type=path_text,
         help="the Python to read and time with; default: the one of the stage that trains",
     )
-    _add_sizes(parser)
-
-
-def _add_sizes(parser: argparse.ArgumentParser) -> None:
-    """Add numbers, each with a default."""
-    parser.add_argument(
-        "--max-tokens",
-        metavar="N",
-        type=positive_up_to(MOST_TOKENS),
-        help="tokens of a row; default: the spec's",
-    )
-    parser.add_argument(
-        "--max-images", metavar="N", type=positive, help="images of a row; default: the spec's"
-    )
-    parser.add_argument(
-        "--ranks",
-        metavar="N",
-        type=positive_up_to(_MOST_RANKS),
-        help="default: the spec's, or 8 for a folder",
-    )
-    parser.add_argument(
-        "--rows",
-        metavar="N",
-        type=positive,
-        help=f"rows to draw of each; default: {_ROWS_ON_TERMINAL}, {_ROWS_IN_PICTURE} in a picture",
-    )
+    tokens, ranks = positive_up_to(MOST_TOKENS), positive_up_to(_MOST_RANKS)
+    num_rows = f"{_ROWS_ON_TERMINAL}, {_ROWS_IN_PICTURE} in a picture"
+    for option, parse, text in (
+        ("--max-tokens", tokens, "tokens of a row; default: the spec's"),
+        ("--max-images", positive, "images of a row; default: the spec's"),
+        ("--ranks", ranks, "default: the spec's, or 8 for a folder"),
+        ("--rows", positive, f"rows to draw of each; default: {num_rows}"),
+    ):
+        parser.add_argument(option, metavar="N", type=parse, help=text)
     parser.add_argument("--no-timing", action="store_true", help="take no steps with the model")
     parser.add_argument(
         "--seconds",
@@ -100,10 +83,10 @@ def run_packing(options: argparse.Namespace) -> int:
     from slurm_jobs.commands.data import find_case, view_packing
     from slurm_jobs.shared.errors import InputError
 
-    if options.image is not None and options.image.suffix.lower() != ".png":
-        message = f"--image {options.image}: pictures are PNG; name a file that ends in .png"
-        raise InputError(message)
     if options.image is not None:
+        if options.image.suffix.lower() != ".png":
+            message = f"--image {options.image}: pictures are PNG; name a file that ends in .png"
+            raise InputError(message)
         check_place("--image", options.image)
     case = find_case(
         options.what,
@@ -112,13 +95,12 @@ def run_packing(options: argparse.Namespace) -> int:
         python=options.python,
         command_text=command_text,
     )
-    most_rows = max(_ROWS_ON_TERMINAL, _ROWS_IN_PICTURE)
     with progress_bar(f"packing {shown_path(case.folder)}") as on_progress:
         view = view_packing(
             case,
             budget={"max_tokens": options.max_tokens, "max_images": options.max_images},
             num_ranks=options.ranks,
-            num_rows=options.rows or most_rows,
+            num_rows=options.rows or max(_ROWS_ON_TERMINAL, _ROWS_IN_PICTURE),
             limit_s=None if options.no_timing else options.seconds,
             picture=options.image,
             on_progress=on_progress,
@@ -150,79 +132,64 @@ def print_view(view: Mapping[str, Any], console: Console, *, num_rows: int) -> N
     from rich.padding import Padding
     from rich.text import Text
 
-    console.print(Text(heading(view)))
-    console.print()
-    console.print(ways_table(view))
-    console.print()
+    max_tokens, max_images = view["max_tokens"], view["max_images"]
+    images = "" if max_images is None else f", at most {max_images} images"
+    heading = (
+        f"{shown_path(Path(view['folder']))}: {view['num_samples']:,} samples, rows of "
+        f"{max_tokens:,} tokens{images}; {view['global_batch_size']} samples a step on "
+        f"{view['num_ranks']} rank{'s' if view['num_ranks'] > 1 else ''}"
+    )
+    console.print(Text(heading), "", _ways_table(view), "", sep="\n")
     width = min(console.width - 2, _WIDEST)
     for way in view["ways"]:
         if way["problem"] is None:
-            console.print(Text(way_heading(way)))
+            padding = f"{way['name']}: {100 * way['padding_share']:.1f} % padding"
+            console.print(Text(f"{padding}, {way['samples_per_row']:.1f} samples a row"))
             for row in way["rows"][:num_rows]:
-                drawn = row_text(row["lengths"], row["padded"], view["max_tokens"], width)
+                drawn = row_text(row["lengths"], row["padded"], max_tokens, width)
                 console.print(Padding(drawn, (0, 0, 0, 2)))
-    console.print(Text(f"\n{legend(view['max_tokens'], width)}"))
-    for line in remarks(view):
+    legend = (
+        f"\n{' '.join(_SHADES)} samples side by side, {_PADDING} padding; a character is "
+        f"{max_tokens / width:.3g} tokens"
+    )
+    for line in (legend, *remarks(view)):
         console.print(Text(line))
 
 
-def heading(view: Mapping[str, Any]) -> str:
-    """Return a heading: the data set, and how it would be read."""
-    images = "" if view["max_images"] is None else f", at most {view['max_images']} images"
-    return (
-        f"{shown_path(Path(view['folder']))}: {view['num_samples']:,} samples, rows of "
-        f"{view['max_tokens']:,} tokens{images}; {view['global_batch_size']} samples a step on "
-        f"{view['num_ranks']} rank{'s' if view['num_ranks'] > 1 else ''}"
-    )
-
-
-def ways_table(view: Mapping[str, Any]) -> Table:
+def _ways_table(view: Mapping[str, Any]) -> Table:
     """Return a table with one line per way."""
     from rich.table import Table
 
-    is_timed = view["device"] is not None
     table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column("", no_wrap=True)
     columns = ["rows", "samples\na row", "padding\n%", "slowest\n/ mean"]
-    columns += ["step\ns", "tokens\na s", "s / 1,000\nsamples"] if is_timed else []
+    if view["device"] is not None:
+        columns += ["step\ns", "tokens\na s", "s / 1,000\nsamples"]
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
     for way in view["ways"]:
-        table.add_row(*_cells(way, is_timed=is_timed))
+        cells = []
+        if way["problem"] is None:
+            cells = [
+                f"{way['num_rows']:,}",
+                f"{way['samples_per_row']:.1f}",
+                f"{100 * way['padding_share']:.2f}",
+                f"{way['slowest_over_mean']:.3f}",
+            ]
+        if way["problem"] is None and view["device"] is not None and "step_s" in way:
+            cells += [
+                _seconds_text(way["step_s"]),
+                f"{way['tokens_per_s']:,.0f}",
+                _seconds_text(way["s_per_1000_samples"]),
+            ]
+        name = way["name"] + (" *" if way["is_configured"] else "")
+        table.add_row(name, *cells, *["-"] * (len(columns) - len(cells)))
     return table
-
-
-def _cells(way: Mapping[str, Any], *, is_timed: bool) -> list[str]:
-    name = way["name"] + (" *" if way["is_configured"] else "")
-    if way["problem"] is not None:
-        return [name, *["-"] * (7 if is_timed else 4)]
-    cells = [
-        name,
-        f"{way['num_rows']:,}",
-        f"{way['samples_per_row']:.1f}",
-        f"{100 * way['padding_share']:.2f}",
-        f"{way['slowest_over_mean']:.3f}",
-    ]
-    if is_timed and "step_s" in way:
-        cells += [
-            _seconds_text(way["step_s"]),
-            f"{way['tokens_per_s']:,.0f}",
-            _seconds_text(way["s_per_1000_samples"]),
-        ]
-    return cells + ["-"] * ((8 if is_timed else 5) - len(cells))
 
 
 def _seconds_text(seconds: float) -> str:
     """Format with three digits: `0.158`, `1.20`, `1,304`."""
     return f"{seconds:,.0f}" if seconds >= 100 else f"{seconds:#.3g}"
-
-
-def way_heading(way: Mapping[str, Any]) -> str:
-    """Return `exact: 0.1 % padding, 6.2 samples a row`."""
-    return (
-        f"{way['name']}: {100 * way['padding_share']:.1f} % padding, "
-        f"{way['samples_per_row']:.1f} samples a row"
-    )
 
 
 def row_cells(lengths: Sequence[int], padded: int, max_tokens: int, width: int) -> list[int]:
@@ -269,14 +236,6 @@ def row_text(lengths: Sequence[int], padded: int, max_tokens: int, width: int) -
     return drawn
 
 
-def legend(max_tokens: int, width: int) -> str:
-    """Return the meaning of the characters."""
-    return (
-        f"{' '.join(_SHADES)} samples side by side, {_PADDING} padding; a character is "
-        f"{max_tokens / width:.3g} tokens"
-    )
-
-
 def remarks(view: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is needed to read the numbers, and the conclusions."""
     if view["num_looked_at"] < view["num_samples"]:
@@ -321,8 +280,7 @@ _MOST_OF_A_KIND = 20
 _LEFT_OUT = frozenset({"unknown_keys", "samples", "findings", "num_findings"})
 
 
-def add_samples_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
+def _add_dataset(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "run",
         metavar="RUN|FOLDER",
@@ -331,25 +289,18 @@ def add_samples_arguments(parser: argparse.ArgumentParser) -> None:
         help="a run, or the folder of a data set; default: the newest run",
     )
     parser.add_argument("--stage", metavar="STAGE", help="only the data set of this stage")
-    _add_choice(parser)
-    parser.add_argument(
-        "--html", metavar="FILE", type=path_of, help="write a page with pictures, and print no text"
-    )
-    parser.add_argument(
-        "--limit", metavar="N", type=positive, help="audit the first N samples; default: all"
-    )
-    parser.add_argument(
-        "--python",
-        metavar="PROGRAM",
-        type=path_text,
-        help="the Python to read with; default: the one of the stage that made the data set",
-    )
+
+
+def _add_reader(parser: argparse.ArgumentParser, python_help: str) -> None:
+    parser.add_argument("--python", metavar="PROGRAM", type=path_text, help=python_help)
     parser.add_argument(
         "--threads", metavar="N", type=positive, help="threads that read; default: one a core"
     )
 
 
-def _add_choice(parser: argparse.ArgumentParser) -> None:
+def add_samples_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    _add_dataset(parser)
     parser.add_argument(
         "--num",
         metavar="N",
@@ -366,11 +317,21 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
         help="show the sample of this key, the number of its row; may be repeated",
     )
     parser.add_argument("--random", metavar="SEED", type=whole, help="draw the N samples at random")
+    parser.add_argument(
+        "--html", metavar="FILE", type=path_of, help="write a page with pictures, and print no text"
+    )
+    parser.add_argument(
+        "--limit", metavar="N", type=positive, help="audit the first N samples; default: all"
+    )
+    _add_reader(
+        parser, "the Python to read with; default: the one of the stage that made the data set"
+    )
 
 
 def run_samples(options: argparse.Namespace) -> int:
     """Show samples and audit all; exit code 1 if there are problems."""
-    from slurm_jobs.commands.data import find_datasets
+    from slurm_jobs.cli.options import page_console, progress_bar
+    from slurm_jobs.commands.data import Wanted, find_datasets, look_at_samples
     from slurm_jobs.shared.errors import InputError
 
     places = find_datasets(options.run, options.stage)
@@ -380,35 +341,6 @@ def run_samples(options: argparse.Namespace) -> int:
         raise InputError(message)
     if options.html is not None:
         check_place("--html", options.html)
-    all_found = []
-    for place in places:
-        found = _look(place, options)
-        all_found.append(found)
-        if options.html is not None:
-            write_page(options.html, found)
-        if not options.json:
-            from slurm_jobs.cli.options import page_console
-            from slurm_jobs.report.samples import print_samples
-
-            for line in head_lines(found):
-                print(line)
-            if options.html is None:
-                print_samples(found.samples, page_console())
-                if found.samples:
-                    print()
-            for line in finding_lines(found, options.run):
-                print(line)
-            if options.html is not None:
-                print(f"page: {shown_path(options.html)}")
-    if options.json:
-        print_json({"datasets": [found_values(found) for found in all_found]})
-    return 1 if any(found.num_findings for found in all_found) else 0
-
-
-def _look(place: DatasetPlace, options: argparse.Namespace) -> SamplesFound:
-    from slurm_jobs.cli.options import progress_bar
-    from slurm_jobs.commands.data import Wanted, look_at_samples
-
     wanted = Wanted(
         num=options.num,
         keys=tuple(dict.fromkeys(options.key)),
@@ -416,17 +348,37 @@ def _look(place: DatasetPlace, options: argparse.Namespace) -> SamplesFound:
         limit=options.limit,
         with_pictures=options.html is not None,
     )
-    with progress_bar(f"auditing {place.stage or place.folder.name}") as on_progress:
-        return look_at_samples(
-            place,
-            wanted,
-            python=options.python,
-            num_threads=options.threads,
-            on_progress=on_progress,
-        )
+    audits = []
+    for place in places:
+        with progress_bar(f"auditing {place.stage or place.folder.name}") as on_progress:
+            audit = look_at_samples(
+                place,
+                wanted,
+                python=options.python,
+                num_threads=options.threads,
+                on_progress=on_progress,
+            )
+        audits.append(audit)
+        if options.html is not None:
+            _write_page(options.html, audit)
+        if not options.json:
+            from slurm_jobs.report.samples import print_samples
+
+            print("\n".join(_head_lines(audit)))
+            if options.html is None:
+                print_samples(audit.samples, page_console())
+                if audit.samples:
+                    print()
+            for line in _finding_lines(audit, options.run):
+                print(line)
+            if options.html is not None:
+                print(f"page: {shown_path(options.html)}")
+    if options.json:
+        print_json({"datasets": [_audit_values(audit) for audit in audits]})
+    return 1 if any(audit.num_findings for audit in audits) else 0
 
 
-def head_lines(found: SamplesFound) -> Iterator[str]:
+def _head_lines(found: SamplesFound) -> Iterator[str]:
     """Yield a description of the data set."""
     from slurm_jobs.report.sentences import statistics_lines
 
@@ -438,7 +390,7 @@ def head_lines(found: SamplesFound) -> Iterator[str]:
         yield from statistics_lines(found.statistics)
 
 
-def finding_lines(found: SamplesFound, run_text: str | None) -> Iterator[str]:
+def _finding_lines(found: SamplesFound, run_text: str | None) -> Iterator[str]:
     """Yield the results of the audit."""
     from slurm_jobs.report.samples import problems_text, visible
 
@@ -462,7 +414,7 @@ def finding_lines(found: SamplesFound, run_text: str | None) -> Iterator[str]:
             yield f"next: {command_text('samples', *words)}"
 
 
-def write_page(path: Path, found: SamplesFound) -> None:
+def _write_page(path: Path, found: SamplesFound) -> None:
     """Write the page atomically."""
     from slurm_jobs import __version__
     from slurm_jobs.report.samples import SamplesPage, render_samples
@@ -481,7 +433,7 @@ def write_page(path: Path, found: SamplesFound) -> None:
     write_bytes_atomic(path, render_samples(page).encode())
 
 
-def found_values(found: SamplesFound) -> dict[str, Any]:
+def _audit_values(found: SamplesFound) -> dict[str, Any]:
     """Return one data set as JSON values; pictures are only on pages."""
     return {
         "folder": str(found.place.folder),
@@ -506,23 +458,8 @@ _MOST_OF_A_FILE = 20
 
 def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument(
-        "run",
-        metavar="RUN|FOLDER",
-        type=path_text,
-        nargs="?",
-        help="a run, or the folder of a data set; default: the newest run",
-    )
-    parser.add_argument("--stage", metavar="STAGE", help="only the data set of this stage")
-    parser.add_argument(
-        "--python",
-        metavar="PROGRAM",
-        type=path_text,
-        help="the Python to read it with; default: the one of the stage that made it",
-    )
-    parser.add_argument(
-        "--threads", metavar="N", type=positive, help="threads that read; default: one a core"
-    )
+    _add_dataset(parser)
+    _add_reader(parser, "the Python to read it with; default: the one of the stage that made it")
 
 
 def run_verify(options: argparse.Namespace) -> int:
@@ -545,25 +482,25 @@ def run_verify(options: argparse.Namespace) -> int:
             for line in verdict_lines(verdict):
                 print(line)
     if options.json:
-        print_json({"datasets": [verdict_values(verdict) for verdict in verdicts]})
+        print_json({"datasets": [_verdict_values(verdict) for verdict in verdicts]})
     return 1 if any(verdict.problems for verdict in verdicts) else 0
 
 
 def verdict_lines(verdict: Verdict) -> Iterator[str]:
     """Yield the terminal output for one data set."""
-    counts, number = verdict.counts, len(verdict.problems)
-    folder = shown_path(verdict.place.folder)
-    held = (
-        f"{number_text(counts['num_samples'], 'sample')} in "
-        f"{number_text(counts['num_shards'], 'shard')}, "
-        f"{_size_text(counts['num_bytes'])}: "
-        if counts
-        else ""
-    )
-    yield f"{folder}: {held}{number_text(number, 'problem')} found"
-    for file, problems in groupby(verdict.problems, key=lambda problem: problem["file"]):
-        listed = list(problems)
-        yield from (f"  {_problem_text(problem)}" for problem in listed[:_MOST_OF_A_FILE])
+    counts, size = verdict.counts, ""
+    if counts:
+        size = (
+            f"{number_text(counts['num_samples'], 'sample')} in "
+            f"{number_text(counts['num_shards'], 'shard')}, {_size_text(counts['num_bytes'])}: "
+        )
+    problems = number_text(len(verdict.problems), "problem")
+    yield f"{shown_path(verdict.place.folder)}: {size}{problems} found"
+    for file, group in groupby(verdict.problems, key=lambda problem: problem["file"]):
+        listed = list(group)
+        for problem in listed[:_MOST_OF_A_FILE]:
+            sample = f"sample {problem['key']}: " if problem["key"] is not None else ""
+            yield f"  {file}: {sample}{problem['message']}"
         if len(listed) > _MOST_OF_A_FILE:
             more = number_text(len(listed) - _MOST_OF_A_FILE, "more problem")
             yield f"  {file}: {more}; --json lists all"
@@ -571,12 +508,6 @@ def verdict_lines(verdict: Verdict) -> Iterator[str]:
         yield f"next: {verdict.remedy}"
     if verdict.effect:
         yield f"      {verdict.effect}"
-
-
-def _problem_text(problem: Any) -> str:
-    sample = f"sample {problem['key']}: " if problem["key"] is not None else ""
-    message = str(problem["message"])
-    return f"{problem['file']}: {sample}{message}"
 
 
 def _size_text(num_bytes: int) -> str:
@@ -588,7 +519,7 @@ def _size_text(num_bytes: int) -> str:
     return f"{size:.4g} TB"
 
 
-def verdict_values(verdict: Verdict) -> dict[str, Any]:
+def _verdict_values(verdict: Verdict) -> dict[str, Any]:
     """Return one data set as JSON values."""
     problems: Sequence[Any] = verdict.problems
     return {

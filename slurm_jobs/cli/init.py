@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from slurm_jobs.cli.options import (
     command_text,
@@ -16,7 +16,7 @@ from slurm_jobs.cli.options import (
     shown_path,
     with_short_path,
 )
-from slurm_jobs.commands.starter_data import DEFAULT_MODEL, Place, Room, expanded, inspect_weights
+from slurm_jobs.commands.starter_data import DEFAULT_MODEL, Place, expanded, inspect_weights
 from slurm_jobs.shared.errors import InputError, SpecError
 from slurm_jobs.shared.redact import plain
 
@@ -57,33 +57,34 @@ def add_init_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_init(options: argparse.Namespace) -> int:
     """Inspect, ask, write, and check the result like `check --cluster`."""
+    from slurm_jobs.cli.plan import check_cluster
     from slurm_jobs.commands.init import Request, begin, look_at_cluster
+    from slurm_jobs.commands.submit import load
 
-    wrong = [f"--{name}" for name in ("data", "model") if getattr(options, name) is not None]
-    if options.recipe is not None and wrong:
-        message = (
-            f"{wrong[0]} is for your own data, but a recipe includes data; leave out one of the two"
-        )
-        raise InputError(message)
-    if options.recipe == "all" and options.name is not None:
-        message = "--name is for one spec, and --recipe all copies several"
-        raise InputError(message)
+    _refuse_wrong(options)
     place = look_at_cluster(
         account=options.account, partition=options.partition, is_local=options.local
     )
     given = {"data": options.data, "model": options.model}
     if not (options.yes or options.json or options.recipe) and sys.stdin.isatty():
         place, given = ask(place, given)
+    named = {"--account": options.account, "--partition": options.partition}
     request = Request(
         folder=options.folder,
-        name=_name(options.name),
+        name=options.name,
         data=given["data"],
         recipe=options.recipe,
-        named=_named(options),
+        named={option: value for option, value in named.items() if value is not None},
         **({"model": given["model"]} if given["model"] else {}),
     )
     begun = begin(request, place)
-    problems, notes = _checked(begun.spec)
+    problems: list[str] = []
+    notes: list[str] = []
+    try:
+        loaded = load(begun.spec, to_submit=True)
+        notes += [*check_cluster(loaded), *(str(with_short_path(note)) for note in loaded.notes)]
+    except SpecError as error:
+        problems += [str(with_short_path(problem)) for problem in error.problems]
     if options.json:
         print_json(
             {
@@ -96,51 +97,40 @@ def run_init(options: argparse.Namespace) -> int:
             }
         )
     else:
-        _print(begun, place, problems, notes)
+        _print_begun(begun, place, problems, notes)
     return 2 if problems else 0
 
 
-def _named(options: argparse.Namespace) -> dict[str, str]:
-    given = {"--account": options.account, "--partition": options.partition}
-    return {option: value for option, value in given.items() if value is not None}
-
-
-def _name(given: str | None) -> str | None:
-    """Return the name if a spec may have it.
-
-    Raises:
-        InputError: it may not.
-    """
+def _refuse_wrong(options: argparse.Namespace) -> None:
+    """Raise InputError for options that exclude each other, or a name that no spec may have."""
     from slurm_jobs.spec.model import check_name
 
-    try:
-        return None if given is None else check_name(given)
-    except ValueError as error:
-        message = f"--name {given}: {error}"
-        raise InputError(message) from error
+    own = [f"--{name}" for name in ("data", "model") if getattr(options, name) is not None]
+    message = ""
+    if options.recipe is not None and own:
+        message = (
+            f"{own[0]} is for your own data, but a recipe includes data; leave out one of the two"
+        )
+    elif options.recipe == "all" and options.name is not None:
+        message = "--name is for one spec, and --recipe all copies several"
+    elif options.name is not None:
+        try:
+            check_name(options.name)
+        except ValueError as error:
+            message = f"--name {options.name}: {error}"
+    if message:
+        raise InputError(message)
 
 
-def _checked(spec: Path) -> tuple[list[str], list[str]]:
-    """Return problems and notes of the spec, like `check --cluster`."""
-    from slurm_jobs.cli.plan import check_cluster
-    from slurm_jobs.commands.submit import load
-
-    try:
-        loaded = load(spec, to_submit=True)
-        notes = check_cluster(loaded)
-    except SpecError as error:
-        return [str(with_short_path(problem)) for problem in error.problems], []
-    return [], [*notes, *(str(with_short_path(note)) for note in loaded.notes)]
-
-
-def _print(begun: Begun, place: Place, problems: list[str], notes: list[str]) -> None:
+def _print_begun(begun: Begun, place: Place, problems: list[str], notes: list[str]) -> None:
     from slurm_jobs.commands.init import NONE_READ, room_text
 
     print(f"cluster: {place.name}" if place.is_slurm else "no Slurm here: jobs run on this machine")
     print(f"CPU jobs: {room_text(place.cpu)}")
     print(f"GPU jobs: {room_text(place.gpu)}" if place.gpu else "GPUs: none found")
+    unread = [] if problems else [line for line in begun.said if line.startswith(NONE_READ)]
     for line in (*place.notes, *begun.said):
-        if not line.startswith(NONE_READ) or problems:
+        if line not in unread:
             print(line)
     for path in begun.files:
         print(f"wrote {shown_path(path.absolute())}")
@@ -150,18 +140,14 @@ def _print(begun: Begun, place: Place, problems: list[str], notes: list[str]) ->
         print(f"note: {note}")
     spec = shown_path(begun.spec.absolute())
     if problems:
-        for problem in problems:
-            print(problem, file=sys.stderr)
-        on_cluster = ["--cluster"] if place.is_slurm else []
-        print(f"fix that, then: {command_text('check', spec, *on_cluster)}", file=sys.stderr)
+        check = command_text("check", spec, *(["--cluster"] if place.is_slurm else []))
+        print("\n".join([*problems, f"fix that, then: {check}"]), file=sys.stderr)
         return
     print(f"{spec}: no problems found")
-    for line in begun.said:
-        if line.startswith(NONE_READ):
-            print(f"note: {line}; a run would reject these rows, so check the files first")
+    for line in unread:
+        print(f"note: {line}; a run would reject these rows, so check the files first")
     print(f"next: {command_text('plan', spec)}")
-    verb = "submit" if place.is_slurm else "run"
-    print(f"then: {command_text(verb, spec)}")
+    print(f"then: {command_text('submit' if place.is_slurm else 'run', spec)}")
 
 
 # Questions of `init` on a terminal: data, model, account, partition.
@@ -169,6 +155,7 @@ def _print(begun: Begun, place: Place, problems: list[str], notes: list[str]) ->
 # Enter accepts the default. Questions go to standard error: standard output lists the files.
 
 
+T = TypeVar("T")
 _DEFAULT = "Slurm's default"
 
 
@@ -183,53 +170,42 @@ def ask(place: Place, given: Mapping[str, Any]) -> tuple[Place, dict[str, Any]]:
     """
     answers = dict(given)
     if answers["data"] is None:
-        answers["data"] = _data()
+        what = "your manifest or folder of images (Enter: the demo, which brings its own)"
+        answers["data"] = _valid_answer(what, _existing)
     if answers["data"] is None:
         return place, answers
     if answers["model"] is None:
-        answers["model"] = _model()
+        what = f"model: a folder, or OWNER/NAME on the hub [{DEFAULT_MODEL}]"
+        model = _valid_answer(what, lambda text: inspect_weights(text, as_named=text))
+        answers["model"] = model.name if model is not None else ""
     if len(place.accounts) > 1:
         account = _one_of("account", (_DEFAULT, *place.accounts), place.account or _DEFAULT)
         place = dataclasses.replace(place, account=None if account == _DEFAULT else account)
     if len(place.gpu_rooms) > 1 and place.gpu is not None:
-        rooms = {_room_name(room): room for room in place.gpu_rooms}
-        chosen = _one_of("GPUs", list(rooms), _room_name(place.gpu))
-        place = dataclasses.replace(place, gpu=rooms[chosen])
+        names = {
+            f"{room.partition}:{room.gpu_type}" if room.gpu_type else str(room.partition): room
+            for room in place.gpu_rooms
+        }
+        default = next(name for name, room in names.items() if room == place.gpu)
+        place = dataclasses.replace(place, gpu=names[_one_of("GPUs", list(names), default)])
     return place, answers
 
 
-def _data() -> Path | None:
-    what = "your manifest or folder of images (Enter: the demo, which brings its own)"
-    while text := _answer(what):
+def _existing(text: str) -> Path:
+    path = expanded(Path(text))
+    path.stat()
+    return path
+
+
+def _valid_answer(question: str, parse: Callable[[str], T]) -> T | None:
+    """Ask until the answer can be parsed; return None for Enter."""
+    while text := _answer(question):
         try:
-            path = expanded(Path(text))
-            path.stat()
+            return parse(text)
         except (InputError, OSError) as error:
-            _refuse(text, error)
-        else:
-            return path
+            problem = f"{text}: {error.strerror}" if isinstance(error, OSError) else str(error)
+            print(plain(problem), file=sys.stderr)
     return None
-
-
-def _model() -> str:
-    what = f"model: a folder, or OWNER/NAME on the hub [{DEFAULT_MODEL}]"
-    while text := _answer(what):
-        try:
-            inspect_weights(text, as_named=text)
-        except (InputError, OSError) as error:
-            _refuse(text, error)
-        else:
-            return text
-    return ""
-
-
-def _refuse(text: str, error: Exception) -> None:
-    told = f"{text}: {error.strerror}" if isinstance(error, OSError) else str(error)
-    print(plain(told), file=sys.stderr)
-
-
-def _room_name(room: Room) -> str:
-    return f"{room.partition}:{room.gpu_type}" if room.gpu_type else str(room.partition)
 
 
 def _one_of(what: str, known: Sequence[str], default: str) -> str:

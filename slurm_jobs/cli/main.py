@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import NoReturn
 
 from slurm_jobs import __version__
-from slurm_jobs.shared.errors import FileError, SlurmJobsError
+from slurm_jobs.shared.errors import FileError, SlurmJobsError, SpecError
 
 VERBS = {
     "init": "write a first spec and a cluster profile, for this cluster and your data",
@@ -94,12 +94,11 @@ class _Parser(argparse.ArgumentParser):
 
 def _not_taken(words: Sequence[str], verb: argparse.ArgumentParser) -> str:
     """Return `no option `--expotr`; did you mean `--export`?`; the usage above lists all."""
-    options = list(dict.fromkeys(w.partition("=")[0] for w in words if w.startswith("-")))
-    if not options:
-        return f"`{' '.join(words)}` is more than it takes"
-    known = _OPTION.findall(verb.format_usage())
     # Words after unknown options are mostly their values.
-    return ", ".join(f"no option `{option}`{_near(option, known)}" for option in options)
+    options = list(dict.fromkeys(w.partition("=")[0] for w in words if w.startswith("-")))
+    known = _OPTION.findall(verb.format_usage())
+    unknown = ", ".join(f"no option `{option}`{_near(option, known)}" for option in options)
+    return unknown or f"`{' '.join(words)}` is more than it takes"
 
 
 def _near(word: str, known: Iterable[str]) -> str:
@@ -154,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(words: Sequence[str]) -> int:
-    from slurm_jobs.cli.options import guard_streams
+    from slurm_jobs.cli.options import guard_streams, keep_on_writing
 
     verb = next((word for word in words if word in VERBS), None)
     os.umask(0o077)
@@ -164,94 +163,69 @@ def _run(words: Sequence[str]) -> int:
     guard_streams()  # before an error message prints typed, perhaps pasted, words
     options = build_parser([verb] if verb else []).parse_args(words)
     if options.verb in ACTING_VERBS:
-        from slurm_jobs.cli.options import keep_on_writing
-
         keep_on_writing()
-    code: int
-    try:
-        _require_working_dir()
-        code = getattr(_module_of(options.verb), f"run_{options.verb}")(options)
-        sys.stdout.flush()
-    except SlurmJobsError as error:
-        code = _tell(error, as_json=getattr(options, "json", False))
-    except BrokenPipeError:  # the reader (head, less) has seen enough
-        _print_to_nobody()
-        code = 0
-    except OSError as error:
-        code = _tell(_as_ours(error), as_json=getattr(options, "json", False))
-    return code
-
-
-def _require_working_dir() -> None:
-    """Raise FileError if the working folder has been deleted: relative paths mean nothing then."""
     try:
         os.stat(os.getcwd())  # noqa: PTH109, PTH116 - Path.cwd() is the same, and imported later
-    except OSError as error:
-        message = (
+    except OSError as error:  # relative paths mean nothing in a folder that was deleted
+        problem = (
             f"the working directory cannot be used ({error.strerror}): it was removed, or its file "
             "system is away; `cd` to a folder that exists and type the same again"
         )
-        raise FileError(message) from error
+        return _print_error(FileError(problem), as_json=getattr(options, "json", False))
+    try:
+        code: int = getattr(_module_of(options.verb), f"run_{options.verb}")(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader (head, less) has seen enough
+        _discard_output()
+        return 0
+    except (SlurmJobsError, OSError) as error:
+        if isinstance(error, OSError):
+            where = f"{error.filename}: " if error.filename else ""
+            what = f"{where}{error.strerror or error}"
+            message = f"{what}; fix that and run the command again, what was written stays intact"
+            error = FileError(message)
+        return _print_error(error, as_json=getattr(options, "json", False))
+    return code
 
 
-def _as_ours(error: OSError) -> FileError:
-    """Convert a system error about a file, adding what to do."""
-    where = f"{error.filename}: " if error.filename else ""
-    return FileError(
-        f"{where}{error.strerror or error}; fix that and run the command again, what was written "
-        "stays intact"
-    )
+def _discard_output() -> None:
+    """Discard all output from now on, including what is buffered."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _tell(error: SlurmJobsError, *, as_json: bool) -> int:
+def _print_error(error: SlurmJobsError, *, as_json: bool) -> int:
     """Print an error, and return the exit code.
 
     If standard output fails (a full disk, a reader that has left), JSON is printed on standard
     error. Earlier output is flushed here, because a failure when Python exits would change the exit
     code.
     """
+    from slurm_jobs.cli.options import print_json, with_short_path
+
+    problems = error.problems if isinstance(error, SpecError) else ()
+    broken: OSError | None = None
     try:
         if as_json:
-            from slurm_jobs.shared.errors import SpecError
-            from slurm_jobs.shared.files import dump_json
-            from slurm_jobs.shared.redact import plain_json
-
-            problems = error.problems if isinstance(error, SpecError) else ()
             listed = [
                 {"file": p.file, "line": p.line, "column": p.column, "message": p.message}
                 for p in problems
             ]
-            print(plain_json(dump_json({"error": str(error), "problems": listed})), end="")
+            print_json({"error": str(error), "problems": listed})
         sys.stdout.flush()
-    except OSError as broken:
-        _print_to_nobody()
-        _print_error(error)
-        if isinstance(broken, BrokenPipeError):
-            return error.exit_code
-        if not isinstance(error, FileError):
-            print(f"slurm-jobs: standard output: {broken.strerror}", file=sys.stderr)
-        return FileError.exit_code
-    if not as_json:
-        _print_error(error)
-    return error.exit_code
-
-
-def _print_to_nobody() -> None:
-    """Discard all output from now on, including what is buffered."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _print_error(error: SlurmJobsError) -> None:
-    from slurm_jobs.cli.options import with_short_path
-    from slurm_jobs.shared.errors import SpecError
-
-    if isinstance(error, SpecError):
-        for problem in error.problems:
+    except OSError as cause:
+        _discard_output()
+        broken = cause
+    if broken is not None or not as_json:
+        for problem in problems:
             print(with_short_path(problem), file=sys.stderr)
-        number = len(error.problems)
-        print(f"{number} problem{'s' if number > 1 else ''} found", file=sys.stderr)
-    else:
-        print(f"slurm-jobs: {error}", file=sys.stderr)
+        number = f"{len(problems)} problem{'s' if len(problems) > 1 else ''} found"
+        is_spec = isinstance(error, SpecError)
+        print(number if is_spec else f"slurm-jobs: {error}", file=sys.stderr)
+    if broken is None or isinstance(broken, BrokenPipeError):
+        return error.exit_code
+    if not isinstance(error, FileError):
+        print(f"slurm-jobs: standard output: {broken.strerror}", file=sys.stderr)
+    return FileError.exit_code
 
 
 # The examples at the end of each verb's `--help`; a test parses every one.

@@ -23,15 +23,13 @@ from slurm_jobs.cli.options import (
 )
 from slurm_jobs.cli.problems import problem_lines
 from slurm_jobs.cli.run_view import watch
-from slurm_jobs.cli.submit import given_run, print_job, print_notes
+from slurm_jobs.cli.submit import job_printer, print_submission
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import CLOCKS_APART_S
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from slurm_jobs.commands.doctor import Found, Wanted
-    from slurm_jobs.commands.submit import Submission
     from slurm_jobs.shared.node_records import NodeProbe
     from slurm_jobs.status import RunStatus
 
@@ -65,17 +63,6 @@ def add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         help="how many nodes are checked; default: 2 where one job can have them",
     )
-    _add_jobs(parser)
-    parser.add_argument(
-        "--all",
-        action="store_true",
-        help="also print the findings of passed checks, not only names",
-    )
-    add_overrides(parser)
-
-
-def _add_jobs(parser: argparse.ArgumentParser) -> None:
-    """Add options on which jobs are submitted, and how long to wait for them."""
     parser.add_argument(
         "--no-nodes", action="store_true", help="do not submit the job that checks nodes"
     )
@@ -92,35 +79,27 @@ def _add_jobs(parser: argparse.ArgumentParser) -> None:
         help="longest that a job may wait in the queue before it is cancelled; default: "
         f"{_WAIT_MIN}",
     )
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="also print the findings of passed checks, not only names",
+    )
+    add_overrides(parser)
 
 
 def run_doctor(options: argparse.Namespace) -> int:
     """Check, print, and return 1 if there is a problem, 3 if Slurm did not answer."""
-    from slurm_jobs.commands.doctor import Found, ends_as_interrupts, examine
-
-    found = Found()
-    wanted = _wanted(options)
-    say, hush = _progress()
-    try:
-        with ends_as_interrupts():
-            examine(wanted, found, say)
-    except KeyboardInterrupt:
-        hush()
-        _print_doctor(found, options)
-        print("\ninterrupted; its jobs are cancelled", file=sys.stderr)
-        return 130
-    hush()
-    _print_doctor(found, options)
-    if found.unreachable:
-        return 3
-    return 1 if any(check.standing == "problem" for check in found.checks) else 0
-
-
-def _wanted(options: argparse.Namespace) -> Wanted:
-    """Return the request; raises InputError, SpecError, or SchedulerError without Slurm."""
-    from slurm_jobs.commands.doctor import Wanted, load_or_make
+    from slurm_jobs.cli.options import console
+    from slurm_jobs.commands.doctor import (
+        Found,
+        Wanted,
+        ends_as_interrupts,
+        examine,
+        load_or_make,
+    )
     from slurm_jobs.commands.probe import source_stage
     from slurm_jobs.commands.submit import profile_of
+    from slurm_jobs.nodes.doctor_model import lines_of, sorted_checks
     from slurm_jobs.shared.errors import InputError
 
     loaded = load_or_make(options.spec, options.overrides)
@@ -128,7 +107,7 @@ def _wanted(options: argparse.Namespace) -> Wanted:
     if (options.nodes or 1) > 1 and profile.scheduler == "local":
         message = f"--nodes {options.nodes}: `cluster: local` is this machine alone"
         raise InputError(message)
-    return Wanted(
+    wanted = Wanted(
         loaded=loaded,
         profile=profile,
         source=source_stage(loaded.spec, options.stage),
@@ -138,6 +117,31 @@ def _wanted(options: argparse.Namespace) -> Wanted:
         with_drill=options.drill,
         wait_s=options.wait * 60.0,
     )
+    found, is_interrupted = Found(), False
+    say, hush = _progress()
+    try:
+        with ends_as_interrupts():
+            examine(wanted, found, say)
+    except KeyboardInterrupt:
+        is_interrupted = True
+    hush()
+    if options.json:
+        checks = [dataclasses.asdict(check) for check in sorted_checks(found.checks)]
+        run_dirs = [str(path) for path in found.run_dirs]
+        print_json({"checks": checks, "unreachable": found.unreachable, "run_dirs": run_dirs})
+    else:
+        here = f"{Path.cwd()}/"  # commands are shorter with relative paths
+        shown = [dataclasses.replace(c, remedy=c.remedy.replace(here, "")) for c in found.checks]
+        for line in lines_of(shown, min(console().width, 100), in_words=options.all):
+            print(line)
+        for run_dir in found.run_dirs:
+            print(f"kept for a day: {shown_path(run_dir)}")
+    if is_interrupted:
+        print("\ninterrupted; its jobs are cancelled", file=sys.stderr)
+        return 130
+    if found.unreachable:
+        return 3
+    return 1 if any(check.standing == "problem" for check in found.checks) else 0
 
 
 def _progress() -> tuple[Callable[[str], None], Callable[[], None]]:
@@ -160,33 +164,6 @@ def _progress() -> tuple[Callable[[str], None], Callable[[], None]]:
     return say, hush
 
 
-def _print_doctor(found: Found, options: argparse.Namespace) -> None:
-    if options.json:
-        print_json(doctor_values(found))
-        return
-    from slurm_jobs.nodes.doctor_model import lines_of
-
-    here = f"{Path.cwd()}/"  # commands are shorter with relative paths
-    checks = [dataclasses.replace(c, remedy=c.remedy.replace(here, "")) for c in found.checks]
-    from slurm_jobs.cli.options import console
-
-    for line in lines_of(checks, min(console().width, 100), in_words=options.all):
-        print(line)
-    for run_dir in found.run_dirs:
-        print(f"kept for a day: {shown_path(run_dir)}")
-
-
-def doctor_values(found: Found) -> dict[str, Any]:
-    """Return all checks, worst first, as JSON values."""
-    from slurm_jobs.nodes.doctor_model import sorted_checks
-
-    return {
-        "checks": [dataclasses.asdict(check) for check in sorted_checks(found.checks)],
-        "unreachable": found.unreachable,
-        "run_dirs": [str(path) for path in found.run_dirs],
-    }
-
-
 # `slurm-jobs probe SPEC`: measure the nodes that a spec's training would get.
 #
 # Given the run of an earlier probe, it prints that result again.
@@ -195,8 +172,6 @@ def doctor_values(found: Found) -> dict[str, Any]:
 _MOST_MINUTES = 24 * 60
 _SEEN_WITHIN_S = 15.0
 """A network file system may show an older listing of a folder for some seconds."""
-_FRESH_S = CLOCKS_APART_S
-"""Records of a run that ended earlier than this, by its node's clock, are visible."""
 
 
 def add_probe_arguments(parser: argparse.ArgumentParser) -> None:
@@ -239,35 +214,15 @@ def add_probe_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_probe(options: argparse.Namespace) -> int:
     """Submit, watch, and print the results; exit code 1 if the job failed."""
-    run_dir = _given_run(options)
-    if run_dir is None:
-        submission = _submit(options)
-        run_dir = submission.paths.run_dir
-        if not options.json:
-            print_notes(submission)
-            print(f"run folder: {shown_path(run_dir)}\n")
-    status, code = watch(run_dir, quiet=options.json, tells_failures=False)
-    if status is None:
-        again = command_text("probe", shown_path(run_dir))
-        print(f"what was measured, once it is over: {again}", file=sys.stderr)
-        return code
-    problems: list[str] = []
-    probes = _probes(RunPaths(run_dir), status, problems)
-    if options.json:
-        print_json(probe_values(run_dir, status, probes, problems))
-    else:
-        _print_probe(run_dir, status, probes, problems)
-    return code
-
-
-def _given_run(options: argparse.Namespace) -> Path | None:
-    """Return the run of a probe that was given; None for a spec.
-
-    Raises:
-        InputError: there is no such run, it is none of a probe, or an option was given that is for
-            a spec.
-    """
-    from slurm_jobs.commands.probe import refuse_no_probe
+    from slurm_jobs.commands.find_run import given_run
+    from slurm_jobs.commands.probe import (
+        DEFAULT_MINUTES,
+        ProbeRequest,
+        refuse_no_probe,
+        submit_probe,
+    )
+    from slurm_jobs.commands.submit import load
+    from slurm_jobs.shared.configs.stages import ProbeConfig
 
     of_spec = {
         "--stage": options.stage,
@@ -280,64 +235,64 @@ def _given_run(options: argparse.Namespace) -> Path | None:
     run_dir = given_run(options.target, of_spec, "probe")
     if run_dir is not None:
         refuse_no_probe(run_dir)
-    return run_dir
+    else:
+        request = ProbeRequest(
+            stage=options.stage,
+            num_nodes=options.nodes,
+            nodelist=options.nodelist,
+            minutes=float(options.minutes or DEFAULT_MINUTES),
+            config=ProbeConfig(**({"file_mb": options.file_mb} if options.file_mb else {})),
+        )
+        loaded = load(Path(options.target), overrides=options.overrides, to_submit=True)
+        submission = submit_probe(loaded, request, on_job=job_printer(options))
+        run_dir = submission.paths.run_dir
+        if not options.json:
+            print_submission(submission)
+            print()
+    status, code = watch(run_dir, quiet=options.json, tells_failures=False)
+    if status is None:
+        again = command_text("probe", shown_path(run_dir))
+        print(f"what was measured, once it is over: {again}", file=sys.stderr)
+        return code
+    probes, problems = _probes(RunPaths(run_dir), status)
+    if options.json:
+        print_json(probe_values(run_dir, status, probes, problems))
+    else:
+        _print_probe(run_dir, status, probes, problems)
+    return code
 
 
-def _submit(options: argparse.Namespace) -> Submission:
-    from slurm_jobs.commands.probe import DEFAULT_MINUTES, ProbeRequest, submit_probe
-    from slurm_jobs.commands.submit import load
-    from slurm_jobs.shared.configs.stages import ProbeConfig
+def _probes(paths: RunPaths, status: RunStatus) -> tuple[tuple[NodeProbe, ...], list[str]]:
+    """Return what the run stored, and problems; wait until all records are visible.
 
-    config = ProbeConfig()
-    if options.file_mb is not None:
-        config = dataclasses.replace(config, file_mb=options.file_mb)
-    request = ProbeRequest(
-        stage=options.stage,
-        num_nodes=options.nodes,
-        nodelist=options.nodelist,
-        minutes=float(options.minutes or DEFAULT_MINUTES),
-        config=config,
-    )
-    loaded = load(Path(options.target), overrides=options.overrides, to_submit=True)
-    quiet = options.json
-    return submit_probe(loaded, request, on_job=(lambda _job: None) if quiet else print_job)
-
-
-def _probes(paths: RunPaths, status: RunStatus, problems: list[str]) -> tuple[NodeProbe, ...]:
-    """Return what the run stored; wait until all records of a completed run are visible."""
+    A run that ended a while ago, by clocks that may differ, has no further records.
+    """
     from slurm_jobs.commands.probe import STAGE
     from slurm_jobs.nodes.probe_records import probes_of_run
+    from slurm_jobs.run_folder.run_records import read_completion
     from slurm_jobs.shared.files import read_json
     from slurm_jobs.shared.node_records import MAX_KEPT
 
     asked = read_json(paths.resolved_spec)["stages"][STAGE]["resources"]["nodes"]
-    patience_s = _SEEN_WITHIN_S if _is_fresh(paths, status) else 0.0
-    end_s = time.monotonic() + patience_s
+    ((part,),) = (stage.slices for stage in status.stages)
+    end_s = time.monotonic() + _SEEN_WITHIN_S
+    if part.ending is not None:
+        record = read_completion(paths, status.stages[0].stage.name, part.ending)
+        if time.time() - record.ended_unix_s >= CLOCKS_APART_S:
+            end_s = time.monotonic()
     while True:
-        found_problems: list[str] = []
-        probes = probes_of_run(paths.run_dir.parent, paths.run_dir.name, found_problems)
+        problems: list[str] = []
+        probes = probes_of_run(paths.run_dir.parent, paths.run_dir.name, problems)
         is_all = len(probes) >= asked or status.status != "completed"
         if is_all or time.monotonic() > end_s:
             break
         time.sleep(0.5)
-    problems.extend(found_problems)
     if not is_all:
         problems.append(
             f"{asked - len(probes)} of {number_text(asked, 'node')} have no record of this probe "
             f"(any more): of each node the newest {MAX_KEPT} are kept"
         )
-    return probes
-
-
-def _is_fresh(paths: RunPaths, status: RunStatus) -> bool:
-    """Check whether the run may have ended just now, by clocks that may differ."""
-    from slurm_jobs.run_folder.run_records import read_completion
-
-    ((part,),) = (stage.slices for stage in status.stages)
-    if part.ending is None:
-        return True
-    ended_unix_s = read_completion(paths, status.stages[0].stage.name, part.ending).ended_unix_s
-    return time.time() - ended_unix_s < _FRESH_S
+    return probes, problems
 
 
 def probe_values(
@@ -377,15 +332,11 @@ def _print_probe(
     if probes:
         _print_numbers(screen, probes)
         print()
-    slow = [
-        f"slow: {node}: {probe_records.slow_text(found)}" for node, found in _slow(run_dir, probes)
-    ]
     lines = [
-        *slow,
-        *probe_records.topology(probes),
-        *probe_records.busy(probes),
-        *probe_records.reasons(probes),
+        f"slow: {node}: {probe_records.slow_text(slow)}" for node, slow in _slow(run_dir, probes)
     ]
+    for describe in (probe_records.topology, probe_records.busy, probe_records.reasons):
+        lines += describe(probes)
     lines += [*problems, *problem_lines(run_dir, status, with_logs=True)]
     if probes:
         folder = ProbePaths(run_dir.parent).own_dir
@@ -400,13 +351,11 @@ def _print_numbers(screen: Console, probes: Sequence[NodeProbe]) -> None:
     In that case, as many nodes per table as fit.
     """
     from slurm_jobs.cli.options import is_room_for, table_of
-    from slurm_jobs.nodes import probe_records
+    from slurm_jobs.nodes import probe_records as records
 
     wide = [
-        table_of(
-            probe_records.COMPUTE_COLUMNS, [probe_records.compute_row(probe) for probe in probes]
-        ),
-        table_of(probe_records.FILE_COLUMNS, [probe_records.file_row(probe) for probe in probes]),
+        table_of(records.COMPUTE_COLUMNS, list(map(records.compute_row, probes))),
+        table_of(records.FILE_COLUMNS, list(map(records.file_row, probes))),
     ]
     if all(is_room_for(table, screen) for table in wide):
         for table in wide:
@@ -415,11 +364,11 @@ def _print_numbers(screen: Console, probes: Sequence[NodeProbe]) -> None:
     left = list(probes)
     while left:
         for number in range(len(left), 0, -1):  # more nodes than one if that wraps no cell
-            table = table_of(*probe_records.measure_rows(left[:number]))
+            table = table_of(*records.measure_rows(left[:number]))
             if is_room_for(table, screen) or number == 1:
                 screen.print("", table, sep="\n")
                 left = left[number:]
                 break
-    notes = [*probe_records.cards(probes), *probe_records.warm_reads(probes)]
+    notes = [*records.cards(probes), *records.warm_reads(probes)]
     for line in ["", *notes] if notes else ():
         screen.print(line, markup=False, highlight=False, soft_wrap=True)

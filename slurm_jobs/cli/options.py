@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import errno
+import functools
 import os
 import re
 import shlex
@@ -12,7 +13,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -25,6 +26,7 @@ from slurm_jobs.shared.redact import STEERING, plain, plain_json
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from slurm_jobs.commands.data import OnProgress
 
@@ -76,48 +78,39 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 
 def check_place(option: str, path: Path) -> None:
-    """Refuse a file that cannot be written, before the work for it starts.
-
-    Args:
-        option: Name of the option.
-        path: Its value.
+    """Refuse a value of an option, a file that cannot be written, before the work for it starts.
 
     Raises:
         InputError: its folder is not there or refuses new files, or it is a folder itself.
     """
     folder = path.absolute().parent
+    problem = ""
     if path.is_dir():
-        message = f"{option} {path}: this is a folder; name a file"
+        problem = "this is a folder; name a file"
     elif not folder.is_dir():
-        message = f"{option} {path}: there is no folder {folder}; make it, or name another file"
+        problem = f"there is no folder {folder}; make it, or name another file"
     elif not os.access(folder, os.W_OK | os.X_OK):
-        message = f"{option} {path}: you cannot write in {folder}; name another file"
-    else:
-        return
-    raise InputError(message)
+        problem = f"you cannot write in {folder}; name another file"
+    if problem:
+        message = f"{option} {path}: {problem}"
+        raise InputError(message)
 
 
 def check_new(option: str, path: Path, spec: Path) -> None:
-    """Refuse a file that exists, before the work for it starts.
-
-    Args:
-        option: Name of the option.
-        path: Its value.
-        spec: Argument SPEC, which may be another thing.
+    """Refuse a value of an option, a file that exists or is the spec; see also `check_place`.
 
     Raises:
-        InputError: it exists, or can never be written: see `check_place`.
+        InputError: it exists, or can never be written.
     """
     check_place(option, path)
+    problem = ""
     if spec.exists() and path.exists() and path.samefile(spec):
-        message = (
-            f"{option} {path}: this is the spec itself, which is not replaced; name a new file"
-        )
+        problem = "this is the spec itself, which is not replaced; name a new file"
     elif os.path.lexists(path):
-        message = f"{option} {path}: this file is there already; name a new one, or move it away"
-    else:
-        return
-    raise InputError(message)
+        problem = "this file is there already; name a new one, or move it away"
+    if problem:
+        message = f"{option} {path}: {problem}"
+        raise InputError(message)
 
 
 def whole(text: str) -> int:
@@ -128,26 +121,21 @@ def whole(text: str) -> int:
     return int(text)
 
 
-def positive(text: str) -> int:
+def positive(text: str, *, most: int | None = None) -> int:
     """Parse a whole number above 0, for argparse."""
     number = int(text) if text.isdecimal() else 0
     if number < 1:
         message = f"{text} is not a whole number above 0"
+        raise argparse.ArgumentTypeError(message)
+    if most is not None and number > most:
+        message = f"{text} is more than {most:,}"
         raise argparse.ArgumentTypeError(message)
     return number
 
 
 def positive_up_to(most: int) -> Callable[[str], int]:
     """Return a parser like `positive` with a maximum."""
-
-    def parse(text: str) -> int:
-        number = positive(text)
-        if number > most:
-            message = f"{text} is more than {most:,}"
-            raise argparse.ArgumentTypeError(message)
-        return number
-
-    return parse
+    return functools.partial(positive, most=most)
 
 
 def print_json(value: object) -> None:
@@ -185,19 +173,17 @@ def clock_text(unix_s: float, now_unix_s: float) -> str:
 
 
 def command_text(*words: str) -> str:
-    """Return a command to type here, with words quoted for the shell."""
-    return f"{program_text()} {shlex.join(words)}"
+    """Return a command to type here, with words quoted for the shell.
 
-
-def program_text() -> str:
-    """Return how to call this program here: by name if PATH has it, otherwise as it was called."""
+    It calls this program by name if PATH has it, otherwise as it was called.
+    """
     called = Path(sys.argv[0])
-    if called.name != "slurm-jobs":
-        return f"{shlex.quote(sys.executable)} -m slurm_jobs"
-    found = shutil.which("slurm-jobs")
-    if found is not None and Path(found).resolve() == called.resolve():
-        return "slurm-jobs"
-    return shlex.quote(shown_path(called.absolute()))
+    program = f"{shlex.quote(sys.executable)} -m slurm_jobs"
+    if called.name == "slurm-jobs":
+        on_path = shutil.which("slurm-jobs")
+        is_ours = on_path is not None and Path(on_path).resolve() == called.resolve()
+        program = "slurm-jobs" if is_ours else shlex.quote(shown_path(called.absolute()))
+    return f"{program} {shlex.join(words)}"
 
 
 def shown_path(path: Path) -> str:
@@ -333,7 +319,7 @@ def page_console(width: int | None = None, *, stderr: bool = False) -> Console:
     return LeavableConsole(width=width, file=unguarded(stream))
 
 
-def table_of(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+def table_of(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
     """Return a table of plain cells, which are wrapped only if the screen is too narrow."""
     from rich.table import Table
     from rich.text import Text
@@ -342,7 +328,7 @@ def table_of(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*[Text(cell) if isinstance(cell, str) else cell for cell in row])
     return table
 
 

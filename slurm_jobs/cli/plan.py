@@ -156,7 +156,8 @@ def run_plan(options: argparse.Namespace) -> int:
     from slurm_jobs.run.submission import dependency_notes
 
     if options.explain is not None:
-        return _explain(options)
+        _explain(options)
+        return 0
     loaded = load(options.spec, overrides=options.overrides, limit=options.limit)
     profile = profile_anywhere(loaded)
     limits = limits_if_near(profile)
@@ -166,9 +167,9 @@ def run_plan(options: argparse.Namespace) -> int:
     notes += [*dependency_notes(plan), *limits.problems, *shell_notes(plan, profile)]
     if options.json:
         refuse_impossible(loaded, plan, limits)
-        print_json(plan_values(plan, scripts, notes))
+        print_json(_plan_values(plan, scripts, notes))
         return 0
-    print_plan(plan, profile.scheduler)
+    _print_plan(plan, profile.scheduler)
     for note in notes:
         print(f"note: {note}")
     if not options.no_scripts:
@@ -181,15 +182,14 @@ def run_plan(options: argparse.Namespace) -> int:
     return 0
 
 
-def _explain(options: argparse.Namespace) -> int:
+def _explain(options: argparse.Namespace) -> None:
     from slurm_jobs.cli.resume import print_stages, resumption_values
     from slurm_jobs.commands.find_run import find_run
     from slurm_jobs.commands.resume import ResumeRequest, resume
 
-    if options.limit is not None:
-        options.overrides.append(f"limit={options.limit}")
+    limit = [] if options.limit is None else [f"limit={options.limit}"]
     request = ResumeRequest(
-        overrides=options.overrides,
+        overrides=[*options.overrides, *limit],
         update_code=True,
         update_spec=True,
         spec_file=options.spec,
@@ -202,7 +202,6 @@ def _explain(options: argparse.Namespace) -> int:
     else:
         print(f"a resume of {run_dir.name} as {shown_path(options.spec)} is now:\n")
         print_stages(resumption)
-    return 0
 
 
 def _which(plan: Plan, job: PlannedJob) -> str:
@@ -211,12 +210,8 @@ def _which(plan: Plan, job: PlannedJob) -> str:
     return f" {jobs.index(job) + 1} of {len(jobs)}" if len(jobs) > 1 else ""
 
 
-def resources_text(job: PlannedJob) -> str:
-    """Return what one job or array task requests, in a line."""
-    return ", ".join(_resources(job))
-
-
 def _resources(job: PlannedJob) -> list[str]:
+    """Return what one job or array task requests, in parts of a line."""
     asked = job.resources
     parts = [f"{asked.nodes} node{'s' if asked.nodes > 1 else ''}"]
     cores = f"{asked.cpus_per_task} core{'s' if asked.cpus_per_task > 1 else ''}"
@@ -232,41 +227,54 @@ def _resources(job: PlannedJob) -> list[str]:
     return parts
 
 
-def tasks_text(job: PlannedJob) -> str:
-    """Return `400, 64 at once`, `100 (10 slices each)`."""
-    text = f"{job.num_tasks:,}"
-    if job.slices_per_task not in {None, 1}:
-        text += f" ({job.slices_per_task} slices each)"
-    return text if job.max_running is None else f"{text}, {job.max_running} at once"
-
-
-def print_plan(plan: Plan, scheduler: str) -> None:
-    """Print the graph and the resources."""
+def _print_plan(plan: Plan, scheduler: str) -> None:
+    """Print the graph and the resources; in two tables on a narrow screen."""
     from slurm_jobs.cli.options import console, is_room_for, table_of
     from slurm_jobs.plan import gpu_hours_asked
 
+    flow = []
+    for job in plan.jobs:
+        stage = plan.stage(job.stage)
+        after = ", ".join(
+            d.stage if d.kind == "afterok" else f"{d.stage} ({d.kind})" for d in stage.after
+        )
+        tasks = f"{job.num_tasks:,}"
+        if job.slices_per_task not in {None, 1}:
+            tasks += f" ({job.slices_per_task} slices each)"
+        if job.max_running is not None:
+            tasks += f", {job.max_running} at once"
+        flow.append([f"{job.stage}{_which(plan, job)}", stage.run, after or "-", tasks])
     print(f"{plan.name} on {scheduler}\n")
     screen = console()
-    flow, asked = _flow_rows(plan), [[resources_text(job)] for job in plan.jobs]
-    whole = table_of((*_FLOW, _ASKED), [[*a, *b] for a, b in zip(flow, asked, strict=True)])
+    asked = [_resources(job) for job in plan.jobs]
+    rows = [[*cells, ", ".join(parts)] for cells, parts in zip(flow, asked, strict=True)]
+    whole = table_of((*_FLOW, _ASKED), rows)
     if is_room_for(whole, screen):
         screen.print(whole)
     else:
-        room = screen.width - max(len(row[0]) for row in flow) - 2
+        width = screen.width - max(len(row[0]) for row in flow) - 2
         screen.print(table_of(_FLOW, flow), "")
-        packed = [_packed(_resources(job), room) for job in plan.jobs]
-        rows = [[cells[0], lines] for cells, lines in zip(flow, packed, strict=True)]
+        rows = []
+        for cells, parts in zip(flow, asked, strict=True):
+            lines = [parts[0]]  # no line breaks a part
+            for part in parts[1:]:
+                if len(f"{lines[-1]}, {part},") <= width:
+                    lines[-1] += f", {part}"
+                else:
+                    lines[-1] += ","
+                    lines.append(part)
+            rows.append([cells[0], "\n".join(lines)])
         screen.print(table_of((_FLOW[0], _ASKED), rows))
-    for stage, settings in rank_settings(plan).items():
+    for name, settings in _rank_settings(plan).items():
         if len(settings) > 1:  # besides the number of threads, which every stage gets
-            print(f"\nset for the ranks of {stage}:")
-            print("\n".join(f"  {name}={value}" for name, value in settings.items()))
+            print(f"\nset for the ranks of {name}:")
+            print("\n".join(f"  {variable}={value}" for variable, value in settings.items()))
     total = sum(gpu_hours_asked(job) for job in plan.jobs)
     jobs = "1 job" if len(plan.jobs) == 1 else f"{len(plan.jobs)} jobs"
     print(f"\n{jobs}; GPU-hours requested, up to the time limits: {total:.1f}")
 
 
-def rank_settings(plan: Plan) -> dict[str, dict[str, str]]:
+def _rank_settings(plan: Plan) -> dict[str, dict[str, str]]:
     """Return what is set for the ranks of each stage because its environment leaves it open.
 
     These are environment variables and srun's `--distribution`.
@@ -291,38 +299,13 @@ def rank_settings(plan: Plan) -> dict[str, dict[str, str]]:
     return settings
 
 
-def _flow_rows(plan: Plan) -> list[list[str]]:
-    """Return one row per job under `_FLOW`."""
-    rows = []
-    for job in plan.jobs:
-        stage = plan.stage(job.stage)
-        after = ", ".join(
-            d.stage if d.kind == "afterok" else f"{d.stage} ({d.kind})" for d in stage.after
-        )
-        name = f"{job.stage}{_which(plan, job)}"
-        rows.append([name, stage.run, after or "-", tasks_text(job)])
-    return rows
-
-
-def _packed(parts: Sequence[str], width: int) -> str:
-    """Join the parts by commas, in lines that break none of them."""
-    lines = [parts[0]]
-    for part in parts[1:]:
-        if len(f"{lines[-1]}, {part},") <= width:
-            lines[-1] += f", {part}"
-        else:
-            lines[-1] += ","
-            lines.append(part)
-    return "\n".join(lines)
-
-
-def plan_values(plan: Plan, scripts: Sequence[str], notes: Sequence[str]) -> dict[str, Any]:
+def _plan_values(plan: Plan, scripts: Sequence[str], notes: Sequence[str]) -> dict[str, Any]:
     """Return the plan as JSON values."""
     import dataclasses
 
     from slurm_jobs.plan import gpu_hours_asked
 
-    settings = rank_settings(plan)
+    settings = _rank_settings(plan)
     return {
         "name": plan.name,
         "gpu_hours_asked": sum(gpu_hours_asked(job) for job in plan.jobs),

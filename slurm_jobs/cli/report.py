@@ -24,9 +24,6 @@ from slurm_jobs.shared.records import WARMUP_STEPS
 
 if TYPE_CHECKING:
     from slurm_jobs.report.compare import RunMeasure
-    from slurm_jobs.report.report_model import RunReport
-    from slurm_jobs.run_folder.paths import RunPaths
-    from slurm_jobs.shared.configs.stages import ReportConfig
 
 
 # `slurm-jobs compare A B`: test whether B is faster than A, and list different settings.
@@ -38,10 +35,10 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("first", metavar="A", help=words)
     parser.add_argument("second", metavar="B", help=words)
     parser.add_argument("more", metavar="", nargs="*", default=[], help=argparse.SUPPRESS)
-    add_training(parser)
+    _add_training(parser)
 
 
-def add_training(parser: argparse.ArgumentParser) -> None:
+def _add_training(parser: argparse.ArgumentParser) -> None:
     """Add --stage and --warmup-steps, which select the steps."""
     parser.add_argument("--stage", metavar="NAME", help="the training, where runs have several")
     parser.add_argument(
@@ -54,26 +51,37 @@ def add_training(parser: argparse.ArgumentParser) -> None:
 
 
 def run_compare(options: argparse.Namespace) -> int:
-    """Compare, and print; the exit code is 0 for any verdict."""
+    """Compare, and print; the exit code is 0 for any verdict.
+
+    Raises:
+        InputError: there are more than two arms: repeats with spaces between them.
+    """
+    from slurm_jobs.cli.options import console
     from slurm_jobs.report.compare import compare, headline
+    from slurm_jobs.report.compare_text import render_comparison
+    from slurm_jobs.shared.errors import InputError
 
-    _refuse_more(options)
-    arms = [runs_of(arm) for arm in (options.first, options.second)]
-    refuse_repeated([run_dir for arm in arms for run_dir in arm])
-    first, second = (measured(arm, options.stage, options.warmup_steps) for arm in arms)
-    found = compare(first, second)
+    if options.more:
+        given = [options.first, options.second, *options.more]
+        half = len(given) // 2
+        message = (
+            f"compare takes two arms, and here are {len(given)}; repeats of one have commas "
+            f"between them: {','.join(given[:half])} {','.join(given[half:])}"
+        )
+        raise InputError(message)
+    arms = [_runs_of(arm) for arm in (options.first, options.second)]
+    _refuse_repeated([run_dir for arm in arms for run_dir in arm])
+    first, second = (_measured(arm, options.stage, options.warmup_steps) for arm in arms)
+    comparison = compare(first, second)
     if options.json:
-        print_json({"headline": headline(found), **dataclasses.asdict(found)})
+        print_json({"headline": headline(comparison), **dataclasses.asdict(comparison)})
     else:
-        from slurm_jobs.cli.options import console
-        from slurm_jobs.report.compare_text import render_comparison
-
         screen = console()
-        screen.print(render_comparison(found, width=screen.width))
+        screen.print(render_comparison(comparison, width=screen.width))
     return 0
 
 
-def measured(run_dirs: Sequence[Path], stage: str | None, warmup_steps: int) -> list[RunMeasure]:
+def _measured(run_dirs: Sequence[Path], stage: str | None, warmup_steps: int) -> list[RunMeasure]:
     """Return what the records say of each run; show on a terminal which one is being read."""
     from slurm_jobs.cli.options import working
     from slurm_jobs.report.run_measures import measure
@@ -85,25 +93,7 @@ def measured(run_dirs: Sequence[Path], stage: str | None, warmup_steps: int) -> 
     return found
 
 
-def _refuse_more(options: argparse.Namespace) -> None:
-    """Refuse repeats with spaces between them.
-
-    Raises:
-        InputError: there are more than two arms.
-    """
-    from slurm_jobs.shared.errors import InputError
-
-    if options.more:
-        given = [options.first, options.second, *options.more]
-        message = (
-            f"compare takes two arms, and here are {len(given)}; repeats of one have commas "
-            f"between them: {','.join(given[: len(given) // 2])} "
-            f"{','.join(given[len(given) // 2 :])}"
-        )
-        raise InputError(message)
-
-
-def runs_of(arm: str) -> list[Path]:
+def _runs_of(arm: str) -> list[Path]:
     """Return the runs of one arm: `a,b` are two, a folder with a comma in its name is one.
 
     Raises:
@@ -119,7 +109,7 @@ def runs_of(arm: str) -> list[Path]:
     return [find_run(name) for name in names]
 
 
-def refuse_repeated(run_dirs: Sequence[Path]) -> None:
+def _refuse_repeated(run_dirs: Sequence[Path]) -> None:
     """Refuse a run that is given twice, or as a copy: it would have no spread.
 
     Raises:
@@ -284,16 +274,28 @@ def write_report(
     from slurm_jobs.cli.options import page_console, working
     from slurm_jobs.report.numbers import without_failures
     from slurm_jobs.report.report_model import report_to_json
-    from slurm_jobs.report.stage import ask, make_report
+    from slurm_jobs.report.stage import ask, keep_report, make_report
     from slurm_jobs.report.terminal import print_report
     from slurm_jobs.run_folder.paths import RunPaths
+    from slurm_jobs.shared.config import build_config
+    from slurm_jobs.shared.configs.stages import ReportConfig
+    from slurm_jobs.shared.files import read_json
 
     paths = RunPaths(run_dir)
     with working(f"reading the records of {run_dir.name}"):
         asked = ask(paths)
-        config, answer = _config_of(paths), asked.answer
-        report = make_report(paths, asked.accounting, config, answer=answer, num_epochs=num_epochs)
-        not_kept = _keep(report, paths)
+        stages = read_json(paths.resolved_spec)["stages"].values()
+        configs = [stage["config"] for stage in stages if stage["run"] == "report"]
+        config = build_config(ReportConfig, configs[0]) if configs else ReportConfig()
+        report = make_report(
+            paths, asked.accounting, config, answer=asked.answer, num_epochs=num_epochs
+        )
+        not_kept = ""
+        try:
+            keep_report(report, paths)
+        except OSError as error:
+            older = "; the page there is an older one" if paths.report_html.exists() else ""
+            not_kept = f"no page was kept: {error}{older}"
     if as_json:
         print_json(report_to_json(report))
     else:
@@ -305,30 +307,6 @@ def write_report(
         print(f"\npage: {shown_path(paths.report_html)}")
 
 
-def _keep(report: RunReport, paths: RunPaths) -> str:
-    """Write page and JSON into the run folder; return why not, if that fails."""
-    from slurm_jobs.report.stage import keep_report
-
-    try:
-        keep_report(report, paths)
-    except OSError as error:
-        older = "; the page there is an older one" if paths.report_html.exists() else ""
-        return f"no page was kept: {error}{older}"
-    return ""
-
-
-def _config_of(paths: RunPaths) -> ReportConfig:
-    """Return the config of the run's report stage; the defaults if it has none."""
-    from slurm_jobs.shared.config import build_config
-    from slurm_jobs.shared.configs.stages import ReportConfig
-    from slurm_jobs.shared.files import read_json
-
-    for stage in read_json(paths.resolved_spec)["stages"].values():
-        if stage["run"] == "report":
-            return build_config(ReportConfig, stage["config"])
-    return ReportConfig()
-
-
 # `slurm-jobs scaling RUN RUN ...`: show the speedup of more GPUs, and check the baseline.
 
 
@@ -337,37 +315,35 @@ def add_scaling_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "runs", metavar="RUN", nargs="+", help="runs on different numbers of GPUs, and repeats"
     )
-    add_training(parser)
+    _add_training(parser)
 
 
 def run_scaling(options: argparse.Namespace) -> int:
     """Measure, and print; exit code 1 if nothing could be compared."""
+    from slurm_jobs.cli.options import console
+    from slurm_jobs.report.compare_text import render_scaling, scaling_headline
     from slurm_jobs.report.scaling import scale
     from slurm_jobs.shared.errors import InputError
 
-    run_dirs = [run_dir for words in options.runs for run_dir in runs_of(words)]
-    refuse_repeated(run_dirs)
-    runs = measured(run_dirs, options.stage, options.warmup_steps)
+    run_dirs = [run_dir for words in options.runs for run_dir in _runs_of(words)]
+    _refuse_repeated(run_dirs)
+    runs = _measured(run_dirs, options.stage, options.warmup_steps)
     try:
-        found = scale(runs)
+        scaling = scale(runs)
     except ValueError as error:
         raise InputError(str(error)) from error
-    from slurm_jobs.report.compare_text import render_scaling, scaling_headline
-
-    steps = [] if found.series else next_steps(run_dirs, runs)
+    steps = [] if scaling.series else _next_steps(run_dirs, runs)
     if options.json:
-        lines = [scaling_headline(series) for series in found.series]
-        print_json({"headlines": lines, **dataclasses.asdict(found), "next": steps})
-        return 0 if found.series else 1
-    from slurm_jobs.cli.options import console
-
-    console().print(render_scaling(found))
-    for line in steps:
-        print(line)
-    return 0 if found.series else 1
+        lines = [scaling_headline(series) for series in scaling.series]
+        print_json({"headlines": lines, **dataclasses.asdict(scaling), "next": steps})
+    else:
+        console().print(render_scaling(scaling))
+        for line in steps:
+            print(line)
+    return 0 if scaling.series else 1
 
 
-def next_steps(run_dirs: Sequence[Path], runs: Sequence[RunMeasure]) -> list[str]:
+def _next_steps(run_dirs: Sequence[Path], runs: Sequence[RunMeasure]) -> list[str]:
     """Return what to type if no run is left as a baseline."""
     num_ranks = runs[0].num_ranks
     ranks = [run.num_ranks for run in runs]

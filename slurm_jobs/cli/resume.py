@@ -15,7 +15,7 @@ from slurm_jobs.cli.options import (
     short_note,
     shown_path,
 )
-from slurm_jobs.cli.submit import job_values, print_job
+from slurm_jobs.cli.submit import job_printer, job_values
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.files import ranges_text
 
@@ -37,40 +37,37 @@ def add_cancel_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_cancel(options: argparse.Namespace) -> int:
-    """Check whether there is anything to cancel, ask once, then cancel."""
+    """Check whether there is anything to cancel, ask once, then cancel.
+
+    The end of the input (Ctrl-D) is a no.
+    """
     from slurm_jobs.commands.find_run import find_run
     from slurm_jobs.commands.resume import cancel, is_anything_to_cancel
 
     run_dir, stage = find_run(options.run), options.stage
-    if not (options.yes or is_anything_to_cancel(run_dir, stage=stage)):
-        return _told(run_dir, [], NOTHING, as_json=options.json)
-    what = f"stage `{stage}` of {run_dir.name}" if stage else run_dir.name
-    if not (options.yes or _confirmed(what)):
-        return _told(run_dir, [], "nothing was cancelled", as_json=options.json)
-    ids = cancel(run_dir, stage=stage)
-    said = f"cancelled: {' '.join(ids)} of {run_dir.name}" if ids else NOTHING
-    return _told(run_dir, ids, said, as_json=options.json)
-
-
-def _told(run_dir: Path, ids: list[str], said: str, *, as_json: bool) -> int:
-    if as_json:
+    ids: list[str] = []
+    message = NOTHING
+    if options.yes or is_anything_to_cancel(run_dir, stage=stage):
+        what = f"stage `{stage}` of {run_dir.name}" if stage else run_dir.name
+        answer = "y\n"
+        if not options.yes:
+            if not sys.stdin.isatty():
+                refusal = f"cancel asks before it ends {what}, but there is no terminal; add --yes"
+                raise InputError(refusal)
+            # Not on standard output, which may be a file, or JSON that a program reads.
+            print(f"cancel {what}? [y/N] ", end="", file=sys.stderr, flush=True)
+            answer = sys.stdin.readline()
+            if not answer.endswith("\n"):
+                print(file=sys.stderr)
+        if answer.strip().lower() not in {"y", "yes"}:
+            message = "nothing was cancelled"
+        elif ids := cancel(run_dir, stage=stage):
+            message = f"cancelled: {' '.join(ids)} of {run_dir.name}"
+    if options.json:
         print_json({"run_dir": str(run_dir), "cancelled": ids})
     else:
-        print(said)
+        print(message)
     return 0
-
-
-def _confirmed(what: str) -> bool:
-    """Ask for confirmation. The end of the input (Ctrl-D) is a no."""
-    if not sys.stdin.isatty():
-        message = f"cancel asks before it ends {what}, but there is no terminal; add --yes"
-        raise InputError(message)
-    # Not on standard output, which may be a file, or JSON that a program reads.
-    print(f"cancel {what}? [y/N] ", end="", file=sys.stderr, flush=True)
-    answer = sys.stdin.readline()
-    if not answer.endswith("\n"):
-        print(file=sys.stderr)
-    return answer.strip().lower() in {"y", "yes"}
 
 
 # `slurm-jobs resume RUN`: run what is missing, and nothing else.
@@ -87,6 +84,18 @@ _STARTS = {
     "differ: then it begins at step 0, and its earlier checkpoints are kept next to the new ones",
 }
 """Message on a training that has checkpoints, by where it begins."""
+_OURS_RENEWED = (
+    "this run's copy of slurm-jobs is of another version, which cannot read new jobs; they run the "
+    "current slurm-jobs, with your code as the run has it"
+)
+_SPEC_CHANGED = (
+    "the spec's file differs from what this run was given, which is used; --update-spec takes the "
+    "file as it is now"
+)
+_CODE_CHANGED = (
+    "your code differs from the snapshot of this run, which is used; --update-code takes your code "
+    "as it is now"
+)
 
 
 def add_resume_arguments(parser: argparse.ArgumentParser) -> None:
@@ -121,10 +130,9 @@ def run_resume(options: argparse.Namespace) -> int:
     from slurm_jobs.commands.resume import ResumeRequest, resume
 
     run_dir = find_run(options.run)
-    quiet = options.json
-    named = Path(options.run or "")
+    spec_file = Path(options.run or "")
     request = ResumeRequest(
-        spec_file=named if options.update_spec and named.suffix in SPEC_SUFFIXES else None,
+        spec_file=spec_file if options.update_spec and spec_file.suffix in SPEC_SUFFIXES else None,
         overrides=options.overrides,
         update_code=options.update_code,
         update_spec=options.update_spec,
@@ -134,21 +142,20 @@ def run_resume(options: argparse.Namespace) -> int:
     resumption = resume(
         run_dir,
         request,
-        on_prepared=(lambda _resumption: None) if quiet else print_prepared,
-        on_job=(lambda _job: None) if quiet else print_job,
+        on_prepared=(lambda _resumption: None) if options.json else _print_prepared,
+        on_job=job_printer(options),
     )
-    if quiet:
+    if options.json:
         print_json(resumption_values(resumption))
-        return 0
-    if options.dry_run:
-        print_prepared(resumption)
+    elif options.dry_run:
+        _print_prepared(resumption)
         print("nothing was submitted: this was a dry run")
     else:
         print(f"next: {command_text('status', shown_path(run_dir))}")
     return 0
 
 
-def print_prepared(resumption: Resumption) -> None:
+def _print_prepared(resumption: Resumption) -> None:
     """Print what runs again and why, and what must be cancelled before."""
     preparation = resumption.preparation
     for problem in preparation.problems:
@@ -176,27 +183,23 @@ def print_prepared(resumption: Resumption) -> None:
 
 def print_stages(resumption: Resumption) -> None:
     """Print what happens to each stage, and why."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    from slurm_jobs.cli.options import console
+    from slurm_jobs.cli.options import console, table_of
 
     plan, done = resumption.plan, resumption.preparation.done
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("stage", "slices", "what", "because"):
-        table.add_column(column, overflow="fold")
+    rows = []
     for stage in plan.stages:
         jobs = [job for job in plan.jobs if job.stage == stage.name]
-        again = sorted(i for job in jobs for i in job.slices)
-        rows = [(again, "runs", jobs[0].why if jobs else "")]
-        going = done.active.get(stage.name, frozenset())
-        kept = done.completed.get(stage.name, frozenset()) - set(again)
-        rows += [(sorted(going), "goes on", ""), (sorted(kept), "stays", "complete")]
-        for slices, what, why in rows:
+        again = {index for job in jobs for index in job.slices}
+        kept = done.completed.get(stage.name, frozenset()) - again
+        for slices, what, why in (
+            (again, "runs", jobs[0].why if jobs else ""),
+            (done.active.get(stage.name, frozenset()), "goes on", ""),
+            (kept, "stays", "complete"),
+        ):
             if slices:
-                numbers = ranges_text(slices) if stage.is_array else "-"
-                table.add_row(*(escape(cell) for cell in (stage.name, numbers, what, why)))
-    console().print(table)
+                numbers = ranges_text(sorted(slices)) if stage.is_array else "-"
+                rows.append([stage.name, numbers, what, why])
+    console().print(table_of(("stage", "slices", "what", "because"), rows))
     for note in notes_of(resumption):
         print(f"note: {note}")
 
@@ -205,45 +208,29 @@ def notes_of(resumption: Resumption) -> list[str]:
     """Return further notes on a resumption."""
     from slurm_jobs.run.submission import dependency_notes
 
-    connections = resumption.preparation.connections
-    notes = [*map(short_note, resumption.spec_notes), *resumption.left_out]
-    notes += dependency_notes(resumption.plan, connections)
-    notes += resumption.shell_notes
-    notes += [_STARTS[start].format(name) for name, start in resumption.trainings.items()]
-    if resumption.ours_renewed and resumption.plan.jobs:
-        notes.append(
-            "this run's copy of slurm-jobs is of another version, which cannot read new jobs; they "
-            "run the current slurm-jobs, with your code as the run has it"
-        )
-    if resumption.spec_changed:
-        notes.append(
-            "the spec's file differs from what this run was given, which is used; "
-            "--update-spec takes the file as it is now"
-        )
-    if resumption.code_changed:
-        notes.append(
-            "your code differs from the snapshot of this run, which is used; "
-            "--update-code takes your code as it is now"
-        )
-    return notes
+    has_new_jobs = resumption.ours_renewed and bool(resumption.plan.jobs)
+    return [
+        *map(short_note, resumption.spec_notes),
+        *resumption.left_out,
+        *dependency_notes(resumption.plan, resumption.preparation.connections),
+        *resumption.shell_notes,
+        *[_STARTS[start].format(name) for name, start in resumption.trainings.items()],
+        *([_OURS_RENEWED] if has_new_jobs else []),
+        *([_SPEC_CHANGED] if resumption.spec_changed else []),
+        *([_CODE_CHANGED] if resumption.code_changed else []),
+    ]
 
 
 def resumption_values(resumption: Resumption) -> dict[str, Any]:
     """Return a resumption as JSON values; without job ids after a dry run."""
-    preparation, planned = resumption.preparation, resumption.plan.jobs
-    submitted = [job_values(job) for job in resumption.jobs] or [
-        {"stage": j.stage} for j in planned
-    ]
+    preparation, jobs = resumption.preparation, resumption.plan.jobs
+    submitted = [*map(job_values, resumption.jobs)] or [{"stage": job.stage} for job in jobs]
     return {
         "run_id": resumption.paths.run_dir.name,
         "run_dir": str(resumption.paths.run_dir),
         "jobs": [
-            {
-                **values,
-                "slices": ranges_text(job.slices),
-                "why": job.why,
-            }
-            for job, values in zip(planned, submitted, strict=True)
+            {**values, "slices": ranges_text(job.slices), "why": job.why}
+            for job, values in zip(jobs, submitted, strict=True)
         ],
         "cancelled": list(preparation.cancel),
         "adopted": dict(preparation.adopted),

@@ -27,7 +27,7 @@ from slurm_jobs.cli.run_view import (
     title_text,
     watch,
 )
-from slurm_jobs.cli.submit import print_notes, submit_spec
+from slurm_jobs.cli.submit import print_submission, submit_spec
 from slurm_jobs.shared.errors import InputError
 
 if TYPE_CHECKING:
@@ -72,13 +72,13 @@ def run_runs(options: argparse.Namespace) -> int:
         message = f"no runs in {runs_dir}{is_missing(runs_dir)}; --dir names another folder"
         raise InputError(message) from error
     if options.json:
-        print_json(catalogue_values(catalogue))
+        print_json(_catalogue_values(catalogue))
     else:
         from slurm_jobs.cli.options import console
 
         screen = console()
         if catalogue.runs:
-            screen.print(runs_table(catalogue, time.time()))
+            screen.print(_runs_table(catalogue, time.time()))
         elif not catalogue.unreadable:
             print(f"no run in {shown_path(runs_dir)}")
         if catalogue.num_left_out:
@@ -92,26 +92,26 @@ def run_runs(options: argparse.Namespace) -> int:
     return 0 if all(listed.status.knows_the_living for listed in catalogue.runs) else 3
 
 
-def runs_table(catalogue: Catalogue, now_unix_s: float) -> Table:
+def _runs_table(catalogue: Catalogue, now_unix_s: float) -> Table:
     """Return a table with one line per run."""
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("run", "status", "tasks", "submitted", "scheduler"):
-        table.add_column(column, overflow="fold")
-    for listed in catalogue.runs:
-        table.add_row(
-            Text(listed.run_dir.name),
+    from slurm_jobs.cli.options import table_of
+
+    rows = [
+        (
+            listed.run_dir.name,
             Text(listed.status.status, style=STYLES[listed.status.status]),
             f"{listed.num_completed}/{listed.num_tasks}",
             age_text(listed.meta.created_unix_s, now_unix_s),
             listed.meta.scheduler,
         )
-    return table
+        for listed in catalogue.runs
+    ]
+    return table_of(("run", "status", "tasks", "submitted", "scheduler"), rows)
 
 
-def catalogue_values(catalogue: Catalogue) -> dict[str, Any]:
+def _catalogue_values(catalogue: Catalogue) -> dict[str, Any]:
     """Return the list as JSON values."""
     return {
         "runs": [
@@ -220,8 +220,8 @@ def run_run(options: argparse.Namespace) -> int:
     run_dir = submission.paths.run_dir
     folder = shown_path(run_dir)
     if not options.json:
-        print_notes(submission)
-        print(f"run folder: {folder}\n")
+        print_submission(submission)
+        print()
     status, code = watch(run_dir, quiet=options.json, tells_failures=False)
     if status is None:
         return code

@@ -26,7 +26,7 @@ from slurm_jobs.cli.options import (
 )
 from slurm_jobs.cli.problems import problem_lines
 from slurm_jobs.cli.run_view import status_values, watch
-from slurm_jobs.cli.submit import given_run, print_job, print_notes
+from slurm_jobs.cli.submit import job_printer, print_submission
 from slurm_jobs.shared import units
 from slurm_jobs.shared.redact import hidden_setting
 from slurm_jobs.tuning.summary import (
@@ -88,9 +88,13 @@ def _minutes(text: str) -> float:
 
 def run_tune(options: argparse.Namespace) -> int:
     """Submit, wait, and print the result; exit code 1 if the run failed."""
+    from slurm_jobs.commands.find_run import find_run, given_run
+    from slurm_jobs.commands.submit import load, submit
+    from slurm_jobs.commands.tune import Wanted, read_tune_run, tuning_spec
+
+    spec_file = Path(options.target)
     if options.out is not None:
-        check_new("--out", options.out, Path(options.target))
-    # Return the run that was given; None for a spec.
+        check_new("--out", options.out, spec_file)
     of_spec = {
         "--stage": options.stage,
         "--budget": options.budget,
@@ -100,19 +104,24 @@ def run_tune(options: argparse.Namespace) -> int:
     }
     run_dir = given_run(options.target, of_spec, "tune")
     if run_dir is None:
-        run_dir = _submitted(options)
-    from slurm_jobs.commands.tune import read_tune_run
-
+        loaded = load(spec_file, overrides=options.overrides, limit=options.limit, to_submit=True)
+        wanted = Wanted(
+            stage=options.stage,
+            budget_min=options.budget or 30.0,
+            data_run=None if options.data is None else find_run(options.data),
+        )
+        submission = submit(tuning_spec(loaded, wanted), on_job=job_printer(options))
+        run_dir = submission.paths.run_dir
+        if not options.json:
+            print_submission(submission)
+            print(flush=True)
     tuned = read_tune_run(run_dir)
     if not _is_final(tuned):
-        # Wait for the end of the run; return the exit code of `status`.
         status, code = watch(run_dir, quiet=options.json, tells_failures=False)
         if status is None:
-            words = [
-                shown_path(run_dir),
-                *([] if options.out is None else ["--out", str(options.out)]),
-            ]
-            print(f"its result, once it is over: {command_text('tune', *words)}", file=sys.stderr)
+            out = [] if options.out is None else ["--out", str(options.out)]
+            again = command_text("tune", shown_path(run_dir), *out)
+            print(f"its result, once it is over: {again}", file=sys.stderr)
         elif status.status != "completed" and options.json:
             print_json(status_values(run_dir, status, time.time()))
         elif status.status != "completed":
@@ -120,7 +129,35 @@ def run_tune(options: argparse.Namespace) -> int:
                 print(line, file=sys.stderr)
         if code != 0 or not tuned.result_path.exists():
             return code or 1
-    return _tell(options, run_dir)
+    _print_result(options, tuned)
+    return 0
+
+
+def _print_result(options: argparse.Namespace, tuned: TuneRun) -> None:
+    """Print the result, and write the new spec if a change was kept."""
+    from slurm_jobs.cli.options import console
+    from slurm_jobs.commands.tune import write_tuned_spec
+    from slurm_jobs.shared.files import read_json
+
+    run_dir, result = tuned.paths.run_dir, read_json(tuned.result_path)
+    if not options.json:
+        console().print(render(result))
+        print(flush=True)
+    kept = () if result.get("is_taken_back") else result["kept"]
+    spec = write_tuned_spec(tuned, kept)
+    if options.out is not None:
+        _copy(spec.path, options.out)
+    if options.json:
+        values = {
+            "path": str(spec.path),
+            "is_whole": spec.is_whole,
+            "why": spec.why,
+            "overrides": [hidden_setting(override) for override in spec.overrides],
+        }
+        print_json({**result, "run_dir": str(run_dir), "spec": values})
+    else:
+        lines = _spec_lines(spec, options.out, has_changes=bool(kept))
+        print("\n".join([*lines, *_more_lines(run_dir, result)]))
 
 
 def _is_final(tuned: TuneRun) -> bool:
@@ -130,67 +167,6 @@ def _is_final(tuned: TuneRun) -> bool:
     if not tuned.result_path.exists():
         return False
     return status_of(tuned.paths.run_dir).stage(tuned.stage).status == "completed"
-
-
-def _submitted(options: argparse.Namespace) -> Path:
-    from slurm_jobs.commands.find_run import find_run
-    from slurm_jobs.commands.submit import load, submit
-    from slurm_jobs.commands.tune import Wanted, tuning_spec
-
-    loaded = load(
-        Path(options.target), overrides=options.overrides, limit=options.limit, to_submit=True
-    )
-    wanted = Wanted(
-        stage=options.stage,
-        budget_min=options.budget or 30.0,
-        data_run=None if options.data is None else find_run(options.data),
-    )
-    quiet = options.json
-    submission = submit(
-        tuning_spec(loaded, wanted), on_job=(lambda _job: None) if quiet else print_job
-    )
-    run_dir = submission.paths.run_dir
-    if not quiet:
-        print_notes(submission)
-        print(f"run folder: {shown_path(run_dir)}\n", flush=True)
-    return run_dir
-
-
-def _tell(options: argparse.Namespace, run_dir: Path) -> int:
-    """Print the result, and write the new spec if a change was kept."""
-    from slurm_jobs.commands.tune import read_tune_run, write_tuned_spec
-    from slurm_jobs.shared.files import read_json
-
-    tuned = read_tune_run(run_dir)
-    result = read_json(tuned.result_path)
-    if not options.json:
-        from slurm_jobs.cli.options import console
-
-        console().print(render(result))
-        print(flush=True)
-    kept = () if result.get("is_taken_back") else result["kept"]
-    spec = write_tuned_spec(tuned, kept)
-    if options.out is not None:
-        _copy(spec.path, options.out)
-    if options.json:
-        print_json(
-            {
-                **result,
-                "run_dir": str(run_dir),
-                "spec": {
-                    "path": str(spec.path),
-                    "is_whole": spec.is_whole,
-                    "why": spec.why,
-                    "overrides": [hidden_setting(override) for override in spec.overrides],
-                },
-            }
-        )
-    else:
-        for line in _spec_lines(spec, options.out, has_changes=bool(kept)):
-            print(line)
-        for line in _more_lines(run_dir, result):
-            print(line)
-    return 0
 
 
 _TO_TELL_MORE = "to detect smaller gains, tune again with a larger --budget: trials are longer then"
@@ -266,42 +242,37 @@ _STYLES = {
 def render(result: Values) -> RenderableType:
     """Render the content of `tuning.json`."""
     parts: list[RenderableType] = [Text(headline(result), style="bold")]
-    parts.append(Text(_course_text(result), style="dim"))
-    if note := disturbed(result):
-        parts.append(Text(f"note: {note}", style="yellow"))
-    data = result["data"]
-    predicted = (
-        data["predicted"] or "no finding: steps wait for data for less than 5 % of their time"
-    )
-    if data["ratio"] is None:
-        measured = data["failure"] or "not known: too few trials"
-    else:
-        measured = f"{came(data)}; {data['word']}"
-    table = _grid()
-    table.add_row("predicted by the report", Text(predicted))
-    table.add_row("measured, nothing to read", Text(measured))
-    lines = [Text(f"  {LOADING_TAKES_CORES}", style="yellow")] if is_unseen_price(data) else []
-    parts.extend([Text("\nWhat data costs", style="bold"), *[table, *lines]])
-    parts.extend([Text("\nTried, strongest finding first", style="bold"), *_tried(result)])
-    table = _grid()
-    for one in result["not_tried"]:
-        table.add_row(Text(one["name"]), Text(one["why"]))
-    measured = ", ".join(result["not_measured"])
-    table.add_row(
-        Text(measured),
-        Text("trials save and evaluate nothing: the report of a whole run shows their cost"),
-    )
-    parts.extend([Text("\nNot tried", style="bold"), *[table]])
-    parts.extend([Text("\nBefore and after", style="bold"), *_before_and_after(result)])
-    return Group(*parts)
-
-
-def _course_text(result: Values) -> str:
-    return (
+    course = (
         f"{result['num_trials']} trials of {result['num_steps']} steps on "
         f"{units.number_of('rank', result['num_ranks'])}, {units.seconds(result['spent_s'])} of a "
         f"budget of {units.seconds(result['budget_s'])}"
     )
+    parts.append(Text(course, style="dim"))
+    if note := disturbed(result):
+        parts.append(Text(f"note: {note}", style="yellow"))
+    data = result["data"]
+    predicted = data["predicted"]
+    if data["ratio"] is None:
+        measured = data["failure"] or "not known: too few trials"
+    else:
+        measured = f"{came(data)}; {data['word']}"
+    costs = _grid()
+    no_wait = "no finding: steps wait for data for less than 5 % of their time"
+    costs.add_row("predicted by the report", Text(predicted or no_wait))
+    costs.add_row("measured, nothing to read", Text(measured))
+    parts += [Text("\nWhat data costs", style="bold"), costs]
+    if is_unseen_price(data):
+        parts.append(Text(f"  {LOADING_TAKES_CORES}", style="yellow"))
+    parts += [Text("\nTried, strongest finding first", style="bold"), *_tried(result)]
+    not_tried = _grid()
+    for change in result["not_tried"]:
+        not_tried.add_row(Text(change["name"]), Text(change["why"]))
+    not_tried.add_row(
+        Text(", ".join(result["not_measured"])),
+        Text("trials save and evaluate nothing: the report of a whole run shows their cost"),
+    )
+    parts += [Text("\nNot tried", style="bold"), not_tried]
+    return Group(*parts, Text("\nBefore and after", style="bold"), *_before_and_after(result))
 
 
 def _tried(result: Values) -> list[RenderableType]:
@@ -311,50 +282,30 @@ def _tried(result: Values) -> list[RenderableType]:
     table.add_column("change, and its finding", width=37, overflow="fold")
     for name, width in (("predicted", 9), ("measured", 17), ("", 11)):
         table.add_column(name, width=width, overflow="fold")
-    for one in result["tried"]:
-        times = one["predicted_times"]
+    lines = []
+    exceeds_prediction = False
+    for change in result["tried"]:
+        outcome, ratio, times = change["outcome"], change["ratio"], change["predicted_times"]
+        if outcome == "kept" and result.get("is_taken_back"):  # before and after show no gain
+            outcome = _TAKEN_BACK
+        words = {"undecided": "not ended", "rejected": str(change["why"])}.get(outcome, outcome)
+        interval = "-"
+        if ratio is not None:
+            interval = f"{ratio:.3g} x\n({change['low']:.3g} to {change['high']:.3g})"
+            exceeds_prediction |= times is not None and ratio > times
         table.add_row(
-            Text(f"{one['name']}\n  {one['rule']}"),
+            Text(f"{change['name']}\n  {change['rule']}"),
             Text("?" if times is None else f"{times:.3g} x"),
-            Text(_interval(one)),
-            Text(_outcome(one, result), style=_STYLES[_kind(one, result)]),
+            Text(interval),
+            Text(words, style=_STYLES[outcome]),
         )
-    ended = [one for one in result["tried"] if one["outcome"] in {"failed", "undecided"}]
-    lines = [
-        Text(
-            f"  {one['name']}: {_outcome(one, result)}: {one['why']}",
-            style=_STYLES[one["outcome"]],
-        )
-        for one in ended
-    ]
+        if outcome in {"failed", "undecided"}:
+            line = f"  {change['name']}: {words}: {change['why']}"
+            lines.append(Text(line, style=_STYLES[outcome]))
     lines.append(Text("  Only what is surely faster is kept.", style="dim"))
-    if any(_is_above(one) for one in result["tried"]):
+    if exceeds_prediction:
         lines.append(Text(_MORE_THAN_PREDICTED, style="dim"))
     return [table, *lines]
-
-
-def _is_above(one: Values) -> bool:
-    """Check whether the gain exceeds the ceiling of its finding."""
-    ratio, times = one["ratio"], one["predicted_times"]
-    return ratio is not None and times is not None and ratio > times
-
-
-def _interval(one: Values) -> str:
-    if one["ratio"] is None:
-        return "-"
-    return f"{one['ratio']:.3g} x\n({one['low']:.3g} to {one['high']:.3g})"
-
-
-def _kind(one: Values, result: Values) -> str:
-    """Return the final outcome: kept changes are reverted if before and after show no gain."""
-    is_back = one["outcome"] == "kept" and result.get("is_taken_back")
-    return _TAKEN_BACK if is_back else str(one["outcome"])
-
-
-def _outcome(one: Values, result: Values) -> str:
-    if one["outcome"] == "undecided":
-        return "not ended"
-    return str(one["why"] if one["outcome"] == "rejected" else _kind(one, result))
 
 
 def _before_and_after(result: Values) -> list[RenderableType]:

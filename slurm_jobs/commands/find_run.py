@@ -6,8 +6,9 @@ import errno
 import glob
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from slurm_jobs.run_folder.paths import RUN_STAMP, RunPaths, age_key, is_run
 from slurm_jobs.shared.errors import FileError, InputError, PathExpansionError, truncated
@@ -237,3 +238,26 @@ def _newest(runs_dir: Path, name: str | None = None) -> Path:
         )
         raise InputError(message)
     return runs[-1].absolute()
+
+
+def given_run(target: str, of_spec: Mapping[str, Any], verb: str) -> Path | None:
+    """Return the run of `probe` or `tune` whose result is printed again; None if a spec was given.
+
+    Args:
+        target: A spec's file, or what `find_run` takes.
+        of_spec: Values of options that need a spec, by name; false if not given.
+        verb: Verb for the message: what naming the spec's file does.
+
+    Raises:
+        InputError: there is no such run, or an option for a spec was given.
+    """
+    path = Path(target)
+    if path.suffix in SPEC_SUFFIXES or path.is_file():
+        return None
+    if wrong := [name for name, value in of_spec.items() if value]:
+        message = (
+            f"{wrong[0]} is for a spec, and {target} is a run, whose result is printed again; "
+            f"name the spec's file to {verb} again"
+        )
+        raise InputError(message)
+    return find_run(target)

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from slurm_jobs.api import Run
-from slurm_jobs.cli.run_view import FOOTER, follow, lines_of, watch
+from slurm_jobs.cli.run_view import FOOTER, lines_of, watch
 from slurm_jobs.cli.status import end_lines
 from slurm_jobs.run.observe import INTERVAL_S, PATIENCE_S, is_over
 from slurm_jobs.run_folder.ledger import entry_path
@@ -109,7 +109,7 @@ def test_each_look_of_a_lone_watcher_asks_anew(
     script: Script, slurm: FakeSlurm, paths: RunPaths
 ) -> None:
     script.events = [nothing, nothing, lambda: end(paths, "a", [0, 1])]
-    follow(paths.run_dir, quiet=True)
+    watch(paths.run_dir, quiet=True)
     assert len(slurm.calls("squeue")) == 3  # the fourth look saw records that prove all
 
 
@@ -217,7 +217,7 @@ def test_a_silent_squeue_ends_nothing(script: Script, slurm: FakeSlurm, paths: R
         slurm.says("sacct", account_row("1_0", "FAILED") + account_row("1_1", "FAILED"))
 
     script.events = [fall_silent, nothing, lambda: slurm.says("squeue", "")]
-    status = follow(paths.run_dir, quiet=True)
+    status, _ = watch(paths.run_dir, quiet=True)
     assert status is not None
     assert status.status == "failed"
     assert script.events == []
@@ -267,10 +267,10 @@ def test_files_that_stay_away_end_the_watching_after_a_while(
     num_looks = int(PATIENCE_S["slurm"] / INTERVAL_S["slurm"])
     script.events = [entry_path(paths.ledger_dir, 1).unlink, *[nothing] * (num_looks - 1)]
     with pytest.raises(FileNotFoundError):
-        follow(paths.run_dir, quiet=True)
+        watch(paths.run_dir, quiet=True)
     assert script.events == []
     with pytest.raises(FileNotFoundError):  # who has seen nothing has nothing to show meanwhile
-        follow(paths.run_dir, quiet=True)
+        watch(paths.run_dir, quiet=True)
 
 
 def test_the_while_is_counted_from_when_squeue_answers_again(
@@ -302,7 +302,7 @@ def test_the_live_view_shows_the_end(
     console = Console(file=screen, force_terminal=True, width=100, height=30, color_system=None)
     monkeypatch.setattr("slurm_jobs.cli.options.page_console", lambda: console)
     script.events = [lambda: end(paths, "a", [0]), lambda: end(paths, "a", [1])]
-    status = follow(paths.run_dir, quiet=False)
+    status, _ = watch(paths.run_dir, quiet=False)
     assert status is not None
     assert status.status == "completed"
     text = screen.getvalue()
@@ -372,7 +372,7 @@ def test_the_last_view_leaves_failures_to_who_tells_them_at_the_end(
         slurm.says("squeue", queue_row("1_0", "FAILED"))
 
     script.events = [fail_one, end_all]
-    follow(paths.run_dir, quiet=False, tells_failures=tells_failures)
+    watch(paths.run_dir, quiet=False, tells_failures=tells_failures)
     meanwhile, _, last = screen.getvalue().rpartition(FOOTER)
     assert "no space left" in meanwhile
     assert ("no space left" in last) is tells_failures
