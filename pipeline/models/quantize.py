@@ -1,22 +1,14 @@
-"""Quantising of a model's layers to 4 bits (QLoRA, arXiv:2305.14314).
+"""A model's layers in 4 bits, as seen without bitsandbytes.
 
-`quantized_linear` implements the layer; it needs bitsandbytes.
+`quantized_linear` implements the layer and quantises a model; it needs bitsandbytes.
 """
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import torch
 from torch import nn
-from transformers import PreTrainedConfig
-
-from pipeline.models.compute import find_targets, refuse_tied
-from pipeline.models.vision_language import VisionLanguageModel
-from slurm_jobs.shared.configs.model_parts import QuantizeConfig
-from slurm_jobs.shared.errors import StageConfigError
 
 STORAGE_DTYPES: Mapping[str, torch.dtype] = {
     "uint8": torch.uint8,
@@ -43,59 +35,6 @@ class PackedLinear(nn.Linear):
         """
         message = "quantized_linear creates the layers, which know how they are packed"
         raise NotImplementedError(message)
-
-
-def quantize_model(
-    model: VisionLanguageModel, config: QuantizeConfig, device: torch.device
-) -> None:
-    """Replace the linear layers that the config names, one by one; the rest becomes fp32.
-
-    Args:
-        model: On the CPU, in any precision, or on "meta"; before adapters are added.
-        config: Layers and method.
-        device: Device of the computation. The last bits may depend on its type.
-
-    Raises:
-        StageConfigError: a pattern matches no linear layer, or matches the embeddings.
-    """
-    from pipeline.models.quantized_linear import QuantizedLinear
-
-    root: Any = model.root()
-    names = find_targets(model, config.targets, "quantize.targets", only_used=False)
-    for pattern in config.skip:
-        if not fnmatch.filter(names, pattern):
-            message = (
-                f"quantize.skip: {pattern!r} matches none of the layers that quantize.targets "
-                f"names, such as {', '.join(names[:3])}"
-            )
-            raise StageConfigError(message)
-        names = [name for name in names if not fnmatch.fnmatchcase(name, pattern)]
-    refuse_tied(model, names, "quantize.targets")
-    layers = [root.get_submodule(name) for name in names]
-    # Allocate all of them before computing the first: small allocations between the large
-    # temporary tensors would fragment the heap.
-    made = [QuantizedLinear(layer, config) for layer in layers]
-    for name, layer in zip(names, made, strict=True):
-        owner, _, own_name = name.rpartition(".")
-        setattr(root.get_submodule(owner), own_name, layer)
-    for layer in reversed(made):
-        taken = layers.pop()
-        if not taken.weight.is_meta:
-            layer.take(taken.weight, device)
-    _make_fp32(model)
-
-
-def _make_fp32(model: VisionLanguageModel) -> None:
-    """Convert all that is not packed, and the transformers config, which exports use."""
-    quantized = {id(layer.weight) for _, layer in quantized_layers(model)}
-    for parameter in model.parameters():
-        if id(parameter) not in quantized:
-            parameter.data = parameter.data.float()
-    config: Any = getattr(model.root(), "config", None)
-    if isinstance(config, PreTrainedConfig):
-        for one in (config, *(getattr(config, name, None) for name in config.sub_configs)):
-            if one is not None:
-                one.dtype = torch.float32
 
 
 def quantized_layers(model: nn.Module) -> Iterator[tuple[str, PackedLinear]]:

@@ -1,4 +1,4 @@
-"""Linear layer in 4 bits (NF4, arXiv:2305.14314), by the kernels of bitsandbytes.
+"""Layers in 4 bits (QLoRA and NF4, arXiv:2305.14314), by the kernels of bitsandbytes.
 
 bitsandbytes' own layer is not used. It keeps the scales of its blocks in an attribute of the
 weight, which sharding replaces. It also changes state when it computes: its bias is cast
@@ -6,19 +6,26 @@ permanently, and on CPUs with bfloat16 instructions the weights are repacked in 
 scales are buffers, which are moved, sent and compared like all buffers, and computing changes
 nothing.
 
-`quantized` imports this on demand: bitsandbytes takes 1.5 s to load, and more on a network file
+It is imported on demand: bitsandbytes takes 1.5 s to load, and more on a network file
 system, which every rank of a training without 4 bits would spend at its start.
 """
 
 from __future__ import annotations
 
+import fnmatch
+from typing import Any
+
 import bitsandbytes as bnb
 import torch
 from bitsandbytes.functional import QuantState, dequantize_4bit, quantize_4bit
 from torch import nn
+from transformers import PreTrainedConfig
 
-from pipeline.models.quantize import STORAGE_DTYPES, PackedLinear
+from pipeline.models.compute import find_targets, refuse_tied
+from pipeline.models.quantize import STORAGE_DTYPES, PackedLinear, quantized_layers
+from pipeline.models.vision_language import VisionLanguageModel
 from slurm_jobs.shared.configs.model_parts import QuantizeConfig
+from slurm_jobs.shared.errors import StageConfigError
 
 BLOCK_SIZE = 64
 """Weights that share a scale."""
@@ -128,3 +135,50 @@ class QuantizedLinear(PackedLinear, bnb.nn.Linear4bit):
     def _save_to_state_dict(self, destination, prefix, keep_vars) -> None:  # type: ignore[no-untyped-def]
         """Omit the scales, which bitsandbytes would add while weights are not sharded."""
         nn.Module._save_to_state_dict(self, destination, prefix, keep_vars)  # noqa: SLF001
+
+
+def quantize_model(
+    model: VisionLanguageModel, config: QuantizeConfig, device: torch.device
+) -> None:
+    """Replace the linear layers that the config names, one by one; the rest becomes fp32.
+
+    Args:
+        model: On the CPU, in any precision, or on "meta"; before adapters are added.
+        config: Layers and method.
+        device: Device of the computation. The last bits may depend on its type.
+
+    Raises:
+        StageConfigError: a pattern matches no linear layer, or matches the embeddings.
+    """
+    root: Any = model.root()
+    names = find_targets(model, config.targets, "quantize.targets", only_used=False)
+    for pattern in config.skip:
+        if not fnmatch.filter(names, pattern):
+            message = (
+                f"quantize.skip: {pattern!r} matches none of the layers that quantize.targets "
+                f"names, such as {', '.join(names[:3])}"
+            )
+            raise StageConfigError(message)
+        names = [name for name in names if not fnmatch.fnmatchcase(name, pattern)]
+    refuse_tied(model, names, "quantize.targets")
+    layers = [root.get_submodule(name) for name in names]
+    # Allocate all of them before computing the first: small allocations between the large
+    # temporary tensors would fragment the heap.
+    made = [QuantizedLinear(layer, config) for layer in layers]
+    for name, layer in zip(names, made, strict=True):
+        owner, _, own_name = name.rpartition(".")
+        setattr(root.get_submodule(owner), own_name, layer)
+    for layer in reversed(made):
+        taken = layers.pop()
+        if not taken.weight.is_meta:
+            layer.take(taken.weight, device)
+    # All the rest becomes fp32, and so does the config of transformers, which exports use.
+    quantized = {id(layer.weight) for _, layer in quantized_layers(model)}
+    for parameter in model.parameters():
+        if id(parameter) not in quantized:
+            parameter.data = parameter.data.float()
+    exported: Any = getattr(root, "config", None)
+    if isinstance(exported, PreTrainedConfig):
+        for part in (exported, *(getattr(exported, n, None) for n in exported.sub_configs)):
+            if part is not None:
+                part.dtype = torch.float32

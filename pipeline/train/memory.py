@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
@@ -69,17 +70,22 @@ def telling_what_takes_less(
     Raises:
         StageConfigError: this rank's GPU ran out of memory; a retry would fail the same way.
     """
+    if config.num_microbatches == "auto":
+        pieces = f"lower memory_share ({config.memory_share:g})"
+    else:
+        auto = "`num_microbatches: auto`, or " if config.reader == "index" else ""
+        pieces = f"set {auto}num_microbatches to more than {config.num_microbatches}"
     try:
         yield
-    except torch.OutOfMemoryError as error:
-        where = f"in step {recorder.step}"
-        remedy = f"{_smaller_pieces(config)}; {less_memory(config)}"
-        raise _no_memory_left(ranks, where, error, remedy) from error
+    except torch.OutOfMemoryError:
+        remedy = f"{pieces}; {less_memory(config)}"
+        with naming_the_remedy(ranks, f"in step {recorder.step}", remedy):
+            raise
 
 
 @contextmanager
 def naming_the_remedy(ranks: Ranks, where: str, remedy: str) -> Iterator[None]:
-    """Turn running out of GPU memory outside the steps into an error that names the remedy.
+    """Turn running out of GPU memory into an error that names the remedy.
 
     Raises:
         StageConfigError: this rank's GPU ran out of memory; a retry would fail the same way.
@@ -87,32 +93,14 @@ def naming_the_remedy(ranks: Ranks, where: str, remedy: str) -> Iterator[None]:
     try:
         yield
     except torch.OutOfMemoryError as error:
-        raise _no_memory_left(ranks, where, error, remedy) from error
-
-
-def _no_memory_left(
-    ranks: Ranks, where: str, error: torch.OutOfMemoryError, remedy: str
-) -> StageConfigError:
-    return StageConfigError(f"rank {ranks.rank} ran out of memory {where} ({error}); {remedy}")
-
-
-def _smaller_pieces(config: TrainConfig) -> str:
-    if config.num_microbatches == "auto":
-        return f"lower memory_share ({config.memory_share:g})"
-    auto = "`num_microbatches: auto`, or " if config.reader == "index" else ""
-    return f"set {auto}num_microbatches to more than {config.num_microbatches}"
+        message = f"rank {ranks.rank} ran out of memory {where} ({error}); {remedy}"
+        raise StageConfigError(message) from error
 
 
 # Peak device memory of forward and backward, measured; and the device's capacity.
 #
 # For a GPU PyTorch's allocator reports it. For a CPU PyTorch's profiler reports each allocation
 # and release, including those of kernels and of FSDP, which inspecting tensors would miss.
-
-
-_MEMORY_EVENT = "[memory]"
-_NO_KINETO_LINES = "6"
-"""The profiler's library would write two lines into the log each time it is used. It reads this
-variable once, at its first use."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,7 +142,6 @@ class Growth:
     """Bytes that tensors take beyond those that existed before."""
 
     peak_bytes: float
-    """Peak."""
     left_bytes: float
     """At the end."""
 
@@ -176,10 +163,15 @@ def measure_growth(work: Callable[[], object], device: torch.device) -> Growth:
         torch.OutOfMemoryError: they do not fit into a GPU.
     """
     if device.type != "cuda":
-        os.environ.setdefault("KINETO_LOG_LEVEL", _NO_KINETO_LINES)
-        with profile(profile_memory=True) as found:
+        # Without it, Kineto writes two lines into the log at each use; it is read once.
+        os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+        with profile(profile_memory=True) as profiled:
             work()
-        return _sum_up(_changes(found))
+        assert profiled.kineto_results is not None
+        events = [e for e in profiled.kineto_results.events() if e.name() == "[memory]"]
+        changes = (event.nbytes() for event in sorted(events, key=lambda e: e.start_ns()))
+        sums = list(accumulate(changes, initial=0))
+        return Growth(peak_bytes=max(sums), left_bytes=sums[-1])
     torch.cuda.synchronize(device)  # SYNC: earlier work is not part of it
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
@@ -196,18 +188,6 @@ def forget_peaks(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
-
-
-def _changes(found: profile) -> Iterable[int]:
-    """Yield bytes that were allocated, or negative: released; in order."""
-    assert found.kineto_results is not None
-    events = [e for e in found.kineto_results.events() if e.name() == _MEMORY_EVENT]
-    return [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
-
-
-def _sum_up(changes: Iterable[int]) -> Growth:
-    sums = list(accumulate(changes, initial=0))
-    return Growth(peak_bytes=max(sums), left_bytes=sums[-1])
 
 
 def extrapolate(peaks: Sequence[tuple[int, float]], fixed: float, num_rows: int) -> float:
@@ -228,13 +208,13 @@ def extrapolate(peaks: Sequence[tuple[int, float]], fixed: float, num_rows: int)
     most = fixed + (peak - fixed) * num_rows / rows
     if len(peaks) < 3:
         return most
-    error = abs(_on_line(peaks[-3:-1], rows) - peak)
-    return min(most, _on_line(peaks[-2:], num_rows) + 2 * error)
 
+    def on_line(points: Sequence[tuple[int, float]], at: int) -> float:
+        (rows, peak), (last_rows, last_peak) = points
+        return last_peak + (last_peak - peak) / (last_rows - rows) * (at - last_rows)
 
-def _on_line(points: Sequence[tuple[int, float]], num_rows: int) -> float:
-    (rows, peak), (last_rows, last_peak) = points
-    return last_peak + (last_peak - peak) / (last_rows - rows) * (num_rows - last_rows)
+    error = abs(on_line(peaks[-3:-1], rows) - peak)
+    return min(most, on_line(peaks[-2:], num_rows) + 2 * error)
 
 
 # Sizes of a model's tensors, read from a model without weights.
@@ -258,6 +238,15 @@ class TensorSizes:
     unit: int | None
     """Number of the layer that it is gathered with; None for the rest of the model."""
 
+    @property
+    def num_stored(self) -> int:
+        """Stored numbers of the whole tensor."""
+        return math.prod(self.shape)
+
+    def gathered_bytes(self, itemsize: int) -> int:
+        """Return the size in a compute dtype of this itemsize."""
+        return self.num_stored * (self.itemsize if self.is_packed else itemsize)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSizes:
@@ -275,6 +264,11 @@ class ModelSizes:
     def num_weights(self) -> int:
         """Unpacked weights of all parameters."""
         return sum(each.num_weights for each in self.parameters)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Size of all full weights, as after reading them."""
+        return sum(each.itemsize * each.num_stored for each in self.parameters)
 
 
 def read_sizes(model: VisionLanguageModel, units: Sequence[nn.Module]) -> ModelSizes:
@@ -312,7 +306,7 @@ class Sharing:
 
     is_sharded: bool
     """True if weights are gathered for computing; unsharded ones are cast by autocast."""
-    num_shards: int
+    num_shards: int = 1
     """Ranks over which weights, gradients and optimizer are sharded."""
     keeps_gathered: bool = False
     """True if all gathered weights stay until the backward pass."""
@@ -323,6 +317,12 @@ class Sharing:
     offloads: bool = False
     """True if shards, gradients and optimizer are in the node's memory."""
 
+    def num_on_first(self, tensor: TensorSizes) -> int:
+        """Return the numbers on the first rank, the most of any: rows are dealt in equal runs."""
+        if not self.is_sharded or not tensor.shape:
+            return tensor.num_stored
+        return math.ceil(tensor.shape[0] / self.num_shards) * math.prod(tensor.shape[1:])
+
 
 def sharing_of(
     config: TrainConfig, file: AccelerateFile | None, places: Sequence[Place]
@@ -332,18 +332,16 @@ def sharing_of(
     Raises:
         StageConfigError: `sharding.within` is `node`, but nodes have unequal ranks.
     """
-    if file is not None:
-        if file.distributed_type != "FSDP":
-            return Sharing(is_sharded=False, num_shards=1)
+    sharding = config.sharding
+    if file is not None and file.distributed_type == "FSDP":
         return Sharing(
             is_sharded=True,
             num_shards=len(places) // file.num_replicas,
             accumulates_whole=True,
             offloads=file.offloads,
         )
-    if config.strategy != "fsdp2":
-        return Sharing(is_sharded=False, num_shards=1)
-    sharding = config.sharding
+    if file is not None or config.strategy != "fsdp2":
+        return Sharing(is_sharded=False)
     return Sharing(
         is_sharded=True,
         num_shards=shape_by_nodes(places)[1] if sharding.within == "node" else len(places),
@@ -371,12 +369,6 @@ def gathered_units(
 
 _FP32 = 4
 """Bytes of a trained weight, of its gradient, and of each of the optimizer's two moments."""
-_LEAST_8_BIT = 4096
-"""bitsandbytes keeps the state of smaller tensors in fp32."""
-_LEAST_PAGED = 100_000
-"""bitsandbytes does not page the state of smaller tensors."""
-_TABLES_BYTES = 2 * 256 * _FP32
-"""Tables of the values of 8-bit codes for the two moments, shared by all tensors."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -422,26 +414,21 @@ class MemoryNeed:
     @property
     def least_bytes(self) -> int:
         """Memory that must be on the device at one time, in a step or in a held-out evaluation."""
-        return max(self._step_bytes, self._look_bytes)
+        return self._most_bytes(0)
 
     @property
     def expected_bytes(self) -> int:
         """Least bytes with compute weights and activations: still a lower bound."""
-        passing = self.computing_bytes + self.activations_bytes + self.mask_bytes
-        return max(self._step_bytes + passing, self._look_bytes)
+        return self._most_bytes(self.computing_bytes + self.activations_bytes + self.mask_bytes)
 
-    @property
-    def _step_bytes(self) -> int:
+    def _most_bytes(self, passing_bytes: int) -> int:
+        """Return the larger of a step's and an evaluation's memory; `passing_bytes` in a step."""
         if self.offloads:
-            return self.buffers_bytes + self.accumulated_bytes
-        more_than_reduced = max(0, self.accumulated_bytes - self.gradients_bytes)
-        return self.state_bytes + more_than_reduced
-
-    @property
-    def _look_bytes(self) -> int:
-        """Between two steps there are no gradients."""
-        stays = 0 if self.offloads else self.weights_bytes + self.optimizer_bytes
-        return self.buffers_bytes + stays + self.gathered_bytes
+            step, between_steps = self.buffers_bytes + self.accumulated_bytes, self.buffers_bytes
+        else:
+            step = self.state_bytes + max(0, self.accumulated_bytes - self.gradients_bytes)
+            between_steps = self.state_bytes - self.gradients_bytes
+        return max(step + passing_bytes, between_steps + self.gathered_bytes)
 
 
 def memory_need(
@@ -473,32 +460,26 @@ def memory_need(
         looks: True if held-out samples are evaluated during training.
     """
     learning = [each for each in sizes.parameters if each.name in learned]
+    nums = [sharing.num_on_first(each) for each in learning]
     accumulates = sharing.is_sharded and sharing.accumulates_whole and num_microbatches > 1
+    gathers_all = looks and sharing.is_sharded
+    residual = sizes.hidden_size * sizes.num_layers * (residual_itemsize or compute_itemsize)
+    # of full rows: a number for each pair of positions
+    num_masks = max(1, num_tokens // masked_length) if masked_length else 0
     return MemoryNeed(
-        weights_bytes=sum(each.itemsize * _share(each, sharing) for each in sizes.parameters),
+        weights_bytes=sum(e.itemsize * sharing.num_on_first(e) for e in sizes.parameters),
         buffers_bytes=sizes.buffer_bytes,
-        gradients_bytes=sum(_FP32 * _share(each, sharing) for each in learning),
-        optimizer_bytes=optimizer_bytes(
-            [_share(each, sharing) for each in learning], optimizer_kind
-        ),
-        accumulated_bytes=sum(_FP32 * _num(each) for each in learning) if accumulates else 0,
+        gradients_bytes=_FP32 * sum(nums),
+        optimizer_bytes=optimizer_bytes(nums, optimizer_kind),
+        accumulated_bytes=_FP32 * sum(e.num_stored for e in learning) if accumulates else 0,
         computing_bytes=_computing_bytes(sizes, sharing, compute_itemsize),
-        activations_bytes=num_tokens
-        * sizes.hidden_size
-        * (residual_itemsize or compute_itemsize)
-        * sizes.num_layers,
-        mask_bytes=_mask_bytes(num_tokens, masked_length, compute_itemsize),
+        activations_bytes=num_tokens * residual,
+        mask_bytes=num_masks * masked_length**2 * compute_itemsize,
         offloads=sharing.offloads,
-        gathered_bytes=sum(_gathered_bytes(each, compute_itemsize) for each in sizes.parameters)
-        if looks and sharing.is_sharded
+        gathered_bytes=sum(e.gathered_bytes(compute_itemsize) for e in sizes.parameters)
+        if gathers_all
         else 0,
     )
-
-
-def _mask_bytes(num_tokens: int, length: int, itemsize: int) -> int:
-    """Return the size for full rows: a number for each pair of positions."""
-    num_rows = max(1, num_tokens // length) if length else 0
-    return num_rows * length**2 * itemsize
 
 
 def optimizer_bytes(nums: Collection[int], kind: str) -> int:
@@ -511,61 +492,35 @@ def optimizer_bytes(nums: Collection[int], kind: str) -> int:
     if kind == "adamw":
         return sum(2 * _FP32 * num + _FP32 for num in nums)  # and a count of steps
     is_paged, is_8_bit = kind.startswith("paged_"), kind.endswith("_8bit")
-    total = 0
-    for num in nums:
-        packs = is_8_bit and num >= _LEAST_8_BIT
-        if not (is_paged and num >= _LEAST_PAGED):
-            total += 2 * num * (1 if packs else _FP32)
-        if packs:
-            total += 2 * _FP32 * math.ceil(num / BLOCK_SIZE)
-    return total + (_TABLES_BYTES if is_8_bit and any(n >= _LEAST_8_BIT for n in nums) else 0)
+    # bitsandbytes keeps the state of smaller tensors in fp32, and does not page that of small ones
+    packed = [num for num in nums if is_8_bit and num >= 4096]
+    whole = [num for num in nums if not is_8_bit or num < 4096]
+    stays = [[num for num in kind if not is_paged or num < 100_000] for kind in (packed, whole)]
+    scales = sum(2 * _FP32 * math.ceil(num / BLOCK_SIZE) for num in packed)
+    # values of the 256 codes of both moments, shared by all tensors
+    codes = 2 * 256 * _FP32 if packed else 0
+    return 2 * sum(stays[0]) + 2 * _FP32 * sum(stays[1]) + scales + codes
 
 
 def checkpoint_bytes(sizes: ModelSizes, learned: Collection[str], optimizer_kind: str) -> int:
     """Return the size of a checkpoint on disk, over all ranks: trained weights and optimizer."""
-    nums = [_num(each) for each in sizes.parameters if each.name in learned]
-    kind = optimizer_kind.removeprefix("paged_")
-    return sum(_FP32 * num for num in nums) + optimizer_bytes(nums, kind)
-
-
-def stored_bytes(sizes: ModelSizes) -> int:
-    """Return the size of all full weights, as after reading them."""
-    return sum(each.itemsize * _num(each) for each in sizes.parameters)
-
-
-def _num(each: TensorSizes) -> int:
-    return math.prod(each.shape)
-
-
-def _share(each: TensorSizes, sharing: Sharing) -> int:
-    """Return the numbers on the first rank, the most of any: rows are dealt in equal runs."""
-    if not sharing.is_sharded or not each.shape:
-        return _num(each)
-    return math.ceil(each.shape[0] / sharing.num_shards) * math.prod(each.shape[1:])
-
-
-def _gathered_bytes(each: TensorSizes, itemsize: int) -> int:
-    return _num(each) * (each.itemsize if each.is_packed else itemsize)
+    nums = [each.num_stored for each in sizes.parameters if each.name in learned]
+    return _FP32 * sum(nums) + optimizer_bytes(nums, optimizer_kind.removeprefix("paged_"))
 
 
 def _computing_bytes(sizes: ModelSizes, sharing: Sharing, itemsize: int) -> int:
     """Return the memory in addition to the master copy."""
     if not sharing.is_sharded:
         cast = (each for each in sizes.parameters if each.is_multiplied and not each.is_packed)
-        return sum(itemsize * _num(each) for each in cast) if itemsize < _FP32 else 0
-    rest, by_unit = 0, dict[int, int]()
+        return sum(itemsize * each.num_stored for each in cast) if itemsize < _FP32 else 0
+    by_unit = Counter[int | None]()
     for each in sizes.parameters:
-        num_bytes = _gathered_bytes(each, itemsize)
-        if each.unit is None:
-            rest += num_bytes
-        else:
-            by_unit[each.unit] = by_unit.get(each.unit, 0) + num_bytes
-    in_order = [num_bytes for _, num_bytes in sorted(by_unit.items())]
-    if sharing.keeps_gathered or not in_order:
-        return rest + sum(in_order)
-    at_once = 1 + sharing.num_ahead
+        by_unit[each.unit] += each.gathered_bytes(itemsize)
+    rest = by_unit.pop(None, 0)
+    in_order = [by_unit[unit] for unit in sorted(by_unit, key=lambda unit: unit or 0)]
+    at_once = len(in_order) if sharing.keeps_gathered else 1 + sharing.num_ahead
     windows = (in_order[first : first + at_once] for first in range(len(in_order)))
-    return rest + max(map(sum, windows))
+    return rest + max(map(sum, windows), default=0)
 
 
 # Check that export and evaluation, after the last step, fit in memory.
@@ -596,17 +551,17 @@ def ending_need(sizes: ModelSizes, *, evaluation_itemsize: int | None) -> Ending
         sizes: Sizes of the model, with its adapters.
         evaluation_itemsize: Bytes of a weight in the evaluation; None without one.
     """
-    packed = sum(each.num_weights for each in sizes.parameters if each.is_packed)
-    adapted = sum(each.num_weights for each in sizes.parameters if _is_adapted(each.name))
-    merged = sum(each.num_weights for each in sizes.parameters if not is_adapter(each.name))
+    packed = sum(e.num_weights for e in sizes.parameters if e.is_packed)
+    merged = sum(e.num_weights for e in sizes.parameters if not is_adapter(e.name))
+    adapted = sum(
+        each.num_weights
+        for each in sizes.parameters
+        if each.name.endswith(".weight") and without_adapters(each.name) != each.name
+    )
     return EndingNeed(
-        export_bytes=stored_bytes(sizes) + _FP32 * (packed + adapted),
+        export_bytes=sizes.stored_bytes + _FP32 * (packed + adapted),
         evaluation_bytes=merged * (evaluation_itemsize or 0),
     )
-
-
-def _is_adapted(name: str) -> bool:
-    return name.endswith(".weight") and without_adapters(name) != name
 
 
 def judge_ending(
@@ -652,50 +607,45 @@ def judge_ending(
 # Check that a training fits in memory, and remedies if not.
 
 
-_GB = 1e9
-_LEAST_IN_GB = 1e8
 _OTHERS_SHARE = 0.1
 """Share of a card: a CUDA context and a desktop take less."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
-    """Judgement of one kind of memory."""
-
-    problem: str | None = None
-    """Reason why training cannot run."""
-    warning: str | None = None
-    """Reason why it may run out of memory."""
-
-
 def judge_card(
     need: MemoryNeed, facts: DeviceFacts, remedy: str, *, fewer_rows: str = ""
-) -> Verdict:
-    """Judge the memory of a GPU; `fewer_rows` helps against activations only."""
-    assert facts.total_bytes is not None
-    assert facts.free_bytes is not None
-    if need.least_bytes > facts.total_bytes:
-        return Verdict(
-            problem=f"{_least(need)}, but {facts} has {_gb(facts.total_bytes)}: {remedy}"
+) -> str | None:
+    """Return a warning about the memory of a GPU; `fewer_rows` helps against activations only.
+
+    Raises:
+        StageConfigError: the training does not fit.
+    """
+    total_bytes, free_bytes = facts.total_bytes, facts.free_bytes
+    assert total_bytes is not None
+    assert free_bytes is not None
+    described, limit = describe_need(need), f"but {facts} has {_gb(total_bytes)}"
+    if need.least_bytes > total_bytes:
+        message = (
+            f"each rank must hold at least {_gb(need.least_bytes)} ({described}), {limit}: {remedy}"
         )
-    if need.expected_bytes > facts.total_bytes:
-        return Verdict(
-            warning=f"{_expected(need)}, but {facts} has {_gb(facts.total_bytes)}: "
-            f"{fewer_rows}{remedy}"
+        raise StageConfigError(message)
+    if need.expected_bytes > total_bytes:
+        return (
+            f"each rank will hold {_gb(need.expected_bytes)} or more ({described}, compute weights "
+            f"{_gb(need.computing_bytes)}, activations {_gb(need.activations_bytes)} or more), "
+            f"{limit}: {fewer_rows}{remedy}"
         )
-    taken_bytes = facts.total_bytes - facts.free_bytes
-    if taken_bytes > _OTHERS_SHARE * facts.total_bytes:
-        return Verdict(
-            warning=f"other processes use {_gb(taken_bytes)} of {facts}, and "
-            f"{_gb(facts.free_bytes)} are free: see `nvidia-smi` there"
+    if total_bytes - free_bytes > _OTHERS_SHARE * total_bytes:
+        return (
+            f"other processes use {_gb(total_bytes - free_bytes)} of {facts}, and "
+            f"{_gb(free_bytes)} are free: see `nvidia-smi` there"
         )
-    return Verdict()
+    return None
 
 
 def judge_node(
     *, least_bytes: int, expected_bytes: int, host: HostMemory, node_name: str, remedy: str
-) -> Verdict:
-    """Judge the memory of a node.
+) -> str | None:
+    """Return a warning about the memory of a node.
 
     Args:
         least_bytes: Required memory of the ranks there together.
@@ -703,54 +653,50 @@ def judge_node(
         host: Available memory.
         node_name: Name of the node.
         remedy: Advice.
+
+    Raises:
+        StageConfigError: the training does not fit.
     """
     who = f"the ranks on {node_name} must hold"
     more = f"request more memory (resources.mem_gb), or {remedy}"
     limit = f"{host.source} gives {_gb(host.limit_bytes)}"
     if least_bytes > host.limit_bytes:
-        told = f"{who} at least {_gb(least_bytes)}, but {limit}: {more}"
-        # A site's default, which may not be enforced.
-        is_default = host.source == "SLURM_MEM_PER_CPU"
-        return Verdict(warning=told) if is_default else Verdict(problem=told)
+        message = f"{who} at least {_gb(least_bytes)}, but {limit}: {more}"
+        if host.source == "SLURM_MEM_PER_CPU":  # a site's default, which may not be enforced
+            return message
+        raise StageConfigError(message)
     if expected_bytes > host.limit_bytes:
-        return Verdict(warning=f"{who} {_gb(expected_bytes)} or more, but {limit}: {more}")
+        return f"{who} {_gb(expected_bytes)} or more, but {limit}: {more}"
     if expected_bytes > host.available_bytes:
-        return Verdict(
-            warning=f"{who} {_gb(expected_bytes)} or more, but {_gb(host.available_bytes)} are "
-            f"available there now: {more}"
+        return (
+            f"{who} {_gb(expected_bytes)} or more, but {_gb(host.available_bytes)} are available "
+            f"there now: {more}"
         )
-    return Verdict()
+    return None
 
 
 def remedies(config: TrainConfig, need: MemoryNeed, *, num_ranks: int, optimizer_kind: str) -> str:
     """Return settings that reduce memory and are not in use yet, the most direct first."""
-    return "; or ".join(_remedies(config, need, num_ranks, optimizer_kind))
-
-
-def _remedies(
-    config: TrainConfig, need: MemoryNeed, num_ranks: int, optimizer_kind: str
-) -> Iterator[str]:
     sharding, is_fsdp2 = config.sharding, config.strategy == "fsdp2"
-    if need.gathered_bytes:
-        yield (
-            "disable held-out evaluations, which gather all weights (`evaluate: "
-            "{every_steps: null}`)"
-        )
-    if need.accumulated_bytes > need.gradients_bytes and is_fsdp2:
-        yield "set `sharding: {accumulate: sharded}`"
-    if config.adapters is None:
-        yield "train adapters instead of weights (`adapters: {rank: 16}`)"
-    if config.quantize is None:
-        yield "quantise frozen layers to 4 bits under adapters (`quantize: {kind: nf4}`)"
-    if not is_fsdp2:
-        yield "set `strategy: fsdp2`" + ("" if num_ranks > 1 else " with several ranks")
-    elif sharding.within == "node":
-        yield "set `sharding: {within: all}`"
-    yield "use more ranks under fsdp2 (resources.nodes, tasks_per_node)"
-    if optimizer_kind == "adamw":
-        yield "set `optimizer: {kind: adamw_8bit}`"
-    if config.device == "cuda" and not sharding.cpu_offload:
-        yield "set `sharding: {cpu_offload: true}` under fsdp2"
+    accumulates = need.accumulated_bytes > need.gradients_bytes
+    several = "" if num_ranks > 1 else " with several ranks"
+    ways = {
+        "disable held-out evaluations, which gather all weights (`evaluate: {every_steps: "
+        "null}`)": need.gathered_bytes > 0,
+        "set `sharding: {accumulate: sharded}`": accumulates and is_fsdp2,
+        "train adapters instead of weights (`adapters: {rank: 16}`)": config.adapters is None,
+        "quantise frozen layers to 4 bits under adapters (`quantize: {kind: nf4}`)": (
+            config.quantize is None
+        ),
+        f"set `strategy: fsdp2`{several}": not is_fsdp2,
+        "set `sharding: {within: all}`": is_fsdp2 and sharding.within == "node",
+        "use more ranks under fsdp2 (resources.nodes, tasks_per_node)": True,
+        "set `optimizer: {kind: adamw_8bit}`": optimizer_kind == "adamw",
+        "set `sharding: {cpu_offload: true}` under fsdp2": (
+            config.device == "cuda" and not sharding.cpu_offload
+        ),
+    }
+    return "; or ".join(way for way, helps in ways.items() if helps)
 
 
 def describe_need(need: MemoryNeed) -> str:
@@ -765,16 +711,5 @@ def describe_need(need: MemoryNeed) -> str:
     return ", ".join(f"{name} {_gb(num_bytes)}" for name, num_bytes in parts.items())
 
 
-def _least(need: MemoryNeed) -> str:
-    return f"each rank must hold at least {_gb(need.least_bytes)} ({describe_need(need)})"
-
-
-def _expected(need: MemoryNeed) -> str:
-    return (
-        f"each rank will hold {_gb(need.expected_bytes)} or more ({describe_need(need)}, compute "
-        f"weights {_gb(need.computing_bytes)}, activations {_gb(need.activations_bytes)} or more)"
-    )
-
-
 def _gb(num_bytes: float) -> str:
-    return f"{num_bytes / _GB:.2f} GB" if num_bytes >= _LEAST_IN_GB else f"{num_bytes / 1e6:.2f} MB"
+    return f"{num_bytes / 1e9:.2f} GB" if num_bytes >= 1e8 else f"{num_bytes / 1e6:.2f} MB"

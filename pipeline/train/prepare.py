@@ -31,7 +31,7 @@ from pipeline.models.compute import (
     without_adapters,
 )
 from pipeline.models.layouts import DataFacts, NativePatches
-from pipeline.models.quantize import compute_in, quantize_model, quantized_layers, quantized_names
+from pipeline.models.quantize import compute_in, quantized_layers, quantized_names
 from pipeline.models.segments import takes_masks, why_no_varlen
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.accelerate import Accelerated
@@ -412,6 +412,8 @@ def make_shell(config: TrainConfig, data: DataFacts, workplace: Workplace) -> Vi
 
 def _add_parts(model: VisionLanguageModel, config: TrainConfig, workplace: Workplace) -> None:
     if config.quantize is not None:
+        from pipeline.models.quantized_linear import quantize_model
+
         quantize_model(model, config.quantize, workplace.device)
     add_what_learns(model, config)
     compute_in(model, workplace.dtype)  # not before: peft would create adapters of that dtype

@@ -20,11 +20,10 @@ from pipeline.models.build import build_model, make_unloaded
 from pipeline.models.quantize import (
     compute_in,
     dequantize_weights,
-    quantize_model,
     quantized_layers,
     quantized_names,
 )
-from pipeline.models.quantized_linear import QuantizedLinear
+from pipeline.models.quantized_linear import QuantizedLinear, quantize_model
 from pipeline.train.batches import loss_of, to_device
 from slurm_jobs.shared.configs.model_parts import AdaptersConfig, ModelConfig, QuantizeConfig
 from slurm_jobs.shared.errors import StageConfigError
@@ -238,7 +237,7 @@ from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers import AutoModelForCausalLM
 from pipeline.models.loading import load_whole
-from pipeline.models.quantize import quantize_model
+from pipeline.models.quantized_linear import quantize_model
 from slurm_jobs.shared.configs.model_parts import QuantizeConfig
 
 def held():

@@ -17,7 +17,7 @@ from pipeline.models import compute
 from pipeline.models.adapters import add_adapters
 from pipeline.models.build import build_model
 from pipeline.models.compute import count_recomputed, read_work, recompute_layers
-from pipeline.models.quantize import quantize_model
+from pipeline.models.quantized_linear import quantize_model
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.batches import loss_of, to_device
 from slurm_jobs.shared.configs.model_parts import (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pipeline.train.preflight import disk_warning
 
 GB = 10**9
@@ -14,7 +16,7 @@ def warn(free_gb: float, num_present: int = 0) -> str | None:
         num_present=num_present,
         export_bytes=5 * GB,
         free_bytes=int(free_gb * GB),
-        folder="/runs/a",
+        folder=Path("/runs/a"),
     )
 
 

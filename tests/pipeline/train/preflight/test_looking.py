@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pipeline.train import preflight
 from pipeline.train.device import Workplace
 from pipeline.train.memory import MemoryNeed, ModelSizes
+from pipeline.train.preflight import node_warning
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.configs.training_parts import CheckpointConfig
 from tests.contexts import make_context
@@ -39,7 +39,7 @@ def judge(tmp_path: Path, mode: str, node_mib: int, monkeypatch: pytest.MonkeyPa
         config=TrainConfig(num_steps=1, checkpoint=CheckpointConfig(mode=mode)),
         workplace=Workplace(device=torch.device("cuda"), precision="bf16", num_compute_threads=1),
     )
-    return preflight._judge_node(job, NEED, NO_WEIGHTS, "train less").warning
+    return node_warning(job, NEED, NO_WEIGHTS, "train less")
 
 
 def test_copies_of_checkpoints_are_counted_where_they_are_written_beside_the_steps(

@@ -13,7 +13,6 @@ from pipeline.train.memory import (
     checkpoint_bytes,
     memory_need,
     optimizer_bytes,
-    stored_bytes,
 )
 
 WHOLE = Sharing(is_sharded=False, num_shards=1)
@@ -177,5 +176,5 @@ def test_a_checkpoint_has_what_learned_and_its_optimizer_on_all_ranks():
 
 
 def test_read_weights_are_whole_and_as_they_are_stored():
-    assert stored_bytes(SIZES) == 4 * (80 + 64 + 72 + 5) + 160
+    assert SIZES.stored_bytes == 4 * (80 + 64 + 72 + 5) + 160
     assert SIZES.num_weights == 80 + 64 + 72 + 5 + 320

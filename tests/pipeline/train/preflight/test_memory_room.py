@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
+
 from pipeline.train.host_memory import HostMemory
 from pipeline.train.memory import (
     MemoryNeed,
-    Verdict,
     describe_need,
     judge_card,
     judge_node,
@@ -15,6 +16,7 @@ from pipeline.train.memory import (
 )
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.train.preflight.cards import A100, H100, V100, card
 
 GB = 10**9
@@ -32,33 +34,28 @@ NEED = MemoryNeed(
 
 
 def test_state_that_is_larger_than_the_card_is_a_problem_that_adds_up():
-    verdict = judge_card(NEED, V100, "take adapters")
-    assert verdict.problem == (
+    with pytest.raises(StageConfigError) as error:
+        judge_card(NEED, V100, "take adapters")
+    assert str(error.value) == (
         "each rank must hold at least 28.00 GB (weights 7.00 GB, gradients 7.00 GB, optimizer "
         "14.00 GB), but Tesla V100-SXM2-16GB (compute capability 7.0) has 16.90 GB: take adapters"
     )
 
 
 def test_state_that_fits_with_no_room_for_the_rest_is_a_warning():
-    tight = card("NVIDIA A100-SXM4-40GB", (8, 0), total_gb=30.0)
-    verdict = judge_card(NEED, tight, "take adapters")
-    assert verdict.problem is None
-    assert "will hold 33.00 GB or more" in verdict.warning
-    assert "activations 2.00 GB or more), but NVIDIA A100-SXM4-40GB" in verdict.warning
+    warning = judge_card(NEED, card("NVIDIA A100-SXM4-40GB", (8, 0), total_gb=30.0), "")
+    assert "will hold 33.00 GB or more" in warning
+    assert "activations 2.00 GB or more), but NVIDIA A100-SXM4-40GB" in warning
 
 
-def test_what_fits_has_nothing_to_say():
+def test_cards_with_room_are_warned_of_only_if_others_use_them():
     for facts in (A100, H100):
-        assert judge_card(NEED, facts, "") == Verdict()
-
-
-def test_a_card_that_others_use_is_told_of():
+        assert judge_card(NEED, facts, "") is None
     shared = card("NVIDIA H100 80GB HBM3", (9, 0), total_gb=85.0, free_gb=60.0)
-    verdict = judge_card(NEED, shared, "")
-    assert "25.00 GB of NVIDIA H100 80GB HBM3" in verdict.warning
+    assert "25.00 GB of NVIDIA H100 80GB HBM3" in judge_card(NEED, shared, "")
 
 
-def judge(least_gb: float, expected_gb: float, source: str = "SLURM_MEM_PER_NODE") -> Verdict:
+def judge(least_gb: float, expected_gb: float, source: str = "SLURM_MEM_PER_NODE") -> str | None:
     host = HostMemory(limit_bytes=8 * GB, source=source, available_bytes=6 * GB)
     return judge_node(
         least_bytes=int(least_gb * GB),
@@ -70,15 +67,17 @@ def judge(least_gb: float, expected_gb: float, source: str = "SLURM_MEM_PER_NODE
 
 
 def test_a_node_with_too_little_memory_is_named_with_who_says_so():
-    assert judge(9, 9).problem == (
+    with pytest.raises(StageConfigError) as error:
+        judge(9, 9)
+    assert str(error.value) == (
         "the ranks on node-3 must hold at least 9.00 GB, but SLURM_MEM_PER_NODE gives 8.00 GB: "
         "request more memory (resources.mem_gb), or take adapters"
     )
-    assert "9.00 GB or more, but SLURM_MEM_PER_NODE gives" in judge(1, 9).warning
-    assert "6.00 GB are available there now" in judge(1, 7).warning
-    assert judge(1, 2) == Verdict()
-    default = judge(9, 9, "SLURM_MEM_PER_CPU")  # of the site, which may not hold anybody to it
-    assert (default.problem, "SLURM_MEM_PER_CPU gives 8.00 GB" in default.warning) == (None, True)
+    assert "9.00 GB or more, but SLURM_MEM_PER_NODE gives" in judge(1, 9)
+    assert "6.00 GB are available there now" in judge(1, 7)
+    assert judge(1, 2) is None
+    # a default of the site, which may not be enforced
+    assert "SLURM_MEM_PER_CPU gives 8.00 GB" in judge(9, 9, "SLURM_MEM_PER_CPU")
 
 
 def told(num_ranks: int = 4, need: MemoryNeed = NEED, **config) -> list[str]:
