@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -83,7 +84,6 @@ from slurm_jobs.shared.errors import (
     DamagedFileError,
     FileError,
     InputError,
-    Problem,
     SchedulerError,
     SpecError,
 )
@@ -120,27 +120,23 @@ def slices_named(texts: Sequence[str], stages: Sequence[PlannedStage]) -> dict[s
     Raises:
         InputError: there is no such stage or slice.
     """
-    known = {stage.name: stage for stage in stages}
+    numbers = {stage.name: stage.num_slices for stage in stages}
     origins = {stage.name: stage.origin for stage in stages}
-    found: dict[str, Slices] = {}
+    chosen: dict[str, Slices] = {}
     for text in texts:
-        called, _, ranges = text.partition(":")
+        called, colon, ranges = text.partition(":")
         for name in stages_named(called, origins, where=f"--again {text}: "):
-            chosen = _slices_of(known[name], text, ranges)
-            found[name] = found.get(name, frozenset()) | chosen
-    return found
-
-
-def _slices_of(stage: PlannedStage, text: str, ranges: str) -> Slices:
-    name, number = stage.name, stage.num_slices
-    try:
-        chosen = parse_ranges(ranges, below=number) if ":" in text else tuple(range(number))
-    except ValueError:
-        chosen = ()
-    if not chosen:
-        message = f"--again {text}: `{name}` has the slices 0 to {number - 1}, as {name}:0-3,7"
-        raise InputError(message)
-    return frozenset(chosen)
+            slices: Sequence[int] = () if colon else range(numbers[name])
+            with suppress(ValueError):
+                slices = slices or parse_ranges(ranges, below=numbers[name])
+            if not slices:
+                message = (
+                    f"--again {text}: `{name}` has the slices 0 to {numbers[name] - 1}, as "
+                    f"{name}:0-3,7"
+                )
+                raise InputError(message)
+            chosen[name] = chosen.get(name, frozenset()) | frozenset(slices)
+    return chosen
 
 
 # Cancel a run's jobs, or those of one stage.
@@ -162,7 +158,14 @@ def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:
     """
     paths, run, stages = _meant(run_dir, stage)
     try:
-        return _cancel(paths, run, stages)
+        scheduler = scheduler_of(paths)
+        with submitting(paths):
+            adopt_lost_jobs(paths, run, scheduler)
+            chosen = _to_cancel(run_dir, stages)
+            for intent in chosen.intents:
+                append_entry(paths.ledger_dir, "cancelled", intent.token, {})
+            if chosen.ids:
+                scheduler.cancel(chosen.ids)
     except OSError as error:  # a full disk must not prevent ending jobs
         ids = _to_cancel(run_dir, stages).ids
         scheduler_of(paths).cancel(ids)
@@ -171,6 +174,15 @@ def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:
             f"be recorded: {error}"
         )
         raise FileError(message) from error
+    if chosen.silence:
+        message = (
+            f"cancelled: {' '.join(chosen.ids) or 'nothing'}. It is unknown whether "
+            f"{' '.join(chosen.unseen)} still run, and they were not cancelled "
+            f"({chosen.silence}); if they start, they do no work. Run the same command again "
+            "when squeue answers"
+        )
+        raise SchedulerError(message)
+    return chosen.ids
 
 
 def is_anything_to_cancel(run_dir: Path, *, stage: str | None = None) -> bool:
@@ -197,26 +209,6 @@ def _meant(run_dir: Path, stage: str | None) -> tuple[RunPaths, RunRecords, list
         stages = stages_named(stage, origins, where=f"run {run.meta.run_id}: ")
     refuse_elsewhere(paths, run.meta)
     return paths, run, stages
-
-
-def _cancel(paths: RunPaths, run: RunRecords, stages: list[str]) -> list[str]:
-    scheduler = scheduler_of(paths)
-    with submitting(paths):
-        adopt_lost_jobs(paths, run, scheduler)
-        chosen = _to_cancel(paths.run_dir, stages)
-        for intent in chosen.intents:
-            append_entry(paths.ledger_dir, "cancelled", intent.token, {})
-        if chosen.ids:
-            scheduler.cancel(chosen.ids)
-    if chosen.silence:
-        message = (
-            f"cancelled: {' '.join(chosen.ids) or 'nothing'}. It is unknown whether "
-            f"{' '.join(chosen.unseen)} still run, and they were not cancelled "
-            f"({chosen.silence}); if they start, they do no work. Run the same command again "
-            "when squeue answers"
-        )
-        raise SchedulerError(message)
-    return chosen.ids
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -253,20 +245,17 @@ def _to_cancel(run_dir: Path, stages: list[str]) -> _Chosen:
                 # The local scheduler's ids are unique to the run.
                 if part.state in LIVING_STATES or run.meta.scheduler == "local":
                     living.add(intent.token)
+    ids = {token: intent.job_id for token, intent in chosen.items() if intent.job_id is not None}
     silence = "" if status.knows_the_living else "; ".join(status.problems)
-    if silence and not any(intent.job_id for intent in chosen.values()):
+    if silence and not any(ids.values()):
         raise SchedulerError(silence)
-    unseen = _ids(intent for token, intent in chosen.items() if token not in living)
+    unseen = [job_id for token, job_id in ids.items() if token not in living]
     return _Chosen(
         intents=list(chosen.values()),
-        ids=_ids(intent for token, intent in chosen.items() if token in living),
+        ids=[job_id for token, job_id in ids.items() if token in living],
         unseen=unseen,
         silence=silence if unseen else "",
     )
-
-
-def _ids(intents: Iterable[Intent]) -> list[str]:
-    return [intent.job_id for intent in intents if intent.job_id is not None]
 
 
 # Types of GPU of slices that a resume runs: each continues on the type that it started on.
@@ -338,7 +327,7 @@ def spec_of(
     update_spec: bool,
     spec_file: Path | None = None,
 ) -> GivenSpec:
-    """Return the run's spec with `overrides`.
+    """Return the run's spec with `overrides`; without `update_spec` files are not checked again.
 
     Raises:
         SpecError: the file or an override is wrong.
@@ -353,46 +342,38 @@ def spec_of(
             message = f"--set {override}: {_EXPANDED}"
             raise InputError(message)
     origin = read_json(paths.spec_origin)
-    before = RunSpec.model_validate_json(paths.resolved_spec.read_bytes(), strict=True)
-    if update_spec:
-        file = spec_file or Path(origin["spec_file"])
-        given = _from_file(paths, before, file, origin, overrides)
-        return replace(given, spec=without_new_defaults(given.spec, before))
-    spec, notes = _changed(paths, origin, overrides)
-    return GivenSpec(
-        spec=without_new_defaults(spec, before),
-        notes=notes,
-        profile=ClusterProfile.model_validate(origin["profile"]),
-        spec_dir=origin["spec_dir"],
-        overrides=(*origin["overrides"], *overrides),
-    )
-
-
-def _from_file(
-    paths: RunPaths,
-    before: RunSpec,
-    file: Path,
-    origin: Mapping[str, Any],
-    overrides: Sequence[str],
-) -> GivenSpec:
+    text = paths.resolved_spec.read_text(encoding="utf-8")
+    before = RunSpec.model_validate_json(text, strict=True)
+    spec = before
+    notes: tuple[str, ...] = ()
+    if not update_spec:
+        if overrides:
+            spec, notes = _with_overrides(paths, text, origin, overrides)
+        return GivenSpec(
+            spec=without_new_defaults(spec, before),
+            notes=notes,
+            profile=ClusterProfile.model_validate(origin["profile"]),
+            spec_dir=origin["spec_dir"],
+            overrides=(*origin["overrides"], *overrides),
+        )
+    file = spec_file or Path(origin["spec_file"])
     if any(stage.run == TUNE_RUN for stage in before.stages.values()):
         message = f"{paths.run_dir.name} tunes a training: `slurm-jobs tune {file}` tunes it again"
         raise InputError(message)
     loaded = load(file, overrides=overrides, earlier=origin["overrides"])
     profile = profile_of(loaded)
-    pairs = {
-        "name": (before.name, loaded.spec.name),
-        "runs_dir": (before.runs_dir, loaded.spec.runs_dir),
-        "cluster": (origin["profile"]["scheduler"], profile.scheduler),
-    }
-    for key, (then, now) in pairs.items():
+    for key, then, now in (
+        ("name", before.name, loaded.spec.name),
+        ("runs_dir", before.runs_dir, loaded.spec.runs_dir),
+        ("cluster", origin["profile"]["scheduler"], profile.scheduler),
+    ):
         if then != now:
             message = (
                 f"{loaded.file}: a run keeps its `{key}` ({then}, now {now}); submit the spec again"
             )
             raise InputError(message)
     return GivenSpec(
-        spec=loaded.spec,
+        spec=without_new_defaults(loaded.spec, before),
         profile=profile,
         spec_dir=loaded.spec_dir,
         overrides=loaded.overrides,
@@ -401,39 +382,44 @@ def _from_file(
     )
 
 
-def _changed(
-    paths: RunPaths, origin: Mapping[str, Any], overrides: Sequence[str]
+def _with_overrides(
+    paths: RunPaths, text: str, origin: Mapping[str, Any], overrides: Sequence[str]
 ) -> tuple[RunSpec, tuple[str, ...]]:
-    """Return the spec with `overrides`, and notes on them; files are not checked again.
+    """Return the spec in `text` with `overrides`, and the notes that these cause.
 
     Raises:
-        SpecError: for each problem that an override causes, naming it.
+        SpecError: with each problem at the overrides that cause it, because the run's values have
+            no line that a user could read; problems without a cause are the run's.
     """
-    text = paths.resolved_spec.read_text(encoding="utf-8")
-    if not overrides:
-        return RunSpec.model_validate_json(text, strict=True), ()
+
+    def messages(chosen: Sequence[str]) -> set[str]:
+        try:
+            return {note.message for note in _put_in(text, origin, chosen).notes}
+        except SpecError as error:
+            return {problem.message for problem in error.problems}
+
     try:
         loaded = _put_in(text, origin, overrides)
     except SpecError as error:
-        told = [
-            problem
-            if problem.file != origin["spec_file"]
-            else replace(problem, file=source, line=0, column=0)
-            for problem, source in _with_sources(error.problems, paths, origin, overrides)
-        ]
-        raise SpecError(told) from None
-    return loaded.spec, _new_notes(loaded, text, origin)
-
-
-def _new_notes(loaded: LoadedSpec, text: str, origin: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the notes that the overrides cause; the submission printed the others."""
+        without = [messages([*overrides[:n], *overrides[n + 1 :]]) for n in range(len(overrides))]
+        before = messages(())
+        problems = []
+        for problem in error.problems:
+            pairs = zip(overrides, without, strict=True)
+            causes = [override for override, left in pairs if problem.message not in left]
+            source = " ".join(source_of(hidden_setting(each)) for each in causes or overrides)
+            if problem.message in before:
+                source = str(paths.resolved_spec)
+            is_elsewhere = problem.file != origin["spec_file"]
+            problems.append(
+                problem if is_elsewhere else replace(problem, file=source, line=0, column=0)
+            )
+        raise SpecError(problems) from None
     if not loaded.notes:
-        return ()
-    try:
-        before = {note.message for note in _put_in(text, origin, ()).notes}
-    except SpecError:  # the overrides fix what another version rejects
-        before = set()
-    return tuple(note.message for note in loaded.notes if note.message not in before)
+        return loaded.spec, ()
+    # Where the overrides fix what another version rejects, its messages are of problems.
+    known = messages(())
+    return loaded.spec, tuple(n.message for n in loaded.notes if n.message not in known)
 
 
 def _put_in(text: str, origin: Mapping[str, Any], overrides: Sequence[str]) -> LoadedSpec:
@@ -442,8 +428,15 @@ def _put_in(text: str, origin: Mapping[str, Any], overrides: Sequence[str]) -> L
             return "{}"  # the cluster profile: the run's own is used
         raise FileNotFoundError(file)
 
+    def texts(values: Any) -> Iterator[str]:
+        if isinstance(values, str):
+            yield values
+        elif isinstance(values, (dict, list)):
+            for value in values.values() if isinstance(values, dict) else values:
+                yield from texts(value)
+
     given = YamlDocument(file=origin["spec_file"], value=json.loads(text))
-    expanded = set(_texts(given.value))
+    expanded = set(texts(given.value))
 
     def expand(path: str) -> str:
         return path if path in expanded else expand_path(path)
@@ -454,42 +447,6 @@ def _put_in(text: str, origin: Mapping[str, Any], overrides: Sequence[str]) -> L
     problems = (*document.problems, *limit_problems(document, overrides))
     document = replace(document, problems=problems)
     return load_document(document, text, files, overrides=overrides)
-
-
-def _texts(values: Any) -> Iterator[str]:
-    if isinstance(values, str):
-        yield values
-    elif isinstance(values, (dict, list)):
-        for value in values.values() if isinstance(values, dict) else values:
-            yield from _texts(value)
-
-
-def _with_sources(
-    problems: Sequence[Problem],
-    paths: RunPaths,
-    origin: Mapping[str, Any],
-    overrides: Sequence[str],
-) -> Iterator[tuple[Problem, str]]:
-    """Yield each problem with the overrides that cause it; others are the run's.
-
-    A run's values have no line that a user could read.
-    """
-    text = paths.resolved_spec.read_text(encoding="utf-8")
-
-    def messages(chosen: Sequence[str]) -> set[str]:
-        try:
-            _put_in(text, origin, chosen)
-        except SpecError as error:
-            return {problem.message for problem in error.problems}
-        return set()
-
-    before = messages(())
-    without = [messages([*overrides[:n], *overrides[n + 1 :]]) for n in range(len(overrides))]
-    for problem in problems:
-        pairs = zip(overrides, without, strict=True)
-        causes = [override for override, left in pairs if problem.message not in left]
-        source = " ".join(source_of(hidden_setting(each)) for each in causes or overrides)
-        yield problem, str(paths.resolved_spec) if problem.message in before else source
 
 
 def file_differs(paths: RunPaths) -> bool:
@@ -534,36 +491,35 @@ _SETTLED_LATER = ("num_steps", "num_epochs", "phases", "batching.kind")
 def training_starts(
     paths: RunPaths, plan: Plan, num_again: Mapping[str, Mapping[int, int]]
 ) -> Mapping[str, Start]:
-    """Return the starting point of each planned training that has checkpoints.
+    """Return the starting point of each planned training that has checkpoints, also of phases.
 
     Args:
         paths: paths of the run.
         plan: plan of the resume.
         num_again: number of requests to run it again, including this one, by stage and slice.
     """
-    found: dict[str, Start] = {}
+    starts: dict[str, Start] = {}
     for name in dict.fromkeys(job.stage for job in plan.jobs):
-        stage = plan.stage(name)
-        if stage.run != "train" or not _has_checkpoints(paths.output_dir(name)):
+        stage, output_dir = plan.stage(name), paths.output_dir(name)
+        folders = (output_dir / "checkpoints", output_dir / "phases")
+        if stage.run != "train" or not any(folder.is_dir() for folder in folders):
             continue
-        numbers = read_stage_records(paths, name).attempts.get(0, ())
-        attempts = [_attempt(paths, name, number) for number in numbers]
-        last = attempts[-1] if attempts else {}
+        attempts: list[Mapping[str, Any]] = [{}]
+        for number in read_stage_records(paths, name).attempts.get(0, ()):
+            try:
+                attempts.append(read_json(paths.attempt(name, 0, number)))
+            except DamagedFileError:  # an error here must not prevent a resume
+                attempts.append({})
         befores = [_fields_of(paths, name, each.get("fingerprint", "")) for each in attempts]
-        before = befores[-1] if befores else {}
-        is_asked = last.get("num_again", 0) != num_again.get(name, {}).get(0, 0)
+        is_asked = attempts[-1].get("num_again", 0) != num_again.get(name, {}).get(0, 0)
         follows = any(job.why.startswith("comes after") for job in plan.jobs if job.stage == name)
-        if is_asked or follows or before != stage.fields:
-            start = start_of(before, stage.fields, is_asked=is_asked)
+        if is_asked or follows or befores[-1] != stage.fields:
+            start = start_of(befores[-1], stage.fields, is_asked=is_asked)
             # A checkpoint may be of any attempt.
-            is_other = befores and all(learns_otherwise(each, stage.fields) for each in befores)
-            found[name] = "changed" if start == "depends" and is_other else start
-    return found
-
-
-def _has_checkpoints(output_dir: Path) -> bool:
-    """Check for checkpoints of a training, or of its phases."""
-    return any((output_dir / name).is_dir() for name in ("checkpoints", "phases"))
+            is_other = all(learns_otherwise(each, stage.fields) for each in befores[1:])
+            is_changed = start == "depends" and len(befores) > 1 and is_other
+            starts[name] = "changed" if is_changed else start
+    return starts
 
 
 def start_of(before: Mapping[str, str], now: Mapping[str, str], *, is_asked: bool) -> Start:
@@ -574,13 +530,12 @@ def start_of(before: Mapping[str, str], now: Mapping[str, str], *, is_asked: boo
     if is_asked:
         return "anew"
     changed = [key for key in {*before, *now} if before.get(key) != now.get(key)]
-    return "goes on" if changed and all(map(_may_change, changed)) else "depends"
-
-
-def _may_change(key: str) -> bool:
-    room, _, name = key.partition(".")
-    field = name.partition(".")[0]
-    return room == "environment" or (room == "config" and field in MAY_CHANGE and field != _DATA)
+    free = {*MAY_CHANGE} - {_DATA}
+    may_all = all(
+        room == "environment" or (room == "config" and name.partition(".")[0] in free)
+        for room, _, name in (key.partition(".") for key in changed)
+    )
+    return "goes on" if changed and may_all else "depends"
 
 
 def learns_otherwise(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
@@ -592,22 +547,11 @@ def learns_otherwise(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
         return False
     changed = [key for key in {*before} & {*now} if before[key] != now[key]]
     same_epochs = before.get("config.num_epochs") == now.get("config.num_epochs")
-    return ("config.num_steps" in changed and same_epochs) or any(map(_decides, changed))
-
-
-def _decides(key: str) -> bool:
-    """Check whether the training compares a field with its checkpoints literally."""
-    room, _, name = key.partition(".")
-    is_settled = room == "config" and name not in _SETTLED_LATER
-    return is_settled and name.partition(".")[0] not in MAY_CHANGE
-
-
-def _attempt(paths: RunPaths, stage: str, number: int) -> Mapping[str, Any]:
-    try:
-        found: Mapping[str, Any] = read_json(paths.attempt(stage, 0, number))
-    except DamagedFileError:  # an error here must not prevent a resume
-        return {}
-    return found
+    if "config.num_steps" in changed and same_epochs:
+        return True
+    names = [key.removeprefix("config.") for key in changed if key.startswith("config.")]
+    compared = [name for name in names if name not in _SETTLED_LATER]  # literally
+    return any(name.partition(".")[0] not in MAY_CHANGE for name in compared)
 
 
 def _fields_of(paths: RunPaths, stage: str, fingerprint: str) -> Mapping[str, str]:
@@ -712,13 +656,12 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
     update, file = request.update_spec, request.spec_file
     given = spec_of(paths, request.overrides, update_spec=update, spec_file=file)
     spec, profile, spec_dir = given.spec, given.profile, Path(given.spec_dir)
-    code = _code(paths, spec, spec_dir, request)
+    snapshot, code_changed, ours_renewed = _code(paths, spec, spec_dir, request)
     recorded = read_shell_variables(paths)
-    context = run_context(paths, spec, profile, spec_dir, code.snapshot, shell_variables=recorded)
-    limits = limits_of(profile)
+    context = run_context(paths, spec, profile, spec_dir, snapshot, shell_variables=recorded)
     kept = kept_variables(recorded or {}, os.environ)
-    limits = replace(limits, shell_defaults=shell_defaults(kept))
-    planned = partial(make_plan, spec, profile, code_fingerprint=code.snapshot.user_fingerprint)
+    limits = replace(limits_of(profile), shell_defaults=shell_defaults(kept))
+    planned = partial(make_plan, spec, profile, code_fingerprint=snapshot.user_fingerprint)
     stages = planned().stages
     again = slices_named(request.again, stages)
     context = replace(context, num_again=_num_again(paths, stages, again))
@@ -731,21 +674,46 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
         afters={stage.name: {d.stage: d.kind for d in stage.after} for stage in stages},
     )
     done = replace(preparation.done, why_not=_why_not(paths, stages, preparation, again))
-    resources, adjustments = _adjusted(paths, given, stages, preparation, request.overrides)
+    before = {values["name"]: values for values in read_plan_values(paths)["stages"]}
+    resources: dict[str, JobResources] = {}
+    adjustments: dict[str, list[str]] = {}
+    for stage in stages:
+        trouble = preparation.troubles.get(stage.name, NO_TROUBLE)
+        if profile.scheduler == "local":
+            trouble = replace(trouble, nodes=())  # this machine has no more
+        by_hand = {
+            key
+            for key in RAISED
+            for name in (stage.name, stage.origin)
+            for override in request.overrides
+            if sets_value(override, ("stages", name, "resources", key))
+        }
+        resources[stage.name], adjustments[stage.name] = adjusted(
+            stage.resources,
+            spec.stages[stage.name].on_resume,
+            trouble,
+            before.get(stage.name, {}).get("resources", {}),
+            by_hand=by_hand,
+        )
     planned = partial(planned, done=done, limits=limits, resources=resources)
     plan = planned(kinds=kinds_begun_on(paths, planned(), context.num_again))
     refuse_impossible_resume(plan, limits)
     context = replace(context, shell_variables=effective_variables(plan, profile, recorded))
-    submitted_stages = {job.stage for job in plan.jobs}
+    submitted = {job.stage for job in plan.jobs}
     resumption = Resumption(
         paths=paths,
         plan=plan,
         preparation=preparation,
-        code_changed=code.has_changed,
+        code_changed=code_changed,
         spec_changed=not update and file_differs(paths),
-        ours_renewed=code.ours_renewed,
+        ours_renewed=ours_renewed,
         adjustments=(
-            *[each for each in adjustments if each.partition(": ")[0] in submitted_stages],
+            *[
+                f"{name}: {change}"
+                for name, changes in adjustments.items()
+                if name in submitted
+                for change in changes
+            ],
             *kinds_kept(plan),
         ),
         trainings=training_starts(paths, plan, context.num_again),
@@ -754,39 +722,6 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
         left_out=given.loaded.left_out if given.loaded is not None else (),
     )
     return resumption, context, given
-
-
-def _adjusted(
-    paths: RunPaths,
-    given: GivenSpec,
-    stages: Sequence[PlannedStage],
-    preparation: Preparation,
-    overrides: Sequence[str],
-) -> tuple[dict[str, JobResources], tuple[str, ...]]:
-    """Return each stage's requests after its failures, and the changes in words."""
-    before = {values["name"]: values for values in read_plan_values(paths)["stages"]}
-    resources: dict[str, JobResources] = {}
-    said = []
-    for stage in stages:
-        last = before.get(stage.name, {}).get("resources", {})
-        trouble = preparation.troubles.get(stage.name, NO_TROUBLE)
-        if given.profile.scheduler == "local":
-            trouble = replace(trouble, nodes=())  # this machine has no more
-        wish = given.spec.stages[stage.name].on_resume
-        resources[stage.name], changes = adjusted(
-            stage.resources,
-            wish,
-            trouble,
-            last,
-            by_hand={
-                key
-                for key in RAISED
-                for name in (stage.name, stage.origin)
-                if any(sets_value(o, ("stages", name, "resources", key)) for o in overrides)
-            },
-        )
-        said += [f"{stage.name}: {change}" for change in changes]
-    return resources, tuple(said)
 
 
 def _num_again(
@@ -829,17 +764,13 @@ def _why_not(
     return reasons
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Code:
-    snapshot: CodeSnapshot
-    """Code that new jobs run."""
-    has_changed: bool = False
-    """True if the user's code has changed."""
-    ours_renewed: bool = False
+def _code(
+    paths: RunPaths, spec: RunSpec, spec_dir: Path, request: ResumeRequest
+) -> tuple[CodeSnapshot, bool, bool]:
+    """Return the code to use, whether the user's code differs from it, and if ours was renewed.
 
-
-def _code(paths: RunPaths, spec: RunSpec, spec_dir: Path, request: ResumeRequest) -> _Code:
-    """Return the code to use. A dry run copies none: its snapshot has only the fingerprint."""
+    A dry run copies none: its snapshot has only the fingerprint.
+    """
     sources = code_sources(spec, spec_dir)
     values = read_plan_values(paths)["snapshot"]
     used = CodeSnapshot(
@@ -847,11 +778,10 @@ def _code(paths: RunPaths, spec: RunSpec, spec_dir: Path, request: ResumeRequest
     )
     if request.update_code or not used.folder.is_dir():
         if request.dry_run:
-            return _Code(snapshot=replace(used, user_fingerprint=tree_fingerprint(sources)))
-        return _Code(snapshot=take_snapshot(paths.code_dir, sources))
+            return replace(used, user_fingerprint=tree_fingerprint(sources)), False, False
+        return take_snapshot(paths.code_dir, sources), False, False
     renew = not used.reads_our_orders
-    return _Code(
-        snapshot=renew_ours(paths.code_dir, used) if renew and not request.dry_run else used,
-        has_changed=tree_fingerprint(sources) != used.user_fingerprint,
-        ours_renewed=renew,
-    )
+    has_changed = tree_fingerprint(sources) != used.user_fingerprint
+    if renew and not request.dry_run:
+        used = renew_ours(paths.code_dir, used)
+    return used, has_changed, renew

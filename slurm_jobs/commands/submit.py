@@ -10,7 +10,7 @@ import shutil
 import stat
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -124,16 +124,41 @@ _BATCH_ROWS = 64
 
 
 def table_facts(manifest: str) -> TableFacts | None:
-    """Return facts about the table at a path; None if there is none, or it cannot be read."""
+    """Return facts about the table at a path; None if there is none, or it cannot be read.
+
+    These are the columns of the first file, whether any has a row, and damage.
+    """
     try:
         table = find_table(Path(manifest))
-        if table is None or not has_pyarrow():
-            return None
-        return _look(table)
     except NoTableError as error:
         return TableFacts(problem=str(error))
     except (OSError, ValueError):  # does not exist yet, or is not accessible
         return None
+    if table is None or not has_pyarrow():
+        return None
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names: tuple[str, ...] = ()
+    for file in table.files:
+        try:
+            if table.kind == "parquet":
+                with closing(pq.ParquetFile(file)) as parquet:
+                    columns = parquet.schema_arrow.names
+                    has_rows = parquet.metadata.num_rows > 0
+            else:
+                with pa.memory_map(str(file)) as source, pa.ipc.open_stream(source) as reader:
+                    columns = reader.schema.names
+                    has_rows = any(batch.num_rows for batch in reader)
+        except (pa.ArrowException, OSError, EOFError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                return None
+            where = "" if len(table.files) == 1 else f": {file.name}"
+            return TableFacts(problem=f"{where} is damaged or cut short ({error})")
+        names = names or tuple(columns)
+        if has_rows:
+            return TableFacts(names=names, has_rows=True)
+    return TableFacts(names=names)
 
 
 def first_table_rows(path: Path, options: RowOptions) -> list[ManifestRow]:
@@ -192,57 +217,15 @@ def has_pyarrow() -> bool:
 
 def table_notes(spec: RunSpec) -> list[str]:
     """Return notes on tables that were not checked, because this Python has no pyarrow."""
-    if has_pyarrow():
-        return []
-    return [
-        f"{place}: {manifest} is a table, and this Python has no pyarrow: its columns and rows "
-        "were not checked (`pip install pyarrow` here, or leave it to the job)"
-        for place, manifest in named_manifests(spec)
-        if _is_table(manifest)
-    ]
-
-
-def _is_table(manifest: str) -> bool:
-    try:
-        return find_table(Path(manifest)) is not None
-    except (OSError, ValueError):
-        return False
-
-
-def _look(table: TableFiles) -> TableFacts | None:
-    """Return the columns of the first file, whether any has a row, and damage."""
-    import pyarrow as pa
-
-    look: Callable[[Path], tuple[list[str], bool]]
-    look = _look_at_parquet if table.kind == "parquet" else _look_at_stream
-    names: tuple[str, ...] = ()
-    for file in table.files:
-        try:
-            found, has_rows = look(file)
-        except (pa.ArrowException, OSError, EOFError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                return None
-            where = "" if len(table.files) == 1 else f": {file.name}"
-            return TableFacts(problem=f"{where} is damaged or cut short ({error})")
-        names = names or tuple(found)
-        if has_rows:
-            return TableFacts(names=names, has_rows=True)
-    return TableFacts(names=names)
-
-
-def _look_at_parquet(file: Path) -> tuple[list[str], bool]:
-    import pyarrow.parquet as pq
-
-    with closing(pq.ParquetFile(file)) as parquet:
-        return list(parquet.schema_arrow.names), parquet.metadata.num_rows > 0
-
-
-def _look_at_stream(file: Path) -> tuple[list[str], bool]:
-    import pyarrow as pa
-
-    with pa.memory_map(str(file)) as source, pa.ipc.open_stream(source) as reader:
-        batches: Iterator[pa.RecordBatch] = iter(reader)
-        return list(reader.schema.names), any(batch.num_rows for batch in batches)
+    notes: list[str] = []
+    for place, manifest in [] if has_pyarrow() else named_manifests(spec):
+        with suppress(OSError, ValueError):
+            if find_table(Path(manifest)) is not None:
+                notes.append(
+                    f"{place}: {manifest} is a table, and this Python has no pyarrow: its columns "
+                    "and rows were not checked (`pip install pyarrow` here, or leave it to the job)"
+                )
+    return notes
 
 
 # File system and Python of this machine, as the loader of specs reads them; read-only.
@@ -282,29 +265,6 @@ def disk_files(*, to_write: bool = False) -> Files:
     )
 
 
-def _small_text(file: str) -> str | None:
-    path = Path(file)
-    try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode) or found.st_size > SMALL_BYTES:
-            return None
-        return path.read_bytes().decode("utf-8-sig", errors="replace")
-    except (OSError, ValueError):
-        return None
-
-
-def _first_line(file: str) -> str | None:
-    path = Path(file)
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            return None
-        with path.open("rb") as stream:
-            line = stream.readline(SMALL_BYTES)
-        return line.decode("utf-8-sig") if len(line) < SMALL_BYTES else None
-    except (OSError, ValueError):
-        return None
-
-
 def _beginning(file: str) -> Beginning | None:
     path = Path(file)
     try:
@@ -317,23 +277,37 @@ def _beginning(file: str) -> Beginning | None:
     return Beginning(data=data[:SMALL_BYTES], is_whole=len(data) <= SMALL_BYTES)
 
 
+def _small_text(file: str) -> str | None:
+    beginning = _beginning(file)
+    if beginning is None or not beginning.is_whole:
+        return None
+    return beginning.data.decode("utf-8-sig", errors="replace")
+
+
+def _first_line(file: str) -> str | None:
+    beginning = _beginning(file)
+    line = b"" if beginning is None else next(iter(beginning.data.splitlines(keepends=True)), b"")
+    with suppress(UnicodeDecodeError):
+        return line.decode("utf-8-sig") if beginning and len(line) < SMALL_BYTES else None
+    return None
+
+
 def _first_rows(manifest: str, options: RowOptions) -> list[ManifestRow]:
     path = Path(manifest)
-    try:
+    with suppress(OSError, ValueError):
         if find_table(path) is not None:
             return first_table_rows(path, options)
-        return first_rows(path, options) if path.is_file() else []
-    except (OSError, ValueError):
-        return []
+        if path.is_file():
+            return first_rows(path, options)
+    return []
 
 
 def _manifest_damage(manifest: str, options: RowOptions) -> str:
     path = Path(manifest)
-    try:
-        is_text = path.is_file() and find_table(path) is None
-        return manifest_damage(path, options) if is_text else ""
-    except (OSError, ValueError):
-        return ""
+    with suppress(OSError, ValueError):
+        if path.is_file() and find_table(path) is None:
+            return manifest_damage(path, options)
+    return ""
 
 
 def read_image_rules(folder: str) -> ImageRules | None:
@@ -358,10 +332,9 @@ def _sizes_in(folder: str) -> dict[str, int | None] | None:
 
 
 def _checksums_in(folder: str) -> dict[str, str]:
-    try:
+    with suppress(OSError, ValueError):
         return processor_checksums(Path(folder))
-    except (OSError, ValueError):
-        return {}
+    return {}
 
 
 def _size_of(entry: os.DirEntry[str]) -> int | None:
@@ -462,12 +435,24 @@ def shell_notes(
         return []
     notes = []
     ignored = {name for name in foreign_to_new_jobs(os.environ) if not name.startswith(OWN_PREFIX)}
-    variables = {**(recorded or {}), **os.environ}
-    for name, users in variables_applied(variables, _options(plan)).items():
-        if users:
-            notes.append(_variable_note(name, ", ".join(users), recorded))
-        elif name in os.environ:
+    before = recorded or {}
+    for name, users in variables_applied({**before, **os.environ}, _options(plan)).items():
+        value, option, stages = os.environ.get(name), SHELL_DEFAULTS[name], ", ".join(users)
+        if not users and value is not None:
             ignored.add(name)
+        elif users and value is None:
+            notes.append(
+                f"{name}={before.get(name)} of the shell that submitted this run applies to "
+                f"{stages}, as before; this shell does not set it. Set {name}, empty for none, or "
+                f"`--set` the option `{option}` under `slurm:` to change it"
+            )
+        elif users:
+            applies = f"{name}={value} of this shell applies to {stages}"
+            note = f"{applies}: the spec has no `{option}` there"
+            if recorded is not None and before.get(name) != value:
+                with_before = f"with {name}={before[name]}" if before.get(name) else "without it"
+                note += f". The run was submitted {with_before}"
+            notes.append(note)
     if ignored:
         shown = sorted(ignored, key=lambda name: (not name.startswith("SBATCH_"), name))
         more = f" and {len(shown) - _MAX_SHOWN} more" if len(shown) > _MAX_SHOWN else ""
@@ -480,21 +465,6 @@ def shell_notes(
 
 def _options(plan: Plan) -> dict[str, frozenset[str]]:
     return {job.stage: frozenset(chosen_options(job.resources)) for job in plan.jobs}
-
-
-def _variable_note(name: str, users: str, recorded: Mapping[str, str] | None) -> str:
-    option, before = SHELL_DEFAULTS[name], (recorded or {}).get(name)
-    value = os.environ.get(name)
-    if value is None:
-        return (
-            f"{name}={before} of the shell that submitted this run applies to {users}, as before; "
-            f"this shell does not set it. Set {name}, empty for none, or `--set` the option "
-            f"`{option}` under `slurm:` to change it"
-        )
-    note = f"{name}={value} of this shell applies to {users}: the spec has no `{option}` there"
-    if recorded is None or before == value:
-        return note
-    return f"{note}. The run was submitted {f'with {name}={before}' if before else 'without it'}"
 
 
 def refuse_unreachable(limits: ClusterLimits) -> None:
