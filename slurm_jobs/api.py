@@ -21,8 +21,9 @@ from pathlib import Path
 from slurm_jobs.commands import resume as _cancel
 from slurm_jobs.commands import submit as _submit
 from slurm_jobs.commands.find_run import find_run
+from slurm_jobs.commands.read_spec import load, profile_anywhere
 from slurm_jobs.commands.resume import ResumeRequest, Resumption, resume
-from slurm_jobs.commands.submit import limits_if_near, load, plan_spec, profile_anywhere
+from slurm_jobs.commands.submit import limits_if_near, plan_spec
 from slurm_jobs.plan import Plan
 from slurm_jobs.run.observe import in_doubt, looks_until_over, status_of
 from slurm_jobs.run_folder.paths import RunPaths

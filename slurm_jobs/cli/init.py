@@ -59,7 +59,7 @@ def run_init(options: argparse.Namespace) -> int:
     """Inspect, ask, write, and check the result like `check --cluster`."""
     from slurm_jobs.cli.plan import check_cluster
     from slurm_jobs.commands.init import Request, begin, look_at_cluster
-    from slurm_jobs.commands.submit import load
+    from slurm_jobs.commands.read_spec import load
 
     _refuse_wrong(options)
     place = look_at_cluster(

@@ -98,7 +98,7 @@ def run_doctor(options: argparse.Namespace) -> int:
         load_or_make,
     )
     from slurm_jobs.commands.probe import source_stage
-    from slurm_jobs.commands.submit import profile_of
+    from slurm_jobs.commands.read_spec import profile_of
     from slurm_jobs.nodes.doctor_model import lines_of, sorted_checks
     from slurm_jobs.shared.errors import InputError
 
@@ -221,7 +221,7 @@ def run_probe(options: argparse.Namespace) -> int:
         refuse_no_probe,
         submit_probe,
     )
-    from slurm_jobs.commands.submit import load
+    from slurm_jobs.commands.read_spec import load
     from slurm_jobs.shared.configs.stages import ProbeConfig
 
     of_spec = {

@@ -37,7 +37,7 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_check(options: argparse.Namespace) -> int:
     """Check, and print that all is valid; problems are raised as one error."""
-    from slurm_jobs.commands.submit import code_sources, load, table_notes
+    from slurm_jobs.commands.read_spec import code_sources, load, table_notes
     from slurm_jobs.dependencies import stage_dependencies
     from slurm_jobs.run.snapshot import refuse_uncopyable
     from slurm_jobs.shared.units import number_of
@@ -72,9 +72,9 @@ def check_cluster(loaded: LoadedSpec) -> tuple[str, ...]:
         SpecError: with every limit that the spec breaks.
         SchedulerError: Slurm answered nothing at all.
     """
+    from slurm_jobs.commands.read_spec import profile_of
     from slurm_jobs.commands.submit import (
         limits_of,
-        profile_of,
         refuse_impossible,
         refuse_unreachable,
         shell_notes,
@@ -107,7 +107,7 @@ def secret_notes(loaded: LoadedSpec) -> list[str]:
 
 def module_notes(loaded: LoadedSpec) -> list[str]:
     """Return notes on modules of the user's stages that the run's snapshot will not contain."""
-    from slurm_jobs.commands.submit import disk_files, own_functions
+    from slurm_jobs.commands.read_spec import disk_files, own_functions
     from slurm_jobs.run.snapshot import top_module
     from slurm_jobs.shared.errors import did_you_mean
     from slurm_jobs.spec.graph import modules_of_spec
@@ -144,11 +144,10 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_plan(options: argparse.Namespace) -> int:
     """Plan and print; limits of the cluster are one error, in JSON the only answer."""
+    from slurm_jobs.commands.read_spec import load, profile_anywhere
     from slurm_jobs.commands.submit import (
         limits_if_near,
-        load,
         plan_spec,
-        profile_anywhere,
         refuse_impossible,
         render_scripts,
         shell_notes,

@@ -89,7 +89,8 @@ def _minutes(text: str) -> float:
 def run_tune(options: argparse.Namespace) -> int:
     """Submit, wait, and print the result; exit code 1 if the run failed."""
     from slurm_jobs.commands.find_run import find_run, given_run
-    from slurm_jobs.commands.submit import load, submit
+    from slurm_jobs.commands.read_spec import load
+    from slurm_jobs.commands.submit import submit
     from slurm_jobs.commands.tune import Wanted, read_tune_run, tuning_spec
 
     spec_file = Path(options.target)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from slurm_jobs.commands.find_run import find_run
-from slurm_jobs.commands.submit import load
+from slurm_jobs.commands.read_spec import load
 from slurm_jobs.report.report_model import DataStatistics, read_statistics
 from slurm_jobs.report.samples import ShownSample, read_sample
 from slurm_jobs.run.observe import anothers_folder

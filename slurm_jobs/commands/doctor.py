@@ -27,12 +27,11 @@ from typing import Any, TypeVar
 
 from slurm_jobs.commands.find_run import default_runs_dir
 from slurm_jobs.commands.probe import OneStage, a_task_a_node, fits, num_named_nodes, one_stage_spec
+from slurm_jobs.commands.read_spec import disk_files, load
 from slurm_jobs.commands.resume import cancel
-from slurm_jobs.commands.submit import disk_files, load, submit
+from slurm_jobs.commands.submit import submit
 from slurm_jobs.nodes.doctor_model import (
-    DRILL_RUN,
     DRILL_STAGE,
-    NODE_RUN,
     NODE_STAGE,
     Asked,
     Check,
@@ -59,6 +58,7 @@ from slurm_jobs.run_folder.paths import RunPaths, is_run
 from slurm_jobs.run_folder.run_records import read_attempt, read_completion, read_meta
 from slurm_jobs.schedulers.slurm import SQUEUE_FORMAT, ask
 from slurm_jobs.schedulers.slurm_environment import query_environment
+from slurm_jobs.shared.configs.stages import DRILL_RUN, NODE_RUN
 from slurm_jobs.shared.errors import (
     DamagedFileError,
     FileError,

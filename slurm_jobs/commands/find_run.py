@@ -63,7 +63,7 @@ def find_run(text: str | None) -> Path:
     if text and _holds_run(path):
         return path.absolute()
     if path.suffix in SPEC_SUFFIXES and path.is_file():
-        from slurm_jobs.commands.submit import load
+        from slurm_jobs.commands.read_spec import load
 
         loaded = load(path)
         return _newest(Path(loaded.spec.runs_dir), loaded.spec.name)

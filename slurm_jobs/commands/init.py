@@ -17,10 +17,11 @@ from typing import Any
 import yaml
 
 from slurm_jobs.cluster.limits import ClusterLimits, NodeKind, Partition
-from slurm_jobs.commands import image_folder, starter_data, submit
+from slurm_jobs.commands import image_folder, read_spec, starter_data
 from slurm_jobs.commands import starter_data as data_files
+from slurm_jobs.commands.read_spec import disk_files
 from slurm_jobs.commands.starter_data import Data, Lengths, Model, Place, Room, choose_lengths
-from slurm_jobs.commands.submit import disk_files, limits_of
+from slurm_jobs.commands.submit import limits_of
 from slurm_jobs.shared.configs.stages import DEFAULT_MAX_IMAGES, DEFAULT_MAX_TOKENS
 from slurm_jobs.shared.configs.train import DEFAULT_NUM_LANES
 from slurm_jobs.shared.errors import FileError, InputError, SchedulerError, did_you_mean
@@ -698,14 +699,14 @@ def _listed_sizes(manifest: Path) -> tuple[list[RowSize], list[str]]:
     rows = [row for row in files.first_rows(str(manifest), RowOptions()) if not row.problem]
     if not any(row.images for row in rows):
         return [], []
-    if not submit.can_read_sizes():
+    if not read_spec.can_read_sizes():
         return [], [_NO_PILLOW]
-    picked = pick_rows(rows, submit.MAX_HEADERS)
+    picked = pick_rows(rows, read_spec.MAX_HEADERS)
     sizes = [
         measure(
             row,
-            lambda image: submit.size_of(image, files.image_root_of(str(manifest))),
-            most=submit.MAX_HEADERS,
+            lambda image: read_spec.size_of(image, files.image_root_of(str(manifest))),
+            most=read_spec.MAX_HEADERS,
         )
         for row in picked
     ]
@@ -722,10 +723,10 @@ def _listed_sizes(manifest: Path) -> tuple[list[RowSize], list[str]]:
 
 def _row_sizes(rows: image_folder.Rows) -> tuple[list[RowSize], list[str]]:
     """Return the sizes of at most 1,000 rows, and notes on unreadable images."""
-    if not submit.can_read_sizes():
+    if not read_spec.can_read_sizes():
         return [], [_NO_PILLOW]
-    places = spread(len(rows.files), submit.MAX_HEADERS)
-    sizes = [submit.read_size(rows.files[place]) for place in places]
+    places = spread(len(rows.files), read_spec.MAX_HEADERS)
+    sizes = [read_spec.read_size(rows.files[place]) for place in places]
     measured = [
         RowSize(images=(size,), num_text_bytes=len(rows.words[place].encode()))
         for place, size in zip(places, sizes, strict=True)

@@ -16,13 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from slurm_jobs.commands.read_spec import code_sources, load, profile_of
 from slurm_jobs.commands.submit import (
     OnJob,
-    code_sources,
     effective_variables,
     limits_of,
-    load,
-    profile_of,
     refuse_impossible_resume,
     run_context,
     shell_notes,
@@ -646,7 +644,13 @@ def resume(
         clear_the_way(paths, resumption.preparation, context.scheduler)
         keep_spec(paths, given)
         number = write_plan(context, resumption.plan)
-        record_provenance(context, number, request.overrides)
+        record_provenance(
+            paths,
+            Path(context.spec_dir),
+            number,
+            request.overrides,
+            scheduler=context.scheduler.name,
+        )
         connections = resumption.preparation.connections
         jobs = submit_plan(context, resumption.plan, connections, turn=turn, on_job=on_job)
     return replace(resumption, jobs=tuple(jobs))

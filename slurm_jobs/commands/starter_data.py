@@ -170,7 +170,7 @@ def inspect_data(manifest: Path, *, as_named: str) -> Data:
 
 def _table_rows(table: TableFiles) -> int | None:
     """Return the rows of Parquet from its metadata; None for other formats, or without pyarrow."""
-    from slurm_jobs.commands.submit import has_pyarrow
+    from slurm_jobs.commands.read_spec import has_pyarrow
 
     if table.kind != "parquet" or not has_pyarrow():
         return None

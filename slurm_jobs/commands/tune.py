@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from slurm_jobs.commands.submit import disk_files
+from slurm_jobs.commands.read_spec import disk_files
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.configs.stages import RESULT_NAME, SPEC_NAME, TUNE_RUN, TuneConfig
 from slurm_jobs.shared.configs.train import OWN

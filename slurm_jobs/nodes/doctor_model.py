@@ -15,10 +15,6 @@ from slurm_jobs.shared.node_records import FolderFacts
 # Facts and checks of a site as plain values.
 
 
-NODE_RUN = "pipeline.nodes.doctor_stage:run"
-"""`run:` of the stage that inspects nodes."""
-DRILL_RUN = "pipeline.nodes.doctor_stage:run_drill"
-"""`run:` of the stage that is stopped and must continue."""
 NODE_STAGE, DRILL_STAGE = "doctor", "drill"
 
 LOGIN = "login node"

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from slurm_jobs import __version__
-from slurm_jobs.run.submission import RunContext
+from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import make_private_dir, write_bytes_atomic, write_json_atomic
 from slurm_jobs.shared.machine import host_facts, python_facts
 from slurm_jobs.shared.process import CommandAnswer, ask_together
@@ -151,20 +151,28 @@ MAX_ANSWER_BYTES = 8 * 2**20
 SLURM_COMMANDS = {"slurm": ("sbatch", "--version")}
 
 
-def record_provenance(context: RunContext, number: int, overrides: Sequence[str]) -> None:
+def record_provenance(
+    paths: RunPaths,
+    spec_dir: Path,
+    number: int,
+    overrides: Sequence[str],
+    *,
+    scheduler: str,
+) -> None:
     """Record the provenance of the submission of plan `number`.
 
     Args:
-        context: of the run; git describes the folder of its spec.
+        paths: of the run.
+        spec_dir: Folder of the run's spec, which git describes.
         number: of the plan, counted from 1.
         overrides: of the spec, `KEY=VALUE` each; a notebook's command line does not hold them.
+        scheduler: Its name; for `slurm` the version is recorded.
 
     Raises:
         OSError: the run folder cannot be written. Other failures are recorded, not raised.
     """
-    paths, spec_dir = context.paths, Path(context.spec_dir)
     answers = ask_together(
-        git_commands(spec_dir) | (SLURM_COMMANDS if context.scheduler.name == "slurm" else {}),
+        git_commands(spec_dir) | (SLURM_COMMANDS if scheduler == "slurm" else {}),
         limit_s=ASK_LIMIT_S,
         max_bytes=MAX_ANSWER_BYTES,
         env=git_environment(os.environ),

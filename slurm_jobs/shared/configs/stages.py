@@ -306,11 +306,15 @@ class ReportConfig:
         check_bounds(self)
 
 
-# Config of the stage that tunes, and the names of its files.
+# Stages that commands submit, and the config and files of the one that tunes.
 
 
+NODE_RUN = "pipeline.nodes.doctor_stage:run"
+"""`run:` of the stage that inspects nodes."""
+DRILL_RUN = "pipeline.nodes.doctor_stage:run_drill"
+"""`run:` of the stage that is stopped and must continue."""
 TUNE_RUN = "slurm_jobs.tuning.stage:run"
-"""`run:` of that stage."""
+"""`run:` of the stage that tunes."""
 RESULT_NAME = "tuning.json"
 SPEC_NAME = "tuned.yaml"
 """Both in the stage's output folder."""

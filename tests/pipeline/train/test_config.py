@@ -2,7 +2,7 @@
 
 import pytest
 
-from slurm_jobs.commands.submit import load
+from slurm_jobs.commands.read_spec import load
 from slurm_jobs.shared.configs.model_parts import AdaptersConfig, QuantizeConfig
 from slurm_jobs.shared.configs.train import LevelConfig, TrainConfig
 from slurm_jobs.shared.configs.training_parts import (

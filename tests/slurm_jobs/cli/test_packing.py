@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from slurm_jobs.cli import main
-from slurm_jobs.commands.submit import load
+from slurm_jobs.commands.read_spec import load
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import read_json, write_json_atomic
 from tests.pipeline.build import preprocess_23, run_consolidate, write_processor

@@ -9,8 +9,9 @@ import pytest
 
 from slurm_jobs.cli import main
 from slurm_jobs.cli.resume import notes_of
+from slurm_jobs.commands.read_spec import load
 from slurm_jobs.commands.resume import Resumption
-from slurm_jobs.commands.submit import load, submit
+from slurm_jobs.commands.submit import submit
 from slurm_jobs.plan import Plan
 from slurm_jobs.run.submission import Connections
 from slurm_jobs.run_folder.paths import RunPaths

@@ -191,7 +191,7 @@ main()
         ("slurm_jobs.cli.status", ["status"]),
         ("slurm_jobs.cli.options", ["status"]),
         ("slurm_jobs.commands.find_run", ["status"]),
-        ("slurm_jobs.commands.submit", ["check", "configs/demo.yaml"]),
+        ("slurm_jobs.commands.read_spec", ["check", "configs/demo.yaml"]),
         ("yaml", ["check", "configs/demo.yaml"]),
         ("rich.console", ["plan", "configs/demo.yaml"]),
     ],

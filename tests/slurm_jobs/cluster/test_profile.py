@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.commands.submit import disk_files, load
+from slurm_jobs.commands.read_spec import disk_files, load
 from slurm_jobs.shared.errors import SpecError
 from slurm_jobs.spec.load import read_profile
 

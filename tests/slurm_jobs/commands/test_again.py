@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.commands.read_spec import load
 from slurm_jobs.commands.resume import slices_named
-from slurm_jobs.commands.submit import load
 from slurm_jobs.plan import PlannedStage, make_plan
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.spec.profile import LOCAL

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.commands.submit import disk_files, load
+from slurm_jobs.commands.read_spec import disk_files, load
 from slurm_jobs.shared.errors import SpecError
 
 SPEC = "name: a\ncluster: local\nruns_dir: here/runs\nstages: {a: {shell: 'true'}}\n"

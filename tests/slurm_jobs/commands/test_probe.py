@@ -9,7 +9,7 @@ import pytest
 from slurm_jobs.cluster.limits import ClusterLimits, NodeKind, Partition
 from slurm_jobs.commands import probe
 from slurm_jobs.commands.probe import ProbeRequest, probe_spec, source_stage
-from slurm_jobs.commands.submit import load
+from slurm_jobs.commands.read_spec import load
 from slurm_jobs.shared.errors import InputError, SpecError
 from slurm_jobs.spec.load import LoadedSpec
 

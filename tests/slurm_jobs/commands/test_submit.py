@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs.cli import main
-from slurm_jobs.commands.submit import load, submit
+from slurm_jobs.commands.read_spec import load
+from slurm_jobs.commands.submit import submit
 from slurm_jobs.run.observe import status_of
 from slurm_jobs.run_folder.ledger import Intent, intents, is_superseded, read_ledger
 from slurm_jobs.run_folder.paths import RunPaths

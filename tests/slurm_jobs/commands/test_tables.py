@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from slurm_jobs.cli.main import main
-from slurm_jobs.commands import submit
-from slurm_jobs.commands.submit import load
+from slurm_jobs.commands import read_spec
+from slurm_jobs.commands.read_spec import load
 from slurm_jobs.shared.errors import SpecError
 from tests.pipeline.tables import captions, write_parquet, write_saved
 from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC, write_processor
@@ -73,7 +73,7 @@ def test_without_pyarrow_check_says_what_it_did_not_look_at(
     spec: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_parquet(spec.parent / "m" / "a.parquet", captions(3).slice(0, 0))
-    monkeypatch.setattr(submit, "has_pyarrow", lambda: False)
+    monkeypatch.setattr(read_spec, "has_pyarrow", lambda: False)
     assert problems(spec) == []
     with pytest.raises(SystemExit, match="0"):
         main(["check", str(spec), "--json"])

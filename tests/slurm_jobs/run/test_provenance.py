@@ -6,17 +6,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from slurm_jobs.run import provenance
 from slurm_jobs.run.provenance import MAX_NAMES, record_provenance
-from slurm_jobs.run.snapshot import CodeSnapshot
-from slurm_jobs.run.submission import RunContext
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.schedulers.protocol import Scheduler
 from slurm_jobs.shared.redact import NOT_SHOWN
 
 
@@ -56,16 +52,7 @@ def record(
 ) -> tuple[dict[str, Any], bytes]:
     """What is written about `folder`, and the diff."""
     paths = RunPaths(tmp_path / "run")
-    context = RunContext(
-        paths=paths,
-        run_id="run",
-        scheduler=cast("Scheduler", SimpleNamespace(name=scheduler)),
-        snapshot=CodeSnapshot(folder=tmp_path, user_fingerprint=""),
-        spec_dir=str(folder),
-        limit=None,
-        main_addr=None,
-    )
-    record_provenance(context, 1, overrides)
+    record_provenance(paths, folder, 1, overrides, scheduler=scheduler)
     diff = paths.uncommitted_diff(1)
     return json.loads(paths.provenance(1).read_text()), diff.read_bytes() if diff.exists() else b""
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.commands.submit import load
+from slurm_jobs.commands.read_spec import load
 from slurm_jobs.shared.errors import SpecError
 from slurm_jobs.spec.load import LoadedSpec
 from slurm_jobs.spec.spec_files import absolute, references

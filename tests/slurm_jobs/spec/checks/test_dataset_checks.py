@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.commands import submit
+from slurm_jobs.commands import read_spec
 
 Check = Callable[..., list[str]]
 
@@ -114,7 +114,7 @@ def test_a_data_set_that_lost_its_whole_folder_of_shards_is_a_problem(
 def test_of_very_many_shards_the_names_alone_are_looked_at(
     check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(submit, "MOST_SIZES", 2)
+    monkeypatch.setattr(read_spec, "MOST_SIZES", 2)
     finished(tmp_path / "d", {f"{number}.tar": 10 for number in range(4)})
     (tmp_path / "d" / "shards" / "2.tar").write_bytes(b"")
     assert check(SPEC.format(dataset="d")) == []

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from slurm_jobs.commands.submit import load
+from slurm_jobs.commands.read_spec import load
 from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC, write_processor
 
 Check = Callable[..., list[str]]

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from slurm_jobs.commands import submit
-from slurm_jobs.commands.submit import load
+from slurm_jobs.commands import read_spec
+from slurm_jobs.commands.read_spec import load
 from slurm_jobs.spec.checks.image_limits import MAX_HEADERS
 from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC
 
@@ -154,8 +154,8 @@ def test_few_headers_of_a_long_manifest_are_read(
     for number in range(1000):
         (tmp_path / f"{number}.png").hardlink_to(tmp_path / "photo.png")
     read: list[Any] = []
-    read_size = submit.read_size
-    monkeypatch.setattr(submit, "read_size", lambda file: read.append(file) or read_size(file))
+    read_size = read_spec.read_size
+    monkeypatch.setattr(read_spec, "read_size", lambda file: read.append(file) or read_size(file))
     rows = [[f"{number}.png", f"{number + 1}.png"] for number in range(0, 1000, 2)]
     notes = notes_of(tmp_path, write(tmp_path, *rows) + "      max_too_long_share: 1\n")
     assert "100 of 100 rows" in notes[0]

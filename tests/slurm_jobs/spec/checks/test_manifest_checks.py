@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from slurm_jobs.commands.submit import MOST_SIZES, SMALL_BYTES, load
+from slurm_jobs.commands.read_spec import MOST_SIZES, SMALL_BYTES, load
 from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC, write_processor
 
 Check = Callable[..., list[str]]

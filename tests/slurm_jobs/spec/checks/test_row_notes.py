@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.commands.submit import load
+from slurm_jobs.commands.read_spec import load
 
 SPEC = """\
 name: a
