@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import getpass
 import importlib.metadata
 import json
@@ -17,13 +16,13 @@ import sysconfig
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from slurm_jobs.commands.find_run import default_runs_dir
 from slurm_jobs.commands.probe import OneStage, a_task_a_node, fits, num_named_nodes, one_stage_spec
@@ -89,7 +88,7 @@ from slurm_jobs.shared.node_records import (
 from slurm_jobs.shared.process import STOP_SIGNAL, ask_together
 from slurm_jobs.shared.records import lead_within
 from slurm_jobs.spec.load import LoadedSpec, load_spec
-from slurm_jobs.spec.model import Resources, RunSpec, Stage
+from slurm_jobs.spec.model import Resources
 from slurm_jobs.spec.profile import ClusterProfile
 from slurm_jobs.status import RunStatus
 
@@ -98,97 +97,103 @@ from slurm_jobs.status import RunStatus
 # They are in a hidden folder next to the user's runs, so that none of them is the newest run.
 
 
-OnLook = Callable[[RunStatus], None]
+Say = Callable[[str], None]
 _POLL_S = 0.1
 _KEPT_S = 86_400.0
 """Runs of a check are useful for investigating a failure, but not for long."""
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def folder_of_looks(runs_dir: Path) -> Path:
-    """Return the folder of this user's `doctor` runs."""
-    return runs_dir / f".doctor-{os.getuid()}"
-
-
-def beside(loaded: LoadedSpec) -> LoadedSpec:
-    """Return the spec with the hidden folder for its run."""
-    folder = folder_of_looks(Path(loaded.spec.runs_dir))
-    return replace(loaded, spec=loaded.spec.model_copy(update={"runs_dir": str(folder)}))
-
-
-def remove_old(runs_dir: Path) -> None:
-    """Remove the runs of earlier checks that are too old to be useful."""
-    for folder in folder_of_looks(runs_dir).glob("*"):
-        with suppress(OSError):
-            if is_run(folder) and time.time() - folder.stat().st_mtime > _KEPT_S:
-                shutil.rmtree(folder, ignore_errors=True)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ended:
-    """Finished run."""
+    """Finished run of one stage."""
 
     run_dir: Path
+    stage: str
     status: RunStatus | None
     """None if no status was available."""
     gave_up: str = ""
     """Reason why it was cancelled before its end."""
 
+    @property
+    def is_completed(self) -> bool:
+        """True if the scheduler and the records say so."""
+        return self.status is not None and self.status.status == "completed"
 
-def run_to_its_end(
-    loaded: LoadedSpec, *, wait_s: float, on_look: OnLook, num_nodes: int = 0
-) -> Ended:
+    @property
+    def logs_command(self) -> str:
+        """Command that shows the job's own log if there was no attempt: a set-up line failed."""
+        begun = self.status is not None and self.status.stages[0].slices[0].attempt > 0
+        which = "--failed" if begun else "--supervisor"
+        return f"slurm-jobs logs {shlex.quote(str(self.run_dir))} {self.stage} {which}"
+
+    def job_log(self) -> str:
+        """Return the output of set-up and supervisor; empty if the job has not started."""
+        logs = sorted(RunPaths(self.run_dir).logs_dir(self.stage).glob("slurm-*.log"))
+        return "\n".join(path.read_text(errors="replace") for path in logs)
+
+
+def run_to_its_end(loaded: LoadedSpec, *, wait_s: float, say: Say, num_nodes: int = 0) -> Ended:
     """Submit and wait; cancel active jobs if the wait ends early.
 
     Args:
         loaded: spec with one stage.
         wait_s: longest that nothing of it may run.
-        on_look: called with each status.
+        say: called with words on each status.
         num_nodes: nodes of a node check, whose questions are answered; 0 for none.
 
     Raises:
         SpecError: the cluster could never run it; SchedulerError: it was refused.
         KeyboardInterrupt: the user ended it; its jobs are cancelled.
     """
-    folder = Path(loaded.spec.runs_dir)
+    ((name, _),) = loaded.spec.stages.items()
+    folder = _folder_of_looks(loaded)
     before = set(folder.glob("*"))
+    spec = loaded.spec.model_copy(update={"runs_dir": str(folder)})
+    say(f"{name}: submitting a job")
     try:
         with _interrupts_held():
-            run_dir = submit(loaded).paths.run_dir
-    except BaseException:
-        _cancel_new(folder, before)
+            run_dir = submit(replace(loaded, spec=spec)).paths.run_dir
+    except BaseException:  # a failed submit may have left a job
+        for run_dir in folder.glob("*"):
+            if run_dir not in before and is_run(run_dir):
+                with suppress(InputError):  # without a plan it has no job
+                    _cancel(run_dir)
         raise
     answering = Answering(run_dir, num_nodes) if num_nodes else None
+    status: RunStatus | None = None
+    gave_up = ""
+    idle_since_s = time.monotonic()
     try:
-        return _wait(run_dir, wait_s, on_look)
+        for status in looks_until_over(
+            lambda: status_of(run_dir, fresh=False),
+            lambda status: status,
+            in_doubt,
+            read_meta(RunPaths(run_dir)).scheduler,
+        ):
+            part = status.stages[0].slices[0]
+            job = f"job {part.job_id}" if part.job_id else "its job"
+            why = f": {part.reason or part.state}" if status.status == "waiting" else ""
+            say(f"{name}: {job} is {status.status}{why}")
+            if status.status == "running":
+                idle_since_s = time.monotonic()
+            if time.monotonic() - idle_since_s > wait_s:
+                _cancel(run_dir)
+                waited = f"after {wait_s / 60:g} min it was cancelled"
+                gave_up = f"{reason_of(run_dir, status)}; {waited}"
+                break
     except BaseException:
         _cancel(run_dir)
         raise
     finally:
         if answering is not None:
             answering.end()
+    return Ended(run_dir=run_dir, stage=name, status=status, gave_up=gave_up)
 
 
-def _wait(run_dir: Path, wait_s: float, on_look: OnLook) -> Ended:
-    status: RunStatus | None = None
-    idle_since_s = time.monotonic()
-    for seen in looks_until_over(
-        lambda: status_of(run_dir, fresh=False),
-        lambda seen: seen,
-        in_doubt,
-        read_meta(RunPaths(run_dir)).scheduler,
-    ):
-        status = seen
-        on_look(seen)
-        if seen.status == "running":
-            idle_since_s = time.monotonic()
-        if time.monotonic() - idle_since_s > wait_s:
-            _cancel(run_dir)
-            waited = f"after {wait_s / 60:g} min it was cancelled"
-            return Ended(
-                run_dir=run_dir, status=status, gave_up=f"{reason_of(run_dir, seen)}; {waited}"
-            )
-    return Ended(run_dir=run_dir, status=status)
+def _folder_of_looks(loaded: LoadedSpec) -> Path:
+    """Return the folder of this user's `doctor` runs, hidden in that of the user's runs."""
+    return Path(loaded.spec.runs_dir) / f".doctor-{os.getuid()}"
 
 
 def reason_of(run_dir: Path, status: RunStatus) -> str:
@@ -216,14 +221,6 @@ def _cancel(run_dir: Path) -> None:
         except (SchedulerError, FileError) as error:
             message = f"{error}\nits jobs may live: slurm-jobs cancel {run_dir}"
             raise SchedulerError(message) from error
-
-
-def _cancel_new(folder: Path, before: Collection[Path]) -> None:
-    """Cancel what a failed submit may have left."""
-    for run_dir in folder.glob("*"):
-        if run_dir not in before and is_run(run_dir):
-            with suppress(InputError):  # without a plan it has no job
-                _cancel(run_dir)
 
 
 @contextmanager
@@ -365,8 +362,9 @@ def _asked(commands: dict[str, list[str]]) -> dict[str, Asked]:
 def look_at_folder(purpose: str, folder: Path) -> FolderLook:
     """Test a folder, or its nearest existing parent; one that hangs is abandoned."""
     late = f"its file system did not answer within {LIMIT_S:g} s"
-    dead = FolderLook(purpose=purpose, folder=FolderFacts(path=str(folder)), late=late)
-    return _within(lambda: _look(purpose, folder), LIMIT_S, dead)
+    facts = FolderFacts(path=str(folder))
+    dead = FolderLook(purpose=purpose, folder=facts, late=late)
+    return _within(lambda: _look(purpose, facts), LIMIT_S, dead)
 
 
 def _within(look: Callable[[], T], limit_s: float, late: T) -> T:
@@ -389,34 +387,41 @@ def _within(look: Callable[[], T], limit_s: float, late: T) -> T:
     return found[0]
 
 
-def _look(purpose: str, folder: Path) -> FolderLook:
-    place = folder
+def _look(purpose: str, facts: FolderFacts) -> FolderLook:
+    place = Path(facts.path)
     while not place.exists() and place != place.parent:
         place = place.parent
     try:
         mount, status = mount_of(_MOUNTS.read_text(), place.resolve()), os.statvfs(place)
     except OSError as error:
-        return FolderLook(purpose=purpose, folder=FolderFacts(path=str(folder), problem=str(error)))
-    facts = FolderFacts(
-        path=str(folder),
-        kind=mount.kind,
-        source=mount.source,
-        free_bytes=status.f_bavail * status.f_frsize,
-        total_bytes=status.f_blocks * status.f_frsize,
-    )
+        return FolderLook(purpose=purpose, folder=replace(facts, problem=str(error)))
     links, link_problem, write_s, problem = None, "", None, ""
     try:
         links, link_problem, write_s = _try_out(place)
     except OSError as error:
         problem = error.strerror or str(error)
+    command = ["quota", "-w"]
+    if mount.kind == "lustre":
+        command = ["lfs", "quota", "-q", "-u", getpass.getuser(), str(place)]
+    if shutil.which(command[0]) is None:
+        quota = Asked(problem=f"there is no `{command[0]}` here")
+    else:
+        quota = _asked({"quota": command})["quota"]
     return FolderLook(
         purpose=purpose,
-        folder=dataclasses.replace(facts, problem=problem),
+        folder=replace(
+            facts,
+            kind=mount.kind,
+            source=mount.source,
+            free_bytes=status.f_bavail * status.f_frsize,
+            total_bytes=status.f_blocks * status.f_frsize,
+            problem=problem,
+        ),
         free_files=status.f_favail if status.f_files else None,
         links=links,
         link_problem=link_problem,
         write_s=write_s,
-        quota=_quota(place, mount.kind),
+        quota=quota,
     )
 
 
@@ -439,18 +444,13 @@ def _try_out(place: Path) -> tuple[bool, str, float]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _quota(place: Path, kind: str) -> Asked:
-    command = ["quota", "-w"]
-    if kind == "lustre":
-        command = ["lfs", "quota", "-q", "-u", getpass.getuser(), str(place)]
-    if shutil.which(command[0]) is None:
-        return Asked(problem=f"there is no `{command[0]}` here")
-    return _asked({"quota": command})["quota"]
-
-
 def look_at_python(pythons: Sequence[str]) -> PythonLook:
     """Return facts about this Python, its packages, and the time to read its files."""
-    requires, requires_python = _requirements()
+    requires, requires_python = None, ""
+    with suppress(importlib.metadata.PackageNotFoundError):  # not installed as a distribution
+        distribution = importlib.metadata.distribution(_DISTRIBUTION)
+        requires = tuple(distribution.requires or ())
+        requires_python = distribution.metadata["Requires-Python"] or ""
     late: tuple[float | None, int] = (None, 0)
     open_s, num_opened = _within(_time_opening, LIMIT_S, late)
     return PythonLook(
@@ -463,15 +463,6 @@ def look_at_python(pythons: Sequence[str]) -> PythonLook:
         num_opened=num_opened,
         stage_pythons={path: shutil.which(path) is not None for path in pythons},
     )
-
-
-def _requirements() -> tuple[tuple[str, ...] | None, str]:
-    """Return the requirements of our distribution; None if it is not installed as one."""
-    try:
-        found = importlib.metadata.distribution(_DISTRIBUTION)
-    except importlib.metadata.PackageNotFoundError:
-        return None, ""
-    return tuple(found.requires or ()), found.metadata["Requires-Python"] or ""
 
 
 def _time_opening() -> tuple[float | None, int]:
@@ -527,39 +518,32 @@ def load_or_make(spec: Path | None, overrides: Sequence[str]) -> LoadedSpec:
     def read_text(name: str) -> str:
         return json.dumps(values) if name == file else files.read_text(name)
 
-    return load_spec(
-        file, dataclasses.replace(files, read_text=read_text), overrides=tuple(overrides)
-    )
+    return load_spec(file, replace(files, read_text=read_text), overrides=tuple(overrides))
 
 
 def spec_facts(loaded: LoadedSpec, profile: ClusterProfile, source: str) -> SpecFacts:
     """Return the facts of a spec that the checks depend on."""
-    spec, stage = loaded.spec, loaded.spec.stages[source]
-    options = [_options(each, profile) for each in spec.stages.values()]
-    checkpoint: dict[str, Any] = (
-        stage.config.get("checkpoint") or {} if stage.run == "train" else {}
-    )
-    pythons = [each.python or profile.python for each in spec.stages.values()]
+    stages, stage = loaded.spec.stages.values(), loaded.spec.stages[source]
+    options = {  # of sbatch, for a job of each stage
+        name: {key.replace("_", "-"): value for key, value in options_of(each, profile).items()}
+        for name, each in loaded.spec.stages.items()
+    }
+    partitions = [each["partition"] for each in options.values() if each.get("partition")]
+    pythons = [each.python or profile.python for each in stages]
+    checkpoint = stage.config.get("checkpoint") or {} if stage.run == "train" else {}
     asked = stage.resources
     return SpecFacts(
         stage=source,
         is_slurm=profile.scheduler == "slurm",
-        trains=any(each.run == "train" for each in spec.stages.values()),
+        trains=any(each.run == "train" for each in stages),
         gpus_per_node=asked.gpus_per_node,
-        partitions=tuple(
-            dict.fromkeys(str(o["partition"]) for o in options if o.get("partition") is not None)
-        ),
+        partitions=tuple(dict.fromkeys(map(str, partitions))),
         lead_s=lead_within(asked.timeout_min, asked.signal_lead_s),
         checkpoint_min=checkpoint.get("every_min"),
-        may_requeue=not _options(stage, profile).get("no-requeue"),
-        num_slices=max(each.array.num_slices if each.array else 1 for each in spec.stages.values()),
+        may_requeue=not options[source].get("no-requeue"),
+        num_slices=max(each.array.num_slices if each.array else 1 for each in stages),
         pythons=tuple(dict.fromkeys(python for python in pythons if python)),
     )
-
-
-def _options(stage: Stage, profile: ClusterProfile) -> dict[str, Any]:
-    """Return the sbatch options of a job of the stage."""
-    return {key.replace("_", "-"): value for key, value in options_of(stage, profile).items()}
 
 
 def node_spec(
@@ -570,21 +554,18 @@ def node_spec(
     Raises:
         InputError: the spec's nodelist is none.
     """
+    asked = loaded.spec.stages[source].resources
+
+    def with_nodes(number: int) -> LoadedSpec:
+        resources = a_task_a_node(asked, num_nodes=number, minutes=NODE_MINUTES, lead_s=_LEAD_S)
+        config = {"patience_s": ANSWER_PATIENCE_S}
+        stage = OneStage(name=NODE_STAGE, run=NODE_RUN, config=config, resources=resources)
+        return one_stage_spec(loaded, source, stage)
+
     number = num_nodes or num_named_nodes(loaded.spec, source, None, profile)
     if number is None:
-        number = 2 if fits(_node_spec(loaded, source, 2), profile) else 1
-    return _node_spec(loaded, source, number)
-
-
-def _node_spec(loaded: LoadedSpec, source: str, num_nodes: int) -> LoadedSpec:
-    asked = loaded.spec.stages[source].resources
-    stage_made = OneStage(
-        name=NODE_STAGE,
-        run=NODE_RUN,
-        config={"patience_s": ANSWER_PATIENCE_S},
-        resources=a_task_a_node(asked, num_nodes=num_nodes, minutes=NODE_MINUTES, lead_s=_LEAD_S),
-    )
-    return one_stage_spec(loaded, source, stage_made)
+        number = 2 if fits(with_nodes(2), profile) else 1
+    return with_nodes(number)
 
 
 def drill_spec(loaded: LoadedSpec, profile: ClusterProfile, source: str) -> LoadedSpec:
@@ -609,13 +590,6 @@ def drill_spec(loaded: LoadedSpec, profile: ClusterProfile, source: str) -> Load
     return one_stage_spec(loaded, source, stage_made)
 
 
-def num_nodes_of(spec: RunSpec) -> int:
-    """Return the number of nodes of a check's only stage."""
-    (stage,) = spec.stages.values()
-    return stage.resources.nodes
-
-
-Say = Callable[[str], None]
 _SEEN_WITHIN_S = 15.0
 """A network file system may show an older listing of a folder for some seconds."""
 
@@ -670,82 +644,61 @@ def examine(wanted: Wanted, found: Found, say: Say) -> None:
     probes = newest_probes(runs_dir, problems) if is_there else ()
     file = shlex.quote(wanted.loaded.file) if wanted.is_given else "SPEC"
     found.checks += probe_checks(probes, problems, time.time(), f"slurm-jobs probe {file}")
-    nodes: list[NodeFacts] = []
     may_submit = not found.unreachable and not any(
         check.name == "runs_dir" and check.standing == "problem" for check in found.checks
     )
+    refused = "no job was submitted: see the problems above"
+    nodes: list[NodeFacts] = []
     if may_submit:
-        remove_old(runs_dir)
-    if wanted.with_nodes:
-        nodes = _look_at_nodes(wanted, found, say) if may_submit else _no_job(found, "nodes")
+        for folder in _folder_of_looks(wanted.loaded).glob("*"):
+            with suppress(OSError):
+                if is_run(folder) and time.time() - folder.stat().st_mtime > _KEPT_S:
+                    shutil.rmtree(folder, ignore_errors=True)
+    if wanted.with_nodes and may_submit:
+        nodes = _look_at_nodes(wanted, found, say)
+    elif wanted.with_nodes:
+        found.checks.append(Check.unknown("nodes", refused, where="no node"))
     found.checks += stage_python_checks(python, {node.executable for node in nodes})
     found.checks += node_checks(nodes, spec, python.requires, python.requires_python)
     if spec.is_slurm:
         seen_by = [node.node for node in nodes if node.login is not None]
         found.checks.append(shared_check(runs, seen_by))
-    if wanted.with_drill:
-        if may_submit:
-            found.checks.append(_drill(wanted, found, say))
-        else:
-            _no_job(found, "drill")
-
-
-def _no_job(found: Found, name: str) -> list[NodeFacts]:
-    message = "no job was submitted: see the problems above"
-    found.checks.append(Check.unknown(name, message, where="no node"))
-    return []
+    if wanted.with_drill and may_submit:
+        _drill(wanted, found, say)
+    elif wanted.with_drill:
+        found.checks.append(Check.unknown("drill", refused, where="no node"))
 
 
 def _look_at_nodes(wanted: Wanted, found: Found, say: Say) -> list[NodeFacts]:
     """Return the facts from a short job; a failure becomes a check."""
-    loaded = beside(node_spec(wanted.loaded, wanted.profile, wanted.source, wanted.num_nodes))
-    number = num_nodes_of(loaded.spec)
-    ended = _run(loaded, wanted, found, say, NODE_STAGE, num_nodes=number)
+    loaded = node_spec(wanted.loaded, wanted.profile, wanted.source, wanted.num_nodes)
+    number = loaded.spec.stages[NODE_STAGE].resources.nodes
+    ended = _run(loaded, wanted, found, say, num_nodes=number)
     if ended is None:
         return []
     nodes = _read_nodes(ended, number)
-    status = ended.status
-    if len(nodes) < number or status is None or status.status != "completed":
+    if len(nodes) < number or not ended.is_completed:
         found.run_dirs.append(ended.run_dir)
-        why = ended.gave_up or (
-            "" if status is None else f"{status.status}: {reason_of(ended.run_dir, status)}"
-        )
+        why = ended.gave_up
+        if not why and ended.status is not None:
+            why = f"{ended.status.status}: {reason_of(ended.run_dir, ended.status)}"
         is_late = bool(ended.gave_up) and not nodes
-        if not nodes and (said := _job_log(ended.run_dir, NODE_STAGE).splitlines()):
-            why = f"{why}; its log ends with: {said[-1]}"
-        found.checks.append(
-            Check(
-                name="nodes",
-                standing="unknown" if is_late else "problem",
-                told=f"{len(nodes)} of {number} nodes were checked: {why}",
-                remedy="wait longer: --wait MINUTES" if is_late else _logs(ended, NODE_STAGE),
-                where="the job",
-            )
-        )
+        if not nodes and (log_lines := ended.job_log().splitlines()):
+            why = f"{why}; its log ends with: {log_lines[-1]}"
+        make_check = Check.unknown if is_late else Check.problem
+        message = f"{len(nodes)} of {number} nodes were checked: {why}"
+        remedy = "wait longer: --wait MINUTES" if is_late else ended.logs_command
+        found.checks.append(make_check("nodes", message, remedy, where="the job"))
     return nodes
 
 
-def _logs(ended: Ended, stage: str) -> str:
-    """Return the job's own log if there was no attempt: a set-up line failed."""
-    begun = ended.status is not None and ended.status.stages[0].slices[0].attempt > 0
-    which = "--failed" if begun else "--supervisor"
-    return f"slurm-jobs logs {shlex.quote(str(ended.run_dir))} {stage} {which}"
-
-
 def _run(
-    loaded: LoadedSpec, wanted: Wanted, found: Found, say: Say, name: str, *, num_nodes: int = 0
+    loaded: LoadedSpec, wanted: Wanted, found: Found, say: Say, *, num_nodes: int = 0
 ) -> Ended | None:
     """Run a spec to its end; None, and a check, if the job was not accepted."""
-
-    def on_look(status: RunStatus) -> None:
-        part = status.stages[0].slices[0]
-        job = f"job {part.job_id}" if part.job_id else "its job"
-        why = f": {part.reason or part.state}" if status.status == "waiting" else ""
-        say(f"{name}: {job} is {status.status}{why}")
-
-    say(f"{name}: submitting a job")
+    ((name, _),) = loaded.spec.stages.items()
     try:
-        return run_to_its_end(loaded, wait_s=wanted.wait_s, on_look=on_look, num_nodes=num_nodes)
+        return run_to_its_end(loaded, wait_s=wanted.wait_s, say=say, num_nodes=num_nodes)
     except SpecError as error:
         message = "; ".join(problem.message for problem in error.problems)
         message = message.replace(f"stages.{name}.", f"stages.{wanted.source}.")
@@ -755,17 +708,15 @@ def _run(
         message, *more = str(error).splitlines()  # advice that follows is mostly for longer runs
         remedy = "correct what it names, in `slurm:` or `resources:`, or with --set"
         remedy = next((line for line in more if "slurm-jobs cancel" in line), remedy)
-    what = "nodes" if name == NODE_STAGE else name
-    check = Check.problem(what, message, remedy, where="the job")
-    found.checks.append(check)
+    check_name = "nodes" if name == NODE_STAGE else name
+    found.checks.append(Check.problem(check_name, message, remedy, where="the job"))
     return None
 
 
 def _read_nodes(ended: Ended, number: int) -> list[NodeFacts]:
     """Read the facts of nodes; wait for all of a completed job, because a listing may be old."""
     folder = RunPaths(ended.run_dir).output_dir(NODE_STAGE)
-    is_whole = ended.status is not None and ended.status.status == "completed"
-    end_s = time.monotonic() + (_SEEN_WITHIN_S if is_whole else 0.0)
+    end_s = time.monotonic() + (_SEEN_WITHIN_S if ended.is_completed else 0.0)
     while True:
         nodes = []
         for rank in range(number):
@@ -778,41 +729,29 @@ def _read_nodes(ended: Ended, number: int) -> list[NodeFacts]:
         time.sleep(0.5)
 
 
-def _drill(wanted: Wanted, found: Found, say: Say) -> Check:
-    loaded = beside(drill_spec(wanted.loaded, wanted.profile, wanted.source))
-    before = len(found.checks)
-    ended = _run(loaded, wanted, found, say, DRILL_STAGE)
+def _drill(wanted: Wanted, found: Found, say: Say) -> None:
+    loaded = drill_spec(wanted.loaded, wanted.profile, wanted.source)
+    ended = _run(loaded, wanted, found, say)
     if ended is None:
-        return found.checks.pop(before)
-    (stage,) = loaded.spec.stages.values()
-    facts = _drill_facts(ended, stage.resources.tasks_per_node)
-    check = drill_check(facts)
-    if check.standing != "ok":
-        found.run_dirs.append(ended.run_dir)
-    return check
-
-
-def _drill_facts(ended: Ended, num_ranks: int) -> DrillFacts:
-    paths, status = RunPaths(ended.run_dir), ended.status
+        return
+    folder, status = RunPaths(ended.run_dir).output_dir(DRILL_STAGE), ended.status
     counters = []
-    for rank in range(num_ranks):
+    for rank in range(loaded.spec.stages[DRILL_STAGE].resources.tasks_per_node):
         try:
-            counters.append(read_json(paths.output_dir(DRILL_STAGE) / drill_name(rank)))
+            counters.append(read_json(folder / drill_name(rank)))
         except FileNotFoundError:
             counters.append({})
         except DamagedFileError as error:
             counters.append({"damaged": str(error)})
-    return DrillFacts(
+    facts = DrillFacts(
         status="not seen" if status is None else status.status,
         reason="" if status is None else reason_of(ended.run_dir, status),
-        log=_job_log(ended.run_dir, DRILL_STAGE),
+        log=ended.job_log(),
         counters=counters,
-        logs_command=_logs(ended, DRILL_STAGE),
+        logs_command=ended.logs_command,
         gave_up=ended.gave_up,
     )
-
-
-def _job_log(run_dir: Path, stage: str) -> str:
-    """Return the output of set-up and supervisor; empty if the job has not started."""
-    logs = sorted(RunPaths(run_dir).logs_dir(stage).glob("slurm-*.log"))
-    return "\n".join(path.read_text(errors="replace") for path in logs)
+    check = drill_check(facts)
+    found.checks.append(check)
+    if check.standing != "ok":
+        found.run_dirs.append(ended.run_dir)

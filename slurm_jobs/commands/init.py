@@ -9,7 +9,8 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,10 @@ def choose_place(
     account: str | None = None,
     partition: str | None = None,
 ) -> Place:
-    """Choose where jobs go on a cluster.
+    """Choose where jobs go on a cluster, from the partitions that are open to this user's jobs.
+
+    There is a room for each type of GPU in each partition: its nodes with the largest number. CPU
+    jobs go to the default partition if it has nodes without GPUs, or the largest that has.
 
     Args:
         limits: Answers of Slurm.
@@ -71,17 +75,34 @@ def choose_place(
         account: Account named by the user; otherwise Slurm's default.
         partition: Partition for GPUs named by the user; otherwise the one with most.
     """
-    accounts = tuple(sorted({one.account for one in limits.associations}))
+    accounts = tuple(sorted({entry.account for entry in limits.associations}))
     usable = [
-        p for p in limits.partitions.values() if _num_nodes(p) and _is_open(p, groups, accounts)
+        p
+        for p in limits.partitions.values()
+        if _num_nodes(p)
+        and p.is_up
+        and (p.allow_groups is None or {*p.allow_groups} & {*groups})
+        and (p.allow_accounts is None or not accounts or {*p.allow_accounts} & {*accounts})
     ]
-    rooms = sorted(_gpu_rooms(usable, limits), key=lambda room: -room.num_nodes * room.gpus)
-    named = [room for room in rooms if partition in {None, room.partition}]
+    rooms = []
+    for place in usable:
+        types = dict.fromkeys(t for kind in place.kinds for t, n in kind.gpus.items() if n)
+        for gpu_type in types:
+            most = max(kind.gpus.get(gpu_type, 0) for kind in place.kinds)
+            full = [kind for kind in place.kinds if kind.gpus.get(gpu_type) == most]
+            rooms.append(_room(place, full, limits, gpu_type=gpu_type, gpus=most))
+    rooms.sort(key=lambda room: -room.num_nodes * room.gpus)
+    cpu = Room(partition=None, num_nodes=1, cpus=1, mem_gb=math.inf)
+    if usable:
+        without = [p for p in usable if any(not kind.gpus for kind in p.kinds)]
+        best = min(without or usable, key=lambda p: (not p.is_default, -_num_nodes(p)))
+        kinds = [kind for kind in best.kinds if not kind.gpus]
+        cpu = _room(best, kinds or list(best.kinds), limits)
     return Place(
         name=limits.cluster_name or "cluster",
         is_slurm=True,
-        cpu=_cpu_room(usable, limits),
-        gpu=named[0] if named else None,
+        cpu=cpu,
+        gpu=next((room for room in rooms if partition in {None, room.partition}), None),
         gpu_rooms=tuple(rooms),
         accounts=accounts,
         account=account,
@@ -89,37 +110,6 @@ def choose_place(
         limits=limits,
         notes=limits.problems,
     )
-
-
-def _is_open(partition: Partition, groups: Collection[str], accounts: Collection[str]) -> bool:
-    """Check whether this user's jobs may start in it, from the partition's own settings."""
-    of_groups, of_accounts = partition.allow_groups, partition.allow_accounts
-    return (
-        partition.is_up
-        and (of_groups is None or bool({*of_groups} & {*groups}))
-        and (of_accounts is None or not accounts or bool({*of_accounts} & {*accounts}))
-    )
-
-
-def _gpu_rooms(partitions: Iterable[Partition], limits: ClusterLimits) -> Iterator[Room]:
-    """Yield a room for each type of GPU in each partition: its nodes with the largest number."""
-    for partition in partitions:
-        types = dict.fromkeys(t for kind in partition.kinds for t, n in kind.gpus.items() if n)
-        for gpu_type in types:
-            kinds = [kind for kind in partition.kinds if kind.gpus.get(gpu_type)]
-            most = max(kind.gpus[gpu_type] for kind in kinds)
-            full = [kind for kind in kinds if kind.gpus[gpu_type] == most]
-            yield _room(partition, full, limits, gpu_type=gpu_type, gpus=most)
-
-
-def _cpu_room(partitions: list[Partition], limits: ClusterLimits) -> Room:
-    """Return the default partition if it has nodes without GPUs, or the largest that has."""
-    without = [p for p in partitions if any(not k.gpus for k in p.kinds)]
-    best = sorted(without or partitions, key=lambda p: (not p.is_default, -_num_nodes(p)))
-    if not best:
-        return Room(partition=None, num_nodes=1, cpus=1, mem_gb=math.inf)
-    kinds = [kind for kind in best[0].kinds if not kind.gpus] or list(best[0].kinds)
-    return _room(best[0], kinds, limits)
 
 
 def _num_nodes(partition: Partition) -> int:
@@ -233,82 +223,58 @@ def with_lengths(text: str, lengths: Lengths) -> str:
 
 def own_changes(name: str, profile: str, data: Data, model: Model, place: Place) -> list[Change]:
     """Return the changes for a user's own data, after `with_download` for a model on the hub."""
-    found: list[Change] = [(("name",), name), (("cluster",), profile)]
-    folder = "${models.output_dir}/vlm" if model.is_on_hub else model.name
-    slices = num_slices(data, place.limits)
-    running = min(64, slices)
-    found += [
-        (("stages", "preprocess", "array"), {"num_slices": slices, "max_running": running}),
-        (("stages", "preprocess", "config", "manifest"), data.manifest),
-        (("stages", "preprocess", "config", "processor"), folder),
-        ((*_TRAIN, "config", "model", "path"), folder),
-        ((*_TRAIN, "resources"), _train_resources(model, place)),
-        ((*_TRAIN, "config", "global_batch_size"), _batch(data, place.gpu)),
-    ]
-    if _lanes(place.gpu) != DEFAULT_NUM_LANES:
-        found.append(((*_TRAIN, "config", "num_lanes"), _lanes(place.gpu)))
-    if _is_small(data):  # packed they would fill few rows, and not one batch
-        found.append(((*_TRAIN, "config", "batching"), {"kind": "grouped"}))
-        found.append(((*_TRAIN, "config", "num_epochs"), _epochs(data, place.gpu)))
-    if data.image_root is not None:
-        found.append((("stages", "preprocess", "config", "image_root"), data.image_root))
-    if data.evaluation is not None:
-        steps = _epochs(data, place.gpu) * (data.num_rows or 0) // _batch(data, place.gpu)
-        asked: dict[str, Any] = {"manifest": data.evaluation}
-        if data.image_root is not None:
-            asked["image_root"] = data.image_root
-        found.append(
-            (
-                (*_TRAIN, "config", "evaluate"),
-                {**asked, "every_steps": max(1, min(100, steps // 5 or 100))},
-            )
-        )
-    if model.is_on_hub:
-        found.append((("stages", "models", "config", "models", "vlm"), model.name))
-    if model.is_small_vlm:
-        found.append(((*_TRAIN, "config", "model", "type"), SMALL_VLM))
-    if max(1, (place.gpu or place.cpu).gpus) == 1:  # no sharding on one GPU
-        found.append(((*_TRAIN, "config", "strategy"), "single"))
-    if place.gpu is None:
-        found.append(((*_TRAIN, "config", "device"), "cpu"))
-    elif needs_4_bits(model, place.gpu):
-        found.append(((*_TRAIN, "config", "quantize"), {"kind": "nf4", "double": True}))
-    return found
-
-
-def _batch(data: Data, room: Room | None) -> int:
-    """Return a batch of 32 or a little more, 8 for few rows; the same per lane, and so per GPU."""
-    lanes = _lanes(room)
-    return lanes * math.ceil((DEFAULT_NUM_LANES if _is_small(data) else _BATCH) / lanes)
-
-
-def _lanes(room: Room | None) -> int:
-    """Return the default if the GPUs of a node divide it, otherwise one lane for each."""
-    gpus = max(1, room.gpus) if room is not None else 1
-    return gpus if DEFAULT_NUM_LANES % gpus else DEFAULT_NUM_LANES
-
-
-def _epochs(data: Data, room: Room | None) -> int:
-    """Return enough epochs for some steps on few rows; more than a hundred teach nothing new."""
-    steps = max(1, data.num_rows or 1) / _batch(data, room)
-    return max(1, min(100, math.ceil(_STEPS / steps)))
-
-
-def _is_small(data: Data) -> bool:
-    return data.num_rows is not None and data.num_rows < _STEPS * _BATCH
-
-
-def _train_resources(model: Model, place: Place) -> dict[str, Any]:
     room = place.gpu or place.cpu
     ranks = max(1, room.gpus)
-    cores = max(1, min(_LOADER_CORES, room.cpus // ranks))
-    asked: dict[str, Any] = {"nodes": 1, "tasks_per_node": ranks, "cpus_per_task": cores}
-    if room.gpus:
-        asked["gpus_per_node"] = room.gpus
-    if room.gpu_type:
-        asked["gpu"] = room.gpu_type
-    asked["mem_gb"] = train_mem_gb(model, room)
-    return {**asked, "timeout_min": minutes(TRAIN_MIN, room)}
+    folder = "${models.output_dir}/vlm" if model.is_on_hub else model.name
+    # The default number of lanes if the GPUs of a node divide it, otherwise one for each.
+    lanes = ranks if place.gpu is not None and DEFAULT_NUM_LANES % ranks else DEFAULT_NUM_LANES
+    # A batch of 32 or a little more, 8 for few rows; the same per lane, and so per GPU.
+    is_small = data.num_rows is not None and data.num_rows < _STEPS * _BATCH
+    batch = lanes * math.ceil((DEFAULT_NUM_LANES if is_small else _BATCH) / lanes)
+    # Enough epochs for some steps on few rows; more than a hundred teach nothing new.
+    epochs = max(1, min(100, math.ceil(_STEPS * batch / max(1, data.num_rows or 1))))
+    resources: dict[str, Any] = {
+        "nodes": 1,
+        "tasks_per_node": ranks,
+        "cpus_per_task": max(1, min(_LOADER_CORES, room.cpus // ranks)),
+        **({"gpus_per_node": room.gpus} if room.gpus else {}),
+        **({"gpu": room.gpu_type} if room.gpu_type else {}),
+        "mem_gb": train_mem_gb(model, room),
+        "timeout_min": minutes(TRAIN_MIN, room),
+    }
+    image_root = {} if data.image_root is None else {"image_root": data.image_root}
+    train: dict[str, Any] = {"global_batch_size": batch}
+    if lanes != DEFAULT_NUM_LANES:
+        train["num_lanes"] = lanes
+    if is_small:  # packed they would fill few rows, and not one batch
+        train |= {"batching": {"kind": "grouped"}, "num_epochs": epochs}
+    if data.evaluation is not None:
+        steps = epochs * (data.num_rows or 0) // batch
+        every_steps = max(1, min(100, steps // 5 or 100))
+        train["evaluate"] = {"manifest": data.evaluation, **image_root, "every_steps": every_steps}
+    if ranks == 1:  # no sharding on one GPU
+        train["strategy"] = "single"
+    if place.gpu is None:
+        train["device"] = "cpu"
+    elif needs_4_bits(model, place.gpu):
+        train["quantize"] = {"kind": "nf4", "double": True}
+    slices = num_slices(data, place.limits)
+    preprocess = {"manifest": data.manifest, "processor": folder, **image_root}
+    preprocess_config: KeyPath = ("stages", "preprocess", "config")
+    changes: list[Change] = [
+        (("name",), name),
+        (("cluster",), profile),
+        (("stages", "preprocess", "array"), {"num_slices": slices, "max_running": min(64, slices)}),
+        *(((*preprocess_config, key), value) for key, value in preprocess.items()),
+        ((*_TRAIN, "resources"), resources),
+        ((*_TRAIN, "config", "model", "path"), folder),
+        *(((*_TRAIN, "config", key), value) for key, value in train.items()),
+    ]
+    if model.is_on_hub:
+        changes.append((("stages", "models", "config", "models", "vlm"), model.name))
+    if model.is_small_vlm:
+        changes.append(((*_TRAIN, "config", "model", "type"), SMALL_VLM))
+    return changes
 
 
 def fitting_changes(stages: Mapping[str, Any], place: Place) -> Iterator[Change]:
@@ -325,16 +291,19 @@ def fitting_changes(stages: Mapping[str, Any], place: Place) -> Iterator[Change]
         if room is None or not place.is_slurm:
             continue
         fitting = {**asked, **_fitting(asked, room)}
-        if is_gpu and not _has_type(asked.get("gpu"), place):
+        wanted = asked.get("gpu") or []
+        wanted = [wanted] if isinstance(wanted, str) else wanted
+        partition = place.limits.partitions.get(room.partition or "")
+        kinds = partition.kinds if partition is not None else ()
+        # One of several types is requested by the nodes' features.
+        if is_gpu and not all(
+            any(w in kind.features or (len(wanted) == 1 and w in kind.gpus) for kind in kinds)
+            for w in wanted
+        ):
             fitting.pop("gpu", None)
             fitting.update({"gpu": room.gpu_type} if room.gpu_type else {})
         if fitting != asked:
             yield ("stages", name, "resources"), fitting
-
-
-def gpu_stages(stages: Mapping[str, Any]) -> list[str]:
-    """Return the stages that request GPUs."""
-    return [n for n, stage in stages.items() if stage.get("resources", {}).get("gpus_per_node")]
 
 
 def _fitting(asked: Mapping[str, Any], room: Room) -> dict[str, Any]:
@@ -356,17 +325,6 @@ def _fitting(asked: Mapping[str, Any], room: Room) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value != asked.get(key)}
 
 
-def _has_type(asked: str | Sequence[str] | None, place: Place) -> bool:
-    """Check whether the partition has all requested types, as types or features."""
-    wanted = [asked] if isinstance(asked, str) else list(asked or [])
-    partition = place.limits.partitions.get((place.gpu and place.gpu.partition) or "")
-    kinds = partition.kinds if partition is not None else ()
-    many = len(wanted) > 1  # one of several types is requested by the nodes' features
-    return all(
-        any(w in kind.features or (not many and w in kind.gpus) for kind in kinds) for w in wanted
-    )
-
-
 # Text of a cluster profile, with comments on what was found.
 
 
@@ -378,8 +336,37 @@ def profile_text(place: Place, *, date: str, python: str) -> str:
         date: Date of the query, for the comment.
         python: The Python that `slurm-jobs` runs in, which nodes are given by default.
     """
-    lines = _slurm(place, date) if place.is_slurm else _local()
-    shared = [
+    lines = [
+        "# This machine, without Slurm: jobs run here, with Slurm's meaning of every word.",
+        "scheduler: local",
+    ]
+    if place.is_slurm:
+        head = f"# The cluster `{place.name}`, as Slurm described it on {date}"
+        lines = [f"{head}; docs/cluster-profile.md.", "#"]
+        for partition in place.limits.partitions.values():
+            limit = partition.max_time_min
+            time_text = "no time limit" if limit is None else f"at most {limit / 60:g} h a job"
+            default = ", the default" if partition.is_default else ""
+            state = "" if partition.is_up else ", DOWN"
+            lines.append(f"#   partition {partition.name}{default}{state}: {time_text}")
+            for kind in partition.kinds:
+                gpus = "".join(f", {n} x {name or 'GPU'}" for name, n in kind.gpus.items())
+                node = f"{kind.cpus} cores, {kind.mem_mb / 1024:.0f} GB{gpus}"
+                plural = "" if kind.num_nodes == 1 else "s"
+                lines.append(f"#     {kind.num_nodes} node{plural}: {node}")
+        options = {"account": place.account, "partition": place.cpu.partition}
+        given = flow_text({key: value for key, value in options.items() if value})
+        lines += [
+            "scheduler: slurm",
+            "# Options of sbatch for every job; a stage's own (`resources: {slurm: ...}`) win.",
+            f"slurm: {given}",
+        ]
+        if len(place.accounts) > 1:
+            lines.append(f"# Your accounts: {', '.join(place.accounts)}.")
+        if place.gpu is not None:
+            lines.append("# Over those, for every job that asks for GPUs.")
+            lines.append(f"gpu_slurm: {flow_text({'partition': place.gpu.partition})}")
+    lines += [
         "",
         "# Python of the compute nodes, with `slurm-jobs[train]` in it; without this line it is",
         f"# {python}, which the nodes must then have, too.",
@@ -395,52 +382,7 @@ def profile_text(place: Place, *, date: str, python: str) -> str:
         "# What an hour costs; then reports show costs, too.",
         "# price: {gpu_hour: 1.80, currency: EUR}",
     ]
-    return "\n".join([*lines, *shared]) + "\n"
-
-
-def profile_options(text: str) -> dict[str, set[str]]:
-    """Return which options of `init` for the profile the profile contains, and their values."""
-    try:
-        values = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError):  # a date that is invalid, too
-        values = None
-    found = values if isinstance(values, dict) else {}
-    slurm, of_gpus = (found.get(key) for key in ("slurm", "gpu_slurm"))
-    parts = [part for part in (slurm, of_gpus) if isinstance(part, dict)]
-    return {f"--{key}": {str(part.get(key)) for part in parts} for key in ("account", "partition")}
-
-
-def _local() -> Iterator[str]:
-    yield "# This machine, without Slurm: jobs run here, with Slurm's meaning of every word."
-    yield "scheduler: local"
-
-
-def _slurm(place: Place, date: str) -> Iterator[str]:
-    yield f"# The cluster `{place.name}`, as Slurm described it on {date}; docs/cluster-profile.md."
-    yield "#"
-    for partition in place.limits.partitions.values():
-        limit = partition.max_time_min
-        time = "no time limit" if limit is None else f"at most {limit / 60:g} h a job"
-        default = ", the default" if partition.is_default else ""
-        state = "" if partition.is_up else ", DOWN"
-        yield f"#   partition {partition.name}{default}{state}: {time}"
-        for kind in partition.kinds:
-            yield f"#     {_nodes(kind)}"
-    yield "scheduler: slurm"
-    yield "# Options of sbatch for every job; a stage's own (`resources: {slurm: ...}`) win."
-    options = {"account": place.account, "partition": place.cpu.partition}
-    yield f"slurm: {flow_text({key: value for key, value in options.items() if value})}"
-    if len(place.accounts) > 1:
-        yield f"# Your accounts: {', '.join(place.accounts)}."
-    if place.gpu is not None:
-        yield "# Over those, for every job that asks for GPUs."
-        yield f"gpu_slurm: {flow_text({'partition': place.gpu.partition})}"
-
-
-def _nodes(kind: NodeKind) -> str:
-    gpus = ", ".join(f"{n} x {gpu_type or 'GPU'}" for gpu_type, n in kind.gpus.items())
-    what = f"{kind.cpus} cores, {kind.mem_mb / 1024:.0f} GB{f', {gpus}' if gpus else ''}"
-    return f"{kind.num_nodes} node{'' if kind.num_nodes == 1 else 's'}: {what}"
+    return "\n".join(lines) + "\n"
 
 
 # Recipes that ship with slurm-jobs: their names, and the files that each needs.
@@ -493,25 +435,6 @@ def helper_files(text: str) -> dict[str, Path]:
     return {name: shipped_path("configs", name) for name in sorted(names)}
 
 
-def everything() -> dict[str, Path]:
-    """Return everything that ships (profiles, modules, accelerate configs) by relative path."""
-    sources = [
-        (shipped_path("configs"), ""),
-        (shipped_path("templates", "accelerate"), "accelerate/"),
-    ]
-    return {
-        f"{prefix}{path.relative_to(source)}": path
-        for source, prefix in sources
-        for path in source.rglob("*")
-        if path.suffix in {".yaml", ".py"}
-    }
-
-
-def on_cluster(text: str, profile: str) -> str:
-    """Return the spec with another profile."""
-    return _CLUSTER.sub(lambda _line: f"cluster: {profile}", text, count=1)
-
-
 _Seen = tuple[Data, dict[str, bytes], list[RowSize], list[str]]
 _NO_PILLOW = "image sizes were not read: this Python has no Pillow (slurm-jobs[train] brings it)"
 NONE_READ = "no image could be opened"
@@ -558,33 +481,58 @@ def begin(request: Request, place: Place) -> Begun:
         FileError: something cannot be written.
     """
     profile = f"clusters/{_NO_NAME.sub('-', place.name) or 'cluster'}.yaml"
-    if request.recipe == ALL:
-        texts, said = _everything(place, profile)
+    texts: dict[str, bytes] = {}
+    notes: list[str] = []
+    if request.recipe == ALL:  # everything that ships: profiles, modules, accelerate configs
         spec = "demo.yaml"
-    elif request.recipe is not None or request.data is None:
-        name = request.recipe or "demo"
-        spec = f"{request.name or name}.yaml"
-        texts, said = _recipe(name, spec, request.name, place, profile)
+        accelerate = shipped_path("templates", "accelerate")
+        for source, prefix in ((shipped_path("configs"), ""), (accelerate, "accelerate/")):
+            for path in source.rglob("*"):
+                if path.suffix in {".yaml", ".py"}:
+                    texts[f"{prefix}{path.relative_to(source)}"] = path.read_bytes()
+        for name, content in texts.items():
+            if name.endswith(".yaml") and "/" not in name:
+                text, changes = _fitted(content.decode(), place, profile)
+                texts[name] = text.encode()
+                notes += [f"{name}: {change}" for change in changes]
     else:
-        spec = f"{request.name or 'finetune'}.yaml"
-        texts, said = _own(request, data_files.expanded(request.data), place, profile)
-    now = time.strftime("%Y-%m-%d")
-    kept_profile = (request.folder / profile).exists()
-    if kept_profile:
-        _refuse_without_effect(request.named, request.folder / profile)
-    texts.setdefault(profile, profile_text(place, date=now, python=sys.executable).encode())
-    if kept_profile:  # may contain the group's additions
-        texts.pop(profile)
-        said.append(f"{profile} exists, and is kept")
+        if request.recipe is not None or request.data is None:
+            recipe = request.recipe or "demo"
+            spec = f"{request.name or recipe}.yaml"
+            text, notes = _fitted(recipe_text(recipe), place, profile)
+            if request.name is not None:
+                text = edit_text(text, [(("name",), request.name)])
+        else:
+            spec = f"{request.name or 'finetune'}.yaml"
+            path = data_files.expanded(request.data)
+            text, texts, notes = _own(request, path, place, profile)
+        modules = {name: path.read_bytes() for name, path in helper_files(text).items()}
+        texts = {**modules, **texts, spec: text.encode()}
+    profile_file = request.folder / profile
+    if profile_file.exists():  # may contain the group's additions
+        _refuse_without_effect(request.named, profile_file)
+        texts.pop(profile, None)
+        notes.append(f"{profile} exists, and is kept")
+    elif profile not in texts:
+        now = time.strftime("%Y-%m-%d")
+        texts[profile] = profile_text(place, date=now, python=sys.executable).encode()
     written, kept = _write(request.folder, texts)
-    return Begun(spec=request.folder / spec, files=written, kept=kept, said=tuple(said))
+    return Begun(spec=request.folder / spec, files=written, kept=kept, said=tuple(notes))
 
 
 def _refuse_without_effect(named: Mapping[str, str], profile: Path) -> None:
     """Raise if the user sets an option that the existing profile does not have."""
-    text = profile.read_text(encoding="utf-8", errors="replace")
-    has = profile_options(text)
-    lost = [f"{option} {value}" for option, value in named.items() if value not in has[option]]
+    try:
+        values = yaml.safe_load(profile.read_text(encoding="utf-8", errors="replace"))
+    except (yaml.YAMLError, ValueError, RecursionError):  # a date that is invalid, too
+        values = None
+    found = values if isinstance(values, dict) else {}
+    sections = [found.get(key) for key in ("slurm", "gpu_slurm")]
+    lost = []
+    for option, value in named.items():
+        key = option.removeprefix("--")
+        if not any(isinstance(s, dict) and str(s.get(key)) == value for s in sections):
+            lost.append(f"{option} {value}")
     if lost:
         message = (
             f"{profile} is there already, and is not replaced: {', '.join(lost)} would have no "
@@ -593,71 +541,49 @@ def _refuse_without_effect(named: Mapping[str, str], profile: Path) -> None:
         raise InputError(message)
 
 
-def _everything(place: Place, profile: str) -> tuple[dict[str, bytes], list[str]]:
-    texts: dict[str, bytes] = {}
-    said: list[str] = []
-    for name, path in everything().items():
-        texts[name] = path.read_bytes()
-        if path.suffix == ".yaml" and "/" not in name:
-            text, changed = _fitted(texts[name].decode(), place, profile)
-            texts[name] = text.encode()
-            said += [f"{name}: {one}" for one in changed]
-    return texts, said
-
-
-def _recipe(
-    recipe: str, spec: str, name: str | None, place: Place, profile: str
-) -> tuple[dict[str, bytes], list[str]]:
-    text, said = _fitted(recipe_text(recipe), place, profile)
-    if name is not None:
-        text = edit_text(text, [(("name",), name)])
-    modules = {file: path.read_bytes() for file, path in helper_files(text).items()}
-    return {**modules, spec: text.encode()}, said
-
-
-def _fitted(text: str, place: Place, profile: str) -> tuple[str, list[str]]:
-    """Return a recipe with this cluster's profile, and resources within what it has."""
-    text = on_cluster(text, profile)
-    stages = stages_of(text)
-    changes = list(fitting_changes(stages, place))
-    said = [_change_text(change) for change in changes]
-    needing = gpu_stages(stages)
-    if needing and place.gpu is None:
-        said.append(
-            f"{', '.join(needing)} asks for GPUs, but you have none here: see `sinfo -o '%P %G'`"
-            if place.is_slurm
-            else f"{', '.join(needing)} is meant for GPUs, and this machine shows none"
-        )
-    return edit_text(text, changes), said
-
-
-def _change_text(change: Change) -> str:
-    path, value = change
-    asked = ", ".join(f"{key} {item}" for key, item in value.items())
-    return f"{path[1]} asks for what this cluster has: {asked}"
-
-
 def _own(
     request: Request, path: Path, place: Place, profile: str
-) -> tuple[dict[str, bytes], list[str]]:
+) -> tuple[str, dict[str, bytes], list[str]]:
+    """Return a spec for a user's data, the manifests to write, and notes."""
     text = shipped_path("templates", "starter", "finetune.yaml").read_text(encoding="utf-8")
     name = request.name or "finetune"
-    data, manifest, rows, said = _look_at_data(path, request.folder, name)
+    data, manifests, rows, notes = _look_at_data(path, request.folder, name)
     model = starter_data.inspect_weights(
         request.model, as_named=_as_named(Path(request.model), request.folder)
     )
     lengths = choose_lengths(rows, starter_data.image_rules(request.model))
-    said += lengths.notes
     text = with_lengths(text, lengths)
+    notes += lengths.notes
     if model.is_on_hub:
         text = with_download(text)
-        said.append(f"model: {model.name}, which the stage `models` downloads on a node")
+        notes.append(f"model: {model.name}, which the stage `models` downloads on a node")
     text = edit_text(text, own_changes(name, profile, data, model, place))
+    text, changes = _with_fitting_resources(text, place)
+    return text, manifests, [*notes, *changes]
+
+
+def _fitted(text: str, place: Place, profile: str) -> tuple[str, list[str]]:
+    """Return a recipe with this cluster's profile, and resources within what it has."""
+    text = _CLUSTER.sub(lambda _line: f"cluster: {profile}", text, count=1)
+    stages = stages_of(text)
+    text, notes = _with_fitting_resources(text, place)
+    on_gpus = [n for n, stage in stages.items() if stage.get("resources", {}).get("gpus_per_node")]
+    if on_gpus and place.gpu is None:
+        notes.append(
+            f"{', '.join(on_gpus)} asks for GPUs, but you have none here: see `sinfo -o '%P %G'`"
+            if place.is_slurm
+            else f"{', '.join(on_gpus)} is meant for GPUs, and this machine shows none"
+        )
+    return text, notes
+
+
+def _with_fitting_resources(text: str, place: Place) -> tuple[str, list[str]]:
     changes = list(fitting_changes(stages_of(text), place))
-    said += [_change_text(change) for change in changes]
-    text = edit_text(text, changes)
-    modules = {file: p.read_bytes() for file, p in helper_files(text).items()}
-    return {**modules, **manifest, f"{name}.yaml": text.encode()}, said
+    notes = []
+    for path, resources in changes:
+        asked = ", ".join(f"{key} {value}" for key, value in resources.items())
+        notes.append(f"{path[1]} asks for what this cluster has: {asked}")
+    return edit_text(text, changes), notes
 
 
 def _look_at_data(path: Path, folder: Path, name: str) -> _Seen:
@@ -758,41 +684,37 @@ def _as_named(path: Path, folder: Path) -> str:
 def _write(folder: Path, texts: dict[str, bytes]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     """Write the missing files, after checking all."""
     try:
-        present = {name: _content(folder / name) for name in sorted(texts)}
-        other = [name for name, found in present.items() if found not in {None, texts[name]}]
+        present: dict[str, bytes] = {}
+        for name in sorted(texts):
+            with suppress(FileNotFoundError):
+                present[name] = (folder / name).read_bytes()
+        other = [name for name, content in present.items() if content != texts[name]]
         if other:
             message = (
                 f"{folder} holds {', '.join(other)} already; name another folder, or another spec "
                 "by --name, or move them away"
             )
             raise InputError(message)
-        for name in (name for name, found in present.items() if found is None):
+        new = [name for name in sorted(texts) if name not in present]
+        for name in new:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             write_bytes_atomic(folder / name, texts[name])
     except OSError as error:
         message = f"cannot write {error.filename or folder}: {error.strerror}"
         raise FileError(message) from error
-    new = tuple(folder / name for name, found in present.items() if found is None)
-    return new, tuple(folder / name for name, found in present.items() if found is not None)
-
-
-def _content(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
+    return tuple(folder / name for name in new), tuple(folder / name for name in present)
 
 
 def room_text(room: Room) -> str:
     """Return `partition gpu: 2 nodes of 8 cores, 15 GB, 4 x a100, at most 24 h a job`."""
-    where = f"partition {room.partition}: " if room.partition else "this machine: "
-    nodes = (
-        f"{room.num_nodes} node{'' if room.num_nodes == 1 else 's'} of " if room.partition else ""
-    )
+    where = "this machine: "
+    if room.partition:
+        plural = "" if room.num_nodes == 1 else "s"
+        where = f"partition {room.partition}: {room.num_nodes} node{plural} of "
     mem = "" if math.isinf(room.mem_gb) else f", {room.mem_gb:.0f} GB"
     gpus = f", {room.gpus} x {room.gpu_type or 'GPU'}" if room.gpus else ""
     limit = f", at most {room.max_time_min / 60:g} h a job" if room.max_time_min else ""
-    return f"{where}{nodes}{room.cpus} core{'' if room.cpus == 1 else 's'}{mem}{gpus}{limit}"
+    return f"{where}{number_of('core', room.cpus)}{mem}{gpus}{limit}"
 
 
 # Place of the jobs of a first spec: the cluster of this login node, or this machine.
@@ -833,7 +755,10 @@ def look_at_cluster(
             "same again once `sinfo` answers here, or add --local to run the jobs on this machine"
         )
         raise SchedulerError(message)
-    groups = [grp.getgrgid(number).gr_name for number in os.getgroups() if _has_name(number)]
+    groups = []
+    for number in os.getgroups():
+        with suppress(KeyError):  # a number without a name
+            groups.append(grp.getgrgid(number).gr_name)
     place = choose_place(
         limits,
         groups=groups,
@@ -841,22 +766,13 @@ def look_at_cluster(
         account=account,
         partition=partition,
     )
-    _refuse_unknown("--account", account, place.accounts)
-    _refuse_unknown("--partition", partition, [room.partition or "" for room in place.gpu_rooms])
+    partitions = {room.partition or "" for room in place.gpu_rooms}
+    for option, value, known in (
+        ("--account", account, {*place.accounts}),
+        ("--partition", partition, partitions),
+    ):
+        if value is not None and known and value not in known:  # without known ones Slurm decides
+            have = ", ".join(sorted(known))
+            message = f"{option} {value}: not here, or not yours (you have: {have})"
+            raise InputError(message)
     return place
-
-
-def _has_name(number: int) -> bool:
-    try:
-        grp.getgrgid(number)
-    except KeyError:
-        return False
-    return True
-
-
-def _refuse_unknown(option: str, given: str | None, known: Iterable[str]) -> None:
-    """Raise if the user's value is not among the known ones; without known ones Slurm decides."""
-    names = sorted(set(known))
-    if given is not None and names and given not in names:
-        message = f"{option} {given}: not here, or not yours (you have: {', '.join(names)})"
-        raise InputError(message)
