@@ -11,11 +11,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from slurm_jobs.commands.find_run import find_run
+from slurm_jobs.commands.find_run import SPEC_SUFFIXES, find_run
 from slurm_jobs.commands.read_spec import load
 from slurm_jobs.report.report_model import DataStatistics, read_statistics
 from slurm_jobs.report.samples import ShownSample, read_sample
@@ -30,7 +30,8 @@ from slurm_jobs.shared.files import ranges_text
 from slurm_jobs.shared.manifest_formats import INDEX_NAME, INFO_NAME, SHARDS_DIR
 from slurm_jobs.shared.process import script_command
 from slurm_jobs.shared.redact import printable
-from slurm_jobs.spec.model import RunSpec, Stage
+from slurm_jobs.spec.load import LoadedSpec
+from slurm_jobs.spec.model import RunSpec
 
 # Calls of a function in `pipeline` from a command, in a process of the stage's Python.
 #
@@ -99,7 +100,8 @@ def call_entry_point(
     """Return the result of `entry_point` (`pipeline.tools.verify:run`); all values are JSON.
 
     The function is called as `function(arguments, report)`, and says by `report(done, total,
-    unit)` how far it is. Ctrl-C, or any exception here, ends the process.
+    unit)` how far it is. Ctrl-C, or any exception here, ends the process. The Python may be a
+    script that prints a greeting, or no Python; a killed one leaves half a line.
 
     Raises:
         InputError: the Python is not there, or lacks a package.
@@ -114,38 +116,42 @@ def call_entry_point(
         "entry_point": entry_point,
         "arguments": arguments,
     }
-    with tempfile.TemporaryFile() as said, _started(python, said) as process:
-        answer: dict[str, Any] = {}
-        for answer in _answers(process, request, said):
+    answer: dict[str, Any] = {}
+    with tempfile.TemporaryFile() as log, _started(python, log) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with suppress(BrokenPipeError):  # it has ended already, and its last output has the reason
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.flush()
+        for line in process.stdout:
+            value = None
+            with suppress(ValueError):
+                value = json.loads(line)
+            if not isinstance(value, dict) or _ANSWERS.isdisjoint(value):
+                os.write(log.fileno(), line)
+                continue
+            answer = value
             if "progress" in answer:
-                words = answer["progress"]
-                on_progress(words["done"], words["total"], words["unit"])
+                progress = answer["progress"]
+                on_progress(progress["done"], progress["total"], progress["unit"])
         code = process.wait()
         if "result" in answer:
             return answer["result"]
-        said.seek(0, 2)
-        said.seek(max(0, said.tell() - _LAST_WORDS_BYTES))
-        raise _error(
-            answer.get("error"), python, code, said.read().decode(errors="replace").strip()
-        )
-
-
-def _command(python: StagePython) -> list[str]:
-    if python.program == sys.executable:
-        return script_command(_SCRIPT)
-    return [python.program, str(_SCRIPT)]  # of any version
+        log.seek(0, 2)
+        log.seek(max(0, log.tell() - _LAST_WORDS_BYTES))
+        last_words = log.read().decode(errors="replace").strip()
+    raise _error(answer.get("error"), python, code, last_words)
 
 
 @contextmanager
-def _started(python: StagePython, said: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+def _started(python: StagePython, log: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
     """Yield the process; it has ended after the block, in any case."""
+    command = [python.program, str(_SCRIPT)]  # of any version
+    if python.program == sys.executable:
+        command = script_command(_SCRIPT)
+    pipe = subprocess.PIPE
     try:
-        process = subprocess.Popen(
-            _command(python),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=said,
-        )
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log)
     except OSError as error:
         message = (
             f"{python.program}: {error.strerror} ({python.whose}); name one that this machine has "
@@ -162,41 +168,9 @@ def _started(python: StagePython, said: IO[bytes]) -> Iterator[subprocess.Popen[
         if process.poll() is None:
             process.kill()
             process.wait()
-        for stream in (process.stdin, process.stdout):
-            if stream is not None:
-                with suppress(BrokenPipeError):
-                    stream.close()
-
-
-def _answers(
-    process: subprocess.Popen[bytes], request: Mapping[str, Any], said: IO[bytes]
-) -> Iterator[dict[str, Any]]:
-    """Yield answers of the other side; all other output is added to `said`.
-
-    The Python may be a script that prints a greeting, or no Python; a killed one leaves half a
-    line.
-    """
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with suppress(BrokenPipeError):  # it has ended already, and its last output has the reason
-        process.stdin.write(json.dumps(request).encode() + b"\n")
-        process.stdin.flush()
-    for line in process.stdout:
-        answer = _parsed(line)
-        if answer is None:
-            os.write(said.fileno(), line)
-        else:
-            yield answer
-
-
-def _parsed(line: bytes) -> dict[str, Any] | None:
-    """Parse one answer; None for other lines."""
-    try:
-        value = json.loads(line)
-    except ValueError:
-        return None
-    is_answer = isinstance(value, dict) and not _ANSWERS.isdisjoint(value)
-    return value if is_answer else None
+        for stream in filter(None, (process.stdin, process.stdout)):
+            with suppress(BrokenPipeError):
+                stream.close()
 
 
 def _error(
@@ -204,7 +178,9 @@ def _error(
 ) -> InputError | RunFailedError | FileError:
     who = f"{python.program} ({python.whose})"
     if error is None:
-        how = f"exit code {code}" if code >= 0 else f"signal {_signal_name(-code)}"
+        how = f"exit code {code}" if code >= 0 else f"signal {-code}"
+        with suppress(ValueError):  # of no signal with a name
+            how = f"signal {signal.Signals(-code).name}"
         hint = ": no memory was left, most likely" if code == -signal.SIGKILL else ""
         last = f"; it said last:\n{last_words}" if last_words else ""
         return FileError(f"{who} ended without an answer ({how}{hint}){last}")
@@ -214,22 +190,13 @@ def _error(
             f"{who} lacks a package: {error['message']}; install what the built-in stages need "
             f"({install}), or name a Python that has it by --python"
         )
-    if error["kind"] == "stage":
-        return RunFailedError(error["message"])
-    return FileError(error["message"])
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return str(number)
+    return (RunFailedError if error["kind"] == "stage" else FileError)(error["message"])
 
 
 # Data sets that a user selects, and their problems.
 
 
-_RUN = "consolidate"
+_TRAIN, _CONSOLIDATE = "train", "consolidate"
 _MAX_THREADS = 16
 """More threads do not speed up a file server, and most login nodes have no more cores."""
 
@@ -265,27 +232,32 @@ class Verdict:
 def find_datasets(text: str | None, stage: str | None = None) -> list[DatasetPlace]:
     """Return the data sets of a run, or the one in a folder; see `find_run` for names of runs.
 
-    `stage` picks those of one stage, or of one combination of a matrix.
+    A folder may be the output of a run's stage. `stage` picks those of one stage, or of one
+    combination of a matrix.
 
     Raises:
         InputError: there is no such folder, run or stage.
     """
     folder = named_dataset(text)
     if folder is not None:
-        return [_place_of_folder(folder)]
+        paths = RunPaths(folder.parent.parent)
+        places = _places_in(paths).values() if paths.run_json.is_file() else ()
+        return [place for place in places if place.folder == folder] or [
+            DatasetPlace(folder=folder)
+        ]
     paths = RunPaths(find_run(text))
-    found = _places_in(paths)
-    if not found:
-        message = f"{paths.run_dir}: no stage of it runs `{_RUN}`, so it has no data set"
+    by_stage = _places_in(paths)
+    if not by_stage:
+        message = f"{paths.run_dir}: no stage of it runs `{_CONSOLIDATE}`, so it has no data set"
         raise InputError(message)
     if stage is None:
-        return list(found.values())
+        return list(by_stage.values())
     origins = {v["name"]: v.get("origin", "") for v in read_plan_values(paths)["stages"]}
-    names = [name for name in stages_called(stage, origins) if name in found]
+    names = [name for name in stages_called(stage, origins) if name in by_stage]
     if not names:
-        message = f"--stage {stage}: no data set of that name (there are: {', '.join(found)})"
+        message = f"--stage {stage}: no data set of that name (there are: {', '.join(by_stage)})"
         raise InputError(message)
-    return [found[name] for name in names]
+    return [by_stage[name] for name in names]
 
 
 def named_dataset(text: str | None) -> Path | None:
@@ -310,18 +282,8 @@ def _places_in(paths: RunPaths) -> dict[str, DatasetPlace]:
             num_tasks=values["num_slices"],
         )
         for values in read_plan_values(paths)["stages"]
-        if values["run"] == _RUN
+        if values["run"] == _CONSOLIDATE
     }
-
-
-def _place_of_folder(folder: Path) -> DatasetPlace:
-    """Return the folder as the output of a run's stage, if it is one."""
-    paths = RunPaths(folder.parent.parent)
-    if paths.run_json.is_file():
-        for place in _places_in(paths).values():
-            if place.folder == folder:
-                return place
-    return DatasetPlace(folder=folder)
 
 
 def verify(
@@ -337,7 +299,7 @@ def verify(
     Raises:
         InputError, FileError: see `call_entry_point`.
     """
-    found = call_entry_point(
+    result = call_entry_point(
         "pipeline.tools.verify:run",
         {
             "folder": str(place.folder),
@@ -347,16 +309,30 @@ def verify(
         python=python_of(place, python),
         on_progress=on_progress,
     )
-    counts = {
-        name: found[name] for name in ("num_shards", "num_samples", "num_bytes") if name in found
-    }
-    remedy, effect = _verify_remedy(place, found, command_text) if found["problems"] else ("", "")
+    remedy, effect = "", ""
+    if result["problems"] and place.paths is None:
+        remedy = (
+            "copy these files again from where the data set was made, after it was verified there; "
+            "what is no file of it can be removed"
+        )
+    elif place.paths is not None and result["problems"] and result["is_unfinished"]:
+        remedy = command_text("resume", str(place.paths.run_dir))
+        effect = "runs what is missing"
+    elif result["problems"] and not result["slices"]:
+        remedy = "remove what is no file of the data set; no stage does, and none has to run again"
+    elif place.paths is not None and result["problems"]:
+        again = place.stage
+        if len(result["slices"]) < place.num_tasks:
+            again += f":{ranges_text(result['slices'])}"
+        remedy = command_text("resume", str(place.paths.run_dir), "--again", again)
+        effect = "writes these files again from the parts; what comes after runs again"
+    names = ("num_shards", "num_samples", "num_bytes")
     return Verdict(
         place=place,
-        problems=tuple(found["problems"]),
+        problems=tuple(result["problems"]),
         remedy=remedy,
         effect=effect,
-        counts=counts,
+        counts={name: result[name] for name in names if name in result},
     )
 
 
@@ -372,35 +348,9 @@ def python_of(place: DatasetPlace, given: str | None) -> StagePython:
     return stage_python(place.paths, place.stage)
 
 
-def _verify_remedy(
-    place: DatasetPlace, found: Mapping[str, Any], command_text: Callable[..., str]
-) -> tuple[str, str]:
-    """Return what to do, a command if possible, and what the command does."""
-    if place.paths is None:
-        told = (
-            "copy these files again from where the data set was made, after it was verified there; "
-            "what is no file of it can be removed"
-        )
-        return told, ""
-    run_dir = str(place.paths.run_dir)
-    if found["is_unfinished"]:
-        return command_text("resume", run_dir), "runs what is missing"
-    if not found["slices"]:
-        return (
-            "remove what is no file of the data set; no stage does, and none has to run again",
-            "",
-        )
-    again = place.stage
-    if len(found["slices"]) < place.num_tasks:
-        again += f":{ranges_text(found['slices'])}"
-    command = command_text("resume", run_dir, "--again", again)
-    return command, "writes these files again from the parts; what comes after runs again"
-
-
 # Data set and training that a user selects for `packing`, and the cost of its batches.
 
 
-_TRAIN, _CONSOLIDATE = "train", "consolidate"
 DEFAULT_NUM_RANKS = 8
 """Used if no training sets it."""
 _ROWS_PER_RANK = 8
@@ -412,10 +362,10 @@ class PackingCase:
 
     folder: Path
     """Folder of the data set."""
-    config: Mapping[str, Any]
+    config: Mapping[str, Any] = field(default_factory=dict)
     """Config of `train`; empty without a training."""
-    is_model_known: bool
-    num_ranks: int
+    is_model_known: bool = False
+    num_ranks: int = DEFAULT_NUM_RANKS
     python: StagePython
     stage: str = ""
     """Stage that trains or makes the data set; empty for a folder."""
@@ -446,48 +396,110 @@ def find_case(
         if stage is not None or overrides:
             message = f"{text} is the folder of a data set: --stage and --set are for specs"
             raise InputError(message)
-        _refuse_unfinished(folder, f"verify it: {command_text('verify', str(folder))}")
-        return PackingCase(
-            folder=folder,
-            config={},
-            is_model_known=False,
-            num_ranks=DEFAULT_NUM_RANKS,
-            python=own_python(python),
+        case = PackingCase(folder=folder, python=own_python(python))
+        remedy = f"verify it: {command_text('verify', str(folder))}"
+    else:
+        file = Path(text) if text else None
+        paths: RunPaths | None = None
+        if file is None or file.suffix not in SPEC_SUFFIXES or not file.is_file():
+            if overrides:
+                message = "--set is for a spec's file; a run is shown as it was submitted"
+                raise InputError(message)
+            run = paths = RunPaths(find_run(text))
+            spec = RunSpec.model_validate_json(run.resolved_spec.read_bytes(), strict=True)
+            name = _pick(spec, stage, str(run.run_dir))
+            used = own_python(python) if python else stage_python(run, name)
+        else:
+            loaded = load(file, overrides=overrides)
+            spec, name = loaded.spec, _pick(loaded.spec, stage, str(file))
+            with suppress(InputError):  # it was not submitted yet
+                paths = RunPaths(find_run(text))
+            used = _python_by_spec(loaded, name, paths, python)
+        remedy = (
+            f"submit it: {command_text('submit', str(file))}, or name the folder of a data set "
+            "instead"
         )
-    path = Path(text) if text else None
-    if path is not None and path.suffix in {".yaml", ".yml"} and path.is_file():
-        return _case_of_spec(path, stage, overrides, python, command_text)
-    if overrides:
-        message = "--set is for a spec's file; a run is shown as it was submitted"
+        if paths is not None:
+            remedy = f"see how far it is: {command_text('status', str(paths.run_dir))}"
+        case = _case(spec, name, paths, python=used, spec_file=file, remedy=remedy)
+    if not (case.folder / INFO_NAME).is_file():
+        message = f"{case.folder}: no finished data set yet ({INFO_NAME} is missing); {remedy}"
         raise InputError(message)
-    paths = RunPaths(find_run(text))
-    spec = RunSpec.model_validate_json(paths.resolved_spec.read_bytes(), strict=True)
-    name = _pick(spec, stage, str(paths.run_dir))
-    used = own_python(python) if python else stage_python(paths, name)
-    return _case(spec, name, paths, used, command_text, spec_file=None)
+    return case
 
 
-def _case_of_spec(
-    file: Path,
-    stage: str | None,
-    overrides: Sequence[str],
-    python: str | None,
-    command_text: Callable[..., str],
-) -> PackingCase:
-    loaded = load(file, overrides=overrides)
-    name = _pick(loaded.spec, stage, str(file))
+def _python_by_spec(
+    loaded: LoadedSpec, name: str, paths: RunPaths | None, python: str | None
+) -> StagePython:
+    """Return the given Python, else the spec's, else that of the stage's newest job."""
     profile_python = loaded.profile.python if loaded.profile is not None else None
     named = python or loaded.spec.stages[name].python or profile_python
-    used = own_python(named)
+    if named is None and paths is not None and not anothers_folder(paths.run_dir):
+        return stage_python(paths, name)
     if python is None and named is not None:
-        used = replace(used, whose=f"the Python of stage `{name}`")
-    try:
-        paths = RunPaths(find_run(str(file)))
-    except InputError:
-        paths = None
-    if paths is not None and named is None and not anothers_folder(paths.run_dir):
-        used = stage_python(paths, name)
-    return _case(loaded.spec, name, paths, used, command_text, spec_file=file)
+        return StagePython(program=named, whose=f"the Python of stage `{name}`")
+    return own_python(named)
+
+
+def _case(
+    spec: RunSpec,
+    name: str,
+    paths: RunPaths | None,
+    *,
+    python: StagePython,
+    spec_file: Path | None,
+    remedy: str,
+) -> PackingCase:
+    """Return the case of a stage, with the folders of a run's stages filled in.
+
+    Args:
+        spec: the spec of the stage.
+        name: the stage that trains or makes the data set.
+        paths: the newest run, which has or will have the data set; None if there is none.
+        python: interpreter.
+        spec_file: file of a spec, for the message if there is no run of it.
+        remedy: end of that message.
+    """
+    stage = spec.stages[name]
+    trains = stage.run == _TRAIN
+    config: Mapping[str, Any] = stage.config if trains else {}
+    if paths is not None:
+        outputs = {other: str(paths.output_dir(other)) for other in spec.stages}
+        try:
+            config = substitute_references(config, outputs)
+        except StageConfigError as error:  # impossible: a spec with such a reference is not loaded
+            raise InputError(str(error)) from error
+    folder = config.get("dataset")
+    if not folder or "${" in folder:
+        maker, waiting, seen = None if trains else name, [name], {name}
+        while maker is None and waiting:  # the nearest preceding stage that makes a data set
+            for parent in spec.stages[waiting.pop(0)].after:
+                if maker is None and spec.stages[parent].run == _CONSOLIDATE:
+                    maker = parent
+                waiting += [] if parent in seen else [parent]
+                seen.add(parent)
+        if maker is None:
+            message = (
+                f"stage `{name}`: neither config.dataset nor a stage with `run: consolidate` "
+                "before it says which data set it reads; set config.dataset"
+            )
+            raise InputError(message)
+        if paths is None:
+            message = (
+                f"{spec_file}: its data set is made by stage `{maker}`, and there is no run of it "
+                f"in {spec.runs_dir} yet; {remedy}"
+            )
+            raise InputError(message)
+        folder = paths.output_dir(maker)
+    num_ranks = stage.resources.nodes * stage.resources.tasks_per_node
+    return PackingCase(
+        folder=Path(folder),
+        config=config,
+        is_model_known=trains,
+        num_ranks=num_ranks if trains else DEFAULT_NUM_RANKS,
+        python=python,
+        stage=name,
+    )
 
 
 def _pick(spec: RunSpec, stage: str | None, where: str) -> str:
@@ -511,101 +523,6 @@ def _pick(spec: RunSpec, stage: str | None, where: str) -> str:
         message = f"{where}: name one of its stages by --stage: {', '.join(found)}"
         raise InputError(message)
     return found[0]
-
-
-def _case(
-    spec: RunSpec,
-    name: str,
-    paths: RunPaths | None,
-    python: StagePython,
-    command_text: Callable[..., str],
-    *,
-    spec_file: Path | None,
-) -> PackingCase:
-    stage = spec.stages[name]
-    trains = stage.run == _TRAIN
-    config = _resolved(stage.config, spec, paths) if trains else {}
-    folder = Path(config["dataset"]) if config.get("dataset") else None
-    if folder is None or "${" in str(folder):
-        folder = _made_folder(spec, name, paths, spec_file, command_text)
-    _refuse_unfinished(folder, _packing_remedy(paths, spec_file, command_text))
-    resources = stage.resources
-    return PackingCase(
-        folder=folder,
-        config=config,
-        is_model_known=trains,
-        num_ranks=resources.nodes * resources.tasks_per_node if trains else DEFAULT_NUM_RANKS,
-        python=python,
-        stage=name,
-    )
-
-
-def _resolved(
-    config: Mapping[str, Any], spec: RunSpec, paths: RunPaths | None
-) -> Mapping[str, Any]:
-    """Return the config with the folders of a run's stages filled in."""
-    if paths is None:
-        return config
-    outputs = {name: str(paths.output_dir(name)) for name in spec.stages}
-    try:
-        resolved: Mapping[str, Any] = substitute_references(config, outputs)
-    except StageConfigError as error:  # impossible: a spec with such a reference is not loaded
-        raise InputError(str(error)) from error
-    return resolved
-
-
-def _made_folder(
-    spec: RunSpec,
-    name: str,
-    paths: RunPaths | None,
-    spec_file: Path | None,
-    command_text: Callable[..., str],
-) -> Path:
-    """Return where the newest run has, or will have, the data set that the stage reads."""
-    maker = name if spec.stages[name].run == _CONSOLIDATE else _maker_before(spec.stages, name)
-    if maker is None:
-        message = (
-            f"stage `{name}`: neither config.dataset nor a stage with `run: consolidate` before it "
-            "says which data set it reads; set config.dataset"
-        )
-        raise InputError(message)
-    if paths is None:
-        message = (
-            f"{spec_file}: its data set is made by stage `{maker}`, and there is no run of it in "
-            f"{spec.runs_dir} yet; {_packing_remedy(None, spec_file, command_text)}"
-        )
-        raise InputError(message)
-    return paths.output_dir(maker)
-
-
-def _maker_before(stages: Mapping[str, Stage], name: str) -> str | None:
-    """Return the nearest preceding stage that makes a data set."""
-    seen, waiting = {name}, [name]
-    while waiting:
-        for parent in stages[waiting.pop(0)].after:
-            if stages[parent].run == _CONSOLIDATE:
-                return parent
-            if parent not in seen:
-                seen.add(parent)
-                waiting.append(parent)
-    return None
-
-
-def _packing_remedy(
-    paths: RunPaths | None, spec_file: Path | None, command_text: Callable[..., str]
-) -> str:
-    if paths is not None:
-        return f"see how far it is: {command_text('status', str(paths.run_dir))}"
-    return (
-        f"submit it: {command_text('submit', str(spec_file))}, or name the folder of a data set "
-        "instead"
-    )
-
-
-def _refuse_unfinished(folder: Path, remedy: str) -> None:
-    if not (folder / INFO_NAME).is_file():
-        message = f"{folder}: no finished data set yet ({INFO_NAME} is missing); {remedy}"
-        raise InputError(message)
 
 
 def view_packing(
@@ -725,17 +642,12 @@ def look_at_samples(
             f"{place.folder / 'rejects.jsonl'}"
         )
         raise InputError(message)
-    return _read(place, found)
-
-
-def _read(place: DatasetPlace, found: Mapping[str, Any]) -> SamplesFound:
-    samples = tuple(read_sample(sample, found["image_token_id"]) for sample in found["samples"])
     return SamplesFound(
         place=place,
         num_samples=found["num_samples"],
         num_shards=found["num_shards"],
         num_audited=found["num_audited"],
-        samples=samples,
+        samples=tuple(read_sample(s, found["image_token_id"]) for s in found["samples"]),
         statistics=read_statistics(found["statistics"]),
         findings=tuple(found["findings"]),
         num_findings=found["num_findings"],
