@@ -9,9 +9,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,19 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_NUM_TEXT_ROWS = 100
-_NAME_COLUMN = 80
 _US = 1e-6
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
-    """Folder and contents of a rank's recording."""
-
-    timing_dir: Path
-    rank: int
-    has_device: bool
-    """True if kernels of a GPU are recorded."""
 
 
 class Profiling:
@@ -58,10 +45,20 @@ class Profiling:
     It is a context manager; if steps are still missing at its end, those so far are written.
     """
 
-    def __init__(self, config: ProfileConfig, place: Place, spans: SpanLog) -> None:
-        is_asked = config.steps is not None and place.rank in config.ranks
+    def __init__(
+        self,
+        config: ProfileConfig,
+        timing_dir: Path,
+        rank: int,
+        spans: SpanLog,
+        *,
+        has_device: bool,
+    ) -> None:
+        """Record this rank into `timing_dir`; `has_device`: kernels of a GPU, too."""
+        is_asked = config.steps is not None and rank in config.ranks
         self._first, self._last = config.steps if is_asked and config.steps else (0, -1)
-        self._config, self._place, self._spans = config, place, spans
+        self._config, self._timing_dir, self._rank = config, timing_dir, rank
+        self._has_device, self._spans = has_device, spans
         self._profiler: profile | None = None
         self._range: Any = None
         self._begun_s: float | None = None
@@ -92,7 +89,16 @@ class Profiling:
         self._step = step
         if self._profiler is None:
             with self._spans.span("profile_prepare"):
-                self._profiler = self._make_profiler()
+                activities = [ProfilerActivity.CPU]
+                if self._has_device:
+                    activities.append(ProfilerActivity.CUDA)
+                self._profiler = profile(
+                    activities=activities,
+                    profile_memory=self._config.memory,
+                    record_shapes=self._config.memory,
+                    with_stack=self._config.stacks,
+                    acc_events=True,  # there is one cycle; without it torch warns of further ones
+                )
                 self._profiler.prepare_trace()
         if step < self._first:
             return
@@ -101,18 +107,6 @@ class Profiling:
             self._begun_s, self._begun_step = time.perf_counter(), step
         self._range = record_function(f"step {step}")
         self._range.__enter__()
-
-    def _make_profiler(self) -> profile:
-        activities = [ProfilerActivity.CPU]
-        if self._place.has_device:
-            activities.append(ProfilerActivity.CUDA)
-        return profile(
-            activities=activities,
-            profile_memory=self._config.memory,
-            record_shapes=self._config.memory,
-            with_stack=self._config.stacks,
-            acc_events=True,  # there is one cycle; without it torch warns about further ones
-        )
 
     def _leave_range(self) -> None:
         if self._range is not None:
@@ -134,23 +128,19 @@ class Profiling:
         with self._spans.span(PROFILE_WRITE_SPAN, first_step=steps[0], num_steps=len(steps)):
             # SYNC: the profiler waits for the device, to get its last kernels.
             profiler.stop_trace()
-            self._write_files(profiler, steps, wall_s)
-        log.info("steps %d to %d are profiled: %s", steps[0], steps[-1], self._trace_path)
+            trace = self._write_files(profiler, steps, wall_s)
+        log.info("steps %d to %d are profiled: %s", steps[0], steps[-1], trace)
 
-    @property
-    def _trace_path(self) -> Path:
-        return trace_path(self._place.timing_dir, self._place.rank)
-
-    def _write_files(self, profiler: profile, steps: range, wall_s: float) -> None:
-        folder, rank = self._place.timing_dir, self._place.rank
-        # the suffix makes it compress
-        part = self._trace_path.with_name(f".{self._trace_path.name}")
+    def _write_files(self, profiler: profile, steps: range, wall_s: float) -> Path:
+        folder, rank = self._timing_dir, self._rank
+        trace = trace_path(folder, rank)
+        part = trace.with_name(f".{trace.name}")  # the suffix makes it compress
         try:
             profiler.export_chrome_trace(str(part))
-            part.replace(self._trace_path)
+            part.replace(trace)
         finally:
             part.unlink(missing_ok=True)
-        found = find_communication(_pieces(profiler), has_device=self._place.has_device)
+        found = find_communication(_pieces(profiler), has_device=self._has_device)
         averages = profiler.key_averages()
         table = OperatorTable(
             first_step=steps[0],
@@ -163,13 +153,14 @@ class Profiling:
         write_json_atomic(
             operators_path(folder, rank), {"format": OPERATORS_FORMAT_NAME, **asdict(table)}
         )
-        device = "device" if self._place.has_device else "cpu"
+        device = "device" if self._has_device else "cpu"
         text = averages.table(
             sort_by=f"self_{device}_time_total",
-            row_limit=_NUM_TEXT_ROWS,
-            max_name_column_width=_NAME_COLUMN,
+            row_limit=100,
+            max_name_column_width=80,
         )
         write_text_atomic(operators_text_path(folder, rank), text)
+        return trace
 
     def _give_up(self) -> None:
         self._profiler = self._range = None
@@ -189,12 +180,7 @@ class Profiling:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
 
@@ -202,12 +188,8 @@ def make_profiling(
     config: ProfileConfig, context: TaskContext, spans: SpanLog, device: torch.device
 ) -> Profiling:
     """Return the profiling of this rank on `device`; does nothing unless configured."""
-    place = Place(
-        timing_dir=context.timing_dir,
-        rank=context.rank,
-        has_device=device.type == "cuda",
-    )
-    return Profiling(config, place, spans)
+    has_device = device.type == "cuda"
+    return Profiling(config, context.timing_dir, context.rank, spans, has_device=has_device)
 
 
 def operators_of(averages: Sequence[Any], *, with_memory: bool) -> list[Operator]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -97,12 +97,7 @@ class CompileWatch:
         callback_handler.register_end_callback(self._end)
         return self
 
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         callback_handler.remove_start_callback(self._begin)
         callback_handler.remove_end_callback(self._end)
 
@@ -235,17 +230,13 @@ def find_communication(pieces: Iterable[Piece], *, has_device: bool) -> Communic
     for piece in pieces:
         if piece.is_kernel != has_device:
             continue
-        if _is_collective(piece.name):
+        if piece.name.startswith(("gloo:", "nccl")):
             collectives.append((piece.start_s, piece.end_s))
         elif has_device or piece.name.startswith("aten::"):
             work.append((piece.start_s, piece.end_s))
     busy_s = _covered_s(collectives)
     exposed_s = _covered_s(collectives + work) - _covered_s(work)
     return Communication(busy_s=busy_s, exposed_s=min(exposed_s, busy_s))  # except for rounding
-
-
-def _is_collective(name: str) -> bool:
-    return name.startswith(("gloo:", "nccl"))
 
 
 def _covered_s(intervals: list[tuple[float, float]]) -> float:
@@ -308,7 +299,6 @@ class SpanLog:
 
 
 _SCHEDSTAT = Path("/proc/thread-self/schedstat")
-_NS = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -350,9 +340,8 @@ class ThreadClock:
 
     def read(self) -> ThreadTimes:
         """Return the times since its creation."""
-        wall_s, cpu_s, core_wait_s = (
-            now - then for now, then in zip(_now(), self._began, strict=True)
-        )
+        now = zip(_now(), self._began, strict=True)
+        wall_s, cpu_s, core_wait_s = (at - began for at, began in now)
         return ThreadTimes(wall_s=wall_s, cpu_s=cpu_s, core_wait_s=core_wait_s)
 
 
@@ -367,7 +356,7 @@ def core_wait_so_far_s() -> float:
     """
     if not _is_accounted():
         return math.nan
-    return int(_SCHEDSTAT.read_bytes().split()[1]) * _NS
+    return int(_SCHEDSTAT.read_bytes().split()[1]) * 1e-9
 
 
 @functools.cache
@@ -389,7 +378,6 @@ def _is_accounted() -> bool:
 log = logging.getLogger(__name__)
 
 FLUSH_INTERVAL_S = 2.0
-_BYTES_PER_RSS_UNIT = 1024  # Linux counts ru_maxrss in KiB
 _NO_DEVICE_TIMES = dict.fromkeys(DEVICE_FIELDS, math.nan)
 _NO_PARTS = dict.fromkeys(STEP_PARTS, math.nan)
 
@@ -435,8 +423,7 @@ def _fields(values: StepCounts | StepOutcome) -> dict[str, Any]:
 
 def read_process_memory() -> tuple[float, int]:
     """Return the peak of resident memory in bytes, and no allocator retries."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return float(peak * _BYTES_PER_RSS_UNIT), 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0, 0  # Linux counts KiB
 
 
 @dataclass(kw_only=True, slots=True)
@@ -606,11 +593,6 @@ class StepRecorder:
             has_times = on_device is not None and on_device.has_passed()
             self._pending.append(closed.pack(on_device.read() if on_device and has_times else {}))
 
-    def _pack_without_device(self) -> None:
-        """Pack pending steps, except one without an outcome."""
-        self._pending += [closed.pack() for closed in self._waiting if closed.outcome is not None]
-        self._waiting.clear()
-
     def flush(self) -> None:
         """Write the pending records, all or none.
 
@@ -637,18 +619,15 @@ class StepRecorder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
         if error is None:
             self.close()
             return
         try:
             with self._stream:
-                self._pack_without_device()  # this may be what failed
+                # without device times: the device may be what failed
+                self._pending += [step.pack() for step in self._waiting if step.outcome is not None]
+                self._waiting.clear()
                 self.flush()
         except OSError as failure:
             log.warning("step records of this rank are lost: %s", failure)  # `error` comes first

@@ -9,13 +9,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from slurm_jobs.shared.configs.training_parts import SamplerConfig
 from slurm_jobs.shared.files import naming
@@ -65,15 +64,9 @@ _CPU_COLUMNS = 8
 _IDLE, _IOWAIT = 3, 4
 
 
-class Source(Protocol):
-    """Source of some fields of a reading."""
-
-    def read(self, interval_s: float) -> Mapping[str, float]:
-        """Return values by field; rates are means since the previous call, `interval_s` ago.
-
-        Raises:
-            OSError, ValueError: they cannot be read now.
-        """
+Read = Callable[[float], Mapping[str, float]]
+"""Returns values by field of a reading; rates are means since the previous call, so many seconds
+ago. Raises OSError or ValueError if they cannot be read now."""
 
 
 class Increase:
@@ -129,20 +122,16 @@ def read_cpu_ticks(text: str, cores: Collection[int]) -> Mapping[Hashable, Seque
     return found
 
 
-class MemorySource:
-    """Available memory of the node."""
-
-    def read(self, interval_s: float) -> Mapping[str, float]:
-        """Return the available memory."""
-        del interval_s  # not a rate
-        return {"memory_available_bytes": float(available_memory_bytes())}
+def read_memory(_interval_s: float) -> Mapping[str, float]:
+    """Return the available memory of the node."""
+    return {"memory_available_bytes": float(available_memory_bytes())}
 
 
 class RateSource:
     """Bytes per second in both directions of some counters."""
 
     def __init__(
-        self, fields: tuple[str, str], look: Callable[[], Mapping[Hashable, Sequence[float]]]
+        self, fields: Sequence[str], look: Callable[[], Mapping[Hashable, Sequence[float]]]
     ) -> None:
         self._fields, self._look = fields, look
         self._increase = Increase()
@@ -155,19 +144,12 @@ class RateSource:
         return {name: grown[i] / interval_s for i, name in enumerate(self._fields)}
 
 
-def disk_source(prefix: str, devices: Collection[str]) -> RateSource:
-    """Return a source for disks by `major:minor`: `PREFIX_read_bytes_per_s` and `_write_`."""
-
-    def look() -> Mapping[Hashable, Sequence[float]]:
-        return read_disk_bytes(Path("/proc/diskstats").read_text(), devices)
-
-    return RateSource((f"{prefix}_read_bytes_per_s", f"{prefix}_write_bytes_per_s"), look)
-
-
-def read_disk_bytes(text: str, devices: Collection[str]) -> Mapping[Hashable, Sequence[float]]:
-    """Parse /proc/diskstats by `major:minor`: bytes read and written."""
+def read_disk_bytes(
+    devices: Collection[str], diskstats: Path = Path("/proc/diskstats")
+) -> Mapping[Hashable, Sequence[float]]:
+    """Return bytes read and written by disk, a `major:minor`."""
     found: dict[Hashable, Sequence[float]] = {}
-    for line in text.splitlines():
+    for line in diskstats.read_text().splitlines():
         words = line.split()
         device = f"{words[0]}:{words[1]}"
         if device in devices:
@@ -175,21 +157,12 @@ def read_disk_bytes(text: str, devices: Collection[str]) -> Mapping[Hashable, Se
     return found
 
 
-def network_source(interfaces: Collection[str]) -> RateSource:
-    """Return a source for network interfaces by name."""
-
-    def look() -> Mapping[Hashable, Sequence[float]]:
-        return read_network_bytes(Path("/proc/net/dev").read_text(), interfaces)
-
-    return RateSource(("network_receive_bytes_per_s", "network_send_bytes_per_s"), look)
-
-
 def read_network_bytes(
-    text: str, interfaces: Collection[str]
+    interfaces: Collection[str], net_dev: Path = Path("/proc/net/dev")
 ) -> Mapping[Hashable, Sequence[float]]:
-    """Parse /proc/net/dev by interface: bytes received and sent."""
+    """Return bytes received and sent by network interface."""
     found: dict[Hashable, Sequence[float]] = {}
-    for line in text.splitlines()[2:]:
+    for line in net_dev.read_text().splitlines()[2:]:
         name, _, rest = line.partition(":")
         if name.strip() in interfaces:
             words = rest.split()
@@ -197,23 +170,13 @@ def read_network_bytes(
     return found
 
 
-def infiniband_source(ports: Collection[Path]) -> RateSource:
-    """Return a source for InfiniBand ports by their folder `counters` in sysfs."""
-
-    def look() -> Mapping[Hashable, Sequence[float]]:
-        return {port: read_infiniband_bytes(port) for port in ports}
-
-    return RateSource(("infiniband_receive_bytes_per_s", "infiniband_send_bytes_per_s"), look)
-
-
-def read_infiniband_bytes(port: Path) -> Sequence[float]:
-    """Return bytes received and sent.
-
-    Raises:
-        OSError, ValueError: the port does not report them.
-    """
-    words = [(port / name).read_text() for name in ("port_rcv_data", "port_xmit_data")]
-    return [int(word) * _INFINIBAND_UNIT_BYTES for word in words]
+def read_infiniband_bytes(ports: Collection[Path]) -> Mapping[Hashable, Sequence[float]]:
+    """Return bytes received and sent by InfiniBand port, its folder `counters` in sysfs."""
+    names = ("port_rcv_data", "port_xmit_data")
+    return {
+        port: [int((port / name).read_text()) * _INFINIBAND_UNIT_BYTES for name in names]
+        for port in ports
+    }
 
 
 # Disks, network cards and InfiniBand ports of a node; determined once.
@@ -254,9 +217,6 @@ def infiniband_ports(sys: Path = _SYS) -> Sequence[Path]:
 #
 # Needs the package nvidia-ml-py, whose module is `pynvml`. Without it, or without a driver, there
 # are no readings.
-
-
-_DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def choose_gpus(visible: str | None, uuids: Sequence[str]) -> Sequence[str]:
@@ -338,26 +298,11 @@ def _part(answer: Any, name: str) -> float:
     return math.nan if answer is None else float(getattr(answer, name))
 
 
-def _uuids(nvml: Any) -> list[str]:
-    """Return the UUIDs of the GPUs that this process may use, in NVML's order.
-
-    NVML also counts GPUs that a container or Slurm's cgroup denies
-    (`NVML_ERROR_NO_PERMISSION`), or that have fallen off the bus; CUDA does not number them.
-    """
-    uuids = []
-    for index in range(nvml.nvmlDeviceGetCount()):
-        try:
-            uuids.append(str(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(index))))
-        except nvml.NVMLError as error:
-            log.info("NVML does not open GPU %d of this node: %s", index, error)
-    return uuids
-
-
 def open_gpus(
     visible: str | None,
     *,
     load: Callable[[], Any] = lambda: importlib.import_module("pynvml"),
-    driver: Path = _DRIVER,
+    driver: Path = Path("/proc/driver/nvidia/version"),
 ) -> GpuSource | None:
     """Open the job's GPUs; None if there is none or none is readable, which is logged."""
     if not driver.exists():
@@ -372,7 +317,15 @@ def open_gpus(
         return None
     try:
         nvml.nvmlInit()
-        source = GpuSource(nvml, choose_gpus(visible, _uuids(nvml)))
+        # NVML also counts GPUs that a container or Slurm's cgroup denies
+        # (`NVML_ERROR_NO_PERMISSION`), or that have fallen off the bus; CUDA does not number them.
+        uuids = []
+        for index in range(nvml.nvmlDeviceGetCount()):
+            try:
+                uuids.append(str(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(index))))
+            except nvml.NVMLError as error:
+                log.info("NVML does not open GPU %d of this node: %s", index, error)
+        source = GpuSource(nvml, choose_gpus(visible, uuids))
     except nvml.NVMLError as error:
         log.warning("system readings have no GPUs: NVML says: %s", error)
         return None
@@ -421,7 +374,7 @@ def parse_stat(text: str) -> ProcessStat:
 
 
 class JobProcesses:
-    """`Source` of `job_cpu_s_per_s` and `job_resident_bytes`."""
+    """Reads `job_cpu_s_per_s` and `job_resident_bytes`."""
 
     def __init__(
         self,
@@ -501,7 +454,7 @@ _LAST_SHARE = 0.5
 class Sources:
     """Sources of a node."""
 
-    host: Mapping[str, Source]
+    host: Mapping[str, Read]
     """By a name for messages."""
     gpus: GpuSource | None
     metadata: Mapping[str, Any]
@@ -516,19 +469,22 @@ def find_sources(local_dir: Path, variables: Mapping[str, str]) -> Sources:
     ports = _found("InfiniBand ports", infiniband_ports) or []
     processes = JobProcesses()
     processes.look()
-    host: dict[str, Source] = {
-        "processes": processes,  # first: it finds the cores
-        "processor": CpuSource(processes.cores),
-        "memory": MemorySource(),
+    host: dict[str, Read] = {
+        "processes": processes.read,  # first: it finds the cores
+        "processor": CpuSource(processes.cores).read,
+        "memory": read_memory,
     }
-    if disks:
-        host["disks"] = disk_source("disk", disks)
-    if local_disk:
-        host["local disk"] = disk_source("local_disk", [local_disk])
-    if cards:
-        host["network"] = network_source(cards)
-    if ports:
-        host["InfiniBand"] = infiniband_source(ports)
+    local_disks = [local_disk] if local_disk else []
+    rates: list[tuple[str, str, str, Callable[[Any], Any], Collection[Any]]] = [
+        ("disks", "disk", "read write", read_disk_bytes, disks),
+        ("local disk", "local_disk", "read write", read_disk_bytes, local_disks),
+        ("network", "network", "receive send", read_network_bytes, cards),
+        ("InfiniBand", "infiniband", "receive send", read_infiniband_bytes, ports),
+    ]
+    for name, prefix, directions, look, places in rates:
+        if places:
+            fields = [f"{prefix}_{direction}_bytes_per_s" for direction in directions.split()]
+            host[name] = RateSource(fields, partial(look, places)).read
     gpus = open_gpus(variables.get("CUDA_VISIBLE_DEVICES"))
     metadata = {
         "cores": sorted(processes.cores()),
@@ -597,9 +553,9 @@ class SystemSampler:
 
     def _read(self, interval_s: float) -> tuple[dict[str, float], Mapping[str, Any]]:
         host: dict[str, float] = {}
-        for name, source in self._sources.host.items():
+        for name, read in self._sources.host.items():
             try:
-                host |= source.read(interval_s)
+                host |= read(interval_s)
             except (OSError, ValueError, IndexError) as error:
                 self._say(name, f"system readings lack {name}: {error}")
         gpus = self._sources.gpus
@@ -624,53 +580,36 @@ class SystemSampler:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._ended.set()
         self._thread.join(_JOIN_S)
         if self._thread.is_alive():
             log.warning("a system reading hangs; its thread is abandoned")
             return
         try:
-            self._end()
+            with ExitStack() as open_things:
+                if self._sources.gpus is not None:
+                    open_things.callback(self._sources.gpus.close)
+                open_things.enter_context(self._stream)
+                if self._monotonic() - self._last_s >= _LAST_SHARE * self._every_s:
+                    self.take()
         except Exception:  # as in `_run`
             log.exception("the end of the system readings")
 
-    def _end(self) -> None:
-        """Take a last reading, and close everything."""
-        with ExitStack() as open_things:
-            if self._sources.gpus is not None:
-                open_things.callback(self._sources.gpus.close)
-            open_things.enter_context(self._stream)
-            if self._monotonic() - self._last_s >= _LAST_SHARE * self._every_s:
-                self.take()
-
-
-def sample_system(config: SamplerConfig, context: TaskContext) -> AbstractContextManager[None]:
-    """Sample this node while the block runs, on its first rank; nothing on the others."""
-    if config.every_s is None or context.local_rank != 0:
-        return nullcontext()
-    return _sampling(config.every_s, context)
-
 
 @contextmanager
-def _sampling(every_s: float, context: TaskContext) -> Iterator[None]:
+def sample_system(config: SamplerConfig, context: TaskContext) -> Iterator[None]:
+    """Sample this node while the block runs, on its first rank; nothing on the others."""
     with ExitStack() as running:
         try:
-            running.enter_context(_start(every_s, context))
+            if config.every_s is not None and context.local_rank == 0:
+                sampler = SystemSampler(
+                    system_path(context.timing_dir, context.node_rank),
+                    find_sources(context.node_local_dir, os.environ),
+                    every_s=config.every_s,
+                    metadata={"node_name": context.node_name, "node_rank": context.node_rank},
+                )
+                running.enter_context(sampler)
         except Exception:  # as in `SystemSampler._run`
             log.exception("no system readings of this node")
         yield
-
-
-def _start(every_s: float, context: TaskContext) -> SystemSampler:
-    return SystemSampler(
-        system_path(context.timing_dir, context.node_rank),
-        find_sources(context.node_local_dir, os.environ),
-        every_s=every_s,
-        metadata={"node_name": context.node_name, "node_rank": context.node_rank},
-    )

@@ -26,14 +26,16 @@ from pipeline.train.ranks import Ranks
 from pipeline.train.strategies import (
     MakeOptimizer,
     Spread,
+    Strategy,
     StrategyFacts,
     autocast,
     autocast_sharded,
     gathered,
+    groups_of,
     look_at_what_learns,
-    policies_of,
     policy_of,
     read_facts,
+    take_apart,
     units_within,
 )
 from slurm_jobs.shared.accelerate_file import AccelerateFile
@@ -173,11 +175,8 @@ def _check(
             raise StageConfigError(message)
 
 
-# `strategy: accelerate`: a file of `accelerate config`, run by accelerate's own code.
-
-
-class Accelerated:
-    """Implementation of `Strategy`.
+class Accelerated(Strategy):
+    """`strategy: accelerate`: a file of `accelerate config`, run by accelerate's own code.
 
     accelerate prepares the model. Loss scaling, clipping and updates stay in the loop, whose
     ranks skip a step together: accelerate would decide on each rank, and scales and weights
@@ -185,15 +184,14 @@ class Accelerated:
     """
 
     name = "accelerate"
-    loads_once = False
 
     def __init__(self, workplace: Workplace, path: str, file: AccelerateFile, ranks: Ranks) -> None:
-        self._workplace = workplace
+        super().__init__(workplace)
         self._path = path
         self._accelerator: Accelerator = make_accelerator(path, file, workplace, ranks)
 
     def spread(self, bare: VisionLanguageModel, make_optimizer: MakeOptimizer) -> Spread:
-        """Implement `Strategy.spread`."""
+        """Let accelerate prepare the model."""
         model = self._shard(bare) if self._accelerator.is_fsdp2 else self._accelerator.prepare(bare)
         self._accelerator.free_memory()  # it would keep what it has prepared
         model.train()
@@ -226,14 +224,11 @@ class Accelerated:
         return model
 
     def respread(self, spread: Spread, make_optimizer: MakeOptimizer) -> Spread:
-        """Implement `Strategy.respread`: ddp is prepared again; sharding rereads what is frozen."""
+        """Prepare ddp again; sharding rereads what is frozen."""
         if not isinstance(spread.model, DistributedDataParallel):
             look_at_what_learns(spread.model)
-            return dataclasses.replace(spread, optimizer=make_optimizer(spread.bare))
-        # Its hooks would reduce in addition to the new ones while it exists.
-        spread.model._remove_autograd_hooks()  # type: ignore[no-untyped-call]  # noqa: SLF001
-        # Its buckets are as large as all gradients, and any reference would keep them.
-        del spread.model.logger, spread.model.reducer
+            return super().respread(spread, make_optimizer)
+        take_apart(spread.model)
         self._unwrap(spread)
         return self.spread(spread.bare, make_optimizer)
 
@@ -242,7 +237,7 @@ class Accelerated:
         self._accelerator.unwrap_model(spread.model, keep_fp32_wrapper=False)
 
     def forward_context(self) -> AbstractContextManager[None]:
-        """Implement `Strategy.forward_context`; casts unsharded weights, also for fp16 on a CPU.
+        """Cast unsharded weights, also for fp16 on a CPU.
 
         On a GPU accelerate also casts within the forward pass, in the same way.
         """
@@ -250,21 +245,21 @@ class Accelerated:
         return context(self._workplace)
 
     def microbatch(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[None]:
-        """Implement `Strategy.microbatch`."""
+        """Reduce with the last microbatch."""
         if isinstance(model, FSDPModule):
             model.set_is_last_backward(is_last)
         return contextlib.nullcontext() if is_last else self._accelerator.no_sync(model)
 
     @contextlib.contextmanager
     def whole(self, spread: Spread) -> Iterator[VisionLanguageModel]:
-        """Implement `Strategy.whole`."""
+        """Gather, if the model is sharded."""
         with gathered(spread.model):
             yield spread.bare
 
     def facts(self, spread: Spread) -> StrategyFacts:
-        """Implement `Strategy.facts`."""
+        """Return the observed state."""
         kind = self._accelerator.distributed_type.value
-        policies = list(policies_of(spread.model))
+        policies = [group.mp_policy for group in groups_of(spread.model)]
         is_wrapped = isinstance(spread.model, DistributedDataParallel)
         dtypes = [policy.param_dtype or torch.float32 for policy in policies]
         reduces = [policy.reduce_dtype or torch.float32 for policy in policies]
@@ -278,10 +273,8 @@ class Accelerated:
         return dataclasses.replace(facts, distributed_type=kind)
 
     def close(self, spread: Spread) -> None:
-        """Implement `Strategy.close`."""
-        spread.optimizer.zero_grad()
-        for unit in units_within(spread.model):
-            unit.reshard()
+        """Free resources, and restore the model's `forward`."""
+        super().close(spread)
         self._unwrap(spread)
 
 
@@ -291,5 +284,4 @@ def _mesh_of(bare: nn.Module) -> dict[str, int]:
     mesh = next(on_mesh, None)
     if mesh is None:
         return {}
-    names = ("replicate", "shard")[-mesh.ndim :]
-    return dict(zip(names, mesh.shape, strict=True))
+    return dict(zip(("replicate", "shard")[-mesh.ndim :], mesh.shape, strict=True))

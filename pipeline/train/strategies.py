@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -79,13 +79,19 @@ class StrategyFacts:
     """Type that accelerate reports; empty without it."""
 
 
-class Strategy(Protocol):
-    """Distributes a model over the ranks; all ranks call its methods together."""
+class Strategy:
+    """Distributes a model over the ranks; all ranks call its methods together.
+
+    The methods here are those of an unsharded model.
+    """
 
     name: str
     """Name in the config."""
-    loads_once: bool
+    loads_once = False
     """True if only rank 0 has weights, and other ranks build the model on "meta"."""
+
+    def __init__(self, workplace: Workplace) -> None:
+        self._workplace = workplace
 
     def spread(self, bare: VisionLanguageModel, make_optimizer: MakeOptimizer) -> Spread:
         """Move the model to its devices, then make the optimizer.
@@ -98,12 +104,15 @@ class Strategy(Protocol):
                 place.
             make_optimizer: Called with `bare` when its parameters are the final ones.
         """
+        raise NotImplementedError
 
     def respread(self, spread: Spread, make_optimizer: MakeOptimizer) -> Spread:
         """Return the model with other trained parameters, and a new optimizer for them."""
+        return dataclasses.replace(spread, optimizer=make_optimizer(spread.bare))
 
     def forward_context(self) -> AbstractContextManager[None]:
         """Return the context for each forward pass."""
+        return autocast(self._workplace)
 
     def microbatch(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[None]:
         """Return the context for a microbatch; gradients are reduced with the last one.
@@ -112,18 +121,24 @@ class Strategy(Protocol):
             model: That of `Spread`.
             is_last: True for the last of a step.
         """
+        raise NotImplementedError
 
     def whole(self, spread: Spread) -> AbstractContextManager[VisionLanguageModel]:
         """Provide the model with full weights on this rank, for passes without gradients.
 
         Entered and left by all ranks at once; within, each may run different passes.
         """
+        return contextlib.nullcontext(spread.bare)
 
     def facts(self, spread: Spread) -> StrategyFacts:
         """Return the observed state."""
+        raise NotImplementedError
 
     def close(self, spread: Spread) -> None:
         """Free resources that only training needs, after the last step."""
+        spread.optimizer.zero_grad()
+        for unit in units_within(spread.model):
+            unit.reshard()
 
 
 def policy_of(workplace: Workplace) -> MixedPrecisionPolicy:
@@ -218,18 +233,6 @@ def look_at_what_learns(model: nn.Module) -> None:
         group._init_mp_dtypes()  # noqa: SLF001 - see above
 
 
-def forget_passes(model: nn.Module) -> None:
-    """Make torch forget the passes without gradients since the last backward pass.
-
-    It records the order of forward passes until a backward pass ends, and prefetches by it.
-    Ranks with different numbers of passes would gather different units, and deadlock (observed
-    with torch 2.13).
-    """
-    for group in groups_of(model):
-        group._post_forward_indices.clear()  # noqa: SLF001 - see above
-        group.comm_ctx.post_forward_order.clear()
-
-
 # Temporarily full weights of a sharded model on every rank.
 
 
@@ -254,8 +257,12 @@ def gathered(model: nn.Module) -> Iterator[None]:
     finally:
         for unit in units:
             unit.reshard()
-        forget_passes(model)
         for group, mesh_info in zip(groups, kept, strict=True):
+            # Torch records the order of forward passes until a backward pass ends, and prefetches
+            # by it. Ranks with different numbers of passes would gather different units, and
+            # deadlock (observed with torch 2.13).
+            group._post_forward_indices.clear()  # noqa: SLF001 - see above
+            group.comm_ctx.post_forward_order.clear()
             group.post_forward_mesh_info = mesh_info
 
 
@@ -344,11 +351,11 @@ def shape_by_nodes(places: Sequence[Place]) -> tuple[int, int]:
             shape would silently shard between nodes.
     """
     nodes = list(dict.fromkeys(place.node_name for place in places))
-    counts = {node: sum(place.node_name == node for place in places) for node in nodes}
+    counts = Counter(place.node_name for place in places)
     if len(set(counts.values())) != 1:
-        told = ", ".join(f"{count} on {node}" for node, count in counts.items())
+        listed = ", ".join(f"{count} on {node}" for node, count in counts.items())
         message = (
-            f"sharding.within is node, but the nodes have unequal numbers of ranks ({told}): "
+            f"sharding.within is node, but the nodes have unequal numbers of ranks ({listed}): "
             "give every node the same number (resources.tasks_per_node), or set `sharding: "
             "{within: all}`"
         )
@@ -357,11 +364,11 @@ def shape_by_nodes(places: Sequence[Place]) -> tuple[int, int]:
     expected = [
         Place(node_name=node, local_rank=local) for node in nodes for local in range(num_local)
     ]
-    for rank, (found, wanted) in enumerate(zip(places, expected, strict=True)):
-        if found != wanted:
+    for rank, (place, wanted) in enumerate(zip(places, expected, strict=True)):
+        if place != wanted:
             message = (
-                f"sharding.within is node, but rank {rank} is number {found.local_rank} on "
-                f"{found.node_name} instead of number {wanted.local_rank} on {wanted.node_name}: "
+                f"sharding.within is node, but rank {rank} is number {place.local_rank} on "
+                f"{place.node_name} instead of number {wanted.local_rank} on {wanted.node_name}: "
                 "ranks must count through one node after the other (srun --distribution=block), "
                 "or set `sharding: {within: all}`"
             )
@@ -372,8 +379,8 @@ def shape_by_nodes(places: Sequence[Place]) -> tuple[int, int]:
 # `strategy: fsdp2`: parameters, gradients and optimizer sharded, by torch's own `fully_shard`.
 
 
-class FullySharded:
-    """Implementation of `Strategy`."""
+class FullySharded(Strategy):
+    """`strategy: fsdp2`."""
 
     name = "fsdp2"
     loads_once = True
@@ -381,46 +388,45 @@ class FullySharded:
     def __init__(
         self, workplace: Workplace, sharding: ShardingConfig, places: Sequence[Place]
     ) -> None:
-        self._workplace = workplace
+        super().__init__(workplace)
         self._sharding = sharding
         self._mesh: DeviceMesh = make_mesh(sharding.within, workplace.device.type, places)
 
     def spread(self, bare: VisionLanguageModel, make_optimizer: MakeOptimizer) -> Spread:
-        """Implement `Strategy.spread`; the fp32 weights stay the master copy."""
+        """Shard; the fp32 weights stay the master copy."""
+        sharding, device = self._sharding, self._workplace.device
         weights = {} if next(bare.parameters()).is_meta else dict(bare.state_dict())
-        options = {
+        offload = CPUOffloadPolicy(pin_memory=device.type == "cuda")
+        options: dict[str, Any] = {
             "mesh": self._mesh,
             "mp_policy": policy_of(self._workplace),
-            "offload_policy": self._offload_policy(),
+            "offload_policy": offload if sharding.cpu_offload else OffloadPolicy(),
         }
-        units = units_of(bare, self._sharding.unit_min_params)
+        units: list[Any] = units_of(bare, sharding.unit_min_params)
         # Rank 0's moves its weights to the device and keeps its shard: the full weights are never
         # there.
         for unit in units:
-            fully_shard(unit, reshard_after_forward=self._sharding.reshard_after_forward, **options)
+            fully_shard(unit, reshard_after_forward=sharding.reshard_after_forward, **options)
         # Both passes need the rest at once: by default torch keeps it between them.
-        fully_shard(bare, **options)
-        share_weights(
-            bare,
-            weights,
-            device=self._workplace.device,
-            offload=self._sharding.cpu_offload,
-        )
-        prefetch_in_order(bare, units, self._sharding.forward_prefetch)
+        root: Any = fully_shard(bare, **options)
+        share_weights(bare, weights, device=device, offload=sharding.cpu_offload)
+        num_ahead = sharding.forward_prefetch
+        for place, unit in enumerate((root, *units) if num_ahead else ()):
+            unit.set_modules_to_forward_prefetch(units[place : place + num_ahead])
         bare.train()
         return Spread(model=bare, bare=bare, optimizer=make_optimizer(bare))
 
     def respread(self, spread: Spread, make_optimizer: MakeOptimizer) -> Spread:
-        """Implement `Strategy.respread`; every pass reads what is frozen, and this its dtype."""
+        """Every pass reads what is frozen, and this its dtype."""
         look_at_what_learns(spread.model)
-        return dataclasses.replace(spread, optimizer=make_optimizer(spread.bare))
+        return super().respread(spread, make_optimizer)
 
     def forward_context(self) -> AbstractContextManager[None]:
-        """Implement `Strategy.forward_context`; weights are cast when they are gathered."""
+        """Weights are cast when they are gathered."""
         return autocast_sharded(self._workplace)
 
     def microbatch(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[None]:
-        """Implement `Strategy.microbatch`."""
+        """Set what the microbatch reduces."""
         assert isinstance(model, FSDPModule)
         reduces = is_last or self._sharding.accumulate == "sharded"
         model.set_requires_gradient_sync(reduces)
@@ -429,13 +435,13 @@ class FullySharded:
 
     @contextlib.contextmanager
     def whole(self, spread: Spread) -> Iterator[VisionLanguageModel]:
-        """Implement `Strategy.whole`; in the compute dtype, on the device."""
+        """Gather; in the compute dtype, on the device."""
         with gathered(spread.model):
             yield spread.bare
 
     def facts(self, spread: Spread) -> StrategyFacts:
-        """Implement `Strategy.facts`."""
-        policies = list(policies_of(spread.model))
+        """Return the observed state."""
+        policies = [group.mp_policy for group in groups_of(spread.model)]
         names = self._mesh.mesh_dim_names or ()
         return read_facts(
             spread,
@@ -445,17 +451,6 @@ class FullySharded:
             num_units=len(units_within(spread.model)),
         )
 
-    def close(self, spread: Spread) -> None:
-        """Implement `Strategy.close`."""
-        spread.optimizer.zero_grad()
-        for unit in units_within(spread.model):
-            unit.reshard()
-
-    def _offload_policy(self) -> OffloadPolicy:
-        if not self._sharding.cpu_offload:
-            return OffloadPolicy()
-        return CPUOffloadPolicy(pin_memory=self._workplace.device.type == "cuda")
-
 
 def units_of(bare: VisionLanguageModel, min_params: int) -> list[nn.Module]:
     """Return layers that are gathered one at a time, in order of execution."""
@@ -463,25 +458,8 @@ def units_of(bare: VisionLanguageModel, min_params: int) -> list[nn.Module]:
     return list(chain.from_iterable(towers))
 
 
-def prefetch_in_order(root: nn.Module, units: Sequence[Any], num_ahead: int) -> None:
-    """Make each unit prefetch the next `num_ahead` ones before it computes."""
-    if not num_ahead:
-        return
-    for place, unit in enumerate((root, *units)):
-        unit.set_modules_to_forward_prefetch(list(units[place : place + num_ahead]))
-
-
-def policies_of(model: nn.Module) -> Iterator[MixedPrecisionPolicy]:
-    """Yield the policies of the units, as observed: there is no public API."""
-    for group in groups_of(model):
-        yield group.mp_policy
-
-
-# `strategy: ddp`: every rank has the whole model, and gradients are averaged over the ranks.
-
-
-class Replicated:
-    """Implementation of `Strategy`.
+class Replicated(Strategy):
+    """`strategy: ddp`: every rank has the whole model, and gradients are averaged over the ranks.
 
     The set of averaged parameters is fixed when the model is wrapped. A parameter that is
     frozen then and trained later would diverge between ranks, so another selection needs
@@ -489,40 +467,25 @@ class Replicated:
     """
 
     name = "ddp"
-    loads_once = False
-
-    def __init__(self, workplace: Workplace) -> None:
-        self._workplace = workplace
 
     def spread(self, bare: VisionLanguageModel, make_optimizer: MakeOptimizer) -> Spread:
-        """Implement `Strategy.spread`."""
+        """Move and wrap the model."""
         bare.to(self._workplace.device).train()
         return Spread(model=replicate(bare), bare=bare, optimizer=make_optimizer(bare))
 
     def respread(self, spread: Spread, make_optimizer: MakeOptimizer) -> Spread:
-        """Implement `Strategy.respread`: wrap again, or newly trained parameters would diverge."""
+        """Wrap again, or newly trained parameters would diverge."""
         assert isinstance(spread.model, DistributedDataParallel)
-        # Its hooks would reduce in addition to the new ones while it exists.
-        spread.model._remove_autograd_hooks()  # type: ignore[no-untyped-call]  # noqa: SLF001
-        # Its buckets are as large as all gradients, and any reference would keep them.
-        del spread.model.logger, spread.model.reducer
+        take_apart(spread.model)
         return self.spread(spread.bare, make_optimizer)
 
-    def forward_context(self) -> AbstractContextManager[None]:
-        """Implement `Strategy.forward_context`."""
-        return autocast(self._workplace)
-
     def microbatch(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[None]:
-        """Implement `Strategy.microbatch`; the forward pass must be within it, too."""
+        """Reduce with the last microbatch; the forward pass must be within it, too."""
         assert isinstance(model, DistributedDataParallel)
         return contextlib.nullcontext() if is_last else model.no_sync()
 
-    def whole(self, spread: Spread) -> AbstractContextManager[VisionLanguageModel]:
-        """Implement `Strategy.whole`; the model is always unsharded."""
-        return contextlib.nullcontext(spread.bare)
-
     def facts(self, spread: Spread) -> StrategyFacts:
-        """Implement `Strategy.facts`."""
+        """Return the observed state."""
         return read_facts(
             spread,
             mesh={"replicate": dist.get_world_size()},
@@ -530,48 +493,29 @@ class Replicated:
             reduce_dtypes=[torch.float32],
         )
 
-    def close(self, spread: Spread) -> None:
-        """Implement `Strategy.close`."""
-        spread.optimizer.zero_grad()
+
+def take_apart(wrapped: DistributedDataParallel) -> None:
+    """Prepare a model for being wrapped again."""
+    # Its hooks would reduce in addition to the new ones while it exists.
+    wrapped._remove_autograd_hooks()  # type: ignore[no-untyped-call]  # noqa: SLF001
+    # Its buckets are as large as all gradients, and any reference would keep them.
+    del wrapped.logger, wrapped.reducer
 
 
-# `strategy: single`: one rank has the whole model.
-
-
-class Single:
-    """Implementation of `Strategy`."""
+class Single(Strategy):
+    """`strategy: single`: one rank has the whole model."""
 
     name = "single"
-    loads_once = False
-
-    def __init__(self, workplace: Workplace) -> None:
-        self._workplace = workplace
 
     def spread(self, bare: VisionLanguageModel, make_optimizer: MakeOptimizer) -> Spread:
-        """Implement `Strategy.spread`."""
+        """Move the model."""
         bare.to(self._workplace.device).train()
         return Spread(model=bare, bare=bare, optimizer=make_optimizer(bare))
 
-    def respread(self, spread: Spread, make_optimizer: MakeOptimizer) -> Spread:
-        """Implement `Strategy.respread`; every pass reads what is frozen."""
-        return dataclasses.replace(spread, optimizer=make_optimizer(spread.bare))
-
-    def forward_context(self) -> AbstractContextManager[None]:
-        """Implement `Strategy.forward_context`."""
-        return autocast(self._workplace)
-
     def microbatch(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[None]:  # noqa: ARG002 - nothing is reduced
-        """Implement `Strategy.microbatch`."""
+        """Do nothing."""
         return contextlib.nullcontext()
 
-    def whole(self, spread: Spread) -> AbstractContextManager[VisionLanguageModel]:
-        """Implement `Strategy.whole`; the model is always unsharded."""
-        return contextlib.nullcontext(spread.bare)
-
     def facts(self, spread: Spread) -> StrategyFacts:
-        """Implement `Strategy.facts`."""
+        """Return the observed state."""
         return read_facts(spread, mesh={}, compute_dtypes=[self._workplace.dtype], reduce_dtypes=[])
-
-    def close(self, spread: Spread) -> None:
-        """Implement `Strategy.close`."""
-        spread.optimizer.zero_grad()

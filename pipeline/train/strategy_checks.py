@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,26 +26,19 @@ from slurm_jobs.shared.errors import StageConfigError
 # Expected result of a strategy, derived from the config alone.
 
 
-_SHARDED, _REPLICATED_SHARDS = "Shard(dim=0)", "Replicate(), Shard(dim=0)"
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
     """Part of `StrategyFacts` that follows from the config, and the location of parameters."""
 
-    distributed_type: str
     model_class: str
-    num_units: int
-    placement: str
-    """Placement of every parameter."""
     device: str
     """Device of parameters between the passes."""
-    reduces: str
+    reduces: str = str(torch.float32)
     """Dtype of gradient reduction; empty without one."""
-    num_recomputed: int = 0
-    """Layers that are recomputed in the backward pass."""
-    num_compiled: int = 0
-    """Layers that are compiled."""
+    distributed_type: str = ""
+    num_units: int = 0
+    placement: str = "whole"
+    """Placement of every parameter."""
 
 
 def asked_of(
@@ -63,51 +55,28 @@ def asked_of(
         workplace: Workplace of the rank.
         file: File of `strategy: accelerate`.
     """
-    num_layers = sum(len(tower) for tower in bare.towers())
-    return dataclasses.replace(
-        _asked_of_strategy(bare, config, workplace, file),
-        num_recomputed=num_layers if config.activation_checkpointing else 0,
-        num_compiled=0 if config.compile is None else len(chosen_layers(bare, config.compile)),
-    )
-
-
-def _asked_of_strategy(
-    bare: VisionLanguageModel,
-    config: TrainConfig,
-    workplace: Workplace,
-    file: AccelerateFile | None,
-) -> Asked:
-    if file is not None:
-        return _asked_of_file(bare, workplace, file)
-    plain, device = _plain_class(bare), workplace.device.type
-    reduces = "" if config.strategy == "single" else str(torch.float32)
-    if config.strategy != "fsdp2":
-        name = "DistributedDataParallel" if config.strategy == "ddp" else plain
-        return _whole(name, device, reduces)
-    sharding = config.sharding
+    plain, device, sharding = _plain_class(bare), workplace.device.type, config.sharding
+    if file is None:
+        kind = ""
+        shards, is_alone = config.strategy == "fsdp2", config.strategy == "single"
+        replicates, offloads = sharding.within != "all", sharding.cpu_offload
+        units = units_of(bare, sharding.unit_min_params) if shards else []
+    else:
+        kind = file.distributed_type
+        shards, is_alone = kind == "FSDP", kind == "NO"
+        replicates, offloads = file.num_replicas != 1, file.offloads
+        units = wrapped_by_file(bare, file) if shards else []
+    if is_alone:
+        return Asked(model_class=plain, device=device, reduces="", distributed_type=kind)
+    if not shards:
+        name = "DistributedDataParallel"
+        return Asked(model_class=name, device=device, distributed_type=kind)
     return Asked(
-        distributed_type="",
         model_class=f"FSDP{plain}",
-        num_units=1 + len(units_of(bare, sharding.unit_min_params)),
-        placement=_SHARDED if sharding.within == "all" else _REPLICATED_SHARDS,
-        device="cpu" if sharding.cpu_offload else device,
-        reduces=reduces,
-    )
-
-
-def _asked_of_file(bare: VisionLanguageModel, workplace: Workplace, file: AccelerateFile) -> Asked:
-    plain, device, kind = _plain_class(bare), workplace.device.type, file.distributed_type
-    if kind == "NO":
-        return _whole(plain, device, "", kind)
-    if kind != "FSDP":
-        return _whole("DistributedDataParallel", device, str(torch.float32), kind)
-    return Asked(
+        device="cpu" if offloads else device,
         distributed_type=kind,
-        model_class=f"FSDP{plain}",
-        num_units=1 + len(wrapped_by_file(bare, file)),
-        placement=_SHARDED if file.num_replicas == 1 else _REPLICATED_SHARDS,
-        device="cpu" if file.offloads else device,
-        reduces=str(torch.float32),
+        num_units=1 + len(units),
+        placement="Replicate(), Shard(dim=0)" if replicates else "Shard(dim=0)",
     )
 
 
@@ -120,18 +89,7 @@ def wrapped_by_file(bare: VisionLanguageModel, file: AccelerateFile) -> list[tor
     return [m for m in bare.modules() if m is not bare and _plain_class(m) in names]
 
 
-def _whole(model_class: str, device: str, reduces: str, kind: str = "") -> Asked:
-    return Asked(
-        distributed_type=kind,
-        model_class=model_class,
-        num_units=0,
-        placement="whole",
-        device=device,
-        reduces=reduces,
-    )
-
-
-def _plain_class(module: torch.nn.Module) -> str:
+def _plain_class(module: object) -> str:
     return type(module).__name__.removeprefix("FSDP")
 
 
@@ -151,18 +109,30 @@ def describe_spread(strategy: str, spread: Spread, facts: StrategyFacts) -> str:
         facts: Its facts.
     """
     kind = f" ({facts.distributed_type})" if facts.distributed_type else ""
-    said = [
-        f"{strategy}{kind}{_parts(facts.mesh)}",
-        *_units(spread.model, facts.num_units),
-        _passes(facts),
-        f"parameters are stored as {_listed(facts.dtypes)} on {_listed(facts.devices)}",
-    ]
+    parts = [f"{strategy}{kind}{_describe_mesh(facts.mesh)}"]
+    if facts.num_units:
+        classes = Counter(_plain_class(unit) for unit in units_within(spread.model))
+        listed = ", ".join(f"{number} {name}" for name, number in classes.items())
+        parts.append(f"{_counted('unit', facts.num_units)} gathered one at a time ({listed})")
+    computes, reduces = (
+        " and ".join(_short(dtype) for dtype in dtypes)
+        for dtypes in (facts.compute_dtypes, facts.reduce_dtypes)
+    )
+    reduced = f", gradients are reduced in {reduces}" if reduces else ""
+    parts.append(f"forward and backward passes compute in {computes}{reduced}")
+    stored, devices = (
+        _short(next(iter(counts)))
+        if len(counts) == 1
+        else " and ".join(f"{_short(name)} ({number:,})" for name, number in counts.items())
+        for counts in (facts.dtypes, facts.devices)
+    )
+    parts.append(f"parameters are stored as {stored} on {devices}")
     if facts.num_recomputed:
-        said.append(f"{facts.num_recomputed} layers are recomputed in the backward pass")
-    return "; ".join(said)
+        parts.append(f"{facts.num_recomputed} layers are recomputed in the backward pass")
+    return "; ".join(parts)
 
 
-def _parts(mesh: Mapping[str, int]) -> str:
+def _describe_mesh(mesh: Mapping[str, int]) -> str:
     """Describe which rank has which part; without a mesh there is one rank."""
     if not mesh:
         return ": one rank has the whole model"
@@ -174,33 +144,6 @@ def _parts(mesh: Mapping[str, int]) -> str:
         return f" over {_counted('rank', shard)}: {sharded} all of them"
     each = f"{sharded} {shard} of them, gradients are averaged over {groups} such groups"
     return f" over {shard * groups} ranks: {each}"
-
-
-def _units(model: nn.Module, num_units: int) -> list[str]:
-    """Describe the classes of the parts that are gathered one at a time; empty without sharding."""
-    if not num_units:
-        return []
-    classes = Counter(type(unit).__name__.removeprefix("FSDP") for unit in units_within(model))
-    listed = ", ".join(f"{number} {name}" for name, number in classes.items())
-    return [f"{_counted('unit', num_units)} gathered one at a time ({listed})"]
-
-
-def _passes(facts: StrategyFacts) -> str:
-    said = f"forward and backward passes compute in {_names(facts.compute_dtypes)}"
-    if facts.reduce_dtypes:
-        said += f", gradients are reduced in {_names(facts.reduce_dtypes)}"
-    return said
-
-
-def _names(dtypes: tuple[str, ...]) -> str:
-    return " and ".join(_short(dtype) for dtype in dtypes)
-
-
-def _listed(counts: Mapping[str, int]) -> str:
-    """Return `fp32`; for several `fp32 (12) and uint8 (34)`, by the number of parameters."""
-    if len(counts) == 1:
-        return _short(next(iter(counts)))
-    return " and ".join(f"{_short(name)} ({number:,})" for name, number in counts.items())
 
 
 def _short(name: str) -> str:
@@ -219,7 +162,6 @@ def _counted(thing: str, number: int) -> str:
 
 _MOST_NAMES = 5
 """Number of parameters named in a message."""
-_REMEDY = "; use the versions of constraints.txt, or another `strategy`"
 
 
 def check_effect(
@@ -238,52 +180,50 @@ def check_effect(
     Raises:
         StageConfigError: naming the first difference.
     """
-    asked = asked_of(spread.bare, config, workplace, file)
-    _check_parameters(spread.bare, config, asked)
-    found = {
-        "accelerate's distributed_type": (facts.distributed_type, asked.distributed_type),
-        "the model is called as": (facts.model_class, asked.model_class),
-        "ranks in the mesh": (math.prod(facts.mesh.values()), num_ranks),
-        "parts gathered one at a time": (facts.num_units, asked.num_units),
-        "computes in": (", ".join(facts.compute_dtypes), str(workplace.dtype)),
-        "reduces as": (", ".join(facts.reduce_dtypes), asked.reduces),
-        "layers recomputed in the backward pass": (facts.num_recomputed, asked.num_recomputed),
-        "layers that are compiled": (facts.num_compiled, asked.num_compiled),
-    }
-    for what, (is_so, wanted) in found.items():
-        if is_so != wanted:
+    bare = spread.bare
+    asked = asked_of(bare, config, workplace, file)
+    packed = quantized_names(bare)
+    storage = None if config.quantize is None else STORAGE_DTYPES[config.quantize.storage]
+    num_layers = sum(len(tower) for tower in bare.towers())
+    compiled = [] if config.compile is None else chosen_layers(bare, config.compile)
+    observed: list[tuple[str, object, object]] = [
+        (f"{name} {what}", value, wanted)
+        for name, parameter in bare.named_parameters()
+        for what, value, wanted in (
+            ("lies", placement_of(parameter), asked.placement),
+            ("is on", parameter.device.type, asked.device),
+            (
+                "is stored as",
+                str(parameter.dtype),
+                str(storage if name in packed else torch.float32),
+            ),
+        )
+    ]
+    observed += [
+        (f"{what}:", value, wanted)
+        for what, value, wanted in (
+            ("accelerate's distributed_type", facts.distributed_type, asked.distributed_type),
+            ("the model is called as", facts.model_class, asked.model_class),
+            ("ranks in the mesh", math.prod(facts.mesh.values()), num_ranks),
+            ("parts gathered one at a time", facts.num_units, asked.num_units),
+            ("computes in", ", ".join(facts.compute_dtypes), str(workplace.dtype)),
+            ("reduces as", ", ".join(facts.reduce_dtypes), asked.reduces),
+            (
+                "layers recomputed in the backward pass",
+                facts.num_recomputed,
+                num_layers if config.activation_checkpointing else 0,
+            ),
+            ("layers that are compiled", facts.num_compiled, len(compiled)),
+        )
+    ]
+    for what, value, wanted in observed:
+        if value != wanted:
             message = (
-                f"strategy {config.strategy} did not take effect: {what}: {is_so}, expected "
-                f"{wanted}{_REMEDY}"
+                f"strategy {config.strategy} did not take effect: {what} {value}, expected "
+                f"{wanted}; use the versions of constraints.txt, or another `strategy`"
             )
             raise StageConfigError(message)
-    check_optimizer(spread.bare, spread.optimizer)
-
-
-def _check_parameters(bare: nn.Module, config: TrainConfig, asked: Asked) -> None:
-    wanted = {
-        "lies": asked.placement,
-        "is on": asked.device,
-    }
-    packed = quantized_names(bare)
-    for name, parameter in bare.named_parameters():
-        if name in packed:
-            assert config.quantize is not None
-            wanted["is stored as"] = str(STORAGE_DTYPES[config.quantize.storage])
-        else:
-            wanted["is stored as"] = str(torch.float32)
-        found = {
-            "lies": placement_of(parameter),
-            "is stored as": str(parameter.dtype),
-            "is on": parameter.device.type,
-        }
-        for what, value in wanted.items():
-            if found[what] != value:
-                message = (
-                    f"strategy {config.strategy} did not take effect: {name} {what} "
-                    f"{found[what]}, expected {value}{_REMEDY}"
-                )
-                raise StageConfigError(message)
+    check_optimizer(bare, spread.optimizer)
 
 
 def check_optimizer(bare: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -300,12 +240,12 @@ def check_optimizer(bare: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         "in no group, and would never change": [n for n, p in learning if not counts[id(p)]],
         "in several groups": [n for n, p in learning if counts[id(p)] > 1],
     }
-    told = [f"{_some(names)}: {what}" for what, names in problems.items() if names]
+    found = [f"{_some(names)}: {what}" for what, names in problems.items() if names]
     if num_strange:
-        told.append(f"{num_strange} parameters of the optimizer are not the model's")
-    if told:
+        found.append(f"{num_strange} parameters of the optimizer are not the model's")
+    if found:
         message = (
-            f"optimizer and model do not belong together ({'; '.join(told)}): make the optimizer "
+            f"optimizer and model do not belong together ({'; '.join(found)}): make the optimizer "
             "when the strategy has spread the model, of all parameters that learn"
         )
         raise StageConfigError(message)
@@ -342,31 +282,26 @@ def check_equal_weights(model: nn.Module, ranks: Ranks, *, shapes_only: bool = F
         StageConfigError: on all ranks, naming tensors and the first rank that differs.
     """
     mine = {
-        name: f"{tensor.dtype} {tuple(tensor.shape)}" + ("" if shapes_only else f" {_hash(tensor)}")
+        name: f"{tensor.dtype} {tuple(tensor.shape)}"
+        + ("" if shapes_only else f" {xxhash.xxh3_64_hexdigest(_bytes_of(tensor.detach()))}")
         for name, tensor in (*model.named_parameters(), *model.named_buffers())
     }
-    by_rank = ranks.gather(mine)
-    problem = ranks.from_main(_describe_difference(by_rank) if by_rank else None)
-    if problem:
-        raise StageConfigError(problem)
-
-
-def _hash(tensor: torch.Tensor) -> str:
-    data = tensor.detach().contiguous().flatten().view(torch.uint8).numpy()
-    return xxhash.xxh3_64_hexdigest(data)
-
-
-def _describe_difference(by_rank: Sequence[Mapping[str, str]]) -> str | None:
-    first = by_rank[0]
-    for rank, other in enumerate(by_rank):
+    by_rank, problem = ranks.gather(mine), None
+    for rank, other in enumerate(by_rank):  # on rank 0
+        first = by_rank[0]
         names = [n for n in first.keys() | other.keys() if first.get(n) != other.get(n)]
-        if names:
-            return (
+        if names and problem is None:
+            problem = (
                 f"rank {rank} has built other weights than rank 0 ({_some(sorted(names))}): the "
                 "model's folder, its files or the versions of libraries differ between nodes; "
                 "give all of them the same, on the shared file system"
             )
-    return None
+    if problem := ranks.from_main(problem):
+        raise StageConfigError(problem)
+
+
+def _bytes_of(tensor: torch.Tensor) -> memoryview:
+    return tensor.contiguous().flatten().view(torch.uint8).numpy().data
 
 
 def _some(names: Sequence[str]) -> str:
@@ -407,9 +342,9 @@ def check_dtypes(config: TrainConfig, workplace: Workplace) -> None:
 
 def hash_quantized(bare: nn.Module, ranks: Ranks) -> Mapping[str, str]:
     """Hash rank 0's quantised layers, before sharding; a collective."""
-    if ranks.rank != 0:
-        return ranks.from_main({})
-    return ranks.from_main({name: _hash_layer(layer) for name, layer in quantized_layers(bare)})
+    layers = quantized_layers(bare) if ranks.rank == 0 else ()
+    hashes: dict[str, str] = {name: _hash_layer(layer) for name, layer in layers}
+    return dict(ranks.from_main(hashes))
 
 
 def check_quantized(bare: nn.Module, expected: Mapping[str, str], ranks: Ranks) -> None:
@@ -425,7 +360,14 @@ def check_quantized(bare: nn.Module, expected: Mapping[str, str], ranks: Ranks) 
     """
     if not expected:
         return
-    found = _hash_gathered(bare)
+    layers, units = dict(quantized_layers(bare)), units_within(bare)
+    found = {} if units else {name: _hash_layer(layer) for name, layer in layers.items()}
+    for unit in units:
+        unit.unshard()
+        for name, layer in layers.items():
+            if name not in found and not isinstance(layer.weight, DTensor):
+                found[name] = _hash_layer(layer)
+        unit.reshard()
     names = sorted(expected.keys() | found.keys())
     wrong = [name for name in names if expected.get(name) != found.get(name)]
     by_rank = ranks.from_main(ranks.gather(wrong))
@@ -439,27 +381,12 @@ def check_quantized(bare: nn.Module, expected: Mapping[str, str], ranks: Ranks) 
             raise StageConfigError(message)
 
 
-def _hash_gathered(bare: nn.Module) -> dict[str, str]:
-    layers = dict(quantized_layers(bare))
-    units = units_within(bare)
-    if not units:
-        return {name: _hash_layer(layer) for name, layer in layers.items()}
-    found: dict[str, str] = {}
-    for unit in units:
-        unit.unshard()
-        for name, layer in layers.items():
-            if name not in found and not isinstance(layer.weight, DTensor):
-                found[name] = _hash_layer(layer)
-        unit.reshard()
-    return found
-
-
 def _hash_layer(layer: PackedLinear) -> str:
     """Hash the packed weight and the scales of its blocks."""
     digest = xxhash.xxh3_128()
     for name, tensor in [("weight", layer.weight), *layer.named_buffers(recurse=False)]:
         # A copy: a NumPy view would keep the gathered memory alive.
-        copy = tensor.detach().clone().cpu().contiguous()
+        copy = tensor.detach().clone().cpu()
         digest.update(f"{name} {copy.dtype} {tuple(copy.shape)}".encode())
-        digest.update(copy.flatten().view(torch.uint8).numpy().data)
+        digest.update(_bytes_of(copy))
     return digest.hexdigest()

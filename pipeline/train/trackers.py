@@ -15,8 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from pipeline.timing.recorder import StepCounts, StepOutcome
@@ -89,103 +88,16 @@ log = logging.getLogger(__name__)
 _KEPT_FILE = "trackers.json"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrackedRun:
-    """Run that a tracker should continue or start."""
-
-    project: str
-    label: str
-    """Readable label: the run and its stage."""
-    identity: str
-    """Equal for attempts at the same training: 32 letters and digits."""
-    folder: Path
-    """Folder of the stage, for trackers that write files."""
-    first_step: int
-    """Steps done before this attempt."""
-    kept_id: str | None
-    """The tracker's own name of the run that an earlier attempt started."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Kind:
-    """Rules of one kind of tracker for starting or continuing a run."""
-
-    arguments: Callable[[TrackedRun], dict[str, Any]]
-    """Arguments of its class in `accelerate.tracking`."""
-    read_id: Callable[[Any], str] | None = None
-    """Reads the id of a run that we cannot name, with which a later attempt continues it."""
-    takes_settings: bool = True
-    step_metric: str | None = None
-    """Metric for the step, for trackers whose own step counter never goes back."""
-
-
-def _tensorboard(run: TrackedRun) -> dict[str, Any]:
-    # purge_step: entries of repeated steps are replaced by the new ones.
-    return {
-        "run_name": "tensorboard",
-        "logging_dir": run.folder,
-        "purge_step": run.first_step + 1,
-    }
-
-
-def _wandb(run: TrackedRun) -> dict[str, Any]:
-    return {
-        "run_name": run.project,
-        "name": run.label,
-        "id": run.identity,
-        "resume": "allow",
-        "dir": run.folder,
-    }
-
-
-def _mlflow(run: TrackedRun) -> dict[str, Any]:
-    return {"experiment_name": run.project, "run_name": run.label, "run_id": run.kept_id}
-
-
-def _aim(run: TrackedRun) -> dict[str, Any]:
-    return {"run_name": run.label, "logging_dir": run.folder, "run_hash": run.kept_id}
-
-
-def _clearml(run: TrackedRun) -> dict[str, Any]:
-    goes_on = {} if run.kept_id is None else {"continue_last_task": run.kept_id}
-    return {"run_name": run.project, "task_name": run.label, **goes_on}
-
-
-def _comet_ml(run: TrackedRun) -> dict[str, Any]:
-    return {"run_name": run.project, "experiment_key": run.identity, "mode": "get_or_create"}
-
-
-def _dvclive(run: TrackedRun) -> dict[str, Any]:
-    return {"dir": str(run.folder / "dvclive"), "resume": True, "save_dvc_exp": False}
-
-
-def _swanlab(run: TrackedRun) -> dict[str, Any]:
-    return {
-        "run_name": run.project,
-        "experiment_name": run.label,
-        "id": run.identity,
-        "resume": "allow",
-        "logdir": str(run.folder / "swanlog"),
-    }
-
-
-def _trackio(run: TrackedRun) -> dict[str, Any]:
-    return {"run_name": run.project, "name": run.identity, "resume": "allow"}
-
-
-_KINDS: Mapping[str, _Kind] = {
-    "tensorboard": _Kind(arguments=_tensorboard, takes_settings=False),  # opens another run
-    # https://docs.wandb.ai/models/track/log/customize-logging-axes: entries before its newest
-    # step, even of an earlier attempt, are dropped.
-    "wandb": _Kind(arguments=_wandb, step_metric="num_steps_done"),
-    "mlflow": _Kind(arguments=_mlflow, read_id=lambda tracked: tracked.info.run_id),
-    "aim": _Kind(arguments=_aim, read_id=lambda tracked: tracked.hash),
-    "clearml": _Kind(arguments=_clearml, read_id=lambda tracked: tracked.id),
-    "comet_ml": _Kind(arguments=_comet_ml),
-    "dvclive": _Kind(arguments=_dvclive),
-    "swanlab": _Kind(arguments=_swanlab),
-    "trackio": _Kind(arguments=_trackio),
+_READ_IDS = {
+    "mlflow": attrgetter("info.run_id"),
+    "aim": attrgetter("hash"),
+    "clearml": attrgetter("id"),
 }
+"""Reads the id of a run that we cannot name, with which a later attempt continues it."""
+_STEP_METRICS = {"wandb": "num_steps_done"}
+"""Metric for the step, for trackers whose own step counter never goes back: W&B drops entries
+before its newest step, even of an earlier attempt
+(https://docs.wandb.ai/models/track/log/customize-logging-axes)."""
 
 
 def check_packages(config: TrackersConfig) -> None:
@@ -232,17 +144,21 @@ class Trackers:
         if not self.are_waiting:
             return
         self._open = {}
-        identity = self._identity(training)
+        at = self._context
+        words = f"{at.run_id} {at.stage} {at.slice_index} {at.num_again} {training}"
+        identity = hashlib.sha256(words.encode()).hexdigest()[:32]
         kept = self._try(_KEPT_FILE, self._read_kept, identity) or {}
         for name in self._names:
-            tracker = self._try(name, self._begin, name, identity, first_step, kept.get(name))
+            kept_id = kept.get(name) or None
+            tracker = self._try(name, self._begin, name, identity, first_step, kept_id)
             if tracker is None:
                 continue
             self._open[name] = tracker
             if name not in kept:
-                own_id = self._try(name, self._first_words, name, tracker, settings)
-                kept |= {} if own_id is None else {name: own_id}
-        self._try(_KEPT_FILE, self._keep, identity, kept)
+                run_id = self._try(name, self._first_words, name, tracker, settings)
+                kept |= {} if run_id is None else {name: run_id}
+        values = {"identity": identity, "runs": kept}
+        self._try(_KEPT_FILE, write_json_atomic, self._context.output_dir / _KEPT_FILE, values)
         early, self._early = self._early, []
         for num_steps_done, values in early:
             self.log(values, num_steps_done)
@@ -261,15 +177,11 @@ class Trackers:
             self._early.append((num_steps_done, dict(values)))
             return
         for name, tracker in list((self._open or {}).items()):
-            self._try(name, self._tell, name, tracker, values, num_steps_done)
-
-    @staticmethod
-    def _tell(name: str, tracker: Any, values: Mapping[str, float], num_steps_done: int) -> None:
-        own = _KINDS[name].step_metric
-        if own is None:
-            tracker.log(dict(values), step=num_steps_done)
-        else:
-            tracker.log({**values, own: num_steps_done})
+            metric = _STEP_METRICS.get(name)
+            if metric is None:
+                self._try(name, tracker.log, dict(values), step=num_steps_done)
+            else:
+                self._try(name, tracker.log, {**values, metric: num_steps_done})
 
     def close(self) -> None:
         """Flush and close them."""
@@ -278,34 +190,56 @@ class Trackers:
         self._open = {}
 
     def _begin(self, name: str, identity: str, first_step: int, kept_id: str | None) -> Any:
-        run = TrackedRun(
-            project=self._config.project,
-            label=f"{self._context.run_id} {self._context.stage}",
-            identity=identity,
-            folder=self._context.output_dir,
-            first_step=first_step,
-            kept_id=kept_id or None,
-        )
-        arguments = {**_KINDS[name].arguments(run), **self._config.options.get(name, {})}
-        tracker = _tracker_class(name)(**arguments)
+        """Open a tracker's run.
+
+        Args:
+            name: Name of the tracker.
+            identity: Equal for attempts at the same training: 32 letters and digits.
+            first_step: Steps done before this attempt.
+            kept_id: Tracker's own id of the run that an earlier attempt started.
+        """
+        project, folder = self._config.project, self._context.output_dir
+        label = f"{self._context.run_id} {self._context.stage}"
+        by_id = {"id": identity, "resume": "allow"}
+        arguments: dict[str, dict[str, Any]] = {
+            "tensorboard": {
+                "run_name": "tensorboard",
+                "logging_dir": folder,
+                # entries of repeated steps are replaced by the new ones
+                "purge_step": first_step + 1,
+            },
+            "wandb": {"run_name": project, "name": label, "dir": folder, **by_id},
+            "mlflow": {"experiment_name": project, "run_name": label, "run_id": kept_id},
+            "aim": {"run_name": label, "logging_dir": folder, "run_hash": kept_id},
+            "clearml": {
+                "run_name": project,
+                "task_name": label,
+                **({} if kept_id is None else {"continue_last_task": kept_id}),
+            },
+            "comet_ml": {"run_name": project, "experiment_key": identity, "mode": "get_or_create"},
+            "dvclive": {"dir": str(folder / "dvclive"), "resume": True, "save_dvc_exp": False},
+            "swanlab": {
+                "run_name": project,
+                "experiment_name": label,
+                "logdir": str(folder / "swanlog"),
+                **by_id,
+            },
+            "trackio": {"run_name": project, "name": identity, "resume": "allow"},
+        }
+        tracker = _tracker_class(name)(**{**arguments[name], **self._config.options.get(name, {})})
         # created on rank 0 alone, so it need not check the rank
         tracker.main_process_only = False
         tracker.start()
-        if (own := _KINDS[name].step_metric) is not None:
-            tracker.tracker.define_metric("*", step_metric=own)
+        if name in _STEP_METRICS:
+            tracker.tracker.define_metric("*", step_metric=_STEP_METRICS[name])
         return tracker
 
     def _first_words(self, name: str, tracker: Any, settings: Mapping[str, Any]) -> str:
-        """Return the first log line of a run; it names the id that a later attempt needs."""
-        kind = _KINDS[name]
-        if kind.takes_settings:
+        """Store the settings of a new run; return the id that a later attempt needs, if any."""
+        if name != "tensorboard":  # which opens another run for them
             tracker.store_init_configuration(dict(settings))
-        return "" if kind.read_id is None else kind.read_id(tracker.tracker)
-
-    def _identity(self, training: str) -> str:
-        at = self._context
-        words = f"{at.run_id} {at.stage} {at.slice_index} {at.num_again} {training}"
-        return hashlib.sha256(words.encode()).hexdigest()[:32]
+        read_id = _READ_IDS.get(name)
+        return "" if read_id is None else str(read_id(tracker.tracker))
 
     def _read_kept(self, identity: str) -> dict[str, str]:
         """Return each tracker's name of the run; empty for those that need no such name."""
@@ -314,10 +248,6 @@ class Trackers:
         except FileNotFoundError:
             return {}
         return dict(found["runs"]) if found["identity"] == identity else {}
-
-    def _keep(self, identity: str, kept: Mapping[str, str]) -> None:
-        values = {"identity": identity, "runs": dict(kept)}
-        write_json_atomic(self._context.output_dir / _KEPT_FILE, values)
 
     def _try(self, name: str, act: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Call a tracker; None if it fails, and then that tracker gets no more calls."""
@@ -335,12 +265,7 @@ class Trackers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
 
@@ -427,32 +352,22 @@ class TrainingReporter:
         )
         if self._progress is None:
             return
-        self._tell_progress(self._progress, num_steps_done, outcome)
-        self._tell_trackers(num_steps_done, outcome)
-        self._tell_log(num_steps_done, outcome)
+        course = self._course
+        if self._progress.is_due(num_steps_done):
+            rates = self._since(self._looks[0])
+            self._looks.append(self._done)
+            self._progress.update(num_steps_done, detail=self._text(num_steps_done, outcome, rates))
+        if self._trackers.are_due(num_steps_done):
+            rates, self._tracked = self._since(self._tracked), self._done
+            self._trackers.log(tracked_values(outcome, rates), num_steps_done)
+        if num_steps_done % course.log_every_steps == 0 or num_steps_done == course.num_steps:
+            rates, self._line = self._since(self._line), self._done
+            text = self._text(num_steps_done, outcome, rates)
+            log.info("step %d/%d: %s", num_steps_done, course.num_steps, text)
 
     def tell(self, num_steps_done: int, values: Mapping[str, float]) -> None:
         """Send the results of a held-out evaluation to the trackers, by name: `look/loss`."""
         self._trackers.log(values, num_steps_done)
-
-    def _tell_progress(self, progress: Progress, num_steps_done: int, outcome: StepOutcome) -> None:
-        if progress.is_due(num_steps_done):
-            rates = self._since(self._looks[0])
-            self._looks.append(self._done)
-            progress.update(num_steps_done, detail=self._text(num_steps_done, outcome, rates))
-
-    def _tell_trackers(self, num_steps_done: int, outcome: StepOutcome) -> None:
-        if self._trackers.are_due(num_steps_done):
-            rates, self._tracked = self._since(self._tracked), self._done
-            self._trackers.log(tracked_values(outcome, rates), num_steps_done)
-
-    def _tell_log(self, num_steps_done: int, outcome: StepOutcome) -> None:
-        course = self._course
-        if num_steps_done % course.log_every_steps and num_steps_done != course.num_steps:
-            return
-        rates, self._line = self._since(self._line), self._done
-        text = self._text(num_steps_done, outcome, rates)
-        log.info("step %d/%d: %s", num_steps_done, course.num_steps, text)
 
     def _text(self, num_steps_done: int, outcome: StepOutcome, rates: Rates) -> str:
         left = self._course.num_steps - num_steps_done

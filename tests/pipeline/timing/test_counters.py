@@ -7,11 +7,11 @@ import pytest
 from pipeline.timing.sampler import (
     CpuSource,
     Increase,
-    MemorySource,
     RateSource,
-    infiniband_source,
     read_cpu_ticks,
     read_disk_bytes,
+    read_infiniband_bytes,
+    read_memory,
     read_network_bytes,
 )
 
@@ -41,18 +41,26 @@ def test_ticks_are_those_of_the_wanted_cores_without_guests():
     }
 
 
-def test_bytes_of_disks_are_those_of_the_named_devices():
-    assert read_disk_bytes(DISKSTATS, {"259:0", "8:0"}) == {
-        "259:0": [512_000, 1_536_000],
-        "8:0": [5120, 10_240],
-    }
-
-
-def test_bytes_of_the_network_are_those_of_the_named_interfaces_also_without_a_space():
-    assert read_network_bytes(NET_DEV, {"eth0", "ib0"}) == {
-        "eth0": [1000, 300],
-        "ib0": [12345678901, 7],
-    }
+@pytest.mark.parametrize(
+    ("read", "text", "names", "counted"),
+    [
+        (
+            read_disk_bytes,
+            DISKSTATS,
+            {"259:0", "8:0"},
+            {"259:0": [512_000, 1_536_000], "8:0": [5120, 10_240]},
+        ),
+        (
+            read_network_bytes,
+            NET_DEV,
+            {"eth0", "ib0"},
+            {"eth0": [1000, 300], "ib0": [12345678901, 7]},
+        ),
+    ],
+)
+def test_bytes_are_those_of_the_named_disks_and_interfaces(tmp_path, read, text, names, counted):
+    (tmp_path / "counters").write_text(text)
+    assert read(names, tmp_path / "counters") == counted
 
 
 def test_shares_of_the_processor_are_those_of_the_time_between_two_readings(tmp_path):
@@ -101,11 +109,10 @@ def test_a_counter_that_fell_has_not_grown():
 def test_infiniband_counts_in_units_of_four_bytes(tmp_path):
     for name in ("port_rcv_data", "port_xmit_data"):
         (tmp_path / name).write_text("1000\n")
-    source = infiniband_source([tmp_path])
+    source = RateSource(("in", "out"), lambda: read_infiniband_bytes([tmp_path]))
     source.read(0.0)
     (tmp_path / "port_rcv_data").write_text("1250\n")
-    values = source.read(0.5)
-    assert values == {"infiniband_receive_bytes_per_s": 2000, "infiniband_send_bytes_per_s": 0}
+    assert source.read(0.5) == {"in": 2000, "out": 0}
     (tmp_path / "port_rcv_data").write_text("N/A (no PMA)\n")  # as drivers say it
     with pytest.raises(ValueError, match="N/A"):
         source.read(0.5)
@@ -114,5 +121,5 @@ def test_infiniband_counts_in_units_of_four_bytes(tmp_path):
 def test_this_machine_has_its_counters():
     text = Path("/proc/stat").read_text()
     assert all(len(ticks) == 8 and sum(ticks) > 0 for ticks in read_cpu_ticks(text, {0}).values())
-    assert MemorySource().read(1.0)["memory_available_bytes"] > 1e6
-    assert read_network_bytes(Path("/proc/net/dev").read_text(), {"lo"})["lo"][0] >= 0
+    assert read_memory(1.0)["memory_available_bytes"] > 1e6
+    assert read_network_bytes({"lo"})["lo"][0] >= 0

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from pipeline.timing.profiler import Place, Profiling, make_profiling
+from pipeline.timing.profiler import Profiling, make_profiling
 from pipeline.timing.recorder import SpanLog
 from slurm_jobs.shared.configs.training_parts import ProfileConfig
 from slurm_jobs.shared.timings import (
@@ -24,8 +24,8 @@ WEIGHT = torch.zeros(8, 8, requires_grad=True)
 
 
 def make(tmp_path, rank=0, **config):
-    place = Place(timing_dir=tmp_path, rank=rank, has_device=False)
-    return Profiling(ProfileConfig(**config), place, SpanLog(tmp_path, rank))
+    spans = SpanLog(tmp_path, rank)
+    return Profiling(ProfileConfig(**config), tmp_path, rank, spans, has_device=False)
 
 
 def train(profiling, steps):
@@ -149,4 +149,4 @@ def test_a_training_on_cpus_is_looked_at_as_such_where_the_node_has_a_gpu(tmp_pa
     context, spans = make_context("train", tmp_path), SpanLog(tmp_path, 0)
     for device in ("cpu", "cuda"):
         made = make_profiling(ProfileConfig(), context, spans, torch.device(device))
-        assert made._place.has_device == (device == "cuda")
+        assert made._has_device == (device == "cuda")

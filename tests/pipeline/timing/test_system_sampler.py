@@ -44,7 +44,10 @@ class Clock:
 
 
 def make(path, source, *, every_s=1.0, gpus=None, **options):
-    sources = Sources(host={"beat": source}, gpus=gpus, metadata={"gpus": []})
+    def read(interval_s):
+        return source.read(interval_s)  # which a test may replace
+
+    sources = Sources(host={"beat": read}, gpus=gpus, metadata={"gpus": []})
     return SystemSampler(path, sources, every_s=every_s, metadata={"node_name": "n1"}, **options)
 
 
@@ -91,7 +94,7 @@ def test_it_ends_with_an_error_of_the_training_which_is_told(path):
 
 def test_a_source_that_fails_is_nan_and_said_once_and_the_others_go_on(path, caplog):
     bad, good = Beat(), Beat()
-    sources = Sources(host={"disks": bad, "processor": good}, gpus=None, metadata={})
+    sources = Sources(host={"disks": bad.read, "processor": good.read}, gpus=None, metadata={})
     sampler = SystemSampler(path, sources, every_s=1.0, metadata={})
     bad.error = OSError("gone")
     for _ in range(3):
