@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -20,24 +21,39 @@ from slurm_jobs.shared.expand import (
 )
 from slurm_jobs.spec.model import MAX_STAGES, axis_variable, is_member, origin_of
 from slurm_jobs.spec.profile import ClusterProfile
-from slurm_jobs.spec.spec_files import Files, references
-from slurm_jobs.spec.yaml import KeyPath, YamlDocument, path_text, problem_at
+from slurm_jobs.spec.spec_files import Files, MarkedString, references
+from slurm_jobs.spec.yaml import KeyPath, YamlDocument, path_text, problem_at, was_set
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageView:
-    """Keys of a stage that the graph needs, read leniently: other keys may be wrong."""
+    """Keys of a stage, read leniently: other keys may be wrong."""
 
     run: str | None
-    parents: tuple[str, ...]
     parent_places: Mapping[str, KeyPath]
     """Place of each parent's name, below the stage."""
     config: Mapping[str, Any] | None
     """Config of the stage; None if the value has no keys."""
-    num_ranks: int
-    has_array: bool
+    resources: Mapping[str, Any]
+    """Resources of the stage; empty if the value has no keys."""
     keys: Mapping[str, Any]
     """All keys in the file."""
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        """Return the names of the parents."""
+        return tuple(self.parent_places)
+
+    @property
+    def num_ranks(self) -> int:
+        """Return the number of ranks; 1 if it is not known."""
+        counts = [self.resources.get(key, 1) for key in ("nodes", "tasks_per_node")]
+        return math.prod(counts) if all(isinstance(count, int) for count in counts) else 1
+
+    @property
+    def has_array(self) -> bool:
+        """Check whether the stage is divided into slices."""
+        return self.keys.get("array") is not None
 
 
 Views = Mapping[str, StageView]
@@ -46,39 +62,64 @@ Views = Mapping[str, StageView]
 def stage_views(values: Any) -> dict[str, StageView]:
     """Return the stages in a spec's raw values; one of unreadable form counts as empty."""
     stages = values.get("stages") if isinstance(values, dict) else None
-    if not isinstance(stages, dict):
-        return {}
-    chosen = list(stages.items())[:MAX_STAGES]
-    return {name: _view(stage if isinstance(stage, dict) else {}) for name, stage in chosen}
+    views = {}
+    for name, given in list((stages if isinstance(stages, dict) else {}).items())[:MAX_STAGES]:
+        keys = given if isinstance(given, dict) else {}
+        run, config, resources = keys.get("run"), keys.get("config", {}), keys.get("resources")
+        views[name] = StageView(
+            run=run if isinstance(run, str) else None,
+            parent_places=parent_places(keys.get("after")),
+            config=config if isinstance(config, dict) else None,
+            resources=resources if isinstance(resources, dict) else {},
+            keys=keys,
+        )
+    return views
 
 
-def _view(stage: Mapping[str, Any]) -> StageView:
-    places = _parent_places(stage.get("after"))
-    resources = stage.get("resources")
-    resources = resources if isinstance(resources, dict) else {}
-    counts = [resources.get(key, 1) for key in ("nodes", "tasks_per_node")]
-    known = all(isinstance(count, int) for count in counts)
-    config = stage.get("config", {})
-    run = stage.get("run")
-    return StageView(
-        run=run if isinstance(run, str) else None,
-        parents=tuple(places),
-        parent_places=places,
-        config=config if isinstance(config, dict) else None,
-        num_ranks=counts[0] * counts[1] if known else 1,
-        has_array=stage.get("array") is not None,
-        keys=stage,
-    )
-
-
-def _parent_places(after: Any) -> dict[str, KeyPath]:
+def parent_places(after: Any) -> dict[str, KeyPath]:
+    """Return the place of each parent's name below the stage, for every form of `after`."""
     if isinstance(after, str):
         return {after: ("after",)}
     if isinstance(after, list):
         return {name: ("after", i) for i, name in enumerate(after) if isinstance(name, str)}
-    if isinstance(after, dict):
-        return {name: ("after", name) for name in after}
-    return {}
+    return {name: ("after", name) for name in after} if isinstance(after, dict) else {}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckedSpec:
+    """Spec as its checks see it: raw values with their places, and what is valid of them."""
+
+    document: YamlDocument
+    views: Views
+    files: Files
+    configs: Mapping[str, Any] = field(default_factory=dict)
+    """Configs of the built-in stages, those without problems."""
+    marked: Sequence[MarkedString] = ()
+    """All paths in it."""
+
+    @property
+    def expanded(self) -> list[MarkedString]:
+        """Return the paths without an unknown variable in them."""
+        return [item for item in self.marked if not item.problem]
+
+    @property
+    def folder(self) -> str:
+        """Return the folder of the spec's file."""
+        return str(PurePosixPath(self.document.file).parent)
+
+    def problem(self, path: KeyPath, message: str, *, at_key: bool = False) -> Problem:
+        """Return a problem with the value at `path`, whose name the message then begins with."""
+        return self.at(path, f"{path_text(path)}: {message}", at_key=at_key)
+
+    def at(self, path: KeyPath, message: str, *, at_key: bool = False) -> Problem:
+        """Return a problem with this message, at `path`."""
+        return problem_at(self.document, path, message, at_key=at_key)
+
+    def first_set(self, stage: str, *keys: KeyPath) -> KeyPath:
+        """Return the first of a stage's keys that was set on the command line; else empty."""
+        place: KeyPath = ("stages", stage)
+        paths = ((*place, *key) for key in keys)
+        return next((path for path in paths if was_set(self.document, place, path)), ())
 
 
 def stage_order(parents: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
@@ -155,169 +196,151 @@ def _only_parent(views: Views, name: str, run: str) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def graph_problems(views: Views, document: YamlDocument) -> list[Problem]:
-    """Return unknown parents, cycles, and missing inputs of built-in stages.
+def graph_problems(spec: CheckedSpec) -> Iterator[Problem]:
+    """Yield unknown parents, cycles, and missing inputs of built-in stages.
 
     `reference_problems` checks references.
     """
-    problems = _unknown_parents(views, document)
-    problems += _cycle_problems(views, document)
-    for name, stage in views.items():
-        problems += _builtin_problems(views, document, name, stage)
-    return problems
-
-
-def _cycle_problems(views: Views, document: YamlDocument) -> list[Problem]:
-    _, cycles = _walk({name: stage.parents for name, stage in views.items()})
-    problems = []
-    for cycle in cycles:
-        if len(cycle) == 1:
-            message = f"stage `{cycle[0]}` comes after itself"
-        else:
-            message = f"the stages wait for each other in a cycle: {cycle_text(cycle)}"
-        # The last stage of the trail names the first, which closes the cycle.
-        problems.append(_at_parent(document, views, cycle[-1], cycle[0], message))
-    return problems
-
-
-def _unknown_parents(views: Views, document: YamlDocument) -> list[Problem]:
-    problems = []
+    views = spec.views
     for name, stage in views.items():
         for parent in stage.parents:
-            if parent in views:
-                continue
+            if parent not in views:
+                message = (
+                    f"stage `{name}` comes after `{parent}`, which is no stage of this spec"
+                    f"{did_you_mean(parent, views)} (stages: {', '.join(views)})"
+                )
+                yield _at_parent(spec, name, parent, message)
+    for cycle in _walk({name: stage.parents for name, stage in views.items()})[1]:
+        message = f"the stages wait for each other in a cycle: {cycle_text(cycle)}"
+        if len(cycle) == 1:
+            message = f"stage `{cycle[0]}` comes after itself"
+        # The last stage of the trail names the first, which closes the cycle.
+        yield _at_parent(spec, cycle[-1], cycle[0], message)
+    for name, stage in views.items():
+        yield from _input_problems(spec, name, stage)
+        place: KeyPath = ("stages", name)
+        if stage.run in {"preprocess", "consolidate", "report"} and stage.num_ranks > 1:
             message = (
-                f"stage `{name}` comes after `{parent}`, which is no stage of this spec"
-                f"{did_you_mean(parent, views)} (stages: {', '.join(views)})"
+                f"`{stage.run}` runs as one task, but resources ask for {stage.num_ranks} "
+                "(nodes x tasks_per_node); threads use cpus_per_task"
             )
-            problems.append(_at_parent(document, views, name, parent, message))
-    return problems
+            yield spec.at((*place, "resources"), message, at_key=True)
+        num_tasks = stage.resources.get("tasks_per_node")
+        if stage.run == "probe" and isinstance(num_tasks, int) and num_tasks > 1:
+            message = "`probe` runs one task a node: several would measure each other"
+            yield spec.at((*place, "resources", "tasks_per_node"), message)
+        if stage.run in {"train", "report", "probe"} and stage.has_array:
+            message = (
+                f"`{stage.run}` is one job; an array is for preprocess, consolidate and your own "
+                "stages"
+            )
+            yield spec.at((*place, "array"), message, at_key=True)
 
 
-def _at_parent(
-    document: YamlDocument, views: Views, stage: str, parent: str, message: str
-) -> Problem:
+def _at_parent(spec: CheckedSpec, stage: str, parent: str, message: str) -> Problem:
     """Return a problem at the place where a stage names a parent."""
-    place = views[stage].parent_places[parent]
+    place = spec.views[stage].parent_places[parent]
     # A single name is the value of `after`; in a list or mapping it is the key.
-    return problem_at(document, ("stages", stage, *place), message, at_key=len(place) > 1)
+    return spec.at(("stages", stage, *place), message, at_key=len(place) > 1)
 
 
-def _names_its_data(config: Mapping[str, Any]) -> bool:
-    """Check whether a training, or each of its phases, names its data set."""
-    phases = config.get("phases") or [{}]
-    return config.get("dataset") is not None or all(
-        isinstance(phase, Mapping) and phase.get("dataset") is not None for phase in phases
-    )
-
-
-def _ambiguous(views: Views, document: YamlDocument, name: str, sources: Sequence[str]) -> Problem:
-    """Return a problem if a built-in stage would read only the first of several stages."""
-    run = views[sources[0]].run
-    remedy = "preprocess all rows in one stage, or follow each with its own `consolidate`"
-    if run == "consolidate":
-        remedy = f"name it, as in `dataset: ${{{sources[0]}.output_dir}}`"
-    message = (
-        f"stage `{name}` comes after {len(sources)} stages that run `{run}` "
-        f"({', '.join(sources)}), and reads what one of them made: {remedy}; where they are of one "
-        "matrix, share it (`matrix:` with the name of its stage)"
-    )
-    return _at_parent(document, views, name, sources[1], message)
-
-
-def _tasks_per_node(stage: StageView) -> int:
-    """Return the value in the file; 1 if it is no number, which is reported separately."""
-    resources = stage.keys.get("resources")
-    given = resources.get("tasks_per_node") if isinstance(resources, Mapping) else None
-    return given if isinstance(given, int) else 1
-
-
-def _builtin_problems(
-    views: Views, document: YamlDocument, name: str, stage: StageView
-) -> list[Problem]:
-    problems = []
+def _input_problems(spec: CheckedSpec, name: str, stage: StageView) -> Iterator[Problem]:
+    """Yield a problem if a built-in stage lacks its input, or would read only one of several."""
+    views = spec.views
     needed = {"consolidate": "preprocess", "train": "consolidate"}.get(stage.run or "")
-    has_own = stage.run == "train" and _names_its_data(stage.config or {})
+    config = stage.config or {}
+    has_own = stage.run == "train" and (
+        config.get("dataset") is not None
+        or all(
+            isinstance(phase, Mapping) and phase.get("dataset") is not None
+            for phase in config.get("phases") or [{}]
+        )
+    )
+    if needed is None or has_own:
+        return
     # A misspelt parent may be the missing one.
-    may_follow = any(p not in views or views[p].run == needed for p in stage.parents)
-    if needed and not has_own and not may_follow:
+    if not any(p not in views or views[p].run == needed for p in stage.parents):
         message = (
             f"stage `{name}` runs `{stage.run}` and must come after a stage that runs `{needed}`"
         )
         if stage.run == "train":
             message += ", or name its data set as config.dataset"
-        problems.append(problem_at(document, ("stages", name), message, at_key=True))
+        yield spec.at(("stages", name), message, at_key=True)
     sources = [p for p in stage.parents if p in views and views[p].run == needed]
-    if needed and not has_own and len(sources) > 1:
-        problems.append(_ambiguous(views, document, name, sources))
-    if stage.run in {"preprocess", "consolidate", "report"} and stage.num_ranks > 1:
+    if len(sources) > 1:
+        remedy = "preprocess all rows in one stage, or follow each with its own `consolidate`"
+        if needed == "consolidate":
+            remedy = f"name it, as in `dataset: ${{{sources[0]}.output_dir}}`"
         message = (
-            f"`{stage.run}` runs as one task, but resources ask for {stage.num_ranks} "
-            "(nodes x tasks_per_node); threads use cpus_per_task"
+            f"stage `{name}` comes after {len(sources)} stages that run `{needed}` "
+            f"({', '.join(sources)}), and reads what one of them made: {remedy}; where they are of "
+            "one matrix, share it (`matrix:` with the name of its stage)"
         )
-        problems.append(problem_at(document, ("stages", name, "resources"), message, at_key=True))
-    if stage.run == "probe" and _tasks_per_node(stage) > 1:
-        message = "`probe` runs one task a node: several would measure each other"
-        place = ("stages", name, "resources", "tasks_per_node")
-        problems.append(problem_at(document, place, message))
-    if stage.run in {"train", "report", "probe"} and stage.has_array:
-        message = (
-            f"`{stage.run}` is one job; an array is for preprocess, consolidate and your own stages"
-        )
-        problems.append(problem_at(document, ("stages", name, "array"), message, at_key=True))
-    return problems
+        yield _at_parent(spec, name, sources[1], message)
 
 
 # Check that the functions that a spec names exist in the user's modules; runs nothing.
 
 
-def entry_point_problems(
-    views: Mapping[str, StageView],
-    document: YamlDocument,
-    spec_dir: str,
-    read_text: Callable[[str], str],
-) -> list[Problem]:
-    """Return functions that a module next to the spec lacks, and modules with syntax errors.
+def entry_point_problems(spec: CheckedSpec) -> Iterator[Problem]:
+    """Yield functions that a module next to the spec lacks, and modules with syntax errors.
 
     A module elsewhere belongs to the stage's Python and is not read.
     """
-    problems = []
-    for name, view in views.items():
+    for name, view in spec.views.items():
         module, colon, function = (view.run or "").partition(":")
-        if not colon:
+        message = _wrong_entry_point(module, function, spec) if colon else ""
+        if message:
+            yield spec.problem(("stages", name, "run"), message)
+
+
+def _wrong_entry_point(module: str, function: str, spec: CheckedSpec) -> str:
+    stem = PurePosixPath(spec.folder, *module.split("."))
+    for file in (f"{stem}.py", f"{stem}/__init__.py"):
+        try:
+            # Python accepts a byte order mark at the start of a module.
+            tree = ast.parse(spec.files.read_text(file).removeprefix("\ufeff"), file)
+        except (OSError, UnicodeDecodeError):
             continue
-        message = _message(module, function, spec_dir, read_text)
-        if message is not None:
-            place = ("stages", name, "run")
-            problems.append(problem_at(document, place, f"stages.{name}.run: {message}"))
-    return problems
+        except (SyntaxError, ValueError) as error:
+            return f"{file} is no valid Python: {error}"
+        names: set[str] = set()
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
+                names.add(node.name)
+            elif isinstance(node, ast.ImportFrom | ast.Import):
+                names.update(alias.asname or alias.name for alias in node.names)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                names.add(node.id)
+        if function in names or "*" in names:  # a star import may bring any name
+            return ""
+        return f"{file} defines no `{function}`{did_you_mean(function, names)}"
+    return ""
 
 
-def module_problems(
-    views: Mapping[str, StageView],
-    document: YamlDocument,
-    spec_dir: str,
-    files: Files,
-    profile: ClusterProfile | None,
-) -> list[Problem]:
-    """Return modules that do not exist, if a module with a similar name is next to the spec.
+def module_problems(spec: CheckedSpec, profile: ClusterProfile | None) -> Iterator[Problem]:
+    """Yield modules that do not exist, if a module with a similar name is next to the spec.
 
     Only for stages that run in this Python with its module path unchanged.
     """
-    problems = []
-    beside = modules_of_spec(document.value, spec_dir, files)
-    for name, view in views.items():
+    beside = modules_of_spec(spec.document.value, spec.folder, spec.files)
+    for name, view in spec.views.items():
         module, colon, _ = (view.run or "").partition(":")
         module = module.partition(".")[0]
         near = did_you_mean(module, beside) if colon and module not in beside else ""
-        if not near or _looks_elsewhere(view, document.value, profile) or files.has_module(module):
-            continue
-        message = (
-            f"stages.{name}.run: there is no module `{module}` next to the spec or in this "
-            f"Python{near}"
-        )
-        problems.append(problem_at(document, ("stages", name, "run"), message))
-    return problems
+        if near and not _looks_elsewhere(view, spec, profile) and not spec.files.has_module(module):
+            message = f"there is no module `{module}` next to the spec or in this Python{near}"
+            yield spec.problem(("stages", name, "run"), message)
+
+
+def _looks_elsewhere(view: StageView, spec: CheckedSpec, profile: ClusterProfile | None) -> bool:
+    """Check whether the stage runs in another Python, or set-up or environment may add modules."""
+    settings = [view.keys, spec.document.value, profile.model_dump() if profile else {}]
+    environments = [keys.get("environment") for keys in settings]
+    return any(keys.get("python") or keys.get("setup") for keys in settings) or any(
+        isinstance(environment, Mapping) and "PYTHONPATH" in environment
+        for environment in environments
+    )
 
 
 def modules_of_spec(values: Any, spec_dir: str, files: Files) -> frozenset[str]:
@@ -327,55 +350,6 @@ def modules_of_spec(values: Any, spec_dir: str, files: Files) -> frozenset[str]:
     listed = [PurePosixPath(path) for path in given if isinstance(path, str)]
     own = {path.stem for path in listed if path.suffix in {"", ".py"}}
     return frozenset({*files.modules_in(spec_dir), *own})
-
-
-def _looks_elsewhere(view: StageView, values: Any, profile: ClusterProfile | None) -> bool:
-    """Check whether the stage runs in another Python, or set-up or environment may add modules."""
-    given: list[Mapping[str, Any]] = [view.keys, values]
-    if profile is not None:
-        given.append(profile.model_dump())
-    return any(
-        keys.get("python") or keys.get("setup") or _sets_module_path(keys.get("environment"))
-        for keys in given
-    )
-
-
-def _sets_module_path(environment: Any) -> bool:
-    return isinstance(environment, Mapping) and "PYTHONPATH" in environment
-
-
-def _message(
-    module: str, function: str, spec_dir: str, read_text: Callable[[str], str]
-) -> str | None:
-    stem = PurePosixPath(spec_dir, *module.split("."))
-    for file in (f"{stem}.py", f"{stem}/__init__.py"):
-        try:
-            # Python accepts a byte order mark at the start of a module.
-            tree = ast.parse(read_text(file).removeprefix("\ufeff"), file)
-        except (OSError, UnicodeDecodeError):
-            continue
-        except (SyntaxError, ValueError) as error:
-            return f"{file} is no valid Python: {error}"
-        names = _names(tree)
-        if names is None or function in names:
-            return None
-        return f"{file} defines no `{function}`{did_you_mean(function, names)}"
-    return None
-
-
-def _names(tree: ast.Module) -> set[str] | None:
-    """Return the names that a module defines or imports at top level; None if unknown."""
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
-            names.add(node.name)
-        elif isinstance(node, ast.ImportFrom | ast.Import):
-            if any(alias.name == "*" for alias in node.names):
-                return None
-            names.update(alias.asname or alias.name for alias in node.names)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-    return names
 
 
 # References to stages and matrix axes: where they are allowed, what they may name.
@@ -394,52 +368,53 @@ _SHARED_KEYS = ("setup", "environment")
 program."""
 
 
-def reference_problems(
-    views: Views, document: YamlDocument, paths: Collection[KeyPath] = ()
-) -> list[Problem]:
-    """Return references to unknown names, or in places where they are not replaced.
+def reference_problems(spec: CheckedSpec) -> Iterator[Problem]:
+    """Yield references to unknown names, or in places where they are not replaced."""
+    values = spec.document.value if isinstance(spec.document.value, dict) else {}
+    for key in _SHARED_KEYS:
+        for path, inner, target in _shell_references(values.get(key), (key,), spec.views):
+            if inner.startswith(_AXIS_OF) or target is not None:
+                yield spec.problem(path, _config_alone(inner, target, spec.views))
+    for name, stage in spec.views.items():
+        yield from _config_problems(spec, name, stage)
+        for key in ("shell", *_SHARED_KEYS):
+            place: KeyPath = ("stages", name, key)
+            for path, inner, target in _shell_references(stage.keys.get(key), place, spec.views):
+                if inner.startswith(_AXIS_OF):
+                    axis = inner.removeprefix(_AXIS_OF)
+                    message = f"in a shell `${{{inner}}}` is `${axis_variable(axis)}`"
+                    if key == "environment" or axis not in _axes(stage):
+                        message = _no_axis(name, stage, inner)
+                    yield spec.problem(path, message)
+                elif target is not None:
+                    message = _config_alone(inner, target, spec.views)
+                    if key == "shell":
+                        message += f"; here {_shell_variable(target, name, spec.views)}"
+                    yield spec.problem(path, message)
 
-    In the values at `paths`, `${NAME}` is an environment variable.
-    """
-    problems = _shared_shell_problems(views, document)
-    for name, stage in views.items():
-        problems += _config_problems(views, document, name, stage, paths)
-        problems += _shell_problems(views, document, name, stage)
-    return problems
 
-
-def _config_problems(
-    views: Views,
-    document: YamlDocument,
-    name: str,
-    stage: StageView,
-    paths: Collection[KeyPath],
-) -> list[Problem]:
-    known = ancestors(views, name)
-    problems = []
+def _config_problems(spec: CheckedSpec, name: str, stage: StageView) -> Iterator[Problem]:
+    known = ancestors(spec.views, name)
+    paths = {item.path for item in spec.marked}
     for path, inner in references(stage.config or {}, ("stages", name, "config")):
         target = referenced_stage(inner)
-        is_variable = path in paths and _VARIABLE.fullmatch(inner) is not None
-        if is_variable and inner not in views:
-            continue  # an unknown one is a problem of the path
+        # In a path `${NAME}` is an environment variable; an unknown one is a problem of the path.
+        if path in paths and _VARIABLE.fullmatch(inner) and inner not in spec.views:
+            continue
         if inner.startswith(_AXIS_OF):
-            message = f"{path_text(path)}: {_no_axis(name, stage, inner)}"
+            yield spec.problem(path, _no_axis(name, stage, inner))
         elif target is None:
             message = (
-                f"{path_text(path)}: `${{{inner}}}` is no reference; `${{stage.output_dir}}` and "
-                "`${matrix.AXIS}` are the only forms (in a path, `$NAME` and `${NAME}` are "
-                "environment variables)"
+                f"`${{{inner}}}` is no reference; `${{stage.output_dir}}` and `${{matrix.AXIS}}` "
+                "are the only forms (in a path, `$NAME` and `${NAME}` are environment variables)"
             )
+            yield spec.problem(path, message)
         elif target not in known:
-            near = did_you_mean(target, known)
             message = (
-                f"{path_text(path)}: `${{{inner}}}` names `{target}`, which does not come before "
-                f"`{name}`{near} (before it: {', '.join(known) or 'nothing'})"
+                f"`${{{inner}}}` names `{target}`, which does not come before `{name}`"
+                f"{did_you_mean(target, known)} (before it: {', '.join(known) or 'nothing'})"
             )
-        else:
-            continue
-        problems.append(problem_at(document, path, message))
-    return problems
+            yield spec.problem(path, message)
 
 
 def _no_axis(name: str, stage: StageView, inner: str) -> str:
@@ -456,29 +431,18 @@ def _axes(stage: StageView) -> list[str]:
     return [*stage.keys["matrix"][0]] if is_member(stage.keys) else []
 
 
-def _shared_shell_problems(views: Views, document: YamlDocument) -> list[Problem]:
-    """Return references in the set-up lines and the environment of all stages."""
-    values = document.value if isinstance(document.value, dict) else {}
-    problems = []
-    for key in _SHARED_KEYS:
-        for path, inner in _found(values.get(key), (key,)):
-            target = _target(inner, key, views)
-            if inner.startswith(_AXIS_OF) or target is not None:
-                message = f"{path_text(path)}: {_config_alone(inner, target, views)}"
-                problems.append(problem_at(document, path, message))
-    return problems
+def _shell_references(
+    values: object, path: KeyPath, views: Views
+) -> Iterator[tuple[KeyPath, str, str | None]]:
+    r"""Yield place, text and stage of references in shell text or an environment.
 
-
-def _found(values: object, path: KeyPath) -> list[tuple[KeyPath, str]]:
-    r"""Yield references in shell text or an environment; in a shell `\${...}` is plain text."""
-    pattern = UNESCAPED_REFERENCE if path[-1] in _READ_BY_BASH else REFERENCE
-    return references(values, path, pattern)
-
-
-def _target(inner: str, key: str, views: Views) -> str | None:
-    """Return the stage of a reference that needs a message; in a shell also an unknown one."""
-    target = None if inner.startswith(_AXIS_OF) else stage_that_begins(inner)
-    return target if key in _READ_BY_BASH or target in views else None
+    In a shell `\${...}` is plain text, and a reference to an unknown stage is a mistake too. The
+    stage is None if the text needs no message.
+    """
+    in_shell = path[-1] in _READ_BY_BASH
+    for place, inner in references(values, path, UNESCAPED_REFERENCE if in_shell else REFERENCE):
+        target = None if inner.startswith(_AXIS_OF) else stage_that_begins(inner)
+        yield place, inner, target if in_shell or target in views else None
 
 
 def _config_alone(inner: str, target: str | None, views: Views) -> str:
@@ -494,45 +458,23 @@ def _config_alone(inner: str, target: str | None, views: Views) -> str:
 
 def _by_origin(views: Views) -> dict[str, list[str]]:
     """Return the combinations of each stage with a matrix, by its name in the file."""
-    found: dict[str, list[str]] = {}
+    members: dict[str, list[str]] = {}
     for name, stage in views.items():
         origin = origin_of(name, stage.keys.get("matrix"))
         if origin:
-            found.setdefault(origin, []).append(name)
-    return found
-
-
-def _shell_problems(
-    views: Views, document: YamlDocument, name: str, stage: StageView
-) -> list[Problem]:
-    """Return references in places where they are not replaced."""
-    problems = []
-    for key in ("shell", *_SHARED_KEYS):
-        for path, inner in _found(stage.keys.get(key), ("stages", name, key)):
-            if inner.startswith(_AXIS_OF):
-                axis = inner.removeprefix(_AXIS_OF)
-                what = f"in a shell `${{{inner}}}` is `${axis_variable(axis)}`"
-                if key == "environment" or axis not in _axes(stage):
-                    what = _no_axis(name, stage, inner)
-                problems.append(problem_at(document, path, f"{path_text(path)}: {what}"))
-            target = _target(inner, key, views)
-            if target is None:
-                continue
-            message = f"{path_text(path)}: {_config_alone(inner, target, views)}"
-            if key == "shell":
-                message += f"; here {_shell_variable(target, name, views)}"
-            problems.append(problem_at(document, path, message))
-    return problems
+            members.setdefault(origin, []).append(name)
+    return members
 
 
 def _shell_variable(target: str, name: str, views: Views) -> str:
     """Return the shell's alternative, to follow `here` in a message."""
-    parents = views[name].parents
     if target == name:
         return "it is `$SLURM_JOBS_OUTPUT_DIR`"
+    parents = views[name].parents
     variable = f"it is `${output_dir_variable(target)}`"
     combinations = _by_origin(views).get(target, ())
-    if target in parents or _is_single(combinations, parents):
+    # A stage after exactly one of the combinations knows that by the file's name.
+    if target in parents or sum(parent in combinations for parent in parents) == 1:
         return variable
     if combinations:
         example = output_dir_variable(combinations[0])
@@ -543,8 +485,3 @@ def _shell_variable(target: str, name: str, views: Views) -> str:
             "program that replaces it, write `\\$` in double quotes"
         )
     return f"{variable}, which is set if `{name}` comes after `{target}`: name it in `after`"
-
-
-def _is_single(combinations: Sequence[str], parents: Sequence[str]) -> bool:
-    """Check whether a stage comes after exactly one of these, which then has the file's name."""
-    return sum(parent in combinations for parent in parents) == 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -18,10 +18,9 @@ from slurm_jobs.spec.checks.image_limits import (
     image_pixels_problems,
     image_place_problems,
     image_problems,
-    image_size_notes,
-    image_size_problems,
-    missing_image_problems,
-    unusable_row_problems,
+    image_size_findings,
+    missing_image_findings,
+    unusable_row_findings,
 )
 from slurm_jobs.spec.checks.manifests import dataset_problems, manifest_notes, manifest_problems
 from slurm_jobs.spec.checks.models import accelerate_problems, model_problems, processor_problems
@@ -45,6 +44,7 @@ from slurm_jobs.spec.checks.stage_checks import (
     stage_problems,
 )
 from slurm_jobs.spec.graph import (
+    CheckedSpec,
     StageView,
     entry_point_problems,
     graph_problems,
@@ -139,126 +139,101 @@ def load_document(
     Raises:
         SpecError: with every problem found.
     """
-    file = document.file
-    spec_dir = str(PurePosixPath(file).parent)
-    around = Surroundings(base_dir=spec_dir, expand=files.expand)
-    spec, problems = validate_values(RunSpec, document, document.value, ())
+    folder = str(PurePosixPath(document.file).parent)
+    around = Surroundings(base_dir=folder, expand=files.expand)
+    valid, problems = validate_values(RunSpec, document, document.value, ())
     views = stage_views(document.value)
-    configs, more = _validate_configs(views, document)
-    values, marked = _resolve(spec, views, configs, document, around)
-    problems += [*more, *_agreement_problems(views, configs, document, marked)]
+    configs: dict[str, Any] = {}
+    for name, view in views.items():
+        if view.run in BUILTIN_STAGES and view.config is not None:
+            place: KeyPath = ("stages", name, "config")
+            config, more = validate_values(config_class(view.run), document, view.config, place)
+            problems += more
+            if config is not None:
+                configs[name] = config
+    values, marked = _resolve(valid, views, configs, document, around)
+    spec = CheckedSpec(document=document, views=views, files=files, configs=configs, marked=marked)
+    problems += [*form_problems(spec), *graph_problems(spec), *reference_problems(spec)]
+    problems += _training_problems(spec)
     profile, profile_problems = _load_profile(document, around, files)
     options: ProfileOptions = (profile.slurm, profile.gpu_slurm) if profile else ({}, {})
-    problems += _elsewhere(problems, conflict_problems(views, document, options))
-    of_stages = [
-        (("stages", name, "resources", "slurm"), view.keys["resources"].get("slurm"))
-        for name, view in views.items()
-        if isinstance(view.keys.get("resources"), dict)
-    ]
-    problems += _elsewhere(problems, environment_option_problems(of_stages, document))
-    problems += entry_point_problems(views, document, spec_dir, files.read_text)
+    problems += _elsewhere(problems, conflict_problems(spec, options))
+    for name, view in views.items():
+        place = ("stages", name, "resources", "slurm")
+        found = environment_option_problems(view.resources.get("slurm"), place, document)
+        problems += _elsewhere(problems, found)
+    problems += entry_point_problems(spec)
     if not profile_problems:
-        problems += module_problems(views, document, spec_dir, files, profile)
+        problems += module_problems(spec, profile)
     on_this_machine = profile is not None and profile.scheduler == "local"
-    found = path_problems(marked, document, files.holds, runs_here=on_this_machine)
-    expanded = [item for item in marked if not item.problem]
-    found += [
-        *processor_problems(expanded, document, files.holds, files.read_text),
-        *manifest_problems(expanded, document, files),
-        *image_place_problems(expanded, document, files),
-        *dataset_problems(expanded, document, files),
-        *model_problems(expanded, document, files),
-        *target_problems(document, expanded, files),
-        *image_problems(expanded, document, files),
-        *image_pixels_problems(expanded, document, files),
-        *accelerate_problems(expanded, document, files),
-        *runs_dir_problems(expanded, document, files.write_obstacle),
+    of_files = [
+        *path_problems(marked, document, files.holds, runs_here=on_this_machine),
+        *processor_problems(spec),
+        *manifest_problems(spec),
+        *image_place_problems(spec),
+        *dataset_problems(spec),
+        *model_problems(spec),
+        *target_problems(spec),
+        *image_problems(spec),
+        *image_pixels_problems(spec),
+        *accelerate_problems(spec),
+        *runs_dir_problems(spec),
     ]
-    problems += _elsewhere(problems, found)
-    missing = missing_image_problems(views, configs, marked, document, files, is_fatal=True)
-    problems += _elsewhere(problems, missing)
-    unusable = unusable_row_problems(views, configs, marked, document, files, is_fatal=True)
-    problems += _elsewhere(problems, unusable)
-    problems += _elsewhere(problems, image_size_problems(configs, marked, document, files))
+    problems += _elsewhere(problems, of_files)
+    notes = []
+    for findings in (
+        missing_image_findings(spec),
+        unusable_row_findings(spec),
+        image_size_findings(spec),
+    ):
+        found_here = list(findings)
+        problems += _elsewhere(problems, [problem for problem, is_error in found_here if is_error])
+        notes += [problem for problem, is_error in found_here if not is_error]
     problems = [*document.problems, *_beside_yaml(document, problems), *profile_problems]
-    if spec is None or problems:
+    if valid is None or problems:
         raise SpecError(_sorted(problems))
+    notes = [
+        *manifest_notes(spec),
+        *notes,
+        *idle_setting_notes(spec),
+        *row_notes(spec),
+        *unexpanded_notes(spec),
+        *resource_notes(spec, valid),
+        *unknown_option_notes(spec, options),
+    ]
     return LoadedSpec(
         spec=RunSpec.model_validate_json(json.dumps(values), strict=True),
         profile=profile,
         text=text,
-        file=file,
-        spec_dir=spec_dir,
+        file=document.file,
+        spec_dir=folder,
         overrides=tuple(overrides),
         document=document,
-        notes=tuple(
-            _sorted(
-                [
-                    *_notes(spec, views, configs, document, marked=marked, files=files),
-                    *unknown_option_notes(views, document, options),
-                ]
-            )
-        ),
+        notes=tuple(_sorted(notes)),
     )
 
 
-def _notes(
-    spec: RunSpec,
-    views: Mapping[str, StageView],
-    configs: Mapping[str, Any],
-    document: YamlDocument,
-    *,
-    marked: Sequence[MarkedString],
-    files: Files,
-) -> list[Problem]:
-    paths = {item.given: item.resolved for item in marked}
-    notes = [
-        *manifest_notes(marked, document, files),
-        *missing_image_problems(views, configs, marked, document, files, is_fatal=False),
-        *unusable_row_problems(views, configs, marked, document, files, is_fatal=False),
-        *image_size_notes(configs, marked, document, files),
-        *idle_setting_notes(views, configs, document),
-        *row_notes(views, configs, document, paths, files),
-        *unexpanded_notes(views, document),
-    ]
-    return _sorted([*notes, *resource_notes(spec, configs, document)])
+def _training_problems(spec: CheckedSpec) -> Iterator[Problem]:
+    """Yield disagreements within each training; one with problems is checked by its valid values.
 
-
-def _agreement_problems(
-    views: Mapping[str, StageView],
-    configs: Mapping[str, Any],
-    document: YamlDocument,
-    marked: Sequence[MarkedString],
-) -> list[Problem]:
-    """Return disagreements between stages, and within each.
-
-    A stage or config with problems is checked by its valid values.
+    Other keys of a stage may have problems, but its resources must have none.
     """
-    problems = [*form_problems(views, document), *graph_problems(views, document)]
-    problems += reference_problems(views, document, {item.path for item in marked})
-    for name, view in views.items():
+    for name, view in spec.views.items():
         if view.run != "train" or view.config is None:
             continue
-        config, unreadable = configs.get(name), frozenset[str]()
+        config, unreadable = spec.configs.get(name), frozenset[str]()
         if config is None:
-            target, path = config_class("train"), ("stages", name, "config")
-            config, unreadable, more = readable_fields(target, document, view.config, path)
-            problems += more
-        resources = _resources(name, view, document)
-        if resources is None:
-            continue
-        problems += stage_problems(name, resources, config, document, unreadable=unreadable)
-    return problems
+            target, place = config_class("train"), ("stages", name, "config")
+            config, unreadable, more = readable_fields(target, spec.document, view.config, place)
+            yield from more
+        at_resources: KeyPath = ("stages", name, "resources")
+        given = view.keys.get("resources", {})
+        resources, _ = validate_values(Resources, spec.document, given, at_resources)
+        if resources is not None:
+            yield from stage_problems(spec, name, resources, config, unreadable=unreadable)
 
 
-def _resources(name: str, view: StageView, document: YamlDocument) -> Resources | None:
-    """Return a stage's resources if they have no problem, whatever other keys have."""
-    path: KeyPath = ("stages", name, "resources")
-    resources, _ = validate_values(Resources, document, view.keys.get("resources", {}), path)
-    return resources if isinstance(resources, Resources) else None
-
-
-def _elsewhere(first: Sequence[Problem], more: Sequence[Problem]) -> list[Problem]:
+def _elsewhere(first: Sequence[Problem], more: Iterable[Problem]) -> list[Problem]:
     """Return `more` without problems at a place in `first`: one message for one mistake."""
     places = {(p.file, p.line, p.column) for p in first}
     return [p for p in more if (p.file, p.line, p.column) not in places]
@@ -275,23 +250,6 @@ def _beside_yaml(document: YamlDocument, problems: Sequence[Problem]) -> list[Pr
 def _sorted(problems: list[Problem]) -> list[Problem]:
     unique = dict.fromkeys(problems)
     return sorted(unique, key=lambda p: (p.file, p.line, p.column))
-
-
-def _validate_configs(
-    views: Mapping[str, StageView], document: YamlDocument
-) -> tuple[dict[str, Any], list[Problem]]:
-    """Validate the configs of the built-in stages; return the valid ones, and the problems."""
-    configs: dict[str, Any] = {}
-    problems = []
-    for name, view in views.items():
-        if view.run in BUILTIN_STAGES and view.config is not None:
-            target = config_class(view.run)
-            path: KeyPath = ("stages", name, "config")
-            config, found = validate_values(target, document, view.config, path)
-            problems += found
-            if config is not None:
-                configs[name] = config
-    return configs, problems
 
 
 def _resolve(
@@ -359,8 +317,9 @@ def read_profile(file: str, files: Files) -> ClusterProfile:
     more = path_problems(marked, document, files.holds, runs_here=on_this_machine)
     problems += _elsewhere(problems, more)
     if isinstance(values, dict):
-        holders = [((key,), values.get(key)) for key in ("slurm", "gpu_slurm")]
-        problems += _elsewhere(problems, environment_option_problems(holders, document))
+        for key in ("slurm", "gpu_slurm"):
+            found = environment_option_problems(values.get(key), (key,), document)
+            problems += _elsewhere(problems, found)
     problems = [*document.problems, *_beside_yaml(document, problems)]
     if problems:
         raise SpecError(_sorted(problems))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import difflib
 import io
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import PurePosixPath
+from typing import Any
 
 from slurm_jobs.shared.configs.stages import Columns
 from slurm_jobs.shared.errors import Problem
@@ -31,10 +32,10 @@ from slurm_jobs.shared.manifests.messages import ManifestRow
 from slurm_jobs.shared.manifests.text import MAX_BYTES, MAX_ROWS
 from slurm_jobs.shared.manifests.values import RowOptions, missing_columns
 from slurm_jobs.shared.processors.folder import changed_files, changed_processor
-from slurm_jobs.spec.graph import preprocess_of, stage_views
+from slurm_jobs.spec.graph import CheckedSpec, preprocess_of
 from slurm_jobs.spec.model import BUILTIN_STAGES, RunSpec
-from slurm_jobs.spec.spec_files import Beginning, Files, MarkedString, TableFacts
-from slurm_jobs.spec.yaml import KeyPath, YamlDocument, path_text, problem_at
+from slurm_jobs.spec.spec_files import Beginning, Files
+from slurm_jobs.spec.yaml import KeyPath, path_text
 
 # Check that the data sets of a training are finished folders with their shards.
 
@@ -43,68 +44,54 @@ _WITHIN = frozenset({INFO_NAME, INDEX_NAME, PROCESSOR_DIR, SHARDS_DIR})
 """Entries of a data set folder that users name instead of the folder."""
 
 
-def dataset_problems(
-    marked: Sequence[MarkedString], document: YamlDocument, files: Files
-) -> list[Problem]:
-    """Return the folders that are no data set, at their lines; skip outputs of this spec."""
-    problems = []
-    for item in marked:
-        if not _is_dataset(item.path) or not item.given or not files.holds(item.resolved):
-            continue
-        wrong = (
-            f" is no finished data set, it has no {INFO_NAME}; {_instead(item.resolved, files)}"
-            if files.lacks(f"{item.resolved}/{INFO_NAME}")
-            else _wrong_shards(item.resolved, files) or _wrong_processor(item.resolved, files)
-        )
-        if wrong:
-            message = f"{path_text(item.path)}: {item.resolved}{wrong}"
-            problems.append(problem_at(document, item.path, message))
-    return problems
+def dataset_problems(spec: CheckedSpec) -> Iterator[Problem]:
+    """Yield the folders that are no data set, at their lines; skip outputs of this spec."""
+    for item in spec.expanded:
+        is_dataset = item.path[2:3] == ("config",) and item.path[-1:] == ("dataset",)
+        folder = item.resolved
+        if is_dataset and item.given and spec.files.holds(folder):
+            info = spec.files.json_values(f"{folder}/{INFO_NAME}")
+            wrong = _wrong_shards(folder, info, spec.files)
+            wrong = wrong or _wrong_processor(folder, info, spec.files)
+            if spec.files.lacks(f"{folder}/{INFO_NAME}"):
+                remedy = _instead(folder, spec.files)
+                wrong = f" is no finished data set, it has no {INFO_NAME}; {remedy}"
+            if wrong:
+                yield spec.problem(item.path, f"{folder}{wrong}")
 
 
-def _wrong_shards(folder: str, files: Files) -> str:
+def _wrong_shards(folder: str, info: Mapping[str, Any], files: Files) -> str:
     """Return the first missing or wrong shard, and their number; shards are not read.
 
     If `dataset.json` cannot be understood, the check is left to the job.
     """
-    expected, found = _shards_of(folder, files), files.sizes_in(f"{folder}/{SHARDS_DIR}")
-    if found is None:
+    sizes = files.sizes_in(f"{folder}/{SHARDS_DIR}")
+    try:
+        expected = {shard["name"]: shard["num_bytes"] for shard in info["shards"]}
+    except (LookupError, TypeError):
         return ""
-    wrong = [name for name, size in expected.items() if found.get(name, -1) not in {None, size}]
+    if sizes is None:
+        return ""
+    wrong = [name for name, size in expected.items() if sizes.get(name, -1) not in {None, size}]
     if not wrong:
         return ""
-    first, size = wrong[0], found.get(wrong[0], -1)
-    told = "is missing" if size == -1 else f"has {size} bytes, expected {expected[first]}"
+    first, size = wrong[0], sizes.get(wrong[0], -1)
+    difference = "is missing" if size == -1 else f"has {size} bytes, expected {expected[first]}"
     return (
         f": {len(wrong)} of {len(expected)} shards missing or of another size than {INFO_NAME} "
-        f"says; the first, {SHARDS_DIR}/{first}, {told}; `slurm-jobs verify {folder}` names all "
-        "and what to do"
+        f"says; the first, {SHARDS_DIR}/{first}, {difference}; `slurm-jobs verify {folder}` names "
+        "all and what to do"
     )
 
 
-def _wrong_processor(folder: str, files: Files) -> str:
+def _wrong_processor(folder: str, info: Mapping[str, Any], files: Files) -> str:
     """Return the processor files that were changed since the data set was written."""
-    expected = files.json_values(f"{folder}/{INFO_NAME}").get("processor_sha256")
+    expected = info.get("processor_sha256")
     checksums = files.checksums_in(f"{folder}/{PROCESSOR_DIR}")
     if not isinstance(expected, dict) or not checksums:
         return ""
     changes = changed_files(expected, checksums)
     return f": {changed_processor(PurePosixPath(PROCESSOR_DIR), changes)}" if changes else ""
-
-
-def _shards_of(folder: str, files: Files) -> dict[str, int]:
-    """Return the size of each shard that a data set should have, by name."""
-    try:
-        values = json.loads(files.read_text(f"{folder}/{INFO_NAME}"))
-        return {shard["name"]: shard["num_bytes"] for shard in values["shards"]}
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        return {}
-
-
-def _is_dataset(path: KeyPath) -> bool:
-    """Check for the key of a training's data set, or of a phase's."""
-    below = path[2:]
-    return below[:1] == ("config",) and below[-1:] == ("dataset",)
 
 
 def _instead(folder: str, files: Files) -> str:
@@ -154,48 +141,37 @@ _SPREAD_OUT = (
 _SAVE_AS_UTF_8 = "save the manifest as UTF-8"
 
 
-def manifest_problems(
-    marked: Sequence[MarkedString], document: YamlDocument, files: Files
-) -> list[Problem]:
-    """Return unusable manifests, each at its line; of a long one only the first line is read."""
-    problems = []
-    for item in marked:
+def manifest_problems(spec: CheckedSpec) -> Iterator[Problem]:
+    """Yield unusable manifests, each at its line; of a long one only the first line is read."""
+    for item in spec.expanded:
         verb = MANIFESTS.get(item.path[2:])
-        if not verb or not item.given:
-            continue
-        options = RowOptions(columns=columns_of(item.path, document))
-        wrong = _wrong(item.resolved, verb, files, options)
-        wrong = wrong or files.manifest_damage(item.resolved, options)
-        wrong = wrong or _wrong_rows(item.resolved, files, options)
-        if wrong:
-            message = f"{path_text(item.path)}: {item.resolved}{wrong}"
-            problems.append(problem_at(document, item.path, message))
-    return problems
+        if verb and item.given:
+            options = row_options(spec, item.path)
+            wrong = (
+                _wrong(item.resolved, verb, spec.files, options)
+                or spec.files.manifest_damage(item.resolved, options)
+                or _wrong_rows(item.resolved, spec.files, options)
+            )
+            if wrong:
+                yield spec.problem(item.path, f"{item.resolved}{wrong}")
 
 
-def manifest_notes(
-    marked: Sequence[MarkedString], document: YamlDocument, files: Files
-) -> list[Problem]:
-    """Return unknown keys of the first rows, and splits that are mixed in them."""
-    notes = []
-    for item in marked:
+def manifest_notes(spec: CheckedSpec) -> Iterator[Problem]:
+    """Yield unknown keys of the first rows, and splits that are mixed in them."""
+    for item in spec.expanded:
         if item.path[2:] not in MANIFESTS or not item.given:
             continue
-        options = RowOptions(columns=columns_of(item.path, document))
-        rows = files.first_rows(item.resolved, options)
+        options = row_options(spec, item.path)
+        rows = spec.files.first_rows(item.resolved, options)
+        notes = [_unknown_ignored(item.resolved, rows, spec.files, options)]
         ignored = Counter(key for row in rows for key in row.ignored)
-        place = f"{path_text(item.path)}: {item.resolved}"
-        unknown = _unknown_ignored(item.resolved, rows, files, options)
-        if unknown:
-            notes.append(problem_at(document, item.path, f"{place}: {unknown}"))
         if ignored:
             keys = _listed([f"`{key}`" for key, _ in ignored.most_common()])
-            message = f"{place}: keys that are not read: {keys}"
-            notes.append(problem_at(document, item.path, message))
-        is_whole = has_all_rows(item.resolved, rows, files)
-        mixed = _mixed_splits(rows, is_evaluated="evaluate" in item.path, is_whole=is_whole)
-        notes += [problem_at(document, item.path, f"{place}: {text}") for text in mixed]
-    return notes
+            notes.append(f"keys that are not read: {keys}")
+        is_whole = has_all_rows(item.resolved, rows, spec.files)
+        notes += _mixed_splits(rows, is_evaluated="evaluate" in item.path, is_whole=is_whole)
+        for note in filter(None, notes):
+            yield spec.problem(item.path, f"{item.resolved}: {note}")
 
 
 def has_all_rows(manifest: str, rows: Sequence[ManifestRow], files: Files) -> bool:
@@ -305,18 +281,17 @@ def row_problem(row: ManifestRow) -> str:
     return ""
 
 
-def columns_of(place: KeyPath, document: YamlDocument) -> Columns:
-    """Return the `columns` of a manifest's stage, as far as they are valid."""
-    views = stage_views(document.value)
+def row_options(spec: CheckedSpec, place: KeyPath) -> RowOptions:
+    """Return the options of the manifest at `place`, with its stage's `columns` that are valid."""
     name = str(place[1])
-    config: object = views[name].config or {}
+    config = spec.views[name].config or {}
+    holder: object = config
     for key in place[3:-1]:
-        config = config.get(key) if isinstance(config, Mapping) else None
-    given = config.get("columns") if isinstance(config, Mapping) else None
+        holder = holder.get(key) if isinstance(holder, Mapping) else None
+    given = holder.get("columns") if isinstance(holder, Mapping) else None
     if given is None and "evaluate" in place:
-        whole = views[name].config or {}
-        source = preprocess_of(views, name, whole.get("dataset"))
-        given = (views[source].config or {}).get("columns") if source else None
+        source = preprocess_of(spec.views, name, config.get("dataset"))
+        given = (spec.views[source].config or {}).get("columns") if source else None
     values = given if isinstance(given, Mapping) else {}
     names = {
         field.name: values[field.name]
@@ -325,14 +300,17 @@ def columns_of(place: KeyPath, document: YamlDocument) -> Columns:
     }
     ignore = values.get("ignore")
     ignored = [key for key in ignore if isinstance(key, str)] if isinstance(ignore, list) else []
-    return Columns(**names, ignore=tuple(ignored))
+    return RowOptions(columns=Columns(**names, ignore=tuple(ignored)))
 
 
 def _wrong(manifest: str, verb: str, files: Files, options: RowOptions) -> str:
     """Return a message to follow the manifest's name; empty if it may have rows."""
+    no_rows = f" has no rows; there is nothing to {verb}"
     table = files.table(manifest)
     if table is not None:
-        return table.problem or _wrong_table(table, verb, options)
+        if not table.problem and (wrong := options.wrong_columns(table.names)):
+            return f": {wrong}"
+        return table.problem or ("" if table.has_rows else no_rows)
     is_csv = manifest.lower().endswith(".csv")
     beginning = files.beginning(manifest)
     foreign = foreign_format(manifest, beginning.data[:HEAD_BYTES]) if beginning else ""
@@ -341,20 +319,22 @@ def _wrong(manifest: str, verb: str, files: Files, options: RowOptions) -> str:
     wrong = _wrong_encoding(beginning, is_csv=is_csv) if beginning else ""
     if wrong:
         return wrong
-    text = files.small_text(manifest)
-    if text is not None and _is_empty(text, is_csv=is_csv):
-        return f" has no rows; there is nothing to {verb}"
-    line = files.first_line(manifest)
-    if not is_csv:
-        return _wrong_format(manifest, text if text is not None else line)
-    if line is None or (text is None and not line.strip()):  # the whole file may be blank
+    text, line = files.small_text(manifest), files.first_line(manifest)
+    if is_csv:
+        with contextlib.suppress(csv.Error):
+            records = csv.reader(io.StringIO(text or "", newline=""))
+            if text is not None and sum(1 for record in records if record) < 2:
+                return no_rows
+        with contextlib.suppress(csv.Error):
+            if line is not None and (text is not None or line.strip()):  # all of it may be blank
+                wrong = options.wrong_columns(next(csv.reader([line], strict=True), []))
+        return f":1: {wrong}" if wrong else ""
+    if text is not None and "".join(text.split()) in {"", "[]"}:
+        return no_rows
+    start = ((text if text is not None else line) or "").lstrip(_BLANKS)
+    if not start or start.startswith(_MAY_BE_ONE):
         return ""
-    try:
-        header = next(csv.reader([line], strict=True), [])
-    except csv.Error:
-        return ""
-    wrong = options.wrong_columns(header)
-    return f":1: {wrong}" if wrong else ""
+    return f": {unknown_format(manifest, start[:HEAD_BYTES].encode())}"
 
 
 def _wrong_encoding(beginning: Beginning, *, is_csv: bool) -> str:
@@ -373,38 +353,14 @@ def _wrong_encoding(beginning: Beginning, *, is_csv: bool) -> str:
     return ""
 
 
-def _wrong_format(manifest: str, beginning: str | None) -> str:
-    start = (beginning or "").lstrip(_BLANKS)
-    if not start or start.startswith(_MAY_BE_ONE):
-        return ""
-    return f": {unknown_format(manifest, start[:HEAD_BYTES].encode())}"
-
-
-def _wrong_table(table: TableFacts, verb: str, options: RowOptions) -> str:
-    wrong = options.wrong_columns(table.names)
-    if wrong:
-        return f": {wrong}"
-    return "" if table.has_rows else f" has no rows; there is nothing to {verb}"
-
-
 def named_manifests(spec: RunSpec) -> list[tuple[str, str]]:
     """Return the dotted paths at which built-in stages name manifests, and the manifests."""
-    found = []
+    manifests = []
     for name, stage in spec.stages.items():
-        for place in MANIFESTS:
-            value: object = {"config": stage.config} if stage.run in BUILTIN_STAGES else None
-            for key in place:
+        for place in MANIFESTS if stage.run in BUILTIN_STAGES else ():
+            value: object = stage.config
+            for key in place[1:]:
                 value = value.get(key) if isinstance(value, Mapping) else None
             if isinstance(value, str):
-                found.append((path_text(("stages", name, *place)), value))
-    return found
-
-
-def _is_empty(text: str, *, is_csv: bool) -> bool:
-    """Check for a blank file, a CSV with only column names, or an empty JSON list."""
-    if is_csv:
-        try:
-            return sum(1 for record in csv.reader(io.StringIO(text, newline="")) if record) < 2
-        except csv.Error:
-            return False
-    return "".join(text.split()) in {"", "[]"}
+                manifests.append((path_text(("stages", name, *place)), value))
+    return manifests

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -20,9 +20,9 @@ from slurm_jobs.shared.manifest_formats import (
     PartKind,
     wrong_part,
 )
-from slurm_jobs.spec.graph import StageView, stage_views
+from slurm_jobs.spec.graph import CheckedSpec
 from slurm_jobs.spec.spec_files import Files, MarkedString
-from slurm_jobs.spec.yaml import KeyPath, YamlDocument, path_text, problem_at
+from slurm_jobs.spec.yaml import KeyPath
 
 # Check of `strategy: accelerate`'s file against its stage, without accelerate.
 
@@ -34,52 +34,37 @@ _SHARDS_NOT = (
 )
 
 
-def accelerate_problems(
-    marked: Sequence[MarkedString], document: YamlDocument, files: Files
-) -> list[Problem]:
-    """Return the problems of files of accelerate, at the line that names them.
+def accelerate_problems(spec: CheckedSpec) -> Iterator[Problem]:
+    """Yield the problems of files of accelerate, at the line that names them.
 
-    A file that does not exist, or will be another stage's output, is not read.
+    A file that does not exist, or will be another stage's output, is not read. An invalid setting
+    of the stage counts as its default.
     """
-    views = stage_views(document.value)
-    problems = []
-    for item in marked:
-        text = files.small_text(item.resolved) if item.path[2:] == _PLACE else None
+    for item in spec.expanded:
+        text = spec.files.small_text(item.resolved) if item.path[2:] == _PLACE else None
         if text is None:
             continue
-        for message in _messages(text, views[str(item.path[1])]):
-            told = f"{path_text(item.path)}: {item.given}: {message}"
-            problems.append(problem_at(document, item.path, told))
-    return problems
-
-
-def _messages(text: str, view: StageView) -> list[str]:
-    try:
-        values = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        return [f"not YAML as `accelerate config` writes it: {' '.join(str(error).split())}"]
-    asker = _asker_of(view)
-    found = find_problems(values, asker)
-    is_sharded = isinstance(values, Mapping) and values.get("distributed_type") == "FSDP"
-    return [*found, _SHARDS_NOT] if is_sharded and asker.device == "cpu" else found
-
-
-def _asker_of(view: StageView) -> Asker:
-    """Return the stage's settings; an invalid value counts as its default."""
-    resources = view.keys.get("resources")
-    config = view.config if isinstance(view.config, dict) else {}
-    num_nodes = _count(resources, "nodes")
-    return Asker(
-        num_ranks=num_nodes * _count(resources, "tasks_per_node"),
-        num_nodes=num_nodes,
-        device=str(config.get("device", "cuda")),
-        precision=str(config.get("precision", "auto")),
-    )
-
-
-def _count(resources: Any, key: str) -> int:
-    given = resources.get(key, 1) if isinstance(resources, dict) else 1
-    return given if type(given) is int and given > 0 else 1
+        view = spec.views[str(item.path[1])]
+        counts = [view.resources.get(key, 1) for key in ("nodes", "tasks_per_node")]
+        num_nodes, num_tasks = (n if type(n) is int and n > 0 else 1 for n in counts)
+        config = view.config or {}
+        asker = Asker(
+            num_ranks=num_nodes * num_tasks,
+            num_nodes=num_nodes,
+            device=str(config.get("device", "cuda")),
+            precision=str(config.get("precision", "auto")),
+        )
+        try:
+            values = yaml.safe_load(text)
+            messages = find_problems(values, asker)
+            is_sharded = isinstance(values, Mapping) and values.get("distributed_type") == "FSDP"
+            if is_sharded and asker.device == "cpu":
+                messages = [*messages, _SHARDS_NOT]
+        except yaml.YAMLError as error:
+            described = " ".join(str(error).split())
+            messages = [f"not YAML as `accelerate config` writes it: {described}"]
+        for message in messages:
+            yield spec.problem(item.path, f"{item.given}: {message}")
 
 
 # Check that the model folders of a training can be what it expects.
@@ -99,22 +84,15 @@ _VISION_ALONE = frozenset({"clip_vision_model", "dinov2", "siglip2", "siglip2_vi
 """Vision models that cannot be part of a `small_vlm` either."""
 
 
-def model_problems(
-    marked: Sequence[MarkedString], document: YamlDocument, files: Files
-) -> list[Problem]:
-    """Return the folders that cannot be such a model, each at its line."""
-    views = stage_views(document.value)
-    problems = []
-    for item in marked:
-        if item.path[2:] not in _PLACES or not item.given or not files.holds(item.resolved):
-            continue
-        model = (views[str(item.path[1])].config or {}).get("model")
-        type_given = model.get("type", SMALL_VLM) if isinstance(model, Mapping) else None
-        wrong = _wrong(item, type_given, files)
-        if wrong:
-            message = f"{path_text(item.path)}: {item.resolved}{wrong}"
-            problems.append(problem_at(document, item.path, message))
-    return problems
+def model_problems(spec: CheckedSpec) -> Iterator[Problem]:
+    """Yield the folders that cannot be such a model, each at its line."""
+    for item in spec.expanded:
+        if item.path[2:] in _PLACES and item.given and spec.files.holds(item.resolved):
+            model = (spec.views[str(item.path[1])].config or {}).get("model")
+            type_given = model.get("type", SMALL_VLM) if isinstance(model, Mapping) else None
+            wrong = _wrong(item, type_given, spec.files)
+            if wrong:
+                yield spec.problem(item.path, f"{item.resolved}{wrong}")
 
 
 def _wrong(item: MarkedString, type_given: Any, files: Files) -> str:
@@ -131,9 +109,12 @@ def _wrong(item: MarkedString, type_given: Any, files: Files) -> str:
     if not isinstance(values, dict):
         return f": its {MODEL_CONFIG} holds no keys and values; copy the folder again"
     part = _PLACES[item.path[2:]]
-    found = _wrong_whole(values, type_given, item.given) if part is None else ""
-    found = _wrong_part(values, part, item.given) if part is not None else found
-    return f": {found}" if found else ""
+    wrong = (
+        _wrong_whole(values, type_given, item.given)
+        if part is None
+        else _wrong_part(values, part, item.given)
+    )
+    return f": {wrong}" if wrong else ""
 
 
 def _instead(folder: str, files: Files) -> str:
@@ -175,35 +156,28 @@ def _wrong_whole(values: Mapping[str, Any], type_given: Any, given: str) -> str:
         return ""
     found = f"model_type is {kind!r}, and model.type is {type_given}"
     if kind == SMALL_VLM or kind in WHOLE_TYPES:
-        if (kind == SMALL_VLM) == (type_given == SMALL_VLM):
-            return ""
         remedy = f"set `type: {SMALL_VLM}`" if kind == SMALL_VLM else _as_whole(given)
-        return f"{found}: {remedy}"
-    part = next((p for p in (VISION_PART, LANGUAGE_PART) if kind in p.model_types), None)
-    if part is not None:
-        return (
-            f"{found}: it is the {part.name} model alone; give it as "
-            f"`model: {{{part.name}: {{path: {given}}}}}`, as a part of a {SMALL_VLM}"
-        )
+        is_right = (kind == SMALL_VLM) == (type_given == SMALL_VLM)
+        return "" if is_right else f"{found}: {remedy}"
+    for part in (VISION_PART, LANGUAGE_PART):
+        if kind in part.model_types:
+            return (
+                f"{found}: it is the {part.name} model alone; give it as "
+                f"`model: {{{part.name}: {{path: {given}}}}}`, as a part of a {SMALL_VLM}"
+            )
     if type_given == SMALL_VLM:
         return f"{found}: give the `model/` that a training of one exported, or {_as_whole(given)}"
-    alone = _alone(values, kind)
-    known = f"those that can be trained are {', '.join(WHOLE_TYPES)}"
-    return f"{found}: it is a {alone} model alone; {known}" if alone else f"{found}: {known}"
+    names = values.get("architectures")
+    has_vision = any("vision" in str(key) or "image" in str(key) for key in values)
+    is_causal = isinstance(names, list) and any(str(n).endswith("ForCausalLM") for n in names)
+    alone = "language" if is_causal and not has_vision else ""
+    alone = "vision" if kind in _VISION_ALONE else alone
+    what = f"it is a {alone} model alone; " if alone else ""
+    return f"{found}: {what}those that can be trained are {', '.join(WHOLE_TYPES)}"
 
 
 def _as_whole(given: str) -> str:
     return f"set `model: {{type: hugging_face, path: {given}}}`"
-
-
-def _alone(values: Mapping[str, Any], kind: str) -> str:
-    """Return `vision` or `language` for a model that is nothing else; empty if unknown."""
-    if kind in _VISION_ALONE:
-        return "vision"
-    names = values.get("architectures")
-    has_vision = any("vision" in str(key) or "image" in str(key) for key in values)
-    is_causal = isinstance(names, list) and any(str(n).endswith("ForCausalLM") for n in names)
-    return "language" if is_causal and not has_vision else ""
 
 
 # Check that a processor folder has the files of `preprocess`, without reading a model.
@@ -219,143 +193,84 @@ _TOKENIZERS = (
 
 _IMAGES = "preprocessor_config.json"
 _PROCESSOR = "processor_config.json"
-_MODEL = "config.json"
 _TEMPLATES = ("chat_template.jinja", "chat_template.json", "additional_chat_templates")
-_WITH_TEMPLATE = ("tokenizer_config.json", _PROCESSOR)
-"""Files that may have the chat template under a key."""
-_FindMissing = Callable[[str, Callable[[str], bool], Callable[[str], str]], list[str]]
-"""Function that returns missing files of a folder, from its path, existence checks and file texts.
-"""
+_KINDS: Mapping[KeyPath, str] = {
+    ("config", "processor"): "a processor as Hugging Face saves one",
+    ("config", "processor", "images"): "that of a SigLIP",
+    ("config", "processor", "text"): "that of a language model",
+}
+"""Places where a `preprocess` names a folder, and the kind of it."""
 
 
-def processor_problems(
-    marked: Sequence[MarkedString],
-    document: YamlDocument,
-    exists: Callable[[str], bool],
-    read_text: Callable[[str], str],
-) -> list[Problem]:
-    """Return processor folders of `preprocess` stages that lack a file, at its line.
+def processor_problems(spec: CheckedSpec) -> Iterator[Problem]:
+    """Yield processor folders of `preprocess` stages that lack a file, at its line.
 
     A folder that does not exist, or will be another stage's output, is not read.
     """
-    problems = []
-    looks: dict[tuple[str | int, ...], tuple[_FindMissing, str]] = {
-        ("config", "processor"): (_missing, "a processor as Hugging Face saves one"),
-        ("config", "processor", "images"): (_missing_images, "that of a SigLIP"),
-        ("config", "processor", "text"): (_missing_text, "that of a language model"),
-    }
-    for item in marked:
-        look = looks.get(item.path[2:])
-        if look is None or not exists(item.resolved):
+    for item in spec.expanded:
+        kind, folder = _KINDS.get(item.path[2:]), item.resolved
+        if kind is None or not spec.files.holds(folder):
             continue
-        find_missing, kind = look
-        if _is_file(item.resolved, read_text):
+        if _is_file(folder, spec.files):
             message = (
-                f"{path_text(item.path)}: {item.resolved} is a file, and a folder is needed: "
-                f"{kind}; name its folder, {PurePosixPath(item.resolved).parent}"
+                f"{folder} is a file, and a folder is needed: {kind}; name its folder, "
+                f"{PurePosixPath(folder).parent}"
             )
-            problems.append(problem_at(document, item.path, message))
+            yield spec.problem(item.path, message)
             continue
-        missing = find_missing(item.resolved, exists, read_text)
-        has_tokenizer = not _missing_text(item.resolved, exists, read_text)
-        if (
-            has_tokenizer
-            and find_missing is _missing  # a processor of two folders has its own template
-            and not document.value["stages"][item.path[1]]["config"].get("chat_template")
-            and _lacks_template(item.resolved, exists, read_text)
-        ):
-            missing.append(f"a chat template ({_TEMPLATES[0]}, or `chat_template` of this stage)")
+        config = spec.views[str(item.path[1])].config or {}
+        missing = _missing(
+            folder, str(item.path[-1]), spec.files, bool(config.get("chat_template"))
+        )
         if missing:
-            message = (
-                f"{path_text(item.path)}: {item.resolved} lacks {', '.join(missing)}; "
-                f"it must be {kind}"
-            )
-            problems.append(problem_at(document, item.path, message))
-    return problems
+            yield spec.problem(item.path, f"{folder} lacks {', '.join(missing)}; it must be {kind}")
 
 
-def _is_file(path: str, read_text: Callable[[str], str]) -> bool:
-    if not path.endswith((".json", ".model", ".txt", ".jinja")):
-        return False
+def _is_file(path: str, files: Files) -> bool:
     try:
-        read_text(path)
+        if path.endswith((".json", ".model", ".txt", ".jinja")):
+            files.read_text(path)
+            return True
     except UnicodeDecodeError:
         return True
     except OSError:
-        return False
-    return True
+        pass
+    return False
 
 
-def _missing_images(
-    folder: str, exists: Callable[[str], bool], read_text: Callable[[str], str]
-) -> list[str]:
-    """Return missing files of the folder from which a composed processor has its images."""
-    missing = []
-    if not exists(f"{folder}/{_IMAGES}") and not _names_images(folder, read_text):
-        missing.append(f"the image size ({_IMAGES})")
-    if not exists(f"{folder}/{_MODEL}"):
-        missing.append(f"the size of patches ({_MODEL})")
-    return missing
+def _missing(folder: str, key: str, files: Files, has_template: bool) -> list[str]:
+    """Return what a folder lacks of a whole `processor`, or of its `images` or `text`."""
 
+    def has(*names: str) -> bool:
+        return any(files.holds(f"{folder}/{name}") for name in names)
 
-def _missing_text(
-    folder: str, exists: Callable[[str], bool], _read_text: Callable[[str], str]
-) -> list[str]:
-    """Return missing files of the folder from which a composed processor has its tokenizer."""
-    if any(exists(f"{folder}/{name}") for name in _TOKENIZERS):
-        return []
-    return ["a tokenizer (tokenizer.json)"]
-
-
-def _lacks_template(
-    folder: str, exists: Callable[[str], bool], read_text: Callable[[str], str]
-) -> bool:
-    """Check whether no file of a folder gives a chat template; an unreadable file is not judged."""
-    if any(exists(f"{folder}/{name}") for name in _TEMPLATES):
-        return False
-    for name in _WITH_TEMPLATE:
+    def says(name: str, word: str) -> bool:
+        """Check for a word in a file; an unreadable one is not judged."""
         try:
-            if '"chat_template"' in read_text(f"{folder}/{name}"):
-                return False
+            return word in files.read_text(f"{folder}/{name}")
         except FileNotFoundError:
-            continue
-        except (OSError, UnicodeDecodeError):
             return False
-    return True
+        except (OSError, UnicodeDecodeError):
+            return True
 
-
-def _missing(
-    folder: str, exists: Callable[[str], bool], read_text: Callable[[str], str]
-) -> list[str]:
-    missing = _missing_text(folder, exists, read_text)
-    if not exists(f"{folder}/{_IMAGES}") and not _names_images(folder, read_text):
+    missing = []
+    lacks_tokenizer = key != "images" and not has(*_TOKENIZERS)
+    if lacks_tokenizer:
+        missing.append("a tokenizer (tokenizer.json)")
+    # Since transformers 5 the processor's own file contains the image processor.
+    if key != "text" and not has(_IMAGES) and not says(_PROCESSOR, '"image_processor"'):
         missing.append(f"the image size ({_IMAGES})")
-    if not exists(f"{folder}/{_PROCESSOR}") and not _counts_by_size(folder, read_text):
+    if key == "images" and not has(MODEL_CONFIG):
+        missing.append(f"the size of patches ({MODEL_CONFIG})")
+    if key != "processor":
+        return missing
+    # In the Qwen2-VL family an image's tokens depend on its size alone. Their folders on hubs have
+    # no processor file.
+    if not has(_PROCESSOR) and not says(_IMAGES, '"Qwen2VLImageProcessor'):
         missing.append(f"the number of tokens of an image ({_PROCESSOR})")
+    # A processor of two folders has its own template.
+    if not (lacks_tokenizer or has_template or has(*_TEMPLATES)) and not any(
+        says(name, '"chat_template"') for name in ("tokenizer_config.json", _PROCESSOR)
+    ):
+        missing.append(f"a chat template ({_TEMPLATES[0]}, or `chat_template` of this stage)")
     return missing
-
-
-def _counts_by_size(folder: str, read_text: Callable[[str], str]) -> bool:
-    """Check whether an image's tokens depend on its size alone, as in the Qwen2-VL family.
-
-    Their folders on hubs have no processor file. Unreadable files are not judged.
-    """
-    try:
-        return '"Qwen2VLImageProcessor' in read_text(f"{folder}/{_IMAGES}")
-    except FileNotFoundError:
-        return False
-    except (OSError, UnicodeDecodeError):
-        return True
-
-
-def _names_images(folder: str, read_text: Callable[[str], str]) -> bool:
-    """Check whether the processor's own file contains the image processor, as in transformers 5.
-
-    Unreadable files are not judged.
-    """
-    try:
-        return '"image_processor"' in read_text(f"{folder}/{_PROCESSOR}")
-    except FileNotFoundError:
-        return False
-    except (OSError, UnicodeDecodeError):
-        return True

@@ -13,7 +13,7 @@ from slurm_jobs.shared.configs.stages import ChatTemplateName
 from slurm_jobs.shared.errors import Problem, did_you_mean
 from slurm_jobs.shared.expand import REFERENCE, referenced_stage
 from slurm_jobs.shared.manifest_formats import MODEL_CONFIG, SMALL_VLM
-from slurm_jobs.spec.graph import Views, stage_views
+from slurm_jobs.spec.graph import CheckedSpec
 from slurm_jobs.spec.model import NodePathMarker, ProgramMarker
 from slurm_jobs.spec.spec_files import Files, MarkedString
 from slurm_jobs.spec.yaml import KeyPath, YamlDocument, path_text, problem_at
@@ -48,6 +48,7 @@ _PLACEHOLDER = re.compile(
 )
 """Pattern of a placeholder for a name, as Slurm, Windows, Python, Jinja and manuals write it."""
 
+_WRITE_A_PATH = "write a path of a file system that the nodes have"
 _MODEL_FOLDERS = {
     *(("model", "path"), ("vision", "path"), ("language", "path")),
     *(("processor", "images"), ("processor", "text")),
@@ -60,76 +61,52 @@ def path_problems(
     exists: Callable[[str], bool],
     *,
     runs_here: bool = False,
-) -> list[Problem]:
-    """Return every path that is invalid, or does not exist but must.
+) -> Iterator[Problem]:
+    """Yield every path that is invalid, or does not exist but must.
 
     With `runs_here` the jobs run on this machine, so their programs must exist here too.
     """
-    problems = []
     for item in marked:
         message = _message(item, exists, runs_here=runs_here)
-        if message is not None:
-            message = f"{path_text(item.path)}: {message}"
-            problems.append(problem_at(document, item.path, message))
-    return problems
+        if message:
+            yield problem_at(document, item.path, f"{path_text(item.path)}: {message}")
 
 
-def _message(item: MarkedString, exists: Callable[[str], bool], *, runs_here: bool) -> str | None:
-    if not item.given:
-        return "the path is empty"
-    if item.problem:
-        return item.problem
-    references = REFERENCE.finditer(item.given)
-    reference = next((match for match in references if referenced_stage(match[1])), None)
+def _message(item: MarkedString, exists: Callable[[str], bool], *, runs_here: bool) -> str:
+    given, resolved = item.given, item.resolved
+    if not given or item.problem:
+        return item.problem or "the path is empty"
+    references = (match for match in REFERENCE.finditer(given) if referenced_stage(match[1]))
+    reference = next(references, None)
     if reference is not None:
         if "config" not in item.path:
             return f"`{reference[0]}` has a meaning in the config of a stage alone"
-        if reference.start():
-            return f"`{reference[0]}` must be at the start of the path"
-        return None
-    if _ADDRESS.match(item.given) and not isinstance(item.marker, AddressMarker):
-        return _address(item.given)
-    if "$" in item.given and (hidden := _ADDRESS_WITHIN.search(item.resolved)):
-        return (
-            f"a variable in `{item.given}` holds an address ({hidden[0].strip('/')}//...); write "
-            "a path of a file system that the nodes have"
-        )
-    if isinstance(item.marker, NodePathMarker) or exists(item.resolved):
-        return None
-    return _missing(item, _as_written(item), runs_here=runs_here)
-
-
-def _as_written(item: MarkedString) -> str:
-    """Return an addition to a resolved path that shows the value in the file."""
-    if item.given == item.resolved:
+        return f"`{reference[0]}` must be at the start of the path" if reference.start() else ""
+    if _ADDRESS.match(given) and not isinstance(item.marker, AddressMarker):
+        local = re.fullmatch(r"(?i)file:(?://(?:localhost)?)?(/.*)", given)
+        remedy = f"write `{local[1]}`" if local else _WRITE_A_PATH
+        return f"`{given}` is an address, and a path is needed: {remedy}"
+    if "$" in given and (hidden := _ADDRESS_WITHIN.search(resolved)):
+        address = hidden[0].strip("/")
+        return f"a variable in `{given}` holds an address ({address}//...); {_WRITE_A_PATH}"
+    if isinstance(item.marker, NodePathMarker) or exists(resolved):
         return ""
-    if item.given[:1] in {"/", "~"} or "$" in item.given:
-        return f" (written as `{item.given}`)"
-    return f" (`{item.given}`, relative to the file)"
-
-
-def _address(given: str) -> str:
-    local = re.fullmatch(r"(?i)file:(?://(?:localhost)?)?(/.*)", given)
-    remedy = f"write `{local[1]}`" if local else "write a path of a file system that the nodes have"
-    return f"`{given}` is an address, and a path is needed: {remedy}"
-
-
-def _missing(item: MarkedString, shown: str, *, runs_here: bool) -> str | None:
-    """Return a message for a path that does not exist; None if that is no mistake."""
+    shown = f" (`{given}`, relative to the file)"
+    if given[:1] in {"/", "~"} or "$" in given:
+        shown = f" (written as `{given}`)"
+    nothing = f"nothing at {resolved}{'' if given == resolved else shown}"
     if isinstance(item.marker, ProgramMarker):
-        if not runs_here or "/" not in item.resolved:
-            return None
-        return f"nothing at {item.resolved}{shown}, and the jobs run on this machine"
-    placeholder = _PLACEHOLDER.search(item.given)
-    if placeholder is not None and not item.marker.must_exist:
-        return (
-            f"`{placeholder[0]}` would be part of the folder's name: only `~`, `$NAME` and "
-            "`${NAME}` are replaced in a path (`$USER` is your name); make the folder first if "
-            "that is its name"
-        )
-    if not item.marker.must_exist:
-        return None
-    return f"nothing at {item.resolved}{shown}{_other_hint(item)}"
+        is_missed = runs_here and "/" in resolved
+        return f"{nothing}, and the jobs run on this machine" if is_missed else ""
+    if item.marker.must_exist:
+        return f"{nothing}{_other_hint(item)}"
+    placeholder = _PLACEHOLDER.search(given)
+    if placeholder is None:
+        return ""
+    return (
+        f"`{placeholder[0]}` would be part of the folder's name: only `~`, `$NAME` and `${{NAME}}` "
+        "are replaced in a path (`$USER` is your name); make the folder first if that is its name"
+    )
 
 
 def _other_hint(item: MarkedString) -> str:
@@ -146,60 +123,43 @@ def _other_hint(item: MarkedString) -> str:
     return f"; names on a hub are not taken: {folder}"
 
 
-def runs_dir_problems(
-    marked: Sequence[MarkedString], document: YamlDocument, obstacle: Callable[[str], str]
-) -> list[Problem]:
-    """Return the problem of a `runs_dir` in which no run can be created."""
-    problems = []
-    for item in marked:
-        if item.path != ("runs_dir",) or not item.given:
-            continue
-        reason = obstacle(item.resolved)
-        if reason:
-            message = f"runs_dir: no run can be made in {item.resolved}: {reason}"
-            problems.append(problem_at(document, item.path, message))
-    return problems
+def runs_dir_problems(spec: CheckedSpec) -> Iterator[Problem]:
+    """Yield the problem of a `runs_dir` in which no run can be created."""
+    for item in spec.expanded:
+        if item.path == ("runs_dir",) and item.given:
+            reason = spec.files.write_obstacle(item.resolved)
+            if reason:
+                message = f"no run can be made in {item.resolved}: {reason}"
+                yield spec.problem(item.path, message)
 
 
-def unexpanded_notes(views: Views, document: YamlDocument) -> list[Problem]:
-    """Return a note for each path-like value whose variables are never expanded.
+def unexpanded_notes(spec: CheckedSpec) -> Iterator[Problem]:
+    """Yield a note for each path-like value whose variables are never expanded.
 
     These are the values of `environment` and the config of a user's own function.
     """
-    values = document.value if isinstance(document.value, dict) else {}
+    values = spec.document.value
     holders: list[tuple[KeyPath, Any, str]] = [
         (("environment",), values.get("environment"), _IN_ENVIRONMENT)
     ]
-    for name, view in views.items():
+    for name, view in spec.views.items():
         place: KeyPath = ("stages", name)
         holders.append(((*place, "environment"), view.keys.get("environment"), _IN_ENVIRONMENT))
         if view.run is not None and ":" in view.run:
             holders.append(((*place, "config"), view.config, _IN_OWN_CONFIG))
-    return [
-        problem_at(document, path, f"{path_text(path)}: `{name}` stays as it is written: {why}")
-        for place, held, why in holders
-        for path, text in _texts(held, place)
-        if (name := _unexpanded(text))
-    ]
-
-
-def _unexpanded(text: str) -> str:
-    """Return the part of a path-like text that a shell would expand; empty for any other text."""
-    match = _SHELL_NAME.search(text)
-    if match is None or "/" not in text or any(char.isspace() for char in text):
-        return ""
-    return match[0]
+    for place, holder, why in holders:
+        for path, text in _texts(holder, place):
+            variable = _SHELL_NAME.search(text)
+            if variable and "/" in text and not any(char.isspace() for char in text):
+                yield spec.problem(path, f"`{variable[0]}` stays as it is written: {why}")
 
 
 def _texts(values: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
     if isinstance(values, str):
         yield path, values
-    elif isinstance(values, dict):
-        for key, value in values.items():
+    elif isinstance(values, (dict, list)):
+        for key, value in values.items() if isinstance(values, dict) else enumerate(values):
             yield from _texts(value, (*path, key))
-    elif isinstance(values, list):
-        for index, value in enumerate(values):
-            yield from _texts(value, (*path, index))
 
 
 # Check that patterns of linear layers match some, as `pipeline.models.linear_layers` does.
@@ -221,25 +181,29 @@ _INDEX = "model.safetensors.index.json"
 _MOST_NAMES = 8
 
 
-def target_problems(
-    document: YamlDocument, marked: Sequence[MarkedString], files: Files
-) -> list[Problem]:
-    """Return patterns that match no layer of any model or of this one, or its embeddings."""
-    problems = []
-    for name, view in stage_views(document.value).items():
+def target_problems(spec: CheckedSpec) -> Iterator[Problem]:
+    """Yield patterns that match no layer of any model or of this one, or its embeddings."""
+    for name, view in spec.views.items():
         if view.run != "train":
             continue
-        own = {item.path[2:]: item.resolved for item in marked if item.path[:2] == ("stages", name)}
-        words = _last_words(own.get(_MODEL), files)
-        tied = _tied_head(own, files)
-        config = view.config or {}
-        for place, pattern in _patterns(config):
-            path = ("stages", name, "config", *place)
-            wrong = _wrong(pattern, words) or _wrong_head(pattern, place, tied, config)
+        own = {i.path[2:]: i.resolved for i in spec.expanded if i.path[:2] == ("stages", name)}
+        words = _last_words(own.get(_MODEL), spec.files)
+        tied = _tied_head(own, spec.files)
+        patterns = list(_patterns(view.config or {}))
+        for place, pattern in patterns:
+            wrong = _wrong(pattern, words)
+            if not wrong and place[1] != "skip" and tied and fnmatch.fnmatchcase(tied, pattern):
+                skip = (place[0], "skip")
+                skipped = [other for at, other in patterns if at[:2] == skip]
+                if not any(fnmatch.fnmatchcase(tied, other) for other in skipped):
+                    wrong = (
+                        f"matches {tied}, which is the embeddings by another name "
+                        f"(tie_word_embeddings in the model's {MODEL_CONFIG}), and has no place of "
+                        f"its own in an export; give `{_LANGUAGE}`, or patterns that leave {tied} "
+                        "out"
+                    )
             if wrong:
-                message = f"{path_text(path)}: {pattern!r} {wrong}"
-                problems.append(problem_at(document, path, message))
-    return problems
+                yield spec.problem(("stages", name, "config", *place), f"{pattern!r} {wrong}")
 
 
 def _tied_head(own: Mapping[KeyPath, str], files: Files) -> str:
@@ -247,25 +211,10 @@ def _tied_head(own: Mapping[KeyPath, str], files: Files) -> str:
     for path in (_MODEL, _LANGUAGE_MODEL):
         values = files.json_values(f"{own[path]}/{MODEL_CONFIG}") if path in own else {}
         is_small = values.get("model_type") == SMALL_VLM
-        told = values.get("language") if is_small else values
-        if isinstance(told, Mapping) and told.get("tie_word_embeddings") is True:
+        language = values.get("language") if is_small else values
+        if isinstance(language, Mapping) and language.get("tie_word_embeddings") is True:
             return f"{_LANGUAGE}.{_HEAD}" if is_small or path == _LANGUAGE_MODEL else _HEAD
     return ""
-
-
-def _wrong_head(pattern: str, place: KeyPath, tied: str, config: Mapping[str, Any]) -> str:
-    """Return a message for a pattern that matches a head without its own weight."""
-    key, inner = str(place[0]), place[1]
-    if not tied or inner == "skip" or not fnmatch.fnmatchcase(tied, pattern):
-        return ""
-    skipped = (skip for of, skip in _patterns({key: config[key]}) if of[1] == "skip")
-    if any(fnmatch.fnmatchcase(tied, skip) for skip in skipped):
-        return ""
-    return (
-        f"matches {tied}, which is the embeddings by another name (tie_word_embeddings in the "
-        f"model's {MODEL_CONFIG}), and has no place of its own in an export; give `{_LANGUAGE}`, "
-        f"or patterns that leave {tied} out"
-    )
 
 
 def _patterns(config: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
@@ -280,12 +229,10 @@ def _patterns(config: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
 
 def _last_words(folder: str | None, files: Files) -> frozenset[str]:
     """Return the last words of all layers' names; empty if unknown."""
-    weights = (
-        files.json_values(f"{folder}/{_INDEX}").get("weight_map") if folder is not None else None
-    )
+    weights = files.json_values(f"{folder}/{_INDEX}").get("weight_map") if folder else None
     names = weights if isinstance(weights, dict) else {}
-    found = {name.split(".")[-2] for name in names if name.endswith(".weight")}
-    return frozenset({*found, _HEAD} if found else ())
+    words = {name.split(".")[-2] for name in names if name.endswith(".weight")}
+    return frozenset({*words, _HEAD} if words else ())
 
 
 def _wrong(pattern: str, words: Collection[str]) -> str:

@@ -6,12 +6,12 @@ sbatch refuses some of these pairs, and silently ignores one of the two in other
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from slurm_jobs.shared.errors import Problem
 from slurm_jobs.shared.records import gpus_of_options
-from slurm_jobs.spec.graph import StageView
+from slurm_jobs.spec.graph import CheckedSpec, StageView
 from slurm_jobs.spec.model import Resources
 from slurm_jobs.spec.sbatch_options import is_known_option
 from slurm_jobs.spec.yaml import KeyPath, YamlDocument, path_text, problem_at
@@ -38,83 +38,46 @@ them fails, and the effect of `environment` would depend on the cluster profile.
 _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
 
 
-def conflict_problems(
-    views: Mapping[str, StageView],
-    document: YamlDocument,
-    profile: ProfileOptions,
-) -> list[Problem]:
-    """Return the pairs of each stage that exclude each other, at the stage's own key.
-
-    Args:
-        views: the stages.
-        document: for places.
-        profile: options of sbatch in the cluster profile.
-    """
-    problems: list[Problem] = []
-    for name, view in views.items():
-        resources = view.keys.get("resources")
-        options = resources.get("slurm") if isinstance(resources, dict) else None
-        if isinstance(resources, dict) and isinstance(options or {}, dict):
-            place: KeyPath = ("stages", name, "resources")
-            array = view.keys.get("array")
-            num_together = array.get("slices_per_task", 1) if isinstance(array, dict) else 1
-            num_together = num_together if isinstance(num_together, int) else 1
-            problems += _problems(
-                place, resources, options or {}, profile, document, num_together=num_together
-            )
-    return problems
+def conflict_problems(spec: CheckedSpec, profile: ProfileOptions) -> Iterator[Problem]:
+    """Yield the pairs of each stage that exclude each other, at the stage's own key."""
+    for name, view in spec.views.items():
+        given = view.keys.get("resources")
+        if isinstance(given, dict) and isinstance(given.get("slurm") or {}, dict):
+            yield from _conflicts(spec, name, view, profile)
 
 
 def environment_option_problems(
-    holders: Sequence[tuple[KeyPath, Any]], document: YamlDocument
-) -> list[Problem]:
-    """Return the options of sbatch that would change which variables a job gets.
+    options: Any, place: KeyPath, document: YamlDocument
+) -> Iterator[Problem]:
+    """Yield the options of sbatch, at `place`, that would change which variables a job gets."""
+    for key, value in options.items() if isinstance(options, dict) else ():
+        name = str(key).replace("_", "-")
+        is_default = value is False or (name == "export" and str(value).upper() == "ALL")
+        if name in _OF_ENVIRONMENT and not is_default:
+            shown = str(value).lower() if isinstance(value, bool) else value
+            message = (
+                f"{path_text((*place, key))}: `{shown}` would change which variables a job gets: "
+                "a job has those of the shell that submits, and those of `environment`; write "
+                "`environment: {NAME: value}` in the spec, or `unset NAME` as a line of `setup`"
+            )
+            yield problem_at(document, (*place, key), message)
 
-    Args:
-        holders: mappings of options, with their places in `document`.
-        document: the spec or the cluster profile.
+
+def unknown_option_notes(spec: CheckedSpec, profile: ProfileOptions) -> Iterator[Problem]:
+    """Yield a note for each option that sbatch does not have, as far as known here.
+
+    Those of the cluster profile are noted at `cluster`.
     """
-    problems = []
-    for place, options in holders:
-        for key, value in options.items() if isinstance(options, dict) else ():
-            name = str(key).replace("_", "-")
-            is_default = value is False or (name == "export" and str(value).upper() == "ALL")
-            if name in _OF_ENVIRONMENT and not is_default:
-                shown = str(value).lower() if isinstance(value, bool) else value
-                message = (
-                    f"{path_text((*place, key))}: `{shown}` would change which variables a job "
-                    "gets: a job has those of the shell that submits, and those of `environment`; "
-                    "write `environment: {NAME: value}` in the spec, or `unset NAME` as a line of "
-                    "`setup`"
-                )
-                problems.append(problem_at(document, (*place, key), message))
-    return problems
-
-
-def unknown_option_notes(
-    views: Mapping[str, StageView], document: YamlDocument, profile: ProfileOptions
-) -> list[Problem]:
-    """Return a note for each option that sbatch does not have, as far as known here.
-
-    Args:
-        views: the stages.
-        document: for places.
-        profile: options of sbatch in the cluster profile; noted at `cluster`.
-    """
-    notes = []
-    for name, view in views.items():
-        resources = view.keys.get("resources")
-        options = resources.get("slurm") if isinstance(resources, dict) else None
+    for name, view in spec.views.items():
         place: KeyPath = ("stages", name, "resources", "slurm")
-        for key in options if isinstance(options, dict) else ():
+        for key in view.resources.get("slurm") or ():
             if not is_known_option(str(key)):
                 message = f"{path_text(place)}: {_unknown_option(str(key))}"
-                notes.append(problem_at(document, (*place, key), message, at_key=True))
+                yield spec.at((*place, key), message, at_key=True)
     for key in sorted({*profile[0], *profile[1]}):
         if not is_known_option(key):
-            message = f"cluster: {_unknown_option(key)} (it is in the cluster profile)"
-            notes.append(problem_at(document, ("cluster",), message))
-    return notes
+            message = f"{_unknown_option(key)} (it is in the cluster profile)"
+            yield spec.problem(("cluster",), message)
 
 
 def _unknown_option(key: str) -> str:
@@ -140,26 +103,20 @@ def _minutes(time_limit: Any) -> float | None:
     return (days or 0) * 1440 + hours * 60 + minutes + seconds / 60
 
 
-def _problems(
-    place: KeyPath,
-    resources: Mapping[str, Any],
-    options: Mapping[str, Any],
-    profile: ProfileOptions,
-    document: YamlDocument,
-    *,
-    num_together: int,
+def _conflicts(
+    spec: CheckedSpec, name: str, view: StageView, profile: ProfileOptions
 ) -> Iterator[Problem]:
+    place: KeyPath = ("stages", name, "resources")
+    resources, options = view.resources, view.resources.get("slurm") or {}
     tasks, gpus = resources.get("tasks_per_node", 1), resources.get("gpus_per_node")
     tasks = tasks if isinstance(tasks, int) else 1
     general, of_gpus = map(_named, profile)
     asks_for_gpus = gpus or gpus_of_options({**general, **_named(options)}, tasks)
-    from_profile = {**general, **(of_gpus if asks_for_gpus else {})}
-    keys = {str(key).replace("_", "-"): (*place, "slurm", key) for key in options}
+    settings = {**general, **(of_gpus if asks_for_gpus else {}), **_named(options)}
     given = {
-        name: value
-        for name, value in {**from_profile, **_named(options)}.items()
-        if value is not None and value is not False
+        key: value for key, value in settings.items() if value is not None and value is not False
     }
+    keys = {str(key).replace("_", "-"): (*place, "slurm", key) for key in options}
 
     def problem(option: str, other: str, beside: str, why: str) -> Problem:
         path = keys.get(option) or keys.get(other) or (*place, beside)
@@ -168,7 +125,7 @@ def _problems(
             f"{path_text(place)}: `{option}: {given[option]}`{where} and `{beside}` exclude each "
             f"other: {why}"
         )
-        return problem_at(document, path, message, at_key=True)
+        return spec.at(path, message, at_key=True)
 
     for option, other in _PAIRS:
         if option in given and other in given and {option, other} & keys.keys():
@@ -177,7 +134,9 @@ def _problems(
     least_min = _minutes(given.get("time-min", ""))
     timeout_min = resources.get("timeout_min", _DEFAULT_TIMEOUT_MIN)
     if least_min is not None and isinstance(timeout_min, (int, float)):
-        limit_min = timeout_min * num_together
+        array = view.keys.get("array")
+        num_together = array.get("slices_per_task", 1) if isinstance(array, dict) else 1
+        limit_min = timeout_min * (num_together if isinstance(num_together, int) else 1)
         if least_min > limit_min:
             why = f"the least time limit ({least_min:g} min) is above the limit ({limit_min:g} min)"
             yield problem("time-min", "", "timeout_min", why)
