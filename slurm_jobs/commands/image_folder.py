@@ -13,8 +13,9 @@ import os
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.manifest_formats import Split, split_and_rest, split_of
@@ -65,10 +66,7 @@ def without_drawings(
         captioned: Images with a text next to them, which are always kept.
     """
     parts_of = {image: image.relative_to(folder).parts[:-1] for image in images}
-    siblings: dict[Parts, set[str]] = {}
-    for parts in set(parts_of.values()):
-        for depth, name in enumerate(parts):
-            siblings.setdefault(parts[:depth], set()).add(name)
+    siblings = _names_below(parts_of.values())
     stems = {(image.parent, image.stem) for image in images}
     kept: list[Path] = []
     left_out: Counter[str] = Counter()
@@ -103,19 +101,6 @@ def _drawn_in(parts: Parts, siblings: dict[Parts, set[str]]) -> str:
     return ""
 
 
-@dataclass(slots=True)
-class _Tree:
-    """Folders that hold images, as path parts relative to the given one."""
-
-    children: dict[Parts, set[str]] = field(default_factory=dict)
-    direct: set[Parts] = field(default_factory=set)
-    """Folders that contain images directly."""
-
-    def names_below(self, folder: Parts) -> set[str]:
-        """Return the names of the subfolders."""
-        return self.children.get(folder, set())
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Splits:
     """Images by split; "" is for images of no split."""
@@ -140,36 +125,52 @@ def split_images(folder: Path, images: Sequence[Path], *, has_texts: bool) -> Sp
         has_texts: True if captions are in files, so that folders are no classes.
     """
     parts_of = {image: image.relative_to(folder).parts[:-1] for image in images}
-    tree = _Tree()
-    for parts in set(parts_of.values()):
-        tree.direct.add(parts)
-        for depth, name in enumerate(parts):
-            tree.children.setdefault(parts[:depth], set()).add(name)
+    names_below = _names_below(parts_of.values())
     splits: dict[Parts, Split] = {}
-    for parent in sorted(tree.children, key=len):
+    for parent in sorted(names_below, key=len):
         is_below = any(parent[:depth] in splits for depth in range(1, len(parent) + 1))
-        splits.update(_splits_in(parent, tree, has_texts=has_texts and not is_below))
-    sorted_images: dict[str, list[Path]] = {}
+        splits.update(_splits_in(parent, names_below, has_texts=has_texts and not is_below))
+    by_split: dict[str, list[Path]] = {}
     for image, parts in parts_of.items():
-        sorted_images.setdefault(_split_at(parts, splits), []).append(image)
+        by_split.setdefault(_split_at(parts, splits), []).append(image)
     if set(splits.values()) == {"train"}:
         above = {parts[:depth] for parts in splits for depth in range(len(parts))}
         siblings = {parts[:-1] for parts in splits}
         if any(
             parts_of[image] not in above
             and not any(parts_of[image][: len(s)] == s for s in siblings)
-            for image in sorted_images.get("", ())
+            for image in by_split.get("", ())
         ):  # `vehicles/train` next to `animals/cat`
-            splits, sorted_images = {}, {"": list(images)}
+            splits = {}
+    notes: list[str] = []
     if not splits:
-        sorted_images, notes = _by_files(images)
-    else:
-        notes = []
-    return Splits(
-        images=sorted_images,
-        folders=frozenset(folder.joinpath(*parts) for parts in splits),
-        notes=(*_unused_names(tree, splits), *notes),
-    )
+        by_split, notes = _by_files(images)
+    unused = [  # folders with the name of a split that are trained on all the same
+        "/".join((*parent, name))
+        for parent, names in sorted(names_below.items())
+        for name in sorted(names)
+        if (*parent, name) not in splits
+        and (above_it := _split_at((*parent, name), splits)) in {"", "train"}
+        and (split_and_rest(name)[0] or above_it) != above_it
+    ]
+    if unused:
+        more = f" and {len(unused) - _NUM_NAMED} more" if len(unused) > _NUM_NAMED else ""
+        notes.insert(
+            0,
+            f"not taken for splits, though named as such: {', '.join(unused[:_NUM_NAMED])}{more}; "
+            "if one is held out, name the folder to train on instead",
+        )
+    folders = frozenset(folder.joinpath(*parts) for parts in splits)
+    return Splits(images=by_split, folders=folders, notes=tuple(notes))
+
+
+def _names_below(folders: Iterable[Parts]) -> dict[Parts, set[str]]:
+    """Return the names of the subfolders of each folder that is above others."""
+    names: dict[Parts, set[str]] = {}
+    for parts in set(folders):
+        for depth, name in enumerate(parts):
+            names.setdefault(parts[:depth], set()).add(name)
+    return names
 
 
 def _split_at(parts: Parts, splits: dict[Parts, Split]) -> Split | str:
@@ -177,17 +178,26 @@ def _split_at(parts: Parts, splits: dict[Parts, Split]) -> Split | str:
     return next((split for split in above if split != "train"), above[0] if above else "")
 
 
-def _splits_in(parent: Parts, tree: _Tree, *, has_texts: bool) -> dict[Parts, Split]:
+def _splits_in(
+    parent: Parts, names_below: Mapping[Parts, set[str]], *, has_texts: bool
+) -> dict[Parts, Split]:
     """Return the children of a folder that are splits."""
-    names = tree.names_below(parent)
+    names = names_below[parent]
     kinds: dict[str, Split] = {name: kind for name in names if (kind := split_of(name))}
-    kinds |= _paired(names - kinds.keys())
+    by_rest: dict[Parts, dict[str, Split]] = {}  # `coco_train` and `coco_val`, or `imagesTr`
+    for name in names - kinds.keys():
+        split, rest = split_and_rest(name, is_short=True)
+        if split:
+            by_rest.setdefault(rest, {})[name] = split
+    for pair in by_rest.values():
+        if len({split == "train" for split in pair.values()}) > 1:
+            kinds |= pair
     others = names - kinds.keys()
     held = {name for name, kind in kinds.items() if kind != "train"}
     is_pair = len(held) not in {0, len(kinds)}
-    shared = {inner for name in kinds for inner in tree.names_below((*parent, name))}
+    shared = {inner for name in kinds for inner in names_below.get((*parent, name), ())}
     shared = {inner for inner in shared if inner.lower() not in PLAIN_NAMES}
-    around = set(others).union(*(tree.names_below((*parent, name)) for name in others))
+    around = set(others).union(*(names_below.get((*parent, name), ()) for name in others))
     is_split = bool(kinds) and (is_pair or not others or bool(shared & around))
     if kinds and not held:
         is_split = is_split or all(name.lower() in _EXTRA for name in others)
@@ -195,17 +205,6 @@ def _splits_in(parent: Parts, tree: _Tree, *, has_texts: bool) -> dict[Parts, Sp
         is_plain = all(name.lower() in PLAIN_NAMES for name in others)
         is_split = is_split or is_plain or has_texts
     return {(*parent, name): kind for name, kind in kinds.items()} if is_split else {}
-
-
-def _paired(names: Collection[str]) -> dict[str, Split]:
-    """Return splits among names that say more, as `coco_train` and `coco_val` or `imagesTr`."""
-    by_rest: dict[Parts, dict[str, Split]] = {}
-    for name in names:
-        split, rest = split_and_rest(name, is_short=True)
-        if split:
-            by_rest.setdefault(rest, {})[name] = split
-    pairs = [found for found in by_rest.values() if len({s == "train" for s in found.values()}) > 1]
-    return {name: split for found in pairs for name, split in found.items()}
 
 
 def _by_files(images: Sequence[Path]) -> tuple[dict[str, list[Path]], list[str]]:
@@ -225,24 +224,6 @@ def _by_files(images: Sequence[Path]) -> tuple[dict[str, list[Path]], list[str]]
             "and all images are trained on; to hold some out, move them into a folder `val`"
         )
     return {"": list(images)}, notes
-
-
-def _unused_names(tree: _Tree, splits: dict[Parts, Split]) -> Iterator[str]:
-    """Say which folders carry the name of a split and are trained on all the same."""
-    unused = [
-        "/".join((*parent, name))
-        for parent, names in sorted(tree.children.items())
-        for name in sorted(names)
-        if (*parent, name) not in splits
-        and (above := _split_at((*parent, name), splits)) in {"", "train"}
-        and (split_and_rest(name)[0] or above) != above
-    ]
-    if unused:
-        more = f" and {len(unused) - _NUM_NAMED} more" if len(unused) > _NUM_NAMED else ""
-        yield (
-            f"not taken for splits, though named as such: {', '.join(unused[:_NUM_NAMED])}{more}; "
-            "if one is held out, name the folder to train on instead"
-        )
 
 
 # Detection of text files with labels of another task (boxes, keypoints).
@@ -330,6 +311,7 @@ _TRAIN, _VALIDATION, _TEST = "train", "validation", "test"
 _METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 """Manifests of Hugging Face's ImageFolder."""
 _CAPTION_SUFFIXES = (".txt", ".caption")
+_LIST_SUFFIXES = frozenset({".json", ".jsonl", ".csv", ".tsv", ".xml", ".parquet"})
 _MOST_NAMED = 3
 
 
@@ -359,19 +341,6 @@ class ImageFolder:
     """None where there is no split for it."""
     notes: tuple[str, ...]
     """Messages about choices and files that were left out."""
-
-
-@dataclass(slots=True)
-class _Listing:
-    """The files below a folder, by what their names say."""
-
-    images: list[Path] = field(default_factory=list)
-    captions: list[Path] = field(default_factory=list)
-    others: list[Path] = field(default_factory=list)
-    """Sidecars and lists: JSON, XML, CSV."""
-    unopened: list[Path] = field(default_factory=list)
-    unknown: list[Path] = field(default_factory=list)
-    """Files without a suffix, or with one that means neither text nor image."""
 
 
 def has_images(folder: Path) -> bool:
@@ -418,33 +387,110 @@ def read_image_folder(folder: Path) -> ImageFolder:
         InputError: no image has words, words are labels of another task or contradict each other,
             or there are splits and none to train on.
     """
-    listing = _list(folder)
-    refuse_unwritable([*listing.images, *listing.captions])
-    captions = _match(listing.images, listing.captions)
-    captioned = {image for image in listing.images if image in captions}
+    files: dict[_Kind, list[Path]] = {kind: [] for kind in get_args(_Kind)}
+    for file in _files(folder):
+        files[_kind_of(file)].append(file)
+    all_images, all_captions = sorted(files["image"]), files["caption"]
+    refuse_unwritable([*all_images, *all_captions])
+    by_stem: dict[Path, list[Path]] = {}
+    for image in all_images:
+        for stem in {image.with_suffix(""), image}:
+            by_stem.setdefault(stem, []).append(image)
+    captions: dict[Path, list[Path]] = {}  # of each image; without one the caption itself is key
+    for caption in all_captions:
+        for image in by_stem.get(caption.with_suffix(""), [caption]):
+            captions.setdefault(image, []).append(caption)
+    captioned = {image for image in all_images if image in captions}
     next_to = sorted({file for image in captioned for file in captions[image]})
-    texts = {file: _text(file) for file in next_to or listing.captions}
+    texts = {file: _text(file) for file in next_to or all_captions}
     labels = _labels(folder, texts)
-    images, drawn = without_drawings(folder, listing.images, captioned)
+    images, drawn = without_drawings(folder, all_images, captioned)
     splits = split_images(folder, images, has_texts=bool(captioned))
     chosen, notes = _choose(folder, splits.images)
     notes += [*splits.notes, *drawn, *labels]
     used = [image for images in chosen.values() for image in images]
     words, more = _words_of(folder, used, captions, texts, splits.folders)
     notes += more
-    rows = {
-        name: _rows(images, words, name if len(splits.images) > 1 else "", notes)
-        for name, images in chosen.items()
-    }
-    notes += _about_files(listing, texts if next_to else {})
-    evaluation = rows.get("evaluation")
+    rows = {}
+    for name, images in chosen.items():
+        without = [image for image in images if not words[image]]
+        if without:
+            where = f" of {name}" if len(splits.images) > 1 else ""
+            number = _number(len(without), "image")
+            notes.append(f"left out: {number}{where} without words ({_named(without)})")
+        kept = [image for image in images if words[image]]
+        rows[name] = Rows(files=tuple(kept), words=tuple(words[image] for image in kept))
+    notes += _about_files(files, texts if next_to else {})
     if not rows["train"].files:
-        raise _no_words(folder, listing, notes)
+        details = "".join(f". {note}" for note in notes if "without words" not in note)
+        message = f"{folder} has no image that can be opened{details}"
+        if all_images:
+            message = (
+                f"{folder} has {_number(len(all_images), 'image')} and no words for them: put a "
+                "text file next to each (cat.txt next to cat.jpg), sort them into folders named "
+                "after what they show, or name a manifest (docs/manifests.md says what one looks "
+                f"like){details}"
+            )
+        raise InputError(message)
+    evaluation = rows.get("evaluation")
     return ImageFolder(
         train=rows["train"],
         evaluation=evaluation if evaluation is not None and evaluation.files else None,
         notes=tuple(notes),
     )
+
+
+_Kind = Literal["image", "caption", "unopened", "list", "unknown"]
+
+
+def _kind_of(file: Path) -> _Kind:
+    """Return what the suffix of a file says: of sidecars and lists (JSON, XML, CSV) `list`."""
+    suffix = file.suffix.lower()
+    if suffix in IMAGE_SUFFIXES:
+        return "image"
+    if suffix in _CAPTION_SUFFIXES:
+        return "caption"
+    if suffix in _REMEDIES:
+        return "unopened"
+    return "list" if suffix in _LIST_SUFFIXES else "unknown"
+
+
+def _about_files(files: Mapping[_Kind, Sequence[Path]], texts: Mapping[Path, str]) -> list[str]:
+    """Say what else is in the folder: files that are not read, and why.
+
+    Args:
+        files: All files.
+        texts: Captions next to images.
+    """
+    notes = []
+    by_suffix: dict[str, list[Path]] = {}
+    for file in files["unopened"]:
+        by_suffix.setdefault(file.suffix.lower(), []).append(file)
+    for suffix, group in sorted(by_suffix.items()):
+        notes.append(
+            f"left out: {_number(len(group), f'{suffix} file')}, not opened as images "
+            f"({_named(group)}): {_REMEDIES[suffix]}"
+        )
+    alone = [file for file in files["caption"] if file not in texts]
+    if alone:
+        number = _number(len(alone), "text file")
+        notes.append(f"left out: {number} without image ({_named(alone)})")
+    empty = [file for file, text in texts.items() if not text.strip()]
+    if empty:
+        notes.append(f"{_number(len(empty), 'caption')} empty ({_named(empty)})")
+    if unknown := files["unknown"]:
+        suffixes = Counter(file.suffix or "no suffix" for file in unknown)
+        kinds = ", ".join(f"{count:,} {suffix}" for suffix, count in suffixes.most_common())
+        notes.append(
+            f"left out: {_number(len(unknown), 'file')} of other kinds: {kinds} "
+            f"({_named(unknown)}); images and captions are known by their suffixes"
+        )
+    if lists := files["list"]:
+        notes.append(
+            f"not read: {_number(len(lists), 'file')} of lists or labels ({_named(lists)}); to "
+            "use one, name it as the manifest (docs/manifests.md)"
+        )
+    return notes
 
 
 def refuse_unwritable(files: Iterable[Path]) -> None:
@@ -475,24 +521,6 @@ def _files(folder: Path) -> Iterator[Path]:
         yield from (Path(here) / name for name in sorted(files) if not name.startswith("."))
 
 
-def _list(folder: Path) -> _Listing:
-    listing = _Listing()
-    for file in _files(folder):
-        suffix = file.suffix.lower()
-        if suffix in IMAGE_SUFFIXES:
-            listing.images.append(file)
-        elif suffix in _CAPTION_SUFFIXES:
-            listing.captions.append(file)
-        elif suffix in _REMEDIES:
-            listing.unopened.append(file)
-        elif suffix in {".json", ".jsonl", ".csv", ".tsv", ".xml", ".parquet"}:
-            listing.others.append(file)
-        else:
-            listing.unknown.append(file)
-    listing.images.sort()
-    return listing
-
-
 def _choose(
     folder: Path, splits: Mapping[str, list[Path]]
 ) -> tuple[dict[str, list[Path]], list[str]]:
@@ -520,19 +548,6 @@ def _choose(
             where = name or "neither train nor evaluation"
             notes.append(f"left out: {_number(len(images), 'image')} of {where}")
     return chosen, notes
-
-
-def _match(images: Sequence[Path], captions: Sequence[Path]) -> dict[Path, list[Path]]:
-    """Return the caption files of each image; those without an image have their own path as key."""
-    by_stem: dict[Path, list[Path]] = {}
-    for image in images:
-        for name in {image.with_suffix(""), image}:
-            by_stem.setdefault(name, []).append(image)
-    matched: dict[Path, list[Path]] = {}
-    for caption in captions:
-        for image in by_stem.get(caption.with_suffix(""), [caption]):
-            matched.setdefault(image, []).append(caption)
-    return matched
 
 
 def _labels(folder: Path, texts: dict[Path, str]) -> list[str]:
@@ -578,7 +593,11 @@ def _words_of(
     """Return the words of each image, and notes."""
     if any(image in captions for image in images):
         words = {image: _caption(image, captions.get(image, ()), texts) for image in images}
-        return words, _about_shared(images, captions)
+        users = Counter(file for image in images for file in captions.get(image, ()))
+        shared = sorted(file for file, count in users.items() if count > 1)
+        number = _number(len(shared), "caption")
+        note = f"{number} shared by images of one name, as the words of each ({_named(shared)})"
+        return words, [note] if shared else []
     classes: dict[Path, Path | None] = {}
     for parent in {image.parent for image in images}:
         above = itertools.takewhile(lambda path: path != folder, (parent, *parent.parents))
@@ -611,78 +630,6 @@ def _caption(image: Path, files: Sequence[Path], texts: Mapping[Path, str]) -> s
         message = f"{image} has two captions that differ, {names}: keep one of them"
         raise InputError(message)
     return next(iter(said), "")
-
-
-def _about_shared(images: Sequence[Path], captions: Mapping[Path, list[Path]]) -> list[str]:
-    users = Counter(file for image in images for file in captions.get(image, ()))
-    shared = sorted(file for file, count in users.items() if count > 1)
-    if not shared:
-        return []
-    num_captions = _number(len(shared), "caption")
-    return [f"{num_captions} shared by images of one name, as the words of each ({_named(shared)})"]
-
-
-def _rows(images: Sequence[Path], words: Mapping[Path, str], name: str, notes: list[str]) -> Rows:
-    """Return the rows of the images that have words, and note how many have none."""
-    kept = [image for image in images if words[image]]
-    without = [image for image in images if not words[image]]
-    if without:
-        where = f" of {name}" if name else ""
-        notes.append(
-            f"left out: {_number(len(without), 'image')}{where} without words ({_named(without)})"
-        )
-    return Rows(files=tuple(kept), words=tuple(words[image] for image in kept))
-
-
-def _about_files(listing: _Listing, texts: Mapping[Path, str]) -> list[str]:
-    """Say what else is in the folder: files that are not read, and why.
-
-    Args:
-        listing: All files.
-        texts: Captions next to images.
-    """
-    notes = []
-    by_suffix: dict[str, list[Path]] = {}
-    for file in listing.unopened:
-        by_suffix.setdefault(file.suffix.lower(), []).append(file)
-    for suffix, files in sorted(by_suffix.items()):
-        notes.append(
-            f"left out: {_number(len(files), f'{suffix} file')}, not opened as images "
-            f"({_named(files)}): {_REMEDIES[suffix]}"
-        )
-    alone = [file for file in listing.captions if file not in texts]
-    if alone:
-        notes.append(
-            f"left out: {_number(len(alone), 'text file')} without image ({_named(alone)})"
-        )
-    empty = [file for file, text in texts.items() if not text.strip()]
-    if empty:
-        notes.append(f"{_number(len(empty), 'caption')} empty ({_named(empty)})")
-    if listing.unknown:
-        suffixes = Counter(file.suffix or "no suffix" for file in listing.unknown)
-        kinds = ", ".join(f"{count:,} {suffix}" for suffix, count in suffixes.most_common())
-        notes.append(
-            f"left out: {_number(len(listing.unknown), 'file')} of other kinds: {kinds} "
-            f"({_named(listing.unknown)}); images and captions are known by their suffixes"
-        )
-    if listing.others:
-        notes.append(
-            f"not read: {_number(len(listing.others), 'file')} of lists or labels "
-            f"({_named(listing.others)}); to use one, name it as the manifest (docs/manifests.md)"
-        )
-    return notes
-
-
-def _no_words(folder: Path, listing: _Listing, notes: Sequence[str]) -> InputError:
-    details = "".join(f". {note}" for note in notes if "without words" not in note)
-    if not listing.images:
-        return InputError(f"{folder} has no image that can be opened{details}")
-    message = (
-        f"{folder} has {_number(len(listing.images), 'image')} and no words for them: put a text "
-        "file next to each (cat.txt next to cat.jpg), sort them into folders named after what they "
-        f"show, or name a manifest (docs/manifests.md says what one looks like){details}"
-    )
-    return InputError(message)
 
 
 def _text(file: Path) -> str:

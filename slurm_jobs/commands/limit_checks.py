@@ -6,7 +6,7 @@ available, and an unknown limit counts as no limit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from slurm_jobs.cluster.limits import (
@@ -18,18 +18,20 @@ from slurm_jobs.cluster.limits import (
 )
 from slurm_jobs.plan import Plan, PlannedJob
 from slurm_jobs.shared.errors import did_you_mean
-from slurm_jobs.shared.records import JobResources
-
-Path = tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class LimitProblem:
     """One limit that a stage breaks."""
 
-    path: Path
+    path: tuple[str, ...]
     """Path in the spec: `("stages", "train", "resources", "timeout_min")`."""
     message: str
+
+
+def _problem(job: PlannedJob, key: str, message: str) -> LimitProblem:
+    """Return a problem at `key` (`resources.timeout_min`) of the job's stage."""
+    return LimitProblem(("stages", job.stage, *key.split(".")), message)
 
 
 def limit_problems(plan: Plan, limits: ClusterLimits) -> list[LimitProblem]:
@@ -37,18 +39,14 @@ def limit_problems(plan: Plan, limits: ClusterLimits) -> list[LimitProblem]:
     problems: dict[LimitProblem, None] = {}
     for job in plan.jobs:
         placement = place(job.resources, limits)
-        problems_of_job = [
-            *_place_problems(job, placement, limits),
-            *_time_problems(plan, job, placement),
-            *_node_problems(job, placement),
-        ]
-        problems.update(dict.fromkeys(problems_of_job))
-    problems.update(dict.fromkeys(_number_problems(plan, limits)))
+        problems |= dict.fromkeys(_place_problems(job, placement, limits))
+        problems |= dict.fromkeys(_time_problems(plan, job, placement))
+        # Of several partitions, one that could run the job is enough.
+        if placement.partitions and all(p.kinds for p in placement.partitions):
+            answers = [list(_partition_problems(job, p, placement)) for p in placement.partitions]
+            problems |= dict.fromkeys(answers[0] if all(answers) else ())
+    problems |= dict.fromkeys(_number_problems(plan, limits))
     return list(problems)
-
-
-def _at(job: PlannedJob, *path: str) -> Path:
-    return ("stages", job.stage, *path)
 
 
 def _place_problems(
@@ -60,14 +58,14 @@ def _place_problems(
             f"this cluster has no partition `{name}`{did_you_mean(name, limits.partitions)} "
             f"(partitions: {', '.join(limits.partitions)})"
         )
-        yield LimitProblem(path=_at(job, "resources", "slurm", "partition"), message=message)
+        yield _problem(job, "resources.slurm.partition", message)
     accounts = sorted({entry.account for entry in limits.associations})
     if accounts and placement.account is not None and not placement.associations:
         message = (
             f"you have no account `{placement.account}` here"
             f"{did_you_mean(placement.account, accounts)} (accounts: {', '.join(accounts)})"
         )
-        yield LimitProblem(path=_at(job, "resources", "slurm", "account"), message=message)
+        yield _problem(job, "resources.slurm.account", message)
     qos = placement.qos_name
     allowed = sorted({name for entry in placement.associations for name in entry.qos})
     if limits.enforces_qos and qos is not None and allowed and qos not in allowed:
@@ -75,7 +73,7 @@ def _place_problems(
             f"you may not use the QOS `{qos}` here"
             f"{did_you_mean(qos, allowed)} (allowed: {', '.join(allowed)})"
         )
-        yield LimitProblem(path=_at(job, "resources", "slurm", "qos"), message=message)
+        yield _problem(job, "resources.slurm.qos", message)
 
 
 def _time_problems(plan: Plan, job: PlannedJob, placement: Placement) -> Iterator[LimitProblem]:
@@ -93,7 +91,7 @@ def _time_problems(plan: Plan, job: PlannedJob, placement: Placement) -> Iterato
             if each != plan.stage(job.stage).slices_per_task
             else f" ({each} slices a task, {given:g} minutes each)"
         )
-    yield LimitProblem(path=_at(job, "resources", "timeout_min"), message=message)
+    yield _problem(job, "resources.timeout_min", message)
 
 
 def _number_problems(plan: Plan, limits: ClusterLimits) -> Iterator[LimitProblem]:
@@ -105,54 +103,39 @@ def _number_problems(plan: Plan, limits: ClusterLimits) -> Iterator[LimitProblem
             f"the run needs {number} jobs at least, and this site lets you have {most} at once; "
             "split the spec"
         )
-        yield LimitProblem(path=("stages",), message=message)
+        yield LimitProblem(("stages",), message)
     for job in plan.jobs:
         if limits.max_array_size == 0 and plan.stage(job.stage).is_array:
             message = "job arrays are switched off on this cluster (MaxArraySize=0)"
-            yield LimitProblem(path=_at(job, "array"), message=message)
-
-
-def _node_problems(job: PlannedJob, placement: Placement) -> Iterator[LimitProblem]:
-    """Check that each node the job names belongs to one of its partitions."""
-    partitions = [p for p in placement.partitions if p.kinds]
-    if not partitions or len(partitions) < len(placement.partitions):
-        return
-    answers = [list(_partition_problems(job, partition, placement)) for partition in partitions]
-    if all(answers):
-        yield from answers[0]
+            yield _problem(job, "array", message)
 
 
 def _partition_problems(
     job: PlannedJob, partition: Partition, placement: Placement
 ) -> Iterator[LimitProblem]:
-    """Return the reasons why a partition could never run the job; empty if it could."""
-    single = [
-        *_size_problems(job, partition),
-        *_gpu_problems(job, partition),
-    ]
-    yield from single
-    limits = [qos.max_nodes for qos in placement.qos if qos.max_nodes is not None]
-    if partition.max_nodes is not None:
-        limits.append(partition.max_nodes)
+    """Yield the reasons why a partition could never run the job."""
+    of_one_node = [*_size_problems(job, partition), *_gpu_problems(job, partition)]
+    yield from of_one_node
+    limits = [partition.max_nodes, *(qos.max_nodes for qos in placement.qos)]
+    num_nodes = sum(kind.num_nodes for kind in partition.kinds)
+    most_nodes = min([num_nodes, *(limit for limit in limits if limit is not None)])
     asked = job.resources
-    most_nodes = min([*limits, sum(kind.num_nodes for kind in partition.kinds)])
     num_cores = 0 if asked.slurm.get("overcommit") else asked.tasks_per_node * asked.cpus_per_task
     mem_mb = (asked.mem_gb or 0) * 1024
     large_enough = [k for k in partition.kinds if k.cpus >= num_cores and k.mem_mb >= mem_mb]
     fitting = max(  # all nodes of a job have the same type of GPU
         sum(k.num_nodes for k in large_enough if k.num_gpus(gpu_type) >= asked.num_gpus)
-        for gpu_type in _types(asked)
+        for gpu_type in asked.gpu_choice or (None,)
     )
-    message = ""
     if asked.nodes > most_nodes:
         message = f"{asked.nodes} nodes: more than the {most_nodes} that one job may have here"
-    elif asked.nodes > fitting and not single:
+        yield _problem(job, "resources.nodes", message)
+    elif asked.nodes > fitting and not of_one_node:
         message = (
             f"{asked.nodes} nodes with all that is asked for at once (cores, memory, GPUs): "
             f"more than the {fitting} of partition `{partition.name}`"
         )
-    if message:
-        yield LimitProblem(path=_at(job, "resources", "nodes"), message=message)
+        yield _problem(job, "resources.nodes", message)
 
 
 def _size_problems(job: PlannedJob, partition: Partition) -> Iterator[LimitProblem]:
@@ -166,11 +149,11 @@ def _size_problems(job: PlannedJob, partition: Partition) -> Iterator[LimitProbl
             f"{cpus} cores a node (tasks_per_node x cpus_per_task): more than the {most_cpus} "
             f"{largest}"
         )
-        yield LimitProblem(path=_at(job, "resources", "cpus_per_task"), message=message)
+        yield _problem(job, "resources.cpus_per_task", message)
     most_gb = max(kind.mem_mb for kind in partition.kinds) / 1024
     if asked.mem_gb is not None and asked.mem_gb > most_gb:
         message = f"{asked.mem_gb:g} GB a node: more than the {most_gb:.1f} {largest}"
-        yield LimitProblem(path=_at(job, "resources", "mem_gb"), message=message)
+        yield _problem(job, "resources.mem_gb", message)
 
 
 def _gpu_problems(job: PlannedJob, partition: Partition) -> Iterator[LimitProblem]:
@@ -185,9 +168,11 @@ def _gpu_problems(job: PlannedJob, partition: Partition) -> Iterator[LimitProble
                 f"partition `{partition.name}` has no GPUs of type `{name}`"
                 f"{did_you_mean(name, types)} (types: {', '.join(types)})"
             )
-            yield LimitProblem(path=_at(job, "resources", "gpu"), message=message)
+            yield _problem(job, "resources.gpu", message)
             return
-    most = max(max(kind.num_gpus(name) for name in _types(asked)) for kind in partition.kinds)
+    most = max(
+        max(kind.num_gpus(name) for name in asked.gpu_choice or (None,)) for kind in partition.kinds
+    )
     if asked.num_gpus > most:
         kind = f"{' or '.join(asked.gpu_choice)} " if asked.gpu else ""
         plural = "s" if asked.num_gpus > 1 else ""
@@ -195,9 +180,5 @@ def _gpu_problems(job: PlannedJob, partition: Partition) -> Iterator[LimitProble
             f"{asked.num_gpus} {kind}GPU{plural} a node: more than the {most} of any node of "
             f"partition `{partition.name}`"
         )
-        key = ("gpus_per_node",) if asked.gpus_per_node else ("slurm",)
-        yield LimitProblem(path=_at(job, "resources", *key), message=message)
-
-
-def _types(asked: JobResources) -> Sequence[str | None]:
-    return asked.gpu_choice or (None,)
+        key = "gpus_per_node" if asked.gpus_per_node else "slurm"
+        yield _problem(job, f"resources.{key}", message)

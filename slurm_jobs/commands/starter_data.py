@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -152,13 +153,9 @@ def inspect_data(manifest: Path, *, as_named: str) -> Data:
             if start.startswith(b"["):  # a JSON list: its lines are not rows
                 return Data(manifest=as_named)
             stream.seek(0)
-            num_lines, last = 0, b"\n"
+            num_rows, last = 0, b"\n"
             while piece := stream.read(_PIECE_BYTES):
-                num_lines, last = num_lines + piece.count(b"\n"), piece[-1:]
-        num_lines += last != b"\n"
-        if manifest.suffix.lower() == ".csv":
-            return Data(manifest=as_named, num_rows=max(0, num_lines - 1), is_exact=False)
-        return Data(manifest=as_named, num_rows=num_lines, is_exact=False)
+                num_rows, last = num_rows + piece.count(b"\n"), piece[-1:]
     except NoTableError as error:
         of_images = ", nor does it hold images" if manifest.is_dir() else ""
         message = f"{manifest}{error}{of_images}"
@@ -166,6 +163,10 @@ def inspect_data(manifest: Path, *, as_named: str) -> Data:
     except OSError as error:
         message = f"{manifest}: {error.strerror}; name the file of a manifest, or a folder"
         raise InputError(message) from error
+    num_rows += last != b"\n"
+    if manifest.suffix.lower() == ".csv":
+        num_rows = max(0, num_rows - 1)
+    return Data(manifest=as_named, num_rows=num_rows, is_exact=False)
 
 
 def _table_rows(table: TableFiles) -> int | None:
@@ -177,10 +178,9 @@ def _table_rows(table: TableFiles) -> int | None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
+    with suppress(pa.ArrowException, OSError):  # damaged: `check` reports it
         return sum(int(pq.ParquetFile(file).metadata.num_rows) for file in table.files)
-    except (pa.ArrowException, OSError):  # damaged: `check` reports it
-        return None
+    return None
 
 
 def is_image_folder(folder: Path) -> bool:
@@ -250,76 +250,50 @@ def _token_lengths(rows: Sequence[RowSize], rules: ImageRules | None) -> Lengths
         return Lengths(notes=(f"{note}: max_tokens is {DEFAULT_MAX_TOKENS}",))
     seen = rows or [RowSize(images=(size,), num_text_bytes=0) for size in _LARGE]
     lengths = [row_length(row, rules) for row in seen]
-    about = _about(rows, lengths)
+    about = (
+        "image sizes are not known here; a photo of 4032 x 3024 pixels would have about "
+        f"{lengths[0]:,} tokens with the model's processor"
+    )
+    if rows:
+        sizes = sorted((size for row in rows for size in row.images), key=math.prod)
+        width, height = sizes[len(sizes) // 2] if sizes else (0, 0)
+        over = sum(length > DEFAULT_MAX_TOKENS for length in lengths)
+        lost = f"; {over / len(rows):.0%} exceed {DEFAULT_MAX_TOKENS:,}" if over else ""
+        about = (
+            f"lengths: {len(rows):,} rows read, images of {width} x {height} in the median; with "
+            f"the model's processor about {median(lengths):,.0f} tokens, at most "
+            f"{max(lengths):,}{lost}"
+        )
     if max(lengths) <= DEFAULT_MAX_TOKENS:
         return Lengths(notes=(about,) if rows else ())
-    text = max(text_tokens(row) for row in seen)
-    if isinstance(rules, NativeImages):
-        chosen = _reduced(seen, rules, text)
-    else:
-        most = _rounded(max(lengths) if rows else max(lengths) + _TEXT_TOKENS)
-        chosen = Lengths(max_tokens=most, reason="so that the tokens of the images fit")
-    return Lengths(
-        max_tokens=chosen.max_tokens,
-        image_pixels=chosen.image_pixels,
-        reason=chosen.reason,
-        notes=(about, _said(chosen)),
-    )
-
-
-def text_tokens(row: RowSize) -> int:
-    """Return how many tokens the words of a row may have, with its prompt."""
-    return _TURN_TOKENS + math.ceil(row.num_text_bytes / _BYTES_A_TOKEN)
-
-
-def row_length(row: RowSize, rules: ImageRules) -> int:
-    """Return how many tokens a row may have."""
-    return text_tokens(row) + image_tokens(row, rules)
-
-
-def _reduced(rows: Sequence[RowSize], rules: NativeImages, text: int) -> Lengths:
-    """Return the limits if images can be reduced; `max_tokens` grows only if they must not be."""
-    num_images = max(1, *(len(row.images) for row in rows))
-    room = DEFAULT_MAX_TOKENS - max(text, _TEXT_TOKENS)
-    tokens = max(room // num_images, _FEWEST_TOKENS)
+    if not isinstance(rules, NativeImages):
+        most = _STEP * math.ceil((max(lengths) + (0 if rows else _TEXT_TOKENS)) / _STEP)
+        reason = "so that the tokens of the images fit"
+        return Lengths(
+            max_tokens=most, reason=reason, notes=(about, f"max_tokens is {most}, {reason}")
+        )
+    # Images can be reduced; `max_tokens` grows only if they must not be.
+    text = max(_TEXT_TOKENS, *(row_length(row, None) for row in seen))
+    num_images = max(1, *(len(row.images) for row in seen))
     side = rules.patch_size * rules.merge_size
+    tokens = max((DEFAULT_MAX_TOKENS - text) // num_images, _FEWEST_TOKENS)
     pixels = max(tokens * side**2, rules.min_pixels)
     tokens = math.ceil(pixels / side**2)
-    most = max(DEFAULT_MAX_TOKENS, _rounded(max(text, _TEXT_TOKENS) + num_images * tokens))
+    most = max(DEFAULT_MAX_TOKENS, _STEP * math.ceil((text + num_images * tokens) / _STEP))
+    reason = f"{tokens:,} tokens an image at most, so that samples fit in max_tokens"
+    more = f", max_tokens {most}" if most != DEFAULT_MAX_TOKENS else ""
     return Lengths(
         max_tokens=most,
         image_pixels=pixels,
-        reason=f"{tokens:,} tokens an image at most, so that samples fit in max_tokens",
+        reason=reason,
+        notes=(about, f"image_pixels.max is {pixels}{more}: {reason}"),
     )
 
 
-def _rounded(tokens: int) -> int:
-    return math.ceil(tokens / _STEP) * _STEP
-
-
-def _about(rows: Sequence[RowSize], lengths: Sequence[int]) -> str:
-    if not rows:
-        return (
-            "image sizes are not known here; a photo of 4032 x 3024 pixels would have about "
-            f"{lengths[0]:,} tokens with the model's processor"
-        )
-    sizes = sorted(
-        (size for row in rows for size in row.images), key=lambda size: size[0] * size[1]
-    )
-    width, height = sizes[len(sizes) // 2] if sizes else (0, 0)
-    over = sum(length > DEFAULT_MAX_TOKENS for length in lengths)
-    lost = f"; {over / len(rows):.0%} exceed {DEFAULT_MAX_TOKENS:,}" if over else ""
-    return (
-        f"lengths: {len(rows):,} rows read, images of {width} x {height} in the median; with "
-        f"the model's processor about {median(lengths):,.0f} tokens, at most {max(lengths):,}{lost}"
-    )
-
-
-def _said(chosen: Lengths) -> str:
-    if chosen.image_pixels is None:
-        return f"max_tokens is {chosen.max_tokens}, {chosen.reason}"
-    more = f", max_tokens {chosen.max_tokens}" if chosen.max_tokens != DEFAULT_MAX_TOKENS else ""
-    return f"image_pixels.max is {chosen.image_pixels}{more}: {chosen.reason}"
+def row_length(row: RowSize, rules: ImageRules | None) -> int:
+    """Return how many tokens a row with its prompt may have; None for `rules` leaves images out."""
+    text = _TURN_TOKENS + math.ceil(row.num_text_bytes / _BYTES_A_TOKEN)
+    return text if rules is None else text + image_tokens(row, rules)
 
 
 # Inspection of the model to fine-tune: a folder, or a name on the hub.
@@ -392,12 +366,16 @@ def inspect_weights(name: str, *, as_named: str) -> Model:
     """
     folder = expanded(Path(name))
     if (folder / "config.json").is_file():
+        values = None
+        with suppress(OSError, ValueError, RecursionError):
+            values = json.loads((folder / "config.json").read_bytes())
+        model_type = values.get("model_type") if isinstance(values, dict) else None
         size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
         return Model(
             name=as_named,
             is_on_hub=False,
             weights_gb=size / 1e9 if size else None,
-            is_small_vlm=_model_type(folder / "config.json") == SMALL_VLM,
+            is_small_vlm=model_type == SMALL_VLM,
         )
     if folder.is_dir():
         message = (
@@ -425,12 +403,3 @@ def image_rules(name: str) -> ImageRules | None:
         return read_processor(folder).images
     except (StageConfigError, OSError):  # `check` reports what is wrong with it
         return None
-
-
-def _model_type(config: Path) -> str:
-    """Return the type in the file; empty if it has none."""
-    try:
-        values = json.loads(config.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return ""
-    return str(values.get("model_type", "")) if isinstance(values, dict) else ""
