@@ -53,7 +53,7 @@ _NUM_FEW_LAYERS = 8
 """More layers add rounding like a random walk. With 80 random layers in bf16, rounding gave 5.7
 % and 13 %; if samples see each other, or half a gradient is lost, at least 47 %."""
 _LEAST_TOLERANCE = 1e-3
-_LEAST_NORM = torch.finfo(torch.float32).tiny
+_TOWERS = ("the vision tower", "the language model")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,23 +146,13 @@ def _compute(
         if learns:
             scaling.backward(loss)
     # SYNC: once per attempt, like the numbers that are compared.
-    gradients = {
-        name: _gradients(layers) for name, layers in zip(_TOWERS, spread.bare.towers(), strict=True)
-    }
+    gradients: dict[str, list[torch.Tensor]] = {}
+    for name, layers in zip(_TOWERS, spread.bare.towers(), strict=True):
+        by_layer = ([w.grad for w in layer.parameters() if w.grad is not None] for layer in layers)
+        first = next(filter(None, by_layer), [])
+        gradients[name] = [local_part(gradient).cpu() for gradient in first]
     spread.optimizer.zero_grad()
     return _Pass(outputs=outputs, gradients=gradients, loss=float(loss.detach()))
-
-
-_TOWERS = ("the vision tower", "the language model")
-
-
-def _gradients(layers: Sequence[nn.Module]) -> list[torch.Tensor]:
-    """Return the gradients of the first layer that has any."""
-    for layer in layers:
-        found = [weight.grad for weight in layer.parameters() if weight.grad is not None]
-        if found:
-            return [local_part(gradient).cpu() for gradient in found]
-    return []
 
 
 @contextmanager
@@ -199,24 +189,20 @@ def _differences(varlen: _Pass, dense: _Pass, *, may_overflow: bool) -> dict[str
         norms = output.float().norm(dim=-1)
         errors = (varlen.outputs[name].float() - output.float()).norm(dim=-1)
         if norms.isfinite().all():
-            shares = errors / norms.clamp_min(_LEAST_NORM)  # a token may be all zeros
-            differences[f"outputs of {name}"] = _share(float(shares.mean()))
+            least = torch.finfo(torch.float32).tiny  # a token may be all zeros
+            shares = errors / norms.clamp_min(least)
+            differences[f"outputs of {name}"] = float(shares.mean())
     for name, gradients in dense.gradients.items():
         norm = _norm(gradients)
         overflows = may_overflow and not math.isfinite(_norm(varlen.gradients[name]))
         if math.isfinite(norm) and norm and not overflows:
             pairs = zip(varlen.gradients[name], gradients, strict=True)
-            differences[f"gradients of {name}"] = _share(_norm([a - b for a, b in pairs]) / norm)
-    return differences
+            differences[f"gradients of {name}"] = _norm([a - b for a, b in pairs]) / norm
+    return {what: math.inf if math.isnan(share) else share for what, share in differences.items()}
 
 
 def _norm(tensors: Sequence[torch.Tensor]) -> float:
     return math.hypot(*(float(tensor.float().norm()) for tensor in tensors))
-
-
-def _share(share: float) -> float:
-    """Return a comparable number, also for values that are not finite."""
-    return math.inf if math.isnan(share) else share
 
 
 # Choice of the attention for packed samples and for images of varying size.
@@ -225,13 +211,9 @@ def _share(share: float) -> float:
 # images of one size at a time (`pipeline.models.segments`).
 
 
-_LEAST_CAPABILITY = (8, 0)
-"""Limit of FlashAttention 2 (github.com/Dao-AILab/flash-attention), which torch's varlen_attn
-uses."""
 _MOST_HEAD_SIZE = 192
 """FlashAttention's backward pass supports larger sizes only on some cards
 (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp of PyTorch)."""
-_HALVED = ("bf16", "fp16")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -319,10 +301,11 @@ def _why_not_this_model(facts: AttentionFacts) -> str:
 def _why_not_here(facts: AttentionFacts) -> str:
     if facts.capability is None:
         return "there is no varlen kernel for CPUs"
-    if facts.capability < _LEAST_CAPABILITY:
+    # FlashAttention 2's limit (github.com/Dao-AILab/flash-attention): torch's varlen_attn uses it
+    if facts.capability < (8, 0):
         major, minor = facts.capability
         return f"the GPU has compute capability {major}.{minor}, but the kernel needs 8.0 (A100)"
-    if facts.precision not in _HALVED:
+    if facts.precision not in {"bf16", "fp16"}:
         return f"precision is {facts.precision}, but the kernel needs bf16 or fp16"
     if max(facts.head_sizes) > _MOST_HEAD_SIZE:
         return (
@@ -354,8 +337,6 @@ _NAMES = {
 }
 _LENGTH = 128
 """Length of the row in the query to PyTorch; kernels do not depend on it."""
-_SCORE_BYTES = 4
-"""The `math` kernel computes scores in fp32."""
 _HOLDS_SCORES = ("math", "eager")
 
 
@@ -396,8 +377,7 @@ def uses_of(
     in which each row is filled by one sample has none.
     """
     vision, language = attention_sizes(model)
-    masks = {"packed": {False, True}, "auto": {False, True}}
-    kinds_of_rows = set().union(*(masks.get(kind, {False}) for kind in batching_kinds))
+    may_pack = not {"packed", "auto"}.isdisjoint(batching_kinds)
     of_pictures = AttentionUse(
         tower="vision",
         sizes=vision,
@@ -406,13 +386,10 @@ def uses_of(
         has_mask=False,
         sizes_differ=isinstance(model.layout, NativePatches),
     )
-    of_rows = [
-        AttentionUse(
-            tower="language", sizes=language, dtype=dtype, is_causal=True, has_mask=has_mask
-        )
-        for has_mask in sorted(kinds_of_rows)
-    ]
-    return [of_pictures, *of_rows]
+    of_rows = AttentionUse(
+        tower="language", sizes=language, dtype=dtype, is_causal=True, has_mask=False
+    )
+    return [of_pictures, of_rows, *([replace(of_rows, has_mask=True)] if may_pack else [])]
 
 
 def find_kernels(
@@ -482,12 +459,12 @@ def call_of(
 
 def attention_note(found: AttentionFound) -> str:
     """Return `language efficient (a dense mask keeps packed samples apart; flash without)`."""
-    told = f"{found.use.tower} {found.kernel}"
+    note = f"{found.use.tower} {found.kernel}"
     if found.use.has_mask and found.kernel != found.kernel_otherwise:
-        told += f" (packed rows have a dense mask; {found.kernel_otherwise} without)"
+        note += f" (packed rows have a dense mask; {found.kernel_otherwise} without)"
     if found.repeats_keys:
-        told += " (with shared keys repeated for each head, which this card needs)"
-    return told
+        note += " (with shared keys repeated for each head, which this card needs)"
+    return note
 
 
 def attention_warning(found: AttentionFound, *, where: str, max_tokens: int | None) -> str | None:
@@ -501,7 +478,7 @@ def attention_warning(found: AttentionFound, *, where: str, max_tokens: int | No
     if found.kernel not in _HOLDS_SCORES:
         return None
     length = max_tokens or 1000
-    num_bytes = found.use.sizes.num_heads * length**2 * _SCORE_BYTES
+    num_bytes = found.use.sizes.num_heads * length**2 * 4  # in fp32
     return (
         f"attention of the {found.use.tower} model runs the {found.kernel} kernel on {where} in "
         f"{found.use.dtype}, which stores every score: a row of {length} tokens takes "

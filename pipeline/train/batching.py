@@ -13,7 +13,7 @@ from pipeline.data.dataset import ShardedDataset
 from pipeline.data.format import DatasetInfo
 from pipeline.data.loader import ReadingPlan, plan_grouped, plan_packed, plan_shuffled
 from pipeline.data.order import BatchLayout
-from pipeline.data.packing.budget import OverBudgetError, PackBudget, Packs
+from pipeline.data.packing.budget import OverBudgetError, PackBudget
 from pipeline.data.packing.packs import (
     WorkModel,
     open_packs,
@@ -23,17 +23,13 @@ from pipeline.data.packing.packs import (
     work_model,
     write_packs,
 )
-from pipeline.models.vision_language import TowerSizes, VisionLanguageModel
+from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.ranks import Ranks
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.errors import DamagedFileError, StageConfigError
 from slurm_jobs.shared.files import make_private_dir
 
 log = logging.getLogger(__name__)
-
-_LAYER_PARAMETERS = 12
-"""Parameters of a transformer layer, as a multiple of its width squared; accurate enough to
-compare towers."""
 
 
 def plan_reading(
@@ -55,7 +51,7 @@ def plan_reading(
     kind = config.batching.kind
     if kind == "packed":
         return _plan_packed(config, dataset, model, ranks, packs_dirs)
-    layout = _layout(config, ranks, config.global_batch_size)
+    layout = batch_layout(config, ranks.num_ranks, config.global_batch_size)
     if kind == "grouped":
         return plan_grouped(dataset.index.whole("num_tokens"), seed=config.seed, layout=layout)
     return plan_shuffled(len(dataset), seed=config.seed, layout=layout)
@@ -63,29 +59,19 @@ def plan_reading(
 
 def read_work_model(model: VisionLanguageModel, dataset: ShardedDataset) -> WorkModel:
     """Return the cost of images and attention in this model, in units of one token."""
-    vision, language = model.sizes()
-    return work_model(
-        hidden_size=language.hidden_size,
-        num_patches=_mean_pixels(dataset) // model.patch_size**2,
-        vision_parameters=_layers_parameters(vision),
-        language_parameters=_layers_parameters(language),
-    )
-
-
-def _mean_pixels(dataset: ShardedDataset) -> int:
-    """Return the mean pixels of a stored image."""
     info = dataset.info
     if info.image_height is not None and info.image_width is not None:
-        return info.image_height * info.image_width
-    return int(dataset.index.whole("num_pixels").sum()) // max(1, info.num_images)
-
-
-def _layers_parameters(tower: TowerSizes) -> int:
-    return _LAYER_PARAMETERS * tower.num_layers * tower.hidden_size**2
-
-
-def _layout(config: TrainConfig, ranks: Ranks, global_batch_size: int) -> BatchLayout:
-    return batch_layout(config, ranks.num_ranks, global_batch_size)
+        mean_pixels = info.image_height * info.image_width
+    else:
+        mean_pixels = int(dataset.index.whole("num_pixels").sum()) // max(1, info.num_images)
+    # A layer has about 12 times its width squared; accurate enough to compare towers.
+    vision, language = (12 * t.num_layers * t.hidden_size**2 for t in model.sizes())
+    return work_model(
+        hidden_size=model.sizes()[1].hidden_size,
+        num_patches=mean_pixels // model.patch_size**2,
+        vision_parameters=vision,
+        language_parameters=language,
+    )
 
 
 def batch_layout(config: TrainConfig, num_ranks: int, global_batch_size: int) -> BatchLayout:
@@ -144,13 +130,21 @@ def _plan_packed(
     packs = open_packs(path, key, verify=False)  # rank 0 has compared the checksums
     rows = rows_per_step(config, num_samples=len(dataset), num_packs=len(packs))
     if ranks.rank == 0:
-        _announce(packs, dataset, budget, rows)
+        log.info(
+            "%d samples in %d rows of %d tokens, %.2f %% padding; %d rows a step, %.1f samples",
+            len(dataset),
+            len(packs),
+            budget.max_tokens,
+            100 * (1 - dataset.info.num_tokens / (len(packs) * budget.max_tokens)),
+            rows,
+            rows * len(dataset) / len(packs),
+        )
     num_tokens, num_images = dataset.index.whole("num_tokens"), dataset.index.whole("num_images")
     return plan_packed(
         packs,
         lambda numbers: pack_work(packs.some(numbers), num_tokens, num_images, model),
         seed=config.seed,
-        layout=_layout(config, ranks, rows),
+        layout=batch_layout(config, ranks.num_ranks, rows),
         row_length=None if config.batching.strategy == "none" else budget.max_tokens,
     )
 
@@ -170,14 +164,37 @@ def _keep_packs(
     """
     name = plan_name(key)
     for folder in folders:
-        if _is_sound(folder / name, key):
-            return folder / name
+        try:
+            open_packs(folder / name, key)
+        except FileNotFoundError:
+            continue
+        except (OSError, DamagedFileError) as error:
+            log.warning("packs are computed again: %s", error)
+            continue
+        return folder / name
     for folder in folders:
         try:
             make_private_dir(folder)
-            write_packs(folder / name, _pack(config, dataset, budget), key)
+            packs = pack_order(
+                dataset.index.whole("num_tokens"),
+                dataset.index.whole("num_images"),
+                budget=budget,
+                strategy=config.batching.strategy,
+                words=[config.seed],
+            )
+            write_packs(folder / name, packs, key)
         except OverBudgetError as error:
-            raise StageConfigError(_over_budget_text(error, dataset)) from error
+            settings = " and ".join(
+                f"batching.{setting} to {size:,} or more (--set "
+                f"stages.STAGE.config.batching.{setting}={size})"
+                for setting, size in error.needed.items()
+            )
+            message = (
+                f"batching: {error} ({dataset.where(error.number)}); set {settings}, or let "
+                "`preprocess` leave out or cut longer samples (its "
+                f"{' and '.join(error.needed)})"
+            )
+            raise StageConfigError(message) from error
         except ValueError as error:
             message = f"batching: {error}"
             raise StageConfigError(message) from error
@@ -189,51 +206,6 @@ def _keep_packs(
         return folder / name
     message = "no folder for packs"
     raise AssertionError(message)
-
-
-def _over_budget_text(error: OverBudgetError, dataset: ShardedDataset) -> str:
-    settings = " and ".join(
-        f"batching.{name} to {size:,} or more (--set stages.STAGE.config.batching.{name}={size})"
-        for name, size in error.needed.items()
-    )
-    return (
-        f"batching: {error} ({dataset.where(error.number)}); set {settings}, or let `preprocess` "
-        f"leave out or cut longer samples (its {' and '.join(error.needed)})"
-    )
-
-
-def _is_sound(path: Path, key: Mapping[str, Any]) -> bool:
-    try:
-        open_packs(path, key)
-    except FileNotFoundError:
-        return False
-    except (OSError, DamagedFileError) as error:
-        log.warning("packs are computed again: %s", error)
-        return False
-    return True
-
-
-def _pack(config: TrainConfig, dataset: ShardedDataset, budget: PackBudget) -> Any:
-    return pack_order(
-        dataset.index.whole("num_tokens"),
-        dataset.index.whole("num_images"),
-        budget=budget,
-        strategy=config.batching.strategy,
-        words=[config.seed],
-    )
-
-
-def _announce(packs: Packs, dataset: ShardedDataset, budget: PackBudget, rows: int) -> None:
-    num_places = len(packs) * budget.max_tokens
-    log.info(
-        "%d samples in %d rows of %d tokens, %.2f %% padding; %d rows a step, %.1f samples",
-        len(dataset),
-        len(packs),
-        budget.max_tokens,
-        100 * (1 - dataset.info.num_tokens / num_places),
-        rows,
-        rows * len(dataset) / len(packs),
-    )
 
 
 def rows_per_step(config: TrainConfig, *, num_samples: int, num_packs: int) -> int:

@@ -23,20 +23,19 @@ from pipeline.train import checkpoint_files
 from pipeline.train.checkpoint_files import (
     DAMAGE,
     INFO_NAME,
+    METADATA_NAME,
     CheckpointInfo,
-    FileFacts,
     Identity,
     PartWriter,
     PlainPlanner,
     PlainReader,
     describe_changes,
     fingerprint,
-    hash_record,
     read_info,
     record_hash,
     write_info,
 )
-from pipeline.train.checkpoint_state import Checkpoints, Differences, LaterPhase, compare, explain
+from pipeline.train.checkpoint_state import Checkpoints, LaterPhase, compare, explain
 from pipeline.train.ranks import Ranks, new_host_group
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.errors import StageConfigError, StageError
@@ -62,8 +61,9 @@ def conclude(checkpoints: Checkpoints, step: int) -> str:
     if checkpoints.ranks.rank == 0:
         folder = checkpoint_files.checkpoint_dir(checkpoints.root, step)
         try:
-            found = record_hash(folder)
-            checkpoint_files.keep_newest(checkpoints.root, 1, read_info(folder))
+            info = read_info(folder)
+            found = record_hash(info)
+            checkpoint_files.keep_newest(checkpoints.root, 1, info)
         except (*DAMAGE, OSError, StageError) as error:
             problem = f"checkpoint {folder}, which the next phase follows: {error}"
     problem, found = checkpoints.ranks.from_main((problem, found))
@@ -117,13 +117,13 @@ def restore(checkpoints: Checkpoints) -> Restored:
     if ranks.rank == 0:
         root.mkdir(parents=True, exist_ok=True)
         checkpoint_files.remove_leftovers(root)
-    tried: list[Path] = []
+    was_tried = False
     lost: list[Path] = []
     while folder := ranks.from_main(_newest(root, lost) if ranks.rank == 0 else None):
+        was_tried = True
         found = _try_restore(checkpoints, folder)
         if isinstance(found, Restored):
             return found
-        tried.append(folder)
         aside = ranks.rank == 0 and _set_aside(folder, found, checkpoints.attempt)
         if not ranks.from_main(aside):
             lost.append(folder)
@@ -134,7 +134,7 @@ def restore(checkpoints: Checkpoints) -> Restored:
             "was not loaded because of them: another attempt starts with that phase"
         )
         raise StageError(message)
-    if tried and ranks.rank == 0:
+    if was_tried and ranks.rank == 0:
         log.warning("no checkpoint to continue from in %s: its training starts at step 0", root)
     return Restored(step=0, loss=None)
 
@@ -161,18 +161,18 @@ def _newest(root: Path, lost: Sequence[Path]) -> Path | None:
 
 def _set_aside(folder: Path, unfit: _Unfit, attempt: int) -> bool:
     """Set it aside, with a warning; False if another writer has done so before."""
+    gone = "another writer took it away"
     if unfit.is_other_work:
         aside = checkpoint_files.set_other_work_aside(folder, attempt)
-        where = f"kept as {aside}" if aside else "another writer took it away"
+        where = f"kept as {aside}" if aside else gone
         log.warning("checkpoint %s is of other work (%s); %s", folder, unfit.reason, where)
-        return aside is not None
-    aside = checkpoint_files.set_aside(folder, attempt)
-    log.warning(
-        "checkpoint %s is unreadable (%s); %s, trying the newest that there is now",
-        folder,
-        unfit.reason,
-        f"kept as {aside.name}" if aside else "another writer took it away",
-    )
+    else:
+        aside = checkpoint_files.set_aside(folder, attempt)
+        where = f"kept as {aside.name}" if aside else gone
+        log.warning(
+            "checkpoint %s is unreadable (%s); %s, trying the newest that there is now",
+            folder, unfit.reason, where,
+        )  # fmt: skip
     return aside is not None
 
 
@@ -203,14 +203,20 @@ def _check(
     ranks: Ranks, folder: Path, identity: Identity
 ) -> tuple[CheckpointInfo | None, _Unfit | None]:
     """Return the record of `folder` if readable, and why it cannot be continued, if so."""
-    info, problem = ranks.from_main(_read_info(folder) if ranks.rank == 0 else None)
+    info, problem = None, ""
+    if ranks.rank == 0:
+        try:
+            info = read_info(folder)
+        except DAMAGE as error:
+            problem = f"{INFO_NAME}: {error!r}"
+    info, problem = ranks.from_main((info, problem))
     if problem:
         return None, _Unfit(reason=problem)
     if reason := _describe_other_work(folder, info, identity):
         return info, _Unfit(reason=reason, is_other_work=True)
     mine = checkpoint_files.share_of_files(info.files, ranks.rank, ranks.num_ranks)
-    found = ranks.from_main(ranks.gather(checkpoint_files.damaged_files(folder, mine)))
-    if damaged := [line for lines in found for line in lines]:
+    by_rank = ranks.from_main(ranks.gather(checkpoint_files.damaged_files(folder, mine)))
+    if damaged := [line for lines in by_rank for line in lines]:
         return info, _Unfit(reason="; ".join(damaged))
     return info, None
 
@@ -224,7 +230,7 @@ def _find_follower(ranks: Ranks, ended: CheckpointInfo, later: Sequence[LaterPha
     """
     if not later:
         return None
-    phase, identity = later[0], replace(later[0].identity, follows=hash_record(ended))
+    phase, identity = later[0], replace(later[0].identity, follows=record_hash(ended))
     seen: list[Path] = []
     num_lost = 0
     while folder := ranks.from_main(_newest(phase.root, seen) if ranks.rank == 0 else None):
@@ -241,13 +247,6 @@ def _find_follower(ranks: Ranks, ended: CheckpointInfo, later: Sequence[LaterPha
         num_lost += not ranks.from_main(ranks.rank != 0 or folder.exists())
         _check_lost(num_lost, phase.root)
     return None
-
-
-def _read_info(folder: Path) -> tuple[CheckpointInfo | None, str | None]:
-    try:
-        return read_info(folder), None
-    except DAMAGE as error:
-        return None, f"{INFO_NAME}: {error!r}"
 
 
 def _describe_other_work(folder: Path, info: CheckpointInfo, now: Identity) -> str:
@@ -287,7 +286,14 @@ def _load(checkpoints: Checkpoints, folder: Path, info: CheckpointInfo) -> dict[
         reader = PlainReader(folder)
         stored = reader.read_metadata().state_dict_metadata
         places = checkpoints.state.places(stored, ranks.rank, same_ranks=same_ranks)
-        _check_content(folder, info, compare(stored, places))
+        if differences := compare(stored, places):
+            written_by = ", ".join(f"{name} {version}" for name, version in info.versions.items())
+            message = (
+                f"checkpoint {folder} cannot be continued, though config and data are the same "
+                f"({differences}); it was written with {written_by}: use these versions, or start "
+                "the stage again with `slurm-jobs resume RUN --again STAGE`"
+            )
+            raise StageConfigError(message)
         dcp.load(places, storage_reader=reader, planner=PlainPlanner())
     except (CheckpointException, OSError) as error:
         message = (
@@ -296,17 +302,6 @@ def _load(checkpoints: Checkpoints, folder: Path, info: CheckpointInfo) -> dict[
         )
         raise StageError(message) from error
     return places
-
-
-def _check_content(folder: Path, info: CheckpointInfo, differences: Differences) -> None:
-    if differences:
-        written_by = ", ".join(f"{name} {version}" for name, version in info.versions.items())
-        message = (
-            f"checkpoint {folder} cannot be continued, though config and data are the same "
-            f"({differences}); it was written with {written_by}: use these versions, or start "
-            "the stage again with `slurm-jobs resume RUN --again STAGE`"
-        )
-        raise StageConfigError(message)
 
 
 # Saving the state of a training, completely or not at all: blocking, or in the background.
@@ -368,7 +363,12 @@ class Saver:
         """
         self.finish()
         state = self._checkpoints.state.collect(self._ranks.rank)
-        return self._agree(_call(self._write, state, step, loss))
+        upload: Future[Upload] = Future()
+        try:
+            upload.set_result(self._write(state, step, loss))
+        except Exception as error:  # noqa: BLE001 - it is raised where all ranks have agreed
+            upload.set_exception(error)
+        return self._agree(upload)
 
     def begin(self, step: int, loss: float) -> None:
         """Copy the state after `step` steps and return; a thread does the rest of `save`.
@@ -376,9 +376,15 @@ class Saver:
         Waits for the previous save if it is still running, and raises its error.
         """
         self.finish()
-        if self._stager is None or self._thread is None:
-            self._stager, self._thread = _make_stager(self._device), _make_thread(self._device)
         is_gpu = self._device.type == "cuda"
+        if self._stager is None or self._thread is None:
+            # Copies the state to the host, into memory that it reuses. torch's public
+            # `DefaultStager` is this and a thread. In torch 2.11 it frees that memory after each
+            # copy, so all of it is pinned again, and it fails at the second copy.
+            self._stager = StateDictStager(pin_memory=is_gpu, share_memory=False)
+            # The thread must not open a context on CUDA's default GPU, the first one.
+            options = (torch.cuda.set_device, (self._device,)) if is_gpu else ()
+            self._thread = ThreadPoolExecutor(1, "checkpoint", *options)
         collected = self._checkpoints.state.collect(self._ranks.rank)
         state = self._stager.stage(collected, non_blocking=is_gpu)
         if is_gpu:
@@ -419,24 +425,47 @@ class Saver:
         failures = ranks.from_main(ranks.gather(None if error is None else str(error)))
         if error is not None:
             raise error
-        if told := [failure for failure in failures if failure]:
-            raise StageError(told[0])
+        if failure := next(filter(None, failures), None):
+            raise StageError(failure)
         return upload.result()
 
     def _write(self, state: Mapping[str, Any], step: int, loss: float) -> Upload:
         """Write everything but the state; the same in the thread and outside."""
         start_unix_s, start_s = time.time(), time.perf_counter()
-        root, ranks = self._checkpoints.root, self._ranks
-        temp_dir = checkpoint_files.temp_checkpoint_dir(root, step, self._checkpoints.attempt)
-        with self._saving(checkpoint_files.checkpoint_dir(root, step), temp_dir):
+        root, ranks, attempt = self._checkpoints.root, self._ranks, self._checkpoints.attempt
+        identity = self._checkpoints.identity
+        folder = checkpoint_files.checkpoint_dir(root, step)
+        temp_dir = checkpoint_files.temp_checkpoint_dir(root, step, attempt)
+        with self._saving(folder, temp_dir):
             writer = PartWriter(temp_dir, ranks.rank)
             dcp.save(dict(state), storage_writer=writer, process_group=ranks.host_group)
             parts = ranks.gather(writer.parts)
             if ranks.rank == 0:
                 merged = {name: facts for part in parts for name, facts in part.items()}
-                info = self._publish(temp_dir, step, loss, merged)
+                merged[METADATA_NAME] = checkpoint_files.hash_file(temp_dir / METADATA_NAME)
+                info = CheckpointInfo(
+                    step=step,
+                    loss=loss,
+                    num_ranks=ranks.num_ranks,
+                    config_fingerprint=fingerprint(identity.lasting_config),
+                    config=identity.lasting_config,
+                    dataset_fingerprint=identity.dataset_fingerprint,
+                    work=identity.work,
+                    files=merged,
+                    versions=identity.versions,
+                    base=identity.base,
+                    follows=identity.follows,
+                )
+                write_info(temp_dir, info)
+                checkpoint_files.publish_checkpoint(temp_dir, folder, info, attempt)
         if ranks.rank == 0:
-            self._remove_old(info)
+            try:
+                checkpoint_files.keep_newest(root, self._keep_last, info)
+            except OSError as error:
+                message = (
+                    f"checkpoints in {root} that are no longer kept cannot be removed: {error}"
+                )
+                raise StageError(message) from error
         duration_s = time.perf_counter() - start_s
         return Upload(step=step, start_unix_s=start_unix_s, duration_s=duration_s)
 
@@ -454,63 +483,6 @@ class Saver:
                 "and another attempt continues from the newest"
             )
             raise StageError(message) from error
-
-    def _publish(
-        self, temp_dir: Path, step: int, loss: float, parts: Mapping[str, FileFacts]
-    ) -> CheckpointInfo:
-        identity = self._checkpoints.identity
-        info = CheckpointInfo(
-            step=step,
-            loss=loss,
-            num_ranks=self._ranks.num_ranks,
-            config_fingerprint=fingerprint(identity.lasting_config),
-            config=identity.lasting_config,
-            dataset_fingerprint=identity.dataset_fingerprint,
-            work=identity.work,
-            files={**parts, ".metadata": checkpoint_files.hash_file(temp_dir / ".metadata")},
-            versions=identity.versions,
-            base=identity.base,
-            follows=identity.follows,
-        )
-        write_info(temp_dir, info)
-        final_dir = checkpoint_files.checkpoint_dir(self._checkpoints.root, step)
-        checkpoint_files.publish_checkpoint(temp_dir, final_dir, info, self._checkpoints.attempt)
-        return info
-
-    def _remove_old(self, info: CheckpointInfo) -> None:
-        root = self._checkpoints.root
-        try:
-            checkpoint_files.keep_newest(root, self._keep_last, info)
-        except OSError as error:
-            message = f"checkpoints in {root} that are no longer kept cannot be removed: {error}"
-            raise StageError(message) from error
-
-
-def _call(function: Callable[..., Upload], *args: Any) -> Future[Upload]:
-    """Call it immediately; return its result or error like a thread."""
-    future: Future[Upload] = Future()
-    try:
-        future.set_result(function(*args))
-    except Exception as error:  # noqa: BLE001 - it is raised where all ranks have agreed
-        future.set_exception(error)
-    return future
-
-
-def _make_stager(device: torch.device) -> StateDictStager:
-    """Return the object that copies the state to the host, into memory that it reuses.
-
-    torch's public `DefaultStager` is this and a thread. In torch 2.11 it frees that memory
-    after each copy, so all of it is pinned again, and it fails at the second copy.
-    """
-    return StateDictStager(pin_memory=device.type == "cuda", share_memory=False)
-
-
-def _make_thread(device: torch.device) -> ThreadPoolExecutor:
-    """Return one thread; it must not open a context on CUDA's default GPU, the first one."""
-    name = "checkpoint"
-    if device.type == "cuda":
-        return ThreadPoolExecutor(1, name, torch.cuda.set_device, (device,))
-    return ThreadPoolExecutor(1, name)
 
 
 # Time that this training takes to stop: to finish the current step and to save.

@@ -122,17 +122,8 @@ def _hash_values(values: Mapping[str, Any]) -> str:
     return xxhash.xxh3_128_hexdigest(dump_json(values).encode())
 
 
-def record_hash(folder: Path) -> str:
-    """Return the hash of a checkpoint's record, which includes the hashes of its files.
-
-    Raises:
-        FileNotFoundError, ValueError, TypeError, KeyError, StageError: as in `read_info`.
-    """
-    return hash_record(read_info(folder))
-
-
-def hash_record(info: CheckpointInfo) -> str:
-    """Return the `record_hash` of the checkpoint with this record."""
+def record_hash(info: CheckpointInfo) -> str:
+    """Return the hash of a checkpoint's record, which includes the hashes of its files."""
     return _hash_values(asdict(info))
 
 
@@ -194,7 +185,6 @@ def reading(path: Path) -> Iterator[None]:
 
 
 _STEP_NAME = re.compile(r"step-(\d{8,})")
-_BUFFER_BYTES = 1 << 18
 
 
 def checkpoint_dir(root: Path, step: int) -> Path:
@@ -218,7 +208,7 @@ def list_checkpoints(root: Path) -> list[tuple[int, Path]]:
 def hash_file(path: Path) -> FileFacts:
     """Return size and checksum of a file."""
     digest = xxhash.xxh3_128()
-    buffer = memoryview(bytearray(_BUFFER_BYTES))
+    buffer = memoryview(bytearray(1 << 18))
     num_bytes = 0
     with path.open("rb", buffering=0) as stream:
         while num_read := stream.readinto(buffer):
@@ -264,7 +254,8 @@ def publish(temp_dir: Path, final_dir: Path) -> None:
     """
     for path in temp_dir.rglob("*"):
         if path.is_file():
-            _sync_file(path)
+            with path.open("rb") as stream:
+                os.fsync(stream.fileno())
     sync_dir(temp_dir)
     temp_dir.rename(final_dir)
     sync_dir(final_dir.parent)
@@ -283,29 +274,17 @@ def publish_checkpoint(temp_dir: Path, final_dir: Path, info: CheckpointInfo, at
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
-        if _can_stand_for(final_dir, info):
-            remove_folder(temp_dir)
-            return
+        with suppress(*DAMAGE):
+            found = read_info(final_dir)
+            if _training(found) == _training(info) and not damaged_files(final_dir, found.files):
+                remove_folder(temp_dir)
+                return
         set_aside(final_dir, attempt)
         publish(temp_dir, final_dir)
 
 
-def _can_stand_for(folder: Path, info: CheckpointInfo) -> bool:
-    """Check whether `folder` is a valid checkpoint of the same training."""
-    try:
-        found = read_info(folder)
-    except DAMAGE:
-        return False
-    return _training(found) == _training(info) and not damaged_files(folder, found.files)
-
-
 def _training(info: CheckpointInfo) -> tuple[str, str, int, str]:
     return info.config_fingerprint, info.dataset_fingerprint, info.work.num_again, info.follows
-
-
-def _sync_file(path: Path) -> None:
-    with path.open("rb") as stream:
-        os.fsync(stream.fileno())
 
 
 def set_aside(folder: Path, attempt: int) -> Path | None:
@@ -354,17 +333,14 @@ def keep_newest(root: Path, keep_last: int, info: CheckpointInfo) -> Sequence[Pa
 
     Other trainings' do not count and stay: a late writer of former work may have higher steps.
     """
-    removed = [path for _, path in list_checkpoints(root) if _is_of(path, info)][keep_last:]
-    for path in removed:
+    ours = []
+    for _, path in list_checkpoints(root):
+        with suppress(*DAMAGE, StageError):  # keeping one is always safe
+            if _training(read_info(path)) == _training(info):
+                ours.append(path)
+    for path in ours[keep_last:]:
         remove_folder(path)
-    return removed
-
-
-def _is_of(folder: Path, info: CheckpointInfo) -> bool:
-    try:
-        return _training(read_info(folder)) == _training(info)
-    except (*DAMAGE, StageError):
-        return False  # keeping one is always safe
+    return ours[keep_last:]
 
 
 # Reads a checkpoint of torch.distributed without running code from it.
@@ -431,25 +407,20 @@ class PlainPlanner(DefaultLoadPlanner):
         Raises:
             StageConfigError: it is of another type.
         """
+        name = read_item.dest_index.fqn
         try:
-            with torch.serialization.safe_globals(_numpy_types()):
+            # the types in the state of NumPy's generator: an array of whole numbers
+            of_numpy = [
+                np._core.multiarray._reconstruct,  # noqa: SLF001 - the name that its pickles have
+                np.ndarray,
+                np.dtype,
+                type(np.dtype(np.uint32)),
+            ]
+            with torch.serialization.safe_globals(of_numpy):
                 plain = torch.load(value, weights_only=True)
         except pickle.UnpicklingError as error:
-            _refuse(
-                f"value {read_item.dest_index.fqn} of the checkpoint", str(error).splitlines()[0]
-            )
-        place = self.mappings[read_item.dest_index.fqn]
-        set_element(self.original_state_dict, place, plain)
-
-
-def _numpy_types() -> list[Any]:
-    """Return the types in the state of NumPy's generator: an array of whole numbers."""
-    return [
-        np._core.multiarray._reconstruct,  # noqa: SLF001 - the name that its pickles have
-        np.ndarray,
-        np.dtype,
-        type(np.dtype(np.uint32)),
-    ]
+            _refuse(f"value {name} of the checkpoint", str(error).splitlines()[0])
+        set_element(self.original_state_dict, self.mappings[name], plain)
 
 
 def _refuse(what: Path | str, why: object) -> NoReturn:
@@ -520,20 +491,15 @@ def fingerprint(values: Mapping[str, Any]) -> str:
 
 def describe_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """Return `optimizer.learning_rate: 0.1 then, 0.2 now` for every value that differs."""
-    then, now = _flatten(before), _flatten(after)
+    then, now = dict(_flatten(before)), dict(_flatten(after))
     missing = "(not there)"
-    return [
-        f"{key}: {then.get(key, missing)} then, {now.get(key, missing)} now"
-        for key in sorted(then.keys() | now.keys())
-        if then.get(key, missing) != now.get(key, missing)
-    ]
+    values = {key: (then.get(key, missing), now.get(key, missing)) for key in then.keys() | now}
+    return [f"{key}: {a} then, {b} now" for key, (a, b) in sorted(values.items()) if a != b]
 
 
-def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in values.items():
         if isinstance(value, Mapping):
-            flat |= _flatten(value, f"{prefix}{key}.")
+            yield from _flatten(value, f"{prefix}{key}.")
         else:
-            flat[prefix + key] = value
-    return flat
+            yield prefix + key, value

@@ -41,8 +41,8 @@ def explain(error: CheckpointException | OSError) -> str:
     if not isinstance(error, CheckpointException):
         return str(error)
     failures = sorted(error.failures.items())
-    told = (f"rank {rank}: {str(failure) or repr(failure)}" for rank, (failure, _) in failures)
-    return "; ".join(told) or "torch does not state a reason"
+    texts = (f"rank {rank}: {str(failure) or repr(failure)}" for rank, (failure, _) in failures)
+    return "; ".join(texts) or "torch does not state a reason"
 
 
 # Comparison of a checkpoint with a training's state: names, shapes, dtypes.
@@ -102,23 +102,18 @@ def compare(stored: Mapping[str, STORAGE_TYPES], wanted: Mapping[str, Any]) -> D
         different=[
             f"{name} ({there} there, {here} here)"
             for name in sorted(flat.keys() & stored.keys())
-            if (there := _describe_stored(stored[name]))
-            != (here := _describe_difference(flat[name]))
+            if (there := _describe(stored[name])) != (here := _describe(flat[name]))
         ],
     )
 
 
-def _describe_difference(value: Any) -> str:
-    """Describe a value of the state like `_describe_stored`; a DTensor by its full shape."""
-    if not isinstance(value, torch.Tensor):
-        return "a value"
-    return f"{tuple(value.shape)} of {value.dtype}"
-
-
-def _describe_stored(value: STORAGE_TYPES) -> str:
-    if not isinstance(value, TensorStorageMetadata):
-        return "a value"
-    return f"{tuple(value.size)} of {value.properties.dtype}"
+def _describe(value: Any) -> str:
+    """Describe a value, stored or not; a DTensor by its full shape."""
+    if isinstance(value, TensorStorageMetadata):
+        return f"{tuple(value.size)} of {value.properties.dtype}"
+    return (
+        f"{tuple(value.shape)} of {value.dtype}" if isinstance(value, torch.Tensor) else "a value"
+    )
 
 
 def _first(names: Sequence[str]) -> str:
@@ -137,9 +132,11 @@ _States = Mapping[str, Mapping[str, Any]]
 
 def has_same_parts(stored: Mapping[str, STORAGE_TYPES], mine: _States, rank_name: str) -> bool:
     """Check whether a rank's stored state has the same parts of the parameters as `mine`."""
-    found = _of_rank(stored, rank_name)
-    there = {name: {key: _describe(v) for key, v in found[name].items()} for name in found}
-    return there == {name: {k: _describe(v) for k, v in mine[name].items()} for name in mine}
+    there, here = (
+        {name: {key: _describe(v) for key, v in values.items()} for name, values in states.items()}
+        for states in (_of_rank(stored, rank_name), mine)
+    )
+    return there == here
 
 
 def parts_of_all_ranks(stored: Mapping[str, STORAGE_TYPES]) -> dict[str, dict[str, Any]]:
@@ -148,7 +145,12 @@ def parts_of_all_ranks(stored: Mapping[str, STORAGE_TYPES]) -> dict[str, dict[st
     return {
         rank: {
             NAME: {
-                name: {key: _room(value) for key, value in values.items()}
+                name: {
+                    key: torch.empty(value.size, dtype=value.properties.dtype)
+                    if isinstance(value, TensorStorageMetadata)
+                    else 0
+                    for key, value in values.items()
+                }
                 for name, values in _of_rank(stored, rank).items()
             }
         }
@@ -192,18 +194,6 @@ def _of_rank(stored: Mapping[str, STORAGE_TYPES], rank: str) -> dict[str, dict[s
             name, _, key = flat.removeprefix(prefix).rpartition(".")
             found[name][key] = value
     return dict(found)
-
-
-def _describe(value: Any) -> tuple[Any, ...]:
-    if isinstance(value, TensorStorageMetadata):
-        return tuple(value.size), value.properties.dtype
-    return (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else ()
-
-
-def _room(value: STORAGE_TYPES) -> Any:
-    if isinstance(value, TensorStorageMetadata):
-        return torch.empty(value.size, dtype=value.properties.dtype)
-    return 0
 
 
 # Saved state of a training: model, optimizer, and each rank's own state.
@@ -259,10 +249,18 @@ class TrainingState:
             }
         extra = {name: held.state_dict() for name, held in self._held().items()}
         others: dict[str, dict[str, Any]] = {}
-        if self._is_of_other_parts(stored, source, same_ranks=same_ranks):
+        optimizer = self.optimizer
+        if isinstance(optimizer, LocalOptimizer) and (
+            (optimizer.is_sharded and not same_ranks)
+            or not has_same_parts(stored, optimizer.state_dict(), source)
+        ):
             del extra[NAME]
             others = parts_of_all_ranks(stored)
-        there = [n for n in extra if _has(stored, f"extra.{source}.{n}.")]
+        there = [
+            name
+            for name in extra
+            if any(key.startswith(f"extra.{source}.{name}.") for key in stored)
+        ]
         for name in extra.keys() - there:
             if extra[name]:
                 log.warning("the checkpoint has no state of %s: it is initialised", name)
@@ -272,25 +270,24 @@ class TrainingState:
 
     def put_back(self, loaded: Mapping[str, Any]) -> None:
         """Apply what was loaded into `places`."""
-        self.put_back_model(loaded)
+        # `compare` has checked all names; `strict` would miss the untrained ones.
+        options = StateDictOptions(strict=False)
+        set_model_state_dict(self.model, loaded["model"], options=options)
         if "optimizer" in loaded:
-            self._put_back_optimizer(loaded["optimizer"])
+            # The options of its groups stay those of the config. An older version saved an empty
+            # group if only vectors were trained: torch would use its options for the other group,
+            # which has none then.
+            groups = self.optimizer.param_groups
+            kept = [{k: v for k, v in group.items() if k != "params"} for group in groups]
+            set_optimizer_state_dict(
+                self.model, self.optimizer, dict(loaded["optimizer"]), options=_LEARNING_ALONE
+            )
+            for group, values in zip(self.optimizer.param_groups, kept, strict=True):
+                group.update(values)
         self._put_back_own(loaded["extra"])
         # last: earlier actions may draw random numbers
         for states in loaded.get("rng", {}).values():
             set_rng_state(states)
-
-    def _put_back_optimizer(self, loaded: Mapping[str, Any]) -> None:
-        """Load the optimizer's state; the options of its groups stay those of the config.
-
-        An older version saved an empty group if only vectors were trained: torch would use its
-        options for the other group, which has none then.
-        """
-        groups = self.optimizer.param_groups
-        options = [{k: v for k, v in group.items() if k != "params"} for group in groups]
-        set_optimizer_state_dict(self.model, self.optimizer, dict(loaded), options=_LEARNING_ALONE)
-        for group, own in zip(self.optimizer.param_groups, options, strict=True):
-            group.update(own)
 
     def _put_back_own(self, by_rank: Mapping[str, Mapping[str, Any]]) -> None:
         held, parts = self._held(), {}
@@ -307,44 +304,29 @@ class TrainingState:
         else:
             join_parts(self.optimizer, parts)
 
-    def collect_model(self) -> dict[str, Any]:
-        """Return the model's part of the state: trained parameters, and buffers."""
-        known = {name for name, _ in self.model.named_parameters(remove_duplicate=False)}
-        kept = known if self.learned is None else self.learned
-        state = get_model_state_dict(self.model)
-        return {"model": {n: v for n, v in state.items() if n in kept or n not in known}}
-
-    def put_back_model(self, loaded: Mapping[str, Any]) -> None:
-        """Apply the model's part of the loaded state."""
-        # `matching` has checked all names; `strict` would miss the untrained ones.
-        options = StateDictOptions(strict=False)
-        set_model_state_dict(self.model, loaded["model"], options=options)
-
     def _held(self) -> Mapping[str, Stateful]:
         """Return the objects whose state is each rank's own."""
         if isinstance(self.optimizer, LocalOptimizer):
             return {**self.extra, NAME: self.optimizer}
         return self.extra
 
-    def _is_of_other_parts(
-        self, stored: Mapping[str, STORAGE_TYPES], rank_name: str, *, same_ranks: bool
-    ) -> bool:
-        """Check whether a per-rank optimizer state must be joined from all ranks."""
-        if not isinstance(self.optimizer, LocalOptimizer):
-            return False
-        if self.optimizer.is_sharded and not same_ranks:
-            return True
-        mine = self.optimizer.state_dict()
-        return not has_same_parts(stored, mine, rank_name)
-
     def _collect_shared(self) -> dict[str, Any]:
+        """Return trained parameters and buffers, and the optimizer unless it is per rank."""
+        known = {name for name, _ in self.model.named_parameters(remove_duplicate=False)}
+        kept = known if self.learned is None else self.learned
+        weights = get_model_state_dict(self.model)
+        model = {name: v for name, v in weights.items() if name in kept or name not in known}
         if isinstance(self.optimizer, LocalOptimizer):
-            return self.collect_model()
+            return {"model": model}
         had_state = bool(self.optimizer.state)
         optimizer = get_optimizer_state_dict(self.model, self.optimizer, options=_LEARNING_ALONE)
         if not had_state:
-            _forget_updates(self.optimizer)
-        return {**self.collect_model(), "optimizer": optimizer}
+            # torch has initialised the state by an update with zero gradients. That changed only
+            # the number of updates, which the bias correction of AdamW's next ones uses. The
+            # tensors are those that were collected.
+            for state in self.optimizer.state.values():
+                state["step"].zero_()
+        return {"model": model, "optimizer": optimizer}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -392,27 +374,12 @@ def set_rng_state(states: Mapping[str, Any]) -> None:
         "cpu": torch.set_rng_state,
         "python": random.setstate,
         "numpy": np.random.set_state,
+        "cuda": torch.cuda.set_rng_state,
     }
     for name, value in states.items():
-        if name in setters:
+        if name != "cuda" or torch.cuda.is_available():
             setters[name](value)
-        elif torch.cuda.is_available():
-            torch.cuda.set_rng_state(value)
-
-
-def _forget_updates(optimizer: torch.optim.Optimizer) -> None:
-    """Undo torch's initialisation of an optimizer state: an update with zero gradients.
-
-    It changes only the number of updates, which the bias correction of AdamW's next ones uses.
-    The tensors are those that were collected.
-    """
-    for state in optimizer.state.values():
-        state["step"].zero_()
 
 
 def _own(rank: int) -> str:
     return f"rank-{rank:05d}"
-
-
-def _has(stored: Mapping[str, STORAGE_TYPES], prefix: str) -> bool:
-    return any(name.startswith(prefix) for name in stored)

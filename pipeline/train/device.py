@@ -142,16 +142,33 @@ def prepare_device(config: TrainConfig, context: TaskContext) -> Workplace:
         num_local_ranks=context.num_local_ranks,
     )
     torch.set_num_threads(num_threads)
+    device = torch.device("cpu")
     if config.device == "cuda":
-        _require_gpu(context)
+        if not torch.cuda.is_available() or not torch.cuda.device_count():
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES", "(not set)")
+            message = (
+                f"stage {context.stage}: config.device is cuda, but rank {context.rank} on node "
+                f"{context.node_name} sees no GPU (CUDA_VISIBLE_DEVICES={visible}, torch "
+                f"{torch.__version__}): set resources.gpus_per_node, or `device: cpu`"
+            )
+            raise StageConfigError(message)
         device = torch.device("cuda", context.local_rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
-    else:
-        device = torch.device("cpu")
-    _set_determinism(on=config.deterministic or config.device == "cpu")
-    _set_tf32(on=config.tf32)
+    is_deterministic = config.deterministic or config.device == "cpu"
+    if is_deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(is_deterministic)
+    # Filling fresh memory finds reads of uninitialised values; reproducibility does not need it.
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    set_tf32(on=config.tf32)
     precision = choose_precision(asked_precision(config), capability_of(device))
     return Workplace(device=device, precision=precision, num_compute_threads=num_threads)
+
+
+def set_tf32(*, on: bool) -> None:
+    """Set TF32 for matrix products and for convolutions, where PyTorch alone would use it."""
+    torch.backends.cuda.matmul.allow_tf32 = on
+    torch.backends.cudnn.allow_tf32 = on
 
 
 def near_cores(device: torch.device) -> tuple[int, ...]:
@@ -216,11 +233,9 @@ def choose_precision(asked: str, capability: tuple[int, int] | None) -> str:
     Raises:
         StageConfigError: bf16 on a GPU that only emulates it.
     """
-    native = capability is not None and capability >= _BF16_CAPABILITY
     if asked == "auto":
-        halved = "fp16" if capability is not None and capability >= _FP16_CAPABILITY else "fp32"
-        return "bf16" if native else halved
-    if asked == "bf16" and capability is not None and not native:
+        return native_precisions(capability)[-1]
+    if asked == "bf16" and capability is not None and capability < _BF16_CAPABILITY:
         message = (
             "precision is bf16, but this GPU has compute capability "
             f"{capability[0]}.{capability[1]}, which only emulates it: set `precision: fp16`, or "
@@ -238,8 +253,7 @@ def read_device_memory(device: torch.device) -> tuple[float, int]:
     if device.type != "cuda":
         return read_process_memory()
     stats = torch.cuda.memory_stats_as_nested_dict(device)
-    peak_bytes = stats["allocated_bytes"]["all"]["peak"]
-    return float(peak_bytes), int(stats["num_alloc_retries"])
+    return float(stats["allocated_bytes"]["all"]["peak"]), int(stats["num_alloc_retries"])
 
 
 def give_back_memory(device: torch.device) -> None:
@@ -252,35 +266,9 @@ def give_back_memory(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
-def _require_gpu(context: TaskContext) -> None:
-    if torch.cuda.is_available() and torch.cuda.device_count() > 0:
-        return
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "(not set)")
-    message = (
-        f"stage {context.stage}: config.device is cuda, but rank {context.rank} on node "
-        f"{context.node_name} sees no GPU (CUDA_VISIBLE_DEVICES={visible}, torch "
-        f"{torch.__version__}): set resources.gpus_per_node, or `device: cpu`"
-    )
-    raise StageConfigError(message)
-
-
 def capability_of(device: torch.device) -> tuple[int, int] | None:
     """Return the compute capability of a GPU; None for a CPU."""
     return torch.cuda.get_device_capability(device) if device.type == "cuda" else None
-
-
-def _set_tf32(*, on: bool) -> None:
-    """Set TF32 for matrix products and for convolutions, where PyTorch alone would use it."""
-    torch.backends.cuda.matmul.allow_tf32 = on
-    torch.backends.cudnn.allow_tf32 = on
-
-
-def _set_determinism(*, on: bool) -> None:
-    if on:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(on)
-    # Filling fresh memory finds reads of uninitialised values; reproducibility does not need it.
-    torch.utils.deterministic.fill_uninitialized_memory = False
 
 
 # Facts about a rank's device, read once; the preflight judges devices only by these.
@@ -314,26 +302,16 @@ class DeviceFacts:
 
 def read_device(device: torch.device) -> DeviceFacts:
     """Query the driver, or the kernel; no kernel of PyTorch is run."""
-    arch_list, version = tuple(torch.cuda.get_arch_list()), str(torch.__version__)
-    if device.type != "cuda":
-        return DeviceFacts(
-            type=device.type,
-            name=cpu_facts()["model"],
-            capability=None,
-            total_bytes=None,
-            free_bytes=None,
-            arch_list=arch_list,
-            torch_version=version,
-        )
-    free_bytes, total_bytes = torch.cuda.mem_get_info(device)
+    is_gpu = device.type == "cuda"
+    free_bytes, total_bytes = torch.cuda.mem_get_info(device) if is_gpu else (None, None)
     return DeviceFacts(
         type=device.type,
-        name=torch.cuda.get_device_name(device),
-        capability=torch.cuda.get_device_capability(device),
+        name=torch.cuda.get_device_name(device) if is_gpu else cpu_facts()["model"],
+        capability=capability_of(device),
         total_bytes=total_bytes,
         free_bytes=free_bytes,
-        arch_list=arch_list,
-        torch_version=version,
+        arch_list=tuple(torch.cuda.get_arch_list()),
+        torch_version=str(torch.__version__),
     )
 
 
@@ -346,22 +324,13 @@ def read_device(device: torch.device) -> DeviceFacts:
 
 
 _ENTRY = re.compile(r"(sm|compute)_(\d+)([af]?)")
-_LEAST_OF_NEWER_BUILDS = (7, 5)
-"""CUDA 12.8 and later have no code for older cards; PyTorch's builds for 12.6 still have."""
-_OLD_CARDS_INDEX = "https://download.pytorch.org/whl/cu126"
-_LEAST_OF_TRITON = (8, 0)
-"""https://github.com/triton-lang/triton, Compatibility; a V100 failed: jwohlwend/boltz#315."""
-_NF4_CAPABILITY = (6, 0)
-"""Oldest capability with 4-bit kernels in bitsandbytes."""
 
 
 def card_problem(facts: DeviceFacts, config: TrainConfig) -> str | None:
     """Return why this card cannot compute what the config needs, with the remedy."""
-    if facts.capability is None:
-        return None
     if no_code := code_problem(facts):
         return no_code
-    if config.quantize is not None and facts.capability < _NF4_CAPABILITY:
+    if config.quantize is not None and facts.capability is not None and facts.capability < (6, 0):
         return (
             f"quantize is set, but {facts} is older than the 4-bit kernels, which need 6.0: "
             "remove quantize, or request a V100 or newer (resources.gpu)"
@@ -370,10 +339,14 @@ def card_problem(facts: DeviceFacts, config: TrainConfig) -> str | None:
 
 
 def compile_warning(facts: DeviceFacts, config: TrainConfig) -> str | None:
-    """Warn that Triton may not work on this card."""
+    """Warn that Triton may not work on this card.
+
+    Source: https://github.com/triton-lang/triton, Compatibility; a V100 failed:
+    jwohlwend/boltz#315.
+    """
     if config.compile is None or config.compile.backend != "inductor":
         return None
-    if facts.capability is None or facts.capability >= _LEAST_OF_TRITON:
+    if facts.capability is None or facts.capability >= (8, 0):
         return None
     return (
         f"compile.backend is inductor, but {facts} is older than the cards that Triton supports "
@@ -386,7 +359,22 @@ def code_problem(facts: DeviceFacts) -> str | None:
     """Return why this build has no code for the card, whatever the config, with the remedy."""
     if facts.capability is None or runs_on(facts.arch_list, facts.capability):
         return None
-    return _no_code(facts, facts.capability)
+    # CUDA 12.8 and later have no code for older cards; PyTorch's builds for 12.6 still have.
+    if facts.capability < (7, 5):
+        remedy = (
+            "install the build for CUDA 12.6 in the stage's Python, the only one that still has "
+            "it, before torch 2.15: pip install 'torch<2.15' --index-url "
+            "https://download.pytorch.org/whl/cu126"
+        )
+    else:
+        remedy = (
+            f"install a build of PyTorch that has sm_{facts.capability[0]}{facts.capability[1]} in "
+            "the stage's Python (https://pytorch.org/get-started/locally)"
+        )
+    return (
+        f"torch {facts.torch_version} has no code for {facts}, but for "
+        f"{', '.join(facts.arch_list)}: {remedy}; or request another card (resources.gpu)"
+    )
 
 
 def runs_on(arch_list: Sequence[str], capability: tuple[int, int]) -> bool:
@@ -396,35 +384,18 @@ def runs_on(arch_list: Sequence[str], capability: tuple[int, int]) -> bool:
     `compute_XY` is PTX, which the driver compiles for any newer card. The suffix `a` limits it
     to that card, `f` to its family. A list without such an entry (AMD's) is not judged.
     """
-    known = [match for match in map(_ENTRY.fullmatch, arch_list) if match]
-    return not known or any(_entry_runs(match, capability) for match in known)
-
-
-def _entry_runs(entry: re.Match[str], capability: tuple[int, int]) -> bool:
-    kind, number, suffix = entry.groups()
-    made_for = divmod(int(number), 10)
-    if suffix == "a":
-        return made_for == capability
-    if kind == "compute" and not suffix:
-        return made_for <= capability
-    return made_for[0] == capability[0] and made_for[1] <= capability[1]
-
-
-def _no_code(facts: DeviceFacts, capability: tuple[int, int]) -> str:
-    if capability < _LEAST_OF_NEWER_BUILDS:
-        remedy = (
-            "install the build for CUDA 12.6 in the stage's Python, the only one that still has "
-            f"it, before torch 2.15: pip install 'torch<2.15' --index-url {_OLD_CARDS_INDEX}"
-        )
-    else:
-        remedy = (
-            f"install a build of PyTorch that has sm_{capability[0]}{capability[1]} in the "
-            "stage's Python (https://pytorch.org/get-started/locally)"
-        )
-    return (
-        f"torch {facts.torch_version} has no code for {facts}, but for "
-        f"{', '.join(facts.arch_list)}: {remedy}; or request another card (resources.gpu)"
-    )
+    known = [match.groups() for match in map(_ENTRY.fullmatch, arch_list) if match]
+    for kind, number, suffix in known:
+        made_for = divmod(int(number), 10)
+        if suffix == "a":
+            runs = made_for == capability
+        elif kind == "compute" and not suffix:
+            runs = made_for <= capability
+        else:
+            runs = made_for[0] == capability[0] and made_for[1] <= capability[1]
+        if runs:
+            return True
+    return not known
 
 
 # Loss scaling under fp16, whose small gradients would be zero; nothing under other precisions.
@@ -445,7 +416,10 @@ class _Scaler(torch.amp.GradScaler):
         allow_fp16: bool,
     ) -> dict[torch.device, torch.Tensor]:
         """Like torch, which copies both to the host without waiting for them (2.13)."""
-        if inv_scale.device.type != "cpu" and _lie_on_host(optimizer):
+        gradients = (p.grad for group in optimizer.param_groups for p in group["params"])
+        if inv_scale.device.type != "cpu" and any(
+            gradient is not None and gradient.device.type == "cpu" for gradient in gradients
+        ):
             inv_scale, found_inf = inv_scale.cpu(), found_inf.cpu()  # SYNC: only with offloading
         return super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16)
 
@@ -454,24 +428,6 @@ class _Scaler(torch.amp.GradScaler):
         for state in self._per_optimizer_states.values():
             state["found_inf_per_device"] = {is_bad.device: is_bad}
         self.update()
-
-
-def _skips_on_device(optimizer: torch.optim.Optimizer, device: torch.device) -> bool:
-    """Check whether an update can depend on a value on the device.
-
-    torch's fused kernels take one (`found_inf`); those of bitsandbytes do not, and offloaded
-    parameters are updated on the host.
-    """
-    if not isinstance(optimizer, LocalAdamW):
-        return False
-    return all(
-        each.device == device for group in optimizer.param_groups for each in group["params"]
-    )
-
-
-def _lie_on_host(optimizer: torch.optim.Optimizer) -> bool:
-    parameters = (each for group in optimizer.param_groups for each in group["params"])
-    return any(each.grad is not None and each.grad.device.type == "cpu" for each in parameters)
 
 
 class Scaling:
@@ -503,7 +459,12 @@ class Scaling:
 
         No SYNC if the optimizer skips on the device. After many updates the scale grows.
         """
-        if _skips_on_device(optimizer, verdict.is_bad.device):
+        # Only torch's fused kernels take a value on the device; those of bitsandbytes do not, and
+        # offloaded parameters are updated on the host.
+        parameters = (each for group in optimizer.param_groups for each in group["params"])
+        if isinstance(optimizer, LocalAdamW) and all(
+            each.device == verdict.is_bad.device for each in parameters
+        ):
             optimizer.found_inf = verdict.is_bad  # type: ignore[attr-defined]
             optimizer.step()
             del optimizer.found_inf  # type: ignore[attr-defined]

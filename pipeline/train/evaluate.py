@@ -77,15 +77,15 @@ class Asker:
             return []
         if self.levels[level].head == "text":
             return self.generate(prompts)
-        told = tell_classes(self, level, prompts)
-        return [self.levels[level].classes[number] for number in told]
+        return [self.levels[level].classes[n] for n in tell_classes(self, level, prompts)]
 
     def generate(self, prompts: Sequence[EncodedPrompt]) -> list[str]:
         """Return the model's answers as text."""
-        asked = [to_prompt(prompt) for prompt in prompts]
-        said = self.model.generate(asked, max_new_tokens=self.max_new_tokens)
+        answers = self.model.generate(
+            [to_prompt(prompt) for prompt in prompts], max_new_tokens=self.max_new_tokens
+        )
         decode = self.encoder.chat.tokenizer.decode
-        return [decode(answer, skip_special_tokens=True).strip() for answer in said]
+        return [decode(answer, skip_special_tokens=True).strip() for answer in answers]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,10 +111,10 @@ def ask_chains(asker: Asker, rows: Sequence[ManifestRow]) -> list[dict[str, Leve
             before = [answer.generated for answer in chains[number].values()]
             with suppress(SampleRejectedError):  # the previous answers may be of any length
                 prompts[number] = asker.encoder.encode_prompt(row_up_to(row, level, before))
-        said = dict(zip(prompts, asker.ask(level, list(prompts.values())), strict=True))
+        answers = dict(zip(prompts, asker.ask(level, list(prompts.values())), strict=True))
         for number, row in enumerate(rows):
             chains[number][config.name] = LevelAnswer(
-                reference=_turns(row)[level].text.strip(), generated=said.get(number, "")
+                reference=_turns(row)[level].text.strip(), generated=answers.get(number, "")
             )
     return chains
 
@@ -185,14 +185,11 @@ def tell_classes(asker: Asker, level: int, prompts: Sequence[EncodedPrompt]) -> 
     rows = torch.arange(len(prompts), device=hidden.device)
     lasts = torch.tensor([len(prompt.input_ids) - 1 for prompt in prompts], device=hidden.device)
     logits = model.class_logits(level, hidden[rows, lasts])
-    told: list[int] = logits.argmax(-1).tolist()  # SYNC: the answers come to the host
-    return told
+    classes: list[int] = logits.argmax(-1).tolist()  # SYNC: the answers come to the host
+    return classes
 
 
 log = logging.getLogger(__name__)
-
-_KEYS = {": no such ": "evaluate.image_root", ": is outside of ": "evaluate.images_within"}
-"""Config key that may fix an image that was not found or is in another folder."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -253,21 +250,23 @@ def evaluate(
     with torch.autocast(workplace.device.type, torch.float16, enabled=half):
         generations = [g for batch in batches for g in answer(asker, rows, batch)]
     shares = ranks.gather((generations, rejected))
-    return _conclude(shares, len(rows), manifest, out_dir) if ranks.rank == 0 else {}
-
-
-def _conclude(
-    shares: Sequence[tuple[list[Generation], list[str]]],
-    num_rows: int,
-    manifest: Path,
-    out_dir: Path,
-) -> dict[str, Any]:
-    """Combine the ranks' answers and rejected rows, and write them."""
+    if ranks.rank != 0:
+        return {}
     problems = [line for _, share in shares for line in share]
-    if len(problems) == num_rows:
+    if len(problems) == len(rows):
         raise _nothing_to_ask(manifest, problems)
+    for problem in problems:
+        log.warning("held-out sample left out: %s", problem)
     generations = sorted((g for share, _ in shares for g in share), key=lambda g: g.row)
-    return _write(generations, problems, out_dir)
+    records = [asdict(generation) for generation in generations]
+    for record in records:
+        if not record["levels"]:
+            del record["levels"]
+    lines = (json.dumps(record, ensure_ascii=False) for record in records)
+    write_text_atomic(out_dir / "generations.jsonl", "".join(f"{line}\n" for line in lines))
+    summary = summarise(generations, num_rejected=len(problems))
+    write_json_atomic(out_dir / "evaluation.json", summary)
+    return summary
 
 
 def load_trained(
@@ -320,29 +319,14 @@ def check_heldout(
 def _nothing_to_ask(manifest: Path, problems: Sequence[str]) -> StageConfigError:
     found = f"none of its {len(problems)} rows can be used" if problems else "it has no rows"
     first = f" (first: {problems[0]})" if problems else ""
-    keys = [key for said, key in _KEYS.items() if any(said in problem for problem in problems)]
+    # for an image that was not found or is in another folder
+    fixes = {": no such ": "evaluate.image_root", ": is outside of ": "evaluate.images_within"}
+    keys = [key for text, key in fixes.items() if any(text in problem for problem in problems)]
     remedy = ", ".join(["fix it", *(f"set {key}" for key in keys), "or"]) if keys else "fix it, or"
     return StageConfigError(
         f"evaluate.manifest {manifest}: {found}{first}; {remedy} disable evaluation with "
         "`evaluate.manifest: null`"
     )
-
-
-def _write(
-    generations: Sequence[Generation], problems: Sequence[str], folder: Path
-) -> dict[str, Any]:
-    """Write both files, log the problems, and return the content of `evaluation.json`."""
-    for problem in problems:
-        log.warning("held-out sample left out: %s", problem)
-    records = [asdict(generation) for generation in generations]
-    for record in records:
-        if not record["levels"]:
-            del record["levels"]
-    lines = (json.dumps(record, ensure_ascii=False) for record in records)
-    write_text_atomic(folder / "generations.jsonl", "".join(f"{line}\n" for line in lines))
-    summary = summarise(generations, num_rejected=len(problems))
-    write_json_atomic(folder / "evaluation.json", summary)
-    return summary
 
 
 def make_encoder(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -98,18 +98,18 @@ def _write(folder: Path, attempt: int, write: Callable[[Path], Mapping[str, torc
             from what `write` returned.
     """
     temp_dir = folder.with_name(f".{folder.name}.{attempt}.tmp")
-    with _exporting(folder, temp_dir):
+    try:
         remove_leftovers(folder.parent, folder.name)
         temp_dir.mkdir(parents=True)
         check_weights(temp_dir, write(temp_dir))
-        _put_in_place(temp_dir, folder)
-
-
-@contextmanager
-def _exporting(folder: Path, temp_dir: Path) -> Iterator[None]:
-    """Name the folder that could not be written and why; free the space of the partial folder."""
-    try:
-        yield
+        if _holds_same_files(folder, temp_dir):
+            remove_folder(temp_dir)
+            return
+        old = folder.with_name(f".{folder.name}.old.tmp")
+        if folder.exists():  # different: moved away first, and removed last
+            folder.rename(old)
+        publish(temp_dir, folder)
+        remove_folder(old)
     except (SafetensorError, OSError) as error:
         with suppress(OSError):
             remove_folder(temp_dir)
@@ -168,12 +168,12 @@ def check_weights(folder: Path, weights: Mapping[str, torch.Tensor]) -> None:
 
 def _listed(problems: Mapping[str, AbstractSet[str]]) -> str:
     """Return the first names of each kind, and how many more there are."""
-    told = []
+    texts = []
     for kind, names in problems.items():
         more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
         if names:
-            told.append(f"{kind}: {', '.join(sorted(names)[:_MOST_NAMES])}{more}")
-    return "; ".join(told)
+            texts.append(f"{kind}: {', '.join(sorted(names)[:_MOST_NAMES])}{more}")
+    return "; ".join(texts)
 
 
 def copy_processor(processor_dir: Path, folder: Path) -> None:
@@ -181,18 +181,6 @@ def copy_processor(processor_dir: Path, folder: Path) -> None:
     for path in processor_files(processor_dir):
         if path.name not in _NOT_PROCESSOR:
             shutil.copyfile(path, folder / path.name)
-
-
-def _put_in_place(temp_dir: Path, folder: Path) -> None:
-    """Move the export to its name; an older, different one is moved away first and removed last."""
-    if _holds_same_files(folder, temp_dir):
-        remove_folder(temp_dir)
-        return
-    old = folder.with_name(f".{folder.name}.old.tmp")
-    if folder.exists():
-        folder.rename(old)
-    publish(temp_dir, folder)
-    remove_folder(old)
 
 
 def _holds_same_files(folder: Path, temp_dir: Path) -> bool:

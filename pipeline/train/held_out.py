@@ -13,10 +13,8 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -124,19 +122,19 @@ class HeldOutLog:
         log.info("step %d: %s", look.step, describe(look))
         exact = {} if look.exact_match is None else {"look/exact_match": look.exact_match}
         self._tell(look.step, {"look/loss": look.loss, **exact})
-        about = {"attempt": self._attempt, "training": self._own(look), "basis": self._basis}
+        # the training that ends with the result's phase
+        training = next(name for name, last in self._trainings.items() if look.step <= last)
+        about = {"attempt": self._attempt, "training": training, "basis": self._basis}
         line = {**asdict(look), "exact_match": look.exact_match, **about}
         try:
             with self._path.open("ab+", buffering=0) as stream:
-                append_whole(
-                    stream, _line_break(stream) + json.dumps(plain_json(line)).encode() + b"\n"
-                )
+                break_after = ""  # a truncated line
+                if stream.seek(0, os.SEEK_END):
+                    stream.seek(-1, os.SEEK_END)
+                    break_after = "" if stream.read(1) == b"\n" else "\n"
+                append_whole(stream, f"{break_after}{json.dumps(plain_json(line))}\n".encode())
         except OSError as error:
             log.warning("a held-out result cannot be written: %s", error)
-
-    def _own(self, look: Look) -> str:
-        """Return the training that ends with the result's phase."""
-        return next(name for name, last in self._trainings.items() if look.step <= last)
 
 
 def describe(look: Look) -> str:
@@ -159,18 +157,7 @@ def read_looks(path: Path, trainings: Collection[str], basis: str | None = None)
 
     All have one basis, because the samples may change between attempts; None: the newest.
     """
-    lines = _read_lines(path, trainings)
-    wanted = lines[-1][0] if lines and basis is None else basis
-    found = {look.step: look for own, look in lines if own == wanted}
-    return [found[step] for step in sorted(found)]
-
-
-def _read_lines(path: Path, trainings: Collection[str]) -> list[tuple[str, Look]]:
-    """Return basis and result of every line of these trainings, in order; "" if it has no basis.
-
-    Lines that a kill truncated are left out.
-    """
-    found: list[tuple[str, Look]] = []
+    results: list[tuple[str, Look]] = []
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:
@@ -179,29 +166,23 @@ def _read_lines(path: Path, trainings: Collection[str]) -> list[tuple[str, Look]
         try:
             values = json.loads(line)
             if values["training"] in trainings:
-                found.append((values.get("basis", ""), _as_look(values)))
-        except (ValueError, KeyError, TypeError, AttributeError):
+                results.append((values.get("basis", ""), _as_look(values)))
+        except (ValueError, KeyError, TypeError, AttributeError):  # truncated by a kill
             log.warning("%s: a damaged line is ignored", path)
-    return found
+    wanted = results[-1][0] if results and basis is None else basis
+    by_step = {look.step: look for of, look in results if of == wanted}
+    return [by_step[step] for step in sorted(by_step)]
 
 
 def _as_look(values: Mapping[str, Any]) -> Look:
     """Parse values; null is a loss that was not finite."""
-    levels = {name: _loss(value) for name, value in values["level_losses"].items()}
-    own = {name: values[name] for name in Look.__dataclass_fields__}
-    return Look(**{**own, "loss": _loss(own["loss"]), "level_losses": levels})
 
+    def loss_of(value: float | None) -> float:
+        return math.nan if value is None else value
 
-def _loss(value: float | None) -> float:
-    return math.nan if value is None else value
-
-
-def _line_break(stream: FileIO) -> bytes:
-    """Return the line break that a truncated line needs; the stream is at its end afterwards."""
-    if not stream.seek(0, os.SEEK_END):
-        return b""
-    stream.seek(-1, os.SEEK_END)
-    return b"" if stream.read(1) == b"\n" else b"\n"
+    levels = {name: loss_of(value) for name, value in values["level_losses"].items()}
+    fields = {name: values[name] for name in Look.__dataclass_fields__}
+    return Look(**{**fields, "loss": loss_of(fields["loss"]), "level_losses": levels})
 
 
 log = logging.getLogger(__name__)
@@ -236,9 +217,9 @@ def encode_share(
     manifest = Path(config.manifest)
     encoder = make_encoder(config, manifest, preprocess, processor_dir)
     rows = read_rows(config, manifest, preprocess)[: config.num_loss_samples]
-    own = range(job.ranks.rank, len(rows), job.ranks.num_ranks)
+    mine = range(job.ranks.rank, len(rows), job.ranks.num_ranks)
     samples: dict[int, Sample] = {}
-    for number in own:
+    for number in mine:
         try:
             samples[number] = _encode_fitting(encoder, rows[number], facts, needs)
         except SampleRejectedError as error:
@@ -252,25 +233,20 @@ def encode_share(
             "every_steps"
         )
         raise StageConfigError(message)
-    asked = [number for number in own if number < config.num_answers]
+    asked = [number for number in mine if number < config.num_answers]
     prompts, _ = encode_prompts(encoder, rows, asked, job.config.levels)
+    # Encoded rows and prompts, so their settings need no comparison. If the stage was requested
+    # again, evaluations of its earlier training do not match.
+    shares = job.ranks.gather({number: _hash(sample) for number, sample in samples.items()})
+    hashes = sorted(item for share in shares for item in share.items())
+    basis = fingerprint({"samples": hashes, "num_again": job.context.num_again}) if shares else ""
     return HeldOutShare(
         samples=list(samples.values()),
         rows=rows,
         prompts=prompts,
         encoder=encoder,
-        basis=_hash_all(job, samples),
+        basis=basis,
     )
-
-
-def _hash_all(job: Job, samples: Mapping[int, Sample]) -> str:
-    """Hash the encoded rows and prompts, so their settings need no comparison; "" on ranks > 0.
-
-    If the stage was requested again, evaluations of its earlier training do not match.
-    """
-    shares = job.ranks.gather({number: _hash(sample) for number, sample in samples.items()})
-    found = sorted(item for share in shares for item in share.items())
-    return fingerprint({"samples": found, "num_again": job.context.num_again}) if shares else ""
 
 
 def _hash(sample: Sample) -> str:
@@ -285,26 +261,22 @@ def _encode_fitting(
     encoder: SampleEncoder, row: ManifestRow, facts: DataFacts, needs: ModelNeeds
 ) -> Sample:
     """Encode a row; a sample that does not fit the levels would fail the first evaluation."""
-    sample = _encode(encoder, row)
+    planned = encoder.images.plan(row)
+    tokens = encoder.finish(encoder.expand(encoder.tokenise(row), planned, row), row)
+    images = encoder.images.make(row, planned)
+    sample = Sample(
+        key=row.key,
+        input_ids=tokens.input_ids,
+        labels=tokens.labels,
+        images=images.images,
+        meta={"original_sizes": images.original_sizes},
+    )
     if needs.levels is not None:
         try:
             _collate([sample], facts, needs)
         except ValueError as error:
             raise SampleRejectedError(reason="bad_row", message=str(error)) from error
     return sample
-
-
-def _encode(encoder: SampleEncoder, row: ManifestRow) -> Sample:
-    planned = encoder.images.plan(row)
-    tokens = encoder.finish(encoder.expand(encoder.tokenise(row), planned, row), row)
-    made = encoder.images.make(row, planned)
-    return Sample(
-        key=row.key,
-        input_ids=tokens.input_ids,
-        labels=tokens.labels,
-        images=made.images,
-        meta={"original_sizes": made.original_sizes},
-    )
 
 
 def _collate(samples: Sequence[Sample], facts: DataFacts, needs: ModelNeeds) -> Batch:
@@ -335,9 +307,13 @@ class HeldOut:
         start_s, job = time.perf_counter(), self._job
         strategy, spread = self._made.strategy, self._made.spread
         with job.spans.span("evaluation", step=step), strategy.whole(spread) as model:
-            with _evaluating(model):
-                sums = self._sum_losses(model)
-                counts = self._count_answers(model)
+            model.eval()  # without dropout
+            try:
+                with torch.no_grad():
+                    sums = self._sum_losses(model)
+                    counts = self._count_answers(model)
+            finally:
+                model.train()
             *found, num_stops = job.ranks.sums([*sums, *counts, float(stop_requested())])
         if num_stops:
             return None
@@ -406,14 +382,3 @@ class HeldOut:
             num_exact=num_exact,
             duration_s=duration_s,
         )
-
-
-@contextmanager
-def _evaluating(model: VisionLanguageModel) -> Iterator[None]:
-    """Disable gradients and dropout; restore the mode afterwards."""
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        model.train()

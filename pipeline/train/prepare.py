@@ -76,21 +76,6 @@ if TYPE_CHECKING:
 # otherwise training could silently continue from another base.
 
 
-def add_what_learns(model: VisionLanguageModel, config: TrainConfig) -> None:
-    """Add the config's heads and adapters; before sharding.
-
-    Weights of adapters depend on the seed alone; on "meta" they have none.
-
-    Raises:
-        StageConfigError: a target of adapters is not a linear layer.
-    """
-    with next(model.parameters()).device:
-        if config.levels:
-            model.add_heads(len(config.levels), num_classes(config.levels))
-        if config.adapters is not None:
-            add_adapters(model, config.adapters, seed=config.seed)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Learning:
     """Parameters trained in each phase; each value has one entry per phase."""
@@ -173,10 +158,6 @@ def hash_base(model: VisionLanguageModel, learned: frozenset[str]) -> str:
 # Level rules for loader and model, from a config's levels.
 
 
-_MOST_ANSWERS = 65_536
-"""Limit of cached answers with their class."""
-
-
 def make_level_rules(
     levels: Sequence[LevelConfig], tokenizer: PreTrainedTokenizerFast | None
 ) -> LevelRules | None:
@@ -204,7 +185,7 @@ def make_class_reader(classes: Sequence[str], decode: Callable[[list[int]], str]
     lock = threading.Lock()  # only one thread at a time may use a tokenizer
     numbers = {name: number for number, name in enumerate(classes)}
 
-    @functools.lru_cache(maxsize=_MOST_ANSWERS)
+    @functools.lru_cache(maxsize=65_536)
     def read(answer: tuple[int, ...]) -> int:
         with lock:
             text = decode(list(answer)).strip()
@@ -318,7 +299,9 @@ def build_and_spread(
     check_effect(spread, facts, config, workplace, ranks.num_ranks, file=file)
     check_quantized(bare, packed, ranks)
     if ranks.rank == 0:
-        _announce(config, spread, facts)
+        log.info("strategy: %s", describe_spread(config.strategy, spread, facts))
+        if config.compile is not None:
+            log.info("compile: %s", describe_compiling(bare, config.compile))
     return SpreadModel(
         strategy=strategy,
         spread=spread,
@@ -328,12 +311,6 @@ def build_and_spread(
         learning=learning,
         level_rules=make_level_rules(config.levels, data.tokenizer),
     )
-
-
-def _announce(config: TrainConfig, spread: Spread, facts: StrategyFacts) -> None:
-    log.info("strategy: %s", describe_spread(config.strategy, spread, facts))
-    if config.compile is not None:
-        log.info("compile: %s", describe_compiling(spread.bare, config.compile))
 
 
 def _optimizer_of(phase: Phase) -> MakeOptimizer:
@@ -411,11 +388,16 @@ def make_shell(config: TrainConfig, data: DataFacts, workplace: Workplace) -> Vi
 
 
 def _add_parts(model: VisionLanguageModel, config: TrainConfig, workplace: Workplace) -> None:
+    """Quantise, and add heads and adapters; on "meta" they have no weights."""
     if config.quantize is not None:
         from pipeline.models.quantized_linear import quantize_model
 
         quantize_model(model, config.quantize, workplace.device)
-    add_what_learns(model, config)
+    with next(model.parameters()).device:
+        if config.levels:
+            model.add_heads(len(config.levels), num_classes(config.levels))
+        if config.adapters is not None:
+            add_adapters(model, config.adapters, seed=config.seed)
     compute_in(model, workplace.dtype)  # not before: peft would create adapters of that dtype
 
 

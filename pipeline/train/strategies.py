@@ -402,17 +402,15 @@ class FullySharded(Strategy):
             "mp_policy": policy_of(self._workplace),
             "offload_policy": offload if sharding.cpu_offload else OffloadPolicy(),
         }
-        units: list[Any] = units_of(bare, sharding.unit_min_params)
+        units = units_of(bare, sharding.unit_min_params)
         # Rank 0's moves its weights to the device and keeps its shard: the full weights are never
         # there.
         for unit in units:
             fully_shard(unit, reshard_after_forward=sharding.reshard_after_forward, **options)
         # Both passes need the rest at once: by default torch keeps it between them.
-        root: Any = fully_shard(bare, **options)
+        fully_shard(bare, **options)
         share_weights(bare, weights, device=device, offload=sharding.cpu_offload)
-        num_ahead = sharding.forward_prefetch
-        for place, unit in enumerate((root, *units) if num_ahead else ()):
-            unit.set_modules_to_forward_prefetch(units[place : place + num_ahead])
+        prefetch_in_order(bare, units, sharding.forward_prefetch)
         bare.train()
         return Spread(model=bare, bare=bare, optimizer=make_optimizer(bare))
 
@@ -456,6 +454,12 @@ def units_of(bare: VisionLanguageModel, min_params: int) -> list[nn.Module]:
     """Return layers that are gathered one at a time, in order of execution."""
     towers = (tower for tower in bare.towers() if count_parameters(tower) >= min_params)
     return list(chain.from_iterable(towers))
+
+
+def prefetch_in_order(root: Any, units: Sequence[Any], num_ahead: int) -> None:
+    """Make each unit prefetch the next `num_ahead` ones before it computes."""
+    for place, unit in enumerate((root, *units) if num_ahead else ()):
+        unit.set_modules_to_forward_prefetch(list(units[place : place + num_ahead]))
 
 
 class Replicated(Strategy):

@@ -6,11 +6,11 @@ import functools
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -36,6 +36,8 @@ from pipeline.train.strategies import Spread, Strategy
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.files import write_json_atomic
+
+T = TypeVar("T")
 
 # Passes before a training's first step, to measure time and memory; nothing is learned.
 
@@ -83,10 +85,23 @@ class Trial:
         config = {name: values[name] for name in (*_TRAINED, *more)}
         return {"config": config, "dataset": self.dataset.info.fingerprint}
 
-    @property
-    def gpu(self) -> torch.device | None:
-        """GPU for which batches are pinned."""
-        return self.workplace.device if self.workplace.device.type == "cuda" else None
+    def plan(self, config: TrainConfig) -> ReadingPlan:
+        """Plan the reading of a config."""
+        return plan_reading(
+            config,
+            self.dataset,
+            model=read_work_model(self.spread.bare, self.dataset),
+            ranks=self.ranks,
+            packs_dirs=self.packs_dirs,
+        )
+
+    def reader(self, plan: ReadingPlan, *, rank: int, **options: Any) -> BatchReader:
+        """Open a reader that prefetches one step."""
+        device = self.workplace.device
+        gpu = device if device.type == "cuda" else None
+        return BatchReader(
+            self.dataset, plan, rank=rank, needs=self.needs, gpu=gpu, prefetch=1, **options
+        )
 
 
 @contextmanager
@@ -199,33 +214,27 @@ class _Bench:
         by_rank = trial.ranks.gather(len(packs))
         num_trials = trial.ranks.from_main(max(by_rank, default=0))  # all ranks keep in step
         is_whole = num_rows == self.plan.layout.rank_batch_size
-        found = []
-        with self._reader(packs) as reader:  # starts again at its end
-            for _ in range(num_trials):
-                (batch,) = next(reader)
-                first = self._measure(batch, num_rows, is_last=is_whole)
-                # More than two change nothing: gradients exist from the first on.
-                found.append(
-                    first if is_whole else first.then(self._measure(batch, num_rows, is_last=True))
-                )
-                left = first.left_bytes
-                trial.spread.model.zero_grad()
-        return Growth(peak_bytes=max(one.peak_bytes for one in found), left_bytes=left)
-
-    def _reader(self, packs: Sequence[np.ndarray]) -> BatchReader:
-        flat, num_rows = np.concatenate(packs), len(packs[0])
+        flat = np.concatenate(packs)
         layout = BatchLayout(
             global_batch_size=num_rows, num_lanes=1, num_ranks=1, num_microbatches=1
         )
-        own = replace(
+        plan = replace(
             self.plan,
             layout=layout,
             num_packs=len(flat),
             order=lambda _epoch, start, stop: flat[start:stop],
         )
-        trial = self.trial
-        options = {"needs": trial.needs, "gpu": trial.gpu, "num_threads": 1, "prefetch": 1}
-        return BatchReader(trial.dataset, own, rank=0, **options)
+        peaks = []
+        with trial.reader(plan, rank=0, num_threads=1) as reader:  # starts again at its end
+            for _ in range(num_trials):
+                (batch,) = next(reader)
+                growth = first = self._measure(batch, num_rows, is_last=is_whole)
+                if not is_whole:
+                    # More than two change nothing: gradients exist from the first on.
+                    growth = first.then(self._measure(batch, num_rows, is_last=True))
+                peaks.append(growth.peak_bytes)
+                trial.spread.model.zero_grad()
+        return Growth(peak_bytes=max(peaks), left_bytes=first.left_bytes)
 
     def _measure(self, batch: Batch, num_rows: int, *, is_last: bool) -> Growth:
         trial = self.trial
@@ -251,17 +260,34 @@ def search(trial: Trial, capacity_bytes: float) -> Found:
         NoRoomError: on all ranks, if a single row does not fit.
     """
     begun_s = time.perf_counter()
-    bench = _make_bench(trial)
-    tried: dict[int, MemoryUse] = {}
+    # The number of pieces has no influence on what it reads.
+    config, model = replace(trial.config, num_microbatches=1), trial.spread.bare
+    plan = trial.plan(config)
+    most_rows = plan.layout.rank_batch_size
+    heaviest = find_heaviest(
+        plan,
+        _sizes(trial.dataset, model),
+        rank=trial.ranks.rank,
+        num_steps=steps_to_make(config, plan),
+        row_counts=[rows for rows in range(1, most_rows + 1) if most_rows % rows == 0],
+    )
     with leaving_no_trace(trial.workplace.device):
-        tried = _try_rows(bench, capacity_bytes)
+        tried = _try_rows(_Bench(trial=trial, plan=plan, heaviest=heaviest), capacity_bytes)
     memory.forget_peaks(trial.workplace.device)
-    fitting = [rows for rows, use in tried.items() if use.share <= trial.config.memory_share]
+    memory_share = config.memory_share
+    fitting = [rows for rows, use in tried.items() if use.share <= memory_share]
     if not fitting:
-        raise NoRoomError(_no_room(trial.config, tried[1]))
+        use = tried[1]
+        message = (
+            f"num_microbatches: auto: a single row takes {use.peak_bytes / GB:.3g} GB, but "
+            f"memory_share ({memory_share:g}) allows {use.capacity_bytes * memory_share / GB:.3g} "
+            f"GB of a rank's {use.capacity_bytes / GB:.3g} GB: {less_memory(trial.config)}; or "
+            "raise memory_share"
+        )
+        raise NoRoomError(message)
     num_rows = max(fitting)
     return Found(
-        num_microbatches=bench.plan.layout.rank_batch_size // num_rows,
+        num_microbatches=most_rows // num_rows,
         num_rows=num_rows,
         use=tried[num_rows],
         tried={rows: use.peak_bytes for rows, use in tried.items()},
@@ -270,9 +296,18 @@ def search(trial: Trial, capacity_bytes: float) -> Found:
 
 
 def _try_rows(bench: _Bench, capacity_bytes: float) -> dict[int, MemoryUse]:
-    """Return the memory of each tried number of rows."""
+    """Return the memory of each tried number of rows, on the rank with the least room."""
     trial, row_counts = bench.trial, sorted(bench.heaviest)
     device = trial.workplace.device
+
+    def fullest(peak_bytes: float) -> MemoryUse:
+        use = MemoryUse(peak_bytes=peak_bytes, capacity_bytes=capacity_bytes)
+        by_rank = trial.ranks.gather(use)
+        found: MemoryUse = trial.ranks.from_main(
+            max(by_rank, key=lambda use: use.share, default=None)
+        )
+        return found
+
     # Half of the reserved memory is a margin for error.
     most_share = (1 + trial.config.memory_share) / 2
     tried: dict[int, MemoryUse] = {}
@@ -287,43 +322,13 @@ def _try_rows(bench: _Bench, capacity_bytes: float) -> dict[int, MemoryUse]:
             ahead = extrapolate(peaks, resident + left, num_rows)
             if num_rows == row_counts[-1]:  # no gradients exist yet when its backward pass begins
                 ahead = max(ahead - left, resident + left)
-            use = MemoryUse(peak_bytes=ahead, capacity_bytes=capacity_bytes)
-            if _fullest(trial.ranks, use).share > most_share:
+            if fullest(ahead).share > most_share:
                 continue
         growth = bench.grow(num_rows)
         left = growth.left_bytes
         peaks.append((num_rows, resident + growth.peak_bytes))
-        use = MemoryUse(peak_bytes=peaks[-1][1], capacity_bytes=capacity_bytes)
-        tried[num_rows] = _fullest(trial.ranks, use)
+        tried[num_rows] = fullest(peaks[-1][1])
     return tried
-
-
-def _fullest(ranks: Ranks, use: MemoryUse) -> MemoryUse:
-    """Return the memory of the rank with the least room, on every rank."""
-    by_rank = ranks.gather(use)
-    found: MemoryUse = ranks.from_main(max(by_rank, key=lambda one: one.share, default=None))
-    return found
-
-
-def _make_bench(trial: Trial) -> _Bench:
-    # The number of pieces has no influence on what it reads.
-    config, model = replace(trial.config, num_microbatches=1), trial.spread.bare
-    plan = plan_reading(
-        config,
-        trial.dataset,
-        model=read_work_model(model, trial.dataset),
-        ranks=trial.ranks,
-        packs_dirs=trial.packs_dirs,
-    )
-    num_rows = plan.layout.rank_batch_size
-    heaviest = find_heaviest(
-        plan,
-        _sizes(trial.dataset, model),
-        rank=trial.ranks.rank,
-        num_steps=steps_to_make(config, plan),
-        row_counts=[rows for rows in range(1, num_rows + 1) if num_rows % rows == 0],
-    )
-    return _Bench(trial=trial, plan=plan, heaviest=heaviest)
 
 
 def _sizes(dataset: ShardedDataset, model: VisionLanguageModel) -> SampleSizes:
@@ -342,15 +347,6 @@ def _sizes(dataset: ShardedDataset, model: VisionLanguageModel) -> SampleSizes:
     )
 
 
-def _no_room(config: TrainConfig, use: MemoryUse) -> str:
-    return (
-        f"num_microbatches: auto: a single row takes {use.peak_bytes / GB:.3g} GB, but "
-        f"memory_share ({config.memory_share:g}) allows "
-        f"{use.capacity_bytes * config.memory_share / GB:.3g} GB of a rank's "
-        f"{use.capacity_bytes / GB:.3g} GB: {less_memory(config)}; or raise memory_share"
-    )
-
-
 # `num_microbatches: auto`: searched for once, and stored next to the checkpoints.
 #
 # The number changes the last bits of the results, not the samples of a step. So attempts on the
@@ -359,7 +355,6 @@ def _no_room(config: TrainConfig, use: MemoryUse) -> str:
 
 log = logging.getLogger(__name__)
 
-CHOICE_NAME = "microbatches.json"
 _DECIDE = (
     *("strategy", "accelerate", "sharding", "deterministic", "num_steps", "num_epochs"),
     *("optimizer", "memory_share", "activation_checkpointing", "compile"),
@@ -378,78 +373,70 @@ def settle_microbatches(trial: Trial, folder: Path) -> TrainConfig:
     config, ranks = trial.config, trial.ranks
     if config.num_microbatches != "auto":
         return config
-    capacity = memory.read_capacity(trial.workplace.device, trial.num_local_ranks)
-    devices = ranks.gather(_describe(trial.workplace.device, capacity))
-    file, kind, key = folder / CHOICE_NAME, config.batching.kind, _key(trial, devices)
-    choices = _read_choices(file) if ranks.rank == 0 else {}
+    device, file, kind = trial.workplace.device, folder / "microbatches.json", config.batching.kind
+    capacity = memory.read_capacity(device, trial.num_local_ranks)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    devices = ranks.gather(f"{name}, {capacity / GB:.1f} GB")
+    # what another attempt must have in common
+    key = trial.describe(*_DECIDE) | {
+        "precision": trial.workplace.precision,
+        "spread": asdict(trial.strategy.facts(trial.spread)),  # a file of accelerate may change
+        "num_ranks": ranks.num_ranks,
+        "devices": sorted(set(devices)),
+    }
+    choices = {}
+    if ranks.rank == 0:
+        consequence = "num_microbatches is searched for again"
+        choices = _read_kept(file, _check_choices, consequence) or {}
     kept = choices.get(kind, {"key": None})
-    number = ranks.from_main(kept["num_microbatches"] if kept["key"] == key else None)
+    number = ranks.from_main(kept["num_microbatches"] if kept["key"] == _as_json(key) else None)
     if number is None:
         with trial.spans.span("microbatch_search") as notes:
             found = search(trial, capacity)
             notes |= {"num_microbatches": found.num_microbatches, "batching": kind}
-        number = found.num_microbatches
+        number, use = found.num_microbatches, found.use
         if ranks.rank == 0:
             write_json_atomic(file, {**choices, kind: {"key": key, **asdict(found)}})
-            _announce(found, config)
+            log.info(
+                "num_microbatches: auto takes %s of %s a step on each rank (batching: %s): the "
+                "heaviest needs %s of the %s that memory_share allows (%.0f %% of %s); found in "
+                "%.1f s",
+                f"{number:,} microbatch{'' if number == 1 else 'es'}",
+                f"{found.num_rows:,} row{'' if found.num_rows == 1 else 's'}",
+                kind,
+                _gb_text(use.peak_bytes),
+                _gb_text(use.capacity_bytes * config.memory_share),
+                100 * config.memory_share,
+                _gb_text(use.capacity_bytes),
+                found.search_s,
+            )
     elif ranks.rank == 0:
         log.info("num_microbatches: auto takes %d, as an earlier attempt found", number)
     return replace(config, num_microbatches=number)
 
 
-def _key(trial: Trial, devices: Sequence[str]) -> dict[str, Any]:
-    """Return what another attempt must have in common, as JSON values; used only on rank 0."""
-    key = trial.describe(*_DECIDE) | {
-        "precision": trial.workplace.precision,
-        "spread": asdict(trial.strategy.facts(trial.spread)),  # a file of accelerate may change
-        "num_ranks": trial.ranks.num_ranks,
-        "devices": sorted(set(devices)),
+def _check_choices(values: Any) -> dict[str, Any]:
+    """Check the fields of the choices, by kind of batching, or raise."""
+    return {
+        kind: {**choice, "key": choice["key"], "num_microbatches": int(choice["num_microbatches"])}
+        for kind, choice in values.items()
     }
-    found: dict[str, Any] = json.loads(json.dumps(key))
-    return found
 
 
-def _describe(device: torch.device, capacity_bytes: float) -> str:
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-    return f"{name}, {capacity_bytes / GB:.1f} GB"
-
-
-def _read_choices(file: Path) -> Mapping[str, Any]:
-    """Read the choices by kind of batching; empty if unreadable."""
+def _read_kept(file: Path, check: Callable[[Any], T], consequence: str) -> T | None:
+    """Return the checked values of a file; None if it does not exist, or with a warning."""
     try:
-        kept = json.loads(file.read_bytes())
-        return {kind: _checked(choice) for kind, choice in kept.items()}
+        return check(json.loads(file.read_bytes()))
     except FileNotFoundError:
-        return {}
+        return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        log.warning("%s is damaged (%r): num_microbatches is searched for again", file, error)
-        return {}
+        log.warning("%s is damaged (%r): %s", file, error, consequence)
+        return None
 
 
-def _checked(choice: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the choice if its fields are valid.
-
-    Raises:
-        KeyError, ValueError, TypeError: a field is missing or not a number.
-    """
-    return {**choice, "key": choice["key"], "num_microbatches": int(choice["num_microbatches"])}
-
-
-def _announce(found: Found, config: TrainConfig) -> None:
-    number, num_rows = found.num_microbatches, found.num_rows
-    allowed_bytes = found.use.capacity_bytes * config.memory_share
-    log.info(
-        "num_microbatches: auto takes %s of %s a step on each rank (batching: %s): the heaviest "
-        "needs %s of the %s that memory_share allows (%.0f %% of %s); found in %.1f s",
-        f"{number:,} microbatch{'' if number == 1 else 'es'}",
-        f"{num_rows:,} row{'' if num_rows == 1 else 's'}",
-        config.batching.kind,
-        _gb_text(found.use.peak_bytes),
-        _gb_text(allowed_bytes),
-        100 * config.memory_share,
-        _gb_text(found.use.capacity_bytes),
-        found.search_s,
-    )
+def _as_json(values: dict[str, Any]) -> Any:
+    """Return the values as they are read back: tuples become lists."""
+    return json.loads(json.dumps(values))
 
 
 def _gb_text(num_bytes: float) -> str:
@@ -469,7 +456,6 @@ def _gb_text(num_bytes: float) -> str:
 # comparison uses the settings of the training.
 
 
-BATCHING_CHOICE_NAME = "batching.json"
 _KINDS: tuple[Literal["grouped", "packed"], ...] = ("grouped", "packed")
 _NUM_TRIALS = 3
 """Steps of each kind that are timed, alternating, after one warm-up step of each."""
@@ -486,9 +472,15 @@ def choose_batching(trial: Trial, folder: Path) -> TrainConfig:
     config = trial.config
     if config.batching.kind != "auto":
         return config
-    key = json.loads(json.dumps(trial.describe()))
-    file = folder / BATCHING_CHOICE_NAME
-    kind = trial.ranks.from_main(_read_choice(file, key) if trial.ranks.rank == 0 else None)
+    key, file = _as_json(trial.describe()), folder / "batching.json"
+
+    def check(kept: Any) -> str | None:
+        return kept["kind"] if kept["key"] == key and kept["kind"] in _KINDS else None
+
+    kind = None
+    if trial.ranks.rank == 0:
+        kind = _read_kept(file, check, "the kinds of batching are measured again")
+    kind = trial.ranks.from_main(kind)
     if kind is None:
         with leaving_no_trace(trial.workplace.device):
             rates = _measure(trial, folder)
@@ -502,17 +494,6 @@ def choose_batching(trial: Trial, folder: Path) -> TrainConfig:
     return replace(config, batching=replace(config.batching, kind=kind))
 
 
-def _read_choice(file: Path, key: dict[str, Any]) -> str | None:
-    try:
-        kept = json.loads(file.read_bytes())
-        return kept["kind"] if kept["key"] == key and kept["kind"] in _KINDS else None
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError) as error:
-        log.warning("%s is damaged (%r): the kinds of batching are measured again", file, error)
-        return None
-
-
 def _measure(trial: Trial, folder: Path) -> dict[str, float]:
     """Return tokens per second of all ranks without padding, by kind: the fastest trial of each.
 
@@ -524,7 +505,10 @@ def _measure(trial: Trial, folder: Path) -> dict[str, float]:
     try:
         for kind in _KINDS:
             try:
-                readers[kind] = _reader(trial, kind, folder)
+                batching = replace(trial.config.batching, kind=kind)
+                config = replace(trial.config, batching=batching)
+                config = settle_microbatches(replace(trial, config=config), folder)
+                readers[kind] = trial.reader(trial.plan(config), rank=trial.ranks.rank)
             except NoRoomError as error:
                 refused = error
                 if trial.ranks.rank == 0:
@@ -544,23 +528,3 @@ def _measure(trial: Trial, folder: Path) -> dict[str, float]:
         for reader in readers.values():
             reader.close()
     return {kind: max(found) for kind, found in rates.items()}
-
-
-def _reader(trial: Trial, kind: Literal["grouped", "packed"], folder: Path) -> BatchReader:
-    config = replace(trial.config, batching=replace(trial.config.batching, kind=kind))
-    config = settle_microbatches(replace(trial, config=config), folder)
-    plan = plan_reading(
-        config,
-        trial.dataset,
-        model=read_work_model(trial.spread.bare, trial.dataset),
-        ranks=trial.ranks,
-        packs_dirs=trial.packs_dirs,
-    )
-    return BatchReader(
-        trial.dataset,
-        plan,
-        rank=trial.ranks.rank,
-        needs=trial.needs,
-        gpu=trial.gpu,
-        prefetch=1,
-    )

@@ -62,7 +62,7 @@ def versions_and_device(work: Work) -> None:
 
 def _products(work: Work) -> None:
     """Compare products and convolutions with those in fp64: exact without TF32, faster with it."""
-    from pipeline.train.device import _set_tf32
+    from pipeline.train.device import set_tf32
 
     size = 2048 if work.has_gpu else 256
     draw = torch.Generator().manual_seed(0)
@@ -77,7 +77,7 @@ def _products(work: Work) -> None:
     }
     seconds = {}
     for is_on in (False, True) if work.has_gpu else (False,):
-        _set_tf32(on=is_on)
+        set_tf32(on=is_on)
         for name, run in runs.items():
             exact, found = run(torch.float64), run(torch.float32)
             error = float((found - exact).norm() / exact.norm())
@@ -88,7 +88,7 @@ def _products(work: Work) -> None:
             seconds[is_on] = _median_device_s(lambda: left @ right)
     if seconds and torch.cuda.get_device_capability() >= _TF32_CAPABILITY:
         work.at_least("product with TF32, times faster", seconds[False] / seconds[True], 3.0)
-    _set_tf32(on=False)
+    set_tf32(on=False)
 
 
 def _expandable_segments(work: Work) -> None:

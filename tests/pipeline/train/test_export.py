@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from pipeline.train import export
-from pipeline.train.export import _put_in_place, _write, check_names, check_weights, export_model
+from pipeline.train.export import _write, check_names, check_weights, export_model
 from pipeline.train.ranks import Ranks
 from slurm_jobs.shared.errors import StageError
 
@@ -36,35 +36,36 @@ def test_weights_that_gathering_dropped_are_named():
         check_names({str(number) for number in range(7)}, set())
 
 
-def write_model(folder, weights=b"w", tokenizer=b"t"):
-    folder.mkdir()
-    (folder / "model.safetensors").write_bytes(weights)
-    (folder / "tokenizer.json").write_bytes(tokenizer)
-    return folder
+WEIGHTS = {"a": torch.ones(4096)}
 
 
-def test_equal_export_stays_and_what_the_user_put_beside_it(tmp_path):
-    folder = write_model(tmp_path / "model")
-    (folder / "README.md").write_text("mine")
-    _put_in_place(write_model(tmp_path / ".model.2.tmp"), folder)
-    assert (folder / "README.md").exists()
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+def write_model(place):
+    save_file(WEIGHTS, place / "model.safetensors")
+    (place / "tokenizer.json").write_bytes(b"t")
+    return WEIGHTS
 
 
-def test_file_that_would_come_before_those_of_the_export_does_not_stay(tmp_path):
-    folder = write_model(tmp_path / "model")
-    (folder / "chat_template.jinja").write_text("of an older processor")
-    _put_in_place(write_model(tmp_path / ".model.2.tmp"), folder)
-    assert {path.name for path in folder.iterdir()} == {"model.safetensors", "tokenizer.json"}
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
-
-
-@pytest.mark.parametrize("empty", ["model.safetensors", "tokenizer.json"])
-def test_file_that_a_crash_left_empty_is_replaced(tmp_path, empty):
-    folder = write_model(tmp_path / "model")
-    (folder / empty).write_bytes(b"")
-    _put_in_place(write_model(tmp_path / ".model.2.tmp"), folder)
-    assert (folder / empty).read_bytes()
+@pytest.mark.parametrize(
+    ("name", "content", "stays"),
+    [
+        ("README.md", b"mine", True),
+        # it would come before the files of the export
+        ("chat_template.jinja", b"of an older processor", False),
+        # a crash left it empty
+        ("model.safetensors", b"", False),
+        ("tokenizer.json", b"", False),
+    ],
+)
+def test_an_equal_export_stays_with_what_the_user_put_there_and_any_other_is_replaced(
+    tmp_path, name, content, stays
+):
+    folder = tmp_path / "model"
+    _write(folder, 1, write_model)
+    (folder / name).write_bytes(content)
+    _write(folder, 2, write_model)
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert (files.pop(name, None) == content) == stays
+    assert files.keys() | {name} >= {"model.safetensors", "tokenizer.json"}
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
@@ -82,14 +83,13 @@ def full_disk(num_bytes_left):
 @pytest.mark.parametrize("kind", ["weights", "processor"])
 def test_export_without_room_says_where_and_what_to_do_and_leaves_nothing(tmp_path, kind):
     """The library of the weight files has errors of its own, others are the system's."""
-    weights = {"a": torch.ones(4096)}
 
     def write(place):
         if kind == "weights":
-            save_file(weights, place / "model.safetensors")
+            save_file(WEIGHTS, place / "model.safetensors")
         else:
             (place / "tokenizer.json").write_bytes(bytes(16384))
-        return weights
+        return WEIGHTS
 
     words = rf"exported to {re.escape(str(tmp_path / 'model'))}: .*File too large.*: free space"
     with full_disk(1000), pytest.raises(StageError, match=words):

@@ -11,7 +11,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from pipeline.models.build import build_model
-from pipeline.timing.profiler import Place, Profiling
+from pipeline.timing.profiler import Profiling
 from pipeline.timing.recorder import SpanLog
 from pipeline.train.batches import loss_of, to_device
 from pipeline.train.optimizer import make_optimizer
@@ -344,9 +344,8 @@ def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
 def profiled(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
     """A whole short training as the one step that is recorded."""
     folder, rank = pair.folder, pair.ranks.rank
-    place = Place(timing_dir=folder, rank=rank, has_device=False)
-    config = ProfileConfig(steps=(0, 0), ranks=(0, 1))
-    with Profiling(config, place, SpanLog(folder, rank)) as profiling:
+    config, spans = ProfileConfig(steps=(0, 0), ranks=(0, 1)), SpanLog(folder, rank)
+    with Profiling(config, folder, rank, spans, has_device=False) as profiling:
         profiling.on_step(0)
         pair.train()
     table = read_operators(operators_path(folder, rank))
