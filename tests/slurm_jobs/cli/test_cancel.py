@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.cli import main
 from slurm_jobs.run_folder.ledger import read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
+from tests.slurm_jobs.cli.command import run_command
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm, make_fake_slurm, queue_row
 
@@ -39,9 +39,7 @@ def cancel(
     paths: RunPaths, answer: str, monkeypatch: pytest.MonkeyPatch, *words: str, expect: int = 0
 ) -> None:
     monkeypatch.setattr("sys.stdin", Terminal(answer))
-    with pytest.raises(SystemExit) as ended:
-        main.main(["cancel", str(paths.run_dir), *words])
-    assert ended.value.code == expect
+    run_command("cancel", str(paths.run_dir), *words, code=expect)
 
 
 @pytest.mark.parametrize("answer", ["", "\n", "n\n", "yeah no"])

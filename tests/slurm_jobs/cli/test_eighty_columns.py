@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from slurm_jobs.cli import main
 from slurm_jobs.cli.nodes import _print_probe
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.timings import OPERATORS_FORMAT_NAME, operators_path, trace_path
+from tests.slurm_jobs.cli.command import run_command
 from tests.slurm_jobs.cli.made_runs import make_runs
 from tests.slurm_jobs.nodes.fabricate_probes import probe
 from tests.slurm_jobs.report.profiles.made_up import event, step, write_trace
@@ -27,9 +27,7 @@ def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    with pytest.raises(SystemExit) as ended:
-        main.main(words)
-    assert ended.value.code == 0
+    run_command(*words)
     out = capsys.readouterr().out
     assert max(len(line.rstrip()) for line in out.splitlines()) <= 80
     return out

@@ -16,6 +16,7 @@ import pytest
 from slurm_jobs.cli import main
 from slurm_jobs.run_folder.ledger import entry_path
 from slurm_jobs.run_folder.paths import RunPaths
+from tests.slurm_jobs.cli.command import run_command
 from tests.slurm_jobs.run.closed import close
 from tests.slurm_jobs.run.fabricate import make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import make_fake_slurm
@@ -53,9 +54,7 @@ def test_a_ledger_that_cannot_be_read_is_3_with_every_verb(
 ) -> None:
     damage(entry_path(paths.ledger_dir, 1))
     as_json = {"logs": [], "cancel": ["--json", "--yes"]}.get(verb, ["--json"])
-    with pytest.raises(SystemExit) as ended:
-        main.main([verb, str(paths.run_dir), *as_json])
-    assert ended.value.code == 3
+    run_command(verb, str(paths.run_dir), *as_json, code=3)
     said = capsys.readouterr()
     if as_json:
         found = json.loads(said.out)
@@ -74,9 +73,7 @@ def test_a_ledger_whose_entries_are_gone_is_not_taken_for_a_run_without_jobs(
     if is_there:
         paths.ledger_dir.mkdir()
     paths.job_dir("aaaa0001").mkdir(parents=True, exist_ok=True)
-    with pytest.raises(SystemExit) as ended:
-        main.main([verb, str(paths.run_dir)])
-    assert ended.value.code == 3
+    run_command(verb, str(paths.run_dir), code=3)
     assert f"{paths.ledger_dir} has no entries, but" in capsys.readouterr().err
     assert not list(paths.ledger_dir.glob("*"))
 
@@ -85,9 +82,7 @@ def test_a_file_in_place_of_the_runs_is_wrong_input(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "runs").touch()
-    with pytest.raises(SystemExit) as ended:
-        main.main(["runs", "--dir", str(tmp_path / "runs")])
-    assert ended.value.code == 2
+    run_command("runs", "--dir", str(tmp_path / "runs"), code=2)
     assert "no runs in" in capsys.readouterr().err
 
 
@@ -100,17 +95,13 @@ def test_a_closed_folder_of_runs_is_3_with_every_verb(
 ) -> None:
     monkeypatch.setenv("SLURM_JOBS_RUNS_DIR", str(paths.run_dir.parent))
     close(paths.run_dir.parent, monkeypatch)
-    with pytest.raises(SystemExit) as ended:
-        main.main([verb])
-    assert ended.value.code == 3
+    run_command(verb, code=3)
     assert f"{paths.run_dir.parent}: Permission denied" in capsys.readouterr().err
 
 
 def test_an_init_that_cannot_write_is_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(SystemExit) as ended:
-        main.main(["init", "--local", str(tmp_path / "file" / "configs")])
-    assert ended.value.code == 3
+    run_command("init", "--local", str(tmp_path / "file" / "configs"), code=3)
     assert "cannot write" in capsys.readouterr().err
 
 
@@ -184,9 +175,7 @@ def test_a_working_directory_that_was_removed_is_named_by_every_verb(
         "completion": ["bash"],
         "probe": ["s.yaml"],
     }.get(verb, [])
-    with pytest.raises(SystemExit) as ended:
-        main.main([verb, *words])
-    assert ended.value.code == 3
+    run_command(verb, *words, code=3)
     assert capsys.readouterr().err == (
         "slurm-jobs: the working directory cannot be used (No such file or directory): it was "
         "removed, or its file system is away; `cd` to a folder that exists and type the same "
@@ -206,9 +195,7 @@ def test_a_folder_that_cannot_be_listed_is_3_and_not_taken_for_empty(
     for name in ("attempts/a", "completions/a"):
         (paths.run_dir / name).mkdir(parents=True, exist_ok=True)
     close(paths.run_dir / folder, monkeypatch)
-    with pytest.raises(SystemExit) as ended:
-        main.main([verb, str(paths.run_dir), *(["--yes"] if verb == "cancel" else [])])
-    assert ended.value.code == 3
+    run_command(verb, str(paths.run_dir), *(["--yes"] if verb == "cancel" else []), code=3)
     said = capsys.readouterr().err
     assert str(paths.run_dir / folder) in said
     assert "Permission denied" in said
@@ -221,9 +208,7 @@ def test_a_run_whose_file_system_is_away_is_3_and_names_what_is_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
 ) -> None:
     run = tmp_path / "away/runs/words-20250101-000000-aaaa"
-    with pytest.raises(SystemExit) as ended:
-        main.main([verb, str(run)])
-    assert ended.value.code == 3
+    run_command(verb, str(run), code=3)
     assert f"{run} cannot be read: {tmp_path}/away: there is no such folder" in (
         capsys.readouterr().err
     )

@@ -9,12 +9,11 @@ import pytest
 
 from slurm_jobs.cli import main
 from slurm_jobs.cli.main import EXAMPLES, examples_text
+from tests.slurm_jobs.cli.command import run_command
 
 
 def help_of(verb: str, capsys: pytest.CaptureFixture[str]) -> str:
-    with pytest.raises(SystemExit) as ended:
-        main.main([*([verb] if verb else []), "--help"])
-    assert ended.value.code == 0
+    run_command(*([verb] if verb else []), "--help")
     return capsys.readouterr().out
 
 

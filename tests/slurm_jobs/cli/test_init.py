@@ -14,8 +14,8 @@ import pytest
 import yaml
 from PIL import Image
 
-from slurm_jobs.cli import main
 from slurm_jobs.commands.init import recipe_names
+from tests.slurm_jobs.cli.command import run_command
 
 
 @pytest.fixture(autouse=True)
@@ -29,9 +29,7 @@ def init(*words: str, code: int = 0) -> None:
 
 def begin(*words: str, code: int = 0) -> None:
     """On a cluster, if there is one."""
-    with pytest.raises(SystemExit) as ended:
-        main.main(["init", *words])
-    assert ended.value.code == code
+    run_command("init", *words, code=code)
 
 
 def images(folder: Path) -> Path:
@@ -435,8 +433,6 @@ def test_slurm_that_does_not_answer_is_3_and_names_the_way_without_it(
         (bin_dir / name).write_text("#!/bin/sh\necho 'slurm_load: unable to contact' >&2; exit 1\n")
         (bin_dir / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{bin_dir}:{Path(str(shutil.which('sh'))).parent}")
-    with pytest.raises(SystemExit) as ended:
-        main.main(["init", "--yes"])
-    assert ended.value.code == 3
+    run_command("init", "--yes", code=3)
     assert "add --local to run the jobs on this machine" in capsys.readouterr().err
     assert not (tmp_path / "configs").exists()

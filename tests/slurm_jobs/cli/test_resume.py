@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from slurm_jobs.cli import main
 from slurm_jobs.cli.resume import notes_of
 from slurm_jobs.commands.read_spec import load
 from slurm_jobs.commands.resume import Resumption
@@ -17,6 +16,7 @@ from slurm_jobs.run.submission import Connections
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_run
 from slurm_jobs.shared.files import read_json, write_json_atomic
+from tests.slurm_jobs.cli.command import run_command
 from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm, make_fake_slurm, queue_row
 
 SPEC = """\
@@ -58,9 +58,7 @@ def name_in(paths: RunPaths) -> str:
 
 
 def resume(paths: RunPaths) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main.main(["resume", str(paths.run_dir), "--dry-run"])
-    assert ended.value.code == 0
+    run_command("resume", str(paths.run_dir), "--dry-run")
 
 
 def test_a_resume_of_a_run_that_goes_on_says_that_and_of_no_job_that_it_submits_none(
@@ -123,9 +121,7 @@ def test_jobs_that_the_runs_own_slurm_jobs_could_not_read_get_todays_and_a_note_
     write_json_atomic(job / "job.json", order)
     slurm.says("squeue", queue_row("1", "FAILED"))
     for dry in (["--dry-run"], []):
-        with pytest.raises(SystemExit) as ended:
-            main.main(["resume", str(paths.run_dir), *dry])
-        assert ended.value.code == 0
+        run_command("resume", str(paths.run_dir), *dry)
         said = capsys.readouterr().out
         assert "run the current slurm-jobs, with your code as the run has it" in said
         assert sorted(paths.code_dir.iterdir()) == ([old] if dry else sorted([old, first]))
@@ -165,9 +161,7 @@ def test_a_note_says_that_an_edit_of_the_specs_file_is_not_used(
     note = "the spec's file differs from what this run was given, which is used; --update-spec"
 
     def says(*words: str) -> bool:
-        with pytest.raises(SystemExit) as ended:
-            main.main(["resume", str(paths.run_dir), "--dry-run", *words])
-        assert ended.value.code == 0
+        run_command("resume", str(paths.run_dir), "--dry-run", *words)
         return note in capsys.readouterr().out
 
     assert not says()

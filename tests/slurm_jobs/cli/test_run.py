@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.cli import main
 from slurm_jobs.cli.options import command_text
+from tests.slurm_jobs.cli.command import run_command
 
 SPEC = """
 name: words
@@ -22,9 +22,7 @@ def run(folder: Path, spec: str, monkeypatch: pytest.MonkeyPatch, *, expect: int
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "200")  # or what is looked for may stand on two lines
     (folder / "words.yaml").write_text(spec)
-    with pytest.raises(SystemExit) as ended:
-        main.main(["run", "words.yaml"])
-    assert ended.value.code == expect
+    run_command("run", "words.yaml", code=expect)
     (run_dir,) = Path("runs").iterdir()
     return run_dir
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.cli import main
 from slurm_jobs.run_folder.paths import RunPaths
+from tests.slurm_jobs.cli.command import run_command
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import (
     DATABASE_DOWN,
@@ -40,9 +40,7 @@ def make(folder: Path, name: str, job_id: str, *, age_s: float = 0.0) -> RunPath
 
 
 def runs(*words: str, expect: int = 0) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main.main(["runs", *words])
-    assert ended.value.code == expect
+    run_command("runs", *words, code=expect)
 
 
 def listed(capsys: pytest.CaptureFixture[str], *words: str, expect: int = 0) -> Any:

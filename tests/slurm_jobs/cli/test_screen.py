@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_jobs.cli import main
 from slurm_jobs.cli.options import page_console, table_of
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.errors import MAX_LINE_CHARS
 from slurm_jobs.shared.redact import plain, plain_json
+from tests.slurm_jobs.cli.command import run_command
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import make_fake_slurm
 
@@ -161,9 +161,7 @@ def test_a_page_breaks_no_unbounded_text_into_lines(capsys: pytest.CaptureFixtur
 
 def test_a_wrong_word_is_told_plain(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["\x1b]0;x\x07"], ["status", "--\x1b[2Jx"], ["status", "\x1b[2Jx"]):
-        with pytest.raises(SystemExit) as ended:
-            main.main(words)
-        assert ended.value.code == 2
+        run_command(*words, code=2)
         said = capsys.readouterr()
         assert not CONTROLS.search(said.out + said.err)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.cli import main
 from slurm_jobs.run_folder.paths import RunPaths
+from tests.slurm_jobs.cli.command import run_command
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import (
     ACCOUNTS_OFF,
@@ -40,9 +40,7 @@ def paths(tmp_path: Path) -> RunPaths:
 
 
 def status(paths: RunPaths, *words: str, expect: int = 0) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main.main(["status", str(paths.run_dir), *words])
-    assert ended.value.code == expect
+    run_command("status", str(paths.run_dir), *words, code=expect)
 
 
 def values(paths: RunPaths, capsys: pytest.CaptureFixture[str], *words: str) -> Any:

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.cli import main
 from slurm_jobs.cli.options import command_text
 from slurm_jobs.cli.tune import _copy, _is_final, _more_lines, _spec_lines
 from slurm_jobs.commands.tune import TunedSpec, read_tune_run
 from slurm_jobs.shared.configs.stages import TUNE_RUN
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.files import write_json_atomic
+from tests.slurm_jobs.cli.command import run_command
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 
 SPEC = """\
@@ -30,9 +30,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    with pytest.raises(SystemExit) as ended:
-        main.main(["tune", *words])
-    assert ended.value.code == 2
+    run_command("tune", *words, code=2)
     return capsys.readouterr().err
 
 

@@ -1,15 +1,14 @@
 import pytest
 
 from slurm_jobs.cli import main
+from tests.slurm_jobs.cli.command import run_command
 
 
 @pytest.mark.parametrize(("word", "near"), [("stauts", "status"), ("cancle", "cancel")])
 def test_a_misspelt_verb_is_told_with_the_nearest(
     capsys: pytest.CaptureFixture[str], word: str, near: str
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main.main([word, "runs/a"])
-    assert ended.value.code == 2
+    run_command(word, "runs/a", code=2)
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith(f"slurm-jobs: error: no verb `{word}`; did you mean `{near}`? (verbs: ")
 
@@ -36,9 +35,7 @@ def test_a_word_that_is_near_no_verb_is_told_with_all(capsys: pytest.CaptureFixt
 def test_a_misspelt_option_is_told_with_the_nearest_of_its_verb(
     capsys: pytest.CaptureFixture[str], words: tuple[str, ...], near: str
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main.main(words)
-    assert ended.value.code == 2
+    run_command(*words, code=2)
     assert capsys.readouterr().err.splitlines()[-1] == f"slurm-jobs {words[0]}: error: {near}"
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.cli import main
 from slurm_jobs.commands.read_spec import load
 from slurm_jobs.commands.submit import submit
 from slurm_jobs.run.observe import status_of
@@ -15,6 +14,7 @@ from slurm_jobs.run_folder.ledger import Intent, intents, is_superseded, read_le
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_meta
 from slurm_jobs.shared.errors import InputError, SchedulerError
+from tests.slurm_jobs.cli.command import run_command
 from tests.slurm_jobs.run.closed import close
 from tests.slurm_jobs.schedulers.fake_slurm import (
     NAMES_HEADER,
@@ -46,9 +46,7 @@ def spec(tmp_path: Path) -> Path:
 def test_a_submit_that_reaches_no_controller_leaves_no_run_that_would_be_the_newest(
     slurm: FakeSlurm, spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main.main(["submit", str(spec)])
-    assert ended.value.code == 3
+    run_command("submit", str(spec), code=3)
     said = capsys.readouterr().err
     assert "Slurm cannot be reached, and nothing was made or queued" in said
     assert "Unable to contact slurm controller (connect failure)" in said
@@ -108,9 +106,7 @@ def test_check_cluster_says_where_the_environment_names_the_partition(
     monkeypatch.setenv("SBATCH_PARTITION", "gpu")
     for program in ("scontrol", "sinfo", "squeue"):
         slurm.says(program, "")
-    with pytest.raises(SystemExit) as ended:
-        main.main(["check", "--cluster", str(spec)])
-    assert ended.value.code == 0
+    run_command("check", "--cluster", str(spec))
     assert "SBATCH_PARTITION=gpu of this shell applies to" in capsys.readouterr().out
 
 
@@ -125,9 +121,7 @@ def test_code_that_cannot_be_copied_is_told_before_anything_is_made(
     (tmp_path / "helpers" / "deep").mkdir(parents=True)
     spec.write_text(SPEC.replace("auto", "local") + "code: [helpers]\n")
     close(tmp_path / "helpers" / "deep", monkeypatch)
-    with pytest.raises(SystemExit) as ended:
-        main.main([verb, str(spec)])
-    assert ended.value.code == 2
+    run_command(verb, str(spec), code=2)
     assert f"{tmp_path}/helpers/deep: Permission denied" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
@@ -185,9 +179,7 @@ def in_queue(slurm: FakeSlurm, job_id: str, name: str) -> None:
 
 def submit_in_vain(spec: Path, capsys: pytest.CaptureFixture[str]) -> tuple[RunPaths, str, str]:
     """The run, the token of its one job, and what was said."""
-    with pytest.raises(SystemExit) as ended:
-        main.main(["submit", str(spec)])
-    assert ended.value.code == 3
+    run_command("submit", str(spec), code=3)
     (run_dir,) = (spec.parent / "runs").iterdir()
     paths = RunPaths(run_dir)
     (intent,) = intents(read_ledger(paths.ledger_dir))
@@ -196,9 +188,7 @@ def submit_in_vain(spec: Path, capsys: pytest.CaptureFixture[str]) -> tuple[RunP
 
 
 def resumed(paths: RunPaths, code: int = 0) -> list[Intent]:
-    with pytest.raises(SystemExit) as ended:
-        main.main(["resume", str(paths.run_dir)])
-    assert ended.value.code == code
+    run_command("resume", str(paths.run_dir), code=code)
     return intents(read_ledger(paths.ledger_dir))
 
 
