@@ -1,12 +1,39 @@
-"""The command, as `slurm-jobs` in a shell."""
+"""The command, as `slurm-jobs` in a shell, but in this process."""
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 
 from slurm_jobs.cli import main
 
 
-def run_command(*words: str, code: int = 0) -> None:
-    """Run the command in this process, and check the code that it exits with."""
+class Ended(NamedTuple):
+    """Exit code, output and errors of a command."""
+
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Ended]
+
+
+def run_command(*words: object, code: int = 0) -> None:
+    """Run the command, and check the code that it exits with."""
     with pytest.raises(SystemExit) as ended:
-        main.main(words)
+        main.main([*map(str, words)])
     assert ended.value.code == code
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    """A function that runs the command with these words."""
+
+    def run(*words: object) -> Ended:
+        with pytest.raises(SystemExit) as ended:
+            main.main([*map(str, words)])
+        printed = capsys.readouterr()
+        return Ended(int(ended.value.code or 0), printed.out, printed.err)
+
+    return run

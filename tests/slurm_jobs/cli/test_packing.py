@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from slurm_jobs.cli import main
 from slurm_jobs.commands.read_spec import load
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import read_json, write_json_atomic
 from tests.pipeline.build import preprocess_23, run_consolidate, write_processor
+from tests.slurm_jobs.cli.command import Command
 from tests.slurm_jobs.run.fabricate import make_run
 
 SPEC = """\
@@ -82,18 +82,10 @@ def made(here: Path, source: Path) -> RunPaths:
     return paths
 
 
-def packing(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
-    """Exit code, output and errors."""
-    with pytest.raises(SystemExit) as ended:
-        main.main(["packing", *map(str, words)])
-    said = capsys.readouterr()
-    return int(ended.value.code or 0), said.out, said.err
-
-
 def test_a_spec_is_drawn_and_timed_on_its_newest_runs_data_set_in_80_columns(
-    made: RunPaths, capsys: pytest.CaptureFixture[str]
+    made: RunPaths, command: Command
 ) -> None:
-    code, out, err = packing(capsys, "words.yaml", "--image", "p.png")
+    code, out, err = command("packing", "words.yaml", "--image", "p.png")
     assert (code, err) == (0, "")
     assert max(map(len, out.splitlines())) <= 80
     assert "\x1b" not in out
@@ -111,11 +103,11 @@ def test_a_spec_is_drawn_and_timed_on_its_newest_runs_data_set_in_80_columns(
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [("RUN",), ()])
 def test_a_run_is_looked_at_as_it_was_submitted(
-    made: RunPaths, capsys: pytest.CaptureFixture[str], words: Sequence[str]
+    made: RunPaths, command: Command, words: Sequence[str]
 ) -> None:
     (Path.cwd() / "words.yaml").write_text(SPEC.replace("max_tokens: 256", "max_tokens: 128"))
     named = [str(made.run_dir) for _ in words]
-    code, out, _ = packing(capsys, *named, "--no-timing", "--json")
+    code, out, _ = command("packing", *named, "--no-timing", "--json")
     view = json.loads(out)
     assert (code, view["stage"], view["max_tokens"], view["num_ranks"]) == (0, "train", 256, 2)
     assert view["device"] is None
@@ -123,24 +115,21 @@ def test_a_run_is_looked_at_as_it_was_submitted(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("made")
-def test_what_is_set_and_what_options_say_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_set_and_what_options_say_comes_first(command: Command) -> None:
     set_ranks = ("--set", "stages.train.resources.tasks_per_node=4")
-    _, out, _ = packing(
-        capsys, "words.yaml", *set_ranks, "--no-timing", "--json",
+    _, out, _ = command("packing", "words.yaml", *set_ranks, "--no-timing", "--json",
         "--max-tokens", 512, "--max-images", 3,
     )  # fmt: skip
     view = json.loads(out)
     assert (view["num_ranks"], view["max_tokens"], view["max_images"]) == (4, 512, 3)
-    _, out, _ = packing(capsys, "words.yaml", "--ranks", 1, "--no-timing", "--json")
+    _, out, _ = command("packing", "words.yaml", "--ranks", 1, "--no-timing", "--json")
     assert json.loads(out)["num_ranks"] == 1
 
 
 @pytest.mark.slow
-def test_a_folder_has_no_model_and_eight_ranks(
-    source: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_has_no_model_and_eight_ranks(source: Path, command: Command) -> None:
     folder = source / "set" / "output"
-    code, out, _ = packing(capsys, folder, "--max-tokens", 300, "--rows", 2, "--json")
+    code, out, _ = command("packing", folder, "--max-tokens", 300, "--rows", 2, "--json")
     view = json.loads(out)
     assert (code, view["stage"], view["device"], view["num_ranks"]) == (0, None, None, 8)
     assert (view["max_tokens"], view["global_batch_size"]) == (300, 64)
@@ -148,25 +137,21 @@ def test_a_folder_has_no_model_and_eight_ranks(
     assert view["notes"] == [
         "no spec names a model: nothing is timed, and work is counted in tokens only"
     ]
-    _, out, _ = packing(capsys, folder, "--ranks", 3, "--no-timing", "--json")
+    _, out, _ = command("packing", folder, "--ranks", 3, "--no-timing", "--json")
     assert (json.loads(out)["num_ranks"], json.loads(out)["notes"]) == (3, [])
 
 
 @pytest.mark.slow
-def test_config_dataset_needs_no_run(
-    here: Path, source: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_config_dataset_needs_no_run(here: Path, source: Path, command: Command) -> None:
     spec = SPEC.replace("      device", f"      dataset: {source / 'set' / 'output'}\n      device")
     (here / "words.yaml").write_text(spec)
-    code, out, _ = packing(capsys, "words.yaml", "--no-timing", "--json")
+    code, out, _ = command("packing", "words.yaml", "--no-timing", "--json")
     assert (code, json.loads(out)["folder"]) == (0, str(source / "set" / "output"))
 
 
 @pytest.mark.slow
-def test_a_sample_longer_than_a_row_is_told_with_the_remedy(
-    source: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, _ = packing(capsys, source / "set" / "output", "--max-tokens", 20)
+def test_a_sample_longer_than_a_row_is_told_with_the_remedy(source: Path, command: Command) -> None:
+    code, out, _ = command("packing", source / "set" / "output", "--max-tokens", 20)
     assert code == 0
     told = " ".join(out.split())
     assert "samples have more than max_tokens = 20 tokens" in told
@@ -175,10 +160,10 @@ def test_a_sample_longer_than_a_row_is_told_with_the_remedy(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("made")
-def test_a_spec_whose_own_rows_are_too_short_is_1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_spec_whose_own_rows_are_too_short_is_1(command: Command) -> None:
     batching = "stages.train.config.batching"
     changes = ("--set", f"{batching}.kind=packed", "--set", f"{batching}.max_tokens=20")
-    code, out, _ = packing(capsys, "words.yaml", "--no-timing", "--json", *changes)
+    code, out, _ = command("packing", "words.yaml", "--no-timing", "--json", *changes)
     (own,) = (way for way in json.loads(out)["ways"] if way["is_configured"])
     assert (code, own["name"]) == (1, "exact")
     assert "samples have more than max_tokens = 20 tokens" in own["problem"]
@@ -194,32 +179,32 @@ def test_a_spec_whose_own_rows_are_too_short_is_1(capsys: pytest.CaptureFixture[
     ],
 )
 def test_a_way_that_is_not_shown_by_itself_is_refused_with_1_too(
-    capsys: pytest.CaptureFixture[str], change: str
+    command: Command, change: str
 ) -> None:
     batching = "stages.train.config.batching"
     changes = ("--set", f"{batching}={change}" if "{" in change else f"{batching}.{change}")
-    code, out, _ = packing(capsys, "words.yaml", "--no-timing", *changes, "--max-tokens", 20)
+    code, out, _ = command("packing", "words.yaml", "--no-timing", *changes, "--max-tokens", 20)
     assert code == 1
     assert "a training by the spec's batching would be refused" in " ".join(out.split())
 
 
 @pytest.mark.usefixtures("here")
-def test_without_a_run_the_next_command_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = packing(capsys, "words.yaml")
+def test_without_a_run_the_next_command_is_told(command: Command) -> None:
+    code, _, err = command("packing", "words.yaml")
     assert code == 2
     assert "words.yaml: its data set is made by stage `pack`, and there is no run of it" in err
     assert " submit words.yaml, or name the folder of a data set instead" in err
 
 
 def test_a_data_set_that_is_not_finished_is_told_with_the_next_command(
-    made: RunPaths, capsys: pytest.CaptureFixture[str]
+    made: RunPaths, command: Command
 ) -> None:
     (made.output_dir("pack") / "dataset.json").unlink()
-    code, _, err = packing(capsys, "words.yaml")
+    code, _, err = command("packing", "words.yaml")
     assert code == 2
     assert "no finished data set yet (dataset.json is missing); see how far it is: " in err
     assert f" status {made.run_dir}\n" in err
-    code, _, err = packing(capsys, made.output_dir("pack"))
+    code, _, err = command("packing", made.output_dir("pack"))
     assert (code, " verify " in err) == (2, True)
 
 
@@ -238,32 +223,32 @@ def test_a_data_set_that_is_not_finished_is_told_with_the_next_command(
     ],
 )
 def test_wrong_words_are_2_with_the_remedy(
-    source: Path, capsys: pytest.CaptureFixture[str], words: Sequence[str], message: str
+    source: Path, command: Command, words: Sequence[str], message: str
 ) -> None:
     named = {"FOLDER": str(source / "set" / "output")}
-    code, _, err = packing(capsys, *(named.get(word, word) for word in words))
+    code, _, err = command("packing", *(named.get(word, word) for word in words))
     assert code == 2
     assert message in err
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("made")
-def test_ranks_that_do_not_divide_the_lanes_are_1(capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = packing(capsys, "words.yaml", "--ranks", 3, "--no-timing")
+def test_ranks_that_do_not_divide_the_lanes_are_1(command: Command) -> None:
+    code, _, err = command("packing", "words.yaml", "--ranks", 3, "--no-timing")
     assert code == 1
     assert "num_lanes is 8 and the number of ranks is 3" in err
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("made")
-def test_the_python_of_the_spec_is_used(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_python_of_the_spec_is_used(here: Path, command: Command) -> None:
     mine = here / "python"
     mine.write_text("#!/bin/sh\necho this one >&2\nexit 3\n")
     mine.chmod(0o755)
     spec = SPEC.replace("    resources", f"    python: {mine}\n    resources")
     (here / "words.yaml").write_text(spec)
-    code, _, err = packing(capsys, "words.yaml", "--no-timing")
+    code, _, err = command("packing", "words.yaml", "--no-timing")
     assert code == 3
     assert f"{mine} (the Python of stage `train`) ended without an answer (exit code 3)" in err
-    code, _, _ = packing(capsys, "words.yaml", "--no-timing", "--python", sys.executable)
+    code, _, _ = command("packing", "words.yaml", "--no-timing", "--python", sys.executable)
     assert code == 0

@@ -5,7 +5,6 @@ import shutil
 
 import pytest
 
-from slurm_jobs.cli import main
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.timings import trace_path
 from tests.slurm_jobs.report.profiles.made_up import event, step, write_trace
@@ -36,23 +35,16 @@ def run(tmp_path):
     return paths
 
 
-def said(capsys, *words):
-    with pytest.raises(SystemExit) as ended:
-        main.main(["profile", *map(str, words)])
-    out, err = capsys.readouterr()
-    return ended.value.code, out, err
-
-
-def test_the_newest_attempts_profile_is_shown(run, capsys):
-    code, out, err = said(capsys, run.run_dir)
+def test_the_newest_attempts_profile_is_shown(run, command):
+    code, out, err = command("profile", run.run_dir)
     assert (code, err) == (0, "")
     assert out.startswith("train, s00000.a0002, rank 0: 1 step\n")
     assert "No device" in out
     assert "No collective was recorded." in out
 
 
-def test_a_rank_may_be_named_and_json_has_everything(run, capsys):
-    code, out, _ = said(capsys, run.run_dir, "--rank", "1", "--json")
+def test_a_rank_may_be_named_and_json_has_everything(run, command):
+    code, out, _ = command("profile", run.run_dir, "--rank", "1", "--json")
     found = json.loads(out)
     assert code == 0
     assert found["occupancy"]["wall_s"] == pytest.approx(2000e-6)
@@ -60,10 +52,10 @@ def test_a_rank_may_be_named_and_json_has_everything(run, capsys):
     assert found["operators"] is None
 
 
-def test_a_rank_that_recorded_nothing_is_told_with_those_that_did_and_a_command(run, capsys):
+def test_a_rank_that_recorded_nothing_is_told_with_those_that_did_and_a_command(run, command):
     trace_path(run.timing_dir("train", 0, 2), 1).unlink()
     write_spec(run, profile={"steps": [4, 6], "ranks": [0]})
-    code, _, err = said(capsys, run.run_dir, "--rank", "1")
+    code, _, err = command("profile", run.run_dir, "--rank", "1")
     assert code == 2
     assert "stage train of run has no profile of rank 1; it has those of rank 0; " in err
     assert err.endswith(
@@ -72,12 +64,12 @@ def test_a_rank_that_recorded_nothing_is_told_with_those_that_did_and_a_command(
     )
 
 
-def test_what_the_run_was_told_on_its_command_line_is_in_the_next_command(run, capsys):
+def test_what_the_run_was_told_on_its_command_line_is_in_the_next_command(run, command):
     write_spec(run, num_steps=200)
     origin = {"spec_file": "a.yaml", "overrides": ["stages.train.config.seed=2", "limit=50"]}
     run.spec_origin.write_text(json.dumps(origin))
     trace_path(run.timing_dir("train", 0, 2), 1).unlink()
-    code, _, err = said(capsys, run.run_dir, "--rank", "1")
+    code, _, err = command("profile", run.run_dir, "--rank", "1")
     assert code == 2
     assert err.endswith(
         "next: slurm-jobs submit a.yaml --set stages.train.config.seed=2 --set limit=50 "
@@ -86,22 +78,22 @@ def test_what_the_run_was_told_on_its_command_line_is_in_the_next_command(run, c
 
 
 @pytest.mark.parametrize("odd", [None, "abc", [1, {}], {"a": 1}])
-def test_odd_overrides_are_left_out(run, capsys, odd):
+def test_odd_overrides_are_left_out(run, command, odd):
     write_spec(run, num_steps=200)
     run.spec_origin.write_text(json.dumps({"spec_file": "a.yaml", "overrides": odd}))
     trace_path(run.timing_dir("train", 0, 2), 1).unlink()
-    _, _, err = said(capsys, run.run_dir, "--rank", "1")
+    _, _, err = command("profile", run.run_dir, "--rank", "1")
     assert "next: slurm-jobs submit a.yaml --set 'stages.train.config.profile=" in err
 
 
-def test_a_rank_that_the_training_does_not_have_is_told_with_how_many_there_are(run, capsys):
-    code, _, err = said(capsys, run.run_dir, "--rank", "7")
+def test_a_rank_that_the_training_does_not_have_is_told_with_how_many_there_are(run, command):
+    code, _, err = command("profile", run.run_dir, "--rank", "7")
     assert code == 2
     assert "no profile of rank 7; it has those of rank 0-1, and has 2 in all, from 0 on" in err
 
 
-def test_a_stage_without_a_profile_is_told_with_those_that_have_one(run, capsys):
-    code, _, err = said(capsys, run.run_dir, "--stage", "other")
+def test_a_stage_without_a_profile_is_told_with_those_that_have_one(run, command):
+    code, _, err = command("profile", run.run_dir, "--stage", "other")
     assert code == 2
     assert (
         "stage other of run has no profile; stage train has; `run: train` in this run: train" in err
@@ -111,49 +103,49 @@ def test_a_stage_without_a_profile_is_told_with_those_that_have_one(run, capsys)
 @pytest.mark.parametrize(
     ("config", "steps"), [({}, "[20, 40]"), ({"num_steps": 30, "profile": {}}, "[15, 29]")]
 )
-def test_a_run_without_a_profile_is_told_the_command_that_records_one(run, capsys, config, steps):
+def test_a_run_without_a_profile_is_told_the_command_that_records_one(run, command, config, steps):
     shutil.rmtree(run.timing_stage_dir("train"))
     write_spec(run, **config)
-    code, _, err = said(capsys, run.run_dir)
+    code, _, err = command("profile", run.run_dir)
     assert code == 2
     assert "run run has no profile; a new run records one" in err
     assert err.endswith(f"--set 'stages.train.config.profile={{steps: {steps}}}'\n")
 
 
-def test_a_stage_that_the_run_does_not_have_is_told_with_the_nearest(run, capsys):
-    code, _, err = said(capsys, run.run_dir, "--stage", "trian")
+def test_a_stage_that_the_run_does_not_have_is_told_with_the_nearest(run, command):
+    code, _, err = command("profile", run.run_dir, "--stage", "trian")
     assert code == 2
     assert "no stage `trian`; did you mean `train`? (stages: train, other)" in err
 
 
-def test_a_rank_that_the_training_does_not_have_is_no_advice(run, capsys):
+def test_a_rank_that_the_training_does_not_have_is_no_advice(run, command):
     shutil.rmtree(run.timing_stage_dir("train"))
-    code, _, err = said(capsys, run.run_dir, "--rank", "7")
+    code, _, err = command("profile", run.run_dir, "--rank", "7")
     assert code == 2
     assert "ranks, from 0 on, and no 7" in err
     assert "ranks: [7]" not in err
 
 
-def test_a_profile_that_was_asked_for_and_is_not_there_is_told_with_the_log(run, capsys):
+def test_a_profile_that_was_asked_for_and_is_not_there_is_told_with_the_log(run, command):
     shutil.rmtree(run.timing_stage_dir("train"))
-    code, _, err = said(capsys, run.run_dir)
+    code, _, err = command("profile", run.run_dir)
     assert code == 2
     assert "its spec asks for steps 4 to 6 on rank 0-1: they are not made yet" in err
     assert err.endswith(f"next: slurm-jobs logs {run.run_dir} train\n")
 
 
-def test_of_several_stages_one_must_be_named(run, capsys):
+def test_of_several_stages_one_must_be_named(run, command):
     path = trace_path(run.timing_dir("second", 0, 1), 0)
     write_trace(path, step(1, 0, 10))
-    code, _, err = said(capsys, run.run_dir)
+    code, _, err = command("profile", run.run_dir)
     assert code == 2
     assert "stages second, train have profiles; name one with --stage" in err
-    assert said(capsys, run.run_dir, "--stage", "second")[0] == 0
+    assert command("profile", run.run_dir, "--stage", "second")[0] == 0
 
 
-def test_a_damaged_trace_is_an_error_with_the_file(run, capsys):
+def test_a_damaged_trace_is_an_error_with_the_file(run, command):
     path = trace_path(run.timing_dir("train", 0, 2), 0)
     path.write_bytes(b"damaged")
-    code, _, err = said(capsys, run.run_dir)
+    code, _, err = command("profile", run.run_dir)
     assert code == 3
     assert f"{path}: no whole Chrome trace" in err

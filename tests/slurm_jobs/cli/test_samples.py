@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slurm_jobs.cli import main
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import read_json, write_json_atomic
 from tests.pipeline.build import preprocess_23, run_consolidate, write_processor
 from tests.pipeline.tools.build import change_samples
+from tests.slurm_jobs.cli.command import Command
 from tests.slurm_jobs.cli.test_verify import give_python
 from tests.slurm_jobs.run.fabricate import make_run
 
@@ -47,14 +47,6 @@ def paths(dataset_dir: Path, tmp_path: Path) -> RunPaths:
     return made
 
 
-def samples(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
-    """Exit code, output and errors."""
-    with pytest.raises(SystemExit) as ended:
-        main.main(["samples", *map(str, words)])
-    said = capsys.readouterr()
-    return int(ended.value.code or 0), said.out, said.err
-
-
 def unlearn(folder: Path, *keys: int) -> None:
     def change(tokens: np.ndarray) -> np.ndarray:
         tokens[1] = -100
@@ -64,9 +56,9 @@ def unlearn(folder: Path, *keys: int) -> None:
 
 
 def test_sound_folder_is_0_and_shows_three_samples_with_what_is_learned(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, command: Command
 ) -> None:
-    code, out, err = samples(capsys, folder)
+    code, out, err = command("samples", folder)
     assert (code, err) == (0, "")
     first, tokens, images, marks, *rest = out.splitlines()
     assert first == f"{folder}: 23 samples in 4 shards"
@@ -81,43 +73,41 @@ def test_sound_folder_is_0_and_shows_three_samples_with_what_is_learned(
 
 
 def test_wrong_sample_is_1_and_named_with_the_command_that_shows_it(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, command: Command
 ) -> None:
     unlearn(folder, 5)
-    code, out, _ = samples(capsys, folder, "--num", 0)
+    code, out, _ = command("samples", folder, "--num", 0)
     assert code == 1
     *_, audited, finding, remedy = out.splitlines()
     assert audited == "audited 23 samples: 1 problem found"
     assert finding.endswith("sample 000000005: no token is supervised: nothing is learned from it")
     assert remedy.endswith(f"samples {folder} --key 000000005")
-    code, out, _ = samples(capsys, folder, "--key", "000000005", "--key", 3)
+    code, out, _ = command("samples", folder, "--key", "000000005", "--key", 3)
     assert code == 1
     assert out.count("\nsample 00000000") == 2
 
 
 @pytest.mark.slow
-def test_shard_that_is_cut_short_is_1_and_names_verify(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_shard_that_is_cut_short_is_1_and_names_verify(folder: Path, command: Command) -> None:
     shard = min((folder / "shards").glob("*.tar"))
     shard.write_bytes(shard.read_bytes()[:4096])
-    code, out, _ = samples(capsys, folder, "--num", 0)
+    code, out, _ = command("samples", folder, "--num", 0)
     assert code == 1
     assert out.splitlines()[-1].endswith(f"verify {folder}")
 
 
 @pytest.mark.slow
 def test_terminal_has_twenty_of_a_kind_and_json_all(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from slurm_jobs.cli import data as verb
 
     monkeypatch.setattr(verb, "_MOST_OF_A_KIND", 3)
     unlearn(folder, *range(10))
-    _, out, _ = samples(capsys, folder, "--num", 0)
+    _, out, _ = command("samples", folder, "--num", 0)
     assert out.count("nothing is learned from it") == 3
     assert "  nothing_supervised: 7 more; --json lists them" in out
-    code, out, _ = samples(capsys, folder, "--num", 1, "--json")
+    code, out, _ = command("samples", folder, "--num", 1, "--json")
     (value,) = json.loads(out)["datasets"]
     assert code == 1
     assert value["num_findings"] == len(value["findings"]) == 10
@@ -128,11 +118,9 @@ def test_terminal_has_twenty_of_a_kind_and_json_all(
 
 
 @pytest.mark.slow
-def test_html_is_one_file_with_the_pictures(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_html_is_one_file_with_the_pictures(folder: Path, tmp_path: Path, command: Command) -> None:
     page = tmp_path / "page.html"
-    code, out, _ = samples(capsys, folder, "--html", page, "--num", 4, "--random", 3)
+    code, out, _ = command("samples", folder, "--html", page, "--num", 4, "--random", 3)
     assert code == 0
     assert out.endswith("page: " + str(page) + "\n")
     assert "\nsample " not in out
@@ -140,21 +128,21 @@ def test_html_is_one_file_with_the_pictures(
 
 
 @pytest.mark.slow
-def test_limit_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = samples(capsys, folder, "--limit", 5)
+def test_limit_is_said(folder: Path, command: Command) -> None:
+    _, out, _ = command("samples", folder, "--limit", 5)
     assert out.endswith("audited the first 5 of 23 samples: no problems found\n")
 
 
 @pytest.mark.slow
 def test_all_data_sets_of_a_run_are_shown_and_stage_picks(
-    paths: RunPaths, capsys: pytest.CaptureFixture[str]
+    paths: RunPaths, command: Command
 ) -> None:
     unlearn(paths.output_dir("c-b"), 2)
-    code, out, _ = samples(capsys, paths.run_dir, "--num", 0)
+    code, out, _ = command("samples", paths.run_dir, "--num", 0)
     assert code == 1
     assert out.count("23 samples in 4 shards") == 2
     assert f"samples {paths.run_dir} --key 000000002 --stage c-b\n" in out
-    assert samples(capsys, paths.run_dir, "--num", 0, "--stage", "c-a")[0] == 0
+    assert command("samples", paths.run_dir, "--num", 0, "--stage", "c-a")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -170,21 +158,19 @@ def test_all_data_sets_of_a_run_are_shown_and_stage_picks(
 def test_wrong_words_are_2(
     paths: RunPaths,
     folder: Path,
-    capsys: pytest.CaptureFixture[str],
+    command: Command,
     words: tuple[object, ...],
     message: str,
 ) -> None:
     named = {"RUN": paths.run_dir, "COPY": folder}
-    code, _, err = samples(capsys, *(named.get(str(word), word) for word in words))
+    code, _, err = command("samples", *(named.get(str(word), word) for word in words))
     assert code == 2
     assert message in err
 
 
 @pytest.mark.slow
-def test_unfinished_data_set_is_1_and_says_so(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unfinished_data_set_is_1_and_says_so(folder: Path, command: Command) -> None:
     (folder / "dataset.json").unlink()
-    code, _, err = samples(capsys, folder)
+    code, _, err = command("samples", folder)
     assert code == 1
     assert "missing, so the data set is not finished; run consolidate" in err

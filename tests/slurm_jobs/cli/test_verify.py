@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.cli import main
 from slurm_jobs.cli.data import verdict_lines
 from slurm_jobs.commands.data import DatasetPlace, Verdict
 from slurm_jobs.run_folder.orders import order_to_json
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import read_json, write_json_atomic
 from tests.pipeline.build import preprocess_23, run_consolidate, write_processor
+from tests.slurm_jobs.cli.command import Command
 from tests.slurm_jobs.run.fabricate import make_run, submit
 from tests.slurm_jobs.worker.orders import order
 
@@ -59,24 +59,14 @@ def give_python(paths: RunPaths, stage: str, program: str) -> None:
     write_json_atomic(paths.job_json(token), order_to_json(made))
 
 
-def verify(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
-    """Exit code, output and errors."""
-    with pytest.raises(SystemExit) as ended:
-        main.main(["verify", *map(str, words)])
-    said = capsys.readouterr()
-    return int(ended.value.code or 0), said.out, said.err
-
-
 def flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[700] ^= 1
     path.write_bytes(data)
 
 
-def test_sound_folder_is_0_and_says_what_was_compared(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, err = verify(capsys, folder)
+def test_sound_folder_is_0_and_says_what_was_compared(folder: Path, command: Command) -> None:
+    code, out, err = command("verify", folder)
     assert (code, err) == (0, "")
     assert out.startswith(f"{folder}: 23 samples in 4 shards, ")
     assert out.endswith("no problems found\n")
@@ -90,10 +80,10 @@ def test_one_shard_is_no_shards(dataset_dir: Path) -> None:
 
 
 def test_damaged_folder_is_1_and_names_file_sample_and_remedy(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, command: Command
 ) -> None:
     flip(folder / "shards" / "shard-000002.tar")
-    code, out, _ = verify(capsys, folder)
+    code, out, _ = command("verify", folder)
     assert code == 1
     first, *problems, remedy = out.splitlines()
     assert first.endswith("2 problems found")
@@ -103,10 +93,10 @@ def test_damaged_folder_is_1_and_names_file_sample_and_remedy(
 
 @pytest.mark.slow
 def test_all_data_sets_of_a_run_are_verified_and_the_remedy_is_a_command(
-    paths: RunPaths, capsys: pytest.CaptureFixture[str]
+    paths: RunPaths, command: Command
 ) -> None:
     flip(paths.output_dir("c-b") / "shards" / "shard-000003.tar")
-    code, out, _ = verify(capsys, paths.run_dir)
+    code, out, _ = command("verify", paths.run_dir)
     assert code == 1
     assert f"{paths.output_dir('c-a')}: 23 samples" in out
     assert f"resume {paths.run_dir} --again c-b:2\n      writes these" in out
@@ -115,9 +105,9 @@ def test_all_data_sets_of_a_run_are_verified_and_the_remedy_is_a_command(
 @pytest.mark.slow
 @pytest.mark.parametrize(("stage", "names"), [("c-a", ["c-a"]), ("c", ["c-a", "c-b"])])
 def test_stage_picks_data_sets(
-    paths: RunPaths, capsys: pytest.CaptureFixture[str], stage: str, names: list[str]
+    paths: RunPaths, command: Command, stage: str, names: list[str]
 ) -> None:
-    code, out, _ = verify(capsys, paths.run_dir, "--stage", stage, "--json")
+    code, out, _ = command("verify", paths.run_dir, "--stage", stage, "--json")
     values = json.loads(out)
     assert code == 0
     assert [value["stage"] for value in values["datasets"]] == names
@@ -126,11 +116,9 @@ def test_stage_picks_data_sets(
     )
 
 
-def test_folder_within_a_run_is_known_as_the_stages(
-    paths: RunPaths, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_folder_within_a_run_is_known_as_the_stages(paths: RunPaths, command: Command) -> None:
     (paths.output_dir("c-a") / "dataset.json").write_text("{")
-    code, out, _ = verify(capsys, paths.output_dir("c-a"), "--json")
+    code, out, _ = command("verify", paths.output_dir("c-a"), "--json")
     (value,) = json.loads(out)["datasets"]
     assert (code, value["stage"], value["num_problems"]) == (1, "c-a", 1)
     assert value["remedy"].endswith("--again c-a")
@@ -139,10 +127,10 @@ def test_folder_within_a_run_is_known_as_the_stages(
 
 @pytest.mark.slow
 def test_what_only_the_user_can_remove_makes_nothing_run_again(
-    paths: RunPaths, capsys: pytest.CaptureFixture[str]
+    paths: RunPaths, command: Command
 ) -> None:
     (paths.output_dir("c-a") / "shards" / "more").mkdir()
-    code, out, _ = verify(capsys, paths.run_dir, "--stage", "c-a")
+    code, out, _ = command("verify", paths.run_dir, "--stage", "c-a")
     assert code == 1
     assert "shards/more: a folder that is not part of this data set; remove it" in out
     assert out.splitlines()[-1].startswith("next: remove what is no file of the data set")
@@ -150,10 +138,10 @@ def test_what_only_the_user_can_remove_makes_nothing_run_again(
 
 @pytest.mark.slow
 def test_data_set_that_is_not_finished_asks_for_a_resume_alone(
-    paths: RunPaths, capsys: pytest.CaptureFixture[str]
+    paths: RunPaths, command: Command
 ) -> None:
     (paths.output_dir("c-a") / "dataset.json").unlink()
-    code, out, _ = verify(capsys, paths.run_dir, "--stage", "c-a")
+    code, out, _ = command("verify", paths.run_dir, "--stage", "c-a")
     assert code == 1
     assert "dataset.json: missing, so the data set is not finished" in out
     assert out.endswith(f"resume {paths.run_dir}\n      runs what is missing\n")
@@ -161,39 +149,39 @@ def test_data_set_that_is_not_finished_asks_for_a_resume_alone(
 
 @pytest.mark.slow
 def test_json_lists_every_problem_and_the_terminal_twenty_of_a_file(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from slurm_jobs.cli import data as verb
 
     monkeypatch.setattr(verb, "_MOST_OF_A_FILE", 3)
     (folder / "shards" / "shard-000001.tar").write_bytes(b"")
-    _, out, _ = verify(capsys, folder, "--json")
+    _, out, _ = command("verify", folder, "--json")
     (value,) = json.loads(out)["datasets"]
     assert value["num_problems"] == len(value["problems"]) == 7
     assert [p["key"] is None for p in value["problems"]] == [True] + [False] * 6
-    _, out, _ = verify(capsys, folder)
+    _, out, _ = command("verify", folder)
     assert "shard-000001.tar: 4 more problems; --json lists all" in out
 
 
 @pytest.mark.slow
 def test_the_python_of_the_stage_is_used_and_another_on_request(
-    paths: RunPaths, capsys: pytest.CaptureFixture[str]
+    paths: RunPaths, command: Command
 ) -> None:
     give_python(paths, "c-a", "/nowhere/python")
-    code, _, err = verify(capsys, paths.run_dir, "--stage", "c-a")
+    code, _, err = command("verify", paths.run_dir, "--stage", "c-a")
     assert code == 2
     assert "/nowhere/python: No such file or directory (the Python of stage `c-a`)" in err
-    code, _, _ = verify(capsys, paths.run_dir, "--stage", "c-a", "--python", sys.executable)
+    code, _, _ = command("verify", paths.run_dir, "--stage", "c-a", "--python", sys.executable)
     assert code == 0
 
 
 def test_python_without_the_packages_is_told_with_the_remedy(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, tmp_path: Path, command: Command
 ) -> None:
     bare = tmp_path / "bare"
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
     bare.chmod(0o755)
-    code, _, err = verify(capsys, folder, "--python", bare)
+    code, _, err = command("verify", folder, "--python", bare)
     assert code == 2
     assert f"{bare} (as --python says) lacks a package: No module named 'numpy'" in err
     assert "-m pip install 'slurm-jobs[train]'" in err
@@ -210,12 +198,12 @@ def test_python_without_the_packages_is_told_with_the_remedy(
 def test_what_has_no_data_set_is_2(
     paths: RunPaths,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    command: Command,
     words: tuple[str, ...],
     message: str,
 ) -> None:
     bare = make_run(tmp_path / "bare", {"a": 1}).run_dir
     named = {"RUN": str(paths.run_dir), "BARE": str(bare)}
-    code, _, err = verify(capsys, *(named.get(word, word) for word in words))
+    code, _, err = command("verify", *(named.get(word, word) for word in words))
     assert code == 2
     assert message in err
