@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from slurm_jobs.shared.files import END_OF_TIME_S, atomic_writer, dump_json
-from slurm_jobs.shared.records import known_fields
+from slurm_jobs.shared.records import record_from_json
 
 # Results of `slurm-jobs doctor` for a node, and the files that both sides exchange.
 #
@@ -173,27 +173,7 @@ def node_from_json(values: Mapping[str, Any]) -> NodeFacts:
     Raises:
         TypeError, KeyError: they are invalid.
     """
-    known = known_fields(NodeFacts, values)
-    torch = known_fields(TorchFacts, known["torch"])
-    torch["cards"] = tuple(CardFacts(**card) for card in torch.get("cards", ()))
-    clocks = {
-        name: None if known[name] is None else ClockFacts(**known[name])
-        for name in ("login", "first")
-    }
-    reduced = known.get("all_reduce")
-    return NodeFacts(
-        **{
-            **known,
-            **clocks,
-            "all_reduce": None if reduced is None else AllReduceFacts(**reduced),
-            "torch": TorchFacts(**torch),
-            "gpus": tuple(known["gpus"]),
-            "gpu_numa_nodes": tuple(known.get("gpu_numa_nodes", ())),
-            "local": FolderFacts(**known["local"]),
-            "shared": FolderFacts(**known["shared"]),
-            "programs": {name: ProgramFacts(**p) for name, p in known["programs"].items()},
-        }
-    )
+    return record_from_json(NodeFacts, values)
 
 
 # Record of a node's probe: names and units of its measures.
@@ -301,31 +281,29 @@ def probe_from_json(values: Mapping[str, Any]) -> NodeProbe:
         TypeError, KeyError: they are no record.
         ValueError: another version, or values that no probe writes.
     """
-    known = known_fields(NodeProbe, values)
-    found = NodeProbe(**{**known, "gpus": tuple(known["gpus"])})
-    if found.format != FORMAT or not _is_sound(found):
+    probe = record_from_json(NodeProbe, values)
+    if probe.format != FORMAT or not _is_valid(probe):
         message = "it is a probe of another version, or damaged"
         raise ValueError(message)
-    return found
+    return probe
 
 
-def _is_sound(probe: NodeProbe) -> bool:
+def _is_valid(probe: NodeProbe) -> bool:
     mappings = (probe.numbers, probe.reasons, probe.details)
     if not all(isinstance(values, Mapping) for values in mappings):
         return False
     lists = [probe.details.get(group, []) for group in ("network", "nccl", "link")]
     others = [probe.details[g] for g in probe.details if g not in {"network", "nccl", "link"}]
+    texts = (probe.node, probe.run_id, probe.cpu, *probe.gpus)
     return (
         isinstance(probe.is_partial, bool)
-        and all(map(_is_plain, (probe.node, probe.run_id, probe.cpu, *probe.gpus)))
+        and all(map(_is_plain, (*texts, *probe.reasons, *probe.reasons.values())))
         and all(
             isinstance(num, int) and 0 <= num <= _MOST_CORES
             for num in (probe.num_cores, probe.num_asked_cores)
         )
-        and _is_number(probe.measured_unix_s)
+        and all(map(_is_number, (probe.measured_unix_s, *probe.numbers.values())))
         and probe.measured_unix_s < END_OF_TIME_S
-        and all(map(_is_number, probe.numbers.values()))
-        and all(map(_is_plain, (*probe.reasons, *probe.reasons.values())))
         and all(
             isinstance(rows, list) and all(isinstance(r, Mapping) for r in rows) for rows in lists
         )
@@ -423,45 +401,35 @@ def is_folder_of_probes(path: Path) -> bool:
 def make_node_dir(paths: ProbePaths, node: str) -> Path:
     """Create the folder for this user's probes of a node, as readable as the folder of runs.
 
-    Raises:
-        OSError: it cannot be created.
-    """
-    shown = _shown_mode(paths)
-    folder = paths.node_dir(node)
-    for made in (paths.own_dir, folder):
-        try:
-            made.mkdir(mode=0o700)
-            is_new = True
-        except FileExistsError:
-            is_new = False
-        _settle(made, shown if is_new else None)
-    return folder
-
-
-def _settle(folder: Path, shown: int | None) -> None:
-    """Check that a folder is this user's and no link, and set the mode of a new one.
-
     If several users may write next to the runs, one of them could have created a link: files would
     be written and removed elsewhere.
 
     Raises:
-        OSError: it is a link, no folder, or another user's.
+        OSError: it cannot be created, or is a link, no folder, or another user's.
     """
-    try:
-        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except NotADirectoryError as error:  # the error of a link, too
-        what = "the folder of probes is a link, or not a folder: have it removed"
-        raise NotADirectoryError(error.errno, what, str(folder)) from error
-    try:
-        found = os.fstat(opened)
-        if found.st_uid != os.getuid():
-            what = f"it is user {found.st_uid}'s: have it removed, or use another runs_dir"
-            raise PermissionError(errno.EPERM, what, str(folder))
-        if shown is not None:
-            # The umask of a job removes all rights of others; a set-group-id bit is kept.
-            os.fchmod(opened, stat.S_IMODE(found.st_mode) & ~0o777 | 0o700 | shown)
-    finally:
-        os.close(opened)
+    shown = _shown_mode(paths)
+    for folder in (paths.own_dir, paths.node_dir(node)):
+        is_new = True
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            is_new = False
+        try:
+            opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except NotADirectoryError as error:  # the error of a link, too
+            what = "the folder of probes is a link, or not a folder: have it removed"
+            raise NotADirectoryError(error.errno, what, str(folder)) from error
+        try:
+            status = os.fstat(opened)
+            if status.st_uid != os.getuid():
+                what = f"it is user {status.st_uid}'s: have it removed, or use another runs_dir"
+                raise PermissionError(errno.EPERM, what, str(folder))
+            if is_new:
+                # The umask of a job removes all rights of others; a set-group-id bit is kept.
+                os.fchmod(opened, stat.S_IMODE(status.st_mode) & ~0o777 | 0o700 | shown)
+        finally:
+            os.close(opened)
+    return folder
 
 
 def _shown_mode(paths: ProbePaths) -> int:
@@ -495,20 +463,7 @@ def read_probe(path: Path) -> NodeProbe:
             folder.
         TypeError, KeyError: it is no record.
     """
-    try:
-        found = probe_from_json(json.loads(_content(path)))
-    except (RecursionError, OverflowError) as error:
-        message = f"it is damaged ({type(error).__name__})"
-        raise ValueError(message) from error
-    if found.node != path.parent.name:
-        message = f"it is of node {found.node!r}, but is in the folder of another"
-        raise ValueError(message)
-    return found
-
-
-def _content(path: Path) -> bytes:
-    """Return the content of a plain file of the folder's owner; never blocks, as a pipe would."""
-    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)  # a pipe must not block
     with os.fdopen(opened, "rb") as stream:
         status = os.fstat(stream.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
@@ -517,4 +472,13 @@ def _content(path: Path) -> bytes:
         if path.parents[1].name != f"{_PREFIX}{status.st_uid}":
             message = f"it is user {status.st_uid}'s, in the folder of another one"
             raise ValueError(message)
-        return stream.read()
+        content = stream.read()
+    try:
+        probe = probe_from_json(json.loads(content))
+    except (RecursionError, OverflowError) as error:
+        message = f"it is damaged ({type(error).__name__})"
+        raise ValueError(message) from error
+    if probe.node != path.parent.name:
+        message = f"it is of node {probe.node!r}, but is in the folder of another"
+        raise ValueError(message)
+    return probe

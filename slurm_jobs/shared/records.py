@@ -11,7 +11,7 @@ import dataclasses
 import re
 import shlex
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
@@ -150,7 +150,7 @@ def record_from_json(cls: type[RecordT], values: Any) -> RecordT:
     if not isinstance(values, Mapping):
         message = f"it is no mapping of names to values ({type(values).__name__})"
         raise TypeError(message)
-    hints = _hints(typing.cast("Any", cls))
+    hints = _hints(cast("Any", cls))
     known = known_fields(cls, values)
     return cls(**{key: _value_from_json(hints[key], value) for key, value in known.items()})
 
@@ -164,12 +164,16 @@ def _value_from_json(hint: Any, value: Any) -> Any:
     if hint is Path:
         return Path(value)
     if dataclasses.is_dataclass(hint):
-        return record_from_json(typing.cast("type[Any]", hint), value)
-    arguments = typing.get_args(hint)
-    if typing.get_origin(hint) is tuple:
+        return record_from_json(cast("type[Any]", hint), value)
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (tuple, Sequence):
         return tuple(_value_from_json(arguments[0], item) for item in value)
-    if typing.get_origin(hint) is Mapping and arguments[0] is int:  # JSON has no other keys
+    if origin is Mapping and arguments[0] is int:  # JSON has no other keys
         return {int(key): item for key, item in value.items()}
+    if origin is Mapping and dataclasses.is_dataclass(arguments[1]):
+        return {key: _value_from_json(arguments[1], item) for key, item in value.items()}
+    if isinstance(value, Mapping) and arguments and dataclasses.is_dataclass(arguments[0]):
+        return _value_from_json(arguments[0], value)  # it may be null
     return value
 
 
@@ -225,11 +229,11 @@ def _refuse(*, texts: tuple[Any, ...], counts: tuple[Any, ...], moments: tuple[A
         ("a count", counts, is_count),
         ("a moment", moments, is_moment),
     )
-    for kind, values, is_right in kinds:
-        wrong = next((value for value in values if not is_right(value)), None)
-        if not all(map(is_right, values)):
-            message = f"damaged: {wrong!r:.40} in place of {kind}"
-            raise ValueError(message)
+    for kind, values, is_valid in kinds:
+        for value in values:
+            if not is_valid(value):
+                message = f"damaged: {value!r:.40} in place of {kind}"
+                raise ValueError(message)
 
 
 def _is_name(value: Any) -> bool:

@@ -29,7 +29,7 @@ from slurm_jobs.shared.files import (
     is_text,
     read_json,
 )
-from slurm_jobs.shared.records import known_fields
+from slurm_jobs.shared.records import record_from_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -104,51 +104,41 @@ def read_operators(path: Path) -> OperatorTable:
     """
     values: dict[str, Any] = read_json(path)
     if not isinstance(values, dict) or values.get("format") != OPERATORS_FORMAT_NAME:
-        found = values.get("format") if isinstance(values, dict) else values
-        message = f"{path}: format {found!r}, expected {OPERATORS_FORMAT_NAME!r}"
+        name = values.get("format") if isinstance(values, dict) else values
+        message = f"{path}: format {name!r}, expected {OPERATORS_FORMAT_NAME!r}"
         raise DamagedFileError(message)
     try:
-        known = known_fields(OperatorTable, values)
-        rows = [Operator(**known_fields(Operator, row)) for row in known["operators"]]
-        table = OperatorTable(**{**known, "operators": rows})
-    except (KeyError, TypeError, AttributeError) as error:
+        table = record_from_json(OperatorTable, values)
+    except TypeError as error:
         message = f"{path}: damaged: it lacks a part of what an operator, or the table, has"
         raise DamagedFileError(message) from error
-    if not _is_sound(table):
-        message = f"{path}: damaged: a value is not of the type that an operator, or the table, has"
-        raise DamagedFileError(message)
-    return table
-
-
-def _is_sound(table: OperatorTable) -> bool:
-    """Check whether all values have the types that are written."""
-    told = (table.communication_s, table.exposed_communication_s)
-    return (
+    waits = (table.communication_s, table.exposed_communication_s)
+    is_valid = (
         is_count(table.first_step)
         and is_count(table.num_steps)
         and table.num_steps > 0
         and is_amount(table.wall_s)
         and table.wall_s > 0
-        and all(value is None or is_amount(value) for value in told)
-        and all(map(_is_sound_row, table.operators))
+        and all(value is None or is_amount(value) for value in waits)
     )
+    for row in table.operators:
+        # Bytes may be negative, and PyTorch reports some own times below zero.
+        numbers = (row.self_cpu_s, row.cpu_s, row.self_device_s, row.device_s)
+        sizes = (row.self_cpu_bytes, row.self_device_bytes)
+        is_valid = (
+            is_valid
+            and all(map(is_text, (row.name, row.kind)))
+            and is_count(row.num_calls)
+            and all(map(is_number, (*numbers, row.cpu_share, row.device_share)))
+            and all(size is None or is_number(size) for size in sizes)
+        )
+    if not is_valid:
+        message = f"{path}: damaged: a value is not of the type that an operator, or the table, has"
+        raise DamagedFileError(message)
+    return table
 
 
-def _is_sound_row(row: Operator) -> bool:
-    """Check one row; bytes may be negative, and PyTorch reports some own times below zero."""
-    times = (row.self_cpu_s, row.cpu_s, row.self_device_s, row.device_s)
-    sizes = (row.self_cpu_bytes, row.self_device_bytes)
-    return (
-        all(map(is_text, (row.name, row.kind)))
-        and is_count(row.num_calls)
-        and all(map(is_number, (*times, row.cpu_share, row.device_share)))
-        and all(size is None or is_number(size) for size in sizes)
-    )
-
-
-# First line of a step file, validated before use.
-#
-# The records may be damaged, or another user's.
+# First lines of files of records, validated before use: they may be damaged, or another user's.
 
 
 HEADERS_FORMAT_NAME = "slurm-jobs-steps-1"
@@ -157,57 +147,66 @@ STRUCT_CODES = {"i8": "q", "i4": "i", "f8": "d", "f4": "f"}
 """NumPy types of fields, and the codes of the module `struct` for them."""
 
 
+def _header_line(name: str, fields: Sequence[Any], metadata: Mapping[str, Any]) -> bytes:
+    header = {"format": name, "fields": fields, "metadata": dict(metadata)}
+    return (json.dumps(header) + "\n").encode()
+
+
+def _read_header_line(stream: IO[bytes], path: Path, name: str, kind: str) -> dict[str, Any]:
+    try:
+        header: dict[str, Any] = json.loads(stream.readline())
+    except (ValueError, RecursionError) as error:  # RecursionError: nested deeper than any header
+        message = f"{path}: not a {kind} (its first line is no JSON header)"
+        raise ValueError(message) from error
+    if not isinstance(header, dict) or header.get("format") != name:
+        other = header.get("format") if isinstance(header, dict) else header
+        message = f"{path}: not a {kind}: format {other!r}, expected {name!r}"
+        raise ValueError(message)
+    return header
+
+
+def _records(payload: bytes, dtype: np.dtype[Any]) -> np.ndarray:
+    """Return the whole records of a file as an array, without a truncated one at the end."""
+    import numpy as np
+
+    return np.frombuffer(payload[: len(payload) // dtype.itemsize * dtype.itemsize], dtype=dtype)
+
+
 def read_header(stream: IO[bytes], path: Path) -> dict[str, Any]:
     """Read `fields` of the records and `metadata` of the writer, up to the first record.
 
     Raises:
         ValueError: it is no header, or one that no writer writes; `path` is named.
     """
-    line = stream.readline()
-    try:
-        header: dict[str, Any] = json.loads(line)
-    except (ValueError, RecursionError) as error:  # RecursionError: nested deeper than any header
-        message = f"{path}: not a step file (its first line is no JSON header)"
-        raise ValueError(message) from error
-    if not isinstance(header, dict) or header.get("format") != HEADERS_FORMAT_NAME:
-        found = header.get("format") if isinstance(header, dict) else header
-        message = f"{path}: not a step file: format {found!r}, expected {HEADERS_FORMAT_NAME!r}"
-        raise ValueError(message)
-    if not _are_header_fields(header.get("fields")):
+    header = _read_header_line(stream, path, HEADERS_FORMAT_NAME, "step file")
+    fields, metadata = header.get("fields"), header.get("metadata")
+    pairs = fields if isinstance(fields, list) else []
+    pairs = [pair for pair in pairs if isinstance(pair, list) and len(pair) == 2]
+    names = {name for name, _ in pairs if isinstance(name, str) and name}
+    codes = [code for _, code in pairs if isinstance(code, str) and code in STRUCT_CODES]
+    if not isinstance(fields, list) or not len(names) == len(codes) == len(fields):
         message = f"{path}: damaged: its header does not name the fields of its records"
         raise ValueError(message)
-    if not _tells_training(header.get("metadata")):
+    if not _are_training_facts(metadata):
         message = f"{path}: damaged: its header has invalid ranks or phases"
         raise ValueError(message)
     return header
 
 
-def _are_header_fields(said: Any) -> bool:
-    """Check whether they are unique names with types as a writer has them."""
-    if not isinstance(said, list) or not all(isinstance(f, list) and len(f) == 2 for f in said):
-        return False
-    names = [name for name, _ in said if isinstance(name, str) and name]
-    codes = [code for _, code in said if isinstance(code, str) and code in STRUCT_CODES]
-    return len(set(names)) == len(codes) == len(said)
-
-
-def _tells_training(said: Any) -> bool:
+def _are_training_facts(metadata: Any) -> bool:
     """Check whether ranks and phases, if present, are values that a writer writes."""
-    if not isinstance(said, dict) or not is_count(said.get("num_ranks", 0)):
+    if not isinstance(metadata, dict) or not is_count(metadata.get("num_ranks", 0)):
         return False
-    if not is_count(said.get("num_steps") or 0) or not _is_plain(said.get("node_name") or ""):
+    node_name = metadata.get("node_name") or ""  # printed, also to other users
+    is_plain = isinstance(node_name, str) and node_name.isprintable()
+    if not is_count(metadata.get("num_steps") or 0) or not is_plain:
         return False
-    phases = said.get("phases") or []
+    phases = metadata.get("phases") or []
     return isinstance(phases, list) and all(
         isinstance(phase, dict)
         and is_count(phase.get("first_step", -1 if "training" in phase else 0))
         for phase in phases
     )
-
-
-def _is_plain(value: Any) -> bool:
-    """Check for text without control characters: it is printed, also to other users."""
-    return isinstance(value, str) and value.isprintable()
 
 
 # Records of a node's load: one fixed-size reading every second or so.
@@ -274,8 +273,7 @@ class ReadingPacker:
 
     def header(self, metadata: Mapping[str, Any]) -> bytes:
         """Return the first line of the file: format, fields, and facts about the node."""
-        header = {"format": FORMAT_NAME, "fields": _fields(self._num_gpus)}
-        return (json.dumps({**header, "metadata": dict(metadata)}) + "\n").encode()
+        return _header_line(FORMAT_NAME, _fields(self._num_gpus), metadata)
 
     def pack(
         self,
@@ -316,76 +314,52 @@ def read_system(path: Path) -> SystemFile:
     import numpy as np
 
     with path.open("rb") as stream:
-        header = _header(stream.readline(), path)
-        payload = stream.read()
-    dtype = np.dtype(
-        [
-            (name, "<" + code) if length is None else (name, "<" + code, (length,))
-            for name, code, length in header["fields"]
-        ]
-    )
-    whole = len(payload) // dtype.itemsize * dtype.itemsize
-    readings = np.frombuffer(payload[:whole], dtype=dtype)
-    num_sound = _num_sound_readings(readings)
-    return SystemFile(
-        metadata=header["metadata"],
-        readings=readings[:num_sound],
-        num_damaged=len(readings) - num_sound,
-    )
+        header = _read_header_line(stream, path, FORMAT_NAME, "file of readings")
+        fields, metadata = header.get("fields"), header.get("metadata")
+        if not _are_fields(fields) or not _are_node_facts(metadata):
+            message = f"{path}: damaged: its header has an invalid field or node"
+            raise ValueError(message)
+        dtype = np.dtype(
+            [
+                (name, "<" + code) if length is None else (name, "<" + code, (length,))
+                for name, code, length in header["fields"]
+            ]
+        )
+        readings = _records(stream.read(), dtype)
+    is_valid = (readings["unix_s"] > 0) & (readings["unix_s"] < END_OF_TIME_S)
+    is_valid &= readings["number"] == np.arange(1, len(readings) + 1)
+    num_valid = _num_before_damage(is_valid)
+    num_damaged = len(readings) - num_valid
+    return SystemFile(metadata=metadata, readings=readings[:num_valid], num_damaged=num_damaged)
 
 
-def _num_sound_readings(readings: np.ndarray) -> int:
-    """Count the readings before the first that cannot be what was written (see `timings`)."""
-    import numpy as np
-
-    is_sound = (readings["unix_s"] > 0) & (readings["unix_s"] < END_OF_TIME_S)
-    is_sound &= readings["number"] == np.arange(1, len(readings) + 1)
-    return len(readings) if is_sound.all() else int(np.argmin(is_sound))
+def _num_before_damage(is_valid: np.ndarray) -> int:
+    """Count the records before the first that cannot be what was written."""
+    return len(is_valid) if is_valid.all() else int(is_valid.argmin())
 
 
-def _header(line: bytes, path: Path) -> dict[str, Any]:
-    try:
-        header: dict[str, Any] = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        message = f"{path}: not a file of readings (its first line is no JSON header)"
-        raise ValueError(message) from error
-    if not isinstance(header, dict) or header.get("format") != FORMAT_NAME:
-        found = header.get("format") if isinstance(header, dict) else header
-        message = f"{path}: not a file of readings: format {found!r}, expected {FORMAT_NAME!r}"
-        raise ValueError(message)
-    if not _are_fields(header.get("fields")) or not _tells_node(header.get("metadata")):
-        message = f"{path}: damaged: its header has an invalid field or node"
-        raise ValueError(message)
-    return header
-
-
-def _are_fields(said: Any) -> bool:
+def _are_fields(rows: Any) -> bool:
     """Check whether they are the fields of a writer, for any number of GPUs."""
-    gpu = GPU_FIELDS[0]
-    rows = said if isinstance(said, list) else []
-    lengths = [row[2] for row in rows if isinstance(row, list) and len(row) == 3 and row[0] == gpu]
-    num_gpus = lengths[0] if lengths else None
-    if not isinstance(num_gpus, int) or not 0 <= num_gpus <= MAX_GPUS:
-        return False
-    return bool(rows == [list(field) for field in _fields(num_gpus)])
+    written = ([list(field) for field in _fields(num_gpus)] for num_gpus in range(MAX_GPUS + 1))
+    return any(rows == fields for fields in written)
 
 
-def _tells_node(said: Any) -> bool:
+def _are_node_facts(metadata: Any) -> bool:
     """Check whether cores, cards and links, if present, are values that a writer writes."""
-    if not isinstance(said, dict) or not isinstance(said.get("cores") or [], list):
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("cores") or [], list):
         return False
-    gpus, links = said.get("gpus") or [], said.get("links") or []
+    gpus, links = metadata.get("gpus") or [], metadata.get("links") or []
     return (
-        str(said.get("node_name") or "").isprintable()
+        str(metadata.get("node_name") or "").isprintable()
         and _have_numbers(gpus, "memory_bytes")
         and _have_numbers(links, "bits_per_s")
         and all("is_up" in link for link in links)
     )
 
 
-def _have_numbers(said: Any, name: str) -> bool:
-    return isinstance(said, list) and all(
-        isinstance(one, dict) and is_number(one.get(name) or 0) for one in said
+def _have_numbers(rows: Any, name: str) -> bool:
+    return isinstance(rows, list) and all(
+        isinstance(row, dict) and is_number(row.get(name) or 0) for row in rows
     )
 
 
@@ -506,8 +480,7 @@ def spans_path(timing_dir: Path, rank: int) -> Path:
 
 def steps_header(metadata: Mapping[str, Any]) -> bytes:
     """Return the first line of a step file: format, fields, and the writer's metadata."""
-    header = {"format": HEADERS_FORMAT_NAME, "fields": [list(field) for field in STEP_FIELDS]}
-    return (json.dumps({**header, "metadata": dict(metadata)}) + "\n").encode()
+    return _header_line(HEADERS_FORMAT_NAME, [list(field) for field in STEP_FIELDS], metadata)
 
 
 def pack_step(values: Mapping[str, float | int]) -> bytes:
@@ -548,41 +521,30 @@ def read_steps(path: Path) -> StepFile:
     if unknown := lacking - ADDED_FIELDS.keys():
         message = f"{path}: its records lack {', '.join(sorted(unknown))}"
         raise ValueError(message)
-    whole = len(payload) // dtype.itemsize * dtype.itemsize
-    steps = np.frombuffer(payload[:whole], dtype=dtype)
+    steps = _records(payload, dtype)
     if lacking:
         full = np.zeros(len(steps), [(name, "<" + code) for name, code in STEP_FIELDS])
         for name in _FIELD_NAMES:
             full[name] = ADDED_FIELDS[name] if name in lacking else steps[name]
         steps = full
-    num_sound = _num_sound(steps)
+    # A node's crash leaves blocks of zeros in a file, also where data was written (delayed
+    # allocation). The first block begins within a record, whose end is then zero.
+    is_valid = (steps["start_unix_s"] > 0) & (steps["start_unix_s"] < END_OF_TIME_S)
+    is_valid[1:] &= steps["step"][1:] > steps["step"][:-1]
+    is_valid[1:] &= np.abs(np.diff(steps["start_unix_s"])) < _LEAP_S
+    for name in STEP_PHASES:
+        is_valid &= np.abs(steps[name]) < END_OF_TIME_S
+    is_valid &= (steps["step_s"] >= 0) & (steps["step_s"] < END_OF_TIME_S)
+    for name in _COUNTS:
+        is_valid &= steps[name] >= 0
+    has_end = [~(np.abs(steps[name]) < _NEARLY_ZERO) for name in _LAST_VALUES]  # NaN is a value
+    num_valid = _num_before_damage(is_valid & np.any(has_end, axis=0))
     return StepFile(
         metadata=header["metadata"],
-        steps=steps[:num_sound],
+        steps=steps[:num_valid],
         lacking=lacking,
-        num_damaged=len(steps) - num_sound,
+        num_damaged=len(steps) - num_valid,
     )
-
-
-def _num_sound(steps: np.ndarray) -> int:
-    """Count the records before the first that cannot be what was written.
-
-    A node's crash leaves blocks of zeros in a file, also where data was written (delayed
-    allocation). The first block begins within a record, whose end is then zero.
-    """
-    import numpy as np
-
-    is_sound = (steps["start_unix_s"] > 0) & (steps["start_unix_s"] < END_OF_TIME_S)
-    is_sound[1:] &= steps["step"][1:] > steps["step"][:-1]
-    is_sound[1:] &= np.abs(np.diff(steps["start_unix_s"])) < _LEAP_S
-    for name in STEP_PHASES:
-        is_sound &= np.abs(steps[name]) < END_OF_TIME_S
-    is_sound &= (steps["step_s"] >= 0) & (steps["step_s"] < END_OF_TIME_S)
-    for name in _COUNTS:
-        is_sound &= steps[name] >= 0
-    has_end = [~(np.abs(steps[name]) < _NEARLY_ZERO) for name in _LAST_VALUES]  # NaN is a value
-    is_sound &= np.any(has_end, axis=0)
-    return len(steps) if is_sound.all() else int(np.argmin(is_sound))
 
 
 def read_spans(path: Path) -> tuple[list[dict[str, Any]], int]:
@@ -606,17 +568,13 @@ def read_spans(path: Path) -> tuple[list[dict[str, Any]], int]:
 
 
 def _is_span(value: Any) -> bool:
-    return (
-        isinstance(value, dict)
-        and isinstance(value.get("name"), str)
-        and is_moment(value.get("start_unix_s"))
-        and is_moment(value.get("duration_s"))
-        and _names_steps(value)
-    )
-
-
-def _names_steps(span: dict[str, Any]) -> bool:
-    """Check whether the steps of a span, if it names some, are values that its writer writes."""
-    told = [span[name] for name in ("first_step", "num_steps") if name in span]
-    is_whole = span["name"] != PROFILE_WRITE_SPAN or len(told) != 1
-    return is_whole and all(map(is_count, told))
+    if (
+        not isinstance(value, dict)
+        or not isinstance(value.get("name"), str)
+        or not is_moment(value.get("start_unix_s"))
+        or not is_moment(value.get("duration_s"))
+    ):
+        return False
+    steps = [value[name] for name in ("first_step", "num_steps") if name in value]
+    is_whole = value["name"] != PROFILE_WRITE_SPAN or len(steps) != 1
+    return is_whole and all(map(is_count, steps))

@@ -83,26 +83,21 @@ class EvaluateConfig:
     def __post_init__(self) -> None:
         """Check bounds, and that measurements have rows."""
         check_bounds(self)
-        refuse((self._nothing_problem(), self._answers_problem()))
-
-    def _nothing_problem(self) -> str | None:
-        if self.every_steps is None or self.manifest is not None:
-            return None
-        return (
-            f"every_steps is {self.every_steps} and manifest is not given: give the held-out "
-            "rows, or leave every_steps out"
-        )
-
-    def _answers_problem(self) -> str | None:
+        nothing, too_many = None, None
+        if self.every_steps is not None and self.manifest is None:
+            nothing = (
+                f"every_steps is {self.every_steps} and manifest is not given: give the held-out "
+                "rows, or leave every_steps out"
+            )
         answers, most = self.num_answers, self.num_loss_samples
-        if answers <= most:
-            return None
-        if answers == _NUM_ANSWERS:  # probably left out
-            return (
+        if answers > most and answers == _NUM_ANSWERS:  # probably left out
+            too_many = (
                 f"num_loss_samples is {most}, fewer than num_answers, which is {answers} by "
                 f"default: give num_answers, too: {most} or less"
             )
-        return f"num_answers is {answers}: give num_loss_samples ({most}) or less"
+        elif answers > most:
+            too_many = f"num_answers is {answers}: give num_loss_samples ({most}) or less"
+        refuse((nothing, too_many))
 
 
 # Names in `learn` for parts of a model, and checks of these names.
@@ -281,46 +276,37 @@ def as_training(config: TrainConfig, number: int) -> TrainConfig:
     )
 
 
-# Conflicts between keys of `TrainConfig`; each function returns messages, or none.
+# Conflicts between keys of `TrainConfig`; each function yields messages.
 
 
 def train_problems(config: TrainConfig) -> list[str]:
     """Return one message for each broken rule, with field, value and remedy."""
-    own = [message for message in _own_problems(config) if message]
-    return [*own, *_problems_of_phases(config, own)]
+    own = [
+        *(_phases_problems(config) if config.phases else _length_problems(config)),
+        *_same_names("levels", [level.name for level in config.levels]),
+        *_learn_problems(config, config.learn),
+        *_device_problems(config),
+        *_data_problems(config),
+        *_idle_adapters_problems(config),
+    ]
+    messages = list(own)
+    for number, phase in enumerate(config.phases):
+        try:
+            as_training(config, number)
+        except ValueError as error:
+            of_phase = (message for message in problems_in(error) if message not in own)
+            messages += [_of_phase(phase, number, message) for message in of_phase]
+    return messages
 
 
-def _own_problems(config: TrainConfig) -> Iterator[str | None]:
-    """Yield problems of the training's own keys; `_problems_of_phases` checks those of phases."""
-    if config.phases:
-        yield from _phases_problems(config)
-    else:
-        yield _length_problem(config)
-    yield from _same_names("levels", [level.name for level in config.levels])
-    yield from _learn_problems(config, config.learn)
-    yield from _strategy_problems(config)
-    yield _scaler_problem(config)
-    yield from _quantize_problems(config)
-    yield _compile_problem(config)
-    yield paged_problem(
-        config.optimizer, device=config.device, is_offloaded=config.sharding.cpu_offload
-    )
-    yield from _reader_problems(config)
-    yield _lanes_problem(config)
-    yield _profile_problem(config)
-    yield _idle_adapters_problem(config)
-
-
-def _length_problem(config: TrainConfig) -> str | None:
-    """Return a problem if a training has no length, or two."""
+def _length_problems(config: TrainConfig) -> Iterator[str]:
     if config.num_steps is None and config.num_epochs is None:
-        return "none of num_steps, num_epochs and phases is given: give exactly one of them"
+        yield "none of num_steps, num_epochs and phases is given: give exactly one of them"
     if config.num_steps is not None and config.num_epochs is not None:
-        return (
+        yield (
             f"num_steps is {config.num_steps} and num_epochs is {config.num_epochs}: "
             "give exactly one of them"
         )
-    return None
 
 
 def _phases_problems(config: TrainConfig) -> Iterator[str]:
@@ -330,19 +316,6 @@ def _phases_problems(config: TrainConfig) -> Iterator[str]:
         yield f"{' and '.join(given)} given together with phases: each phase has its own"
     if config.reader != "index":
         yield f"reader is {config.reader} and there are phases: use `reader: index`"
-
-
-def _problems_of_phases(config: TrainConfig, own: Collection[str]) -> Iterator[str]:
-    """Yield problems of each phase as a single training, with its name and place.
-
-    Problems of the whole training, its `own`, are left out.
-    """
-    for number, phase in enumerate(config.phases):
-        try:
-            as_training(config, number)
-        except ValueError as error:
-            found = (message for message in problems_in(error) if message not in own)
-            yield from (_of_phase(phase, number, message) for message in found)
 
 
 def _of_phase(phase: PhaseConfig, number: int, message: str) -> str:
@@ -375,22 +348,22 @@ def _learn_problems(config: TrainConfig, learn: Collection[str] | None) -> Itera
     )
 
 
-def _idle_adapters_problem(config: TrainConfig) -> str | None:
-    """Return a problem of adapters that never learn, unless a misspelt name may be the cause."""
+def _idle_adapters_problems(config: TrainConfig) -> Iterator[str]:
+    """Yield a problem of adapters that never learn, unless a misspelt name may be the cause."""
     learning = [phase.learn for phase in config.phases] or [config.learn]
     is_used = any(names is None or "adapters" in names for names in learning)
     is_misspelt = any(any(_learn_problems(config, names)) for names in learning)
-    if config.adapters is None or is_used or is_misspelt:
-        return None
-    last = len(config.phases) - 1
-    place = f"that of a phase (phases.{last}.learn)" if config.phases else "it"
-    return (
-        f"adapters are given, and learn names them nowhere: add `adapters` to {place}, or leave "
-        "adapters out"
-    )
+    if config.adapters is not None and not is_used and not is_misspelt:
+        last = len(config.phases) - 1
+        place = f"that of a phase (phases.{last}.learn)" if config.phases else "it"
+        yield (
+            f"adapters are given, and learn names them nowhere: add `adapters` to {place}, or "
+            "leave adapters out"
+        )
 
 
-def _strategy_problems(config: TrainConfig) -> Iterator[str]:
+def _device_problems(config: TrainConfig) -> Iterator[str]:
+    """Yield problems of how the model is stored and computed."""
     strategy = config.strategy
     if strategy != "fsdp2" and config.sharding != ShardingConfig():
         why = "whose file says how" if strategy == "accelerate" else "which does not shard"
@@ -404,49 +377,46 @@ def _strategy_problems(config: TrainConfig) -> Iterator[str]:
             f"accelerate is given, and strategy is {strategy}: set `strategy: "
             "accelerate`, or leave accelerate out"
         )
-
-
-def _scaler_problem(config: TrainConfig) -> str | None:
     if config.precision in {"bf16", "fp32"} and config.scaler != ScalerConfig():
-        return (
+        yield (
             f"precision is {config.precision}, which scales no loss: leave scaler out, or set "
             "`precision: fp16`"
         )
-    return None
+    if config.quantize is not None:
+        yield from _quantize_problems(config, config.quantize)
+    if config.compile is not None and config.quantize is not None:
+        yield (
+            "compile and quantize are given: that kernels made for layers in 4 bits compute the "
+            "same has not been proven; leave one of the two out"
+        )
+    paged = paged_problem(
+        config.optimizer, device=config.device, is_offloaded=config.sharding.cpu_offload
+    )
+    if paged:
+        yield paged
 
 
-def _quantize_problems(config: TrainConfig) -> Iterator[str]:
-    """Yield problems of the training; if there are none, of the parts that its phases learn."""
-    quantize = config.quantize
-    if quantize is None:
-        return
-
-    def problem(learn: tuple[str, ...] | None) -> str | None:
-        return quantize.problem(
+def _quantize_problems(config: TrainConfig, quantize: QuantizeConfig) -> Iterator[str]:
+    """Yield a problem of the training; if there is none, of the parts that its phases learn."""
+    problems = [
+        quantize.problem(
             learn=learn,
             has_adapters=config.adapters is not None,
             strategy=config.strategy,
             precision=config.precision,
         )
-
-    if (found := problem(config.learn)) is not None:
-        yield found
+        for learn in (config.learn, *(phase.learn for phase in config.phases))
+    ]
+    if problems[0] is not None:
+        yield problems[0]
         return
-    for number, phase in enumerate(config.phases):
-        if (said := problem(phase.learn)) is not None:
-            yield _of_phase(phase, number, said)
+    for number, (phase, problem) in enumerate(zip(config.phases, problems[1:], strict=True)):
+        if problem is not None:
+            yield _of_phase(phase, number, problem)
 
 
-def _compile_problem(config: TrainConfig) -> str | None:
-    if config.compile is not None and config.quantize is not None:
-        return (
-            "compile and quantize are given: that kernels made for layers in 4 bits compute the "
-            "same has not been proven; leave one of the two out"
-        )
-    return None
-
-
-def _reader_problems(config: TrainConfig) -> Iterator[str]:
+def _data_problems(config: TrainConfig) -> Iterator[str]:
+    """Yield problems of batches, and of steps to profile that are never run."""
     if config.reader == "webdataset" and config.batching.kind != "shuffled":
         yield (
             f"batching.kind is {config.batching.kind} and reader is webdataset: a stream knows "
@@ -457,26 +427,20 @@ def _reader_problems(config: TrainConfig) -> Iterator[str]:
             "num_microbatches is auto and reader is webdataset: a stream does not know its "
             "heaviest microbatch ahead; use `reader: index`, or give num_microbatches as a number"
         )
-
-
-def _lanes_problem(config: TrainConfig) -> str | None:
     if config.global_batch_size % config.num_lanes:
         fewer = config.global_batch_size // config.num_lanes * config.num_lanes
         multiples = [n for n in (fewer, fewer + config.num_lanes) if n]
-        return (
+        yield (
             f"num_lanes is {config.num_lanes}: give a divisor of global_batch_size "
             f"({config.global_batch_size}), or let global_batch_size be a multiple of it "
             f"({' or '.join(map(str, multiples))})"
         )
-    return None
-
-
-def _profile_problem(config: TrainConfig) -> str | None:
-    """Return a problem of steps to profile that are never run."""
     num_steps = config.num_steps
     if config.phases and all(phase.num_steps for phase in config.phases):
         num_steps = sum(phase.num_steps or 0 for phase in config.phases)
-    return None if num_steps is None else config.profile.why_never(num_steps)
+    never = None if num_steps is None else config.profile.why_never(num_steps)
+    if never:
+        yield never
 
 
 DEFAULT_NUM_LANES = 8
