@@ -75,28 +75,20 @@ def _end_with_the_caller() -> None:
     os._exit(1)
 
 
-def _error(error: BaseException) -> dict[str, Any]:
-    from slurm_jobs.shared.errors import SlurmJobsError
-
-    if isinstance(error, ModuleNotFoundError):
-        kind = "module"
-    elif isinstance(error, SlurmJobsError):
-        kind = "stage"
-    else:
-        kind = "file"
-    return {"error": {"kind": kind, "message": str(error)}}
-
-
 def main() -> None:
     """Process the single request."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller gets it, too, and ends us
-    request = json.loads(_first_line())
+    # Read one line byte by byte, so that no later byte is consumed.
+    line = bytearray()
+    while (byte := os.read(0, 1)) not in {b"", b"\n"}:
+        line += byte
+    request = json.loads(bytes(line))
     threading.Thread(target=_end_with_the_caller, daemon=True).start()
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
         os.dup2(2, 1)
         if sys.version_info < (3, 10):  # noqa: UP036 - a stage may name any version
-            told = f"{sys.executable} is Python {sys.version.split()[0]}; it takes 3.10 or newer"
-            say(answers, {"error": {"kind": "file", "message": told}})
+            message = f"{sys.executable} is Python {sys.version.split()[0]}; it takes 3.10 or newer"
+            say(answers, {"error": {"kind": "file", "message": message}})
             return
         for name, folder in request["packages"].items():
             load_package(name, folder)
@@ -107,17 +99,11 @@ def main() -> None:
             called = getattr(importlib.import_module(module), function)
             result = called(request["arguments"], Report(answers))
         except (ModuleNotFoundError, SlurmJobsError, OSError) as error:
-            say(answers, _error(error))
+            kind = "stage" if isinstance(error, SlurmJobsError) else "file"
+            kind = "module" if isinstance(error, ModuleNotFoundError) else kind
+            say(answers, {"error": {"kind": kind, "message": str(error)}})
         else:
             say(answers, {"result": result})
-
-
-def _first_line() -> bytes:
-    """Read one line byte by byte, so that no later byte is consumed."""
-    line = bytearray()
-    while (byte := os.read(0, 1)) not in {b"", b"\n"}:
-        line += byte
-    return bytes(line)
 
 
 if __name__ == "__main__":

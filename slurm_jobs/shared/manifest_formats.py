@@ -317,14 +317,11 @@ def measure(row: ManifestRow, image_size: ImageSize, *, most: int) -> RowSize | 
 
 def image_tokens(row: RowSize, rules: ImageRules) -> int:
     """Return how many tokens represent the images of a row; an unfit image counts none."""
-    return sum(_tokens_of(size, rules) for size in row.images)
-
-
-def _tokens_of(size: Size, rules: ImageRules) -> int:
-    try:
-        return sum(count for _, count in rules.plan(size).placeholder)
-    except UnfitImageError:
-        return 0
+    num_tokens = 0
+    for size in row.images:
+        with contextlib.suppress(UnfitImageError):
+            num_tokens += sum(count for _, count in rules.plan(size).placeholder)
+    return num_tokens
 
 
 # Names of the splits of a data set, as folders, files and columns write them.
@@ -422,18 +419,17 @@ def split_of_column(key: str, value: Any) -> Split | None:
         is_name = isinstance(value, str) and len(value) <= _LONGEST
         return split_and_rest(value)[0] if is_name else None
     split = split_of(key[3:]) if key.startswith("is_") else None
-    if split is None or str(value).strip().lower() not in _YES_OR_NO:
+    answer = str(value).strip().lower()
+    if split is None or answer not in (*_YES, *_NO):
         return None
-    is_in = str(value).strip().lower() in _YES
     if split == "train":
-        return "train" if is_in else "test"
-    return split if is_in else "train"
+        return "train" if answer in _YES else "test"
+    return split if answer in _YES else "train"
 
 
 _LONGEST = 60
 """Longest value, in characters, that may be the name of a split."""
-_YES = frozenset({"true", "1", "yes", "1.0"})
-_YES_OR_NO = _YES | {"false", "0", "no", "0.0"}
+_YES, _NO = ("true", "1", "yes", "1.0"), ("false", "0", "no", "0.0")
 
 
 # Files of a manifest that is a table: Parquet, or a folder that `datasets` saved to disk.
@@ -474,7 +470,8 @@ def find_table(path: Path) -> TableFiles | None:
         OSError: it cannot be read.
     """
     if path.is_dir():
-        return _in_folder(path)
+        is_saved = any((path / name).is_file() for name in ("dataset_dict.json", "state.json"))
+        return _saved_files(path) if is_saved else _parquet_files(path)
     with path.open("rb") as stream:
         head = stream.read(4)
     if head == PARQUET_MAGIC:
@@ -484,56 +481,13 @@ def find_table(path: Path) -> TableFiles | None:
     return None
 
 
-def _in_folder(folder: Path) -> TableFiles:
+def _saved_files(folder: Path) -> TableFiles:
+    """Return the files that `save_to_disk` of `datasets` wrote."""
     if (folder / "dataset_dict.json").is_file():
         splits = _json(folder / "dataset_dict.json").get("splits") or []
         given = ", ".join(str(folder / str(split)) for split in splits)
         message = f" holds the splits of a data set; give the folder of one: {given or 'none'}"
         raise NoTableError(message)
-    if (folder / "state.json").is_file():
-        return TableFiles(kind="arrow", files=_saved_files(folder))
-    files = sorted(
-        path
-        for path in folder.glob("*.parquet")
-        if path.is_file() and not path.name.startswith((".", "_"))
-    )
-    if not files:
-        message = (
-            " is a folder without `*.parquet` files, and none that `save_to_disk` of `datasets` "
-            "wrote (it has no state.json)"
-        )
-        listed = next((name for name in _LISTS if (folder / name).is_file()), None)
-        if listed is not None:
-            message += f"; {folder / listed} lists its images: name that file as the manifest"
-        elif _holds_pictures(folder):
-            message += (
-                "; it holds pictures: a manifest lists them with their texts, as CSV "
-                "(`image_path,text`) or JSON lines; `slurm-jobs init --data "
-                f"{shlex.quote(str(folder))}` writes one for pictures with a text each, or in a "
-                "folder for each class"
-            )
-        raise NoTableError(message)
-    names = sorted({found[1] for path in files if (found := _OF_SPLIT.fullmatch(path.name))})
-    if len(names) > 1:
-        message = (
-            f" holds files of the splits {', '.join(names)}; link or move those of one into a "
-            f"folder of their own"
-        )
-        raise NoTableError(message)
-    return TableFiles(kind="parquet", files=tuple(files))
-
-
-def _holds_pictures(folder: Path) -> bool:
-    """Check whether a folder has pictures, or one of its first folders has."""
-    entries = list(itertools.islice(folder.iterdir(), _MAX_ENTRIES))
-    inner = [path for path in entries if path.is_dir()][:_MAX_FOLDERS]
-    for path in inner:
-        with contextlib.suppress(OSError):  # `lost+found`
-            entries += itertools.islice(path.iterdir(), _MAX_ENTRIES)
-    return any(path.suffix.lower() in _PICTURES for path in entries)
-
-
-def _saved_files(folder: Path) -> tuple[Path, ...]:
     state = _json(folder / "state.json")
     if state.get("_indices_data_files"):
         message = " was saved with a selection of rows; call `flatten_indices()` and save it again"
@@ -545,7 +499,7 @@ def _saved_files(folder: Path) -> tuple[Path, ...]:
     if missing is not None or not files:
         message = f": state.json lists {missing or 'no files'}, which does not exist; copy it again"
         raise NoTableError(message)
-    return files
+    return TableFiles(kind="arrow", files=files)
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -555,6 +509,42 @@ def _json(path: Path) -> dict[str, Any]:
         message = f": {path.name} is no valid JSON ({error})"
         raise NoTableError(message) from error
     return value if isinstance(value, dict) else {}
+
+
+def _parquet_files(folder: Path) -> TableFiles:
+    files = sorted(
+        path
+        for path in folder.glob("*.parquet")
+        if path.is_file() and not path.name.startswith((".", "_"))
+    )
+    splits = sorted({match[1] for path in files if (match := _OF_SPLIT.fullmatch(path.name))})
+    if len(splits) > 1:
+        message = (
+            f" holds files of the splits {', '.join(splits)}; link or move those of one into a "
+            f"folder of their own"
+        )
+        raise NoTableError(message)
+    if files:
+        return TableFiles(kind="parquet", files=tuple(files))
+    message = (
+        " is a folder without `*.parquet` files, and none that `save_to_disk` of `datasets` "
+        "wrote (it has no state.json)"
+    )
+    listed = next((name for name in _LISTS if (folder / name).is_file()), None)
+    entries = list(itertools.islice(folder.iterdir(), _MAX_ENTRIES))
+    for path in [path for path in entries if path.is_dir()][:_MAX_FOLDERS]:
+        with contextlib.suppress(OSError):  # `lost+found`
+            entries += itertools.islice(path.iterdir(), _MAX_ENTRIES)
+    if listed is not None:
+        message += f"; {folder / listed} lists its images: name that file as the manifest"
+    elif any(path.suffix.lower() in _PICTURES for path in entries):
+        message += (
+            "; it holds pictures: a manifest lists them with their texts, as CSV "
+            "(`image_path,text`) or JSON lines; `slurm-jobs init --data "
+            f"{shlex.quote(str(folder))}` writes one for pictures with a text each, or in a "
+            "folder for each class"
+        )
+    raise NoTableError(message)
 
 
 # Formats of manifests that are text, and of files that are no manifest.

@@ -315,8 +315,7 @@ def read_system(path: Path) -> SystemFile:
 
     with path.open("rb") as stream:
         header = _read_header_line(stream, path, FORMAT_NAME, "file of readings")
-        fields, metadata = header.get("fields"), header.get("metadata")
-        if not _are_fields(fields) or not _are_node_facts(metadata):
+        if not _are_fields(header.get("fields")) or not _are_node_facts(header.get("metadata")):
             message = f"{path}: damaged: its header has an invalid field or node"
             raise ValueError(message)
         dtype = np.dtype(
@@ -330,7 +329,9 @@ def read_system(path: Path) -> SystemFile:
     is_valid &= readings["number"] == np.arange(1, len(readings) + 1)
     num_valid = _num_before_damage(is_valid)
     num_damaged = len(readings) - num_valid
-    return SystemFile(metadata=metadata, readings=readings[:num_valid], num_damaged=num_damaged)
+    return SystemFile(
+        metadata=header["metadata"], readings=readings[:num_valid], num_damaged=num_damaged
+    )
 
 
 def _num_before_damage(is_valid: np.ndarray) -> int:

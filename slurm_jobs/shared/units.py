@@ -82,23 +82,19 @@ def seconds(value: float) -> str:
     if value < 0:
         return "-" + seconds(-value)
     if value < 99.95:
-        return _short(value)
+        if value < 5e-7:
+            return "0 s"
+        if value < 0.0009995:
+            return f"{significant(value * 1e6)} us"
+        if value < 0.9995:
+            return f"{significant(value * 1000)} ms"
+        return f"{significant(value)} s"
     total = round(value)
     if total < 3600:
         return f"{total // 60} min {total % 60:02d} s"
     if total < 48 * 3600:
         return f"{total // 3600} h {total % 3600 // 60:02d} min"
     return f"{total // 86400} d {total % 86400 // 3600:02d} h"
-
-
-def _short(value: float) -> str:
-    if value < 5e-7:
-        return "0 s"
-    if value < 0.0009995:
-        return f"{significant(value * 1e6)} us"
-    if value < 0.9995:
-        return f"{significant(value * 1000)} ms"
-    return f"{significant(value)} s"
 
 
 def significant(value: float) -> str:

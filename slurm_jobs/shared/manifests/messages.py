@@ -214,11 +214,6 @@ def is_open(item: Content) -> bool:
     return item.kind == "image" and not item.value and item.data is None
 
 
-def names_of(images: Sequence[Content]) -> list[str]:
-    """Return the paths of images; empty if there are only bytes."""
-    return [image.value for image in images]
-
-
 def turns_of(value: Any) -> list[Any]:
     """Return the list of turns in a value; tables may write JSON, or a mapping of lists.
 
@@ -452,7 +447,12 @@ def fill_images(messages: list[Message], listed: Sequence[Content]) -> tuple[Mes
         message = f"image {nothing} of {len(listed)} listed has neither a path nor bytes"
         raise BadRowError(message)
     if listed and not any(item.kind == "image" for item in items):
-        return _images_first(messages, listed)
+        user = next((index for index, m in enumerate(messages) if m.role == "user"), None)
+        if user is None:
+            message = "images are listed, but no turn of the user could show them"
+            raise BadRowError(message)
+        shown = replace(messages[user], content=(*listed, *messages[user].content))
+        return (*messages[:user], shown, *messages[user + 1 :])
     indices = [item.index for item in items if is_open(item) and item.index is not None]
     if indices:
         waiting = iter(_by_index(indices, listed, num_open=num_open))
@@ -486,15 +486,6 @@ def _by_index(indices: Sequence[int], listed: Sequence[Content], *, num_open: in
         message = f"no place for an image has the `index` {unused} of {len(listed)} listed images"
         raise BadRowError(message)
     return [listed[index] for index in indices]
-
-
-def _images_first(messages: list[Message], listed: Sequence[Content]) -> tuple[Message, ...]:
-    user = next((index for index, m in enumerate(messages) if m.role == "user"), None)
-    if user is None:
-        message = "images are listed, but no turn of the user could show them"
-        raise BadRowError(message)
-    shown = replace(messages[user], content=(*listed, *messages[user].content))
-    return (*messages[:user], shown, *messages[user + 1 :])
 
 
 def name_images(messages: tuple[Message, ...]) -> tuple[Message, ...]:

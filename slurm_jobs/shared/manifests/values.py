@@ -85,16 +85,13 @@ class RowOptions:
     def meaning(self, key: str) -> Meaning | None:
         """Return the meaning of a column; None if it is not read."""
         if key not in self._meanings:
-            self._meanings[key] = self._find_meaning(key)
+            given = {getattr(self.columns, name): meaning for name, meaning in _MAPPED}
+            given.pop(None, None)
+            meaning = given.get(key) or SPELLINGS.get(normal(key))
+            if key not in given and (meaning in given.values() or self.ignores(key)):
+                meaning = None
+            self._meanings[key] = meaning
         return self._meanings[key]
-
-    def _find_meaning(self, key: str) -> Meaning | None:
-        given = {getattr(self.columns, name): meaning for name, meaning in _MAPPED}
-        given.pop(None, None)
-        if key in given:
-            return given[key]
-        meaning = SPELLINGS.get(normal(key))
-        return None if meaning in given.values() or self.ignores(key) else meaning
 
     def ignores(self, key: str) -> bool:
         """Check whether the user ignores a column, or named another one for its meaning."""
@@ -192,20 +189,9 @@ def read_row(
             "`image` and `text`"
         )
         return bad_row(origin, problem)
-    row = _read(origin, value, options, unread)
-    if options.columns == KNOWN_COLUMNS:
-        return row
-    names = options.columns.ignore
-    left_out = dict.fromkeys(key for key, _ in values_of_keys(value, names)) if names else ()
-    keys = tuple(printable(str(key)) for key in value)
-    return replace(row, keys=keys, left_out=(*row.left_out, *left_out))
-
-
-def _read(
-    origin: RowOrigin, value: Mapping[str, Any], options: RowOptions, unread: Iterable[str]
-) -> ManifestRow:
     row = _Row(value, options)
-    source = ""
+    source, problem = "", ""
+    messages: tuple[Message, ...] = ()
     try:
         row.check_replaced()
         pictures = row.pictures()
@@ -215,9 +201,16 @@ def _read(
         _check_marks(messages)
         check_characters(messages)
     except BadRowError as error:
-        return bad_row(origin, printable(str(error)), source=source)
+        problem = printable(str(error))
     except RecursionError:  # printing a value that was just parsed
-        return bad_row(origin, TOO_DEEP, source=source)
+        problem = TOO_DEEP
+    names = options.columns.ignore
+    left_out = dict.fromkeys(key for key, _ in values_of_keys(value, names)) if names else ()
+    has_columns = options.columns != KNOWN_COLUMNS
+    keys = tuple(printable(str(key)) for key in value) if has_columns else ()
+    if problem:
+        bad = bad_row(origin, problem, source=source)
+        return replace(bad, keys=keys, left_out=tuple(left_out)) if has_columns else bad
     if not source:
         images = (item for message in messages for item in message.content)
         source = next((printable(item.value) for item in images if item.kind == "image"), "")
@@ -227,8 +220,9 @@ def _read(
         source=source,
         messages=name_images(messages),
         ignored=tuple(printable(key) for key in ignored),
+        keys=keys,
         splits=row.splits(),
-        left_out=tuple(key for key, _ in row.left_out),
+        left_out=(*(key for key, _ in row.left_out), *left_out),
     )
 
 
@@ -283,7 +277,12 @@ class _Row:
         }
         for key in lists:
             self._check_listed(key, given[key])
-        on_disk = {key: images for key, images in lists.items() if not _is_web(key, images)}
+        on_disk = {
+            key: images
+            for key, images in lists.items()
+            if normal(key) not in ("image_url", "image_urls")
+            or any(image.data is not None or not image.value.startswith(_WEB) for image in images)
+        }
         lists = on_disk or lists
         if any(lists.values()):
             self.ignored += [key for key in given if key not in lists and given[key]]
@@ -294,7 +293,24 @@ class _Row:
         }
         for key in named:
             del self._others[key]
-        return _agreed({**lists, **named}, loose=named.keys())
+        lists |= named
+        if not lists:
+            return []
+        first_key, first = next(iter(lists.items()))
+        for key, images in lists.items():
+            is_by_name = key in named or first_key in named
+            if len(images) != len(first) or not all(
+                image == other
+                or (
+                    (is_by_name or (image.data is None) != (other.data is None))
+                    and _has_name_of(image, other)
+                )
+                for image, other in zip(images, first, strict=True)
+            ):
+                names = [shorten([image.value for image in listed]) for listed in (first, images)]
+                message = f"`{first_key}` lists {names[0]}, `{key}` {names[1]}"
+                raise BadRowError(message)
+        return next((images for images in lists.values() if any(i.data for i in images)), first)
 
     def _check_listed(self, column: str, value: Any) -> None:
         """Record the keys of listed images that are not read.
@@ -302,10 +318,8 @@ class _Row:
         Raises:
             BadRowError: one holds content, or gives the image another index than its place.
         """
-        items = value if isinstance(value, list) else [value]
-        for place, item in enumerate(items):
-            others = item.items() if isinstance(item, Mapping) else ()
-            for key, other in others:
+        for place, item in enumerate(value if isinstance(value, list) else [value]):
+            for key, other in item.items() if isinstance(item, Mapping) else ():
                 if key in self._options.columns.ignore or key in IMAGE_KEYS or says_nothing(other):
                     continue
                 problem = unread_problem(key, other, has_picture=True)
@@ -330,9 +344,7 @@ class _Row:
         if key is not None and not self._is_answer(key):
             self._ignore("text", "prompt")
             self.ignored += [k for k in order if k != key and not is_empty(turns[k])]
-            messages = self._conversation(normal(key), turns[key], pictures)
-            self._check_chat_parts(messages)
-            return messages
+            return self._conversation(normal(key), turns[key], pictures)
         answers = self._held.get("text", {})
         if not answers:
             raise BadRowError(self._no_turns(is_null=bool(turns)))
@@ -398,17 +410,6 @@ class _Row:
                 )
                 raise BadRowError(message)
 
-    def _check_chat_parts(self, messages: Iterable[Message]) -> None:
-        """Raise on words next to turns that the turns do not repeat, such as `instruction`."""
-        said = " ".join(" ".join(message.text.split()) for message in messages)
-        for key, value in {**self._held.get("prompt", {}), **self._others}.items():
-            if is_chat_part(key, value) and not all(text in said for text in _texts(value)):
-                message = (
-                    f"`{key}` holds words that the turns do not have, which are not read; write "
-                    f"them into the turns, or set `columns: {{ignore: [{key}]}}` to leave them out"
-                )
-                raise BadRowError(message)
-
     def _no_turns(self, *, is_null: bool) -> str:
         if is_null:
             return "no turns: the cell is null"
@@ -447,24 +448,50 @@ class _Row:
             messages += turn_messages
             self.ignored += [f"{column}[].{key}" for key in ignored]
         system = self._text("system")
-        if system:
-            messages = _with_system(messages, system)
+        given = next((message for message in messages if message.role == "system"), None)
+        if system and (given is None or not given.content):
+            others = [message for message in messages if message is not given]
+            messages = [_text_message("system", system), *others]
+        elif system and given is not None and given.text.strip() != system.strip():
+            texts = f"{shorten(system)}, and a turn of the system {shorten(given.text)}"
+            message = f"`system` is {texts}"
+            raise BadRowError(message)
         if messages[-1].role != "assistant":
             message = f"the last turn is the {messages[-1].role}'s, expected the assistant's"
             raise BadRowError(message)
-        return fill_images(messages, pictures)
+        filled = fill_images(messages, pictures)
+        words = " ".join(" ".join(message.text.split()) for message in filled)
+        for key, other in {**self._held.get("prompt", {}), **self._others}.items():
+            if is_chat_part(key, other) and not all(text in words for text in _texts(other)):
+                message = (
+                    f"`{key}` holds words that the turns do not have, which are not read; write "
+                    f"them into the turns, or set `columns: {{ignore: [{key}]}}` to leave them out"
+                )
+                raise BadRowError(message)
+        return filled
 
     def _answer(
         self, answers: Mapping[str, Any], pictures: Sequence[Content]
     ) -> tuple[Message, ...]:
         """Return a caption, or a question and its answer."""
-        has_column = "image" in self._held and any(
-            value is not None for value in self._held["image"].values()
-        )
+        has_column = any(value is not None for value in self._held.get("image", {}).values())
         if has_column and any(p.data is None and not p.value.strip() for p in pictures):
             raise self._no_image()
         question = self._text("prompt")
-        self._check_question_parts(question)
+        letter = lettered_choice(self._others) if question else ""
+        for key, value in self._others.items():
+            part = QUESTION_PARTS["choices"] if key == letter else question_part(key, value)
+            if part and (question or normal(key) in ("input", "inputs")):
+                remedy = (
+                    "write them into the column of the question"
+                    if question
+                    else f"set `columns: {{prompt: {key}}}` if they are the question"
+                )
+                message = (
+                    f"`{key}` holds {part}, which are not read; {remedy}, or set "
+                    f"`columns: {{ignore: [{key}]}}` to leave them out"
+                )
+                raise BadRowError(message)
         answer = self._text("text")
         if not answer:
             name = next(iter(answers))
@@ -475,7 +502,11 @@ class _Row:
             raise self._no_image()
         system = self._text("system") or self._options.system_prompt
         messages = [_text_message("system", system)] if system else []
-        words = split_marks(question) if question else [_text(self._options.prompt)]
+        words = (
+            split_marks(question)
+            if question
+            else [Content(kind="text", value=self._options.prompt)]
+        )
         messages += [Message(role="user", content=tuple(words)), _text_message("assistant", answer)]
         return fill_images(messages, pictures)
 
@@ -488,29 +519,12 @@ class _Row:
         names = [key for key, value in self._held.get("image", {}).items() if value == ""]
         if names:
             return BadRowError(f"`{names[0]}` is empty")
-        urls = (k for k, v in self._others.items() if isinstance(v, str) and v.startswith(_WEB))
-        key = next(urls, None)
         problem = "no image: neither a path nor bytes"
-        if key is not None:
-            problem += f"; `{key}` is a web address, which is not fetched: download the files"
-        return BadRowError(problem)
-
-    def _check_question_parts(self, question: str) -> None:
-        letter = lettered_choice(self._others) if question else ""
         for key, value in self._others.items():
-            part = QUESTION_PARTS["choices"] if key == letter else question_part(key, value)
-            if not part or not (question or normal(key) in ("input", "inputs")):
-                continue
-            remedy = (
-                "write them into the column of the question"
-                if question
-                else f"set `columns: {{prompt: {key}}}` if they are the question"
-            )
-            message = (
-                f"`{key}` holds {part}, which are not read; {remedy}, or set "
-                f"`columns: {{ignore: [{key}]}}` to leave them out"
-            )
-            raise BadRowError(message)
+            if isinstance(value, str) and value.startswith(_WEB):
+                problem += f"; `{key}` is a web address, which is not fetched: download the files"
+                break
+        return BadRowError(problem)
 
     def _ignore(self, *meanings: Meaning) -> None:
         for meaning in meanings:
@@ -621,50 +635,10 @@ def _images(listed: Any) -> list[Content]:
     return [image_of(item) for item in (listed if isinstance(listed, list) else [listed])]
 
 
-def _is_web(key: str, images: Sequence[Content]) -> bool:
-    """Check whether a column has only the addresses of pictures."""
-    is_url = normal(key) in ("image_url", "image_urls")
-    return is_url and all(image.data is None and image.value.startswith(_WEB) for image in images)
-
-
-def _agreed(lists: Mapping[str, list[Content]], *, loose: Collection[str]) -> list[Content]:
-    """Return the images of several columns, with bytes if any has; `loose` ones are file names."""
-    if not lists:
-        return []
-    first_key, first = next(iter(lists.items()))
-    for key, images in lists.items():
-        same = _same_name if key in loose or first_key in loose else _same_image
-        if len(images) != len(first) or not all(map(same, images, first)):
-            message = f"`{first_key}` lists {_shown(first)}, `{key}` {_shown(images)}"
-            raise BadRowError(message)
-    return next((images for images in lists.values() if any(i.data for i in images)), first)
-
-
-def _shown(images: Sequence[Content]) -> str:
-    return shorten([image.value for image in images])
-
-
-def _same_image(image: Content, other: Content) -> bool:
-    if (image.data is None) != (other.data is None):
-        return _same_name(image, other)
-    return image == other
-
-
-def _same_name(image: Content, other: Content) -> bool:
+def _has_name_of(image: Content, other: Content) -> bool:
     """Check whether two columns may mean the same picture; bytes without a name match any."""
     names = [item.value.replace("\\", "/").rsplit("/", 1)[-1] for item in (image, other)]
     return names[0] == names[1] or not all(names)
-
-
-def _with_system(messages: list[Message], system: str) -> list[Message]:
-    given = next((message for message in messages if message.role == "system"), None)
-    if given is None or not given.content:
-        others = [message for message in messages if message is not given]
-        return [_text_message("system", system), *others]
-    if given.text.strip() != system.strip():
-        message = f"`system` is {shorten(system)}, and a turn of the system {shorten(given.text)}"
-        raise BadRowError(message)
-    return messages
 
 
 def _has_image(messages: Iterable[Message]) -> bool:
@@ -674,20 +648,13 @@ def _has_image(messages: Iterable[Message]) -> bool:
 def _check_marks(messages: Iterable[Message]) -> None:
     """Raise on a text with a mark for unread media: it would be learned as words."""
     has_images = _has_image(messages)
-    for message in messages:
-        for item in message.content:
-            if item.kind != "text":
-                continue
-            is_users = message.role == "user"
-            mark = foreign_mark(item.value, has_images=has_images, is_users=is_users)
-            if mark:
-                problem = f"a text of the {message.role} has the mark {mark}, which is not read"
-                raise BadRowError(problem)
-
-
-def _text(words: str) -> Content:
-    return Content(kind="text", value=words)
+    texts = ((m.role, item.value) for m in messages for item in m.content if item.kind == "text")
+    for role, text in texts:
+        mark = foreign_mark(text, has_images=has_images, is_users=role == "user")
+        if mark:
+            message = f"a text of the {role} has the mark {mark}, which is not read"
+            raise BadRowError(message)
 
 
 def _text_message(role: str, text: str) -> Message:
-    return Message(role=role, content=(_text(text),))
+    return Message(role=role, content=(Content(kind="text", value=text),))

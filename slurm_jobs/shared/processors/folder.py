@@ -496,12 +496,18 @@ def read_processor(folder: Path, own_tokens: Mapping[str, str] | None = None) ->
     check_folder(folder)
     processor_file = folder / "processor_config.json"
     processor = read_folder_json(processor_file)
-    found, images_file = find_images(processor, processor_file)
-    name = _class_name(found, images_file)
-    given = {key: value for key, value in found.items() if value is not None}
+    images, images_file = find_images(processor, processor_file)
+    name = image_processor_class(images)
+    if name not in CLASS_DEFAULTS:
+        given_name = images.get("image_processor_type") or name or None
+        message = (
+            f"{images_file}: image_processor_type {given_name!r} is not understood, so what it "
+            f"makes of an image is not known; understood are {', '.join(sorted(CLASS_DEFAULTS))}"
+        )
+        raise StageConfigError(message)
+    given = {key: value for key, value in images.items() if value is not None}
     values = {**CLASS_DEFAULTS[name], **given}
-    _check_keys(name, given, images_file)
-    _check_steps(values, images_file)
+    _check_pixels(name, given, images_file)
     described = Described(
         images=values,
         images_file=images_file,
@@ -510,14 +516,51 @@ def read_processor(folder: Path, own_tokens: Mapping[str, str] | None = None) ->
         own_tokens=own_tokens or {},
     )
     builder = BUILDERS[name]
-    _check_layout(described, builder.processor_classes)
+    file, layout = processor_file, processor.get("processor_class")
+    if layout is None:
+        file, layout = images_file, values.get("processor_class")
+    if layout is not None and layout not in builder.processor_classes:
+        message = (
+            f"{file}: processor_class {layout!r} is not understood with these images, so which "
+            f"tokens stand for one is not known; understood are "
+            f"{', '.join(sorted(builder.processor_classes))}"
+        )
+        raise StageConfigError(message)
+    rules = builder.build(described)
+    resample = values["resample"]
+    if not isinstance(resample, int) or not 0 <= resample < _NUM_FILTERS:
+        wanted = "expected Pillow's number of a filter, 0 to 5"
+        message = f"{images_file}: resample {resample!r}, {wanted}"
+        raise StageConfigError(message)
     return ProcessorInfo(
-        images=builder.build(described),
-        resample=_filter(values, images_file),
+        images=rules,
+        resample=int(resample),
         image_mean=_channels(values, "image_mean", images_file),
         image_std=_channels(values, "image_std", images_file),
         rescale_factor=float(values["rescale_factor"]),
     )
+
+
+def _check_pixels(name: str, given: Mapping[str, Any], file: Path) -> None:
+    """Raise on an unknown key, which may change pixels, or without a step that is always done."""
+    known = {*CLASS_DEFAULTS[name], *NEUTRAL_KEYS, *BUILDERS[name].more_keys}
+    for key, value in given.items():
+        if key not in known and value:  # a step that is switched off changes nothing
+            near = difflib.get_close_matches(key, known, n=1)
+            message = (
+                f"{file}: `{key}: {value!r}` is not known of {name}"
+                f"{f' (`{near[0]}` is)' if near else ''}, and may change pixels; take it out if it "
+                f"does not, else this processor is not supported"
+            )
+            raise StageConfigError(message)
+    for key in _STEPS:
+        if given.get(key) is False:
+            message = (
+                f"{file}: `{key}` is false, but images are always resized, and their pixels "
+                f"rescaled and normalised for the model; a processor without this step is not "
+                f"supported"
+            )
+            raise StageConfigError(message)
 
 
 def read_normalisation(folder: Path) -> Normalisation | None:
@@ -568,66 +611,6 @@ def find_images(processor: Mapping[str, Any], file: Path) -> tuple[Mapping[str, 
         message = f"{own_file}: missing; it gives the image size, mean and deviation"
         raise StageConfigError(message)
     return found, own_file
-
-
-def _class_name(images: Mapping[str, Any], file: Path) -> str:
-    name = image_processor_class(images)
-    if name in CLASS_DEFAULTS:
-        return name
-    found = images.get("image_processor_type") or name or None
-    message = (
-        f"{file}: image_processor_type {found!r} is not understood, so what it makes of "
-        f"an image is not known; understood are {', '.join(sorted(CLASS_DEFAULTS))}"
-    )
-    raise StageConfigError(message)
-
-
-def _check_keys(name: str, given: Mapping[str, Any], file: Path) -> None:
-    """Raise on an unknown key: it may change pixels."""
-    known = {*CLASS_DEFAULTS[name], *NEUTRAL_KEYS, *BUILDERS[name].more_keys}
-    for key in given:
-        if key in known or not given[key]:  # a step that is switched off changes nothing
-            continue
-        near = difflib.get_close_matches(key, known, n=1)
-        message = (
-            f"{file}: `{key}: {given[key]!r}` is not known of {name}"
-            f"{f' (`{near[0]}` is)' if near else ''}, and may change pixels; take it out if it "
-            f"does not, else this processor is not supported"
-        )
-        raise StageConfigError(message)
-
-
-def _check_steps(images: Mapping[str, Any], file: Path) -> None:
-    """Raise on a processor without a step that is always applied here."""
-    for key in _STEPS:
-        if images[key] is False:
-            message = (
-                f"{file}: `{key}` is false, but images are always resized, and their pixels "
-                f"rescaled and normalised for the model; a processor without this step is not "
-                f"supported"
-            )
-            raise StageConfigError(message)
-
-
-def _check_layout(described: Described, known: frozenset[str]) -> None:
-    """Raise on a processor whose class may use other tokens for an image than known here."""
-    file, found = described.processor_file, described.processor.get("processor_class")
-    if found is None:
-        file, found = described.images_file, described.images.get("processor_class")
-    if found is not None and found not in known:
-        message = (
-            f"{file}: processor_class {found!r} is not understood with these images, so which "
-            f"tokens stand for one is not known; understood are {', '.join(sorted(known))}"
-        )
-        raise StageConfigError(message)
-
-
-def _filter(images: Mapping[str, Any], file: Path) -> int:
-    resample = images["resample"]
-    if isinstance(resample, int) and 0 <= resample < _NUM_FILTERS:
-        return int(resample)
-    message = f"{file}: resample {resample!r}, expected Pillow's number of a filter, 0 to 5"
-    raise StageConfigError(message)
 
 
 def _channels(images: Mapping[str, Any], key: str, file: Path) -> tuple[float, ...]:

@@ -295,7 +295,11 @@ def test_no_control_character_of_a_name_reaches_a_terminal(planted):
 def test_a_record_that_another_user_put_there_is_not_read(planted, monkeypatch):
     mine = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: mine + 1)  # so is the folder's name
-    monkeypatch.setattr(node_records, "_settle", lambda *_: None)
+    monkeypatch.setattr(
+        node_records,
+        "make_node_dir",
+        lambda paths, node: paths.node_dir(node).mkdir(parents=True, exist_ok=True),
+    )
     nodes, problems = planted(damaged())
     assert nodes == []
     assert f"it is user {mine}'s, in the folder of another one" in problems[0]
