@@ -52,28 +52,21 @@ def is_name(value: str) -> bool:
     return _NAME.fullmatch(value) is not None
 
 
-def check_name(value: str) -> str:
-    """Check a name for jobs, folders and references.
-
-    Raises:
-        ValueError: it is invalid.
-    """
-    if not is_name(value):
-        message = f"`{value}` is no name: a letter, then at most 39 letters, digits, - and _"
+def _require(pattern: re.Pattern[str], value: str, what: str) -> str:
+    if not pattern.fullmatch(value):
+        message = f"`{value}` is no {what}"
         raise ValueError(message)
     return value
+
+
+def check_name(value: str) -> str:
+    """Check a name for jobs, folders and references; raises ValueError for an invalid one."""
+    return _require(_NAME, value, "name: a letter, then at most 39 letters, digits, - and _")
 
 
 def check_axis(value: str) -> str:
-    """Check the name of an axis of a matrix.
-
-    Raises:
-        ValueError: it is invalid.
-    """
-    if not _AXIS.fullmatch(value):
-        message = f"`{value}` is no axis: a letter, then at most 39 letters, digits and _"
-        raise ValueError(message)
-    return value
+    """Check the name of an axis of a matrix; raises ValueError for an invalid one."""
+    return _require(_AXIS, value, "axis: a letter, then at most 39 letters, digits and _")
 
 
 def check_slurm_key(key: str) -> str:
@@ -82,23 +75,19 @@ def check_slurm_key(key: str) -> str:
     Raises:
         ValueError: it is none, a misspelt one, or has another key in the spec.
     """
-    if not _SLURM_KEY.fullmatch(key):
-        message = f"`{key}` is no long name of an sbatch option (small letters, digits, - and _)"
-        raise ValueError(message)
-    own = own_key(key)
+    _require(_SLURM_KEY, key, "long name of an sbatch option (small letters, digits, - and _)")
+    own, near, message = own_key(key), near_option(key), ""
     if own is not None:
         message = f"`{key}` has a key of its own: {own}"
-        raise ValueError(message)
-    if is_resource(key):
+    elif is_resource(key):
         message = (
             f"`{key}` is a key of `resources`, not an option of sbatch; write it next to slurm"
         )
-        raise ValueError(message)
-    near = near_option(key)
-    if near:
+    elif near:
         own = own_key(near)
         more = f" It has a key of its own: {own}" if own else ""
         message = f"`{key}` is no option of sbatch; did you mean `{near}`?{more}"
+    if message:
         raise ValueError(message)
     return key
 
@@ -121,9 +110,7 @@ def check_environment_name(name: str) -> str:
     Raises:
         ValueError: it is invalid, or slurm-jobs sets it.
     """
-    if not _ENVIRONMENT_NAME.fullmatch(name):
-        message = f"`{name}` is no name of an environment variable (letters, digits and _)"
-        raise ValueError(message)
+    _require(_ENVIRONMENT_NAME, name, "name of an environment variable (letters, digits and _)")
     if name.startswith("SLURM_JOBS_"):
         message = f"`{name}` is set by slurm-jobs itself (SLURM_JOBS_...)"
         raise ValueError(message)
@@ -131,15 +118,8 @@ def check_environment_name(name: str) -> str:
 
 
 def check_gpu_type(name: str) -> str:
-    """Check the name of a GPU type.
-
-    Raises:
-        ValueError: it is invalid.
-    """
-    if not _GPU_TYPE.fullmatch(name):
-        message = f"`{name}` is no type of GPU (letters, digits, _ . and -)"
-        raise ValueError(message)
-    return name
+    """Check the name of a GPU type; raises ValueError for an invalid one."""
+    return _require(_GPU_TYPE, name, "type of GPU (letters, digits, _ . and -)")
 
 
 def check_entry_point(value: str) -> str:
@@ -377,7 +357,12 @@ def known_keys(target: Any, location: KeyPath) -> list[str]:
 def type_at(target: Any, location: KeyPath) -> Any:
     """Return the declared type of the value at `location` below `target`."""
     for step in location:
-        target = _step_into(with_keys(target), step)
+        target = with_keys(target)
+        fields, arguments = fields_of(target), typing.get_args(target) or (Any,)
+        if fields:
+            target = fields[str(step)]
+        else:
+            target = arguments[-1] if typing.get_origin(target) is dict else arguments[0]
     return target
 
 
@@ -389,19 +374,19 @@ def fields_of(target: Any) -> Mapping[str, Any]:
 
 @cache
 def _fields(model: Any) -> Mapping[str, Any]:
-    if issubclass(model, BaseModel):
-        return {name: field.annotation for name, field in model.model_fields.items()}
     hints = typing.get_type_hints(model, include_extras=True)
-    return {field.name: hints[field.name] for field in dataclasses.fields(model)}
+    is_pydantic = issubclass(model, BaseModel)
+    names = model.model_fields if is_pydantic else [f.name for f in dataclasses.fields(model)]
+    return {name: hints[name] for name in names}
 
 
 def places_of(target: Any, key: str) -> list[KeyPath]:
     """Return the places below `target` with this key, except in lists and user mappings."""
-    found: list[KeyPath] = []
+    places: list[KeyPath] = []
     for known, inner in fields_of(target).items():
-        found += [(known,)] if known == key else []
-        found += [(known, *below) for below in places_of(inner, key)]
-    return found
+        places += [(known,)] if known == key else []
+        places += [(known, *below) for below in places_of(inner, key)]
+    return places
 
 
 def with_keys(target: Any) -> Any:
@@ -429,25 +414,17 @@ def refusal(target: Any, location: KeyPath, value: Any) -> str | None:
     """
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(type_at(target, location))
-        found = adapter.validate_json(json.dumps(value), strict=True)
+        valid = adapter.validate_json(json.dumps(value), strict=True)
     except ValidationError:
         return ""
     holder, key = with_keys(type_at(target, location[:-1])), str(location[-1])
     if dataclasses.is_dataclass(holder):
         try:
-            typing.cast("type[Any]", holder)(**{key: found})
+            typing.cast("type[Any]", holder)(**{key: valid})
         except (TypeError, ValueError) as error:  # others may be missing, or wrong without others
-            said = str(error)
-            return said.partition(": ")[2] if said.startswith(f"{key} ") else None
+            _, _, remedy = str(error).partition(": ")
+            return remedy if str(error).startswith(f"{key} ") else None
     return None
-
-
-def _step_into(target: Any, step: str | int) -> Any:
-    fields = fields_of(target)
-    if fields:
-        return fields[str(step)]
-    arguments = typing.get_args(target) or (Any,)
-    return arguments[-1] if typing.get_origin(target) is dict else arguments[0]
 
 
 # Stages and shell variables of the combinations of a `matrix:`.
@@ -504,20 +481,16 @@ def config_class(builtin: str) -> type[Any]:
     module = importlib.import_module(
         f"slurm_jobs.shared.configs.{'train' if builtin == 'train' else 'stages'}"
     )
-    found: type[Any] = getattr(module, f"{builtin.capitalize()}Config")
-    _forbid_unknown_keys(found)
-    return found
+    config: type[Any] = getattr(module, f"{builtin.capitalize()}Config")
+    _forbid_unknown_keys(config)
+    return config
 
 
 def _forbid_unknown_keys(cls: Any) -> None:
     """Set pydantic's options on a plain dataclass and those inside it, without an import there."""
     cls.__pydantic_config__ = {"extra": "forbid"}
     for hint in typing.get_type_hints(cls).values():
-        inner = typing.get_args(hint) if _is_union(hint) else (hint,)
-        for candidate in inner:
-            if dataclasses.is_dataclass(candidate):
-                _forbid_unknown_keys(candidate)
-
-
-def _is_union(hint: Any) -> bool:
-    return typing.get_origin(hint) in {typing.Union, types.UnionType}
+        is_union = typing.get_origin(hint) in {typing.Union, types.UnionType}
+        for inner in typing.get_args(hint) if is_union else (hint,):
+            if dataclasses.is_dataclass(inner):
+                _forbid_unknown_keys(inner)

@@ -59,23 +59,19 @@ def edit_text(text: str, changes: Iterable[tuple[KeyPath, Any]]) -> str:
         EditError: there is no place for a value, or an edit left invalid YAML.
     """
     for path, value in changes:
-        text = _edited(text, path, value)
+        try:
+            node = _Composer(text).get_single_node()
+        except yaml.YAMLError as error:
+            message = f"the edit before left invalid YAML ({error})"
+            raise EditError(message) from error
+        depth = 0
+        while depth < len(path) and (child := _child(node, path[depth])) is not None:
+            node, depth = child, depth + 1
+        if depth < len(path):
+            text = _inserted(text, node, path, depth, value)
+        elif node is not None:
+            text = _replaced(text, node, flow_text(value))
     return text
-
-
-def _edited(text: str, path: KeyPath, value: Any) -> str:
-    try:
-        node = _Composer(text).get_single_node()
-    except yaml.YAMLError as error:
-        message = f"the edit before left invalid YAML ({error})"
-        raise EditError(message) from error
-    for depth, step in enumerate(path):
-        found = _child(node, step)
-        if found is None:
-            return _inserted(text, node, path, depth, value)
-        node = found
-    assert node is not None
-    return _replaced(text, node, flow_text(value))
 
 
 def _child(node: yaml.Node | None, step: str | int) -> yaml.Node | None:
@@ -88,21 +84,25 @@ def _child(node: yaml.Node | None, step: str | int) -> yaml.Node | None:
 
 
 def _replaced(text: str, node: yaml.Node, new: str) -> str:
-    start, end = node.start_mark.index, node.end_mark.index
-    old = text[start:end]
+    message = ""
     if isinstance(node, yaml.CollectionNode) and not node.flow_style:
-        message = f"line {node.start_mark.line + 1}: a block of keys is not replaced by a value"
+        message = "a block of keys is not replaced by a value"
+    elif isinstance(node, yaml.ScalarNode) and node.style in {"|", ">"}:
+        message = "a block of text is not replaced by a value"
+    elif any("&" in _properties(text, inner) for inner in _inner(node)):
+        message = "an anchor within it would be lost"
+    if message:
+        message = f"line {node.start_mark.line + 1}: {message}"
         raise EditError(message)
-    if isinstance(node, yaml.ScalarNode) and node.style in {"|", ">"}:
-        message = f"line {node.start_mark.line + 1}: a block of text is not replaced by a value"
-        raise EditError(message)
-    if any(_anchored(text, inner) for inner in _inner(node)):
-        message = f"line {node.start_mark.line + 1}: an anchor within it would be lost"
-        raise EditError(message)
-    kept = _PROPERTIES.match(old)
-    start += kept.end() if kept else 0
+    start, end = node.start_mark.index + len(_properties(text, node)), node.end_mark.index
     gap = " " if start == end and text[start - 1 : start].strip() else ""
     return text[:start] + gap + new + text[end:]
+
+
+def _properties(text: str, node: yaml.Node) -> str:
+    """Return anchor and tag of a node, with the blanks after them; empty without."""
+    match = _PROPERTIES.match(text[node.start_mark.index : node.end_mark.index])
+    return match[0] if match else ""
 
 
 def _inner(node: yaml.Node) -> Iterator[yaml.Node]:
@@ -112,11 +112,6 @@ def _inner(node: yaml.Node) -> Iterator[yaml.Node]:
             for child in item if isinstance(item, tuple) else (item,):
                 yield child
                 yield from _inner(child)
-
-
-def _anchored(text: str, node: yaml.Node) -> bool:
-    kept = _PROPERTIES.match(text[node.start_mark.index : node.end_mark.index])
-    return kept is not None and "&" in kept[0]
 
 
 def _inserted(text: str, node: yaml.Node | None, path: KeyPath, depth: int, value: Any) -> str:
@@ -139,7 +134,8 @@ def _inserted(text: str, node: yaml.Node | None, path: KeyPath, depth: int, valu
         at = node.value[-1][1].end_mark.index
         return f"{text[:at]}, {entry}{text[at:]}"
     indent = " " * node.value[-1][0].start_mark.column
-    at = _end_of_line(text, _last_index(node))
+    line_end = text.find("\n", _last_index(node))
+    at = len(text) if line_end < 0 else line_end
     ending = "\r\n" if text[:at].endswith("\r") else "\n"
     at -= len(ending) - 1
     return f"{text[:at]}{ending}{indent}{entry}{text[at:]}"
@@ -157,25 +153,17 @@ def _last_index(node: yaml.Node) -> int:
     return end
 
 
-def _end_of_line(text: str, index: int) -> int:
-    found = text.find("\n", index)
-    return len(text) if found < 0 else found
-
-
 def flow_text(value: Any) -> str:
     """Return a value on one line, in the syntax of a spec."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {flow_text(item)}" for key, item in value.items()) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(flow_text, value)) + "]"
-    if isinstance(value, str) and _is_plain(value):
-        return value
+    if isinstance(value, str) and _WORD.fullmatch(value):
+        is_number = parse_number(value) is not None
+        if not (is_number or value in BOOLS or value in NULLS or trap(value)):
+            return value
     return json.dumps(value, ensure_ascii=False)
-
-
-def _is_plain(text: str) -> bool:
-    means_other = text in BOOLS or text in NULLS or trap(text) or parse_number(text) is not None
-    return _WORD.fullmatch(text) is not None and not means_other
 
 
 def apply_overrides(document: YamlDocument, overrides: Sequence[str]) -> YamlDocument:
@@ -218,25 +206,37 @@ def lacks_stage(value: Any, steps: Sequence[str]) -> bool:
 
 def _apply(document: YamlDocument, override: str) -> YamlDocument:
     _, equals, text = override.partition("=")
-    source = source_of(override)
-    steps = steps_of(override)
+    source, steps = source_of(override), steps_of(override)
+    message = ""
     if not equals or not all(steps):
         message = "write KEY.KEY=VALUE, such as stages.train.resources.nodes=1"
-        return _with_problem(document, source, message)
-    parsed = read_yaml(text, source, key=steps[-1])
-    if parsed.problems:
-        moved = tuple(dataclasses.replace(p, line=0) for p in parsed.problems)
-        return dataclasses.replace(document, problems=(*document.problems, *moved))
-    value = copy.deepcopy(document.value)
-    try:
-        path = _put(value, steps, parsed.value)
-    except LookupError as error:
-        return _with_problem(document, source, str(error.args[0]))
-    return _moved(document, value, path, source)
+    else:
+        parsed = read_yaml(text, source, key=steps[-1])
+        if parsed.problems:
+            moved = tuple(dataclasses.replace(p, line=0) for p in parsed.problems)
+            return dataclasses.replace(document, problems=(*document.problems, *moved))
+        value = copy.deepcopy(document.value)
+        try:
+            path = _put(value, steps, parsed.value)
+        except LookupError as error:
+            message = str(error.args[0])
+    if message:
+        problem = Problem(file=source, line=0, column=0, message=message)
+        return dataclasses.replace(document, problems=(*document.problems, problem))
+    # The places at and under `path` are those of the command line: line 0.
+    place = {path: Place(line=0, column=0)}
+    depth = len(path)
+    return dataclasses.replace(
+        document,
+        value=value,
+        key_places={p: v for p, v in document.key_places.items() if p[:depth] != path} | place,
+        value_places={p: v for p, v in document.value_places.items() if p[:depth] != path} | place,
+        sources={**document.sources, path: source},
+    )
 
 
 def _put(holder: Any, steps: Sequence[str], value: Any) -> KeyPath:
-    """Put `value` into `holder`; create missing mappings on the way.
+    """Put `value` into `holder`; create missing mappings and lists on the way.
 
     Returns:
         Path of the first thing that was created: the value, or its container.
@@ -247,52 +247,24 @@ def _put(holder: Any, steps: Sequence[str], value: Any) -> KeyPath:
     if lacks_stage(holder, steps):
         raise LookupError(_no_stage(holder.get("stages") or {}, steps))
     path: KeyPath = ()
-    made: KeyPath | None = None
+    created: KeyPath = ()
     for i, step in enumerate(steps):
-        index = _index(holder, step, ".".join(steps[:i]) or "the file")
+        index: Any = _index(holder, step, ".".join(steps[:i]) or "the file")
         path = (*path, index)
-        is_last = i == len(steps) - 1
-        if is_last or _at(holder, index) is None:
-            made = path if made is None else made
-            _set(holder, index, value if is_last else _container(steps[i + 1]))
-        holder = _at(holder, index)
-    assert made is not None
-    return made
-
-
-def _no_stage(stages: dict[str, Any], steps: Sequence[str]) -> str:
-    """Return a message that there is no such stage; one with a matrix became its combinations."""
-    name, rest = steps[1], ".".join(steps[2:])
-    members = [
-        member
-        for member, stage in stages.items()
-        if isinstance(stage, dict) and origin_of(member, stage.get("matrix")) == name
-    ]
-    if members:
-        return (
-            f"stage `{name}` has a matrix, and is its combinations by now: set each by its name "
-            f"(--set stages.{members[0]}.{rest}=...; those are {', '.join(members)}), or all of "
-            "them with --update-spec in addition, which reads the spec's file again"
-        )
-    return f"there is no stage `{name}`{did_you_mean(name, stages)} (stages: {', '.join(stages)})"
-
-
-def _container(next_step: str) -> Any:
-    """Return the container of `next_step`: a list if that is its first place."""
-    return [] if next_step == "0" else {}
-
-
-def _at(holder: Any, index: Any) -> Any:
-    if isinstance(holder, dict):
-        return holder.get(index)
-    return holder[index] if index < len(holder) else None
-
-
-def _set(holder: Any, index: Any, value: Any) -> None:
-    if isinstance(holder, list) and index == len(holder):
-        holder.append(value)
-    else:
-        holder[index] = value
+        is_new = isinstance(holder, list) and index == len(holder)
+        below = None
+        if not is_new:
+            below = holder.get(index) if isinstance(holder, dict) else holder[index]
+        if i == len(steps) - 1 or below is None:
+            created = created or path
+            container: Any = [] if steps[i + 1 : i + 2] == ["0"] else {}
+            below = value if i == len(steps) - 1 else container
+            if is_new:
+                holder.append(below)
+            else:
+                holder[index] = below
+        holder = below
+    return created
 
 
 def _index(holder: Any, step: str, where: str) -> str | int:
@@ -310,26 +282,21 @@ def _index(holder: Any, step: str, where: str) -> str | int:
     return int(step)
 
 
-def _moved(document: YamlDocument, value: Any, path: KeyPath, source: str) -> YamlDocument:
-    """Assign the places at and under `path` to the command line: line 0."""
-    place = Place(line=0, column=0)
-
-    def outside(places: dict[KeyPath, Place]) -> dict[KeyPath, Place]:
-        kept = {p: v for p, v in places.items() if p[: len(path)] != path}
-        return {**kept, path: place}
-
-    return dataclasses.replace(
-        document,
-        value=value,
-        key_places=outside(document.key_places),
-        value_places=outside(document.value_places),
-        sources={**document.sources, path: source},
-    )
-
-
-def _with_problem(document: YamlDocument, source: str, message: str) -> YamlDocument:
-    problem = Problem(file=source, line=0, column=0, message=message)
-    return dataclasses.replace(document, problems=(*document.problems, problem))
+def _no_stage(stages: dict[str, Any], steps: Sequence[str]) -> str:
+    """Return a message that there is no such stage; one with a matrix became its combinations."""
+    name, rest = steps[1], ".".join(steps[2:])
+    members = [
+        member
+        for member, stage in stages.items()
+        if isinstance(stage, dict) and origin_of(member, stage.get("matrix")) == name
+    ]
+    if members:
+        return (
+            f"stage `{name}` has a matrix, and is its combinations by now: set each by its name "
+            f"(--set stages.{members[0]}.{rest}=...; those are {', '.join(members)}), or all of "
+            "them with --update-spec in addition, which reads the spec's file again"
+        )
+    return f"there is no stage `{name}`{did_you_mean(name, stages)} (stages: {', '.join(stages)})"
 
 
 _WITHOUT_LIMIT = frozenset({"consolidate", "train", "report"})
@@ -372,14 +339,6 @@ class Expanded:
     """Descriptions of earlier overrides whose stage no longer exists."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Given:
-    text: str
-    is_earlier: bool
-    is_covered: bool
-    """True if a later override sets the same key, or one above it."""
-
-
 def expand_with(
     document: YamlDocument, overrides: Sequence[str], *, earlier: Sequence[str] = ()
 ) -> Expanded:
@@ -392,19 +351,34 @@ def expand_with(
         overrides: of this command; one that names no stage is a problem.
         earlier: set before `overrides`, when the file may have been another.
     """
-    given = _given(earlier, overrides)
-    dropped: dict[int, str | None] = {}
+    texts = [*earlier, *overrides]
+    keys = [steps_of(text) for text in texts]
+    dropped: dict[int, str] = {}
+    """Why an earlier override has no place; empty if a later one sets its key or one above it."""
+
+    def put(document: YamlDocument, number: int) -> YamlDocument:
+        changed = apply_overrides(document, [texts[number]])
+        if number >= len(earlier) or changed.problems == document.problems:
+            return changed
+        if is_covered[number]:
+            dropped[number] = ""
+        elif lacks_stage(document.value, keys[number]):
+            dropped[number] = changed.problems[-1].message
+        return document if number in dropped else changed
+
+    is_covered = [any(steps[: len(k)] == k for k in keys[n + 1 :]) for n, steps in enumerate(keys)]
     late = []
-    for index, one in enumerate(given):
-        no_stage = lacks_stage(document.value, steps_of(one.text))
-        if no_stage and not (one.is_earlier and one.is_covered):
-            late.append(index)
-            continue
-        document, dropped[index] = _put_in_order(document, one)
+    for number, steps in enumerate(keys):
+        if lacks_stage(document.value, steps) and not (
+            number < len(earlier) and is_covered[number]
+        ):
+            late.append(number)
+        else:
+            document = put(document, number)
     expanded, origins = expand_matrix(document)
     document = expanded
-    for index in late:
-        document, dropped[index] = _put_in_order(document, given[index])
+    for number in late:
+        document = put(document, number)
     document = with_changed_matrices(
         expanded,
         document,
@@ -413,8 +387,13 @@ def expand_with(
     return Expanded(
         document=document,
         origins=origins,
-        overrides=tuple(one.text for number, one in enumerate(given) if dropped[number] is None),
-        left_out=tuple(_left_out(given[n].text, why) for n, why in sorted(dropped.items()) if why),
+        overrides=tuple(text for number, text in enumerate(texts) if number not in dropped),
+        left_out=tuple(  # without their values, which may be secrets
+            f"--set {printable('.'.join(keys[number]))}=..., which was set earlier for this run, "
+            f"is left out: {why}"
+            for number, why in sorted(dropped.items())
+            if why
+        ),
     )
 
 
@@ -425,50 +404,14 @@ def marked_earlier(
     keys = {source_of(text): ".".join(steps_of(text)) for text in earlier}
     for text in overrides:
         keys.pop(source_of(text), None)
+    remedies = {
+        source: (
+            "; this was set earlier for this run, and is put into the file again: replace it with "
+            f"--set {key}=..., or set a key above it"
+        )
+        for source, key in keys.items()
+    }
     return [
-        dataclasses.replace(problem, message=f"{problem.message}; {_way_out(keys[problem.file])}")
-        if problem.file in keys
-        else problem
+        dataclasses.replace(problem, message=problem.message + remedies.get(problem.file, ""))
         for problem in problems
     ]
-
-
-def _way_out(key: str) -> str:
-    return (
-        "this was set earlier for this run, and is put into the file again: replace it with "
-        f"--set {key}=..., or set a key above it"
-    )
-
-
-def _given(earlier: Sequence[str], overrides: Sequence[str]) -> list[_Given]:
-    texts = [*earlier, *overrides]
-    keys = [steps_of(text) for text in texts]
-    return [
-        _Given(
-            text=text,
-            is_earlier=number < len(earlier),
-            is_covered=any(keys[number][: len(k)] == k for k in keys[number + 1 :]),
-        )
-        for number, text in enumerate(texts)
-    ]
-
-
-def _put_in_order(document: YamlDocument, given: _Given) -> tuple[YamlDocument, str | None]:
-    """Apply an override; on failure return the document and why an earlier one has no place.
-
-    If a later override replaces the earlier one, the reason is empty.
-    """
-    changed = apply_overrides(document, [given.text])
-    if not given.is_earlier or changed.problems == document.problems:
-        return changed, None
-    if given.is_covered:
-        return document, ""
-    if lacks_stage(document.value, steps_of(given.text)):
-        return document, changed.problems[-1].message
-    return changed, None
-
-
-def _left_out(override: str, why: str) -> str:
-    """Describe an override that is left out, without its value, which may be a secret."""
-    key = printable(".".join(steps_of(override)))
-    return f"--set {key}=..., which was set earlier for this run, is left out: {why}"

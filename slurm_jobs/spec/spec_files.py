@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import inspect
 import json
 import posixpath
 import re
@@ -12,10 +10,7 @@ import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any
-
-from pydantic import BaseModel
 
 from slurm_jobs.shared.config import AddressMarker, PathMarker
 from slurm_jobs.shared.errors import PathExpansionError, Problem, SpecError
@@ -24,10 +19,14 @@ from slurm_jobs.shared.manifests.messages import Content, ManifestRow
 from slurm_jobs.shared.manifests.values import RowOptions
 from slurm_jobs.shared.processors.image_plans import ImageRules, Size
 from slurm_jobs.shared.redact import printable
-from slurm_jobs.spec.model import NodePathMarker, ProgramMarker
+from slurm_jobs.spec.model import NodePathMarker, ProgramMarker, fields_of, is_model
 from slurm_jobs.spec.yaml import KeyPath
 
 # Access of the loader to the file system, passed in as functions.
+
+
+_UNSEARCHABLE = (OSError, ValueError, RuntimeError)
+"""Errors for a name that is too long, a folder without access, and an unknown ~user."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,18 +97,14 @@ class Files:
         """Check whether `path` visibly exists."""
         try:
             return self.exists(path)
-        except (
-            OSError,
-            ValueError,
-            RuntimeError,
-        ):  # a name that is too long, a folder without access, an unknown ~user
+        except _UNSEARCHABLE:
             return False
 
     def lacks(self, path: str) -> bool:
         """Check whether `path` certainly does not exist; False if its folder cannot be searched."""
         try:
             return not self.exists(path)
-        except (OSError, ValueError, RuntimeError):
+        except _UNSEARCHABLE:
             return False
 
     def image_root_of(self, manifest: str) -> str:
@@ -132,27 +127,22 @@ def read_text_of(file: str, files: Files) -> str:
     Raises:
         SpecError: it cannot be read.
     """
-    if printable(file) != file or "\\" in file:
-        message = "the file's path holds a line break, backslash or control character; rename it"
-        raise SpecError([Problem(file=printable(file), line=0, column=0, message=message)])
+    line = column = 0
     try:
-        return files.read_text(file)
+        if printable(file) == file and "\\" not in file:
+            return files.read_text(file)
+        message = "the file's path holds a line break, backslash or control character; rename it"
     except FileNotFoundError:
         message = "no such file"
     except UnicodeDecodeError as error:
-        raise SpecError([_not_text(file, error)]) from None
+        # At the first byte that is not UTF-8, in an editor's lines and columns.
+        before = error.object[: error.start]
+        line = before.count(b"\n") + 1
+        column = len(before[before.rfind(b"\n") + 1 :].decode(errors="replace")) + 1
+        message = f"not a text file in UTF-8 (the byte 0x{error.object[error.start]:02x} is none)"
     except OSError as error:
         message = f"cannot be read: {error.strerror or error}"
-    raise SpecError([Problem(file=file, line=0, column=0, message=message)])
-
-
-def _not_text(file: str, error: UnicodeDecodeError) -> Problem:
-    """Return a problem at the first byte that is not UTF-8, in an editor's lines and columns."""
-    before = error.object[: error.start]
-    line = before.count(b"\n") + 1
-    column = len(before[before.rfind(b"\n") + 1 :].decode(errors="replace")) + 1
-    message = f"not a text file in UTF-8 (the byte 0x{error.object[error.start]:02x} is none)"
-    return Problem(file=file, line=line, column=column, message=message)
+    raise SpecError([Problem(file=printable(file), line=line, column=column, message=message)])
 
 
 # Paths, model references and stage references among validated values.
@@ -177,18 +167,9 @@ class MarkedString:
 def absolute(text: str, base_dir: str) -> str:
     """Return `text` as an absolute path; keep a leading reference to a stage."""
     match = REFERENCE.match(text)
-    is_reference = match is not None and referenced_stage(match[1]) is not None
-    return text if is_reference else _normal(PurePosixPath(base_dir, text))
-
-
-def _normal(path: PurePosixPath) -> str:
-    parts: list[str] = []
-    for part in path.parts[1:]:
-        if part == "..":
-            parts[-1:] = []
-        elif part != ".":
-            parts.append(part)
-    return "/" + "/".join(parts)
+    if match is not None and referenced_stage(match[1]) is not None:
+        return text
+    return "/" + posixpath.normpath(posixpath.join(base_dir, text)).lstrip("/")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -231,16 +212,19 @@ def resolve_marked(
                 resolved, problem = _resolved(value, marker, around), ""
             except PathExpansionError as error:
                 resolved, problem = value, str(error)
-            item = MarkedString(
-                path=here, marker=marker, given=value, resolved=resolved, problem=problem
+            found.append(
+                MarkedString(
+                    path=here, marker=marker, given=value, resolved=resolved, problem=problem
+                )
             )
-            found.append(item)
             return resolved
+        arguments = typing.get_args(hint) or (Any,)
         if isinstance(value, dict):
-            return {k: visit(_member(hint, k), v, (*here, k), ()) for k, v in value.items()}
+            fields = fields_of(hint)
+            other = arguments[-1] if typing.get_origin(hint) is dict else Any
+            return {k: visit(fields.get(k, other), v, (*here, k), ()) for k, v in value.items()}
         if isinstance(value, (list, tuple)):
-            item = (typing.get_args(hint) or (Any,))[0]
-            return [visit(item, v, (*here, i), ()) for i, v in enumerate(value)]
+            return [visit(arguments[0], v, (*here, i), ()) for i, v in enumerate(value)]
         return value
 
     return visit(target, values, path, ()), found
@@ -253,45 +237,24 @@ def _resolved(given: str, marker: PathMarker, around: Surroundings) -> str:
     if isinstance(marker, AddressMarker) and ("://" in given or given.startswith("pipe:")):
         return given
     text = around.expand(given)
-    if isinstance(marker, ProgramMarker) and "/" not in text:
-        return text
-    return absolute(text, around.base_dir)
+    is_on_path = isinstance(marker, ProgramMarker) and "/" not in text
+    return text if is_on_path else absolute(text, around.base_dir)
 
 
 def _branch(branches: list[Any], value: Any) -> Any:
+    """Return the branch of a union that takes a value; the first if none does."""
     for branch in branches:
         is_annotated = typing.get_origin(branch) is typing.Annotated
         bare = typing.get_args(branch)[0] if is_annotated else branch
         origin = typing.get_origin(bare) or bare
-        takes_keys = origin is dict or _has_fields(bare)
         if (
-            (isinstance(value, dict) and takes_keys)
+            (isinstance(value, dict) and (origin is dict or is_model(bare)))
             or (isinstance(value, str) and origin is str)
             or (origin is typing.Literal and value in typing.get_args(bare))
             or (isinstance(value, (list, tuple)) and origin in {list, tuple})
         ):
             return branch
     return branches[0]
-
-
-def _has_fields(hint: Any) -> bool:
-    """Check whether a type is a dataclass or a pydantic model."""
-    is_model = inspect.isclass(hint) and issubclass(hint, BaseModel)
-    return is_model or dataclasses.is_dataclass(hint)
-
-
-def _member(hint: Any, key: str) -> Any:
-    if typing.get_origin(hint) is dict:
-        return typing.get_args(hint)[1]
-    if _has_fields(hint):
-        return _hints(hint).get(key, Any)
-    return Any
-
-
-@functools.cache
-def _hints(cls: type) -> dict[str, Any]:
-    """Return the types of a class's fields, cached because each value needs them."""
-    return typing.get_type_hints(cls, include_extras=True)
 
 
 def references(
