@@ -196,13 +196,8 @@ def row_cells(lengths: Sequence[int], padded: int, max_tokens: int, width: int) 
     """Return the sample in the middle of each of `width` equal parts of a row.
 
     The number of a sample, -1 for padding, -2 where the row has ended. A sample that is shorter
-    than a part may be in none.
-
-    Args:
-        lengths: Tokens of the samples.
-        padded: Tokens of the row, padding included.
-        max_tokens: Tokens in the whole width.
-        width: Characters.
+    than a part may be in none. `padded` are the row's tokens with padding, `max_tokens` those in
+    the whole width.
     """
     from bisect import bisect_right
     from itertools import accumulate

@@ -264,12 +264,8 @@ def write_report(
     """Write page and JSON into the run folder, then print the report: its reader may leave (head).
 
     If the page cannot be written (a full disk, another user's run), the last line says why.
-
-    Args:
-        run_dir: the run's folder.
-        as_json: print everything as JSON.
-        num_epochs: show how long so many would take, too.
-        shown: attempts whose failure is printed elsewhere, see `without_failures`.
+    `shown` are attempts whose failure is printed elsewhere; the report says how long `num_epochs`
+    would take, too.
     """
     from slurm_jobs.cli.options import page_console, working
     from slurm_jobs.report.numbers import without_failures

@@ -92,12 +92,9 @@ class Grid:
 
 
 def make_grid(statuses: Sequence[Status], *, width: int, max_rows: int) -> Grid:
-    """Arrange the slices of a stage in cells, in slice order.
+    """Arrange the slices of a stage, one or more, in cells in slice order.
 
-    Args:
-        statuses: for all slices; at least one.
-        width: characters of a line, with the slice number that a row begins with.
-        max_rows: at least 1.
+    `width` is in characters, with the slice number that a row begins with; `max_rows` is 1 or more.
     """
     num_columns = GROUP * max(1, (width - len(str(len(statuses) - 1))) // (GROUP + 1))
     round_numbers = (factor * 10**power for power in count() for factor in (1, 2, 5))
@@ -170,11 +167,8 @@ def look(
 ) -> Seen:
     """Read a run and query its scheduler.
 
-    Args:
-        run_dir: the run's folder.
-        fresh: see `observe.status_of`.
-        with_failure: look for the last failure, with the end of its log.
-        reported: look for the failures that are not among these.
+    `with_failure`: find the last failure, with the end of its log. `reported`: find the failures
+    that are not among these.
     """
     status = status_of(run_dir, fresh=fresh)
     meta = read_meta(RunPaths(run_dir))
@@ -485,11 +479,8 @@ def watch(
 ) -> tuple[RunStatus | None, int]:
     """Follow a run until it ends; return its status (None if the user interrupted) and exit code.
 
-    Args:
-        run_dir: the run's folder.
-        quiet: show nothing.
-        tells_failures: leave on the screen which slices failed; False if the caller prints them
-            at the end, and only their number is shown until then.
+    `tells_failures`: leave on the screen which slices failed; False if the caller prints them at
+    the end, and only their number is shown until then.
     """
     from slurm_jobs.cli.options import page_console
 

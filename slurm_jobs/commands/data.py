@@ -379,14 +379,9 @@ def find_case(
     python: str | None,
     command_text: Callable[..., str],
 ) -> PackingCase:
-    """Return the case for a spec, a run or the folder of a data set.
+    """Return the case for a spec, a run or the folder of a data set; None is the newest run.
 
-    Args:
-        text: spec, run or folder as typed; None: the newest run.
-        stage: training to use, if there are several.
-        overrides: overrides of a spec, as typed.
-        python: interpreter as typed; None: the stage's.
-        command_text: turns words into a command that can be typed.
+    `python` is the stage's if None; `command_text` turns words into a command that can be typed.
 
     Raises:
         InputError: there is no such thing, or it has no finished data set yet.
@@ -450,15 +445,10 @@ def _case(
     spec_file: Path | None,
     remedy: str,
 ) -> PackingCase:
-    """Return the case of a stage, with the folders of a run's stages filled in.
+    """Return the case of the stage `name`, which trains or makes the data set.
 
-    Args:
-        spec: the spec of the stage.
-        name: the stage that trains or makes the data set.
-        paths: the newest run, which has or will have the data set; None if there is none.
-        python: interpreter.
-        spec_file: file of a spec, for the message if there is no run of it.
-        remedy: end of that message.
+    The folders of the newest run's stages are filled in; without a run, a message names the file of
+    the spec and the remedy.
     """
     stage = spec.stages[name]
     trains = stage.run == _TRAIN
@@ -537,14 +527,8 @@ def view_packing(
 ) -> dict[str, Any]:
     """Return padding and cost of each way of batching, computed in the stage's Python.
 
-    Args:
-        case: See `find_case`.
-        budget: `max_tokens` and `max_images` of a row, instead of the config's; None: the config's.
-        num_ranks: Instead of the training's own.
-        num_rows: To draw of each way.
-        limit_s: Time limit of the timing; None: no timing.
-        picture: A PNG to write.
-        on_progress: See `call_entry_point`.
+    `budget` has `max_tokens` and `max_images` of a row, None for the config's; `num_rows` are drawn
+    of each way; without `limit_s` nothing is timed.
 
     Raises:
         InputError, RunFailedError, FileError: see `call_entry_point`.

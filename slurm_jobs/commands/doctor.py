@@ -134,13 +134,10 @@ class Ended:
 
 
 def run_to_its_end(loaded: LoadedSpec, *, wait_s: float, say: Say, num_nodes: int = 0) -> Ended:
-    """Submit and wait; cancel active jobs if the wait ends early.
+    """Submit a spec of one stage and wait; cancel active jobs if the wait ends early.
 
-    Args:
-        loaded: spec with one stage.
-        wait_s: longest that nothing of it may run.
-        say: called with words on each status.
-        num_nodes: nodes of a node check, whose questions are answered; 0 for none.
+    For `wait_s` at most nothing of it may run. The questions of the `num_nodes` nodes of a node
+    check are answered.
 
     Raises:
         SpecError: the cluster could never run it; SchedulerError: it was refused.

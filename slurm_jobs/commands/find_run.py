@@ -80,9 +80,40 @@ def find_run(text: str | None) -> Path:
         raise InputError(message)
     if text and not matches:
         _refuse_away(path, runs_dir)
-    if text and path.is_dir() and not matches:
-        raise InputError(_of_folder(text, path, runs_dir))
-    raise InputError(_no_single(text or "", path, matches, runs_dir))
+    raise InputError(_no_run_message(text, path, matches, runs_dir))
+
+
+def _no_run_message(text: str, path: Path, matches: Sequence[Path], runs_dir: Path) -> str:
+    """Return the message for a name that matches several runs, or none."""
+    if path.suffix in SPEC_SUFFIXES and not path.exists():
+        return (
+            f"no such file: {text}, and no run in {runs_dir} begins so; name a spec or a run, or "
+            "set SLURM_JOBS_RUNS_DIR"
+        )
+    if matches:
+        return (
+            f"no single run `{text}`: it is no run folder, and in {runs_dir} these begin so: "
+            f"{', '.join(run.name for run in matches[:5])}. Name the folder; a spec's file means "
+            "its newest run, or set SLURM_JOBS_RUNS_DIR"
+        )
+    if text and (path / INFO_NAME).is_file():
+        return (
+            f"{text} is a data set, no run: `verify`, `samples` and `packing` take it; name the "
+            "run that made it"
+        )
+    if text and path.is_dir():
+        return (
+            f"{text} is neither a run (it has no run.json) nor a finished data set (no "
+            f"dataset.json), and no run in {runs_dir} begins so; name the folder that has one, or "
+            "set SLURM_JOBS_RUNS_DIR"
+        )
+    from slurm_jobs.shared.errors import did_you_mean  # slow, and rarely needed
+
+    near = did_you_mean(text, {RUN_STAMP.sub("", run.name) for run in _runs(runs_dir)})
+    return (
+        f"no run `{text}`: it is no run folder, and in {runs_dir} none begins so"
+        f"{near or ';'} `slurm-jobs runs` lists them; SLURM_JOBS_RUNS_DIR names another folder"
+    )
 
 
 def _holds_run(folder: Path) -> bool:
@@ -96,17 +127,15 @@ def _holds_run(folder: Path) -> bool:
     except OSError as error:
         if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}:
             return False
-        raise _unreadable(folder, _first_unreadable(folder), error.strerror) from error
-
-
-def _first_unreadable(folder: Path) -> Path:
-    """Return the uppermost unreadable folder among a folder and its parents."""
-    for place in [*reversed(folder.absolute().parents), folder.absolute()]:
-        try:
-            os.stat(place / ".")  # noqa: PTH116 - a Path would drop the dot
-        except OSError:
-            return place
-    return folder.absolute()
+        whole = folder.absolute()
+        unreadable = whole
+        for place in reversed((whole, *whole.parents)):  # name the uppermost
+            try:
+                os.stat(place / ".")  # noqa: PTH116 - a Path would drop the dot
+            except OSError:
+                unreadable = place
+                break
+        raise _unreadable(folder, unreadable, error.strerror) from error
 
 
 def _unreadable(what: Path, where: Path, why: str | None) -> FileError:
@@ -116,9 +145,6 @@ def _unreadable(what: Path, where: Path, why: str | None) -> FileError:
     )
 
 
-_MISSING = "there is no such folder"
-
-
 def refuse_missing_place(folder: Path) -> None:
     """Raise FileError if the parent of a folder is missing, or the folder is a broken link.
 
@@ -126,14 +152,15 @@ def refuse_missing_place(folder: Path) -> None:
     """
     whole = folder.absolute()
     for place in [*reversed(whole.parents), whole]:
-        if place.is_symlink() and not place.exists():
-            raise _unreadable(folder, place, _link_to_nowhere(place))
+        _refuse_broken_link(folder, place)
         if place != whole and not place.exists():
-            raise _unreadable(folder, place, _MISSING)
+            raise _unreadable(folder, place, "there is no such folder")
 
 
-def _link_to_nowhere(link: Path) -> str:
-    return f"a link to {link.readlink()}, which does not exist"
+def _refuse_broken_link(what: Path, place: Path) -> None:
+    if place.is_symlink() and not place.exists():
+        link = f"a link to {place.readlink()}, which does not exist"
+        raise _unreadable(what, place, link)
 
 
 def is_missing(runs_dir: Path) -> str:
@@ -160,9 +187,8 @@ def _refuse_away(path: Path, runs_dir: Path) -> None:
     links = [path.absolute()]
     if path.name and (not is_path or path.parent.resolve() == runs_dir.resolve()):
         links += sorted(runs_dir.glob(f"{glob.escape(path.name)}*"))
-    dangling = next((link for link in links if link.is_symlink() and not link.exists()), None)
-    if dangling is not None:
-        raise _unreadable(path, dangling, _link_to_nowhere(dangling))
+    for link in links:
+        _refuse_broken_link(path, link)
     if path.suffix in SPEC_SUFFIXES:
         return
     folder = path.absolute() if is_path else runs_dir / path
@@ -173,42 +199,6 @@ def _refuse_away(path: Path, runs_dir: Path) -> None:
     if was_run and not _runs(folder.parent):
         why = "no run is in it" if folder.parent.is_dir() else "it is not a folder"
         raise _unreadable(path, folder.parent, why)
-
-
-def _no_single(text: str, path: Path, matches: Sequence[Path], runs_dir: Path) -> str:
-    """Return the message for a name that matches several runs, or none."""
-    if path.suffix in SPEC_SUFFIXES and not path.exists():
-        return (
-            f"no such file: {text}, and no run in {runs_dir} begins so; name a spec or a run, or "
-            "set SLURM_JOBS_RUNS_DIR"
-        )
-    if not matches:
-        from slurm_jobs.shared.errors import did_you_mean  # slow, and rarely needed
-
-        near = did_you_mean(text, {RUN_STAMP.sub("", run.name) for run in _runs(runs_dir)})
-        return (
-            f"no run `{text}`: it is no run folder, and in {runs_dir} none begins so"
-            f"{near or ';'} `slurm-jobs runs` lists them; SLURM_JOBS_RUNS_DIR names another folder"
-        )
-    return (
-        f"no single run `{text}`: it is no run folder, and in {runs_dir} these begin so: "
-        f"{', '.join(run.name for run in matches[:5])}. Name the folder; a spec's file means its "
-        "newest run, or set SLURM_JOBS_RUNS_DIR"
-    )
-
-
-def _of_folder(text: str, path: Path, runs_dir: Path) -> str:
-    """Return the message for a folder that is no run, holds none, and begins no run's name."""
-    if (path / INFO_NAME).is_file():
-        return (
-            f"{text} is a data set, no run: `verify`, `samples` and `packing` take it; name the "
-            "run that made it"
-        )
-    return (
-        f"{text} is neither a run (it has no run.json) nor a finished data set (no dataset.json), "
-        f"and no run in {runs_dir} begins so; name the folder that has one, or set "
-        "SLURM_JOBS_RUNS_DIR"
-    )
 
 
 def _runs(runs_dir: Path) -> list[Path]:
@@ -243,10 +233,7 @@ def _newest(runs_dir: Path, name: str | None = None) -> Path:
 def given_run(target: str, of_spec: Mapping[str, Any], verb: str) -> Path | None:
     """Return the run of `probe` or `tune` whose result is printed again; None if a spec was given.
 
-    Args:
-        target: A spec's file, or what `find_run` takes.
-        of_spec: Values of options that need a spec, by name; false if not given.
-        verb: Verb for the message: what naming the spec's file does.
+    `of_spec` are values of options that need a spec, by name; false if not given.
 
     Raises:
         InputError: there is no such run, or an option for a spec was given.

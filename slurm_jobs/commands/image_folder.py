@@ -60,10 +60,7 @@ def without_drawings(
 ) -> tuple[list[Path], list[str]]:
     """Return the images without masks, depth maps, thumbnails and similar files, and notes.
 
-    Args:
-        folder: All of them are below it.
-        images: Pictures of any kind.
-        captioned: Images with a text next to them, which are always kept.
+    All are below `folder`. Those in `captioned`, with a text next to them, are kept in any case.
     """
     parts_of = {image: image.relative_to(folder).parts[:-1] for image in images}
     siblings = _names_below(parts_of.values())
@@ -117,12 +114,8 @@ def split_images(folder: Path, images: Sequence[Path], *, has_texts: bool) -> Sp
 
     A class may be called `train` or `test`: folders of such names are splits next to each other,
     without siblings, next to folders that say nothing (`images`), or where their subfolders are
-    those of their neighbours. A held-out folder wins over `train` above it.
-
-    Args:
-        folder: All images are below it.
-        images: To be sorted.
-        has_texts: True if captions are in files, so that folders are no classes.
+    those of their neighbours. A held-out folder wins over `train` above it. With `has_texts`,
+    captions are in files, and folders are no classes.
     """
     parts_of = {image: image.relative_to(folder).parts[:-1] for image in images}
     names_below = _names_below(parts_of.values())
@@ -272,10 +265,8 @@ def _is_yolo(row: list[str]) -> bool:
 def _is_box(row: list[str], *, is_grid: bool) -> bool:
     """Check for numbers of a box, with a class or a text.
 
-    Args:
-        row: Fields of a line.
-        is_grid: True if all lines have as many fields. Whole numbers alone in one line are words,
-            as in a picture of `1 2 3 4 5`.
+    `is_grid`: all lines have as many fields. Whole numbers alone in one line are words, as in a
+    picture of `1 2 3 4 5`.
     """
     are_numbers = [_NUMBER.fullmatch(value) is not None for value in row]
     count = sum(are_numbers)
@@ -456,12 +447,7 @@ def _kind_of(file: Path) -> _Kind:
 
 
 def _about_files(files: Mapping[_Kind, Sequence[Path]], texts: Mapping[Path, str]) -> list[str]:
-    """Say what else is in the folder: files that are not read, and why.
-
-    Args:
-        files: All files.
-        texts: Captions next to images.
-    """
+    """Say what else is in the folder than the captions next to images, and why it is not read."""
     notes = []
     by_suffix: dict[str, list[Path]] = {}
     for file in files["unopened"]:

@@ -68,12 +68,9 @@ def choose_place(
     There is a room for each type of GPU in each partition: its nodes with the largest number. CPU
     jobs go to the default partition if it has nodes without GPUs, or the largest that has.
 
-    Args:
-        limits: Answers of Slurm.
-        groups: Groups of the user, for partitions that require one.
-        node_local_dir: Slurm's own `TmpFS`, which sites set to the nodes' disk.
-        account: Account named by the user; otherwise Slurm's default.
-        partition: Partition for GPUs named by the user; otherwise the one with most.
+    `groups` are the user's, for partitions that require one; `node_local_dir` is Slurm's `TmpFS`,
+    which sites set to the nodes' disk. The user may name an account, otherwise Slurm's default, and
+    a partition for GPUs, otherwise the one with most.
     """
     accounts = tuple(sorted({entry.account for entry in limits.associations}))
     usable = [
@@ -278,12 +275,7 @@ def own_changes(name: str, profile: str, data: Data, model: Model, place: Place)
 
 
 def fitting_changes(stages: Mapping[str, Any], place: Place) -> Iterator[Change]:
-    """Yield what must be less, or of another type, in a recipe's resources on this cluster.
-
-    Args:
-        stages: Stages in the recipe's text.
-        place: Place of the jobs.
-    """
+    """Yield what must be less, or of another type, in a recipe's resources on this cluster."""
     for name, stage in stages.items():
         asked = stage.get("resources", {})
         is_gpu = bool(asked.get("gpus_per_node"))
@@ -329,13 +321,7 @@ def _fitting(asked: Mapping[str, Any], room: Room) -> dict[str, Any]:
 
 
 def profile_text(place: Place, *, date: str, python: str) -> str:
-    """Return a profile with comments.
-
-    Args:
-        place: Place of the jobs.
-        date: Date of the query, for the comment.
-        python: The Python that `slurm-jobs` runs in, which nodes are given by default.
-    """
+    """Return a profile with comments; `python` is that of `slurm-jobs`, the nodes' default."""
     lines = [
         "# This machine, without Slurm: jobs run here, with Slurm's meaning of every word.",
         "scheduler: local",
@@ -627,21 +613,20 @@ def _listed_sizes(manifest: Path) -> tuple[list[RowSize], list[str]]:
         return [], []
     if not read_spec.can_read_sizes():
         return [], [_NO_PILLOW]
-    picked = pick_rows(rows, read_spec.MAX_HEADERS)
-    sizes = [
-        measure(
-            row,
-            lambda image: read_spec.size_of(image, files.image_root_of(str(manifest))),
-            most=read_spec.MAX_HEADERS,
-        )
-        for row in picked
-    ]
-    measured = [size for size in sizes if size is not None]
-    unread = [row for row, size in zip(picked, sizes, strict=True) if size is None]
+    root, most = files.image_root_of(str(manifest)), read_spec.MAX_HEADERS
+    picked = pick_rows(rows, most)
+    measured: list[RowSize] = []
+    unread = []
+    for row in picked:
+        size = measure(row, lambda image: read_spec.size_of(image, root), most=most)
+        if size is None:
+            unread.append(row)
+        else:
+            measured.append(size)
     notes = []
     if unread:
         notes.append(
-            f"the images of {len(unread):,} of {len(sizes):,} rows could not be measured; the "
+            f"the images of {len(unread):,} of {len(picked):,} rows could not be measured; the "
             f"first is {unread[0].origin}: {printable(unread[0].images[0].value)}"
         )
     return measured if any(row.images for row in measured) else [], notes
@@ -651,22 +636,22 @@ def _row_sizes(rows: image_folder.Rows) -> tuple[list[RowSize], list[str]]:
     """Return the sizes of at most 1,000 rows, and notes on unreadable images."""
     if not read_spec.can_read_sizes():
         return [], [_NO_PILLOW]
+    measured, unread = [], []
     places = spread(len(rows.files), read_spec.MAX_HEADERS)
-    sizes = [read_spec.read_size(rows.files[place]) for place in places]
-    measured = [
-        RowSize(images=(size,), num_text_bytes=len(rows.words[place].encode()))
-        for place, size in zip(places, sizes, strict=True)
-        if size is not None
-    ]
-    unread = [rows.files[place] for place, size in zip(places, sizes, strict=True) if size is None]
+    for file, words in ((rows.files[place], rows.words[place]) for place in places):
+        size = read_spec.read_size(file)
+        if size is None:
+            unread.append(file)
+        else:
+            measured.append(RowSize(images=(size,), num_text_bytes=len(words.encode())))
     if not unread:
         return measured, []
     first = printable(str(unread[0]))
     if not measured and all(file.suffix.lower() in _MEASURED for file in unread):
-        return [], [f"{NONE_READ}: {number_of('file', len(sizes))} tried, the first is {first}"]
-    return measured, [
-        f"{len(unread):,} of {len(sizes):,} images could not be measured; the first is {first}"
-    ]
+        return [], [f"{NONE_READ}: {number_of('file', len(unread))} tried, the first is {first}"]
+    tried = len(measured) + len(unread)
+    note = f"{len(unread):,} of {tried:,} images could not be measured; the first is {first}"
+    return measured, [note]
 
 
 def _as_named(path: Path, folder: Path) -> str:

@@ -107,9 +107,7 @@ def can_read_sizes() -> bool:
 def size_of(image: Content, root: str) -> tuple[int, int] | None:
     """Return width and height of an image of a manifest row; None where they cannot be read.
 
-    Args:
-        image: Path or bytes; members of archives are not read.
-        root: Absolute folder that relative paths start from.
+    Members of archives are not read. Relative paths start from `root`, an absolute folder.
     """
     if image.problem or not can_read_sizes():
         return None

@@ -491,10 +491,7 @@ def training_starts(
 ) -> Mapping[str, Start]:
     """Return the starting point of each planned training that has checkpoints, also of phases.
 
-    Args:
-        paths: paths of the run.
-        plan: plan of the resume.
-        num_again: number of requests to run it again, including this one, by stage and slice.
+    `num_again` has the number of requests to run it again, including this one, by stage and slice.
     """
     starts: dict[str, Start] = {}
     for name in dict.fromkeys(job.stage for job in plan.jobs):
@@ -621,11 +618,8 @@ def resume(
 ) -> Resumption:
     """Submit the missing work.
 
-    Args:
-        run_dir: the run's folder.
-        request: its options.
-        on_prepared: called with the plan before anything happens; not in a dry run.
-        on_job: called with each job that the scheduler accepted.
+    `on_prepared` is called with the plan before anything happens, not in a dry run; `on_job` with
+    each job that the scheduler accepted.
 
     Raises:
         SpecError: the spec or an override is wrong.

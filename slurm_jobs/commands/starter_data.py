@@ -129,11 +129,9 @@ def expanded(path: Path) -> Path:
 
 
 def inspect_data(manifest: Path, *, as_named: str) -> Data:
-    """Count the rows of a manifest, if that is quick.
+    """Count the rows of a manifest, a file or a folder that is a table, if that is quick.
 
-    Args:
-        manifest: A file or a folder that is a table.
-        as_named: Its path, as the spec is to name it.
+    `as_named` is its path in the spec.
 
     Raises:
         InputError: it does not exist, cannot be read, or is an image or a folder that is no table.
@@ -232,9 +230,7 @@ class Lengths:
 def choose_lengths(rows: Sequence[RowSize], rules: ImageRules | None) -> Lengths:
     """Return the limits with which the rows fit.
 
-    Args:
-        rows: Rows that were read; empty if no image could be read.
-        rules: Rules of the model's processor; None if unknown.
+    There are no rows if no image could be read, and no rules if the model's processor is unknown.
     """
     lengths = _token_lengths(rows, rules)
     most = max((len(row.images) for row in rows), default=0)
@@ -357,9 +353,7 @@ DEFAULT_MODEL = "Qwen/Qwen2.5-VL-3B-Instruct"
 def inspect_weights(name: str, *, as_named: str) -> Model:
     """Return what kind of name it is, and the size of the weights.
 
-    Args:
-        name: Name as the user typed it.
-        as_named: The same path, as the spec is to name it.
+    `as_named` is the same path in the spec.
 
     Raises:
         InputError: neither a folder with `config.json` nor a name on the hub.
@@ -392,8 +386,7 @@ def inspect_weights(name: str, *, as_named: str) -> Model:
 def image_rules(name: str) -> ImageRules | None:
     """Return what a model's processor makes of images; None where that is not known.
 
-    Args:
-        name: A folder, or a name on the hub, of whose models some are known.
+    The name is a folder, or a model on the hub, of which some are known.
     """
     folder = expanded(Path(name))
     if not folder.is_dir():
