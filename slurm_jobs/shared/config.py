@@ -135,40 +135,38 @@ class ConfigValuesError(ValueError):
         super().__init__("\n".join(problems))
 
 
-def refuse(problems: Iterable[str | None]) -> None:
-    """Raise if there are problems, with all of them; None is no problem.
-
-    Call it in `__post_init__`.
-
-    Raises:
-        ConfigValuesError: there is a problem.
-    """
-    found = tuple(dict.fromkeys(message for message in problems if message))
-    if found:
-        raise ConfigValuesError(found)
-
-
 def problems_in(error: ValueError) -> tuple[str, ...]:
     """Return the messages of an error that a config's own check raised."""
     return error.problems if isinstance(error, ConfigValuesError) else (str(error),)
 
 
-def check_bounds(config: Any) -> None:
-    """Check the bounds that a config's fields declare; call it in `__post_init__`.
+class CheckedConfig:
+    """Base of configs whose bounds and own rules are checked when they are created."""
 
-    Raises:
-        ValueError: names every field out of bounds, its value and its bounds.
-    """
-    hints = typing.get_type_hints(type(config), include_extras=True)
-    values = {name: getattr(config, name) for name in hints}
-    problems = [
-        f"{name} is {values[name]}; allowed is {bounds}"
-        for name, hint in hints.items()
-        for bounds in _bounds_of(hint)
-        if isinstance(values[name], (int, float)) and not bounds.allow(values[name])
-    ]
-    if problems:
-        raise ValueError("; ".join(problems))
+    __slots__ = ()
+
+    def problems(self) -> Iterable[str | None]:
+        """Return a message for each broken rule, with field, value and remedy; None is none."""
+        return ()
+
+    def __post_init__(self) -> None:
+        """Check the bounds that the fields declare, then the config's own rules.
+
+        Raises:
+            ConfigValuesError: names every field out of bounds, or every broken rule.
+        """
+        hints = typing.get_type_hints(type(self), include_extras=True)
+        values = {name: getattr(self, name) for name in hints}
+        outside = [
+            f"{name} is {values[name]}; allowed is {bounds}"
+            for name, hint in hints.items()
+            for bounds in _bounds_of(hint)
+            if isinstance(values[name], (int, float)) and not bounds.allow(values[name])
+        ]
+        messages = ["; ".join(outside)] if outside else self.problems()
+        problems = tuple(dict.fromkeys(message for message in messages if message))
+        if problems:
+            raise ConfigValuesError(problems)
 
 
 def _bounds_of(hint: Any) -> list[Bounds]:

@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from slurm_jobs.shared.config import Count, InputPath, Positive, ShareBelowOne, check_bounds, refuse
+from slurm_jobs.shared.config import CheckedConfig, Count, InputPath, Positive, ShareBelowOne
 
 # Config of adapters: small trained matrices next to frozen layers.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AdaptersConfig:
+class AdaptersConfig(CheckedConfig):
     """LoRA (arXiv:2106.09685): a learned product of two small matrices is added to a frozen one."""
 
     rank: Count = 16
@@ -25,12 +25,10 @@ class AdaptersConfig:
     """Linear layers with adapters: `language` (all within the layers of the language model), or
     patterns of full names (`model.visual.blocks.*.attn.qkv`)."""
 
-    def __post_init__(self) -> None:
-        """Check bounds, and that adapters have a target."""
-        check_bounds(self)
+    def problems(self) -> Iterator[str]:
+        """Yield broken rules."""
         if not self.targets:
-            message = "targets is empty: give `language`, or patterns of names of linear layers"
-            raise ValueError(message)
+            yield "targets is empty: give `language`, or patterns of names of linear layers"
 
 
 RANDOM_VISION: Mapping[str, int] = {
@@ -54,7 +52,7 @@ RANDOM_LANGUAGE: Mapping[str, int] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class VisionConfig:
+class VisionConfig(CheckedConfig):
     """Vision encoder of a `small_vlm`: from a folder, or from random weights."""
 
     path: InputPath | None = None
@@ -71,18 +69,16 @@ class VisionConfig:
     mlp_ratio: Count | None = None
     """Width of a layer's MLP, as a multiple of `hidden_size`; 4 for random weights."""
 
-    def __post_init__(self) -> None:
-        """Check the sizes."""
-        check_bounds(self)
+    def problems(self) -> Iterator[str]:
+        """Yield broken rules."""
         if self.path is not None:
             return
         sizes = self.sizes()
         if sizes["hidden_size"] % sizes["num_heads"]:
-            message = (
+            yield (
                 f"num_heads is {sizes['num_heads']}: give a divisor of hidden_size "
                 f"({sizes['hidden_size']})"
             )
-            raise ValueError(message)
 
     def sizes(self) -> dict[str, int]:
         """Return the sizes of an encoder with random weights."""
@@ -95,7 +91,7 @@ class VisionConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LanguageConfig:
+class LanguageConfig(CheckedConfig):
     """Language model of a `small_vlm`: from a folder, or from random weights."""
 
     path: InputPath | None = None
@@ -115,26 +111,21 @@ class LanguageConfig:
     max_positions: Count | None = None
     """Longest sequence in tokens, image tokens included; 4096 for random weights."""
 
-    def __post_init__(self) -> None:
-        """Check the sizes."""
-        check_bounds(self)
+    def problems(self) -> Iterator[str]:
+        """Yield broken rules."""
         if self.path is not None:
             return
         sizes = self.sizes()
-        is_odd = sizes["hidden_size"] % (2 * sizes["num_heads"])
-        is_uneven = sizes["num_heads"] % sizes["num_kv_heads"]
-        refuse(
-            (
+        if sizes["hidden_size"] % (2 * sizes["num_heads"]):
+            yield (
                 f"num_heads is {sizes['num_heads']}: rotary embeddings need hidden_size / "
                 f"num_heads to be even; hidden_size is {sizes['hidden_size']}"
-                if is_odd
-                else None,
+            )
+        if sizes["num_heads"] % sizes["num_kv_heads"]:
+            yield (
                 f"num_kv_heads is {sizes['num_kv_heads']}: give a divisor of num_heads "
                 f"({sizes['num_heads']})"
-                if is_uneven
-                else None,
             )
-        )
 
     def sizes(self) -> dict[str, int]:
         """Return the sizes of a language model with random weights."""
@@ -147,7 +138,7 @@ class LanguageConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ModelConfig:
+class ModelConfig(CheckedConfig):
     """Model that is trained."""
 
     type: Literal["small_vlm", "hugging_face"] = "small_vlm"
@@ -171,25 +162,17 @@ class ModelConfig:
     language: LanguageConfig = LanguageConfig()
     """Language model of a `small_vlm` that has no `path`."""
 
-    def __post_init__(self) -> None:
-        """Check that exactly one model is named."""
-        refuse((self._name_problem(), *self._tower_problems()))
-
-    def _name_problem(self) -> str | None:
+    def problems(self) -> Iterator[str]:
+        """Yield problems of the names of a model, and of folders for parts next to a whole one."""
         if self.type == "small_vlm" and self.name is not None:
-            return (
+            yield (
                 f"name is {self.name} and type is small_vlm: set `type: hugging_face`, or give the "
                 f"folder of a small_vlm as path"
             )
         if self.type == "hugging_face" and (self.path is None) == (self.name is None):
             given = "neither path nor name is" if self.path is None else "path and name are both"
-            return f"type is hugging_face, and {given} given: give exactly one of them"
-        return None
-
-    def _tower_problems(self) -> Iterator[str]:
-        """Yield problems of folders for parts in addition to a whole model."""
-        towers = {"vision": self.vision.path, "language": self.language.path}
-        for name, path in towers.items():
+            yield f"type is hugging_face, and {given} given: give exactly one of them"
+        for name, path in (("vision", self.vision.path), ("language", self.language.path)):
             if path is not None and (self.path is not None or self.name is not None):
                 yield (
                     f"path or name is given ({self.path or self.name}), and {name}.path is {path}: "
@@ -220,7 +203,7 @@ an error. It never casts uint8.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class QuantizeConfig:
+class QuantizeConfig(CheckedConfig):
     """QLoRA (arXiv:2305.14314): frozen linear layers in 4 bits, with adapters that learn."""
 
     kind: Literal["nf4"] = "nf4"
@@ -237,12 +220,10 @@ class QuantizeConfig:
     """Storage type of the packed weights. Under `fsdp2` a floating-point storage must equal
     `precision`, because weights are cast to it; `uint8` is never cast."""
 
-    def __post_init__(self) -> None:
-        """Check that there are layers to quantise."""
-        check_bounds(self)
+    def problems(self) -> Iterator[str]:
+        """Yield broken rules."""
         if not self.targets:
-            message = "targets is empty: give `language`, or patterns of names of linear layers"
-            raise ValueError(message)
+            yield "targets is empty: give `language`, or patterns of names of linear layers"
 
     def problem(
         self,

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from slurm_jobs.shared.config import (
     Bounds,
+    CheckedConfig,
     Count,
     CountOrZero,
     InputPath,
     NamedPath,
     Positive,
     Share,
-    check_bounds,
 )
 from slurm_jobs.shared.records import WARMUP_STEPS
 
@@ -21,7 +22,7 @@ from slurm_jobs.shared.records import WARMUP_STEPS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ConsolidateConfig:
+class ConsolidateConfig(CheckedConfig):
     """Shuffling of the samples of all parts into shards of equal size."""
 
     seed: CountOrZero = 0
@@ -48,15 +49,13 @@ class ConsolidateConfig:
     """Threads of each array task that read samples ahead. They mostly wait, so more of them help on
     a slow shared file system, whatever the number of cores."""
 
-    def __post_init__(self) -> None:
-        """Check bounds, and that the number of shards is given once."""
-        check_bounds(self)
+    def problems(self) -> Iterator[str]:
+        """Yield broken rules."""
         if self.num_shards is not None and self.samples_per_shard is not None:
-            message = (
+            yield (
                 f"num_shards is {self.num_shards} and samples_per_shard is "
                 f"{self.samples_per_shard}; give one of the two"
             )
-            raise ValueError(message)
 
 
 # Config of the stage `preprocess`, which turns a manifest into parts.
@@ -107,7 +106,7 @@ class ComposedProcessor:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ImagePixels:
+class ImagePixels(CheckedConfig):
     """Limits for the pixels of an image after the processor resized it: width times height."""
 
     min: Count | None = None
@@ -116,15 +115,12 @@ class ImagePixels:
     max: Count | None = None
     """Larger images are reduced to this area; by default the processor's own limit."""
 
-    def __post_init__(self) -> None:
-        """Check that limits are given and do not contradict each other."""
-        check_bounds(self)
+    def problems(self) -> Iterator[str]:
+        """Yield broken rules."""
         if self.min is None and self.max is None:
-            message = "image_pixels: set min, max or both, in pixels (width times height)"
-            raise ValueError(message)
+            yield "image_pixels: set min, max or both, in pixels (width times height)"
         if self.min is not None and self.max is not None and self.min > self.max:
-            message = f"image_pixels: min is {self.min}, more than max, which is {self.max}"
-            raise ValueError(message)
+            yield f"image_pixels: min is {self.min}, more than max, which is {self.max}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,7 +154,7 @@ KNOWN_COLUMNS = Columns()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PreprocessConfig:
+class PreprocessConfig(CheckedConfig):
     """Conversion of a manifest's rows to tokens and resized images."""
 
     manifest: InputPath
@@ -243,30 +239,27 @@ class PreprocessConfig:
     num_threads: Count | None = None
     """Threads that decode images; by default one for each CPU that the task may use."""
 
-    def __post_init__(self) -> None:
-        """Check bounds, and keys that do not fit a processor of two folders."""
-        check_bounds(self)
+    def problems(self) -> Iterator[str]:
+        """Yield broken rules."""
         if not isinstance(self.processor, ComposedProcessor):
             return
         if self.image_pixels is not None:
-            message = (
+            yield (
                 "image_pixels: a processor of two folders resizes every image to the one size of "
                 "its encoder; leave image_pixels out"
             )
-            raise ValueError(message)
         if self.chat_template is not None:
-            message = (
+            yield (
                 f"chat_template is {self.chat_template}, and processor is made of two folders: "
                 f"give `processor.template` instead"
             )
-            raise ValueError(message)
 
 
 # Config of the built-in stage `probe`.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ProbeConfig:
+class ProbeConfig(CheckedConfig):
     """Measurement of a job's nodes, with one task on each node."""
 
     budget_s: Annotated[float, Bounds(ge=1, le=3600)] = 60.0
@@ -282,16 +275,12 @@ class ProbeConfig:
     small_file_kb: Count = 4
     """Size of a small file, in units of 1,024 bytes."""
 
-    def __post_init__(self) -> None:
-        """Check bounds."""
-        check_bounds(self)
-
 
 # Config of the built-in stage `report`.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ReportConfig:
+class ReportConfig(CheckedConfig):
     """Contents of a run's report."""
 
     title: str | None = None
@@ -300,10 +289,6 @@ class ReportConfig:
     warmup_steps: CountOrZero = WARMUP_STEPS
     """Steps at the start of each attempt that statistics of steps leave out, because compilation
     and cold caches slow them."""
-
-    def __post_init__(self) -> None:
-        """Check that the warm-up is a valid count."""
-        check_bounds(self)
 
 
 # Stages that commands submit, and the config and files of the one that tunes.
@@ -324,7 +309,7 @@ SAID = "said"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TuneConfig:
+class TuneConfig(CheckedConfig):
     """Config of the stage that tunes; the verb writes it."""
 
     train: dict[str, Any]
@@ -335,7 +320,3 @@ class TuneConfig:
     """Which of the training's phases is tried, from 0; None where it has none."""
     cpus_per_task: int = 1
     """Cores of each rank."""
-
-    def __post_init__(self) -> None:
-        """Refuse numbers out of bounds."""
-        check_bounds(self)

@@ -11,15 +11,14 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from slurm_jobs.shared.config import (
     Bounds,
+    CheckedConfig,
     Count,
     CountOrZero,
     InputPath,
     NamedPath,
     Positive,
     SomeKeysOf,
-    check_bounds,
     problems_in,
-    refuse,
     with_keys_of,
 )
 from slurm_jobs.shared.configs.model_parts import AdaptersConfig, ModelConfig, QuantizeConfig
@@ -50,7 +49,7 @@ _NUM_ANSWERS = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EvaluateConfig:
+class EvaluateConfig(CheckedConfig):
     """Held-out samples: answered after the last step, their loss measured during training."""
 
     manifest: InputPath | None = None
@@ -80,24 +79,21 @@ class EvaluateConfig:
         """Return whether a measurement comes after `step` steps of all phases."""
         return self.every_steps is not None and (ends_phase or step % self.every_steps == 0)
 
-    def __post_init__(self) -> None:
-        """Check bounds, and that measurements have rows."""
-        check_bounds(self)
-        nothing, too_many = None, None
+    def problems(self) -> Iterator[str]:
+        """Yield problems of measurements without rows, or with fewer than are answered."""
         if self.every_steps is not None and self.manifest is None:
-            nothing = (
+            yield (
                 f"every_steps is {self.every_steps} and manifest is not given: give the held-out "
                 "rows, or leave every_steps out"
             )
         answers, most = self.num_answers, self.num_loss_samples
         if answers > most and answers == _NUM_ANSWERS:  # probably left out
-            too_many = (
+            yield (
                 f"num_loss_samples is {most}, fewer than num_answers, which is {answers} by "
                 f"default: give num_answers, too: {most} or less"
             )
         elif answers > most:
-            too_many = f"num_answers is {answers}: give num_loss_samples ({most}) or less"
-        refuse((nothing, too_many))
+            yield f"num_answers is {answers}: give num_loss_samples ({most}) or less"
 
 
 # Names in `learn` for parts of a model, and checks of these names.
@@ -155,7 +151,7 @@ def learn_problems(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LevelConfig:
+class LevelConfig(CheckedConfig):
     """Level of a chain: one of the assistant's turns."""
 
     name: str
@@ -168,12 +164,8 @@ class LevelConfig:
     weight: Positive = 1.0
     """Weight of this level's mean loss in the sum over all levels."""
 
-    def __post_init__(self) -> None:
-        """Check that the classes offer a choice."""
-        check_bounds(self)
-        refuse(self._problems())
-
-    def _problems(self) -> Iterator[str]:
+    def problems(self) -> Iterator[str]:
+        """Yield broken rules."""
         if self.head == "text" and self.classes:
             yield f"level {self.name}: classes are given and head is text: set `head: classes`"
         if self.head == "classes" and len(set(self.classes)) < max(2, len(self.classes)):
@@ -203,7 +195,7 @@ OWN = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PhaseConfig:
+class PhaseConfig(CheckedConfig):
     """Phase of a training; missing keys are the training's, also within mappings."""
 
     name: str
@@ -228,12 +220,8 @@ class PhaseConfig:
     schedule: Annotated[Mapping[str, Any], SomeKeysOf(ScheduleConfig)] | None = None
     """Learning rate over the phase's own steps; missing keys are the training's."""
 
-    def __post_init__(self) -> None:
-        """Check that the phase can run; errors name field, value and remedy."""
-        check_bounds(self)
-        refuse(self._problems())
-
-    def _problems(self) -> Iterator[str]:
+    def problems(self) -> Iterator[str]:
+        """Yield broken rules."""
         if not _NAME.fullmatch(self.name):
             yield f"name is {self.name!r}: use small letters, digits, - and _ (projector)"
         if (self.num_steps is None) == (self.num_epochs is None):
@@ -478,7 +466,7 @@ change speed, memory or the last bits, but not the order of the samples."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrainConfig:
+class TrainConfig(CheckedConfig):
     """Config of the `train` stage."""
 
     device: Literal["cuda", "cpu"] = "cuda"
@@ -594,10 +582,9 @@ class TrainConfig:
     profile: ProfileConfig = ProfileConfig()
     """Steps that PyTorch's profiler records."""
 
-    def __post_init__(self) -> None:
-        """Check that the config can run; errors name field, value and remedy."""
-        check_bounds(self)
-        refuse(train_problems(self))
+    def problems(self) -> list[str]:
+        """Return one message for each broken rule, with field, value and remedy."""
+        return train_problems(self)
 
     @property
     def learning_parts(self) -> tuple[str, ...]:
@@ -620,7 +607,7 @@ MEASURE_RUN = "measure"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MeasureConfig:
+class MeasureConfig(CheckedConfig):
     """Config of a trial."""
 
     train: TrainConfig
@@ -632,7 +619,3 @@ class MeasureConfig:
     """Above 0: before the step `drop_before`, from 0, microbatches of so many steps are read and
     dropped, so that data read ahead during slow first steps does not feed the measured ones."""
     drop_before: CountOrZero = 0
-
-    def __post_init__(self) -> None:
-        """Check bounds."""
-        check_bounds(self)

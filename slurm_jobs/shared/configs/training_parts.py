@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from slurm_jobs.shared.config import (
     Bounds,
+    CheckedConfig,
     Count,
     CountOrZero,
     InputPath,
@@ -15,7 +17,6 @@ from slurm_jobs.shared.config import (
     Positive,
     Share,
     ShareBelowOne,
-    check_bounds,
 )
 
 # Config of `strategy: accelerate`.
@@ -34,7 +35,7 @@ class AccelerateConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CheckpointConfig:
+class CheckpointConfig(CheckedConfig):
     """Schedule of checkpoints. A stop signal and the last step always save."""
 
     every_min: Positive | None = 30.0
@@ -48,16 +49,12 @@ class CheckpointConfig:
     keep_last: Count = 2
     """Number of complete checkpoints to keep; 2 or more survive a damaged newest one."""
 
-    def __post_init__(self) -> None:
-        """Check bounds."""
-        check_bounds(self)
-
 
 # Config of the compilation of model layers.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CompileConfig:
+class CompileConfig(CheckedConfig):
     """Settings of `torch.compile` for each layer; `{}` is enough."""
 
     backend: Literal["inductor", "aot_eager", "eager"] = "inductor"
@@ -69,21 +66,20 @@ class CompileConfig:
     Idefics3, and for Qwen's models with `attention: varlen`; not for LLaVA, whose layers return
     intermediate values."""
 
-    def __post_init__(self) -> None:
-        """Check that towers are given, each once."""
+    def problems(self) -> Iterator[str]:
+        """Yield broken rules."""
         if not self.towers or len(set(self.towers)) < len(self.towers):
-            message = (
+            yield (
                 f"compile.towers is [{', '.join(self.towers)}]: give `vision`, `language` or both, "
                 "or leave `compile` out"
             )
-            raise ValueError(message)
 
 
 # Config of the optimizer and the learning rate schedule.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OptimizerConfig:
+class OptimizerConfig(CheckedConfig):
     """AdamW (arXiv:1711.05101)."""
 
     kind: Literal["adamw", "adamw_8bit", "paged_adamw", "paged_adamw_8bit"] = "adamw"
@@ -100,10 +96,6 @@ class OptimizerConfig:
     """Decay of the mean squared gradient."""
     grad_clip_norm: Positive | None = 1.0
     """Largest norm of the gradient over all parameters; null disables clipping."""
-
-    def __post_init__(self) -> None:
-        """Check bounds."""
-        check_bounds(self)
 
     @property
     def is_paged(self) -> bool:
@@ -124,7 +116,7 @@ def paged_problem(optimizer: OptimizerConfig, *, device: str, is_offloaded: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ScheduleConfig:
+class ScheduleConfig(CheckedConfig):
     """Learning rate as a function of the step."""
 
     kind: Literal["onecycle", "cosine", "constant"] = "cosine"
@@ -133,16 +125,12 @@ class ScheduleConfig:
     warmup_share: ShareBelowOne = 0.05
     """Share of all steps in which the learning rate rises to its peak."""
 
-    def __post_init__(self) -> None:
-        """Check bounds."""
-        check_bounds(self)
-
 
 # Config of the detailed profile of some training steps.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ProfileConfig:
+class ProfileConfig(CheckedConfig):
     """Trace and table of operators by PyTorch's profiler, in the attempt's timing folder."""
 
     steps: tuple[CountOrZero, ...] | None = None
@@ -155,17 +143,14 @@ class ProfileConfig:
     stacks: bool = False
     """Also record the lines of Python that called an operator; much slower."""
 
-    def __post_init__(self) -> None:
-        """Check that the range and the ranks are valid."""
-        check_bounds(self)
+    def problems(self) -> Iterator[str]:
+        """Yield broken rules."""
         if self.steps is not None and (len(self.steps) != 2 or self.steps[0] > self.steps[1]):
-            message = (
+            yield (
                 f"steps is {list(self.steps)}: give the first and the last step, such as [20, 40]"
             )
-            raise ValueError(message)
         if not self.ranks:
-            message = "ranks is empty: name at least one, or leave out `profile.steps`"
-            raise ValueError(message)
+            yield "ranks is empty: name at least one, or leave out `profile.steps`"
 
     def why_never(self, num_steps: int) -> str | None:
         """Return why no step is recorded, although some are wanted; else None."""
@@ -187,7 +172,7 @@ PackingStrategy = Literal["exact", "none", "constrained", "greedy", "ffd", "bfd"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BatchingConfig:
+class BatchingConfig(CheckedConfig):
     """Composition of batches and of their rows."""
 
     kind: Literal["shuffled", "grouped", "packed", "auto"] = "shuffled"
@@ -204,13 +189,9 @@ class BatchingConfig:
     max_images: Count | None = None
     """`packed`: most images in a row; null for no limit."""
 
-    def __post_init__(self) -> None:
-        """Check bounds."""
-        check_bounds(self)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AugmentConfig:
+class AugmentConfig(CheckedConfig):
     """Random changes of pictures when they are read. They depend on `seed`, epoch and sample."""
 
     mirror_share: Share = 0.0
@@ -226,16 +207,14 @@ class AugmentConfig:
     saturation: ShareBelowOne = 0.0
     """Largest change of saturation, as of brightness."""
 
-    def __post_init__(self) -> None:
-        """Check bounds."""
-        check_bounds(self)
+    def problems(self) -> Iterator[str]:
+        """Yield broken rules."""
         if self.min_crop_share <= 0:
-            message = f"min_crop_share is {self.min_crop_share}: give a share above 0, to 1"
-            raise ValueError(message)
+            yield f"min_crop_share is {self.min_crop_share}: give a share above 0, to 1"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StreamConfig:
+class StreamConfig(CheckedConfig):
     """Source of samples for `reader: webdataset`."""
 
     urls: tuple[PathOrAddress, ...] = ()
@@ -244,31 +223,23 @@ class StreamConfig:
     shuffle_buffer: Count = 1000
     """Number of samples among which the next one is drawn; 1 keeps the order of the shards."""
 
-    def __post_init__(self) -> None:
-        """Check bounds."""
-        check_bounds(self)
-
 
 # Config of the recording of a node's load.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SamplerConfig:
+class SamplerConfig(CheckedConfig):
     """Readings of each node during training: GPUs, processor, memory, disks and network."""
 
     every_s: Annotated[float, Bounds(ge=0.1)] | None = 1.0
     """Seconds between two readings; null disables them."""
-
-    def __post_init__(self) -> None:
-        """Check bounds."""
-        check_bounds(self)
 
 
 # Config of sharding under `strategy: fsdp2`, and of the scaler of `precision: fp16`.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ShardingConfig:
+class ShardingConfig(CheckedConfig):
     """Sharding under `strategy: fsdp2`; each key trades memory for speed, and changes no update."""
 
     within: Literal["all", "node"] = "all"
@@ -291,13 +262,9 @@ class ShardingConfig:
     """Keeps sharded weights, gradients and optimizer state in the node's memory, and updates them
     there; slow, for models that do not fit otherwise."""
 
-    def __post_init__(self) -> None:
-        """Check bounds."""
-        check_bounds(self)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ScalerConfig:
+class ScalerConfig(CheckedConfig):
     """Scaling of the loss under fp16, without which small gradients would become zero."""
 
     init_scale: Positive = 65536.0
@@ -307,16 +274,12 @@ class ScalerConfig:
     max_skips: Count = 20
     """Number of successive steps skipped because of overflows at which the attempt fails."""
 
-    def __post_init__(self) -> None:
-        """Check bounds."""
-        check_bounds(self)
-
 
 # Config of the copy of a data set to each node's own disk.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StagingConfig:
+class StagingConfig(CheckedConfig):
     """Copy of the data set to each node's own disk."""
 
     mode: Literal["beside", "before", "off"] = "beside"
@@ -330,10 +293,6 @@ class StagingConfig:
     jobs of the user there; null for no limit."""
     max_gb: Positive | None = None
     """Size limit of all copies of the user on a node, in 1e9 bytes; null for all free space."""
-
-    def __post_init__(self) -> None:
-        """Check bounds."""
-        check_bounds(self)
 
 
 # Config of trackers for the course of a training.
@@ -354,7 +313,7 @@ TrackerName = Literal[
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrackersConfig:
+class TrackersConfig(CheckedConfig):
     """Trackers to which rank 0 reports the course of a training; none by default."""
 
     use: tuple[TrackerName, ...] = ()
@@ -368,15 +327,12 @@ class TrackersConfig:
     """More arguments for each tracker's class in `accelerate.tracking`, which passes them to the
     package: `wandb: {mode: offline}`. Put keys of an account into the environment."""
 
-    def __post_init__(self) -> None:
-        """Check that the trackers can run; errors name field, value and remedy."""
-        check_bounds(self)
+    def problems(self) -> Iterator[str]:
+        """Yield broken rules."""
         if len(set(self.use)) < len(self.use):
-            message = f"use is {', '.join(self.use)}: name each tracker once"
-            raise ValueError(message)
+            yield f"use is {', '.join(self.use)}: name each tracker once"
         if unused := self.options.keys() - set(self.use):
-            message = (
+            yield (
                 f"options of {', '.join(sorted(unused))} are given, which use does not name: add "
                 "it to use, or leave them out"
             )
-            raise ValueError(message)

@@ -44,7 +44,19 @@ _SIGNATURE_CHARS = 24
 def is_inline_image(text: str) -> bool:
     """Check whether the text of an image is the picture itself, and no name of a file."""
     text = text.lstrip()
-    return text[:5].lower() == "data:" or _is_bare(text)
+    if text[:5].lower() == "data:":
+        return True
+    if len(text) < _MIN_BARE_CHARS:
+        return False
+    try:
+        head = _from_base64("".join(text[: 2 * _SIGNATURE_CHARS].split())[:_SIGNATURE_CHARS])
+    except ValueError:
+        return False
+    is_riff = head[:4] == b"RIFF" and head[8:12] == b"WEBP"
+    is_bmp = head[:2] == b"BM" and head[6:10] == bytes(4)
+    if not (head.startswith(_SIGNATURES) or is_riff or is_bmp or head[4:8] == b"ftyp"):
+        return False
+    return not _standard(text).rstrip(b"=").translate(None, _ALPHABET)
 
 
 def inline_image(text: str) -> bytes:
@@ -68,20 +80,6 @@ def inline_image(text: str) -> bytes:
     if "base64" not in parameters:
         return unquote_to_bytes(content)
     return _from_base64(unquote_to_bytes(content).decode("latin-1") if "%" in content else content)
-
-
-def _is_bare(text: str) -> bool:
-    if len(text) < _MIN_BARE_CHARS:
-        return False
-    try:
-        head = _from_base64("".join(text[: 2 * _SIGNATURE_CHARS].split())[:_SIGNATURE_CHARS])
-    except ValueError:
-        return False
-    is_riff = head[:4] == b"RIFF" and head[8:12] == b"WEBP"
-    is_bmp = head[:2] == b"BM" and head[6:10] == bytes(4)
-    if not (head.startswith(_SIGNATURES) or is_riff or is_bmp or head[4:8] == b"ftyp"):
-        return False
-    return not _standard(text).rstrip(b"=").translate(None, _ALPHABET)
 
 
 def _standard(text: str) -> bytes:
@@ -308,12 +306,12 @@ def _looks_like(value: Any, names: re.Pattern[str], starts: tuple[str, ...]) -> 
         return len(value) <= _LONGEST_NAME and names.search(value) is not None
     if isinstance(value, bytes):
         return names is _PICTURE_NAME
+    items: Collection[Any] = ()
     if isinstance(value, list | tuple):  # a map of a table is a list of pairs
-        return any(_looks_like(item, names, starts) for item in value[:_MAX_LOOKED_AT])
-    if isinstance(value, Mapping):
-        held = (value.get(key) for key in ("bytes", "path", "image", "url"))
-        return any(item is not None and _looks_like(item, names, starts) for item in held)
-    return False
+        items = value[:_MAX_LOOKED_AT]
+    elif isinstance(value, Mapping):
+        items = [value[key] for key in ("bytes", "path", "image", "url") if key in value]
+    return any(_looks_like(item, names, starts) for item in items)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -498,7 +496,11 @@ def is_learned(turn: Mapping[str, Any], role: str) -> bool:
             message = f"`{key}` of a turn may mean either; write `loss: true` or `loss: false`"
             raise BadRowError(message)
         if name in LOSS_KEYS and not is_empty(value):
-            marks[key] = _yes_or_no(key, value) != (name in UNLEARNED_KEYS)
+            meaning = yes_or_no(value)
+            if meaning is None:
+                message = f"`{key}` of a turn is {shorten(value)}; allowed are true, false, 1 and 0"
+                raise BadRowError(message)
+            marks[key] = meaning != (name in UNLEARNED_KEYS)
     if len(set(marks.values())) > 1:
         message = f"{' and '.join(f'`{key}`' for key in marks)} of a turn contradict each other"
         raise BadRowError(message)
@@ -527,14 +529,6 @@ _YES = _words("true yes y t on")
 _NO = _words("false no n f off")
 
 
-def _yes_or_no(key: str, value: Any) -> bool:
-    meaning = yes_or_no(value)
-    if meaning is None:
-        message = f"`{key}` of a turn is {shorten(value)}; allowed are true, false, 1 and 0"
-        raise BadRowError(message)
-    return meaning
-
-
 def foreign_mark(text: str, *, has_images: bool, is_users: bool) -> str:
     """Return a mark for unread media in a text; empty if there is none.
 
@@ -544,15 +538,14 @@ def foreign_mark(text: str, *, has_images: bool, is_users: bool) -> str:
     """
     for match in _MEDIA_MARK.finditer(text) if "<" in text or "[" in text else ():
         name = (match[1] or "").rstrip(" /")
+        is_closed = f"</{name}>" in text
         if name.lower() not in _HTML_TAGS:
-            if f"</{name}>" not in text:
-                return match[0]
+            is_mark = not is_closed
         elif name.lower() == "img":
-            if has_images or "</img>" in text:
-                return match[0]
-        elif f"</{name}>" not in text and (
-            _is_at_an_end(text, match) or (is_users and not _is_about_code(text, match))
-        ):
+            is_mark = has_images or "</img>" in text
+        else:
+            is_mark = not is_closed and _is_mark(text, match, is_users=is_users)
+        if is_mark:
             return match[0]
     if is_users and not _CODE.search(text):
         mark = _USER_MARK.search(text)
@@ -563,25 +556,15 @@ def foreign_mark(text: str, *, has_images: bool, is_users: bool) -> str:
     return ""
 
 
-def _is_about_code(text: str, match: re.Match[str]) -> bool:
+def _is_mark(text: str, match: re.Match[str], *, is_users: bool) -> bool:
+    """Check whether a name of HTML is a mark: at an end of its line, or in words of a user."""
     before, after = text[: match.start()], text[match.end() :]
+    start = _MEDIA_MARK.sub("", before.rpartition("\n")[2]).replace("<image>", "")
+    if not start.strip() or not after.partition("\n")[0].strip():
+        return True
     is_quoted = before[-1:] in ("`", '"', "'") and after[:1] == before[-1:]
     is_tag = _TAG_BEFORE.search(before) or _TAG_AFTER.match(after)
-    return is_quoted or is_tag is not None or _CODE.search(text) is not None
-
-
-def _is_at_an_end(text: str, match: re.Match[str]) -> bool:
-    before = text[: match.start()].rpartition("\n")[2]
-    after = text[match.end() :].partition("\n")[0]
-    before = _MEDIA_MARK.sub("", before).replace("<image>", "")
-    return not before.strip() or not after.strip()
-
-
-def kind_of(value: Any) -> str:
-    """Return the kind of a value in JSON's terms, for a message."""
-    if isinstance(value, Mapping):
-        return "an object"
-    return _KINDS.get(type(value), f"of type {type(value).__name__}")
+    return is_users and not (is_quoted or is_tag or _CODE.search(text))
 
 
 _KINDS: Mapping[type, str] = {
@@ -592,6 +575,14 @@ _KINDS: Mapping[type, str] = {
     float: "a number",
     type(None): "null",
 }
+
+
+def kind_of(value: Any) -> str:
+    """Return the kind of a value in JSON's terms, for a message."""
+    if isinstance(value, Mapping):
+        return "an object"
+    return _KINDS.get(type(value), f"of type {type(value).__name__}")
+
 
 _MAX_SHOWN = 200
 """Longest part of a manifest's value in a message."""

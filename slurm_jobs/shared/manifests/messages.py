@@ -255,21 +255,29 @@ def read_turns(
     if not isinstance(turn, Mapping):
         raise BadRowError(_without(wanted))
     given = {key: item for key, item in turn.items() if key not in ignore}
-    system = _take_system(given, is_first=is_first)
-    if all(given.get(key) is None for key in _ROLE_KEYS) and "user" in wanted:
-        messages, ignored = _read_pair(given)
-        return [*system, *messages], ignored
-    role_key, given_role = _only(given, _ROLE_KEYS, wanted)
-    content_key, content = _only(given, _CONTENT_KEYS, wanted)
-    role = _ROLES.get(given_role.strip().lower()) if isinstance(given_role, str) else None
-    ignored = _check_keys(given, _TURN_KEYS)
-    if role is None:
-        problem = f"{role_key} {shorten(given_role)}; allowed are {', '.join(_ROLES)}"
-        raise BadRowError(problem)
-    learned = is_learned(given, role)
-    items, unread = _read_content(content_key, content, ignore)
-    message = Message(role=role, content=items, is_learned=learned)
-    return [*system, message], [*ignored, *unread]
+    messages = _take_system(given, is_first=is_first)
+    is_pair = all(given.get(key) is None for key in _ROLE_KEYS) and "user" in wanted
+    if is_pair:
+        if not {"user", "assistant"} & given.keys():
+            raise BadRowError(_without(("user", "assistant")))
+        ignored = _check_keys(given, _PAIR_KEYS)
+        contents = [(role, "content", given.get(role)) for role in ("user", "assistant")]
+    else:
+        role_key, given_role = _only(given, _ROLE_KEYS, wanted)
+        content_key, content = _only(given, _CONTENT_KEYS, wanted)
+        role = _ROLES.get(given_role.strip().lower()) if isinstance(given_role, str) else None
+        ignored = _check_keys(given, _TURN_KEYS)
+        if role is None:
+            problem = f"{role_key} {shorten(given_role)}; allowed are {', '.join(_ROLES)}"
+            raise BadRowError(problem)
+        contents = [(role, content_key, content)]
+    for role, key, content in contents:
+        # The marks of a pair are those of its answer.
+        learned = (is_pair and role == "user") or is_learned(given, role)
+        items, unread = _read_content(key, content, () if is_pair else ignore)
+        messages.append(Message(role=role, content=items, is_learned=learned))
+        ignored += unread
+    return messages, ignored
 
 
 def _take_system(turn: dict[str, Any], *, is_first: bool) -> list[Message]:
@@ -286,19 +294,6 @@ def _take_system(turn: dict[str, Any], *, is_first: bool) -> list[Message]:
         )
         raise BadRowError(message)
     return [Message(role="system", content=(Content(kind="text", value=text),))]
-
-
-def _read_pair(pair: Mapping[str, Any]) -> tuple[list[Message], list[str]]:
-    if not {"user", "assistant"} & pair.keys():
-        raise BadRowError(_without(("user", "assistant")))
-    ignored = _check_keys(pair, _PAIR_KEYS)
-    messages = []
-    for role in ("user", "assistant"):
-        learned = is_learned(pair, role) if role == "assistant" else True
-        items, unread = _read_content("content", pair.get(role), ())
-        messages.append(Message(role=role, content=items, is_learned=learned))
-        ignored += unread
-    return messages, ignored
 
 
 def _only(
@@ -383,19 +378,29 @@ def split_marks(text: str) -> list[Content]:
 
 def _read_item(item: Any) -> list[Content]:
     kind = _kind(item) if isinstance(item, Mapping) else None
+    unread: tuple[str, ...]
     if kind == "text" and isinstance(item.get("text"), str):
-        others = (*_NAME_KEYS, *_DATA_KEYS)
-        _check_item(item, kind, [key for key in others if not is_empty(item.get(key))])
+        unread = (*_NAME_KEYS, *_DATA_KEYS)
+    elif kind == "image":
+        unread = ("text",) if isinstance(item.get("source"), Mapping) else ("text", "source")
+    else:
+        allowed = "allowed are `text` (with `text`) and `image`"
+        message = f"content item of type {shorten(kind)}; {allowed}"
+        raise BadRowError(message)
+    for key in unread:
+        if not is_empty(item.get(key)):
+            message = f"`{key}` of a content item of type `{kind}` is not read"
+            raise BadRowError(message)
+    marks = [key for key in item if normal(key) in LOSS_KEYS and item[key] is not None]
+    if marks and not is_learned(item, "assistant"):
+        what = "of a part of a turn is not supported; only whole turns are left out"
+        message = f"`{marks[0]}` {what}"
+        raise BadRowError(message)
+    if kind == "text":
         text = item["text"]
         return split_marks(text) if IMAGE_MARK in text else [Content(kind="text", value=text)]
-    if kind == "image":
-        is_read = isinstance(item.get("source"), Mapping)
-        others = ("text",) if is_read else ("text", "source")
-        _check_item(item, kind, [key for key in others if not is_empty(item.get(key))])
-        image = image_of(item)
-        return [replace(image, index=_index(item))] if is_open(image) else [image]
-    message = f"content item of type {shorten(kind)}; allowed are `text` (with `text`) and `image`"
-    raise BadRowError(message)
+    image = image_of(item)
+    return [replace(image, index=_index(item))] if is_open(image) else [image]
 
 
 def _index(item: Mapping[str, Any]) -> int | None:
@@ -422,18 +427,8 @@ def _kind(item: Mapping[str, Any]) -> Any:
     return _KINDS.get(kind, kind) if isinstance(kind, str) else kind
 
 
-def _check_item(item: Mapping[str, Any], kind: str, unread: Sequence[str]) -> None:
-    if unread:
-        message = f"`{unread[0]}` of a content item of type `{kind}` is not read"
-        raise BadRowError(message)
-    keys = [key for key in item if normal(key) in LOSS_KEYS and item[key] is not None]
-    if keys and not is_learned(item, "assistant"):
-        message = f"`{keys[0]}` of a part of a turn is not supported; only whole turns are left out"
-        raise BadRowError(message)
-
-
 def fill_images(messages: list[Message], listed: Sequence[Content]) -> tuple[Message, ...]:
-    """Give every image without a path or bytes the next listed one.
+    """Give every image without a path or bytes the next listed one, or that of its index.
 
     A row that lists images but marks no place for them has them before the first words of the user.
 
@@ -441,28 +436,33 @@ def fill_images(messages: list[Message], listed: Sequence[Content]) -> tuple[Mes
         BadRowError: the numbers of places and images differ.
     """
     items = [item for message in messages for item in message.content]
-    num_open = sum(is_open(item) for item in items)
-    nothing = next((i for i, image in enumerate(listed, 1) if is_open(image)), None)
-    if nothing is not None:
-        message = f"image {nothing} of {len(listed)} listed has neither a path nor bytes"
-        raise BadRowError(message)
-    if listed and not any(item.kind == "image" for item in items):
-        user = next((index for index, m in enumerate(messages) if m.role == "user"), None)
-        if user is None:
-            message = "images are listed, but no turn of the user could show them"
-            raise BadRowError(message)
-        shown = replace(messages[user], content=(*listed, *messages[user].content))
-        return (*messages[:user], shown, *messages[user + 1 :])
+    num_open, num_listed = sum(map(is_open, items)), len(listed)
     indices = [item.index for item in items if is_open(item) and item.index is not None]
-    if indices:
-        waiting = iter(_by_index(indices, listed, num_open=num_open))
-    elif num_open != len(listed):
+    nothing = next((i for i, image in enumerate(listed, 1) if is_open(image)), None)
+    wrong = next((index for index in indices if not 0 <= index < num_listed), None)
+    unused = next((index for index in range(num_listed) if index not in indices), None)
+    problem = ""
+    if nothing is not None:
+        problem = f"image {nothing} of {num_listed} listed has neither a path nor bytes"
+    elif listed and not any(item.kind == "image" for item in items):
+        user = next((index for index, m in enumerate(messages) if m.role == "user"), None)
+        if user is not None:
+            shown = replace(messages[user], content=(*listed, *messages[user].content))
+            return (*messages[:user], shown, *messages[user + 1 :])
+        problem = "images are listed, but no turn of the user could show them"
+    elif indices and len(indices) != num_open:
+        problem = f"{len(indices)} of {num_open} places for images have an `index`, expected all"
+    elif wrong is not None:
+        problem = f"`index` of an image is {wrong}, but {num_listed} are listed, counted from 0"
+    elif indices and unused is not None:
+        problem = f"no place for an image has the `index` {unused} of {num_listed} listed images"
+    elif not indices and num_open != num_listed:
         places = "1 place" if num_open == 1 else f"{num_open} places"
-        images = "1 image" if len(listed) == 1 else f"{len(listed)} images"
-        message = f"the text has {places} for images, and the row lists {images}"
-        raise BadRowError(message)
-    else:
-        waiting = iter(listed)
+        images = "1 image" if num_listed == 1 else f"{num_listed} images"
+        problem = f"the text has {places} for images, and the row lists {images}"
+    if problem:
+        raise BadRowError(problem)
+    waiting = iter([listed[index] for index in indices] if indices else listed)
     return tuple(
         replace(
             message,
@@ -472,39 +472,22 @@ def fill_images(messages: list[Message], listed: Sequence[Content]) -> tuple[Mes
     )
 
 
-def _by_index(indices: Sequence[int], listed: Sequence[Content], *, num_open: int) -> list[Content]:
-    """Return the listed images in the order of the places with their indices."""
-    if len(indices) != num_open:
-        message = f"{len(indices)} of {num_open} places for images have an `index`, expected all"
-        raise BadRowError(message)
-    wrong = next((index for index in indices if not 0 <= index < len(listed)), None)
-    if wrong is not None:
-        message = f"`index` of an image is {wrong}, but {len(listed)} are listed, counted from 0"
-        raise BadRowError(message)
-    unused = next((index for index in range(len(listed)) if index not in indices), None)
-    if unused is not None:
-        message = f"no place for an image has the `index` {unused} of {len(listed)} listed images"
-        raise BadRowError(message)
-    return [listed[index] for index in indices]
-
-
 def name_images(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Name each image that has bytes and no path by its number in the row, for messages."""
     images = [item for message in messages for item in message.content if item.kind == "image"]
     if all(image.value for image in images):
         return messages
-    numbers = iter(range(1, len(images) + 1))
+    named = iter(
+        image if image.value else replace(image, value=f"image {number}")
+        for number, image in enumerate(images, 1)
+    )
     return tuple(
-        replace(message, content=tuple(_numbered(item, numbers) for item in message.content))
+        replace(
+            message,
+            content=tuple(next(named) if i.kind == "image" else i for i in message.content),
+        )
         for message in messages
     )
-
-
-def _numbered(item: Content, numbers: Any) -> Content:
-    if item.kind != "image":
-        return item
-    number = next(numbers)
-    return item if item.value else replace(item, value=f"image {number}")
 
 
 def check_characters(messages: tuple[Message, ...]) -> None:

@@ -3,23 +3,20 @@ from dataclasses import dataclass
 import pytest
 
 from slurm_jobs.shared.config import (
+    CheckedConfig,
     Count,
     Positive,
     ShareBelowOne,
     build_config,
-    check_bounds,
     with_keys_of,
 )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Inner:
+class Inner(CheckedConfig):
     size: Count = 1
     rate: Positive | None = None
     decay: ShareBelowOne = 0.5
-
-    def __post_init__(self) -> None:
-        check_bounds(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
