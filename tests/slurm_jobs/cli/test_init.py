@@ -240,23 +240,6 @@ def test_wrong_words_are_told_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("models", "models has no config.json"),
-        ("no model", "neither a folder nor a name on the hub"),
-    ],
-)
-def test_what_is_no_model_is_told(
-    name: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    images(tmp_path / "pics")
-    (tmp_path / "models").mkdir()
-    init("--data", "pics", "--model", name, "--yes", code=2)
-    assert said in capsys.readouterr().err
-    assert not (tmp_path / "configs").exists()
-
-
 def answering(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     """Somebody at a terminal, whose lines these are."""
     stream = io.StringIO(text)
@@ -275,59 +258,54 @@ def test_questions_are_answered_and_enter_takes_the_default(
     assert "Qwen/Qwen2.5-VL-3B-Instruct, which the stage `models` downloads" in said.out
 
 
+DATA, MODEL = "your manifest or folder", "model: a folder, or OWNER/NAME"
+
+
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("answers", "told"),
     [
-        ("picz", "picz: No such file or directory\n"),
-        ("~nobody-of-that-name", "for a name that begins with `~`\n"),
-        ("x" * 300, "File name too long\n"),
+        ("picz\npics\n\n", f"picz: No such file or directory\n{DATA}"),
+        ("~nobody-of-that-name\npics\n\n", f"for a name that begins with `~`\n{DATA}"),
+        (f"{'x' * 300}\npics\n\n", f"File name too long\n{DATA}"),
+        ("pics\n./nomodel\n\n", f"\n{MODEL}"),
+        ("pics\npics\n\n", f"\n{MODEL}"),
+        ("pics\n~nobody-of-that-name\n\n", f"\n{MODEL}"),
     ],
 )
-def test_a_path_that_is_not_there_is_asked_again(
-    wrong: str,
+def test_a_path_or_a_model_that_is_not_there_is_asked_again(
+    answers: str,
     told: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     images(tmp_path / "pics")
-    answering(monkeypatch, f"{wrong}\npics\n\n")
+    answering(monkeypatch, answers)
     init("--name", "asked")
     said = capsys.readouterr()
-    assert f"{told}your manifest" in said.err
+    assert told in said.err
+    assert (said.err.count(DATA), said.err.count(MODEL)) in {(2, 1), (1, 2)}
     assert "wrote configs/asked.yaml" in said.out
 
 
-@pytest.mark.parametrize("wrong", ["./nomodel", "pics", "~nobody-of-that-name"])
-def test_a_model_that_is_none_is_asked_again(
-    wrong: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--model", "models"], "models has no config.json"),
+        (["--model", "no model"], "neither a folder nor a name on the hub"),
+        (["--model", "~nobody-of-that-name"], "this machine has no user `nobody-of-that-name`"),
+        (["--data", "~nobody-of-that-name"], "this machine has no user `nobody-of-that-name`"),
+        (["--data", "pics/cat/1.jpg"], "is an image: name its folder"),
+    ],
+)
+def test_what_is_no_data_or_no_model_is_told(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     images(tmp_path / "pics")
-    answering(monkeypatch, f"pics\n{wrong}\n\n")
-    init("--name", "asked")
-    said = capsys.readouterr()
-    assert said.err.count("model: a folder, or OWNER/NAME") == 2
-    assert "wrote configs/asked.yaml" in said.out
-
-
-@pytest.mark.parametrize("option", ["--data", "--model"])
-def test_the_home_of_nobody_is_told(
-    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    images(tmp_path / "pics")
-    given = {"--data": "pics", option: "~nobody-of-that-name"}
-    init(*(word for pair in given.items() for word in pair), "--yes", code=2)
-    assert "this machine has no user `nobody-of-that-name`" in capsys.readouterr().err
-
-
-def test_an_image_is_no_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    images(tmp_path / "pics")
-    image = next(path for path in (tmp_path / "pics").rglob("*") if path.suffix in {".png", ".jpg"})
-    init("--data", str(image), "--yes", code=2)
-    assert "is an image: name its folder" in capsys.readouterr().err
+    (tmp_path / "models").mkdir()
+    init("--data", "pics", *words, "--yes", code=2)
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "configs").exists()
 
 
 def test_ctrl_d_ends_the_questions_and_writes_nothing(
@@ -427,12 +405,8 @@ def test_few_samples_fill_some_steps_and_a_model_of_ours_is_known(tmp_path: Path
 def test_slurm_that_does_not_answer_is_3_and_names_the_way_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bin_dir = tmp_path / "bin"
-    bin_dir.mkdir()
-    for name in ("sbatch", "scontrol", "sinfo", "squeue", "sacctmgr"):
-        (bin_dir / name).write_text("#!/bin/sh\necho 'slurm_load: unable to contact' >&2; exit 1\n")
-        (bin_dir / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{bin_dir}:{Path(str(shutil.which('sh'))).parent}")
-    run_command("init", "--yes", code=3)
+    silent = dict.fromkeys(SLURM, "echo 'slurm_load: unable to contact' >&2; exit 1")
+    fake_slurm(tmp_path / "bin", monkeypatch, **silent)
+    begin("--yes", code=3)
     assert "add --local to run the jobs on this machine" in capsys.readouterr().err
     assert not (tmp_path / "configs").exists()
