@@ -96,10 +96,7 @@ def shell_notes(
 ) -> list[str]:
     """Return which options the shell's variables set for the plan's jobs, and which have no effect.
 
-    Args:
-        plan: plan of this submission.
-        profile: profile of the run's cluster.
-        recorded: variables of the run's submission, for a resume that knows them.
+    `recorded` are the variables of the run's submission, for a resume that knows them.
     """
     if profile.scheduler == "local":
         return []
@@ -107,16 +104,18 @@ def shell_notes(
     ignored = {name for name in foreign_to_new_jobs(os.environ) if not name.startswith(OWN_PREFIX)}
     before = recorded or {}
     for name, users in variables_applied({**before, **os.environ}, _options(plan)).items():
-        value, option, stages = os.environ.get(name), SHELL_DEFAULTS[name], ", ".join(users)
-        if not users and value is not None:
-            ignored.add(name)
-        elif users and value is None:
+        value = os.environ.get(name)
+        if not users:
+            ignored |= set() if value is None else {name}
+            continue
+        option, stages = SHELL_DEFAULTS[name], ", ".join(users)
+        if value is None:
             notes.append(
                 f"{name}={before.get(name)} of the shell that submitted this run applies to "
                 f"{stages}, as before; this shell does not set it. Set {name}, empty for none, or "
                 f"`--set` the option `{option}` under `slurm:` to change it"
             )
-        elif users:
+        else:
             applies = f"{name}={value} of this shell applies to {stages}"
             note = f"{applies}: the spec has no `{option}` there"
             if recorded is not None and before.get(name) != value:

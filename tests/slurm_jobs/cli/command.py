@@ -15,6 +15,12 @@ class Ended(NamedTuple):
     out: str
     err: str
 
+    @property
+    def result(self) -> str:
+        """Output of a command that has to end well."""
+        assert self.code == 0, self.err
+        return self.out
+
 
 Command = Callable[..., Ended]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs import api
-from slurm_jobs.cli import main
+from tests.slurm_jobs.cli.command import Command
 
 SPEC = """
 name: far
@@ -27,42 +27,31 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def run(*words: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main.main([*words])
-    assert isinstance(ended.value.code, int)
-    return ended.value.code
-
-
-def test_a_plan_for_slurm_is_made_on_a_machine_without_slurm(
-    spec: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run("plan", str(spec)) == 0
-    shown = capsys.readouterr().out
+def test_a_plan_for_slurm_is_made_on_a_machine_without_slurm(spec: Path, command: Command) -> None:
+    shown = command("plan", str(spec)).result
     assert "far on slurm" in shown
     assert "GPU-hours requested, up to the time limits: 1.0" in shown
     assert f"note: {NOT_ASKED}" in shown
     assert "#SBATCH --gpus-per-node=1" in shown
 
-    assert run("plan", str(spec), "--json") == 0
-    assert NOT_ASKED in json.loads(capsys.readouterr().out)["notes"]
+    assert NOT_ASKED in json.loads(command("plan", str(spec), "--json").result)["notes"]
     assert api.plan(spec).name == "far"
 
 
-def test_a_submit_needs_slurm_and_says_so(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("submit", str(spec)) == 3
-    assert "`sbatch` was not found" in capsys.readouterr().err
+def test_a_submit_needs_slurm_and_says_so(spec: Path, command: Command) -> None:
+    ended = command("submit", str(spec))
+    assert ended.code == 3
+    assert "`sbatch` was not found" in ended.err
     assert not (spec.parent / "runs").exists()
 
 
 def test_a_plan_says_which_variables_of_the_shell_apply_and_which_do_not(
-    spec: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    spec: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     spec.write_text(SPEC.replace("gpus_per_node: 1", "slurm: {partition: cpu}"))
     for name in ("SBATCH_ACCOUNT", "SBATCH_PARTITION", "SBATCH_OUTPUT", "SLURM_MEM_PER_CPU"):
         monkeypatch.setenv(name, "x")
-    assert run("plan", str(spec), "--no-scripts") == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = command("plan", str(spec), "--no-scripts").result.splitlines()
     assert (
         "note: SBATCH_ACCOUNT=x of this shell applies to a: the spec has no `account` there"
         in lines
@@ -85,7 +74,7 @@ def test_a_plan_says_which_variables_of_the_shell_apply_and_which_do_not(
 def test_a_plan_shows_what_is_set_for_ranks_and_leaves_out_what_the_user_has_set(
     spec: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: Command,
     *,
     given: dict[str, str],
     in_spec: str,
@@ -106,8 +95,9 @@ def test_a_plan_shows_what_is_set_for_ranks_and_leaves_out_what_the_user_has_set
             environment="" if of_slurm else in_spec, slurm=in_spec if of_slurm else ""
         ).replace(", }", "}")
     )
-    assert run("plan", str(spec), "--no-scripts") == 0
-    _, _, after = capsys.readouterr().out.partition("set for the ranks of a:\n")
+    _, _, after = command("plan", str(spec), "--no-scripts").result.partition(
+        "set for the ranks of a:\n"
+    )
     lines = after.partition("\n\n")[0].splitlines()
     settings = {
         "OMP_NUM_THREADS": "3",

@@ -82,28 +82,36 @@ def test_a_resume_says_what_a_job_that_it_submits_asks_for_instead(
     assert "all that is missing" not in said
 
 
+HERE = "WORKING FOLDER"
+IN_VAIN = "x: 64 has no effect: ..."
+LEFT_OUT = "--set stages.x.retries=... is left out"
+GOES_ON = "`fit` continues from its newest checkpoint"
+
+
 @pytest.mark.parametrize(
-    ("start", "said"),
+    ("values", "note"),
     [
-        ("anew", "`fit` begins at step 0, as requested; "),
-        ("changed", "`fit` begins at step 0, because what it learns has changed; "),
-        ("goes on", "`fit` continues from its newest checkpoint: "),
-        (
-            "depends",
-            "`fit` continues from its newest checkpoint, unless what it learns or its data ",
-        ),
+        ({"trainings": {"fit": "anew"}}, "`fit` begins at step 0, as requested; "),
+        ({"trainings": {"fit": "changed"}}, "`fit` begins at step 0, because what it learns has "),
+        ({"trainings": {"fit": "goes on"}}, f"{GOES_ON}: "),
+        ({"trainings": {"fit": "depends"}}, f"{GOES_ON}, unless what it learns or its data "),
+        ({"left_out": (LEFT_OUT,)}, LEFT_OUT),
+        ({"spec_notes": (f"{HERE}/a.yaml:3:1: {IN_VAIN}",)}, f"a.yaml:3:1: {IN_VAIN}"),
+        ({"spec_notes": (IN_VAIN,)}, IN_VAIN),
     ],
 )
-def test_a_note_says_where_a_training_begins(start, said):
+def test_what_to_know_of_a_resume_is_noted(values, note, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    notes = values.get("spec_notes", ())
     resumption = Resumption(
         paths=RunPaths(Path("run")),
         plan=Plan(name="run", stages=(), jobs=()),
         preparation=SimpleNamespace(connections=Connections()),
         code_changed=False,
-        trainings={"fit": start},
+        **{**values, "spec_notes": tuple(n.replace(HERE, str(tmp_path)) for n in notes)},
     )
-    (note,) = notes_of(resumption)
-    assert note.startswith(said)
+    (said,) = notes_of(resumption)
+    assert said.startswith(note)
 
 
 def test_jobs_that_the_runs_own_slurm_jobs_could_not_read_get_todays_and_a_note_says_so(
@@ -128,30 +136,6 @@ def test_jobs_that_the_runs_own_slurm_jobs_could_not_read_get_todays_and_a_note_
     assert read_json(paths.plan(2))["snapshot"] == plan["snapshot"]
     new = next(j for j in job.parent.iterdir() if j != job)
     assert read_json(new / "job.json")["start_script"] == str(first / "start.py")
-
-
-def test_a_note_says_what_was_set_of_a_stage_that_is_no_more():
-    resumption = Resumption(
-        paths=RunPaths(Path("run")),
-        plan=Plan(name="run", stages=(), jobs=()),
-        preparation=SimpleNamespace(connections=Connections()),
-        code_changed=False,
-        left_out=("--set stages.x.retries=... is left out",),
-    )
-    assert notes_of(resumption) == ["--set stages.x.retries=... is left out"]
-
-
-def test_what_is_set_in_vain_is_noted(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    resumption = Resumption(
-        paths=RunPaths(Path("run")),
-        plan=Plan(name="run", stages=(), jobs=()),
-        preparation=SimpleNamespace(connections=Connections()),
-        code_changed=False,
-        spec_notes=(f"{tmp_path}/a.yaml:3:1: x: 64 has no effect: ...", "y: 1 has no effect: ..."),
-    )
-    said = ["a.yaml:3:1: x: 64 has no effect: ...", "y: 1 has no effect: ..."]
-    assert notes_of(resumption) == said
 
 
 def test_a_note_says_that_an_edit_of_the_specs_file_is_not_used(
