@@ -48,24 +48,24 @@ class Marks:
         self._free: list[Any] = []
 
     def mark(self) -> Any:
-        """As `DeviceClock`."""
+        """As `CudaClock`."""
         mark = self._free.pop() if self._free else SimpleNamespace(at_s=0.0)
         mark.at_s = time.perf_counter()
         return mark
 
     def has_passed(self, _mark: Any) -> bool:
-        """As `DeviceClock`."""
+        """As `CudaClock`."""
         return True
 
     def wait(self, _mark: Any) -> None:
-        """As `DeviceClock`."""
+        """As `CudaClock`."""
 
     def seconds_between(self, first: Any, last: Any) -> float:
-        """As `DeviceClock`."""
+        """As `CudaClock`."""
         return last.at_s - first.at_s
 
     def give_back(self, marks: Any) -> None:
-        """As `DeviceClock`."""
+        """As `CudaClock`."""
         self._free.extend(marks)
 
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 FORMULA = (
     "PaLM (arXiv:2204.02311, appendix B), 6 N + 12 L H Q T a token: 4 N of frozen weights, and "
@@ -33,11 +34,6 @@ FORMULA = (
     "mfu = model_flops / (step_s - checkpoint_s - evaluation_s - compile_s) / peak_flops_per_s"
 )
 """The formula in one sentence, for the header of step records."""
-
-_PRODUCT = 2
-"""A multiplication and an addition."""
-_ATTENTION_PRODUCTS = 2
-"""Products of queries and keys, and of their weights and values."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,15 +52,14 @@ class PartWork:
     def flops(self, num_tokens: int, *, num_pairs: int = 0, num_window_pairs: int = 0) -> float:
         """Return the operations for `num_tokens`.
 
-        Args:
-            num_tokens: Tokens through the matrices.
-            num_pairs: Pairs that see each other: the sum of squares of lengths.
-            num_window_pairs: Pairs that see each other in a window.
+        `num_pairs` see each other (the sum of squares of lengths), `num_window_pairs` in a window.
         """
         seen = _total(self.attention_width) * num_pairs
         seen += _total(self.window_width) * num_window_pairs
         products = _total(self.num_weights) * num_tokens
-        return float(_PRODUCT * (products + _ATTENTION_PRODUCTS * seen))
+        # A product is a multiplication and an addition. Attention has two: of queries and keys, and
+        # of their weights and values.
+        return float(2 * (products + 2 * seen))
 
 
 def _total(numbers: Mapping[int, int]) -> int:
@@ -123,10 +118,7 @@ def model_flops(model: ModelWork, counts: WorkCounts) -> float:
 def mfu(flops: float, seconds: float, peak_flops_per_s: float | None) -> float | None:
     """Return the used share of a card's peak; None if the peak is unknown.
 
-    Args:
-        flops: Operations of one card: those of its rank.
-        seconds: Their duration, all waits included.
-        peak_flops_per_s: From `peaks.peak_flops_per_s`.
+    `flops` are those of one card's rank, `seconds` their duration with all waits.
     """
     if peak_flops_per_s is None or not seconds > 0:
         return None
@@ -139,8 +131,7 @@ def mfu(flops: float, seconds: float, peak_flops_per_s: float | None) -> float |
 # halved here. A card that is not in the table has no MFU: a guess would be worse than none.
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Card:
+class Card(NamedTuple):
     """Cards of one kind."""
 
     name: str
@@ -152,97 +143,48 @@ class Card:
 
 
 _GB = r"[ -]\d+GB"
+_SHEET = "Tensor Core GPU data sheet"
 
 
-def _ampere_on(half: float, single: float, tf32: float) -> Mapping[str, float]:
+def _volta(half: float, single: float) -> Mapping[str, float]:
+    return {"fp16": half, "fp32": single}
+
+
+def _ampere(half: float, single: float, tf32: float) -> Mapping[str, float]:
     return {"bf16": half, "fp16": half, "fp32": single, "tf32": tf32}
 
 
+_V100 = f"NVIDIA V100 {_SHEET}, January 2020"
 CARDS = (
+    Card(rf"Tesla V100-SXM2{_GB}(-LS)?|Tesla V100-SXM3{_GB}(-H)?", _volta(125e12, 15.7e12), _V100),
+    Card(rf"Tesla V100-PCIE{_GB}", _volta(112e12, 14e12), _V100),
+    Card(rf"Tesla V100S-PCIE{_GB}", _volta(130e12, 16.4e12), _V100),
+    Card(r"(Tesla|NVIDIA) T4", _volta(65e12, 8.1e12), f"NVIDIA T4 {_SHEET}"),
     Card(
-        name=rf"Tesla V100-SXM2{_GB}(-LS)?|Tesla V100-SXM3{_GB}(-H)?",
-        flops_per_s={"fp16": 125e12, "fp32": 15.7e12},
-        source="NVIDIA V100 Tensor Core GPU data sheet, January 2020",
+        r"(NVIDIA )?A100[- ](SXM4-)?(PCIE-)?(40GB|80GB)( PCIe)?",
+        _ampere(312e12, 19.5e12, 156e12),
+        f"NVIDIA A100 {_SHEET}, June 2021",
+    ),
+    Card(r"NVIDIA A10", _ampere(125e12, 31.2e12, 62.5e12), f"NVIDIA A10 {_SHEET}"),
+    Card(r"NVIDIA A30", _ampere(165e12, 10.3e12, 82e12), f"NVIDIA A30 {_SHEET}"),
+    Card(r"NVIDIA A40", _ampere(149.7e12, 37.4e12, 74.8e12), "NVIDIA A40 data sheet"),
+    Card(r"NVIDIA L4", _ampere(121e12, 30.3e12, 60e12), f"NVIDIA L4 {_SHEET}"),
+    Card(r"NVIDIA L40S", _ampere(362e12, 91.6e12, 183e12), "NVIDIA L40S data sheet"),
+    # SXM5
+    Card(r"NVIDIA H100 80GB HBM3", _ampere(989e12, 67e12, 494e12), f"NVIDIA H100 {_SHEET} (SXM)"),
+    Card(r"NVIDIA H100 PCIe", _ampere(756e12, 51e12, 378e12), f"NVIDIA H100 {_SHEET} (PCIe)"),
+    Card(r"NVIDIA H100 NVL", _ampere(835e12, 60e12, 417e12), f"NVIDIA H100 {_SHEET} (NVL)"),
+    Card(r"NVIDIA H200", _ampere(989e12, 67e12, 494e12), f"NVIDIA H200 {_SHEET} (SXM)"),
+    Card(r"NVIDIA H200 NVL", _ampere(835e12, 60e12, 417e12), f"NVIDIA H200 {_SHEET} (NVL)"),
+    Card(
+        r"(NVIDIA )?GH200 (120GB|480GB|144G HBM3e)",
+        _ampere(989e12, 67e12, 494e12),
+        "NVIDIA GH200 Grace Hopper Superchip data sheet",
     ),
     Card(
-        name=rf"Tesla V100-PCIE{_GB}",
-        flops_per_s={"fp16": 112e12, "fp32": 14e12},
-        source="NVIDIA V100 Tensor Core GPU data sheet, January 2020",
-    ),
-    Card(
-        name=rf"Tesla V100S-PCIE{_GB}",
-        flops_per_s={"fp16": 130e12, "fp32": 16.4e12},
-        source="NVIDIA V100 Tensor Core GPU data sheet, January 2020",
-    ),
-    Card(
-        name=r"(Tesla|NVIDIA) T4",
-        flops_per_s={"fp16": 65e12, "fp32": 8.1e12},
-        source="NVIDIA T4 Tensor Core GPU data sheet",
-    ),
-    Card(
-        name=r"(NVIDIA )?A100[- ](SXM4-)?(PCIE-)?(40GB|80GB)( PCIe)?",
-        flops_per_s=_ampere_on(312e12, 19.5e12, 156e12),
-        source="NVIDIA A100 Tensor Core GPU data sheet, June 2021",
-    ),
-    Card(
-        name=r"NVIDIA A10",
-        flops_per_s=_ampere_on(125e12, 31.2e12, 62.5e12),
-        source="NVIDIA A10 Tensor Core GPU data sheet",
-    ),
-    Card(
-        name=r"NVIDIA A30",
-        flops_per_s=_ampere_on(165e12, 10.3e12, 82e12),
-        source="NVIDIA A30 Tensor Core GPU data sheet",
-    ),
-    Card(
-        name=r"NVIDIA A40",
-        flops_per_s=_ampere_on(149.7e12, 37.4e12, 74.8e12),
-        source="NVIDIA A40 data sheet",
-    ),
-    Card(
-        name=r"NVIDIA L4",
-        flops_per_s=_ampere_on(121e12, 30.3e12, 60e12),
-        source="NVIDIA L4 Tensor Core GPU data sheet",
-    ),
-    Card(
-        name=r"NVIDIA L40S",
-        flops_per_s=_ampere_on(362e12, 91.6e12, 183e12),
-        source="NVIDIA L40S data sheet",
-    ),
-    Card(
-        name=r"NVIDIA H100 80GB HBM3",  # SXM5
-        flops_per_s=_ampere_on(989e12, 67e12, 494e12),
-        source="NVIDIA H100 Tensor Core GPU data sheet (SXM)",
-    ),
-    Card(
-        name=r"NVIDIA H100 PCIe",
-        flops_per_s=_ampere_on(756e12, 51e12, 378e12),
-        source="NVIDIA H100 Tensor Core GPU data sheet (PCIe)",
-    ),
-    Card(
-        name=r"NVIDIA H100 NVL",
-        flops_per_s=_ampere_on(835e12, 60e12, 417e12),
-        source="NVIDIA H100 Tensor Core GPU data sheet (NVL)",
-    ),
-    Card(
-        name=r"NVIDIA H200",
-        flops_per_s=_ampere_on(989e12, 67e12, 494e12),
-        source="NVIDIA H200 Tensor Core GPU data sheet (SXM)",
-    ),
-    Card(
-        name=r"NVIDIA H200 NVL",
-        flops_per_s=_ampere_on(835e12, 60e12, 417e12),
-        source="NVIDIA H200 Tensor Core GPU data sheet (NVL)",
-    ),
-    Card(
-        name=r"(NVIDIA )?GH200 (120GB|480GB|144G HBM3e)",
-        flops_per_s=_ampere_on(989e12, 67e12, 494e12),
-        source="NVIDIA GH200 Grace Hopper Superchip data sheet",
-    ),
-    Card(
-        name=r"NVIDIA B200",
-        flops_per_s=_ampere_on(2250e12, 80e12, 1100e12),
-        source="NVIDIA Blackwell Architecture Technical Brief (HGX B200)",
+        r"NVIDIA B200",
+        _ampere(2250e12, 80e12, 1100e12),
+        "NVIDIA Blackwell Architecture Technical Brief (HGX B200)",
     ),
 )
 """Names are matched as a whole, so MIG slices and custom cards, which are slower or faster,

@@ -140,7 +140,20 @@ class Profiling:
             part.replace(trace)
         finally:
             part.unlink(missing_ok=True)
-        found = find_communication(_pieces(profiler), has_device=self._has_device)
+        # all but the ranges that a device's timeline copies from the host's
+        events = [
+            e for e in profiler.events() or () if not (_is_kernel(e) and e.is_user_annotation)
+        ]
+        pieces = (
+            Piece(
+                name=event.name,
+                start_s=event.time_range.start * _US,
+                end_s=event.time_range.end * _US,
+                is_kernel=_is_kernel(event),
+            )
+            for event in events
+        )
+        found = find_communication(pieces, has_device=self._has_device)
         averages = profiler.key_averages()
         table = OperatorTable(
             first_step=steps[0],
@@ -194,7 +207,8 @@ def make_profiling(
 
 def operators_of(averages: Sequence[Any], *, with_memory: bool) -> list[Operator]:
     """Return the rows of `key_averages()`, without ranges that are not operators."""
-    rows = [row for row in averages if not _is_range(row)]
+    # Our ranges of whole steps: on a device the profiler marks them as annotations.
+    rows = [r for r in averages if not r.is_user_annotation and not r.key.startswith("step ")]
     cpu_us = sum(row.self_cpu_time_total for row in rows)
     device_us = sum(row.self_device_time_total for row in rows if _is_kernel(row))
     found = [
@@ -216,23 +230,5 @@ def operators_of(averages: Sequence[Any], *, with_memory: bool) -> list[Operator
     return sorted(found, key=lambda row: (row.self_device_s, row.self_cpu_s), reverse=True)
 
 
-def _pieces(profiler: profile) -> Iterator[Piece]:
-    """Yield everything recorded, except ranges that a device's timeline copies from the host's."""
-    for event in profiler.events() or ():
-        is_kernel = _is_kernel(event)
-        if not (is_kernel and event.is_user_annotation):
-            yield Piece(
-                name=event.name,
-                start_s=event.time_range.start * _US,
-                end_s=event.time_range.end * _US,
-                is_kernel=is_kernel,
-            )
-
-
 def _is_kernel(row: Any) -> bool:
     return bool(row.device_type != DeviceType.CPU)
-
-
-def _is_range(row: Any) -> bool:
-    """Check for our ranges of whole steps; on a device the profiler marks them as annotations."""
-    return bool(row.is_user_annotation) or row.key.startswith("step ")

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -54,10 +54,8 @@ class CompileWatch:
     ) -> None:
         """Prepare to watch.
 
-        Args:
-            set_apart: Called after each compilation with its duration in nanoseconds.
-            num_expected: Expected compilations of forward passes; more cause a warning.
-            is_main: True if this rank writes to the log.
+        `set_apart` takes the nanoseconds of each compilation. More forward passes than
+        `num_expected` cause a warning. Only the rank that `is_main` logs.
         """
         self._set_apart = set_apart
         self._num_expected = num_expected
@@ -109,25 +107,6 @@ class CompileWatch:
 # between them, and of the device's idle time.
 
 
-class DeviceClock(Protocol):
-    """Events in the queue of one device; `Any` is the clock's event type."""
-
-    def mark(self) -> Any:
-        """Record an event at the end of the queue."""
-
-    def has_passed(self, mark: Any) -> bool:
-        """Check whether the device has passed the event; does not wait."""
-
-    def wait(self, mark: Any) -> None:
-        """Wait until the device has passed it."""
-
-    def seconds_between(self, first: Any, last: Any) -> float:
-        """Return seconds between two events that have been passed."""
-
-    def give_back(self, marks: Iterable[Any]) -> None:
-        """Recycle events that are no longer needed."""
-
-
 class CudaClock:
     """CUDA events in the current stream; they are reused, so there are as many as pending."""
 
@@ -135,32 +114,32 @@ class CudaClock:
         self._free: list[torch.cuda.Event] = []
 
     def mark(self) -> torch.cuda.Event:
-        """Implement `DeviceClock.mark`."""
+        """Record an event at the end of the queue."""
         event = self._free.pop() if self._free else torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
     def has_passed(self, mark: torch.cuda.Event) -> bool:
-        """Implement `DeviceClock.has_passed`."""
+        """Check whether the device has passed the event; does not wait."""
         return bool(mark.query())
 
     def wait(self, mark: torch.cuda.Event) -> None:
-        """Implement `DeviceClock.wait`."""
+        """Wait until the device has passed it."""
         mark.synchronize()  # SYNC: after the last step
 
     def seconds_between(self, first: torch.cuda.Event, last: torch.cuda.Event) -> float:
-        """Implement `DeviceClock.seconds_between`; the driver resolves half a microsecond."""
+        """Return seconds between two events; the driver resolves half a microsecond."""
         return float(first.elapsed_time(last)) / 1e3
 
     def give_back(self, marks: Iterable[torch.cuda.Event]) -> None:
-        """Implement `DeviceClock.give_back`."""
+        """Recycle events that are no longer needed."""
         self._free.extend(marks)
 
 
 class DeviceStep:
     """Events of one step: one at its start, and one at each lap."""
 
-    def __init__(self, clock: DeviceClock) -> None:
+    def __init__(self, clock: CudaClock) -> None:
         self._clock = clock
         self._marks = [clock.mark()]
         self._phases: list[str] = []
@@ -221,10 +200,8 @@ class Communication:
 def find_communication(pieces: Iterable[Piece], *, has_device: bool) -> Communication:
     """Return a GPU's communication from its kernels, a CPU's from gloo's events and operators.
 
-    Args:
-        pieces: Everything recorded, in any order.
-        has_device: True if the model computes on a GPU; then gloo's and operators' events on
-            the host are ignored.
+    With `has_device` the model computes on a GPU, and gloo's and operators' events on the host are
+    ignored.
     """
     collectives, work = [], []
     for piece in pieces:
@@ -460,7 +437,7 @@ class StepRecorder:
         metadata: Mapping[str, Any],
         *,
         read_memory: Callable[[], tuple[float, int]] = read_process_memory,
-        device_clock: DeviceClock | None = None,
+        device_clock: CudaClock | None = None,
         synchronize: Callable[[], None] | None = None,
         peak_flops_per_s: float | None = None,
     ) -> None:

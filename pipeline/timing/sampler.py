@@ -226,9 +226,7 @@ def choose_gpus(visible: str | None, uuids: Sequence[str]) -> Sequence[str]:
     UUIDs, which may be abbreviated; entries after the first invalid one are ignored. Numbers
     are in NVML's order, by PCI bus, which is CUDA's on nodes with GPUs of one kind.
 
-    Args:
-        visible: The variable; None if it is not set: all.
-        uuids: UUIDs of all GPUs that NVML shows, in its order.
+    If the variable is not set, `visible` is None: all of `uuids`, which are in NVML's order.
     """
     if visible is None:
         return uuids[:MAX_GPUS]

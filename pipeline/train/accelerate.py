@@ -59,11 +59,7 @@ def make_accelerator(
 ) -> Accelerator:
     """Build it, and verify that it follows the file; every rank must call it.
 
-    Args:
-        path: Path of the file.
-        file: Content of the file.
-        workplace: Workplace of this rank.
-        ranks: With a process group, which accelerate uses.
+    `ranks` have a process group, which accelerate uses.
 
     Raises:
         StageConfigError: accelerate cannot read the file, or does not follow it.

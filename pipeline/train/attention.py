@@ -397,12 +397,8 @@ def find_kernels(
 ) -> AttentionFound:
     """Query PyTorch's selection; uses a few kilobytes, and runs no kernel.
 
-    Args:
-        use: Attention call of a tower.
-        device: Device of the computation.
-        attention_name: The model's implementation: only `sdpa` uses PyTorch's selection.
-        uses_varlen: True if attention takes bounds instead of a mask, or for images of varying
-            size.
+    Only the implementation `sdpa` uses PyTorch's selection. With `uses_varlen` attention takes
+    bounds instead of a mask, and for images of varying size.
     """
     if uses_varlen and (use.has_mask or use.sizes_differ):
         return AttentionFound(use=use, kernel="varlen", kernel_otherwise="varlen")
@@ -470,10 +466,7 @@ def attention_note(found: AttentionFound) -> str:
 def attention_warning(found: AttentionFound, *, where: str, max_tokens: int | None) -> str | None:
     """Warn on a GPU about memory if every score is stored.
 
-    Args:
-        found: Kernel that runs.
-        where: The card.
-        max_tokens: Tokens of a row; None if unknown.
+    `where` is the card; `max_tokens` of a row are None if unknown.
     """
     if found.kernel not in _HOLDS_SCORES:
         return None

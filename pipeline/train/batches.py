@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -95,24 +95,12 @@ class ModelInputs:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Copied:
-    """Microbatch on the device in stored form; images are not yet in the model's layout.
+    """Microbatch on the device; images are not yet in the model's layout."""
 
-    Tensors have the shapes and dtypes of `ModelInputs`.
-    """
-
-    input_ids: torch.Tensor
-    supervised: torch.Tensor
-    targets: torch.Tensor
+    inputs: ModelInputs
+    """Without `vision`; `packing` has the dtype of no computation yet."""
     images: StoredImages | None
     """Pixels are on the device, sizes on the host."""
-    image_places: torch.Tensor | None
-    position_ids: torch.Tensor | None
-    bounds: torch.Tensor | None
-    """int32 [num_segments + 1]; None where no row has several samples."""
-    longest: int
-    """Tokens of the longest segment."""
-    levels: torch.Tensor | None
-    classes: Mapping[int, ClassPlaces]
 
 
 def copy_batch(batch: Batch, device: torch.device) -> Copied:
@@ -133,36 +121,34 @@ def copy_batch(batch: Batch, device: torch.device) -> Copied:
         )
     learned = batch.learned
     counts_on = batch.position_ids.ndim == 2 and not batch.is_packed
-    return Copied(
+    inputs = ModelInputs(
         input_ids=move(batch.input_ids),
         supervised=move(learned.places),
         targets=move(learned.targets),
-        images=images,
+        vision={},
         image_places=None if batch.image_places is None else move(batch.image_places),
         position_ids=None if counts_on else move(batch.position_ids),
-        bounds=move(batch.segment_bounds) if batch.is_packed else None,
-        longest=int(batch.segment_bounds.diff().max()),
+        packing=Packing(
+            bounds=move(batch.segment_bounds) if batch.is_packed else None,
+            longest=int(batch.segment_bounds.diff().max()),
+            dtype=torch.float32,
+        ),
         levels=None if learned.levels is None else move(learned.levels),
         classes={
             level: (move(places), move(classes))
             for level, (places, classes) in learned.classes.items()
         },
     )
+    return Copied(inputs=inputs, images=images)
 
 
 def arrange(copied: Copied, workplace: Workplace, layout: ImageLayout) -> ModelInputs:
     """Return the model's inputs, computed on the device."""
-    images = copied.images
-    return ModelInputs(
-        input_ids=copied.input_ids,
-        supervised=copied.supervised,
-        targets=copied.targets,
+    inputs, images = copied.inputs, copied.images
+    return replace(
+        inputs,
         vision={} if images is None else layout.arrange(images, workplace.dtype),
-        image_places=copied.image_places,
-        position_ids=copied.position_ids,
-        packing=Packing(bounds=copied.bounds, longest=copied.longest, dtype=workplace.dtype),
-        levels=copied.levels,
-        classes=copied.classes,
+        packing=replace(inputs.packing, dtype=workplace.dtype),
     )
 
 

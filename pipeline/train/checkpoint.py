@@ -341,11 +341,7 @@ class Saver:
     ) -> None:
         """Start without a running save.
 
-        Args:
-            checkpoints: Folder and identity.
-            keep_last: Number of checkpoints to keep.
-            group: gloo group of all ranks, used for nothing else.
-            device: Device of the training.
+        `group` is a gloo group of all ranks, used for nothing else.
         """
         self._checkpoints = checkpoints
         self._ranks = dataclasses.replace(checkpoints.ranks, host_group=group)
@@ -504,10 +500,7 @@ class StopTime:
     def after_stall(self, step: int, begun_s: float, ended_s: float) -> None:
         """Record steps that ended with a stall for a save.
 
-        Args:
-            step: Steps completed at the start of the stall.
-            begun_s: Start of the stall, on any steady clock.
-            ended_s: End of the stall, on the same clock.
+        It began at `begun_s`, with `step` steps completed; both times are of one steady clock.
         """
         num_steps = max(1, step - self._step)
         self._longest_step_s = max(self._longest_step_s, (begun_s - self._ended_s) / num_steps)
@@ -516,9 +509,8 @@ class StopTime:
     def after_save(self, save_s: float, *, beside_s: float = 0.0) -> float:
         """Return the current estimate of the time to stop, in seconds.
 
-        Args:
-            save_s: From the request for the state until it was safe.
-            beside_s: Part of that during which steps continued.
+        A save took `save_s` from the request for the state until it was safe; steps continued
+        during `beside_s` of it.
         """
         self._longest_save_s = max(self._longest_save_s, save_s)
         self._longest_beside_s = max(self._longest_beside_s, beside_s)
@@ -545,12 +537,8 @@ class TimedSaver:
     ) -> None:
         """Start without a running save.
 
-        Args:
-            saver: Saver to use.
-            spans: Spans of this rank.
-            start_step: First step of the loop.
-            is_beside: True to save in the background if steps follow.
-            note_stop_time: Called after each save with the seconds that a stop would take.
+        With `is_beside` it saves in the background if steps follow. `note_stop_time` is called
+        after each save with the seconds that a stop would take.
         """
         self._saver = saver
         self._spans = spans

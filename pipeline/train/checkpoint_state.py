@@ -77,7 +77,11 @@ class Differences:
             "not in the model or optimizer": self.unexpected,
             "different": self.different,
         }
-        return "; ".join(f"{kind}: {_first(names)}" for kind, names in kinds.items() if names)
+        texts = []
+        for kind, names in kinds.items():
+            more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+            texts += [f"{kind}: {', '.join(names[:_MOST_NAMES])}{more}"] if names else []
+        return "; ".join(texts)
 
 
 def compare(stored: Mapping[str, STORAGE_TYPES], wanted: Mapping[str, Any]) -> Differences:
@@ -85,9 +89,7 @@ def compare(stored: Mapping[str, STORAGE_TYPES], wanted: Mapping[str, Any]) -> D
 
     Options of an optimizer that only another version of torch has are ignored.
 
-    Args:
-        stored: Content of a checkpoint, by flat name.
-        wanted: The state to load it into, nested.
+    `stored` is a checkpoint's content by flat name, `wanted` the nested state to load it into.
     """
     planner = dcp.DefaultLoadPlanner()
     planner.set_up_planner(dict(wanted))
@@ -116,11 +118,6 @@ def _describe(value: Any) -> str:
     )
 
 
-def _first(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return ", ".join(names[:_MOST_NAMES]) + more
-
-
 # Per-rank optimizer state, loaded by other ranks or another sharding.
 
 
@@ -128,15 +125,6 @@ NAME = "optimizer"
 """Name of a rank's own state among that of other objects."""
 _States = Mapping[str, Mapping[str, Any]]
 """By name of the parameter and of the value."""
-
-
-def has_same_parts(stored: Mapping[str, STORAGE_TYPES], mine: _States, rank_name: str) -> bool:
-    """Check whether a rank's stored state has the same parts of the parameters as `mine`."""
-    there, here = (
-        {name: {key: _describe(v) for key, v in values.items()} for name, values in states.items()}
-        for states in (_of_rank(stored, rank_name), mine)
-    )
-    return there == here
 
 
 def parts_of_all_ranks(stored: Mapping[str, STORAGE_TYPES]) -> dict[str, dict[str, Any]]:
@@ -252,7 +240,7 @@ class TrainingState:
         optimizer = self.optimizer
         if isinstance(optimizer, LocalOptimizer) and (
             (optimizer.is_sharded and not same_ranks)
-            or not has_same_parts(stored, optimizer.state_dict(), source)
+            or _describe_all(_of_rank(stored, source)) != _describe_all(optimizer.state_dict())
         ):
             del extra[NAME]
             others = parts_of_all_ranks(stored)
@@ -379,6 +367,10 @@ def set_rng_state(states: Mapping[str, Any]) -> None:
     for name, value in states.items():
         if name != "cuda" or torch.cuda.is_available():
             setters[name](value)
+
+
+def _describe_all(states: _States) -> dict[str, dict[str, str]]:
+    return {name: {k: _describe(v) for k, v in values.items()} for name, values in states.items()}
 
 
 def _own(rank: int) -> str:

@@ -35,25 +35,6 @@ from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.files import write_json_atomic, write_text_atomic
 from slurm_jobs.shared.manifests.messages import Content, ManifestRow, Message
 
-# Encoded rows as a model's prompts.
-
-
-def to_prompt(encoded: EncodedPrompt) -> Prompt:
-    """Return the model's form of an encoded prompt."""
-    flat = [image.reshape(-1, 3) for image in encoded.images]
-    sizes = [image.shape[:2] for image in encoded.images]
-    originals = [(height, width) for width, height in encoded.original_sizes]
-    pixels = np.concatenate(flat) if flat else np.empty((0, 3), dtype=np.uint8)
-    return Prompt(
-        input_ids=encoded.input_ids.tolist(),
-        images=StoredImages(
-            pixels=torch.from_numpy(pixels),
-            sizes=torch.tensor(sizes, dtype=torch.int64).reshape(-1, 2),
-            original_sizes=torch.tensor(originals, dtype=torch.int64).reshape(-1, 2),
-        ),
-    )
-
-
 # Held-out samples with chained targets: each level sees the model's own previous answers.
 #
 # As in use: the manifest's answers are used only for the comparison.
@@ -81,9 +62,19 @@ class Asker:
 
     def generate(self, prompts: Sequence[EncodedPrompt]) -> list[str]:
         """Return the model's answers as text."""
-        answers = self.model.generate(
-            [to_prompt(prompt) for prompt in prompts], max_new_tokens=self.max_new_tokens
-        )
+        asked = []
+        for prompt in prompts:
+            flat = [image.reshape(-1, 3) for image in prompt.images]
+            sizes = [image.shape[:2] for image in prompt.images]
+            originals = [(height, width) for width, height in prompt.original_sizes]
+            pixels = np.concatenate(flat) if flat else np.empty((0, 3), dtype=np.uint8)
+            images = StoredImages(
+                pixels=torch.from_numpy(pixels),
+                sizes=torch.tensor(sizes, dtype=torch.int64).reshape(-1, 2),
+                original_sizes=torch.tensor(originals, dtype=torch.int64).reshape(-1, 2),
+            )
+            asked.append(Prompt(input_ids=prompt.input_ids.tolist(), images=images))
+        answers = self.model.generate(asked, max_new_tokens=self.max_new_tokens)
         decode = self.encoder.chat.tokenizer.decode
         return [decode(answer, skip_special_tokens=True).strip() for answer in answers]
 

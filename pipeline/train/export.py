@@ -44,16 +44,8 @@ def export_model(
 
     Adapters are merged into it. An equal folder that an earlier attempt exported is kept.
 
-    Args:
-        model: The sharded model.
-        output_dir: Parent of the folders.
-        processor_dir: Copied next to the weights.
-        ranks: All ranks.
-        attempt: Attempt of the stage.
-        adapters_of: The model that the adapters were added to. They are written to `adapters/`
-            for `PeftModel.from_pretrained`; None if there are none.
-        learned: Names of the trained parameters, which are saved with them.
-        levels: Levels of the targets; written with their heads.
+    `adapters_of` is the model that the adapters were added to. They are written to `adapters/` for
+    `PeftModel.from_pretrained`, with the other `learned` parameters; None if there are none.
 
     Raises:
         StageError: on rank 0, as in `_write`, or the gathered weights are not the model's.
@@ -141,23 +133,22 @@ def check_names(expected: set[str], gathered: set[str]) -> None:
 def check_weights(folder: Path, weights: Mapping[str, torch.Tensor]) -> None:
     """Read the weight files of a folder back and compare names and bytes.
 
-    Args:
-        folder: The written folder.
-        weights: Expected contents, under the names on disk.
+    `weights` are the expected contents, under the names on disk.
 
     Raises:
         StageError: naming the tensors that are missing, unexpected or different.
     """
-    found: dict[str, str] = {}
+    is_same: dict[str, bool] = {}
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118 - a file, not a dict
-                is_same = name in weights and _same_bytes(file.get_tensor(name), weights[name])
-                found[name] = "same" if is_same else "different"
+                is_same[name] = name in weights and _same_bytes(
+                    file.get_tensor(name), weights[name]
+                )
     problems = {
-        "missing": weights.keys() - found.keys(),
-        "unexpected": found.keys() - weights.keys(),
-        "different": {n for n, state in found.items() if n in weights and state != "same"},
+        "missing": weights.keys() - is_same.keys(),
+        "unexpected": is_same.keys() - weights.keys(),
+        "different": {name for name in weights if not is_same.get(name, True)},
     }
     if any(problems.values()):
         message = (

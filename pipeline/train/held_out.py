@@ -91,13 +91,9 @@ class HeldOutLog:
     ) -> None:
         """Append to `path`, or nowhere.
 
-        Args:
-            path: None on all ranks but 0.
-            attempt: Attempt of the stage.
-            trainings: Training of each phase, as in the step records, with the steps at its
-                end.
-            basis: Hash of the samples; losses of another basis are not comparable.
-            tell: Also called for trackers: with steps made, and values by name.
+        `path` is None on all ranks but 0. `trainings` have the training of each phase, as in the
+        step records, with the steps at its end. Losses of another `basis`, a hash of the samples,
+        are not comparable. `tell` gets the steps made, and values by name, for trackers.
         """
         self._path, self._tell = path, tell
         self._attempt, self._trainings, self._basis = attempt, trainings, basis

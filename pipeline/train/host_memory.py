@@ -71,9 +71,7 @@ def cgroup_limits(own: Path, root: Path) -> Iterator[tuple[str, int]]:
     Limits of parent groups count as well. In a container the path in `own` is the host's, and
     the visible part of it is mounted at the root.
 
-    Args:
-        own: Content of /proc/self/cgroup.
-        root: Mount point of cgroups.
+    `own` is /proc/self/cgroup, `root` the mount point of cgroups.
     """
     lines: list[str] = []
     with suppress(OSError):

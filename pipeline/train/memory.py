@@ -199,10 +199,8 @@ def extrapolate(peaks: Sequence[tuple[int, float]], fixed: float, num_rows: int)
     may grow faster. So the line's last error counts twice, because the next stretch is twice as
     long.
 
-    Args:
-        peaks: Rows, ascending, and bytes; at least one.
-        fixed: Bytes in use whatever the rows: weights, gradients, the optimizer.
-        num_rows: Rows of the microbatch.
+    `peaks` are rows, ascending, and bytes; at least one. `fixed` bytes are in use whatever the
+    rows: weights, gradients, the optimizer.
     """
     rows, peak = peaks[-1]
     most = fixed + (peak - fixed) * num_rows / rows
@@ -446,18 +444,10 @@ def memory_need(
 ) -> MemoryNeed:
     """Return the needs of a rank in training.
 
-    Args:
-        sizes: Sizes of the model.
-        learned: Names of the trained parameters.
-        sharing: Sharding of the model.
-        compute_itemsize: Bytes of a number in the compute dtype.
-        optimizer_kind: Kind in `OptimizerConfig`.
-        num_microbatches: Microbatches of a step.
-        num_tokens: Tokens of a microbatch on one rank.
-        masked_length: Tokens of a row with a dense mask; 0 if rows have none.
-        residual_itemsize: Bytes of a number in the residual stream; None: that of the compute
-            dtype.
-        looks: True if held-out samples are evaluated during training.
+    `num_microbatches` are those of a step, `num_tokens` those of a microbatch on one rank. A row
+    with a dense mask has `masked_length` tokens; 0 if rows have none. `residual_itemsize` is that
+    of the residual stream; None: the compute dtype's. `looks`: held-out samples are evaluated
+    during training.
     """
     learning = [each for each in sizes.parameters if each.name in learned]
     nums = [sharing.num_on_first(each) for each in learning]
@@ -485,9 +475,7 @@ def memory_need(
 def optimizer_bytes(nums: Collection[int], kind: str) -> int:
     """Return the state of an optimizer that stays on the device.
 
-    Args:
-        nums: Numbers in each tensor on this rank.
-        kind: Kind in `OptimizerConfig`.
+    `nums` are the numbers in each tensor on this rank.
     """
     if kind == "adamw":
         return sum(2 * _FP32 * num + _FP32 for num in nums)  # and a count of steps
@@ -547,9 +535,7 @@ def ending_need(sizes: ModelSizes, *, evaluation_itemsize: int | None) -> Ending
     The export holds the gathered weights, with 4-bit ones unpacked, and another copy of those
     that adapters are merged into.
 
-    Args:
-        sizes: Sizes of the model, with its adapters.
-        evaluation_itemsize: Bytes of a weight in the evaluation; None without one.
+    `evaluation_itemsize` is that of its weights; None without an evaluation.
     """
     packed = sum(e.num_weights for e in sizes.parameters if e.is_packed)
     merged = sum(e.num_weights for e in sizes.parameters if not is_adapter(e.name))
@@ -575,13 +561,7 @@ def judge_ending(
 ) -> Iterator[str]:
     """Yield what will not fit when the training is done, each with the remedy.
 
-    Args:
-        need: Needs of the export and of a rank's evaluation.
-        card: The rank's device.
-        host: Memory of its node.
-        exports: True if this is rank 0.
-        num_local_ranks: Ranks on the node, which evaluate at once.
-        node_name: Name of the node.
+    Rank 0 `exports`. All `num_local_ranks` of the node evaluate at once.
     """
     if card.total_bytes is not None and need.evaluation_bytes > card.total_bytes:
         yield (
@@ -647,12 +627,7 @@ def judge_node(
 ) -> str | None:
     """Return a warning about the memory of a node.
 
-    Args:
-        least_bytes: Required memory of the ranks there together.
-        expected_bytes: Expected memory, a higher estimate.
-        host: Available memory.
-        node_name: Name of the node.
-        remedy: Advice.
+    The ranks there together need `least_bytes`, and probably `expected_bytes`.
 
     Raises:
         StageConfigError: the training does not fit.

@@ -46,26 +46,22 @@ def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float | None) -
     gradients = [p.grad for p in parameters if p.grad is not None]
     local = [local_part(gradient) for gradient in gradients]
     norms = torch.stack(torch._foreach_norm(local))  # noqa: SLF001 - as torch itself
-    if groups := _groups_of(gradients):
-        norms.square_()
-        for group in groups:
-            dist.all_reduce(norms, group=group)
-        norms.sqrt_()  # for full parameters: in torch's order, for equal bits
+    kinds = {(g.device_mesh, g.placements) for g in gradients if isinstance(g, DTensor)}
+    if kinds:
+        ((mesh, placements),) = kinds
+        assert all(isinstance(gradient, DTensor) for gradient in gradients)
+        dims = [dim for dim, placement in enumerate(placements) if isinstance(placement, Shard)]
+        if dims:
+            norms.square_()
+        for dim in dims:
+            dist.all_reduce(norms, group=mesh.get_group(dim))
+        if dims:
+            norms.sqrt_()  # for full parameters: in torch's order, for equal bits
     norm = torch.linalg.vector_norm(norms)
     if max_norm is not None:
         factor = torch.clamp(max_norm / (norm + _EPSILON), max=1.0)
         torch._foreach_mul_(local, factor)
     return norm
-
-
-def _groups_of(gradients: list[torch.Tensor]) -> list[dist.ProcessGroup]:
-    """Return process groups of the mesh dimensions that the gradients are sharded over."""
-    kinds = {(g.device_mesh, g.placements) for g in gradients if isinstance(g, DTensor)}
-    if not kinds:
-        return []
-    ((mesh, placements),) = kinds
-    assert all(isinstance(gradient, DTensor) for gradient in gradients)
-    return [mesh.get_group(dim) for dim, p in enumerate(placements) if isinstance(p, Shard)]
 
 
 def local_part(tensor: Any) -> Any:
@@ -104,7 +100,11 @@ class LocalOptimizer(torch.optim.Optimizer):
         """Create it; `make` creates bitsandbytes' optimizer; `names` are keyed by parameter id."""
         own = [{**group, "params": list(group["params"])} for group in groups]
         super().__init__(own, {})
-        self._locals = [[_local(p) for p in group["params"]] for group in self.param_groups]
+        # parameters that share this memory
+        self._locals = [
+            [nn.Parameter(local_part(p.detach())) for p in group["params"]]
+            for group in self.param_groups
+        ]
         self._names = [[names[id(p)] for p in group["params"]] for group in self.param_groups]
         inner_groups = [
             {**group, "params": [local for local in found if local.numel()]}
@@ -173,10 +173,7 @@ class LocalOptimizer(torch.optim.Optimizer):
     def take_whole(self, name: str, step: int, moments: Sequence[torch.Tensor]) -> None:
         """Load the state of a full parameter: 8-bit state is rounded to this rank's blocks.
 
-        Args:
-            name: Name of the parameter.
-            step: Updates so far.
-            moments: Float32, of the parameter's shape: of gradients, and of their squares.
+        `moments` are float32, of the parameter's shape: of gradients, and of their squares.
         """
         place = dict(self._places()).get(name)
         if place is None:  # of another rank
@@ -188,10 +185,20 @@ class LocalOptimizer(torch.optim.Optimizer):
         state = self._inner.state[local]
         state["step"] = step
         for key, moment in zip("12", moments, strict=True):
-            part = _part_of(parameter, moment.to(local.device)).contiguous()
+            part = moment.to(local.device)
+            if isinstance(parameter, DTensor):
+                shape, offset = compute_local_shape_and_global_offset(
+                    parameter.shape, parameter.device_mesh, parameter.placements
+                )
+                sides = zip(offset, shape, strict=True)
+                part = part[tuple(slice(at, at + size) for at, size in sides)]
+            part = part.contiguous()
             if state[f"state{key}"].dtype == torch.uint8:
-                part, absmax = _pack(part, state[f"qmap{key}"])
-                state[f"absmax{key}"].copy_(absmax)
+                from bitsandbytes.functional import quantize_blockwise
+
+                code = state[f"qmap{key}"]
+                part, packed = quantize_blockwise(part, code=code, blocksize=BLOCK_SIZE)
+                state[f"absmax{key}"].copy_(packed.absmax)
             state[f"state{key}"].copy_(part)
 
     def unpack(self, state: Mapping[str, Any]) -> list[torch.Tensor]:
@@ -219,14 +226,6 @@ class LocalOptimizer(torch.optim.Optimizer):
         return {key: value for key, value in inner.state[local].items() if key not in _TABLES}
 
 
-def _pack(moment: torch.Tensor, code: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Quantise to 8 bits; return the values, and the scales of the blocks."""
-    from bitsandbytes.functional import quantize_blockwise
-
-    packed, found = quantize_blockwise(moment, code=code, blocksize=BLOCK_SIZE)
-    return packed, found.absmax
-
-
 def _unpack(moment: torch.Tensor, absmax: torch.Tensor | None, *, is_signed: bool) -> torch.Tensor:
     if absmax is None:
         return moment.flatten().float()
@@ -235,21 +234,6 @@ def _unpack(moment: torch.Tensor, absmax: torch.Tensor | None, *, is_signed: boo
     code = create_dynamic_map(signed=is_signed).to(moment.device)
     whole = dequantize_blockwise(moment, absmax=absmax, code=code, blocksize=BLOCK_SIZE)
     return whole.flatten()
-
-
-def _part_of(parameter: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
-    """Return this rank's part of `whole`, which has the parameter's shape."""
-    if not isinstance(parameter, DTensor):
-        return whole
-    shape, offset = compute_local_shape_and_global_offset(
-        parameter.shape, parameter.device_mesh, parameter.placements
-    )
-    return whole[tuple(slice(at, at + size) for at, size in zip(offset, shape, strict=True))]
-
-
-def _local(parameter: torch.Tensor) -> nn.Parameter:
-    """Return a parameter that shares this memory."""
-    return nn.Parameter(local_part(parameter.detach()))
 
 
 _OF_BITSANDBYTES = {

@@ -138,9 +138,7 @@ def _differences(
 ) -> Iterator[str]:
     """Yield `torch is 2.13.0 on ranks 0-3 (node a), 2.12.1 on ranks 4-7 (node b): <what to do>`.
 
-    Args:
-        nodes: Node of each rank.
-        rows: What is compared, its value on each rank, and the consequence of a difference.
+    `rows` have what is compared, its value on each rank, and the consequence of a difference.
     """
     for what, values, consequence in rows:
         ranks_of = defaultdict[str, list[int]](list)
@@ -197,14 +195,8 @@ def disk_warning(
 ) -> str | None:
     """Return a warning that a checkpoint will not fit, with the remedy.
 
-    Args:
-        checkpoint_bytes: Size of one.
-        keep_last: Number of checkpoints to keep; a new one is written before the oldest is
-            removed.
-        num_present: Number of existing checkpoints.
-        export_bytes: Size of the exported model.
-        free_bytes: Free bytes of the file system; a quota may leave less.
-        folder: Their folder.
+    A new checkpoint is written before the oldest of `keep_last` is removed. A quota may leave less
+    than `free_bytes`.
     """
     num_new = max(1, keep_last + 1 - num_present)
     needed_bytes = num_new * checkpoint_bytes + export_bytes
@@ -486,13 +478,8 @@ def preflight(
 ) -> dict[str, Any]:
     """Check in seconds whether this training can run on these ranks; a collective.
 
-    Runs before anything is staged in or read. Sets how this process computes attention.
-
-    Args:
-        job: Job of this rank.
-        phases: Phases of the training.
-        folders: Their data sets.
-        facts: Facts of the first of them.
+    Runs before anything is staged in or read. Sets how this process computes attention. `facts` are
+    those of the first data set.
 
     Returns:
         Findings, as in `preflight.json` of the output folder; empty on ranks other than 0.

@@ -42,11 +42,6 @@ def write_flights_on_request(task_dir: Path, rank: int, *, timeout_s: float) -> 
     A thread watches the size of the stack file, because the handler that writes it cannot run
     Python. It checks more often if the rank makes no progress: the rank is ended soon after the
     request.
-
-    Args:
-        task_dir: Folder of the attempt.
-        rank: Rank of this process.
-        timeout_s: Timeout of collectives.
     """
     poll_s = max(_QUIET_POLL_S, min(_POLL_S, timeout_s / _POLLS_A_TIMEOUT))
     stacks = stacks_path(task_dir, rank)
@@ -113,11 +108,7 @@ def wait_for_all(store: dist.Store, what: str, *, num_ranks: int, speaks: bool) 
 
     If a rank has died, the supervisor ends those that wait for it.
 
-    Args:
-        store: Store of the process group.
-        what: Name of the work, as in `arrive`.
-        num_ranks: Number of ranks, this one included.
-        speaks: True if this rank logs for whom it waits.
+    The rank that `speaks` logs for whom it waits.
 
     Raises:
         RuntimeError: rank 0, which has the store, is gone.

@@ -82,11 +82,7 @@ def describe_reading(
 def cost_text(local_bytes: float, local_s: float, shared_bytes: float, shared_s: float) -> str:
     """Describe the extra cost of reading from the shared file system.
 
-    Args:
-        local_bytes: Samples read from the nodes' own disks, over all ranks.
-        local_s: Time of loader threads, over all ranks, reading and checksums.
-        shared_bytes: Samples read from the shared file system.
-        shared_s: Time, like `local_s`.
+    Bytes and seconds of loader threads, reading and checksums, are those of all ranks.
     """
     read = [
         f"{num_bytes / 1e9:.2f} GB from {place} in {duration_s:.1f} s of loader threads"

@@ -99,10 +99,8 @@ class Strategy:
         In this order: sharding replaces the parameters, and an earlier optimizer would silently
         update parameters that are no longer used.
 
-        Args:
-            bare: On the CPU, equal on all ranks, or as `loads_once` requires; it is changed in
-                place.
-            make_optimizer: Called with `bare` when its parameters are the final ones.
+        `bare` is on the CPU, equal on all ranks, or as `loads_once` requires; it is changed in
+        place. `make_optimizer` is called with it when its parameters are the final ones.
         """
         raise NotImplementedError
 
@@ -115,12 +113,7 @@ class Strategy:
         return autocast(self._workplace)
 
     def microbatch(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[None]:
-        """Return the context for a microbatch; gradients are reduced with the last one.
-
-        Args:
-            model: That of `Spread`.
-            is_last: True for the last of a step.
-        """
+        """Return the context for a microbatch; gradients are reduced with the last one."""
         raise NotImplementedError
 
     def whole(self, spread: Spread) -> AbstractContextManager[VisionLanguageModel]:
@@ -276,11 +269,8 @@ def share_weights(
 ) -> None:
     """Give every rank its shards of rank 0's weights, tensor by tensor; a collective.
 
-    Args:
-        sharded: With real parameters on rank 0, on "meta" elsewhere.
-        weights: Rank 0's, as before sharding; empty elsewhere.
-        device: Device of buffers, and of shards unless `offload`.
-        offload: True if shards are on the CPU.
+    `sharded` has real parameters on rank 0, and is on "meta" elsewhere; `weights` are rank 0's, as
+    before sharding. Buffers go to `device`; shards too, unless `offload`.
     """
     if dist.get_rank() != 0:
         sharded.to_empty(device="cpu" if offload else device)
@@ -342,9 +332,6 @@ def make_mesh(within: str, device_type: str, places: Sequence[Place]) -> DeviceM
 
 def shape_by_nodes(places: Sequence[Place]) -> tuple[int, int]:
     """Return the number of nodes and of ranks on each.
-
-    Args:
-        places: By rank.
 
     Raises:
         StageConfigError: ranks do not count through one node after the other; a mesh of that

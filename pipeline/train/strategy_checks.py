@@ -47,14 +47,7 @@ def asked_of(
     workplace: Workplace,
     file: AccelerateFile | None,
 ) -> Asked:
-    """Return the expected facts.
-
-    Args:
-        bare: Model, distributed by any strategy.
-        config: Config of the training.
-        workplace: Workplace of the rank.
-        file: File of `strategy: accelerate`.
-    """
+    """Return the expected facts."""
     plain, device, sharding = _plain_class(bare), workplace.device.type, config.sharding
     if file is None:
         kind = ""
@@ -101,13 +94,7 @@ _SHORT = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "f
 
 
 def describe_spread(strategy: str, spread: Spread, facts: StrategyFacts) -> str:
-    """Describe strategy, ranks, units, precision, and the location of parameters.
-
-    Args:
-        strategy: Name in the config.
-        spread: The trained model.
-        facts: Its facts.
-    """
+    """Describe strategy, ranks, units, precision, and the location of parameters."""
     kind = f" ({facts.distributed_type})" if facts.distributed_type else ""
     parts = [f"{strategy}{kind}{_describe_mesh(facts.mesh)}"]
     if facts.num_units:
@@ -350,10 +337,7 @@ def hash_quantized(bare: nn.Module, ranks: Ranks) -> Mapping[str, str]:
 def check_quantized(bare: nn.Module, expected: Mapping[str, str], ranks: Ranks) -> None:
     """Compare the gathered layers with the original ones; a collective.
 
-    Args:
-        bare: Sharded model.
-        expected: Result of `hash_quantized`.
-        ranks: All ranks.
+    `expected` is the result of `hash_quantized`.
 
     Raises:
         StageConfigError: on all ranks, naming the first layer that differs.

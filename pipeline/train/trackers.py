@@ -136,10 +136,8 @@ class Trackers:
 
         Does nothing if they are open: a later phase continues with them.
 
-        Args:
-            first_step: Steps done before this attempt.
-            training: Its fingerprint; another one is another run.
-            settings: Numbers and words that trackers show next to the curves.
+        `first_step` steps were done before this attempt. Another fingerprint of the `training` is
+        another run. `settings` are shown next to the curves.
         """
         if not self.are_waiting:
             return
@@ -192,11 +190,8 @@ class Trackers:
     def _begin(self, name: str, identity: str, first_step: int, kept_id: str | None) -> Any:
         """Open a tracker's run.
 
-        Args:
-            name: Name of the tracker.
-            identity: Equal for attempts at the same training: 32 letters and digits.
-            first_step: Steps done before this attempt.
-            kept_id: Tracker's own id of the run that an earlier attempt started.
+        `identity` is equal for attempts at the same training: 32 letters and digits. `kept_id` is
+        the tracker's own id of the run that an earlier attempt started.
         """
         project, folder = self._config.project, self._context.output_dir
         label = f"{self._context.run_id} {self._context.stage}"
@@ -335,12 +330,8 @@ class TrainingReporter:
     ) -> None:
         """Record a step.
 
-        Args:
-            num_steps_done: Steps of all phases, those of earlier attempts included.
-            outcome: Outcome of the step.
-            counts: Counts of this rank.
-            data_wait_s: Wait for data on this rank.
-            ended_s: End of the step here, by `time.monotonic`: the outcome is known later.
+        `num_steps_done` are of all phases and attempts. The step ended here at `ended_s`, by
+        `time.monotonic`: its outcome is known later.
         """
         before = self._done
         self._done = Done(

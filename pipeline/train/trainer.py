@@ -28,7 +28,7 @@ from pipeline.models.compute import USUAL_VARIANTS
 from pipeline.models.layouts import DataFacts
 from pipeline.timing.flops import FORMULA, find_card
 from pipeline.timing.profiler import make_profiling
-from pipeline.timing.recorder import CompileWatch, CudaClock, DeviceClock, StepRecorder
+from pipeline.timing.recorder import CompileWatch, CudaClock, StepRecorder
 from pipeline.train.batching import plan_reading, read_work_model, steps_to_make
 from pipeline.train.checkpoint import Restored, TimedSaver, conclude, make_saver, restore
 from pipeline.train.checkpoint_files import Identity, Work, fingerprint, lasting_config
@@ -513,7 +513,7 @@ def _card_name(workplace: Workplace) -> str:
 
 def choose_clock(
     device: torch.device, timing: str
-) -> tuple[DeviceClock | None, Callable[[], None] | None]:
+) -> tuple[CudaClock | None, Callable[[], None] | None]:
     """Return the device's clock, or a function that synchronises with it; neither on a CPU."""
     if device.type != "cuda":
         return None, None

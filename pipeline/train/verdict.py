@@ -65,11 +65,8 @@ def judge(
 ) -> QueuedVerdict:
     """Queue the verdict of all ranks; a collective of the device, no SYNC.
 
-    Args:
-        loss: This rank's part of the step's loss, a scalar on the device.
-        grad_norm: Before clipping, a scalar on the device.
-        scale: Factor of the loss under fp16, a scalar on the device.
-        ranks: All ranks.
+    `loss` is this rank's part, `grad_norm` that before clipping, `scale` the factor of the loss
+    under fp16: scalars on the device.
     """
     mine = torch.stack([loss, grad_norm]).double()
     num_bad = mine.isfinite().all().logical_not()

@@ -1,9 +1,7 @@
 """The recorder of steps, and spans."""
 
-import contextlib
 import json
 import re
-import resource
 
 import numpy as np
 import pytest
@@ -21,6 +19,7 @@ from slurm_jobs.shared.timings import (
     steps_path,
 )
 from tests.pipeline.clock import stop_the_clock
+from tests.pipeline.train import conftest
 
 COUNTS = StepCounts(
     epoch=1,
@@ -244,15 +243,9 @@ def test_step_written_before_its_checkpoint_has_the_checkpoint_once_it_ends(tmp_
     assert steps["step_s"].tolist() == [0, 0, 0.25, 0]
 
 
-@contextlib.contextmanager
 def full_disk(path, *, num_bytes_left):
-    """The file system takes so many more bytes of the file: a real limit of this process."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + num_bytes_left, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    """The file system takes so many more bytes of the file."""
+    return conftest.full_disk(path.stat().st_size + num_bytes_left)
 
 
 def test_disk_that_fills_up_is_an_error_that_names_the_file_and_leaves_only_whole_records(tmp_path):

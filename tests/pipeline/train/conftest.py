@@ -1,8 +1,11 @@
 """A real data set of the demo's pictures, and ranks as real processes."""
 
+import contextlib
 import errno
 import json
 import os
+import resource
+import shutil
 import socket
 import subprocess
 import sys
@@ -34,6 +37,15 @@ def demo_data(tmp_path_factory):
     return make_shapes(root, num_train=40, num_heldout=6, length_of=lambda i: i * i % 11)
 
 
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+    """Folders of a data set and of a tiny Qwen2.5-VL that takes it."""
+    from tests.pipeline.models.tiny import write_dataset, write_tiny  # loads transformers
+
+    folder = tmp_path_factory.mktemp("qwen2_5_vl")
+    return write_dataset("qwen2_5_vl", folder), write_tiny("qwen2_5_vl", folder / "model")
+
+
 def fail_on(patch, module, function, name):
     """`function` of `module` meets a stale handle at the file `name`."""
     really = getattr(module, function)
@@ -56,6 +68,34 @@ def reserve_port() -> socket.socket:
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     reserved.bind(("", 0))
     return reserved
+
+
+def run_ranks(command: list[str], num_ranks: int, *tail: str, timeout_s: float = 120) -> list[int]:
+    """Start ranks with their number, a free port and `tail`; return their exit codes."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    with reserve_port() as reserved:
+        port = str(reserved.getsockname()[1])
+        ranks = [
+            subprocess.Popen([sys.executable, *command, str(rank), port, *tail], env=env)
+            for rank in range(num_ranks)
+        ]
+        try:
+            return [rank.wait(timeout=timeout_s) for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
+                rank.wait()
+
+
+@contextlib.contextmanager
+def full_disk(num_bytes):
+    """No file grows beyond so many bytes: a real limit of this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 class TrainRun:
@@ -162,6 +202,22 @@ class TrainRun:
         ends = self.finish(self.start(num_ranks))
         assert [code for code, _ in ends] == [0] * num_ranks, ends[0][1] + ends[-1][1]
         return json.loads(self.result_path(0).read_text())
+
+    def check_resume(self, step: int = 2, **changes) -> None:
+        """Train, forget all that came after `step`, and train again: no bit changes."""
+        self.run_here(**changes)
+        before = self.weights()
+        self.forget(step)
+        assert self.run_here(**changes)["resumed_from_step"] == step
+        assert self.weights() == before
+
+    def forget(self, step: int) -> None:
+        """Remove the checkpoints after `step`, and what was exported."""
+        for folder in self.output_dir.glob("checkpoints/step-*"):
+            if int(folder.name.removeprefix("step-")) > step:
+                shutil.rmtree(folder)
+        for name in ("model", "adapters"):
+            shutil.rmtree(self.output_dir / name, ignore_errors=True)
 
     def weights(self) -> bytes:
         return (self.output_dir / "model/model.safetensors").read_bytes()

@@ -3,13 +3,9 @@
 import itertools
 import json
 import math
-import os
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -19,9 +15,7 @@ from pipeline.train.checkpoint_files import list_checkpoints
 from pipeline.train.job import TimeLimitError, answer_after_steps
 from slurm_jobs.shared.errors import STOPPED_EXIT_CODE, StageStoppedError
 from slurm_jobs.shared.timings import read_steps, steps_path
-from tests.pipeline.train.conftest import reserve_port
-
-ROOT = Path(__file__).parents[3]
+from tests.pipeline.train.conftest import run_ranks
 
 # Two minutes before the end of an hour; half of the held-out samples took twenty minutes.
 SLOW = Pace(num_done=50, num_total=100, spent_s=1200, late_s=0, elapsed_s=3480, left_s=120)
@@ -83,19 +77,7 @@ except StageStoppedError as error:
 
 
 def test_stop_that_one_rank_hears_of_stops_ranks_with_fewer_batches_too(tmp_path):
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    with reserve_port() as reserved:
-        tail = [str(reserved.getsockname()[1]), str(tmp_path)]
-        processes = [
-            subprocess.Popen([sys.executable, "-c", RANK, str(rank), *tail], env=env)
-            for rank in range(2)
-        ]
-        try:
-            assert [process.wait(timeout=120) for process in processes] == [STOPPED_EXIT_CODE] * 2
-        finally:
-            for process in processes:
-                process.kill()
-                process.wait()
+    assert run_ranks(["-c", RANK], 2, str(tmp_path)) == [STOPPED_EXIT_CODE] * 2
 
 
 @pytest.fixture

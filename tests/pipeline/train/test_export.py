@@ -1,8 +1,6 @@
 """Weights read back after saving."""
 
-import contextlib
 import re
-import resource
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 
@@ -16,6 +14,7 @@ from pipeline.train import export
 from pipeline.train.export import _write, check_names, check_weights, export_model
 from pipeline.train.ranks import Ranks
 from slurm_jobs.shared.errors import StageError
+from tests.pipeline.train.conftest import full_disk
 
 
 def test_dropped_and_changed_tensors_are_found_after_saving(tmp_path):
@@ -67,17 +66,6 @@ def test_an_equal_export_stays_with_what_the_user_put_there_and_any_other_is_rep
     assert (files.pop(name, None) == content) == stays
     assert files.keys() | {name} >= {"model.safetensors", "tokenizer.json"}
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
-
-
-@contextlib.contextmanager
-def full_disk(num_bytes_left):
-    """No file grows beyond so many bytes: a real limit of this process."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes_left, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("kind", ["weights", "processor"])

@@ -21,7 +21,7 @@ from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.manifest_formats import PROCESSOR_DIR
 from slurm_jobs.shared.timings import read_steps, spans_path, steps_path
 from tests.pipeline.models.conftest import Kind
-from tests.pipeline.models.tiny import ROWS, write_chains, write_dataset, write_tiny
+from tests.pipeline.models.tiny import ROWS, write_chains, write_tiny
 from tests.pipeline.train.strategies.trainer import workplace_of
 from tests.pipeline.train.test_accelerate_stage import FSDP, make_attempts
 from tests.pipeline.train.test_trackers import curve
@@ -35,15 +35,12 @@ LEVELS = [
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("held-out")
-    return write_dataset("qwen2_5_vl", folder), write_tiny("qwen2_5_vl", folder / "model")
-
-
-@pytest.fixture(scope="module")
 def chains(tmp_path_factory):
     folder = tmp_path_factory.mktemp("chains")
     return write_chains("smolvlm", folder), write_tiny("smolvlm", folder / "model")
+
+
+PHASES = [{"name": "a", "num_steps": 3, "learn": ["projector"]}, {"name": "b", "num_steps": 2}]
 
 
 def config_of(made, every=None, **changes):
@@ -180,8 +177,7 @@ def test_levels_are_told_apart(chains, make_train_run):
 
 
 def test_steps_of_all_phases_are_counted(made, make_train_run):
-    phases = [{"name": "a", "num_steps": 3, "learn": ["projector"]}, {"name": "b", "num_steps": 2}]
-    run = make_train_run(**config_of(made, every=2, num_steps=None, phases=phases))
+    run = make_train_run(**config_of(made, every=2, num_steps=None, phases=PHASES))
     run.run_here()
     assert [look.step for look in looks_of(run)] == [2, 3, 4, 5]
 
@@ -254,8 +250,7 @@ def test_looks_at_other_samples_are_not_compared(made, make_train_run):
 
 @pytest.mark.slow
 def test_the_last_look_of_each_phase_is_made_up_for(made, make_train_run, monkeypatch):
-    phases = [{"name": "a", "num_steps": 3, "learn": ["projector"]}, {"name": "b", "num_steps": 2}]
-    run = make_train_run(**looking_again(made, num_steps=None, phases=phases))
+    run = make_train_run(**looking_again(made, num_steps=None, phases=PHASES))
     run_blind(run, monkeypatch)
     run.run_here()
     assert [look.step for look in looks_of(run)] == [3, 5]
@@ -263,11 +258,8 @@ def test_the_last_look_of_each_phase_is_made_up_for(made, make_train_run, monkey
 
 @pytest.mark.slow
 def test_looks_in_a_phase_stay_where_a_later_one_is_changed(made, make_train_run):
-    first, second = (
-        {"name": "a", "num_steps": 3, "learn": ["projector"]},
-        {"name": "b", "num_steps": 2},
-    )
-    run = make_train_run(**looking_again(made, num_steps=None, phases=[first, second]))
+    first, second = PHASES
+    run = make_train_run(**looking_again(made, num_steps=None, phases=PHASES))
     run.run_here({"fingerprint": "one"})
     before = looks_of(run)
     changed = {**second, "optimizer": {"learning_rate": 1e-4}}
@@ -283,9 +275,8 @@ def test_looks_in_a_phase_stay_where_a_later_one_is_changed(made, make_train_run
 def test_looks_that_are_made_up_for_are_told_to_trackers_and_erase_no_curve(
     made, make_train_run, monkeypatch
 ):
-    phases = [{"name": "a", "num_steps": 3, "learn": ["projector"]}, {"name": "b", "num_steps": 2}]
     trackers = {"use": ["tensorboard"], "every_steps": 1}
-    run = make_train_run(**looking_again(made, num_steps=None, phases=phases, trackers=trackers))
+    run = make_train_run(**looking_again(made, num_steps=None, phases=PHASES, trackers=trackers))
     run_blind(run, monkeypatch)
     run.run_here()
     looks = {look.step: look.loss for look in looks_of(run)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import pytest
 import torch
@@ -16,12 +15,6 @@ from tests.pipeline.models.tiny import write_dataset, write_tiny
 from tests.pipeline.train.tiny_runs import tiny_config
 
 LORA = {"rank": 4, "alpha": 8.0}
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("learning")
-    return write_dataset("qwen2_5_vl", folder), write_tiny("qwen2_5_vl", folder / "model")
 
 
 def config_of(made, **changes):
@@ -89,21 +82,14 @@ def test_dropout_draws_the_same_again_and_goes_on_where_it_was(made, make_train_
     again.run_here()
     kept = first.weights()
     assert again.weights() == kept
-    for name in ("checkpoints/step-00000004", "model", "adapters"):
-        shutil.rmtree(again.output_dir / name)
+    again.forget(2)
     again.run_here()
     assert again.weights() == kept
 
 
 @pytest.mark.parametrize("strategy", ["single", "fsdp2"])
 def test_adapters_go_on_from_a_checkpoint_bit_for_bit(made, make_train_run, strategy):
-    run = make_train_run(**config_of(made, adapters=LORA))
-    run.run_here(strategy=strategy)
-    before = run.weights()
-    for name in ("checkpoints/step-00000004", "model", "adapters"):
-        shutil.rmtree(run.output_dir / name)
-    assert run.run_here(strategy=strategy)["resumed_from_step"] == 2
-    assert run.weights() == before
+    make_train_run(**config_of(made, adapters=LORA)).check_resume(strategy=strategy)
 
 
 def test_another_base_is_not_gone_on_from(made, make_train_run, tmp_path):

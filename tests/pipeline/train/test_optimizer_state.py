@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
 from pipeline.train import optimizer
-from tests.pipeline.models.tiny import write_dataset, write_tiny
+from tests.pipeline.train.tiny_runs import tiny_config
 
 EIGHT_BIT = {"kind": "adamw_8bit", "learning_rate": 1e-3}
 LAST, BEFORE = "step-00000004", "step-00000002"
@@ -20,11 +18,6 @@ SAVED = {
 }
 
 
-def forget(run, *names):
-    for name in names:
-        shutil.rmtree(run.output_dir / name)
-
-
 def stored(run):
     folder = run.output_dir / "checkpoints" / LAST
     return dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
@@ -33,24 +26,16 @@ def stored(run):
 @pytest.mark.parametrize("strategy", ["single", "fsdp2"])
 def test_8_bit_state_goes_on_bit_for_bit(make_train_run, strategy):
     run = make_train_run(**SAVED)
-    run.run_here(strategy=strategy)
-    before = run.weights()
+    run.check_resume(strategy=strategy)
     dtypes = {v.properties.dtype for n, v in stored(run).items() if n.endswith(".state1")}
     assert dtypes == {torch.uint8, torch.float32}  # of small tensors
-    forget(run, f"checkpoints/{LAST}", "model")
-    assert run.run_here(strategy=strategy)["resumed_from_step"] == 2
-    assert run.weights() == before
 
 
 @pytest.mark.parametrize("strategy", ["single", "fsdp2"])
 def test_training_of_vectors_alone_goes_on_bit_for_bit(make_train_run, strategy):
     """Nothing has weight decay: a group of nothing would take the other's state."""
     run = make_train_run(**{**SAVED, "optimizer": {"learning_rate": 1e-2}, "learn": ["*.bias"]})
-    run.run_here(strategy=strategy)
-    before = run.weights()
-    forget(run, f"checkpoints/{LAST}", "model")
-    assert run.run_here(strategy=strategy)["resumed_from_step"] == 2
-    assert run.weights() == before
+    run.check_resume(strategy=strategy)
 
 
 @pytest.mark.parametrize("strategy", ["single", "fsdp2"])
@@ -65,7 +50,7 @@ def test_a_checkpoint_that_has_a_group_of_nothing_is_gone_on_from(
         before.setattr(optimizer, "parameter_groups", lambda *given: [nothing, *really(*given)])
         run.run_here(strategy=strategy)
     weights = run.weights()
-    forget(run, f"checkpoints/{LAST}", "model")
+    run.forget(2)
     assert run.run_here(strategy=strategy)["resumed_from_step"] == 2
     assert run.weights() == weights
 
@@ -77,7 +62,7 @@ def test_what_8_bit_state_is_left_out_changes_the_weights(make_train_run, monkey
     run = make_train_run(**SAVED)
     run.run_here()
     before = run.weights()
-    forget(run, f"checkpoints/{LAST}", "model")
+    run.forget(2)
     monkeypatch.setattr(LocalOptimizer, "load_state_dict", lambda *_: None)
     really = LocalOptimizer._state_of
     monkeypatch.setattr(
@@ -94,22 +79,16 @@ def test_what_8_bit_state_is_left_out_changes_the_weights(make_train_run, monkey
 
 
 @pytest.fixture(scope="module")
-def qlora(tmp_path_factory, make_train_run):
+def qlora(made, make_train_run):
     """Two ranks in fp16 whose adapters are large enough to have 8-bit state on each."""
-    folder = tmp_path_factory.mktemp("qlora")
-    dataset_dir, model_dir = write_dataset("qwen2_5_vl", folder), folder / "model"
-    write_tiny("qwen2_5_vl", model_dir)
-    run = make_train_run(
-        dataset=str(dataset_dir),
-        model={"type": "hugging_face", "path": str(model_dir)},
-        adapters={"rank": 256, "alpha": 256.0},
-        quantize={},
-        precision="fp16",
-        global_batch_size=4,
-        num_lanes=2,
-        sharding={"unit_min_params": 0},
-        **SAVED,
-    )
+    changes = {
+        "adapters": {"rank": 256, "alpha": 256.0},
+        "quantize": {},
+        "schedule": {},
+        "precision": "fp16",
+        "sharding": {"unit_min_params": 0},
+    }
+    run = make_train_run(**{**tiny_config(made), **changes, **SAVED})
     run.run()
     return run
 
@@ -123,7 +102,7 @@ def test_qlora_of_two_ranks_goes_on_bit_for_bit_with_scaler_and_8_bit_state(qlor
         dtypes = {names[n].properties.dtype for n in own if n.endswith(".state1")}
         assert torch.uint8 in dtypes
         assert f"extra.rank-{rank:05d}.scaler.scale" in names
-    forget(qlora, f"checkpoints/{LAST}", "model", "adapters")
+    qlora.forget(2)
     assert qlora.run()["resumed_from_step"] == 2
     assert qlora.weights() == before
 
@@ -135,7 +114,7 @@ def test_one_rank_goes_on_from_the_8_bit_state_of_two_within_its_rounding(qlora,
     for name in (LAST, BEFORE):
         assert (qlora.output_dir / "checkpoints" / name).exists()
     two = qlora.losses(1)[2:]
-    forget(qlora, f"checkpoints/{LAST}", "model", "adapters")
+    qlora.forget(2)
     assert qlora.run_here(strategy=strategy, sharding={})["resumed_from_step"] == 2
     one = qlora.losses()
     assert one == pytest.approx(two, rel=2e-3)

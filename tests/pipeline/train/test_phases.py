@@ -17,7 +17,7 @@ from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.errors import StageConfigError, StageError
 from slurm_jobs.shared.timings import read_spans, read_steps, spans_path, steps_path
-from tests.pipeline.models.tiny import write_dataset, write_tiny
+from tests.pipeline.models.tiny import write_dataset
 from tests.pipeline.train.test_trackers import curve
 from tests.pipeline.train.tiny_runs import tiny_config
 
@@ -31,12 +31,6 @@ LORA = {
 LAST = {"name": "last-layer", "learn": ["*language_model.layers.1.*"], "num_epochs": 2.0}
 NUM_STEPS = (3, 4, 2)
 """The last of five samples, twice, in steps of four."""
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("phases")
-    return write_dataset("qwen2_5_vl", folder), write_tiny("qwen2_5_vl", folder / "model")
 
 
 def config_of(made, **changes):

@@ -4,14 +4,12 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 from pipeline.train.ranks import Ranks
 from slurm_jobs.shared.heartbeat import stacks_path
 from slurm_jobs.worker.hangs import describe_cause, read_stacks, request_stacks
-from tests.pipeline.train.conftest import reserve_port
+from tests.pipeline.train.conftest import ROOT, run_ranks
 
-ROOT = Path(__file__).parents[3]
 RANK = """
 import sys
 from pathlib import Path
@@ -63,19 +61,7 @@ def test_a_rank_in_a_backward_pass_waits_in_no_collective_whatever_its_other_thr
 
 
 def test_process_that_ends_right_after_it_left_the_group_does_not_abort(tmp_path):
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    with reserve_port() as reserved:
-        port = str(reserved.getsockname()[1])
-        processes = [
-            subprocess.Popen([sys.executable, "-c", RANK, str(rank), port, str(tmp_path)], env=env)
-            for rank in range(4)
-        ]
-        try:
-            assert [process.wait(timeout=120) for process in processes] == [0] * 4
-        finally:
-            for process in processes:
-                process.kill()
-                process.wait()
+    assert run_ranks(["-c", RANK], 4, str(tmp_path)) == [0] * 4
 
 
 def test_a_rank_that_is_alone_adds_up_without_a_group_to_ask():

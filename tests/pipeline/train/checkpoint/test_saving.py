@@ -1,11 +1,9 @@
 """Saving beside the steps and at once: two real ranks, no room, a kill, and what is left of it."""
 
-import contextlib
 import errno
 import json
 import logging
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -21,7 +19,7 @@ from slurm_jobs.shared.errors import StageError
 from tests.contexts import make_context
 from tests.pipeline.train.checkpoint import rank_cases
 from tests.pipeline.train.checkpoint.folders import Gate
-from tests.pipeline.train.conftest import ROOT, TIMEOUT_S, reserve_port
+from tests.pipeline.train.conftest import ROOT, TIMEOUT_S, full_disk, reserve_port
 
 BESIDE = {"every_min": None, "every_steps": 3}
 
@@ -175,17 +173,6 @@ def test_both_modes_save_and_learn_the_same(make_train_run, caplog):
     assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
 
 
-@contextlib.contextmanager
-def longest_file(num_bytes):
-    """The file system takes no more bytes of a file: a real limit of this process."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 @pytest.mark.parametrize("num_bytes", [100, 20_000, 40_000])
 def test_checkpoint_that_finds_no_room_is_named_with_the_systems_own_word_and_leaves_nothing(
     make_train_run, monkeypatch, num_bytes
@@ -195,7 +182,7 @@ def test_checkpoint_that_finds_no_room_is_named_with_the_systems_own_word_and_le
     save = checkpoint.dcp.save
 
     def save_without_room(*args, **options):
-        with longest_file(num_bytes):
+        with full_disk(num_bytes):
             save(*args, **options)
 
     with monkeypatch.context() as patch:

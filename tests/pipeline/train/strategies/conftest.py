@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,9 +12,8 @@ import torch
 
 from pipeline.models.compute import can_shard_whole_numbers
 from tests.pipeline.models.tiny import write_dataset, write_tiny
-from tests.pipeline.train.conftest import reserve_port
+from tests.pipeline.train.conftest import run_ranks
 
-ROOT = Path(__file__).parents[4]
 KINDS = ("llava_siglip", "qwen2_5_vl", "smolvlm", "qwen2_vl", "qwen3_vl")
 """The small model takes the pictures of the first."""
 TIMEOUT_S = 900  # ends what hangs: all cases take 200 s on a slow machine that others use
@@ -52,20 +48,8 @@ def _run_pair(folder: Path, group: str) -> list[dict[str, Any]]:
         own = folder / "kinds" / kind
         write_tiny(kind, own / "model", tied=kind == "qwen2_vl")
         (own / "dataset_dir").write_text(str(write_dataset(kind, folder / "data" / kind)))
-    script = Path(__file__).with_name("rank_pair.py")
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    with reserve_port() as reserved:
-        where = [str(reserved.getsockname()[1]), str(folder), group]
-        pair = [
-            subprocess.Popen([sys.executable, str(script), str(rank), *where], env=env)
-            for rank in range(2)
-        ]
-        try:
-            assert [process.wait(timeout=TIMEOUT_S) for process in pair] == [0, 0]
-        finally:
-            for process in pair:
-                process.kill()
-                process.wait()
+    command = [str(Path(__file__).with_name("rank_pair.py"))]
+    assert run_ranks(command, 2, str(folder), group, timeout_s=TIMEOUT_S) == [0, 0]
     texts = [(folder / f"found.{rank}.json").read_text() for rank in range(2)]
     return [Found(json.loads(text)) for text in texts]
 
