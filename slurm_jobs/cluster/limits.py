@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from slurm_jobs.shared.records import JobResources
+from slurm_jobs.spec.sbatch_options import parse_minutes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -235,7 +236,6 @@ QOS_FIELDS = ("Name", "MaxWall", "MaxSubmitJobsPU", "MaxSubmitJobsPA", "MaxTRES"
 
 _SETTING = re.compile(r"^(\w+)[ \t]*=[ \t]*(.*?)[ \t]*$", re.MULTILINE)
 _GPU = re.compile(r"gpu(?::([^:,()]+))?:(\d+)(?:\(.*)?")
-_TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
 def parse_config(text: str) -> dict[str, str]:
@@ -332,23 +332,6 @@ def parse_associations(text: str) -> tuple[Association, ...]:
             )
         )
     return tuple(associations)
-
-
-def parse_minutes(text: str) -> float | None:
-    """Parse a time limit into minutes; None for no limit.
-
-    Formats: `1-00:00:00`, `12:30:00`, `30:00` and `90` (minutes).
-    """
-    match = _TIME.fullmatch(text)
-    if match is None:
-        return None
-    days, first, second, third = (int(group) if group else None for group in match.groups())
-    assert first is not None
-    if days is not None or third is not None:
-        hours, minutes, seconds = first, second or 0, third or 0
-    else:
-        hours, minutes, seconds = 0, first, second or 0
-    return (days or 0) * 1440 + hours * 60 + minutes + seconds / 60
 
 
 def _count(text: str) -> int | None:

@@ -90,6 +90,7 @@ _MEANT: Mapping[str, str] = {
 """Other words for options, from Slurm's own tables and other schedulers."""
 
 _RESOURCE = re.compile(r"\bresources\.(\w+)")
+_TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 _MOST_LETTERS_APART = 2
 """A typing mistake adds or loses no more: a plugin's `user-env` is not `get-user-env`."""
 
@@ -162,3 +163,20 @@ def option_hint(key: str, known: Sequence[str], value: Any) -> str:
     near = difflib.get_close_matches(option[:100], sorted({*known, *_OTHERS}), n=1, cutoff=0.75)
     is_option = bool(near) and near[0] in _OTHERS  # the caller suggests keys in `known`
     return f"; did you mean `{near[0]}`, under `{place}`?" if is_option else ""
+
+
+def parse_minutes(text: str) -> float | None:
+    """Parse a time limit of Slurm into minutes; None for any other text, which means no limit.
+
+    Formats: `1-00:00:00`, `1-00`, `12:30:00`, `30:00` and `90` (minutes).
+    """
+    match = _TIME.fullmatch(text)
+    if match is None:
+        return None
+    days, first, second, third = (int(group) if group else None for group in match.groups())
+    assert first is not None
+    if days is not None or third is not None:
+        hours, minutes, seconds = first, second or 0, third or 0
+    else:
+        hours, minutes, seconds = 0, first, second or 0
+    return (days or 0) * 1440 + hours * 60 + minutes + seconds / 60

@@ -5,7 +5,6 @@ sbatch refuses some of these pairs, and silently ignores one of the two in other
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,7 +12,7 @@ from slurm_jobs.shared.errors import Problem
 from slurm_jobs.shared.records import gpus_of_options
 from slurm_jobs.spec.graph import CheckedSpec, StageView
 from slurm_jobs.spec.model import Resources
-from slurm_jobs.spec.sbatch_options import is_known_option
+from slurm_jobs.spec.sbatch_options import is_known_option, parse_minutes
 from slurm_jobs.spec.yaml import KeyPath, YamlDocument, path_text, problem_at
 
 ProfileOptions = tuple[Mapping[str, Any], Mapping[str, Any]]
@@ -35,7 +34,6 @@ _OF_GPUS = ("gres", "gpus-per-socket", "tres-per-task")
 _OF_ENVIRONMENT = ("export", "export-file", "get-user-env")
 """Options that decide which variables of the submitting shell reach a job. A job that lacks some of
 them fails, and the effect of `environment` would depend on the cluster profile."""
-_TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
 
 
 def conflict_problems(spec: CheckedSpec, profile: ProfileOptions) -> Iterator[Problem]:
@@ -87,22 +85,6 @@ def _unknown_option(key: str) -> str:
     )
 
 
-def _minutes(time_limit: Any) -> float | None:
-    """Return a time limit of sbatch in minutes; None for any other text."""
-    match = _TIME.fullmatch(str(time_limit).strip())
-    if match is None:
-        return None
-    days, *parts = (int(part) if part is not None else None for part in match.groups())
-    numbers = [number for number in parts if number is not None]
-    if days is not None:  # D-HH, D-HH:MM, D-HH:MM:SS
-        hours, minutes, seconds = (*numbers, 0, 0)[:3]
-    elif len(numbers) == 3:  # HH:MM:SS
-        hours, minutes, seconds = numbers
-    else:  # MM, MM:SS
-        hours, (minutes, seconds) = 0, (*numbers, 0)[:2]
-    return (days or 0) * 1440 + hours * 60 + minutes + seconds / 60
-
-
 def _conflicts(
     spec: CheckedSpec, name: str, view: StageView, profile: ProfileOptions
 ) -> Iterator[Problem]:
@@ -131,7 +113,7 @@ def _conflicts(
         if option in given and other in given and {option, other} & keys.keys():
             why = f"leave one of them out (`{option}: false` leaves out the profile's)"
             yield problem(option, other, other, why)
-    least_min = _minutes(given.get("time-min", ""))
+    least_min = parse_minutes(str(given.get("time-min", "")).strip())
     timeout_min = resources.get("timeout_min", _DEFAULT_TIMEOUT_MIN)
     if least_min is not None and isinstance(timeout_min, (int, float)):
         array = view.keys.get("array")

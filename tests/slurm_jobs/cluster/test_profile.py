@@ -57,15 +57,6 @@ def test_a_mistake_is_told_in_the_profile_at_its_place(
     assert found.startswith(line)
 
 
-def test_problems_of_spec_and_profile_are_found_in_one_pass(tmp_path: Path) -> None:
-    (tmp_path / "spec.yaml").write_text(SPEC + "rnus_dir: x\n")
-    (tmp_path / "profile.yaml").write_text("max_cpus: x\n")
-    with pytest.raises(SpecError) as caught:
-        load(tmp_path / "spec.yaml")
-    files = [Path(problem.file).name for problem in caught.value.problems]
-    assert files == ["profile.yaml", "spec.yaml"]
-
-
 def test_a_missing_profile_is_told_in_the_spec_with_its_absolute_path(tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_text(SPEC.replace("profile.yaml", "locla"))
     with pytest.raises(SpecError) as caught:

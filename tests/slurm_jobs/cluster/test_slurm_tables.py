@@ -8,10 +8,10 @@ from slurm_jobs.cluster.limits import (
     parse_config,
     parse_gpus,
     parse_kinds,
-    parse_minutes,
     parse_partitions,
     parse_qos,
 )
+from slurm_jobs.spec.sbatch_options import parse_minutes
 
 CONFIG = """Configuration data as of 2026-11-21T07:50:00
 AccountingStorageEnforce = associations,limits,qos

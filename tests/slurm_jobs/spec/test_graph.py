@@ -262,19 +262,3 @@ def test_what_bash_understands_passes(shell: str) -> None:
     )
     assert (ran.returncode, ran.stderr) == (0, "")
     assert references(f"  a:\n   shell: |\n    x=a; echo {shell}\n") == []
-
-
-def test_a_stage_with_a_matrix_is_told_by_its_name_in_the_file(check: Check) -> None:
-    text = (
-        "name: m\ncluster: local\nstages:\n"
-        "  train: {shell: make, matrix: {a: [1, 2]}}\n"
-        "  test: {shell: 'ls ${train.output_dir}', after: train, matrix: train}\n"
-        "  best: {shell: 'ls ${train.output_dir}', after: train}\n"
-    )
-    test, best = check(text)
-    alone = "`${train.output_dir}` has a meaning in `config` alone; here"
-    assert test == f"5:17: stages.test.shell: {alone} it is `$SLURM_JOBS_TRAIN_OUTPUT_DIR`"
-    assert best == (
-        f"6:17: stages.best.shell: {alone} each combination has its own, the first "
-        "`$SLURM_JOBS_TRAIN_1_OUTPUT_DIR`"
-    )

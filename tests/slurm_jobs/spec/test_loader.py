@@ -51,10 +51,7 @@ def test_problems_of_all_kinds_are_found_in_one_pass_each_once(check: Check) -> 
 @pytest.mark.parametrize(
     ("stages", "place"),
     [
-        ("\n  a: &a {shell: x}\n  s: {<<: *a, retries: 1}", "5:7"),
         ("!!omap [s: 1]", "3:9"),
-        ("\n  s: !!python/object:a.b", "4:6"),
-        ("\n  s: {shell: x, retries: !!int '3'}", "4:26"),
         ("\n  s: {shell: x, setup: !!set {a}}", "4:24"),
     ],
 )
@@ -72,12 +69,6 @@ def test_a_spec_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_a_folder_is_no_spec(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="cannot be read: Is a directory"):
         load(tmp_path)
-
-
-def test_other_encodings_are_refused_with_the_place(check: Check) -> None:
-    assert check(b"name: a\nx: \xff\xfe\n") == [
-        "2:4: not a text file in UTF-8 (the byte 0xff is none)"
-    ]
 
 
 @pytest.mark.parametrize("text", ["", "\n", "# only a comment\n", "---\n"])

@@ -175,19 +175,6 @@ def test_addresses_of_shards_are_left_and_paths_are_expanded(
     assert found == ["/d/a.tar", "https://h/{0..9}.tar", f"{folder}/b.tar"]
 
 
-def test_a_variable_where_nothing_is_expanded_is_noted(folder: Path) -> None:
-    text = spec() + (
-        "    environment: {HF_HOME: /scratch/$USER/hf, GREETING: it costs $x}\n"
-        "  own:\n    run: m:f\n    config: {out: ~/there, words: pay $x}\n"
-    )
-    (folder / "m.py").write_text("def f(config, context): ...\n")
-    notes = [note.message for note in loaded(folder, text).notes]
-    assert [note.partition(": values")[0].partition(": a func")[0] for note in notes] == [
-        "stages.prep.environment.HF_HOME: `$USER` stays as it is written",
-        "stages.own.config.out: `~` stays as it is written",
-    ]
-
-
 def test_the_node_local_folder_keeps_its_variables_for_the_node(folder: Path) -> None:
     text = spec().replace("    config:", "    node_local_dir: $TMPDIR/x\n    config:")
     assert loaded(folder, text).spec.stages["prep"].node_local_dir == "$TMPDIR/x"
@@ -252,18 +239,9 @@ def test_what_is_no_name_on_a_hub_is_not_taken_for_one(folder: Path, processor: 
     assert "names on a hub" not in message
 
 
-def test_an_empty_path_is_refused(folder: Path) -> None:
-    assert problems(folder, manifest="''") == ["stages.prep.config.manifest: the path is empty"]
-
-
 @pytest.mark.parametrize("name", ["x" * 5000, '"a\\x1bb"', "~nobody-here/x", "a//../b"])
 def test_a_path_that_no_file_can_have_is_a_plain_problem(folder: Path, name: str) -> None:
     assert len(problems(folder, manifest=name)) == 1
-
-
-def test_a_path_with_a_line_break_is_refused_for_the_run_folder(folder: Path) -> None:
-    (message,) = problems(folder, runs_dir='"a\\nb"')
-    assert "line break" in message
 
 
 def test_the_output_of_another_stage_is_left_for_the_node(check: Check) -> None:
@@ -276,12 +254,6 @@ def test_the_output_of_another_stage_is_left_for_the_node(check: Check) -> None:
     (line,) = check(text.replace("'${r.output_dir}/m.csv'", "'x/${r.output_dir}/m.csv'"))
     assert "8:24" in line
     assert "must be at the start of the path" in line
-
-
-def test_the_output_of_a_stage_means_nothing_outside_a_config(folder: Path) -> None:
-    assert problems(folder, runs_dir="'${prep.output_dir}/runs'") == [
-        "runs_dir: `${prep.output_dir}` has a meaning in the config of a stage alone"
-    ]
 
 
 def test_references_are_found_at_any_depth() -> None:

@@ -57,21 +57,6 @@ def test_a_missing_list_is_made_for_its_place_0() -> None:
     assert value["stages"]["train"]["setup"] == ["module load cuda"]  # type: ignore[index]
 
 
-def test_what_an_override_had_to_make_is_reported_at_the_option(check: Check) -> None:
-    text = TEXT.replace("    config:\n", "")
-    override = "stages.train.array.max_running=2"
-    assert check(text, overrides=(override,)) == [
-        f"--set {override}: key `num_slices` is missing in stages.train.array"
-    ]
-    override = "code.1=helpers"
-    assert check(text, overrides=(override,)) == [
-        (
-            f"--set {override}: code: expected a list, found keys and values (1); "
-            "the first item has the number 0: code.0"
-        )
-    ]
-
-
 def test_the_last_of_two_wins() -> None:
     assert values("name=b", "name=c")["name"] == "c"  # type: ignore[index]
 

@@ -37,7 +37,6 @@ def test_each_template_passes(check: Check, name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "config", "message"),
     [
-        ("distributed_type: DEEPSPEED", "", "distributed_type is DEEPSPEED, which slurm-jobs does"),
         ("{distributed_type: MULTI_GPU, num_processes: 4}", "", "4, and the stage has 8 ranks"),
         ("{distributed_type: MULTI_GPU, num_machines: 1}", "", "1, and the stage has 2 nodes"),
         (
@@ -45,15 +44,9 @@ def test_each_template_passes(check: Check, name: str) -> None:
             "",
             "1, and the stage has 2 nodes",
         ),
-        (
-            "{distributed_type: MULTI_GPU, mixed_precision: fp16}",
-            "precision: bf16",
-            "mixed_precision is fp16, and the stage's precision is bf16",
-        ),
         ("{distributed_type: MULTI_GPU, prec: 1}", "", "accelerate knows no key `prec`"),
         ("just words", "", "no keys and values"),
         ("a: [", "", "not YAML as `accelerate config` writes it"),
-        ("distributed_type: MULTI_GPU", "device: cpu", "the stage's device is cpu"),
         (
             "{distributed_type: FSDP, fsdp_config: {fsdp_version: 2}}",
             "device: cpu",
@@ -78,22 +71,3 @@ def test_a_file_that_is_no_text_is_told(check: Check, tmp_path: Path) -> None:
     (tmp_path / "accelerate.yaml").write_bytes(b"\xff\xfe\x00")
     (line,) = check(spec())
     assert "accelerate.yaml: not YAML as `accelerate config` writes it" in line
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("      accelerate: {config: accelerate.yaml}\n", "", "and no file configures it"),
-        ("strategy: accelerate", "strategy: ddp", "accelerate is given, and strategy is ddp"),
-        (
-            "num_steps: 10",
-            "num_steps: 10\n      sharding: {within: node}",
-            "strategy is accelerate, whose file says how: leave sharding out",
-        ),
-    ],
-)
-def test_the_strategy_and_its_file_belong_together(
-    check: Check, old: str, new: str, message: str
-) -> None:
-    (line,) = check(spec().replace(old, new), accelerate__yaml="distributed_type: MULTI_GPU")
-    assert message in line

@@ -48,52 +48,16 @@ def test_a_spec_of_defaults_has_no_notes(notes: Notes) -> None:
     assert notes() == []
 
 
-def test_a_setting_that_nothing_reads_is_noted_at_its_place_with_the_remedy(
-    tmp_path: Path, notes: Notes
-) -> None:
-    assert notes("num_steps: 1, memory_share: 0.8") == [
-        (
-            "13: stages.t.config.memory_share: `0.8` has no effect: no number is searched for; set "
-            "`num_microbatches: auto`, or leave it out"
-        )
-    ]
-    (note,) = load(tmp_path / "spec.yaml").notes
-    assert (note.line, note.column) == (13, 73)
-
-
 @pytest.mark.parametrize(
     ("t", "keys"),
     [
-        (
-            "batching: {strategy: bfd, max_tokens: 9000, max_images: 9}",
-            ["batching.strategy", "batching.max_tokens", "batching.max_images"],
-        ),
         ("batching: {kind: grouped, max_tokens: 9000}", ["batching.max_tokens"]),
-        ("stream: {shuffle_buffer: 5}", ["stream.shuffle_buffer"]),
-        ("evaluate: {num_samples: 5, num_answers: 3}", ["num_samples", "num_answers"]),
-        ("evaluate: {manifest: '${m.output_dir}/h.csv', num_answers: 3}", ["evaluate.num_answers"]),
-        (
-            (
-                "evaluate: {manifest: '${m.output_dir}/h.csv', every_steps: 2, num_samples: 5, "
-                "num_loss_samples: 6, num_answers: 2}"
-            ),
-            ["evaluate.num_loss_samples"],
-        ),
         (
             (
                 "evaluate: {manifest: '${m.output_dir}/h.csv', every_steps: 2, num_samples: 5, "
                 "num_loss_samples: 8, num_answers: 7}"
             ),
             ["evaluate.num_loss_samples", "evaluate.num_answers"],
-        ),
-        ("scaler: {max_skips: 3}", ["scaler.max_skips"]),
-        ("staging: {mode: 'off', max_gb: 3}", ["staging.max_gb"]),
-        ("profile: {memory: true}", ["profile.memory"]),
-        ("trackers: {project: x}", ["trackers.project"]),
-        ("model: {attention: eager}", ["model.attention"]),
-        (
-            "model: {path: '${m.output_dir}/v', vision: {num_layers: 2}}",
-            ["model.vision.num_layers"],
         ),
         (
             "model: {type: hugging_face, name: a/b, language: {num_layers: 2}}",
@@ -132,15 +96,6 @@ def test_what_is_read_is_not_noted(notes: Notes, t: str) -> None:
     assert notes(f"num_steps: 1, {t}") == []
 
 
-def test_what_each_phase_says_itself_is_noted_where_the_training_says_it(notes: Notes) -> None:
-    phases = (
-        "phases: [{name: a, num_steps: 1, schedule: {kind: constant, warmup_share: 0}},"
-        " {name: b, num_steps: 1, schedule: {warmup_share: 0.2}}]"
-    )
-    (note,) = notes(f"{phases}, schedule: {{warmup_share: 0.1}}, optimizer: {{beta1: 0.8}}")
-    assert "stages.t.config.schedule.warmup_share: `0.1` has no effect: each phase has its" in note
-
-
 def test_keys_that_one_phase_leaves_to_the_training_are_read(notes: Notes) -> None:
     phases = (
         "phases: [{name: a, num_steps: 1, batching: {kind: packed}},"
@@ -150,24 +105,13 @@ def test_keys_that_one_phase_leaves_to_the_training_are_read(notes: Notes) -> No
     assert notes(f"{phases}, {rest}") == []
 
 
-def test_rows_are_noted_in_the_phase_that_has_none(notes: Notes) -> None:
-    phases = (
-        "phases: [{name: a, num_steps: 1, batching: {kind: shuffled, max_tokens: 9000}},"
-        " {name: b, num_steps: 1, num_microbatches: auto}]"
-    )
-    (note,) = notes(f"{phases}, memory_share: 0.5, batching: {{kind: packed, max_tokens: 9000}}")
-    assert "stages.t.config.phases[0].batching.max_tokens: `9000` has no effect" in note
-
-
 @pytest.mark.parametrize(
     ("p", "c", "manifest", "keys"),
     [
-        ("image_quality: 80", "", "m.csv", ["p.config.image_quality"]),
         ("image_quality: 80, image_format: jpeg", "", "m.csv", []),
         ("prompt: Say it", "", "m.jsonl", []),
         ("prompt: Say it", "", "m.csv", []),
         ("prompt: Say it", "", "m.parquet", []),
-        ("", "shard_mb: 8, num_shards: 3", "m.csv", ["c.config.shard_mb"]),
         ("", "shard_mb: 8", "m.csv", []),
     ],
 )

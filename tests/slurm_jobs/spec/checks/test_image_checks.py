@@ -57,26 +57,6 @@ def spec(processor: str, model: str) -> str:
 
 
 @pytest.mark.usefixtures("models")
-@pytest.mark.parametrize(
-    ("processor", "model", "words"),
-    [
-        ("smolvlm", HF, "a model of type qwen3_vl takes images of their own proportions"),
-        ("smolvlm", HF, "(SmolVLMImageProcessor of smolvlm) makes images cut into tiles"),
-        ("smolvlm", HF, "set stages.p.config.processor to the model's own, `qwen3_vl`"),
-        ("{images: siglip_vision_model, text: qwen2}", HF, "SiglipImageProcessor of siglip_"),
-        ("qwen3_vl", SMALL, "a model of type small_vlm takes images of one size"),
-        ("qwen3_vl", SMALL, "or train `model: {type: hugging_face, path: qwen3_vl}`"),
-    ],
-)
-def test_a_processor_of_another_kind_than_the_model_is_refused(
-    check: Check, processor: str, model: str, words: str
-) -> None:
-    (line,) = check(spec(processor, model))
-    assert line.startswith("15:7: stages.t.config.model: ")
-    assert words in line
-
-
-@pytest.mark.usefixtures("models")
 @pytest.mark.parametrize("override", ["p.config.processor=smolvlm", "t.config.model.path=llava"])
 def test_what_the_command_line_changed_is_told_there(check: Check, override: str) -> None:
     text = spec("qwen3_vl", HF)
@@ -171,14 +151,6 @@ def test_limits_that_a_processor_has_are_taken(check: Check) -> None:
         "processor: qwen3_vl}", "processor: qwen3_vl, image_pixels: {max: 1003520}}"
     )
     assert check(taken) == []
-
-
-@pytest.mark.usefixtures("models")
-def test_limits_for_a_processor_of_two_folders_are_refused(check: Check) -> None:
-    parts = "{images: siglip_vision_model, text: qwen2}"
-    text = spec(parts, SMALL).replace(parts, f"{parts}, image_pixels: {{max: 9000}}")
-    (line,) = check(text)
-    assert "a processor of two folders resizes every image to the one size" in line
 
 
 def test_a_byte_order_mark_hides_no_setting_of_a_processor(check: Check, models: Path) -> None:

@@ -87,23 +87,6 @@ def test_a_manifest_whose_photos_are_all_longer_than_max_tokens_is_a_problem(
         assert notes_of(tmp_path, f"{spec}      {fitting}\n") == []
 
 
-def test_some_long_rows_are_noted_and_whether_the_stage_would_fail(tmp_path: Path) -> None:
-    spec = write(tmp_path, "photo.png", *["small.png"] * 6) + "      max_tokens: 4096\n"
-    (note,) = notes_of(tmp_path, spec)
-    assert note.startswith("9:19: stages.p.config.max_tokens: max_tokens is 4,096, but 1 of 7 ")
-    assert "(14.3 %)" in note
-    assert "(median 4 tokens, at most 15,552)" in note
-    assert "the stage fails" not in note  # one row of seven is 5 %, rounded up
-    assert "the stage fails" in notes_of(tmp_path, f"{spec}      max_too_long_share: 0\n")[0]
-    assert "fails the stage at the first" in notes_of(tmp_path, f"{spec}      too_long: error\n")[0]
-
-
-def test_a_share_of_1_makes_a_note_of_the_problem(check: Check, tmp_path: Path) -> None:
-    spec = write(tmp_path, "photo.png") + "      max_too_long_share: 1\n"
-    assert check(spec) == []
-    assert "1 of 1 rows" in notes_of(tmp_path, spec)[0]
-
-
 def test_tokens_of_all_images_of_a_row_count(check: Check, tmp_path: Path) -> None:
     spec = write(tmp_path, ["small.png"] * 8) + "      max_tokens: 31\n"
     (line,) = check(spec)

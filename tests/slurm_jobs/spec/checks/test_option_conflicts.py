@@ -1,9 +1,6 @@
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-
-from slurm_jobs.commands.read_spec import load
 
 Check = Callable[..., list[str]]
 
@@ -26,24 +23,18 @@ def spec(resources: str, slurm: str, cluster: str = "local") -> str:
 @pytest.mark.parametrize(
     ("resources", "slurm", "words"),
     [
-        ("mem_gb: 8", "mem-per-cpu: 4G", "`mem-per-cpu: 4G` and `mem_gb` exclude each other"),
         ("mem_gb: 8", "mem_per_cpu: 4G", "`mem-per-cpu: 4G` and `mem_gb` exclude each other"),
         ("mem_gb: 8", "mem-per-gpu: 4G", "`mem-per-gpu: 4G` and `mem_gb` exclude each other"),
-        ("nodes: 1", "mem-per-cpu: 4G, mem-per-gpu: 4G", "`mem-per-cpu: 4G` and `mem-per-gpu`"),
         ("gpus_per_node: 4", "gres: 'gpu:4'", "`gres: gpu:4` and `gpus_per_node`"),
         ("gpus_per_node: 4", "gres: 'nvme:1,gpu:a100:4'", "and `gpus_per_node`"),
         ("gpus_per_node: 4", "gres: gres/gpu=4", "and `gpus_per_node`"),
         ("gpus_per_node: 4", "tres-per-task: 'gres/gpu:1'", "and `gpus_per_node`"),
         ("gpus_per_node: 4", "gpus-per-socket: 2, sockets-per-node: 2", "and `gpus_per_node`"),
-        ("nodes: 1", "tres-per-task: 'cpu=4'", "`tres-per-task: cpu=4` and `cpus_per_task`"),
         ("nodes: 1", "exclusive: true, oversubscribe: true", "`oversubscribe` exclude each other"),
         ("nodes: 1", "requeue: true, no-requeue: true", "`requeue` exclude each other"),
         ("nodes: 1", "core-spec: 1, thread-spec: 1", "`thread-spec` exclude each other"),
         ("nodes: 1", "hint: compute_bound, threads-per-core: 1", "`threads-per-core` exclude"),
         ("nodes: 1", "hint: compute_bound, extra-node-info: '2:2'", "`extra-node-info` exclude"),
-        ("nodes: 2", "distribution: arbitrary", "`nodes` exclude each other"),
-        ("timeout_min: 60", "time-min: 61", "(61 min) is above the limit (60 min)"),
-        ("timeout_min: 60", "time_min: '61:30'", "(61.5 min) is above"),
         ("timeout_min: 60", "time-min: '2:00:00'", "(120 min) is above"),
         ("timeout_min: 60", "time-min: 1-0", "(1440 min) is above"),
         ("timeout_min: 60", "time-min: '1-1:30'", "(1530 min) is above"),
@@ -61,13 +52,9 @@ def test_options_that_exclude_each_other_are_refused_at_their_line(
 @pytest.mark.parametrize(
     ("option", "own"),
     [
-        ("ntasks: 4", "resources.tasks_per_node"),
         ("ntasks-per-gpu: 1", "resources.tasks_per_node"),
-        ("cpus-per-gpu: 4", "resources.cpus_per_task"),
         ("mem: 4G", "resources.mem_gb"),
-        ("gpus: 4", "resources.gpus_per_node"),
         ("gpus-per-task: 1", "resources.gpus_per_node"),
-        ("quiet: true", "slurm-jobs reads sbatch's answer itself"),
     ],
 )
 def test_an_option_that_contradicts_what_every_job_sets_has_a_key_of_its_own(
@@ -99,21 +86,6 @@ def test_options_that_go_together_are_no_problem(check: Check, resources: str, s
     assert check(spec(resources, slurm)) == []
 
 
-def test_a_stage_that_contradicts_the_profile_is_refused_at_its_own_key(check: Check) -> None:
-    profile = "scheduler: slurm\nslurm: {mem-per-cpu: 4G}\n"
-    given = spec("mem_gb: 8", "comment: x", cluster="c.yaml")
-    (message,) = check(given, c__yaml=profile)
-    assert message.startswith("7:")
-    assert "`mem-per-cpu: 4G` of the cluster profile and `mem_gb` exclude each other" in message
-
-
-def test_the_slices_of_one_task_share_its_time_limit(check: Check) -> None:
-    text = spec("timeout_min: 60", "time-min: 120") + "    array: {slices_per_task: 2}\n"
-    assert not any("time-min" in line for line in check(text))
-    text = text.replace("time-min: 120", "time-min: 121")
-    assert any("above the limit (120 min)" in line for line in check(text))
-
-
 @pytest.mark.parametrize(
     ("option", "shown"),
     [
@@ -140,16 +112,3 @@ def test_options_that_change_what_a_job_inherits_are_refused_with_the_key_to_use
         (message,) = check(given, c__yaml=profile)
         assert message.startswith("c.yaml:2:")
         assert f"{key}.{shown}" in message
-
-
-def test_an_option_that_is_near_to_none_is_noted_and_passed_on(tmp_path: Path) -> None:
-    (tmp_path / "c.yaml").write_text("scheduler: slurm\nslurm: {gpumode: x, container-image: sq}\n")
-    text = spec("nodes: 1", "frob_nicate: 1, no-container-mount-home: true", cluster="c.yaml")
-    (tmp_path / "spec.yaml").write_text(text)
-    notes = load(tmp_path / "spec.yaml").notes
-    unknown = "is not among the options of sbatch that are known here"
-    assert [(note.line, note.message.partition(";")[0]) for note in notes] == [
-        (2, f"cluster: `gpumode` {unknown}"),
-        (8, f"stages.s.resources.slurm: `frob_nicate` {unknown}"),
-    ]
-    assert "passed on as `--frob-nicate`" in notes[1].message

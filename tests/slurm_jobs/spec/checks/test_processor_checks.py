@@ -124,28 +124,6 @@ def test_folder_of_a_composed_processor_that_is_named_as_on_a_hub_is_told(check:
     assert "names on a hub are not taken" in images
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        (
-            "{images: ., text: ., txt: a}",
-            "8:39: unknown key `txt`; did you mean `text`? (allowed: images, text, image_token, ",
-        ),
-        ("{images: .}", f"8:7: key `text` is missing in {KEY}"),
-        ("{images: ., text: 3}", f"8:36: {KEY}.text: expected text, found `3`; put quotes around"),
-        ("3", f"8:18: {KEY}: expected text or keys and values, found `3`; put quotes around it"),
-        ("[proc]", f"8:7: {KEY}: expected text or keys and values, found a list of 1"),
-    ],
-)
-def test_mistake_in_a_composed_processor_is_told_at_its_key_and_nothing_else_is(
-    check: Check, tmp_path: Path, given: str, expected: str
-) -> None:
-    for name in ("preprocessor_config", "config", "tokenizer"):
-        (tmp_path / f"{name}.json").write_text("{}")
-    (line,) = check(SPEC.replace("processor: proc", f"processor: {given}"))
-    assert line.startswith(expected)
-
-
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer.model"])
 def test_a_file_of_a_processor_folder_is_answered_with_the_folder(
     check: Check, tmp_path: Path, name: str

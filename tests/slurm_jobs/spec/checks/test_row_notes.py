@@ -28,23 +28,6 @@ def notes(folder: Path, t: str, *, p: str = "max_tokens: 1024", after: str = "c"
     return [f"{note.line}:{note.column}: {note.message}" for note in load(file).notes]
 
 
-def test_rows_shorter_than_a_sample_may_be_are_noted_with_the_remedy(tmp_path: Path) -> None:
-    assert notes(tmp_path, "num_steps: 1, batching: {kind: packed, max_tokens: 512}") == [
-        (
-            "13:96: stages.t.config.batching.max_tokens: a row holds 512 tokens, and stage `p` "
-            "lets a sample have 1,024: one that has more than a row ends the training before its "
-            "first step; set it to 1024 or more, or max_tokens of stage `p` to 512"
-        )
-    ]
-
-
-def test_the_default_of_preprocess_counts_and_so_do_images(tmp_path: Path) -> None:
-    rows = "num_steps: 1, batching: {kind: auto, max_tokens: 512, max_images: 2}"
-    tokens, images = notes(tmp_path, rows, p="")
-    assert "lets a sample have 2,048" in tokens
-    assert "a row holds 2 images, and stage `p` lets a sample have 8" in images
-
-
 @pytest.mark.parametrize(
     ("t", "after"),
     [
@@ -64,16 +47,6 @@ def test_rows_that_are_long_enough_and_samples_of_elsewhere_are_not_noted(
 def test_a_data_set_that_is_named_is_followed_to_its_samples(tmp_path: Path) -> None:
     rows = "num_steps: 1, dataset: '${c.output_dir}', batching: {kind: packed, max_tokens: 512}"
     assert len(notes(tmp_path, rows)) == 1
-
-
-def test_phases_are_noted_where_their_rows_are_said_and_once(tmp_path: Path) -> None:
-    phases = (
-        "phases: [{name: a, num_steps: 1}, {name: b, num_steps: 1}, {name: d, num_steps: 1, "
-        "batching: {kind: packed, max_tokens: 256}}], batching: {kind: packed, max_tokens: 512}"
-    )
-    own, shared = notes(tmp_path, phases)
-    assert "stages.t.config.phases[2].batching.max_tokens: a row holds 256" in own
-    assert "stages.t.config.batching.max_tokens: a row holds 512" in shared
 
 
 def test_a_limit_is_noted_where_it_is_said_though_a_phase_says_the_kind(tmp_path: Path) -> None:
@@ -100,7 +73,6 @@ def test_fewer_positions_than_a_sample_may_have_tokens_are_noted(tmp_path: Path)
 @pytest.mark.parametrize(
     ("config", "is_noted"),
     [
-        ({"model_type": "llava", "text_config": {"max_position_embeddings": 512}}, True),
         ({"model_type": "llava", "text_config": {"model_type": "llama"}}, False),
         (
             {

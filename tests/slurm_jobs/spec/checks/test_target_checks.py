@@ -41,31 +41,6 @@ def _index(tmp_path: Path) -> None:
     (tmp_path / "m" / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
-@pytest.mark.parametrize(
-    ("target", "meant"),
-    [
-        ("q_proj", "*.q_proj"),
-        ("all-linear", "*.all-linear"),
-        ("langauge", "language"),
-        ("''", "*.q_proj"),
-    ],
-)
-def test_a_word_that_no_full_name_is_made_of_is_refused_whatever_the_model(
-    check: Check, target: str, meant: str
-) -> None:
-    (line,) = check(SPEC.format(targets=f"language, {target}"))
-    assert line.startswith(f"12:38: {KEY}[1]: {target.strip(chr(39))!r} names no linear layer")
-    assert line.endswith(f"did you mean `{meant}`?")
-
-
-@pytest.mark.usefixtures("_index")
-@pytest.mark.parametrize("target", ["*.q_porj", "model.visual.blocks.*.attn.qvk", "*_porj"])
-def test_a_pattern_whose_last_word_no_layer_ends_with_is_refused(check: Check, target: str) -> None:
-    (line,) = check(SPEC.format(targets=f"'{target}'"))
-    assert line.startswith(f"12:28: {KEY}[0]: {target!r} matches no layer of the model: none ends")
-    assert "some that there are: down_proj, lm_head, q_proj, qkv" in line
-
-
 @pytest.mark.usefixtures("_index")
 @pytest.mark.parametrize(
     "target",
@@ -81,27 +56,6 @@ def test_a_pattern_that_may_match_is_left_to_the_job(check: Check, target: str) 
 
 def test_without_an_index_of_the_weights_nothing_is_said_of_patterns(check: Check) -> None:
     assert check(SPEC.format(targets="'*.q_porj'")) == []
-
-
-@pytest.mark.usefixtures("_index")
-def test_patterns_of_quantize_are_looked_at_too(check: Check) -> None:
-    quantize = "quantize: {targets: ['*.qkw'], skip: [qkv]}"
-    lines = check(f"{SPEC.format(targets='language')}      {quantize}\n")
-    assert ["did you mean `qkv`?" in lines[0], "did you mean `*.qkv`?" in lines[1]] == [True, True]
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("{targets: language}", "12:27: stages.t.config.adapters.targets: expected a list"),
-        ("{targets: []}", "targets is empty: give `language`, or patterns"),
-        ("{targets: [3]}", "expected text, found `3`"),
-    ],
-)
-def test_targets_of_another_kind_are_one_problem(check: Check, given: str, message: str) -> None:
-    text = SPEC.format(targets="").replace("{targets: []}", given)
-    (line,) = check(text)
-    assert message in line
 
 
 @pytest.mark.parametrize(

@@ -103,15 +103,6 @@ def test_where_a_value_makes_no_name_its_number_does(matrix: str, expected: list
     assert list(stages(text)) == [*expected, "a-taken"]
 
 
-def test_no_stage_is_lost_to_the_name_of_a_combination(check: Check) -> None:
-    text = "  a: {shell: x, matrix: {p: [b-1]}}\n  a-b: {shell: x, matrix: {q: [1]}}\n"
-    (line,) = check(HEAD + text)
-    assert line.endswith(
-        "stages.a-b.matrix: the combination {q: 1} would be called `a-b-1`, as one of stage `a` "
-        "is; rename one of the two stages"
-    )
-
-
 def test_the_name_in_the_file_is_found_again() -> None:
     assert origin_of("train-b-2", [{"task": "b", "nodes": 2}]) == "train"
     assert origin_of("my-train-2", [{"task": "x/y"}]) == "my-train"
@@ -135,66 +126,18 @@ def test_the_values_are_part_of_what_decides_a_stages_work() -> None:
     assert planned(long)["a-1"].fingerprint != planned(other)["a-1"].fingerprint
 
 
-def test_a_mistake_is_told_once_at_its_place_under_the_name_in_the_file(check: Check) -> None:
-    text = SWEEP.replace('nodes: "${matrix.nodes}"}\n    env', "nodes: x, mem: 2}\n    env")
-    assert [line.partition(" (allowed")[0] for line in check(text)] == [
-        "9:24: stages.train.resources.nodes: expected a whole number, found the text `x`",
-        (
-            "9:27: unknown key `mem`; sbatch's `mem` has a key of its own: resources.mem_gb "
-            "(`mem_gb: 64`)"
-        ),
-    ]
-
-
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        (
-            "matrix: train",
-            "matrix: trian",
-            (
-                "stages.test.matrix: `trian` is no stage with its own matrix; did you mean "
-                "`train`? (those: train)"
-            ),
-        ),
-        (
-            'name: "${matrix.task}',
-            'name: "${matrix.tsk}',
-            (
-                "stages.train.config.name: `${matrix.tsk}`: stage `train` has no axis `tsk` in its "
-                "matrix; did you mean `task`? (axes: task, nodes)"
-            ),
-        ),
         (
             "shell: x\n    after",
             'shell: "echo ${matrix.task}"\n    after',
             "stages.train.shell: in a shell `${matrix.task}` is `$SLURM_JOBS_MATRIX_TASK`",
         ),
         (
-            "data: {shell: x}",
-            'data: {shell: x, config: {a: "${matrix.task}"}}',
-            (
-                "stages.data.config.a: `${matrix.task}`: stage `data` has no axis `task` in its "
-                "matrix (axes: none)"
-            ),
-        ),
-        (
             "task: [a, b]",
             "task: []",
             "stages.train.matrix.task: expected a list of values, found a list of 0",
-        ),
-        (
-            "task: [a, b]",
-            "task: a",
-            "stages.train.matrix.task: expected a list of values, found the text `a`; write [a]",
-        ),
-        (
-            "nodes: [1, 2]",
-            "nodes: 1-3",
-            (
-                "stages.train.matrix.nodes: expected a list of values, found the text `1-3`; write "
-                "[1, 2, 3]"
-            ),
         ),
     ],
 )
@@ -221,12 +164,6 @@ def test_a_wrong_name_of_an_axis_is_one_problem_where_it_stands(
         "digits and _"
         for place, axis in places.items()
     ]
-
-
-def test_too_many_combinations_are_told_before_they_are_made(check: Check) -> None:
-    axes = ", ".join(f"a{i}: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]" for i in range(9))
-    (line,) = check(HEAD + f"  a: {{shell: x, matrix: {{{axes}}}}}\n")
-    assert line.endswith("stages.a.matrix: more than 500 combinations")
 
 
 def test_an_override_reaches_all_combinations_and_may_change_the_axes(check: Check) -> None:

@@ -31,16 +31,9 @@ stages:
         ("exclusiv", "did you mean `exclusive`?"),
         ("gers", "did you mean `gres`?"),
         ("part", "did you mean `partition`?"),
-        ("depend", "did you mean `dependency`? It has a key of its own: after"),
         ("cons_traint", "did you mean `constraint`?"),
-        (
-            "time_limt",
-            "did you mean `time`? It has a key of its own: resources.timeout_min",
-        ),
         ("walltime", "did you mean `time`?"),
-        ("gpu_per_node", "did you mean `gpus-per-node`? It has a key of its own"),
         ("queue", "did you mean `partition`?"),
-        ("mem_gb", "`mem_gb` is a key of `resources`, not an option of sbatch; write it next to"),
     ],
 )
 def test_what_is_nearly_an_option_of_sbatch_is_refused_with_the_nearest(
