@@ -6,7 +6,7 @@ it may have changed. Only accelerate itself, on the ranks, applies the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,10 +100,8 @@ def find_problems(values: Any, asker: Asker) -> list[str]:
         return ["no keys and values, as `accelerate config` writes them"]
     return [
         *_unknown_keys(values, KNOWN_KEYS, ""),
-        *_type_problems(values),
-        *_rank_problems(values, asker),
-        *_precision_problems(values, asker),
-        *_general_problems(values),
+        *_resource_problems(values, asker),
+        *_run_problems(values, asker),
         *(_fsdp_problems(values, asker) if values.get("distributed_type") == "FSDP" else ()),
     ]
 
@@ -114,7 +112,8 @@ def _unknown_keys(given: Mapping[Any, Any], known: frozenset[str], prefix: str) 
             yield f"accelerate knows no key `{prefix}{key}`{did_you_mean(str(key), known)}"
 
 
-def _type_problems(values: Mapping[str, Any]) -> Iterator[str]:
+def _resource_problems(values: Mapping[str, Any], asker: Asker) -> Iterator[str]:
+    """Yield problems of the kind of job, and of what Slurm decides: it starts the ranks."""
     kind = values.get("distributed_type")
     if values.get("compute_environment", "LOCAL_MACHINE") != "LOCAL_MACHINE":
         yield f"compute_environment is {values['compute_environment']}: write LOCAL_MACHINE"
@@ -123,10 +122,6 @@ def _type_problems(values: Mapping[str, Any]) -> Iterator[str]:
     elif kind not in _TYPES:
         known = ", ".join(_TYPES)
         yield f"distributed_type is {kind}, which slurm-jobs does not run: take one of {known}"
-
-
-def _rank_problems(values: Mapping[str, Any], asker: Asker) -> Iterator[str]:
-    """Yield problems of settings that Slurm decides: it starts the ranks, whatever the file has."""
     for key, number, units in (
         ("num_processes", asker.num_ranks, "ranks (nodes x tasks_per_node)"),
         ("num_machines", asker.num_nodes, "nodes"),
@@ -138,24 +133,25 @@ def _rank_problems(values: Mapping[str, Any], asker: Asker) -> Iterator[str]:
             )
     if values.get("gpu_ids") not in (None, "all"):
         yield f"gpu_ids is {values['gpu_ids']}, and Slurm gives out GPUs: leave it out"
-    kind = str(values.get("distributed_type"))
     if kind == "NO" and asker.num_ranks > 1:
         yield (
             f"distributed_type is NO, and the stage has {asker.num_ranks} ranks: take MULTI_GPU or "
             "FSDP, or ask for one rank"
         )
-    if kind in _DEVICES and asker.num_ranks < 2:
+    if str(kind) in _DEVICES and asker.num_ranks < 2:
         yield (
             f"distributed_type is {kind}, which needs two ranks or more, and the stage has one: "
             "take NO, or ask for more"
         )
+
+
+def _run_problems(values: Mapping[str, Any], asker: Asker) -> Iterator[str]:
+    """Yield problems of device, precision, compilation and parallelism."""
+    kind = str(values.get("distributed_type"))
     device = _DEVICES.get(kind, "cpu" if _is_on(values.get("use_cpu")) else asker.device)
     if device != asker.device:
         setting = f"distributed_type is {kind}" if kind in _DEVICES else "use_cpu is true"
         yield f"{setting}, and the stage's device is {asker.device}: change one of the two"
-
-
-def _precision_problems(values: Mapping[str, Any], asker: Asker) -> Iterator[str]:
     given, precision = _mixed_precision(values), precision_of(values)
     if given is False:
         yield f"mixed_precision is false: {_YAML_NO}"
@@ -166,9 +162,6 @@ def _precision_problems(values: Mapping[str, Any], asker: Asker) -> Iterator[str
             f"mixed_precision is {given}, and the stage's precision is {asker.precision}: leave "
             "precision out, or change one of the two"
         )
-
-
-def _general_problems(values: Mapping[str, Any]) -> Iterator[str]:
     dynamo = values.get("dynamo_config") or {}
     if isinstance(dynamo, Mapping):
         dynamo = dynamo.get("dynamo_backend", dynamo.get("backend", "NO"))
@@ -179,12 +172,12 @@ def _general_problems(values: Mapping[str, Any]) -> Iterator[str]:
             "leave it out, and set `compile: {}` in the stage's config"
         )
     sizes = _mesh_sizes(values)
-    if sizes and values.get("distributed_type") != "FSDP":
+    if sizes and kind != "FSDP":
         yield "parallelism_config is for distributed_type FSDP alone: leave it out"
     for name, size in sizes.items():
         if not name.startswith("dp_") and size != 1:
-            problem = f"{size}: each rank reads its own samples here, so leave it 1"
-            yield f"{_PARALLEL}{name} is {problem}"
+            own = "each rank reads its own samples here, so leave it 1"
+            yield f"{_PARALLEL}{name} is {size}: {own}"
 
 
 def _is_on(value: Any) -> bool:
@@ -192,42 +185,17 @@ def _is_on(value: Any) -> bool:
     return str(value).lower() in {"true", "1", "yes", "y", "t", "on"}
 
 
-def _is_partial(strategy: Any) -> bool:
-    return strategy is not None and str(strategy).upper() not in {"FULL_SHARD", "1"}
-
-
-_FSDP_CONFLICTS: tuple[tuple[str, Callable[[Any], Any], str], ...] = (
-    (
-        "fsdp_sharding_strategy",
-        _is_partial,
-        (
-            "{value}, which version 2 does not read: say it by fsdp_reshard_after_forward, or by "
-            "parallelism_config_dp_replicate_size and _dp_shard_size"
-        ),
+_FSDP_SWITCHES: Mapping[str, str] = {
+    "fsdp_forward_prefetch": (
+        "true, which version 2 does not read: leave it out, or set `strategy: fsdp2` with "
+        "`sharding: {forward_prefetch: 1}`"
     ),
-    (
-        "fsdp_forward_prefetch",
-        _is_on,
-        (
-            "true, which version 2 does not read: leave it out, or set `strategy: fsdp2` with "
-            "`sharding: {{forward_prefetch: 1}}`"
-        ),
+    "fsdp_activation_checkpointing": (
+        "true, which renames parameters, so that adapters are missing from what is saved: "
+        "leave it out, and set `activation_checkpointing: true` in the stage's config"
     ),
-    (
-        "fsdp_activation_checkpointing",
-        _is_on,
-        (
-            "true, which renames parameters, so that adapters are missing from what is saved: "
-            "leave it out, and set `activation_checkpointing: true` in the stage's config"
-        ),
-    ),
-    (
-        "fsdp_ignored_modules",
-        bool,
-        "given: gradients of what is not sharded are never reduced; leave it out",
-    ),
-)
-"""Keys that version 2 silently ignores or that break a later stage: for which values, and why."""
+}
+"""Switches that version 2 silently ignores, or that break a later stage."""
 
 
 def _fsdp_problems(values: Mapping[str, Any], asker: Asker) -> Iterator[str]:
@@ -248,9 +216,21 @@ def _fsdp_problems(values: Mapping[str, Any], asker: Asker) -> Iterator[str]:
             f"fsdp_auto_wrap_policy is {policy}, which shards no model that has a list of layers: "
             f"take {_WRAP_BY_LAYER}, or NO_WRAP"
         )
-    for key, is_wrong, problem in _FSDP_CONFLICTS:
-        if is_wrong(fsdp.get(key)):
-            yield f"{key} is {problem.format(value=str(fsdp[key]).upper())}"
+    sharding = str(fsdp.get("fsdp_sharding_strategy", "FULL_SHARD")).upper()
+    if sharding not in {"FULL_SHARD", "1"}:
+        yield (
+            f"fsdp_sharding_strategy is {sharding}, which version 2 does not read: say it by "
+            "fsdp_reshard_after_forward, or by parallelism_config_dp_replicate_size and "
+            "_dp_shard_size"
+        )
+    for key, problem in _FSDP_SWITCHES.items():
+        if _is_on(fsdp.get(key)):
+            yield f"{key} is {problem}"
+    if fsdp.get("fsdp_ignored_modules"):
+        yield (
+            "fsdp_ignored_modules is given: gradients of what is not sharded are never reduced; "
+            "leave it out"
+        )
     sizes = _mesh_sizes(values)
     num_replicas, num_shards = sizes.get("dp_replicate_size", 1), sizes.get("dp_shard_size", 1)
     if sizes and num_replicas * num_shards != asker.num_ranks:

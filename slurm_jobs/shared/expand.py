@@ -100,14 +100,24 @@ def expand_path(path: str, variables: Mapping[str, str] | None = None) -> str:
             return "$"
         if match[3] is not None and referenced_stage(match[3]) is not None:
             return match[0]
-        return _value(match[0], match[2] or match[3] or "", known)
+        return _variable(match[0], match[2] or match[3] or "", known)
 
     text = _DOLLAR.sub(value, path)
     if not text.startswith("~"):
         return text
     user, slash, rest = text[1:].partition("/")
-    home = _home_of(user, known).rstrip("/")
-    return f"{home}{slash}{rest}" or "/"
+    home = known.get("HOME", "") if not user else ""
+    try:
+        home = home or (pwd.getpwnam(user) if user else pwd.getpwuid(os.getuid())).pw_dir
+    except (KeyError, ValueError):
+        message = "`~` is unknown here: HOME is not set, and this user has no entry in passwd"
+        if user:
+            message = (
+                f"this machine has no user `{user}`; write `~/{user}` for a folder in your home, "
+                f"or `./~{user}` for a name that begins with `~`"
+            )
+        raise PathExpansionError(message) from None
+    return f"{home.rstrip('/')}{slash}{rest}" or "/"
 
 
 def expand_typed(text: str) -> str:
@@ -119,7 +129,11 @@ def expand_typed(text: str) -> str:
     Raises:
         PathExpansionError: see `expand_path`.
     """
-    return text if _exists(text) else expand_path(text)
+    try:
+        is_there = os.path.lexists(text)
+    except ValueError:  # a NUL byte
+        is_there = False
+    return text if is_there else expand_path(text)
 
 
 def literal_path(path: str) -> str:
@@ -132,14 +146,7 @@ def literal_path(path: str) -> str:
     return f"./{text}" if text.startswith("~") else text
 
 
-def _exists(path: str) -> bool:
-    try:
-        return os.path.lexists(path)
-    except ValueError:  # a NUL byte
-        return False
-
-
-def _value(shown: str, name: str, variables: Mapping[str, str]) -> str:
+def _variable(shown: str, name: str, variables: Mapping[str, str]) -> str:
     if not _NAME.fullmatch(name):
         message = f"`{shown}` is no variable (write `$NAME` or `${{NAME}}`); {_LITERAL}"
         raise PathExpansionError(message)
@@ -155,23 +162,6 @@ def _value(shown: str, name: str, variables: Mapping[str, str]) -> str:
         message = f"the environment variable `{name}` is empty here: set it, or write the folder"
         raise PathExpansionError(message)
     return value
-
-
-def _home_of(user: str, variables: Mapping[str, str]) -> str:
-    if not user and variables.get("HOME"):
-        return variables["HOME"]
-    try:
-        return (pwd.getpwnam(user) if user else pwd.getpwuid(os.getuid())).pw_dir
-    except (KeyError, ValueError):
-        pass
-    if not user:
-        message = "`~` is unknown here: HOME is not set, and this user has no entry in passwd"
-        raise PathExpansionError(message)
-    message = (
-        f"this machine has no user `{user}`; write `~/{user}` for a folder in your home, or "
-        f"`./~{user}` for a name that begins with `~`"
-    )
-    raise PathExpansionError(message)
 
 
 # Location of the files that ship with the code: templates and starter configs.

@@ -99,21 +99,18 @@ class Heartbeat:
 
     def _write(self) -> None:
         with self._lock:
-            self._write_locked()
-
-    def _write_locked(self) -> None:
-        self._num_beats += 1
-        values: dict[str, Any] = {
-            "beats": self._num_beats,
-            "doing": self.doing,
-            "steps": self._num_steps,
-            "median_step_s": statistics.median(self._steps_s) if self._steps_s else 0.0,
-            "longest_step_s": self._longest_step_s,
-            **self._limits,
-        }
-        with suppress(OSError):  # a full disk must not end a training
-            os.pwrite(self._descriptor, f"{json.dumps(values):<{_NUM_BYTES - 1}}\n".encode(), 0)
-        self._due_s = time.monotonic() + self._interval_s
+            self._num_beats += 1
+            values: dict[str, Any] = {
+                "beats": self._num_beats,
+                "doing": self.doing,
+                "steps": self._num_steps,
+                "median_step_s": statistics.median(self._steps_s) if self._steps_s else 0.0,
+                "longest_step_s": self._longest_step_s,
+                **self._limits,
+            }
+            with suppress(OSError):  # a full disk must not end a training
+                os.pwrite(self._descriptor, f"{json.dumps(values):<{_NUM_BYTES - 1}}\n".encode(), 0)
+            self._due_s = time.monotonic() + self._interval_s
 
 
 _current: Heartbeat | None = None

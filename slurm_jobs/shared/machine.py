@@ -105,9 +105,9 @@ def memory_bytes() -> int | None:
 
 def available_memory_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
     """Return the memory that is available without swapping; the page cache counts as free."""
-    found = re.search(r"^MemAvailable:\s+(\d+) kB$", meminfo.read_text(), re.MULTILINE)
-    assert found is not None  # of every kernel since 3.14
-    return int(found[1]) * 1024
+    match = re.search(r"^MemAvailable:\s+(\d+) kB$", meminfo.read_text(), re.MULTILINE)
+    assert match is not None  # of every kernel since 3.14
+    return int(match[1]) * 1024
 
 
 class Mount(NamedTuple):
@@ -148,27 +148,28 @@ def network_links(sys: Path = Path("/sys")) -> list[dict[str, Any]]:
     Raises:
         OSError: the kernel does not list them.
     """
-    links = [_card(sys / "class/net" / name) for name in network_cards(sys)]
-    return [*links, *map(_port, sorted((sys / "class/infiniband").glob("*/ports/*")))]
-
-
-def _card(folder: Path) -> dict[str, Any]:
-    megabits = _text(folder / "speed")
-    known = megabits.isdecimal() and int(megabits) > 0  # -1 if the link is down or virtual
-    return {
-        "name": folder.name,
-        "is_up": _text(folder / "operstate") in {"up", "unknown"},
-        "bits_per_s": int(megabits) * 1e6 if known else None,
-    }
-
-
-def _port(folder: Path) -> dict[str, Any]:
-    rate = _RATE.match(_text(folder / "rate"))
-    return {
-        "name": f"{folder.parent.parent.name} port {folder.name}",
-        "is_up": "ACTIVE" in _text(folder / "state"),
-        "bits_per_s": float(rate[1]) * 1e9 if rate else None,
-    }
+    links = []
+    for name in network_cards(sys):
+        folder = sys / "class/net" / name
+        megabits = _text(folder / "speed")
+        is_known = megabits.isdecimal() and int(megabits) > 0  # -1 if the link is down or virtual
+        links.append(
+            {
+                "name": name,
+                "is_up": _text(folder / "operstate") in {"up", "unknown"},
+                "bits_per_s": int(megabits) * 1e6 if is_known else None,
+            }
+        )
+    for folder in sorted((sys / "class/infiniband").glob("*/ports/*")):
+        rate = _RATE.match(_text(folder / "rate"))
+        links.append(
+            {
+                "name": f"{folder.parent.parent.name} port {folder.name}",
+                "is_up": "ACTIVE" in _text(folder / "state"),
+                "bits_per_s": float(rate[1]) * 1e9 if rate else None,
+            }
+        )
+    return links
 
 
 def _text(path: Path) -> str:
@@ -196,32 +197,23 @@ def interface_towards(addresses: Iterable[str]) -> str | None:
     numeric address (`127.0.0.1`) is the same everywhere.
     """
     for address in addresses:
-        own = _address_towards(address)
-        if own is None:
-            continue
-        is_loopback = ipaddress.ip_address(own).is_loopback
-        if is_loopback and not _is_loopback_literal(address):
-            continue
-        name = _interface_of(own)
+        own = ""
+        with suppress(OSError):  # no packet is sent
+            family, kind, _, _, target = socket.getaddrinfo(address, 9, type=socket.SOCK_DGRAM)[0]
+            with socket.socket(family, kind) as probe:
+                probe.connect(target)
+                own = str(probe.getsockname()[0]).partition("%")[0]
+        is_usable = own and (_is_loopback(address) or not _is_loopback(own))
+        name = _interface_of(own) if is_usable else None
         if name is not None:
             return name
     return None
 
 
-def _address_towards(address: str) -> str | None:
-    """Return this host's address on the route to another; no packet is sent."""
-    with suppress(OSError):
-        family, kind, _, _, target = socket.getaddrinfo(address, 9, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.connect(target)
-            return str(probe.getsockname()[0]).partition("%")[0]
-    return None
-
-
-def _is_loopback_literal(address: str) -> bool:
+def _is_loopback(address: str) -> bool:
     try:
         return ipaddress.ip_address(address).is_loopback
-    except ValueError:
+    except ValueError:  # a name
         return False
 
 
@@ -233,7 +225,7 @@ def _interface_of(own: str) -> str | None:
             lines = Path("/proc/net/if_inet6").read_text().splitlines()
             return next((line.split()[5] for line in lines if line.startswith(packed)), None)
         return None
-    if ipaddress.ip_address(own).is_loopback:
+    if _is_loopback(own):
         own = "127.0.0.1"  # the network 127.0.0.0/8 belongs to one interface
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -110,16 +109,65 @@ class CommandAnswer:
         return self.output.decode(errors="replace")
 
 
-@dataclass(slots=True)
 class _Running:
     """Program that was started, with its output so far."""
 
-    program: str
-    process: subprocess.Popen[bytes]
-    output: bytearray
-    errors: bytearray
-    is_cut: bool = False
-    is_late: bool = False
+    def __init__(
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str] | None,
+        prepare: Callable[[], None] | None,
+    ) -> None:
+        def before_exec() -> None:
+            # Slurm sends the stop signal to all processes of a job.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {STOP_SIGNAL})
+            if prepare is not None:
+                prepare()
+
+        self.program = command[0]
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=env,
+            start_new_session=True,
+            preexec_fn=before_exec,  # noqa: PLW1509 - makes only system calls
+        )
+        self.output, self.errors = bytearray(), bytearray()
+        self.is_cut = self.is_late = False
+
+    def answer(self, end_s: float, limit_s: float) -> CommandAnswer:
+        """Wait until the program has ended, or time is up."""
+        output, problem = bytes(self.output), ""
+        if self.is_cut:
+            return CommandAnswer(output=output, is_cut=True)
+        try:
+            left_s = 0.0 if self.is_late else max(0.0, end_s - time.monotonic())
+            code = self.process.wait(left_s)
+        except subprocess.TimeoutExpired:
+            self.is_late = True
+        if self.is_late:
+            problem = f"{self.program}: no answer in {limit_s:g} s"
+        elif code != 0:
+            lines = self.errors.decode(errors="replace").strip().splitlines()
+            problem = f"{self.program}: {lines[0] if lines else f'exit code {code}'}"
+        return CommandAnswer(output=output, problem=problem)
+
+    def kill(self) -> None:
+        """Kill the program and its children."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """End the program if it still runs."""
+        if self.process.poll() is None:
+            self.kill()
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(_AFTER_KILL_S)
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
 
 
 def ask_together(
@@ -145,93 +193,40 @@ def ask_together(
     try:
         for name, command in commands.items():
             try:
-                running[name] = _start(command, env, prepare)
+                running[name] = _Running(command, env, prepare)
             except OSError as error:
                 answers[name] = CommandAnswer(problem=f"{command[0]}: {error.strerror}")
-        _read(list(running.values()), end_s, max_bytes)
-        answers |= {name: _answer(one, end_s, limit_s) for name, one in running.items()}
+        _read(running.values(), end_s, max_bytes)
+        answers |= {name: program.answer(end_s, limit_s) for name, program in running.items()}
     finally:
-        for one in running.values():
-            _end(one)
+        for program in running.values():
+            program.close()
     return answers
 
 
-def _start(
-    command: Sequence[str], env: Mapping[str, str] | None, prepare: Callable[[], None] | None
-) -> _Running:
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=env,
-        start_new_session=True,
-        preexec_fn=partial(_deafen, prepare),  # noqa: PLW1509 - makes only system calls
-    )
-    return _Running(command[0], process, bytearray(), bytearray())
-
-
-def _deafen(prepare: Callable[[], None] | None) -> None:
-    """Ignore the stop signal in the child: Slurm sends it to all processes of a job."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {STOP_SIGNAL})
-    if prepare is not None:
-        prepare()
-
-
-def _read(running: Sequence[_Running], end_s: float, max_bytes: int) -> None:
+def _read(running: Iterable[_Running], end_s: float, max_bytes: int) -> None:
     """Read all outputs until each is closed or over the limit, or time is up."""
     with selectors.DefaultSelector() as selector:
-        for one in running:
-            assert one.process.stdout is not None
-            assert one.process.stderr is not None
-            selector.register(one.process.stdout, selectors.EVENT_READ, (one, one.output))
-            selector.register(one.process.stderr, selectors.EVENT_READ, (one, one.errors))
+        for program in running:
+            for stream, kept in (
+                (program.process.stdout, program.output),
+                (program.process.stderr, program.errors),
+            ):
+                assert stream is not None
+                selector.register(stream, selectors.EVENT_READ, (program, kept))
         while selector.get_map() and (left_s := end_s - time.monotonic()) > 0:
             for key, _ in selector.select(left_s):
-                one, kept = key.data
+                program, kept = key.data
                 chunk = os.read(key.fd, _CHUNK_BYTES)
-                limit = max_bytes if kept is one.output else _MAX_ERROR_BYTES
-                if kept is one.output and len(kept) + len(chunk) > limit:
-                    one.is_cut = True
-                    _kill(one.process)
+                limit = max_bytes if kept is program.output else _MAX_ERROR_BYTES
+                if kept is program.output and len(kept) + len(chunk) > limit:
+                    program.is_cut = True
+                    program.kill()
                 kept += chunk[: limit - len(kept)]
-                if not chunk or one.is_cut:
+                if not chunk or program.is_cut:
                     selector.unregister(key.fileobj)
         for key in selector.get_map().values():
             key.data[0].is_late = not key.data[0].is_cut
-
-
-def _answer(one: _Running, end_s: float, limit_s: float) -> CommandAnswer:
-    output = bytes(one.output)
-    if one.is_cut:
-        return CommandAnswer(output=output, is_cut=True)
-    if not one.is_late:
-        try:
-            code = one.process.wait(max(0.0, end_s - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            one.is_late = True
-    if one.is_late:
-        return CommandAnswer(output=output, problem=f"{one.program}: no answer in {limit_s:g} s")
-    if code == 0:
-        return CommandAnswer(output=output)
-    lines = one.errors.decode(errors="replace").strip().splitlines()
-    reason = lines[0] if lines else f"exit code {code}"
-    return CommandAnswer(output=output, problem=f"{one.program}: {reason}")
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-def _end(one: _Running) -> None:
-    if one.process.poll() is None:
-        _kill(one.process)
-        with suppress(subprocess.TimeoutExpired):
-            one.process.wait(_AFTER_KILL_S)
-    for stream in (one.process.stdout, one.process.stderr):
-        if stream is not None:
-            stream.close()
 
 
 # Commands for this Python that load no module from the current folder.
@@ -301,7 +296,13 @@ def wait_with_group(leader_pid: int, *, patience_s: float, spare: int | None = N
     with suppress(ProcessLookupError):
         os.killpg(leader_pid, signal.SIGKILL)
     end_s = time.monotonic() + patience_s
-    while others := [pid for pid in _left_behind(leader_pid) if pid != spare]:
+    own = os.getpid()
+    while others := [
+        process.pid
+        for process in _processes()
+        if process.pid not in (leader_pid, spare)
+        and (process.group == leader_pid or process.parent == own)
+    ]:
         if time.monotonic() > end_s:
             return False
         for pid in others:
@@ -311,15 +312,6 @@ def wait_with_group(leader_pid: int, *, patience_s: float, spare: int | None = N
                 os.waitpid(pid, os.WNOHANG)
         time.sleep(_POLL_S)
     return True
-
-
-def _left_behind(leader_pid: int) -> list[int]:
-    own = os.getpid()
-    return [
-        process.pid
-        for process in _processes()
-        if process.pid != leader_pid and (process.group == leader_pid or process.parent == own)
-    ]
 
 
 def kill_session(session: int, *, spare: int | None = None) -> None:

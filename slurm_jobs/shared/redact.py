@@ -206,21 +206,18 @@ def hidden_setting(word: str) -> str:
         return f"{name}={NOT_SHOWN}"
     if equals and name.startswith("--"):
         return f"{name}={hidden_setting(value)}"
-    if equals and value.lstrip()[:1] in {"[", "{"}:
-        return f"{name}={_hidden_yaml(value)}"
-    return hidden_text(word)
-
-
-def _hidden_yaml(text: str) -> str:
-    """Redact a list or mapping in YAML; the result is JSON if anything is hidden."""
+    if not equals or value.lstrip()[:1] not in {"[", "{"}:
+        return hidden_text(word)
     import yaml
 
     try:
-        value = yaml.safe_load(text)
-        hidden = hidden_values(value)
-        return text if hidden == value else json.dumps(hidden, ensure_ascii=False, default=str)
+        given = yaml.safe_load(value)
+        hidden = hidden_values(given)
+        if hidden != given:
+            value = json.dumps(hidden, ensure_ascii=False, default=str)
     except (yaml.YAMLError, ValueError, TypeError, RecursionError):
-        return hidden_text(text)
+        value = hidden_text(value)
+    return f"{name}={value}"
 
 
 def hidden_values(value: Any, known: Collection[str] = ()) -> Any:

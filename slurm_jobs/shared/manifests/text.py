@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import itertools
@@ -212,7 +213,7 @@ class CsvFile:
             StageConfigError: a column is missing, a quote is not closed, or the file is not UTF-8.
         """
         lines = _Lines(stream, self.path)
-        header, offset = self._read_header(lines)
+        header, offset = self.read_header(lines)
         shape, line = self._shape(header), 1 + lines.place
         while lines.block:
             start = lines.place
@@ -244,18 +245,12 @@ class CsvFile:
                 row += 1
             line = block.line + lines.place
 
-    def read_header(self, stream: IO[bytes]) -> tuple[tuple[str, ...], int, int]:
-        """Return the cells of the first line, the number of the next, and where that begins.
+    def read_header(self, lines: _Lines) -> tuple[tuple[str, ...], int]:
+        """Return the cells of the first line, and the offset of the next.
 
         Raises:
             StageConfigError: the columns make no samples.
         """
-        lines = _Lines(stream, self.path)
-        header, offset = self._read_header(lines)
-        return header, 1 + lines.place, offset
-
-    def _read_header(self, lines: _Lines) -> tuple[tuple[str, ...], int]:
-        """Return the cells of the first line, and the offset of the next."""
         has_bom = bool(lines.block) and lines.block[0].startswith(_BOM)
         if has_bom:
             lines.block[0] = lines.block[0].removeprefix(_BOM)
@@ -309,21 +304,16 @@ def decoded(data: bytes, path: Path) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        at, problem = _first_undecodable_line(path)
-        message = f"{path}:{at}: no UTF-8 ({problem}); save the manifest as UTF-8"
+        message = f"{path} was changed while it was read"
+        with path.open("rb") as stream:
+            for number, line in enumerate(stream, 1):
+                try:
+                    line.decode("utf-8")
+                except UnicodeDecodeError as wrong:
+                    problem = f"byte 0x{line[wrong.start]:02x}: {wrong.reason}"
+                    message = f"{path}:{number}: no UTF-8 ({problem}); save the manifest as UTF-8"
+                    break
         raise StageConfigError(message) from error
-
-
-def _first_undecodable_line(path: Path) -> tuple[int, str]:
-    """Return the number of the first line that is not UTF-8, from 1, and the error."""
-    with path.open("rb") as stream:
-        for line_index, line in enumerate(stream):
-            try:
-                line.decode("utf-8")
-            except UnicodeDecodeError as error:
-                return line_index + 1, f"byte 0x{line[error.start]:02x}: {error.reason}"
-    message = f"{path} was changed while it was read"
-    raise StageConfigError(message)
 
 
 class JsonLines:
@@ -470,10 +460,8 @@ def first_rows(path: Path, options: RowOptions) -> list[ManifestRow]:
         is_list = path.suffix.lower() != ".csv" and _first_byte(data) == b"["
         data = data[: MAX_BYTES if is_list else data.rfind(b"\n", 0, MAX_BYTES) + 1]
     rows: list[ManifestRow] = []
-    try:
+    with contextlib.suppress(StageConfigError):  # the job reports the place and kind of the damage
         rows.extend(itertools.islice(_rows(path, data, options), MAX_ROWS))
-    except StageConfigError:  # the job reports the place and kind of the damage
-        return rows
     return rows
 
 
@@ -508,9 +496,10 @@ def _rows(path: Path, data: bytes, options: RowOptions) -> Iterator[ManifestRow]
     header: tuple[str, ...] = ()
     line = 1
     if path.suffix.lower() == ".csv":
-        text_format = CsvFile(path, options)
-        header, line, num_bytes = text_format.read_header(io.BytesIO(data))
-        data = data[num_bytes:]
+        text_format = csv_file = CsvFile(path, options)
+        lines = _Lines(io.BytesIO(data), path)
+        header, num_bytes = csv_file.read_header(lines)
+        data, line = data[num_bytes:], 1 + lines.place
     elif _first_byte(data) == b"{":
         text_format = JsonLines(path, options)
     elif _first_byte(data) == b"[":  # up to the first element that is damaged or truncated

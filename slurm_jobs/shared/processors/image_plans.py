@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 # Plan for one image as values: the arrays to store, and its placeholder in the text.
 
@@ -61,17 +62,16 @@ class ImagePlan:
         return sum(width * height for width, height in (recipe.size for recipe in self.recipes))
 
 
-class ImageRules(Protocol):
-    """Rules of a kind of image processor. Each kind is a frozen dataclass in its own module."""
+class ImageRules(ABC):
+    """Rules of a kind of image processor; each kind is a frozen dataclass."""
 
-    @property
-    def image_token(self) -> str:
-        """Return the token that the chat template prints for an image."""
+    __slots__ = ()
+    image_token: str
+    """Token that the chat template prints for an image."""
+    wrapping: tuple[str, str] | None = None
+    """Tokens that the template prints before and after an image, as part of it."""
 
-    @property
-    def wrapping(self) -> tuple[str, str] | None:
-        """Return tokens that the template prints before and after an image, as part of it."""
-
+    @abstractmethod
     def plan(self, size: Size) -> ImagePlan:
         """Return the plan for an upright image of this size.
 
@@ -81,16 +81,31 @@ class ImageRules(Protocol):
 
     def pieces(self) -> frozenset[str]:
         """Return all pieces of text that the placeholder of any plan may have."""
+        return frozenset({self.image_token})
 
+    @abstractmethod
     def model_inputs(self) -> Mapping[str, Any]:
         """Return the fields of `DatasetInfo` that describe the stored arrays."""
+
+
+_NO_INPUTS: Mapping[str, None] = dict.fromkeys(
+    (
+        "image_kind",
+        "image_height",
+        "image_width",
+        "num_image_tokens",
+        "patch_size",
+        "merge_size",
+        "temporal_patch_size",
+    )
+)
 
 
 # Images that become one array of one size: SigLIP, CLIP, and LLaVA 1.5 with either.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FixedImages:
+class FixedImages(ImageRules):
     """Rules for a single size of all images."""
 
     height: int
@@ -101,42 +116,28 @@ class FixedImages:
     num_image_tokens: int
     """Number of tokens that represent one image."""
 
-    @property
-    def wrapping(self) -> None:
-        """Return None: no tokens surround an image."""
-        return
-
     def plan(self, size: Size) -> ImagePlan:
         """Plan as transformers' `PilBackend.resize` and `center_crop`; every shape is accepted."""
-        return ImagePlan(
-            recipes=(self._recipe(size),),
-            placeholder=((self.image_token, self.num_image_tokens),),
-        )
-
-    def _recipe(self, size: Size) -> Recipe:
         if self.shortest_edge is None:
-            return Recipe(resizes=((self.width, self.height),))
-        shorter, longer = sorted(size)
-        edge, long_edge = self.shortest_edge, int(self.shortest_edge * longer / shorter)
-        width, height = (edge, long_edge) if size[0] <= size[1] else (long_edge, edge)
-        left, top = (width - self.width) // 2, (height - self.height) // 2
-        box = (left, top, left + self.width, top + self.height)
-        return Recipe(resizes=((width, height),), box=box)
-
-    def pieces(self) -> frozenset[str]:
-        """Return the image token alone."""
-        return frozenset({self.image_token})
+            recipe = Recipe(resizes=((self.width, self.height),))
+        else:
+            shorter, longer = sorted(size)
+            edge, long_edge = self.shortest_edge, int(self.shortest_edge * longer / shorter)
+            width, height = (edge, long_edge) if size[0] <= size[1] else (long_edge, edge)
+            left, top = (width - self.width) // 2, (height - self.height) // 2
+            box = (left, top, left + self.width, top + self.height)
+            recipe = Recipe(resizes=((width, height),), box=box)
+        placeholder = ((self.image_token, self.num_image_tokens),)
+        return ImagePlan(recipes=(recipe,), placeholder=placeholder)
 
     def model_inputs(self) -> Mapping[str, Any]:
         """Return fields of `DatasetInfo`."""
         return {
+            **_NO_INPUTS,
             "image_kind": "fixed",
             "image_height": self.height,
             "image_width": self.width,
             "num_image_tokens": self.num_image_tokens,
-            "patch_size": None,
-            "merge_size": None,
-            "temporal_patch_size": None,
         }
 
 
@@ -148,7 +149,7 @@ MAX_LONGEST_EDGE = 4096
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class IdeficsTiles:
+class IdeficsTiles(ImageRules):
     """Rules for tiles row by row, then the whole image at the size of a tile."""
 
     longest_edge: int
@@ -165,11 +166,6 @@ class IdeficsTiles:
     num_image_tokens: int
     """Number of tokens of each tile."""
 
-    @property
-    def wrapping(self) -> None:
-        """Return None: the placeholder, not the template, contains the marks around an image."""
-        return
-
     def plan(self, size: Size) -> ImagePlan:
         """Plan as `Idefics3ImageProcessor` and `Idefics3Processor`, which SmolVLM's copy."""
         fitted = _limit(_stretch(size, self.longest_edge))
@@ -180,19 +176,14 @@ class IdeficsTiles:
                 recipes=(Recipe(resizes=(fitted, tile)),), placeholder=self._placeholder(0, 0)
             )
         num_cols, num_rows = (side // self.tile_size for side in whole)
-        tiles = tuple(
-            Recipe(resizes=(fitted, whole), box=self._box(row, col))
-            for row in range(num_rows)
-            for col in range(num_cols)
+        starts = itertools.product(range(0, whole[1], tile[1]), range(0, whole[0], tile[0]))
+        tiles = (
+            Recipe(resizes=(fitted, whole), box=(x, y, x + tile[0], y + tile[1])) for y, x in starts
         )
         return ImagePlan(
             recipes=(*tiles, Recipe(resizes=(fitted, whole, tile))),
             placeholder=self._placeholder(num_rows, num_cols),
         )
-
-    def _box(self, row: int, col: int) -> tuple[int, int, int, int]:
-        left, top = col * self.tile_size, row * self.tile_size
-        return left, top, left + self.tile_size, top + self.tile_size
 
     def _placeholder(self, num_rows: int, num_cols: int) -> tuple[tuple[str, int], ...]:
         pixels = (self.image_token, self.num_image_tokens)
@@ -216,13 +207,11 @@ class IdeficsTiles:
     def model_inputs(self) -> Mapping[str, Any]:
         """Return fields of `DatasetInfo`."""
         return {
+            **_NO_INPUTS,
             "image_kind": "tiled",
             "image_height": self.tile_size,
             "image_width": self.tile_size,
             "num_image_tokens": self.num_image_tokens,
-            "patch_size": None,
-            "merge_size": None,
-            "temporal_patch_size": None,
         }
 
 
@@ -271,7 +260,7 @@ def _round_up(size: Size, tile_size: int) -> Size:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LlavaNextTiles:
+class LlavaNextTiles(ImageRules):
     """Rules for the whole image at the size of a tile, then the tiles row by row."""
 
     tile_size: int
@@ -284,11 +273,6 @@ class LlavaNextTiles:
     drops_first_token: bool
     """True for `vision_feature_select_strategy: default`."""
     image_token: str
-
-    @property
-    def wrapping(self) -> None:
-        """Return None: no tokens surround an image."""
-        return
 
     def plan(self, size: Size) -> ImagePlan:
         """Plan as `LlavaNextImageProcessor` and `LlavaNextProcessor`; every shape is accepted."""
@@ -331,20 +315,13 @@ class LlavaNextTiles:
         num_tokens = cols * rows + rows + side * side + self.num_additional_tokens
         return num_tokens - self.drops_first_token
 
-    def pieces(self) -> frozenset[str]:
-        """Return the image token alone."""
-        return frozenset({self.image_token})
-
     def model_inputs(self) -> Mapping[str, Any]:
         """Return fields of `DatasetInfo`; the number of an image's tokens depends on its size."""
         return {
+            **_NO_INPUTS,
             "image_kind": "tiled",
             "image_height": self.tile_size,
             "image_width": self.tile_size,
-            "num_image_tokens": None,
-            "patch_size": None,
-            "merge_size": None,
-            "temporal_patch_size": None,
         }
 
 
@@ -364,7 +341,7 @@ _MAX_ASPECT_RATIO = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NativeImages:
+class NativeImages(ImageRules):
     """Rules for sides that are multiples of `patch_size * merge_size`, with a limited product."""
 
     patch_size: int
@@ -395,17 +372,11 @@ class NativeImages:
             placeholder=((self.image_token, num_patches // self.merge_size**2),),
         )
 
-    def pieces(self) -> frozenset[str]:
-        """Return the image token alone."""
-        return frozenset({self.image_token})
-
     def model_inputs(self) -> Mapping[str, Any]:
         """Return fields of `DatasetInfo`."""
         return {
+            **_NO_INPUTS,
             "image_kind": "native",
-            "image_height": None,
-            "image_width": None,
-            "num_image_tokens": None,
             "patch_size": self.patch_size,
             "merge_size": self.merge_size,
             "temporal_patch_size": self.temporal_patch_size,
