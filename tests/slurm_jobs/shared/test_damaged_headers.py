@@ -55,11 +55,19 @@ def test_fields_that_no_writer_names_are_refused(fields: Any, tmp_path: Path) ->
             read(path)
 
 
-@pytest.mark.parametrize("num_steps", ["x", -1, 1.5, float("nan"), [1]])
-def test_a_number_of_steps_that_is_none_is_refused(num_steps: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        *({"num_steps": value} for value in ("x", -1, 1.5, float("nan"), [1], 10**400)),
+        *({"num_ranks": value} for value in (None, "two")),
+        *({"phases": value} for value in ("abc", [{"training": 1}], [{"first_step": -1}], [1])),
+        *({"node_name": value} for value in ("\x1b[2Jgpu", 7)),
+    ],
+)
+def test_a_training_that_no_writer_describes_is_refused(metadata: Any, tmp_path: Path) -> None:
     path = tmp_path / "odd"
-    path.write_bytes(steps_header({"num_steps": num_steps}))
-    with pytest.raises(ValueError, match="odd: damaged"):
+    path.write_bytes(steps_header(metadata))
+    with pytest.raises(ValueError, match="odd: damaged: its header has invalid ranks or phases"):
         read_steps(path)
 
 
@@ -70,7 +78,7 @@ def test_a_number_of_steps_that_is_none_is_refused(num_steps: Any, tmp_path: Pat
         [],
         {"cores": 3},
         {"gpus": [3]},
-        {"gpus": [{"memory_bytes": "much"}]},
+        *({"gpus": [{"memory_bytes": value}]} for value in ("much", 10**400)),
         {"links": {"eth0": 1}},
         {"links": [{"bits_per_s": 1}]},
     ],
@@ -89,8 +97,10 @@ def test_headers_as_they_are_written_are_read(num_gpus: int, tmp_path: Path) -> 
     said = {"cores": [0, 1], "gpus": [{"memory_bytes": 1}] * num_gpus, "links": [link]}
     path.write_bytes(ReadingPacker(num_gpus).header(said))
     assert read_system(path).metadata == said
-    path.write_bytes(steps_header({"num_ranks": 2, "num_steps": 10}))
-    assert read_steps(path).metadata == {"num_ranks": 2, "num_steps": 10}
+    older = ({}, {"num_ranks": 2, "phases": None}, {"phases": []}, {"node_name": "gpu-01"})
+    for training in ({"num_ranks": 2, "num_steps": 10}, *older):
+        path.write_bytes(steps_header(training))
+        assert read_steps(path).metadata == training
 
 
 @pytest.mark.parametrize(
@@ -101,14 +111,3 @@ def test_a_table_of_operators_that_is_none_is_refused(values: Any, tmp_path: Pat
     path.write_text(json.dumps(values))
     with pytest.raises(ValueError, match=r"table\.json: "):
         read_operators(path)
-
-
-def test_a_node_name_that_steers_a_terminal_is_damage(tmp_path):
-    for name, is_sound in (("gpu-01", True), ("\x1b[2Jgpu", False), (7, False)):
-        path = tmp_path / "rank-00000.steps"
-        path.write_bytes(steps_header({"node_name": name}))
-        if is_sound:
-            assert read_steps(path).metadata["node_name"] == name
-        else:
-            with pytest.raises(ValueError, match="damaged"):
-                read_steps(path)

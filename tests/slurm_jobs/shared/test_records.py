@@ -1,4 +1,5 @@
 import json
+from typing import Any
 
 import pytest
 
@@ -16,14 +17,17 @@ from slurm_jobs.shared.records import (
     record_to_json,
 )
 
+COMMON: dict[str, Any] = {
+    "stage": "train",
+    "slice_index": 3,
+    "attempt": 2,
+    "job_id": "12_3",
+    "token": "0123abcd",
+    "fingerprint": "f",
+    "started_unix_s": 1.5,
+}
 ATTEMPT = AttemptRecord(
-    stage="train",
-    slice_index=3,
-    attempt=2,
-    job_id="12_3",
-    token="0123abcd",
-    fingerprint="f",
-    started_unix_s=1.5,
+    **COMMON,
     node_names=("n1", "n2"),
     host="h",
     pid=7,
@@ -32,14 +36,8 @@ ATTEMPT = AttemptRecord(
     restart=1,
 )
 COMPLETION = CompletionRecord(
-    stage="train",
-    slice_index=3,
-    attempt=2,
-    job_id="12_3",
-    token="0123abcd",
+    **COMMON,
     outcome="failed",
-    fingerprint="f",
-    started_unix_s=1.5,
     ended_unix_s=2.5,
     exit_code=137,
     signal=9,
@@ -48,11 +46,12 @@ COMPLETION = CompletionRecord(
     reason="rank 1 on n2 was killed by SIGKILL",
     result={"outputs": {"a": 1}},
 )
+ATTEMPT_VALUES, COMPLETION_VALUES = record_to_json(ATTEMPT), record_to_json(COMPLETION)
 
 
 def test_records_come_back_from_json_as_they_were() -> None:
-    assert attempt_from_json(json.loads(json.dumps(record_to_json(ATTEMPT)))) == ATTEMPT
-    assert completion_from_json(json.loads(json.dumps(record_to_json(COMPLETION)))) == COMPLETION
+    assert attempt_from_json(json.loads(json.dumps(ATTEMPT_VALUES))) == ATTEMPT
+    assert completion_from_json(json.loads(json.dumps(COMPLETION_VALUES))) == COMPLETION
 
 
 @pytest.mark.parametrize(("slice_index", "attempt"), [(0, 1), (99_999, 9_999), (123_456, 12_345)])
@@ -91,14 +90,54 @@ def test_a_record_of_a_later_version_is_read_without_what_is_new(record, from_js
 
 
 def test_an_unbounded_reason_of_an_old_record_is_read_truncated() -> None:
-    values = {**record_to_json(COMPLETION), "reason": "rank 0: ValueError: " + "x" * 3_000_000}
+    values = {**COMPLETION_VALUES, "reason": "rank 0: ValueError: " + "x" * 3_000_000}
     reason = completion_from_json(values).reason
     assert reason.startswith("rank 0: ValueError: ")
     assert len(reason) <= MAX_LINE_CHARS
 
 
-@pytest.mark.parametrize("name", ["host", "job_id", "token", "scheduler"])
-def test_an_unbounded_name_is_damage(name: str) -> None:
-    values = {**record_to_json(ATTEMPT), name: "x" * 3_000_000}
-    with pytest.raises(ValueError, match="damaged"):
-        attempt_from_json(values)
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"started_unix_s": "x"},
+        {"started_unix_s": float("nan")},
+        {"started_unix_s": 10**400},
+        {"node_names": [True]},
+        {"node_names": ["\x1b[2Jn1"]},
+        {"node_names": None},
+        {"slice_index": None},
+        {"slice_index": -1},
+        {"num_ranks": 1.5},
+        {"job_id": 12},
+        {"gpu": None},
+        *({name: "x" * 3_000_000} for name in ("host", "job_id", "token", "scheduler")),
+    ],
+)
+def test_an_attempt_with_values_of_other_types_is_damage(changed: dict[str, Any]) -> None:
+    assert attempt_from_json(ATTEMPT_VALUES).node_names == ("n1", "n2")
+    with pytest.raises((ValueError, TypeError)):
+        attempt_from_json({**ATTEMPT_VALUES, **changed})
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"reason": None},
+        {"ended_unix_s": None},
+        {"exit_code": "x"},
+        {"slice_index": True},
+        {"failed_rank": -1},
+        {"failed_node": 3},
+    ],
+)
+def test_a_completion_with_values_of_other_types_is_damage(changed: dict[str, Any]) -> None:
+    assert completion_from_json(COMPLETION_VALUES).exit_code == 137
+    with pytest.raises(ValueError, match=r"damaged|no text"):
+        completion_from_json({**COMPLETION_VALUES, **changed})
+
+
+@pytest.mark.parametrize("values", [[], None, 3, "x"])
+def test_a_record_that_is_no_mapping_is_damage(values: Any) -> None:
+    for read in (attempt_from_json, completion_from_json):
+        with pytest.raises(TypeError):
+            read(values)

@@ -94,26 +94,3 @@ def test_record_in_which_a_block_of_zeros_begins_is_kept_only_if_it_has_its_loss
 def test_loss_and_norm_may_be_no_number(tmp_path):
     write_steps(tmp_path, [(7, "loss", math.nan), (7, "grad_norm", math.nan)])
     assert len(read_steps(steps_path(tmp_path, 0)).steps) == 10
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        {"num_ranks": None},
-        {"num_ranks": "two"},
-        {"phases": "abc"},
-        {"phases": [{"training": 1}]},
-        {"phases": [{"first_step": -1}]},
-        {"phases": [1]},
-    ],
-)
-def test_header_that_no_writer_writes_is_damage(tmp_path, said):
-    steps_path(tmp_path, 0).write_bytes(steps_header(said))
-    with pytest.raises(ValueError, match="header has invalid ranks or phases"):
-        read_steps(steps_path(tmp_path, 0))
-
-
-@pytest.mark.parametrize("said", [{}, {"num_ranks": 2, "phases": None}, {"phases": []}])
-def test_header_of_an_older_version_says_less_and_is_read(tmp_path, said):
-    steps_path(tmp_path, 0).write_bytes(steps_header(said))
-    assert read_steps(steps_path(tmp_path, 0)).metadata == said
