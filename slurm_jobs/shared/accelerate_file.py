@@ -90,12 +90,7 @@ def precision_of(values: Mapping[str, Any]) -> str | None:
 
 
 def find_problems(values: Any, asker: Asker) -> list[str]:
-    """Return why a training cannot follow the file, each with its remedy; empty if it can.
-
-    Args:
-        values: content of the file.
-        asker: values in the spec.
-    """
+    """Return why a training cannot follow the file, each with its remedy; empty if it can."""
     if not isinstance(values, Mapping):
         return ["no keys and values, as `accelerate config` writes them"]
     return [

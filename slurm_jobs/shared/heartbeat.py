@@ -46,13 +46,7 @@ class Heartbeat:
     """Writer of one rank's heartbeat; may be used from several threads."""
 
     def __init__(self, path: Path, *, stall_s: float, collective_s: float) -> None:
-        """Write the first beat.
-
-        Args:
-            path: file to write.
-            stall_s: patience in the config.
-            collective_s: time that a collective waits before it fails.
-        """
+        """Write the first beat; `stall_s` is the patience, `collective_s` that of a collective."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         self._descriptor = os.open(path, flags, 0o600)
         close = weakref.finalize(self, os.close, self._descriptor)

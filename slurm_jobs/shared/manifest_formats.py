@@ -130,12 +130,7 @@ def strange_name(name: str) -> tuple[str, str]:
 
 
 def missing_hint(name: str, exists: Callable[[str], bool]) -> str:
-    """Describe the strange name of a missing file, and suggest the file that may be meant.
-
-    Args:
-        name: as in the manifest.
-        exists: returns whether a name refers to an existing file.
-    """
+    """Describe the strange name of a missing file, and suggest a file that `exists`."""
     strange, meant = strange_name(name)
     if strange and not meant:
         return strange
@@ -240,14 +235,9 @@ LANGUAGE_PART = PartKind(
 
 
 def wrong_part(values: Mapping[str, Any], part: PartKind) -> str:
-    """Return why a model cannot be this part, including packed weights that cannot be trained.
+    """Return why a model with this config.json cannot be a part; empty if it can.
 
-    Args:
-        values: content of its config.json.
-        part: intended part.
-
-    Returns:
-        Empty if there is no objection.
+    Packed weights cannot be trained.
     """
     kind = values.get("model_type")
     if kind not in part.model_types:
@@ -259,16 +249,11 @@ def wrong_part(values: Mapping[str, Any], part: PartKind) -> str:
 
 
 def image_processor_class(images: Mapping[str, Any]) -> str:
-    """Return the class name without the back end's `Fast` or `Pil`; older files use another key.
-
-    Args:
-        images: values of the image processor.
-    """
-    old = str(images.get("feature_extractor_type", "")).replace(
-        "FeatureExtractor", "ImageProcessor"
-    )
-    found = str(images.get("image_processor_type") or old)
-    return found.removesuffix("Fast").removesuffix("Pil")
+    """Return the class name without the back end's `Fast` or `Pil`; older files use another key."""
+    extractor = str(images.get("feature_extractor_type", ""))
+    older = extractor.replace("FeatureExtractor", "ImageProcessor")
+    name = str(images.get("image_processor_type") or older)
+    return name.removesuffix("Fast").removesuffix("Pil")
 
 
 # Sizes of the images of manifest rows, and the number of tokens that represent them.
@@ -380,11 +365,9 @@ def split_of(name: str) -> Split | None:
 
 @functools.lru_cache(maxsize=65_536)
 def split_and_rest(name: str, *, is_short: bool = False) -> tuple[Split | None, tuple[str, ...]]:
-    """Return the split in a name, and the words of the name with another meaning.
+    """Return the split in a name without suffix, and its words with another meaning.
 
-    Args:
-        name: of a folder, or of a file without its suffix.
-        is_short: True if `tr`, `va`, `ts` and `te` are splits, too.
+    With `is_short`, `tr`, `va`, `ts` and `te` are splits, too.
     """
     tokens = [token.lower() for token in _TOKEN.findall(name)]
     text = re.sub(r"\b(hold|held) out\b", "holdout", " ".join(tokens))
@@ -587,9 +570,7 @@ HEAD_BYTES = 512
 def foreign_format(name: str, head: bytes) -> str:
     """Describe a file that no reader of manifests reads, with the remedy; empty for others.
 
-    Args:
-        name: of the file.
-        head: its first `HEAD_BYTES`.
+    `head` is its first `HEAD_BYTES`.
     """
     suffix = posixpath.splitext(name)[1].lower()
     for magic, kind, command in _COMPRESSED:

@@ -61,10 +61,6 @@ def note_stop_time(task_dir: Path, stop_s: float) -> None:
 
     The supervisor asks at least half as much again before the time limit, if that is earlier than
     `signal_lead_s`.
-
-    Args:
-        task_dir: of the stage's context.
-        stop_s: seconds.
     """
     write_text_atomic(_stop_time_path(task_dir), f"{stop_s:.3f}\n")
 

@@ -235,11 +235,7 @@ class QuantizeConfig(CheckedConfig):
     ) -> str | None:
         """Return a conflict with the rest of a `TrainConfig`, with the remedy.
 
-        Args:
-            learn: as in the config, or in a phase.
-            has_adapters: True if there are some.
-            strategy: as in the config.
-            precision: as in the config; `auto` may become any.
+        `learn` may be that of a phase; `precision: auto` may become any.
         """
         if not has_adapters:
             return (
@@ -262,10 +258,7 @@ class QuantizeConfig(CheckedConfig):
 def storage_problem(*, storage: str, strategy: str, precision: str) -> str | None:
     """Return why packed weights would not survive, with the remedy; None if they do.
 
-    Args:
-        storage: as in `QuantizeConfig`.
-        strategy: as in `TrainConfig`.
-        precision: of the computation: `fp32`, `bf16` or `fp16`.
+    `precision` is that of the computation: `fp32`, `bf16` or `fp16`.
     """
     by_storage = PROVEN.get(strategy)
     if by_storage is None:

@@ -241,13 +241,8 @@ def read_turns(
 ) -> tuple[list[Message], list[str]]:
     """Return a turn as messages, and its unread keys; a pair of `user` and `assistant` is two.
 
-    The first turn may have the system message of the conversation as its `system`.
-
-    Args:
-        turn: the value.
-        wanted: keys of a role and its content, for the message about a turn without them.
-        is_first: True if it begins the conversation.
-        ignore: keys that the user chose to ignore.
+    The first turn may have the system message of the conversation as its `system`. `wanted` has the
+    keys of a role and its content, for the message about a turn without them.
 
     Raises:
         BadRowError: it has no known role and content, or content that is not supported.

@@ -177,11 +177,7 @@ def read_row(
 ) -> ManifestRow:
     """Return a row of any format; one that cannot be used has its `problem`.
 
-    Args:
-        origin: position of the row.
-        value: the mapping of its columns or keys.
-        options: from the config.
-        unread: columns whose values were not read.
+    `value` maps its columns or keys; `unread` names columns whose values were not read.
     """
     if not isinstance(value, Mapping):
         problem = (

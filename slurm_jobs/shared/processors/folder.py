@@ -119,10 +119,6 @@ def with_image_pixels(images: Mapping[str, Any], pixels: ImagePixels) -> dict[st
     transformers 5 reads `size`. Its older versions and other programs read `min_pixels` and
     `max_pixels`, which have priority over `size`.
 
-    Args:
-        images: values of the image processor.
-        pixels: limits that replace its own.
-
     Raises:
         PixelLimitsError: the processor has no such limits, or they leave no size for an image.
     """
@@ -595,9 +591,7 @@ def read_normalisation(folder: Path) -> Normalisation | None:
 def find_images(processor: Mapping[str, Any], file: Path) -> tuple[Mapping[str, Any], Path]:
     """Return the image processor's values, and their file.
 
-    Args:
-        processor: content of `file`; empty if it does not exist.
-        file: `processor_config.json` of the folder.
+    `processor` is the content of `processor_config.json`, empty if `file` does not exist.
 
     Raises:
         StageConfigError: there are none.
