@@ -199,50 +199,37 @@ class Measure:
     """Key in `NodeProbe.reasons` that explains a missing number."""
 
 
-_OF_FILES: tuple[tuple[str, str, Unit], ...] = (
-    ("read_bytes_per_s", "read", "bytes/s"),
-    ("write_bytes_per_s", "write", "bytes/s"),
-    ("create_s", "small file, create", "s"),
-    ("open_s", "small file, open and read", "s"),
+_MEASURES: tuple[tuple[str, str, Unit, str], ...] = (
+    ("cores_usable", "cores usable", "cores", "cores"),
+    ("core_loops_per_s", "speed of one core", "loops/s", "cores"),
+    ("matmul_fp32_flops_per_s", "matmul fp32", "flops/s", "matmul"),
+    ("matmul_fp16_flops_per_s", "matmul fp16", "flops/s", "matmul"),
+    ("matmul_bf16_flops_per_s", "matmul bf16", "flops/s", "matmul"),
+    ("host_to_device_pinned_bytes_per_s", "host to device, pinned", "bytes/s", "host_to_device"),
+    (
+        "host_to_device_pageable_bytes_per_s",
+        "host to device, pageable",
+        "bytes/s",
+        "host_to_device",
+    ),
+    ("local_read_bytes_per_s", "node-local read", "bytes/s", "local"),
+    ("local_write_bytes_per_s", "node-local write", "bytes/s", "local"),
+    ("local_create_s", "node-local small file, create", "s", "local"),
+    ("local_open_s", "node-local small file, open and read", "s", "local"),
+    ("shared_read_bytes_per_s", "shared read", "bytes/s", "shared"),
+    ("shared_write_bytes_per_s", "shared write", "bytes/s", "shared"),
+    ("shared_create_s", "shared small file, create", "s", "shared"),
+    ("shared_open_s", "shared small file, open and read", "s", "shared"),
+    ("network_bytes_per_s", "network (gloo) bandwidth", "bytes/s", "network"),
+    ("network_latency_s", "network (gloo) latency", "s", "network"),
+    ("nccl_bytes_per_s", "network (NCCL) bandwidth", "bytes/s", "nccl"),
+    ("nccl_latency_s", "network (NCCL) latency", "s", "nccl"),
+    ("link_bits_per_s", "fastest link", "bits/s", "link"),
+    ("other_busy_cores", "cores busy before", "cores", "load"),
 )
-_OF_TALKS: tuple[tuple[str, str, Unit], ...] = (
-    ("bytes_per_s", "bandwidth", "bytes/s"),
-    ("latency_s", "latency", "s"),
-)
-
-MEASURES = (
-    Measure(name="cores_usable", label="cores usable", unit="cores", group="cores"),
-    Measure(name="core_loops_per_s", label="speed of one core", unit="loops/s", group="cores"),
-    *(
-        Measure(
-            name=f"matmul_{precision}_flops_per_s",
-            label=f"matmul {precision}",
-            unit="flops/s",
-            group="matmul",
-        )
-        for precision in ("fp32", "fp16", "bf16")
-    ),
-    *(
-        Measure(
-            name=f"host_to_device_{kind}_bytes_per_s",
-            label=f"host to device, {kind}",
-            unit="bytes/s",
-            group="host_to_device",
-        )
-        for kind in ("pinned", "pageable")
-    ),
-    *(
-        Measure(name=f"{place}_{what}", label=f"{told} {label}", unit=unit, group=place)
-        for place, told in (("local", "node-local"), ("shared", "shared"))
-        for what, label, unit in _OF_FILES
-    ),
-    *(
-        Measure(name=f"{group}_{what}", label=f"{told} {label}", unit=unit, group=group)
-        for group, told in (("network", "network (gloo)"), ("nccl", "network (NCCL)"))
-        for what, label, unit in _OF_TALKS
-    ),
-    Measure(name="link_bits_per_s", label="fastest link", unit="bits/s", group="link"),
-    Measure(name="other_busy_cores", label="cores busy before", unit="cores", group="load"),
+MEASURES = tuple(
+    Measure(name=name, label=label, unit=unit, group=group)
+    for name, label, unit, group in _MEASURES
 )
 """Measures in the order in which they are printed."""
 

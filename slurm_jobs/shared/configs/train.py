@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +39,7 @@ from slurm_jobs.shared.configs.training_parts import (
     TrackersConfig,
     paged_problem,
 )
+from slurm_jobs.shared.errors import did_you_mean
 from slurm_jobs.shared.manifest_formats import SMALL_VLM
 
 # Config of the evaluation of a trained model.
@@ -121,11 +121,9 @@ def learn_problems(
     """Yield problems of names in `learn` that no model can learn, or no `small_vlm`."""
     for name in names:
         if _WORD.fullmatch(name) and name not in {*PARTS, ALL}:
-            near = difflib.get_close_matches(name, [*PARTS, ALL], n=1)
-            hint = f"; did you mean `{near[0]}`?" if near else ""
             yield (
                 f"learn has {name!r}, which is no part ({', '.join(PARTS)}, {ALL}) and no pattern "
-                f"of parameter names (*.layers.1.*){hint}"
+                f"of parameter names (*.layers.1.*){did_you_mean(name, (*PARTS, ALL))}"
             )
         first, dot, _ = name.partition(".")
         if is_small_vlm and dot and _WORD.fullmatch(first) and first not in _OWN_NAMES:

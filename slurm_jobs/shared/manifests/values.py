@@ -6,13 +6,13 @@ Each file format reads values in its own way; this module interprets them for al
 from __future__ import annotations
 
 import contextlib
-import difflib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from slurm_jobs.shared.configs.stages import DEFAULT_PROMPT, KNOWN_COLUMNS, Columns
+from slurm_jobs.shared.errors import did_you_mean
 from slurm_jobs.shared.manifest_formats import split_of_column
 from slurm_jobs.shared.manifests.keys import (
     FILE_NAMES,
@@ -163,11 +163,9 @@ def missing_columns(columns: Columns, names: Collection[str]) -> str:
         if len(keys) > 1:
             return f"{' and '.join(keys)} name the same column, `{name}`"
         if name not in names:
-            near = difflib.get_close_matches(name, names, n=1)
-            meant = f"; did you mean `{near[0]}`?" if near else ""
             return (
-                f"no column `{name}`, which `columns.{key}` names{meant}"
-                f"{'' if meant else ';'} found: {', '.join(names) or 'nothing'}"
+                f"no column `{name}`, which `columns.{key}` names"
+                f"{did_you_mean(name, names) or ';'} found: {', '.join(names) or 'nothing'}"
             )
     return ""
 
