@@ -35,12 +35,22 @@ SPAN = {"name": "export", "start_unix_s": 1_700_000_000.5, "duration_s": 2}
         json.dumps({**SPAN, "duration_s": float("nan")}),
         json.dumps({**SPAN, "duration_s": -1.0}),
         json.dumps({"name": "export", "start_unix_s": 0.0}),
+        json.dumps({**SPAN, "name": "profile_write", "first_step": None, "num_steps": 2}),
+        json.dumps({**SPAN, "name": "profile_write", "first_step": 3}),
+        json.dumps({**SPAN, "name": "profile_write", "first_step": 10**30, "num_steps": 2}),
     ],
 )
 def test_line_that_is_no_span_is_damaged_and_those_around_it_are_read(tmp_path, line):
     whole = json.dumps(SPAN) + "\n"
     spans_path(tmp_path, 0).write_text(whole + line + "\n" + whole)
     assert read_spans(spans_path(tmp_path, 0)) == ([SPAN, SPAN], 1)
+
+
+@pytest.mark.parametrize("steps", [{}, {"first_step": 3, "num_steps": 2}])
+def test_a_profile_with_its_steps_or_none_is_read(tmp_path, steps):
+    span = {**SPAN, "name": "profile_write", **steps}
+    spans_path(tmp_path, 0).write_text(json.dumps(span) + "\n")
+    assert read_spans(spans_path(tmp_path, 0)) == ([span], 0)
 
 
 def write_steps(folder, changes=()):
@@ -68,6 +78,8 @@ def write_steps(folder, changes=()):
         ("start_unix_s", 2e9),
         ("step_s", math.nan),
         ("forward_s", math.inf),
+        ("step_s", -1.0),
+        ("num_tokens", -5),
     ],
 )
 def test_step_records_end_before_the_first_that_nobody_wrote(tmp_path, name, value):
