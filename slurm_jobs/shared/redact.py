@@ -120,21 +120,15 @@ def hidden_text(text: str, known: Collection[str] = ()) -> str:
     position, quote = 0, ""
     while name := _NAME.search(text, position):
         kept.append(text[position : name.end()])
-        quote = _open_quote(kept[-1], quote)
+        for mark in _QUOTE_OR_LINE.findall(kept[-1]):
+            if mark[-1] == "\n" or mark == quote or (mark == "\\'" and quote == "'"):
+                quote = ""  # a new line has no open quote
+            elif not quote and len(mark) == 1:
+                quote = mark
         position = _value_end(text, name, quote)
         if position > name.end():
             kept.append(NOT_SHOWN)
     return without_url_users("".join(kept) + text[position:])
-
-
-def _open_quote(text: str, quote: str) -> str:
-    """Return the quote that is open after `text`, if `quote` was before; a new line has none."""
-    for mark in _QUOTE_OR_LINE.findall(text):
-        if mark[-1] == "\n" or mark == quote or (mark == "\\'" and quote == "'"):
-            quote = ""
-        elif not quote and len(mark) == 1:
-            quote = mark
-    return quote
 
 
 def _value_end(text: str, name: re.Match[str], quote: str) -> int:

@@ -89,7 +89,9 @@ def two_sided(confidence: float, num_degrees: float) -> float:
     t = 0.0
     # Newton's method: the tail probability falls ever more slowly, so no step overshoots.
     for _ in range(_MAX_TERMS):
-        step = (_outside(t, num_degrees) - (1 - confidence)) / (2 * _density(t, num_degrees))
+        # Probability beyond `t` or `-t`: I_x(n/2, 1/2) with x = n / (n + t^2).
+        outside = _incomplete_beta(num_degrees / (num_degrees + t * t), num_degrees / 2, 0.5)
+        step = (outside - (1 - confidence)) / (2 * _density(t, num_degrees))
         t += step
         if abs(step) <= _PRECISION * t:
             break
@@ -100,11 +102,6 @@ def _density(t: float, num_degrees: float) -> float:
     log_front = math.lgamma((num_degrees + 1) / 2) - math.lgamma(num_degrees / 2)
     log_front -= math.log(num_degrees * math.pi) / 2
     return math.exp(log_front - (num_degrees + 1) / 2 * math.log1p(t * t / num_degrees))
-
-
-def _outside(t: float, num_degrees: float) -> float:
-    """Return the probability beyond `t` or `-t`: I_x(n/2, 1/2) with x = n / (n + t^2)."""
-    return _incomplete_beta(num_degrees / (num_degrees + t * t), num_degrees / 2, 0.5)
 
 
 def _incomplete_beta(x: float, a: float, b: float) -> float:

@@ -201,10 +201,10 @@ def stored_image(means: Mapping[str, float]) -> str:
 def moment(unix_s: float) -> str:
     """Return date and time in UTC; seconds if a broken clock is outside the calendar."""
     try:
-        told = datetime.fromtimestamp(unix_s, timezone.utc)
+        time = datetime.fromtimestamp(unix_s, timezone.utc)
     except (ValueError, OverflowError, OSError):
         return f"{unix_s:.3g} s after 1970"
-    return told.strftime("%Y-%m-%d %H:%M:%S UTC")
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def speed_without(share: float) -> str:
@@ -223,7 +223,12 @@ def times(factor: float) -> str:
 
 def evaluation(numbers: Mapping[str, float]) -> list[tuple[str, str]]:
     """Return the numbers of an evaluation, each formatted by `result`."""
-    return [(_spoken(name), result(name, value)) for name, value in sorted(numbers.items())]
+    rows = []
+    for name, value in sorted(numbers.items()):
+        parent, dot, own = name.rpartition(".")
+        label = f"{parent}{dot}{own.removeprefix('num_')}".replace("_", " ")
+        rows.append((label, result(name, value)))
+    return rows
 
 
 def result(name: str, value: float) -> str:
@@ -241,8 +246,3 @@ def result(name: str, value: float) -> str:
 def is_count(name: str) -> bool:
     """Check whether a number is a count, by its name; that may be nested, joined by dots."""
     return name.rpartition(".")[2].startswith("num_")
-
-
-def _spoken(name: str) -> str:
-    parent, dot, own = name.rpartition(".")
-    return f"{parent}{dot}{own.removeprefix('num_')}".replace("_", " ")

@@ -37,7 +37,6 @@ from slurm_jobs.shared.configs.training_parts import (
     StagingConfig,
     StreamConfig,
     TrackersConfig,
-    paged_problem,
 )
 from slurm_jobs.shared.errors import did_you_mean
 from slurm_jobs.shared.manifest_formats import SMALL_VLM
@@ -96,7 +95,7 @@ class EvaluateConfig(CheckedConfig):
             yield f"num_answers is {answers}: give num_loss_samples ({most}) or less"
 
 
-# Names in `learn` for parts of a model, and checks of these names.
+# Names in `learn` for parts of a model.
 
 
 Part: TypeAlias = Literal["vision", "projector", "language", "heads", "adapters"]
@@ -113,36 +112,6 @@ _OWN_NAMES = ("vision", "projector", "language", "heads")
 """Prefixes of the names of all parameters of a `small_vlm`."""
 _MEANT = {"vis": "vision", "proj": "projector", "connector": "projector", "merger": "projector"}
 """Part that is meant by a family's names with these letters."""
-
-
-def learn_problems(
-    names: Collection[str], *, has_adapters: bool, has_heads: bool, is_small_vlm: bool = False
-) -> Iterator[str]:
-    """Yield problems of names in `learn` that no model can learn, or no `small_vlm`."""
-    for name in names:
-        if _WORD.fullmatch(name) and name not in {*PARTS, ALL}:
-            yield (
-                f"learn has {name!r}, which is no part ({', '.join(PARTS)}, {ALL}) and no pattern "
-                f"of parameter names (*.layers.1.*){did_you_mean(name, (*PARTS, ALL))}"
-            )
-        first, dot, _ = name.partition(".")
-        if is_small_vlm and dot and _WORD.fullmatch(first) and first not in _OWN_NAMES:
-            meant = next((part for letters, part in _MEANT.items() if letters in name), "language")
-            yield (
-                f"learn has {name!r}, and model.type is small_vlm, whose parameters have names "
-                f"that begin with {', '.join(f'{own}.' for own in _OWN_NAMES[:-1])} or "
-                f"{_OWN_NAMES[-1]}.: write for example `{meant}.*`"
-            )
-    if "adapters" in names and not has_adapters:
-        yield (
-            "learn names adapters, and there are none: give `adapters: {rank: 16}`, or leave "
-            "`adapters` out of it"
-        )
-    if "heads" in names and not has_heads:
-        yield (
-            "learn names heads, and there are none: give `levels` of which one has `head: "
-            "classes`, or leave `heads` out of it"
-        )
 
 
 # Config of chained targets: a chain of thought in which each level reads those before it.
@@ -326,12 +295,31 @@ def _learn_problems(config: TrainConfig, learn: Collection[str] | None) -> Itera
     """Yield problems of the parts that the training learns, or a phase of it."""
     if learn is not None and not learn:
         yield "learn is empty: give a part (projector) or a pattern, or leave it out"
-    yield from learn_problems(
-        learn or (),
-        has_adapters=config.adapters is not None,
-        has_heads=any(level.head == "classes" for level in config.levels),
-        is_small_vlm=config.model.type == SMALL_VLM,
-    )
+    for name in learn or ():
+        if _WORD.fullmatch(name) and name not in {*PARTS, ALL}:
+            yield (
+                f"learn has {name!r}, which is no part ({', '.join(PARTS)}, {ALL}) and no pattern "
+                f"of parameter names (*.layers.1.*){did_you_mean(name, (*PARTS, ALL))}"
+            )
+        first, dot, _ = name.partition(".")
+        is_foreign = dot and _WORD.fullmatch(first) and first not in _OWN_NAMES
+        if is_foreign and config.model.type == SMALL_VLM:
+            meant = next((part for letters, part in _MEANT.items() if letters in name), "language")
+            yield (
+                f"learn has {name!r}, and model.type is small_vlm, whose parameters have names "
+                f"that begin with {', '.join(f'{own}.' for own in _OWN_NAMES[:-1])} or "
+                f"{_OWN_NAMES[-1]}.: write for example `{meant}.*`"
+            )
+    if "adapters" in (learn or ()) and config.adapters is None:
+        yield (
+            "learn names adapters, and there are none: give `adapters: {rank: 16}`, or leave "
+            "`adapters` out of it"
+        )
+    if "heads" in (learn or ()) and all(level.head != "classes" for level in config.levels):
+        yield (
+            "learn names heads, and there are none: give `levels` of which one has `head: "
+            "classes`, or leave `heads` out of it"
+        )
 
 
 def _idle_adapters_problems(config: TrainConfig) -> Iterator[str]:
@@ -375,11 +363,13 @@ def _device_problems(config: TrainConfig) -> Iterator[str]:
             "compile and quantize are given: that kernels made for layers in 4 bits compute the "
             "same has not been proven; leave one of the two out"
         )
-    paged = paged_problem(
-        config.optimizer, device=config.device, is_offloaded=config.sharding.cpu_offload
-    )
-    if paged:
-        yield paged
+    kind, is_on_cpu = config.optimizer.kind, config.device == "cpu"
+    if config.optimizer.is_paged and (is_on_cpu or config.sharding.cpu_offload):
+        setting = "device is cpu" if is_on_cpu else "sharding.cpu_offload is true"
+        yield (
+            f"optimizer.kind is {kind} and {setting}: its state is paged out of a GPU's memory, "
+            f"and no GPU holds it here; set `kind: {kind.removeprefix('paged_')}`"
+        )
 
 
 def _quantize_problems(config: TrainConfig, quantize: QuantizeConfig) -> Iterator[str]:

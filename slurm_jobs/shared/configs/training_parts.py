@@ -103,18 +103,6 @@ class OptimizerConfig(CheckedConfig):
         return self.kind.startswith("paged_")
 
 
-def paged_problem(optimizer: OptimizerConfig, *, device: str, is_offloaded: bool) -> str | None:
-    """Return a problem with remedy if paged state has no GPU memory to leave."""
-    kind = optimizer.kind
-    if not optimizer.is_paged or (device != "cpu" and not is_offloaded):
-        return None
-    setting = "device is cpu" if device == "cpu" else "sharding.cpu_offload is true"
-    return (
-        f"optimizer.kind is {kind} and {setting}: its state is paged out of a GPU's memory, "
-        f"and no GPU holds it here; set `kind: {kind.removeprefix('paged_')}`"
-    )
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScheduleConfig(CheckedConfig):
     """Learning rate as a function of the step."""

@@ -15,30 +15,21 @@ def looked_at(schema: pa.Schema, options: RowOptions) -> list[str]:
     names = []
     for name in dict.fromkeys(schema.names):
         kinds = [schema.field(index).type for index in schema.get_all_field_indices(name)]
-        may_be = may_hold_content(name) or any(map(_may_hold_content, kinds))
+        leaves = [leaf for kind in kinds for leaf in _leaf_types(kind)]
+        # Only numbers, booleans and times hold no texts or bytes: further types (views) may.
+        is_content = not all(map(_is_number, leaves))
+        may_be = may_hold_content(name) or is_content
         if options.reads(name) or (options.looks_at(name) and may_be and len(kinds) == 1):
             names.append(name)
-        elif names_media(name) and len(kinds) == 1 and _may_name_files(kinds[0]):
-            names.append(name)  # ignored, and refused if the row has no picture
+        elif names_media(name) and len(kinds) == 1 and is_content:
+            # Ignored, and refused if the row has no picture. Bytes take time to read.
+            names += [] if any(map(_is_bytes, leaves)) else [name]
     return names
 
 
 def unread_names(names: Sequence[str], looked_at: Sequence[str], options: RowOptions) -> list[str]:
     """Return columns whose values are not read, without those that the user chose to ignore."""
     return [name for name in names if name not in looked_at and not options.ignores(name)]
-
-
-def _may_name_files(kind: pa.DataType) -> bool:
-    """Check whether values may be texts, and not bytes or numbers, which take time to read."""
-    return _may_hold_content(kind) and not any(map(_is_bytes, _leaf_types(kind)))
-
-
-def _may_hold_content(kind: pa.DataType) -> bool:
-    """Check whether values of a type may be or contain texts or bytes.
-
-    Only numbers, booleans and times cannot: further types (views, maps) may.
-    """
-    return not all(map(_is_number, _leaf_types(kind)))
 
 
 def _leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
