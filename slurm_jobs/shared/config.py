@@ -178,33 +178,16 @@ def _bounds_of(hint: Any) -> list[Bounds]:
 
 
 def _build_value(hint: Any, value: Any) -> Any:
-    if value is None:
-        return None
-    origin = typing.get_origin(hint)
-    if origin is typing.Union or origin is types.UnionType:
-        return _build_union(typing.get_args(hint), value)
-    if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
-        return build_config(typing.cast("type[Any]", hint), value)
-    if origin is tuple and isinstance(value, (list, tuple)):
-        item = typing.get_args(hint)[0]
-        return tuple(_build_value(item, entry) for entry in value)
-    if origin is dict and isinstance(value, Mapping):
-        item = typing.get_args(hint)[1]
-        return {key: _build_value(item, entry) for key, entry in value.items()}
-    if hint is float and isinstance(value, int):
-        return float(value)
-    return value
-
-
-def _build_union(hints: tuple[Any, ...], value: Any) -> Any:
-    for hint in hints:
-        origin = typing.get_origin(hint)
-        takes_keys = origin is dict or dataclasses.is_dataclass(hint)
-        takes_items = origin is tuple
-        if (
-            (isinstance(value, Mapping) and takes_keys)
-            or (isinstance(value, (list, tuple)) and takes_items)
-            or (hint is float and type(value) is int and int not in hints)
-        ):
-            return _build_value(hint, value)
+    is_union = typing.get_origin(hint) in {typing.Union, types.UnionType}
+    branches = typing.get_args(hint) if is_union else (hint,)
+    for branch in branches:
+        origin, arguments = typing.get_origin(branch), typing.get_args(branch)
+        if isinstance(value, Mapping) and dataclasses.is_dataclass(branch):
+            return build_config(typing.cast("type[Any]", branch), value)
+        if isinstance(value, Mapping) and origin is dict:
+            return {key: _build_value(arguments[1], entry) for key, entry in value.items()}
+        if isinstance(value, (list, tuple)) and origin is tuple:
+            return tuple(_build_value(arguments[0], entry) for entry in value)
+        if branch is float and type(value) is int and int not in branches:
+            return float(value)
     return value

@@ -125,9 +125,8 @@ class _Lines:
     def read_record(self, line: int, shape: _Shape | None = None) -> list[str] | str | None:
         """Return the cells of the next record, or its error; None at the end.
 
-        Args:
-            line: number of the record's first line, for messages.
-            shape: form of rows, to detect them in the text of an unclosed quote.
+        `line` is the number of its first line, for messages. By the shape of rows they are detected
+        in the text of an unclosed quote.
 
         Raises:
             StageConfigError: an open quote may contain any of the following rows.
@@ -171,10 +170,7 @@ def _find_row(lines: Sequence[str], shape: _Shape) -> str:
     An unclosed quote ends at the next one, perhaps an inch mark a thousand rows later, and the
     result is valid CSV. A row has a picture in its column. Names without an ending count only if
     most lines have such names. Poems are not taken for rows, because their lines have blanks there.
-
-    Args:
-        lines: of a text, except its first.
-        shape: form of rows.
+    `lines` has those of a text, except its first.
     """
     num_columns, column = shape
     similar = []
