@@ -79,25 +79,12 @@ ASKED = [("user", "[p.png]|How many?"), ("assistant", "Two.")]
 @pytest.mark.parametrize(
     "mark",
     [
-        {"loss": False},
-        {"weight": 0},
-        {"train": False},
-        {"training": False},
-        {"train_on_turn": False},
-        {"loss_mask": 0},
-        {"loss_weight": 0.0},
-        {"loss_scale": 0},
-        {"masked": True},
-        {"Loss": "false"},
+        *({key: False} for key in ("loss", "train", "training", "train_on_turn", "has_loss")),
+        *({key: 0} for key in ("weight", "loss_mask", "loss_scale", "lossWeight")),
+        *({key: True} for key in ("masked", "is_masked")),
+        *({"loss_weight": 0.0}, {"weight": "0.0"}, {"weight": "0.00"}),
+        *({"Loss": "false"}, {"train": "off"}, {"train": "N"}, {"ignore_loss": "true"}),
         {"loss": False, "weight": 0},
-        {"weight": "0.0"},
-        {"train": "off"},
-        {"lossWeight": 0},
-        {"has_loss": False},
-        {"is_masked": True},
-        {"ignore_loss": "true"},
-        {"weight": "0.00"},
-        {"train": "N"},
     ],
 )
 def test_a_turn_that_is_marked_is_not_learned(tmp_path: Path, write: Write, mark: Row) -> None:
@@ -109,12 +96,8 @@ def test_a_turn_that_is_marked_is_not_learned(tmp_path: Path, write: Write, mark
 @pytest.mark.parametrize(
     "mark",
     [
-        {"loss": True},
-        {"weight": 1},
-        {"train": None},
-        {"weight": 1.0},
-        {"masked": False},
-        {"loss": ""},
+        *({"loss": True}, {"weight": 1}, {"weight": 1.0}, {"masked": False}),
+        *({"train": None}, {"loss": ""}),
     ],
 )
 def test_a_turn_that_is_marked_to_be_learned_is(tmp_path: Path, mark: Row) -> None:
@@ -123,43 +106,39 @@ def test_a_turn_that_is_marked_to_be_learned_is(tmp_path: Path, mark: Row) -> No
 
 
 @pytest.mark.parametrize(
-    ("turns", "problem"),
+    ("mark", "problem"),
     [
-        ([QUESTION, {**ANSWER, "weight": 0.5}], "`weight` of a turn is 0.5; allowed are true, fal"),
-        ([QUESTION, {**ANSWER, "loss": "maybe"}], "`loss` of a turn is 'maybe'"),
-        ([QUESTION, {**ANSWER, "loss_scale": 2.0}], "`loss_scale` of a turn is 2.0"),
-        ([QUESTION, {**ANSWER, "loss": True, "weight": 0}], "`loss` and `weight` of a turn contra"),
-        ([QUESTION, {**ANSWER, "mask": True}], "`mask` of a turn may mean either"),
-        ([{**QUESTION, "loss": True}, ANSWER], "`loss` wants the user's turn learned"),
-        ([QUESTION, {**ANSWER, "train_detail": [{"a": 1}]}], "`train_detail` of a turn is not sup"),
-        ([QUESTION, {**ANSWER, "skip": True}], "`skip` of a turn is not supported"),
-        ([QUESTION, {**ANSWER, "ignore": 1}], "`ignore` of a turn is not supported"),
-        ([QUESTION, {**ANSWER, "supervised": False}], "`supervised` of a turn is not supported"),
-        ([QUESTION, {**ANSWER, "weights": 0}], "`weights` of a turn is not supported"),
-        ([QUESTION, {**ANSWER, "learnable": False}], "`learnable` of a turn is not supported"),
-        ([QUESTION, {**ANSWER, "unlearned": True}], "`unlearned` of a turn is not supported"),
-        ([QUESTION, {**ANSWER, "backprop": False}], "`backprop` of a turn is not supported"),
-        ([QUESTION, {**ANSWER, "requires_grad": False}], "`requires_grad` of a turn is not"),
-        ([QUESTION, {**ANSWER, "include": False}], "`include` of a turn is not supported"),
-        ([QUESTION, {**ANSWER, "is_mask": 1}], "`is_mask` of a turn is 1, and may say whether"),
-        ([QUESTION, {**ANSWER, "label": 0}], "`label` of a turn is 0, and may say whether it is"),
-        ([QUESTION, {**ANSWER, "keep": "false"}], "`keep` of a turn is 'false', and may say"),
+        ({"weight": 0.5}, "`weight` of a turn is 0.5; allowed are true, fal"),
+        ({"loss": "maybe"}, "`loss` of a turn is 'maybe'"),
+        ({"loss_scale": 2.0}, "`loss_scale` of a turn is 2.0"),
+        ({"loss": True, "weight": 0}, "`loss` and `weight` of a turn contra"),
+        ({"mask": True}, "`mask` of a turn may mean either"),
+        ({"role": "user", "loss": True}, "`loss` wants the user's turn learned"),
+        *(
+            ({key: value}, f"`{key}` of a turn is not supported")
+            for keys, value in (
+                (("supervised", "learnable", "backprop", "requires_grad", "include"), False),
+                (("skip", "unlearned"), True),
+                (("ignore",), 1),
+                (("weights",), 0),
+                (("train_detail",), [{"a": 1}]),
+            )
+            for key in keys
+        ),
+        ({"is_mask": 1}, "`is_mask` of a turn is 1, and may say whether"),
+        ({"label": 0}, "`label` of a turn is 0, and may say whether it is"),
+        ({"keep": "false"}, "`keep` of a turn is 'false', and may say"),
         (
-            [
-                QUESTION,
-                {
-                    "role": "assistant",
-                    "content": [{"type": "text", "text": "Hm.", "train": False}],
-                },
-            ],
+            {"content": [{"type": "text", "text": "Hm.", "train": False}]},
             "`train` of a part of a turn is not supported",
         ),
     ],
 )
 def test_a_mark_that_cannot_be_honoured_rejects_the_row(
-    tmp_path: Path, turns: list[Row], problem: str
+    tmp_path: Path, mark: Row, problem: str
 ) -> None:
-    assert problem in one(as_lines(tmp_path, chat(*turns))).problem
+    row = one(as_lines(tmp_path, chat(QUESTION, {**ANSWER, **mark}, ANSWER)))
+    assert problem in row.problem
 
 
 @pytest.mark.parametrize("write", MAPPINGS)
@@ -298,14 +277,12 @@ def test_a_caption_without_an_image_is_rejected_by_the_key_that_holds_other_cont
     [
         ({"tool_calls": [{"name": "look"}]}, "`tool_calls` holds tools"),
         ({"function_call": {"name": "look"}}, "`function_call` holds tools"),
-        ({"reasoning_content": "Hm."}, "`reasoning_content` holds a thought"),
-        ({"thinking": "Hm."}, "`thinking` holds a thought"),
+        *(({key: "Hm."}, f"`{key}` holds a thought") for key in ("reasoning_content", "thinking")),
+        *(({key: "p.png"}, f"`{key}` names a picture") for key in ("image", "attachment")),
         ({"images": ["p.png"]}, "`images` names a picture"),
-        ({"image": "p.png"}, "`image` names a picture"),
         ({"audio": {"id": "x"}}, "`audio` holds audio"),
         ({"chosen": True}, "`chosen` holds preference"),
         ({"context": "It rains."}, "`context` of a turn holds words that are not read"),
-        ({"attachment": "p.png"}, "`attachment` names a picture"),
     ],
 )
 def test_a_key_of_a_turn_that_holds_content_rejects_the_row(
