@@ -270,7 +270,6 @@ class RowSize:
     """Properties of a row that determine its length."""
 
     images: tuple[Size, ...]
-    """Width and height of each image."""
     num_text_bytes: int
 
 

@@ -121,15 +121,12 @@ class NodeFacts:
     rank: int
     host: str
     python: str
-    """Python version."""
     executable: str
     packages: Mapping[str, str]
-    """Package versions by name."""
     torch: TorchFacts
     gpus: tuple[str, ...]
     """GPU names from nvidia-smi."""
     gpus_reason: str
-    """Reason why there are no GPUs."""
     driver: str
     """Version of NVIDIA's driver; empty without one."""
     local: FolderFacts

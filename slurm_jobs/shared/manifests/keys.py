@@ -336,13 +336,9 @@ def _names_picture(name: str) -> bool:
 
 
 def unread_problem(key: str, value: Any, *, has_picture: bool) -> str:
-    """Return why a row with this unread key cannot be used; empty if it can.
+    """Return why a row with this unread key, whose value is not empty, cannot be used, else "".
 
-    Args:
-        key: as in the manifest.
-        value: not empty.
-        has_picture: True if the row has a picture that is read. Then an address or a file name
-            elsewhere is the origin of that one.
+    If the row has a picture that is read, an address or a file name elsewhere is its origin.
     """
     name = normal(key)
     says = _content_word(name)
@@ -434,7 +430,7 @@ def question_part(key: str, value: Any) -> str:
         or not _ANSWER_WORDS.isdisjoint(words)
     ):
         return ""
-    if isinstance(value, str) and not _ARTICLES.isdisjoint(words) and not _has_blank(value):
+    if not _ARTICLES.isdisjoint(words) and isinstance(value, str) and len(value.split()) < 2:
         return ""
     return next((QUESTION_PARTS[word] for word in words if word in QUESTION_PARTS), "")
 
@@ -455,16 +451,12 @@ def is_chat_part(key: str, value: Any) -> bool:
     if _CHAT_PARTS.isdisjoint(words) or not _DESCRIBING_WORDS.isdisjoint({words[0], words[-1]}):
         return False
     if isinstance(value, str) and not _ARTICLES.isdisjoint(words):
-        return _has_blank(value)
+        return len(value.split()) > 1
     return isinstance(value, str | list | tuple | Mapping) and not says_nothing(value)
 
 
 _ARTICLES = _words("article document story")
 """Words of keys that hold either a text or only its name."""
-
-
-def _has_blank(text: str) -> bool:
-    return len(text.split()) > 1
 
 
 def unread_keys(value: Mapping[str, Any], read: frozenset[str]) -> Iterator[tuple[str, Any]]:

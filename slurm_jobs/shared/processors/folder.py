@@ -460,7 +460,6 @@ class ProcessorInfo:
     """Values from the processor folder's JSON files."""
 
     images: ImageRules
-    """Rules for an image of a given size."""
     resample: int
     """Pillow's number of the filter (3 is bicubic)."""
     image_mean: tuple[float, ...]
@@ -474,7 +473,6 @@ class Normalisation:
     """Normalisation of bytes: (byte * rescale_factor - mean) / std."""
 
     file: Path
-    """File with these values."""
     image_mean: tuple[float, ...]
     image_std: tuple[float, ...]
     rescale_factor: float

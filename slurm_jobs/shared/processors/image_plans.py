@@ -114,7 +114,6 @@ class FixedImages(ImageRules):
     """Size of the shorter side before the middle is cut out; None resizes both sides."""
     image_token: str
     num_image_tokens: int
-    """Number of tokens that represent one image."""
 
     def plan(self, size: Size) -> ImagePlan:
         """Plan as transformers' `PilBackend.resize` and `center_crop`; every shape is accepted."""
@@ -155,16 +154,13 @@ class IdeficsTiles(ImageRules):
     longest_edge: int
     """Longer side to which every image is first resized, smaller ones too."""
     tile_size: int
-    """Side of a tile in pixels."""
     split: bool
     """False for the whole image alone."""
     image_token: str
     fake_token: str
     """Token before and after the tokens of each tile."""
     global_token: str
-    """Token before the whole image."""
     num_image_tokens: int
-    """Number of tokens of each tile."""
 
     def plan(self, size: Size) -> ImagePlan:
         """Plan as `Idefics3ImageProcessor` and `Idefics3Processor`, which SmolVLM's copy."""
@@ -264,7 +260,6 @@ class LlavaNextTiles(ImageRules):
     """Rules for the whole image at the size of a tile, then the tiles row by row."""
 
     tile_size: int
-    """Side of a tile in pixels."""
     grids: tuple[Size, ...]
     """Width and height of the pictures from which tiles may be cut: `image_grid_pinpoints`."""
     patch_size: int
