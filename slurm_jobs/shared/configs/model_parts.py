@@ -8,8 +8,6 @@ from typing import Literal
 
 from slurm_jobs.shared.config import CheckedConfig, Count, InputPath, Positive, ShareBelowOne
 
-# Config of adapters: small trained matrices next to frozen layers.
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AdaptersConfig(CheckedConfig):
@@ -178,9 +176,6 @@ class ModelConfig(CheckedConfig):
                     f"path or name is given ({self.path or self.name}), and {name}.path is {path}: "
                     f"the first is a whole model; give that, or the folders of its parts"
                 )
-
-
-# Config of frozen weights in 4 bits, and of their storage if they are sharded.
 
 
 _ALL = frozenset({"fp32", "bf16", "fp16"})

@@ -41,9 +41,6 @@ from slurm_jobs.shared.configs.training_parts import (
 from slurm_jobs.shared.errors import did_you_mean
 from slurm_jobs.shared.manifest_formats import SMALL_VLM
 
-# Config of the evaluation of a trained model.
-
-
 _NUM_ANSWERS = 16
 
 
@@ -114,9 +111,6 @@ _MEANT = {"vis": "vision", "proj": "projector", "connector": "projector", "merge
 """Part that is meant by a family's names with these letters."""
 
 
-# Config of chained targets: a chain of thought in which each level reads those before it.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LevelConfig(CheckedConfig):
     """Level of a chain: one of the assistant's turns."""
@@ -143,9 +137,6 @@ class LevelConfig(CheckedConfig):
                     f"level {self.name}: the class {name!r} has white space around it, without "
                     f"which answers are read and compared; write {name.strip()!r}"
                 )
-
-
-# Config of training phases, each with its own data, length and learning rate.
 
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
@@ -585,9 +576,6 @@ class TrainConfig(CheckedConfig):
     def has_trials(self) -> bool:
         """Return whether passes run before the first step, to choose how batches are made."""
         return self.batching.kind == "auto" or self.num_microbatches == "auto"
-
-
-# Config of a trial of `slurm-jobs tune`: steps of a training whose result is discarded.
 
 
 MEASURE_RUN = "measure"

@@ -19,8 +19,6 @@ from slurm_jobs.shared.config import (
     ShareBelowOne,
 )
 
-# Config of `strategy: accelerate`.
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AccelerateConfig:
@@ -29,9 +27,6 @@ class AccelerateConfig:
     config: InputPath
     """File in the format of `accelerate config`: `distributed_type` MULTI_GPU, FSDP (version 2),
     MULTI_CPU or NO. Its `mixed_precision` applies with `precision: auto`."""
-
-
-# Config of checkpoints: when and how the state of a training is saved.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,9 +43,6 @@ class CheckpointConfig(CheckedConfig):
     large as the rank's share of weights and optimizer. `sync` waits until it is written."""
     keep_last: Count = 2
     """Number of complete checkpoints to keep; 2 or more survive a damaged newest one."""
-
-
-# Config of the compilation of model layers.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,9 +65,6 @@ class CompileConfig(CheckedConfig):
                 f"compile.towers is [{', '.join(self.towers)}]: give `vision`, `language` or both, "
                 "or leave `compile` out"
             )
-
-
-# Config of the optimizer and the learning rate schedule.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,9 +103,6 @@ class ScheduleConfig(CheckedConfig):
     """Share of all steps in which the learning rate rises to its peak."""
 
 
-# Config of the detailed profile of some training steps.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProfileConfig(CheckedConfig):
     """Trace and table of operators by PyTorch's profiler, in the attempt's timing folder."""
@@ -148,9 +134,6 @@ class ProfileConfig(CheckedConfig):
             f"profile.steps begins at step {self.steps[0]}, and the training has {num_steps}, "
             "counted from 0: name earlier ones"
         )
-
-
-# Config of reading in the `train` stage: composition of batches, changes of pictures.
 
 
 MOST_TOKENS = 2**31 - 1
@@ -212,18 +195,12 @@ class StreamConfig(CheckedConfig):
     """Number of samples among which the next one is drawn; 1 keeps the order of the shards."""
 
 
-# Config of the recording of a node's load.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SamplerConfig(CheckedConfig):
     """Readings of each node during training: GPUs, processor, memory, disks and network."""
 
     every_s: Annotated[float, Bounds(ge=0.1)] | None = 1.0
     """Seconds between two readings; null disables them."""
-
-
-# Config of sharding under `strategy: fsdp2`, and of the scaler of `precision: fp16`.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -263,9 +240,6 @@ class ScalerConfig(CheckedConfig):
     """Number of successive steps skipped because of overflows at which the attempt fails."""
 
 
-# Config of the copy of a data set to each node's own disk.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StagingConfig(CheckedConfig):
     """Copy of the data set to each node's own disk."""
@@ -281,9 +255,6 @@ class StagingConfig(CheckedConfig):
     jobs of the user there; null for no limit."""
     max_gb: Positive | None = None
     """Size limit of all copies of the user on a node, in 1e9 bytes; null for all free space."""
-
-
-# Config of trackers for the course of a training.
 
 
 TrackerName = Literal[

@@ -9,9 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# Plan for one image as values: the arrays to store, and its placeholder in the text.
-
-
 Size = tuple[int, int]
 """Width and height in pixels, as in Pillow."""
 
@@ -101,12 +98,9 @@ _NO_INPUTS: Mapping[str, None] = dict.fromkeys(
 )
 
 
-# Images that become one array of one size: SigLIP, CLIP, and LLaVA 1.5 with either.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FixedImages(ImageRules):
-    """Rules for a single size of all images."""
+    """Rules for a single size of all images: SigLIP, CLIP, and LLaVA 1.5 with either."""
 
     height: int
     width: int
@@ -140,16 +134,13 @@ class FixedImages(ImageRules):
         }
 
 
-# Images cut into square tiles, together with the whole image: Idefics3 and SmolVLM.
-
-
 MAX_LONGEST_EDGE = 4096
 """`MAX_IMAGE_SIZE` of transformers' `image_processing_pil_idefics3`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IdeficsTiles(ImageRules):
-    """Rules for tiles row by row, then the whole image at the size of a tile."""
+    """Rules for tiles row by row, then the whole image: Idefics3 and SmolVLM."""
 
     longest_edge: int
     """Longer side to which every image is first resized, smaller ones too."""
@@ -252,12 +243,9 @@ def _round_up(size: Size, tile_size: int) -> Size:
     return width, height
 
 
-# Whole image, then tiles of it in the best of several grids: LLaVA-NeXT ("anyres").
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LlavaNextTiles(ImageRules):
-    """Rules for the whole image at the size of a tile, then the tiles row by row."""
+    """Rules for the whole image, then tiles of the best of several grids: LLaVA-NeXT ("anyres")."""
 
     tile_size: int
     grids: tuple[Size, ...]
@@ -328,16 +316,13 @@ def _fit_into(size: Size, grid: Size) -> Size:
     return min(math.ceil(size[0] * scale_h), grid[0]), grid[1]
 
 
-# Images that keep their proportions within a range of pixels: the Qwen2-VL family.
-
-
 _MAX_ASPECT_RATIO = 200
 """Limit of `smart_resize`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NativeImages(ImageRules):
-    """Rules for sides that are multiples of `patch_size * merge_size`, with a limited product."""
+    """Rules for sides that are multiples of `patch_size * merge_size`: the Qwen2-VL family."""
 
     patch_size: int
     merge_size: int
