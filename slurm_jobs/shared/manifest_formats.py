@@ -44,7 +44,7 @@ _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://")
 _PERCENT = re.compile(r"%[0-9A-Fa-f]{2}")
 _URL_END = re.compile(r"(?<=\.[A-Za-z]{3})[?#].*|(?<=\.[A-Za-z]{4})[?#].*", re.DOTALL)
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2028-\u202e\u2060\ufeff\x00-\x1f\x7f]")
-_PICTURE_AS_TEXT = (
+_NO_FILE_NAMES = (
     (
         re.compile(r"base64[,;:]"),
         "base64 without its media type: write `data:image/png;base64,...`",
@@ -58,8 +58,13 @@ _PICTURE_AS_TEXT = (
         re.compile(r"ivborw0kggo|/9j/4|r0lgod|uklgr|aaaadgpq|qk[0-9a-z+/]{6}a{4}"),
         "base64 of a picture that is cut off or broken: write it whole, or a path",
     ),
+    (re.compile(r"\[['\"]|<img "), "a list or a tag, not the name of one file: write paths alone"),
+    (
+        re.compile(r"[a-z]:[\\/](?!/)"),
+        "a path of Windows: write the path from image_root, with `/`",
+    ),
 )
-"""Beginnings of pictures that are written as text, in lower case."""
+"""Beginnings of values that name no file, in lower case."""
 _AROUND = " \t\r\n\"'\u00a0\ufeff"
 
 
@@ -98,7 +103,7 @@ def strange_name(name: str) -> tuple[str, str]:
             recognised. The second is empty if no file can be meant.
     """
     start = name.strip(_AROUND)[:20].lower()
-    for beginning, words in _PICTURE_AS_TEXT:
+    for beginning, words in _NO_FILE_NAMES:
         if beginning.match(start) or beginning.match(name[:20].lower()):
             return words, ""
     scheme = _SCHEME.match(start)
@@ -108,17 +113,13 @@ def strange_name(name: str) -> tuple[str, str]:
         return "a file:// URL that names a machine: write the path from image_root", ""
     if start.startswith(("~", "$")):
         return f"`{start[0]}` is not expanded in a manifest: write the path from image_root", ""
-    if start.startswith(("['", '["', "<img ")):
-        return "a list or a tag, not the name of one file: write paths alone", ""
-    if re.match(r"[a-z]:[\\/]", start):
-        return "a path of Windows: write the path from image_root, with `/`", ""
+    stripped = name.strip(_AROUND)
+    spaced = re.sub("[\u00a0\u202f]", " ", stripped)
+    meant = _INVISIBLE.sub("", spaced)
     kinds = {
-        "blanks or quotes around it": (stripped := name.strip(_AROUND)) != name,
-        "a no-break blank": "\u00a0" in stripped or "\u202f" in stripped,
-        "an invisible character or line break": (
-            (meant := _INVISIBLE.sub("", re.sub("[\u00a0\u202f]", " ", stripped)))
-            != re.sub("[\u00a0\u202f]", " ", stripped)
-        ),
+        "blanks or quotes around it": stripped != name,
+        "a no-break blank": spaced != stripped,
+        "an invisible character or line break": meant != spaced,
         "backslashes": "\\" in meant,
         "codes of a URL (`%20`)": _PERCENT.search(meant) is not None,
         "the end of a URL (`?...`, `#...`)": _URL_END.search(meant) is not None,
