@@ -117,7 +117,7 @@ class Ended:
 
     @property
     def is_completed(self) -> bool:
-        """True if the scheduler and the records say so."""
+        """True if both the scheduler and the records show it as completed."""
         return self.status is not None and self.status.status == "completed"
 
     @property
