@@ -1,6 +1,7 @@
-"""Report as one HTML page that opens offline. PURE except for reading its template.
+"""Report as one HTML page that opens offline. PURE.
 
-No script, no request: everything is drawn here. The order is that of the terminal report.
+Its template is read from the package. No script, no request: everything is drawn here, in the
+order of the terminal report.
 """
 
 from __future__ import annotations
