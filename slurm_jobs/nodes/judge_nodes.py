@@ -11,6 +11,7 @@ from typing import Any
 from slurm_jobs.nodes.doctor_model import (
     Check,
     FolderLook,
+    Mismatch,
     PythonLook,
     SpecFacts,
     Standing,
@@ -23,9 +24,6 @@ from slurm_jobs.shared import units
 from slurm_jobs.shared.node_records import NodeFacts
 
 # Result of the drill: a job is stopped, must save, be requeued and continue.
-
-
-_NAME = "drill"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,67 +46,59 @@ class DrillFacts:
 def drill_check(facts: DrillFacts) -> Check:
     """Return one sentence on the whole drill: how long each part took, or where it failed."""
     counters = [c for c in facts.counters if "started" in c]
-    nodes = ", ".join(dict.fromkeys(str(c["started"]["node"]) for c in counters))
-    if not counters:
-        if facts.gave_up or facts.status in {"waiting", "running"}:
-            finding = f"it did not start: {facts.gave_up or facts.reason or facts.status}"
-            return Check.unknown(_NAME, finding, "wait longer: --wait MINUTES", where="no node")
+    nodes = ", ".join(dict.fromkeys(str(c["started"]["node"]) for c in counters)) or "no node"
+    standing: Standing = "problem"
+    remedy = facts.logs_command
+    if not counters and (facts.gave_up or facts.status in {"waiting", "running"}):
+        standing, remedy = "unknown", "wait longer: --wait MINUTES"
+        finding = f"it did not start: {facts.gave_up or facts.reason or facts.status}"
+    elif not counters:
         finding = f"the job {facts.status} before it counted: {facts.reason}"
-        return _broken(facts, finding, "no node")
-    if any("asked_unix_s" not in c for c in counters):
-        return _not_told(facts, nodes)
-    if any("saved_unix_s" not in c for c in counters):
+    elif any("asked_unix_s" not in c for c in counters):
+        reason = f" ({facts.reason})" if facts.reason else ""
+        finding = (
+            f"the job was not asked to stop before its time limit{reason}: a training would lose "
+            "what it did since its last checkpoint"
+        )
+        remedy = (
+            "checkpoint.every_min: 10 in the training's config, and `slurm-jobs resume` each time"
+        )
+    elif any("saved_unix_s" not in c for c in counters):
         finding = f"asked to stop, and killed before a few bytes were saved ({facts.reason})"
         remedy = "a longer signal_lead_s; or runs_dir on a faster file system"
-        return Check.problem(_NAME, finding, remedy, where=nodes)
-    if any("returned" not in c for c in counters):
-        return _not_back(facts, counters, nodes)
-    if facts.status != "completed":
-        return _broken(facts, f"it came back and then {facts.status}: {facts.reason}", nodes)
-    first = max(counters, key=lambda c: c["returned"]["unix_s"])
-    save_s = max(c["saved_unix_s"] - c["asked_unix_s"] for c in counters)
-    told_s = first["asked_unix_s"] - first["started"]["unix_s"]
-    away_s = first["returned"]["unix_s"] - first["saved_unix_s"]
-    back = ", ".join(dict.fromkeys(str(c["returned"]["node"]) for c in counters))
-    ranks = f" by each of {len(counters)} ranks" if len(counters) > 1 else ""
-    finding = (
-        f"requeue with checkpoint works: {first['by']} came {units.seconds(told_s)} after the "
-        f"start, {first['count'] - 1} counts were saved{ranks} in {units.seconds(save_s)}, the job "
-        f"started again {units.seconds(max(0.0, away_s))} later on {back}, and continued from them"
-    )
-    return Check.ok(_NAME, finding, where=nodes)
-
-
-def _not_told(facts: DrillFacts, nodes: str) -> Check:
-    finding = (
-        "the job was not asked to stop before its time limit"
-        f"{f' ({facts.reason})' if facts.reason else ''}: a training would lose what it did since "
-        "its last checkpoint"
-    )
-    remedy = "checkpoint.every_min: 10 in the training's config, and `slurm-jobs resume` each time"
-    return Check.problem(_NAME, finding, remedy, where=nodes)
-
-
-def _not_back(facts: DrillFacts, counters: Sequence[Mapping[str, Any]], nodes: str) -> Check:
-    """Return the check of a drill that saved, but was not requeued or never started again."""
-    by_term = any(c.get("by") == "SIGTERM" for c in counters)
-    refused = [line for line in facts.log.splitlines() if "not requeued" in line]
-    if refused:
-        why = refused[-1].partition("slurm-jobs: ")[2]
-        finding = f"it was asked to stop, and saved; but {why}"
-    elif by_term:
-        finding = "only SIGTERM came, at the time limit itself: it saved, and is not requeued then"
-    elif facts.gave_up:
-        finding = f"it saved and was requeued, and had not started again when {facts.gave_up}"
-        return Check.unknown(_NAME, finding, "wait longer: --wait MINUTES", where=nodes)
+    elif any("returned" not in c for c in counters):
+        remedy = f"type `slurm-jobs resume` after each time limit; see `{facts.logs_command}`"
+        refusals = [line for line in facts.log.splitlines() if "not requeued" in line]
+        if refusals:
+            reason = refusals[-1].partition("slurm-jobs: ")[2]
+            finding = f"it was asked to stop, and saved; but {reason}"
+        elif any(c.get("by") == "SIGTERM" for c in counters):
+            finding = (
+                "only SIGTERM came, at the time limit itself: it saved, and is not requeued then"
+            )
+        elif facts.gave_up:
+            standing, remedy = "unknown", "wait longer: --wait MINUTES"
+            finding = f"it saved and was requeued, and had not started again when {facts.gave_up}"
+        else:
+            finding = (
+                f"it was asked to stop, and saved; then the job {facts.status}: {facts.reason}"
+            )
+    elif facts.status != "completed":
+        finding = f"it came back and then {facts.status}: {facts.reason}"
     else:
-        finding = f"it was asked to stop, and saved; then the job {facts.status}: {facts.reason}"
-    remedy = f"type `slurm-jobs resume` after each time limit; see `{facts.logs_command}`"
-    return Check.problem(_NAME, finding, remedy, where=nodes)
-
-
-def _broken(facts: DrillFacts, finding: str, nodes: str) -> Check:
-    return Check.problem(_NAME, finding, facts.logs_command, where=nodes)
+        standing, remedy = "ok", ""
+        last = max(counters, key=lambda c: c["returned"]["unix_s"])
+        save_s = max(c["saved_unix_s"] - c["asked_unix_s"] for c in counters)
+        signal_s = last["asked_unix_s"] - last["started"]["unix_s"]
+        away_s = max(0.0, last["returned"]["unix_s"] - last["saved_unix_s"])
+        back = ", ".join(dict.fromkeys(str(c["returned"]["node"]) for c in counters))
+        ranks = f" by each of {len(counters)} ranks" if len(counters) > 1 else ""
+        finding = (
+            f"requeue with checkpoint works: {last['by']} came {units.seconds(signal_s)} after the "
+            f"start, {last['count'] - 1} counts were saved{ranks} in {units.seconds(save_s)}, the "
+            f"job started again {units.seconds(away_s)} later on {back}, and continued from them"
+        )
+    return Check(name="drill", standing=standing, told=finding, remedy=remedy, where=nodes)
 
 
 # Judgement of the login node's file systems for runs.
@@ -133,73 +123,82 @@ _NUMBER = re.compile(r"(\d+)\*?")
 
 def folder_checks(look: FolderLook) -> Iterator[Check]:
     """Check free space and inodes, and whether the folder supports what a run's records need."""
-    name, facts = look.purpose, look.folder
+    name, facts, path = look.purpose, look.folder, look.folder.path
     if look.late:
-        yield Check.problem(
-            name,
-            f"{facts.path}: {look.late}",
-            "its file server hangs or is gone: report it to the site's support",
-        )
+        remedy = "its file server hangs or is gone: report it to the site's support"
+        yield Check.problem(name, f"{path}: {look.late}", remedy)
         return
     if facts.problem:
-        yield Check.problem(
-            name,
-            f"nothing can be written to {facts.path}: {facts.problem}",
-            "runs_dir: a folder of yours that all nodes see" if name == "runs_dir" else "",
-        )
+        remedy = "runs_dir: a folder of yours that all nodes see" if name == "runs_dir" else ""
+        yield Check.problem(name, f"nothing can be written to {path}: {facts.problem}", remedy)
         return
-    yield _room(look)
+    room, free, total = f"{name}-room", facts.free_bytes, facts.total_bytes
+    if free is None or not total:
+        yield Check.unknown(room, f"{path} does not report its size")
+    else:
+        finding = f"{size_text(free)} free of {size_text(total)} in {path}"
+        if look.free_files is not None and look.free_files < _LITTLE_FILES:
+            finding = f"{finding}, and room for {look.free_files:,} files"
+            remedy = "remove old runs, or name another runs_dir: a run makes thousands of files"
+            yield Check.warning(room, finding, remedy)
+        elif free < _LITTLE_BYTES or (free < _LITTLE_SHARE * total and free < 10 * _LITTLE_BYTES):
+            remedy = "make room, or name another runs_dir: data sets and checkpoints go there"
+            if name != "runs_dir":
+                remedy = "make room: many programs fail in odd ways with a full home"
+            yield Check.warning(room, finding, remedy)
+        else:
+            yield Check.ok(room, finding)
     if name == "runs_dir":
-        yield from _records(look)
+        yield from _record_checks(look)
 
 
-def _room(look: FolderLook) -> Check:
-    facts, name = look.folder, f"{look.purpose}-room"
-    if facts.free_bytes is None or not facts.total_bytes:
-        return Check.unknown(name, f"{facts.path} does not report its size")
-    free, share = facts.free_bytes, facts.free_bytes / facts.total_bytes
-    finding = f"{size_text(free)} free of {size_text(facts.total_bytes)} in {facts.path}"
-    if look.free_files is not None and look.free_files < _LITTLE_FILES:
-        finding = f"{finding}, and room for {look.free_files:,} files"
-        remedy = "remove old runs, or name another runs_dir: a run makes thousands of files"
-        return Check.warning(name, finding, remedy)
-    if free < _LITTLE_BYTES or (share < _LITTLE_SHARE and free < 10 * _LITTLE_BYTES):
-        remedy = "make room, or name another runs_dir: data sets and checkpoints go there"
-        if look.purpose != "runs_dir":
-            remedy = "make room: many programs fail in odd ways with a full home"
-        return Check.warning(name, finding, remedy)
-    return Check.ok(name, finding)
+def _record_checks(look: FolderLook) -> Iterator[Check]:
+    """Check hard links, with which the ledger is made, and the time of a durable write."""
+    path = look.folder.path
+    if look.links is None:
+        yield Check.unknown("hard-links", look.link_problem)
+    elif look.links:
+        yield Check.ok("hard-links", f"{path} makes hard links, once each")
+    else:
+        finding = f"{path} makes no hard links ({look.link_problem}): a run's ledger needs them"
+        remedy = "runs_dir: a folder on another file system that all nodes see"
+        yield Check.problem("hard-links", finding, remedy)
+    if look.write_s is None:
+        yield Check.unknown("small-files", "no small file was timed")
+        return
+    finding = f"a small file is durable in {units.seconds(look.write_s)} on {path}"
+    if look.write_s <= _SLOW_WRITE_S:
+        yield Check.ok("small-files", finding)
+        return
+    remedy = "fewer, longer array tasks (`slices_per_task`); another file system if there is one"
+    yield Check.warning("small-files", finding, remedy)
 
 
 def quota_checks(looks: Sequence[FolderLook]) -> list[Check]:
     """Return the quota of folders that answered; equal reasons for unknown ones are merged."""
-    checks, untold = [], dict[str, list[str]]()
+    checks, unknown = [], dict[str, list[str]]()
     for look in looks:
         if look.late or look.folder.problem:
             continue
+        name, path = f"{look.purpose}-quota", look.folder.path
         row = quota_row(look.quota.text, look.folder.source)
-        if row is not None:
-            checks.append(_quota(look, *row))
+        if row is None:
+            unknown.setdefault(look.quota.problem or "none is reported", []).append(look.purpose)
+            continue
+        used_kb, limit_kb = row
+        finding = f"{size_text(used_kb * 1024)} of your {size_text(limit_kb * 1024)} used on {path}"
+        if limit_kb == 0:
+            checks.append(Check.ok(name, f"no quota on {path}"))
+        elif used_kb < _FULL_SHARE * limit_kb:
+            checks.append(Check.ok(name, finding))
         else:
-            why = look.quota.problem or "none is reported"
-            untold.setdefault(why, []).append(look.purpose)
-    for why, purposes in untold.items():
-        finding = f"unknown for {' and '.join(purposes)}: {why}"
+            grade = Check.problem if used_kb >= limit_kb else Check.warning
+            checks.append(grade(name, finding, f"du -xh --max-depth=2 {path} | sort -h | tail"))
+    for reason, purposes in unknown.items():
+        finding = f"unknown for {' and '.join(purposes)}: {reason}"
         remedy = "the site's own command may show it (mmlsquota, beegfs-ctl, myquota)"
         checks.append(Check.unknown("quota", finding, remedy))
     return checks
-
-
-def _quota(look: FolderLook, used_kb: int, limit_kb: int) -> Check:
-    name, path = f"{look.purpose}-quota", look.folder.path
-    if limit_kb == 0:
-        return Check.ok(name, f"no quota on {path}")
-    finding = f"{size_text(used_kb * 1024)} of your {size_text(limit_kb * 1024)} used on {path}"
-    if used_kb >= limit_kb:
-        return Check.problem(name, finding, f"du -xh --max-depth=2 {path} | sort -h | tail")
-    if used_kb >= _FULL_SHARE * limit_kb:
-        return Check.warning(name, finding, f"du -xh --max-depth=2 {path} | sort -h | tail")
-    return Check.ok(name, finding)
 
 
 def quota_row(text: str, source: str) -> tuple[int, int] | None:
@@ -220,32 +219,6 @@ def quota_row(text: str, source: str) -> tuple[int, int] | None:
             used, soft, hard = (int(match[1]) for match in numbers if match)
             return used, min((n for n in (soft, hard) if n), default=0)
     return None
-
-
-def _records(look: FolderLook) -> Iterator[Check]:
-    """Check hard links, with which the ledger is made, and the time of a durable write."""
-    path = look.folder.path
-    if look.links is None:
-        yield Check.unknown("hard-links", look.link_problem)
-    elif not look.links:
-        yield Check.problem(
-            "hard-links",
-            f"{path} makes no hard links ({look.link_problem}): a run's ledger needs them",
-            "runs_dir: a folder on another file system that all nodes see",
-        )
-    else:
-        yield Check.ok("hard-links", f"{path} makes hard links, once each")
-    if look.write_s is None:
-        yield Check.unknown("small-files", "no small file was timed")
-        return
-    finding = f"a small file is durable in {units.seconds(look.write_s)} on {path}"
-    if look.write_s > _SLOW_WRITE_S:
-        remedy = (
-            "fewer, longer array tasks (`slices_per_task`); another file system if there is one"
-        )
-        yield Check.warning("small-files", finding, remedy)
-    else:
-        yield Check.ok("small-files", finding)
 
 
 def shared_check(look: FolderLook, seen_by: Sequence[str]) -> Check:
@@ -284,100 +257,82 @@ _SLOWING = {
 }
 
 
-def torch_checks(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
-    """Check the build, the GPUs, the driver and NCCL."""
+def _torch(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
     torch = node.torch
+    grade = Check.problem if spec.trains else Check.warning
     if torch.problem:
         if spec.trains or spec.gpus_per_node:
-            yield Check(
-                name="torch",
-                standing="problem" if spec.trains else "warning",
-                told=torch.problem,
-                remedy=f"{node.executable} -m pip install '.[train]' in slurm-jobs' checkout, or "
-                "another `python:`",
+            remedy = (
+                f"{node.executable} -m pip install '.[train]' in slurm-jobs' checkout, or another "
+                "`python:`"
             )
+            yield grade("torch", torch.problem, remedy)
         return
-    import_s = node.torch.import_s
-    if import_s is not None and import_s > _SLOW_IMPORT_S:
-        yield Check.warning(
-            "torch-import",
-            f"importing torch took {units.seconds(import_s)} on one node alone",
-            "put the environment on a faster file system, or pack it into one image",
-        )
-    if spec.gpus_per_node:
-        yield from _cards(node, spec)
-        yield from _driver(node)
-        yield from _nccl(node)
-    else:
+    if torch.import_s is not None and torch.import_s > _SLOW_IMPORT_S:
+        finding = f"importing torch took {units.seconds(torch.import_s)} on one node alone"
+        remedy = "put the environment on a faster file system, or pack it into one image"
+        yield Check.warning("torch-import", finding, remedy)
+    if not spec.gpus_per_node:
         yield Check.ok("torch", f"torch {torch.version}; no GPU is requested, so none was compared")
-
-
-def _cards(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
-    torch = node.torch
-    for problem in dict.fromkeys(card.problem for card in torch.cards if card.problem):
-        yield Check.problem("torch", problem, "see above")
-    if any(card.problem for card in torch.cards):
         return
-    if not torch.cards:
-        seen = f"nvidia-smi shows {', '.join(node.gpus)}" if node.gpus else node.gpus_reason
-        finding = f"torch {torch.version} sees no GPU ({torch.cuda_problem or 'no reason'}); {seen}"
+    names = Counter(f"{c.name} (compute capability {c.capability})" for c in torch.cards)
+    cards = ", ".join(f"{number} x {name}" for name, number in names.items())
+    problems = dict.fromkeys(card.problem for card in torch.cards if card.problem)
+    if problems:
+        for problem in problems:
+            yield Check.problem("torch", problem, "see above")
+    elif not torch.cards:
+        smi = f"nvidia-smi shows {', '.join(node.gpus)}" if node.gpus else node.gpus_reason
+        reason = torch.cuda_problem or "no reason"
         remedy = "a build of torch for CUDA in the stage's Python (pytorch.org/get-started)"
         if torch.cuda:
             remedy = f"srun -N1 --gpus-per-node={spec.gpus_per_node} nvidia-smi"
-        standing: Standing = "problem" if spec.trains else "warning"
-        yield Check(name="torch", standing=standing, told=finding, remedy=remedy)
-        return
-    names = Counter(f"{c.name} (compute capability {c.capability})" for c in torch.cards)
-    each = ", ".join(f"{number} x {name}" for name, number in names.items())
-    if len(torch.cards) < spec.gpus_per_node:
-        finding = (
-            f"{len(torch.cards)} GPUs are visible, {spec.gpus_per_node} were requested: {each}"
-        )
-        yield Check.problem("torch", finding, "nvidia-smi -L")
-        return
-    yield Check.ok("torch", f"torch {torch.version} has code for {each}")
-
-
-def _driver(node: NodeFacts) -> Iterator[Check]:
-    cuda = node.torch.cuda
-    if not cuda:
-        return
-    name, major = "cuda-driver", re.match(r"(\d+)", node.driver)
-    least = _LEAST_DRIVER.get(int(cuda.partition(".")[0]))
-    if major is None or least is None:
-        finding = f"driver `{node.driver or 'unknown'}` with a build for CUDA {cuda}"
-        yield Check.unknown(name, finding)
-    elif int(major[1]) < least:
-        yield Check.problem(
-            name,
-            f"driver {node.driver} is too old for a build for CUDA {cuda} ({least} or newer)",
-            "a build for an older CUDA: pip install torch --index-url "
-            "https://download.pytorch.org/whl/cu126",
-        )
+        yield grade("torch", f"torch {torch.version} sees no GPU ({reason}); {smi}", remedy)
+    elif len(torch.cards) < spec.gpus_per_node:
+        counts = f"{len(torch.cards)} GPUs are visible, {spec.gpus_per_node} were requested"
+        yield Check.problem("torch", f"{counts}: {cards}", "nvidia-smi -L")
     else:
-        yield Check.ok(name, f"driver {node.driver} is new enough for CUDA {cuda} ({least})")
+        yield Check.ok("torch", f"torch {torch.version} has code for {cards}")
+    yield from _driver_and_nccl(node)
 
 
-def _nccl(node: NodeFacts) -> Iterator[Check]:
-    version, name = node.torch.nccl, "nccl"
-    if not version:
-        if node.torch.cuda:
+def _driver_and_nccl(node: NodeFacts) -> Iterator[Check]:
+    cuda, nccl = node.torch.cuda, node.torch.nccl
+    if cuda:
+        name, major = "cuda-driver", re.match(r"(\d+)", node.driver)
+        least = _LEAST_DRIVER.get(int(cuda.partition(".")[0]))
+        if major is None or least is None:
+            finding = f"driver `{node.driver or 'unknown'}` with a build for CUDA {cuda}"
+            yield Check.unknown(name, finding)
+        elif int(major[1]) < least:
+            finding = (
+                f"driver {node.driver} is too old for a build for CUDA {cuda} ({least} or newer)"
+            )
+            remedy = (
+                "a build for an older CUDA: pip install torch --index-url "
+                "https://download.pytorch.org/whl/cu126"
+            )
+            yield Check.problem(name, finding, remedy)
+        else:
+            yield Check.ok(name, f"driver {node.driver} is new enough for CUDA {cuda} ({least})")
+        if not nccl:
             finding = "this build of torch has no NCCL: several GPUs cannot work together"
             remedy = "install PyTorch's own build (pytorch.org/get-started)"
-            yield Check.problem(name, finding, remedy)
-        return
-    own = {k: v for k, v in node.environment.items() if k.startswith("NCCL_")}
-    finding = f"NCCL {version}; set: {_listed(own)}"
-    slowing = [f"{k}: {_SLOWING[k]}" for k in own if k in _SLOWING and own[k] not in {"", "0"}]
-    if slowing:
-        remedy = "remove it from `environment:` and `setup:` unless the site recommends it"
-        yield Check.warning(name, f"{finding} ({'; '.join(slowing)})", remedy)
-        return
-    yield Check.ok(name, finding)
-
-
-def _listed(own: dict[str, str]) -> str:
-    return ", ".join(f"{k}={v}" for k, v in own.items() if k not in _DEBUGGING) or "nothing"
+            yield Check.problem("nccl", finding, remedy)
+    if nccl:
+        variables = {k: v for k, v in node.environment.items() if k.startswith("NCCL_")}
+        pairs = [f"{k}={v}" for k, v in variables.items() if k not in _DEBUGGING]
+        finding = f"NCCL {nccl}; set: {', '.join(pairs) or 'nothing'}"
+        slowing = [
+            f"{k}: {_SLOWING[k]}"
+            for k, v in variables.items()
+            if k in _SLOWING and v not in {"", "0"}
+        ]
+        if slowing:
+            remedy = "remove it from `environment:` and `setup:` unless the site recommends it"
+            yield Check.warning("nccl", f"{finding} ({'; '.join(slowing)})", remedy)
+        else:
+            yield Check.ok("nccl", finding)
 
 
 # Judgement of nodes for a training. Equal results of several nodes are merged.
@@ -407,7 +362,7 @@ def node_checks(
     """
     rules: tuple[Callable[[NodeFacts], Iterator[Check]], ...] = (
         lambda node: _python(node, spec, requires, requires_python),
-        lambda node: torch_checks(node, spec),
+        lambda node: _torch(node, spec),
         _local,
         _shared,
         lambda node: _programs(node, spec),
@@ -435,11 +390,8 @@ def _python(
 ) -> Iterator[Check]:
     name, python = "node-packages", f"Python {node.python} ({node.executable})"
     if requires_python and meets(node.python, requires_python) is False:
-        yield Check.problem(
-            "node-python",
-            f"{python} is outside {requires_python}",
-            "name another with the stage's `python:`",
-        )
+        finding = f"{python} is outside {requires_python}"
+        yield Check.problem("node-python", finding, "name another with the stage's `python:`")
     if requires is None:
         finding = f"{python} starts; the bounds of its packages are not known"
         yield Check.unknown(name, finding, "pip install . (login node)")
@@ -449,20 +401,21 @@ def _python(
     if not wrong:
         finding = f"{python} starts, and all {len(bounds)} packages of a training are within bounds"
         yield Check.ok(name, finding)
-        return
-    if not spec.trains and len(wrong) == len(bounds):
-        finding = (
-            f"{python} starts; it has none of the packages of a training, and none is requested"
-        )
-        yield Check.ok(name, finding)
-        return
-    is_bad = spec.trains and any(one.fault == "missing" for one in wrong)
-    yield Check(
-        name=name,
-        standing="problem" if is_bad else "warning",
-        told=f"{python}: " + "; ".join(map(str, wrong)),
-        remedy=f"{node.executable} -m pip install {' '.join(one.requirement for one in wrong)}",
-    )
+    elif not spec.trains and len(wrong) == len(bounds):
+        finding = "it has none of the packages of a training, and none is requested"
+        yield Check.ok(name, f"{python} starts; {finding}")
+    else:
+        yield _mismatch_check(name, f"{python}: ", wrong, node.executable, is_needed=spec.trains)
+
+
+def _mismatch_check(
+    name: str, prefix: str, wrong: Sequence[Mismatch], executable: str, *, is_needed: bool
+) -> Check:
+    is_missing = any(mismatch.fault == "missing" for mismatch in wrong)
+    grade = Check.problem if is_needed and is_missing else Check.warning
+    requirements = " ".join(mismatch.requirement for mismatch in wrong)
+    remedy = f"{executable} -m pip install {requirements}"
+    return grade(name, prefix + "; ".join(map(str, wrong)), remedy)
 
 
 def _local(node: NodeFacts) -> Iterator[Check]:
@@ -473,69 +426,64 @@ def _local(node: NodeFacts) -> Iterator[Check]:
         yield Check.problem(name, finding, remedy)
         return
     room = "" if facts.free_bytes is None else f", {size_text(facts.free_bytes)} free"
-    finding = f"{_base(facts.path)} is writable on {facts.kind or 'an unknown file system'}{room}"
+    # The folder that the user named; ours in it has the user's and the node's names.
+    folder = facts.path.partition("/slurm-jobs-")[0] or facts.path
+    finding = f"{folder} is writable on {facts.kind or 'an unknown file system'}{room}"
+    reason = ""
     if facts.kind in MEMORY_KINDS:
-        finding += ": what is staged there takes the job's memory"
-        yield Check.warning(name, finding, remedy)
-    elif not facts.kind:
-        yield Check.unknown(name, finding)
-    elif facts.kind not in LOCAL_KINDS:
-        finding += ": that is not the node's own, and staging to it gains nothing"
-        yield Check.warning(name, finding, remedy)
-    elif facts.free_bytes is not None and facts.free_bytes < _LITTLE_LOCAL:
-        finding += ": little for a data set"
+        reason = "what is staged there takes the job's memory"
+    elif facts.kind and facts.kind not in LOCAL_KINDS:
+        reason = "that is not the node's own, and staging to it gains nothing"
+    elif facts.kind and facts.free_bytes is not None and facts.free_bytes < _LITTLE_LOCAL:
+        reason = "little for a data set"
+    if reason:
+        yield Check.warning(name, f"{finding}: {reason}", remedy)
+    else:
+        yield (Check.ok if facts.kind else Check.unknown)(name, finding)
+
+
+def _shared(node: NodeFacts) -> Iterator[Check]:
+    name, took_s = "node-runs_dir", node.login_file_s or 0.0
+    finding = "runs_dir is writable, and the same as on the login node"
+    if node.shared.problem:
+        finding = f"runs_dir cannot be written from the node: {node.shared.problem}"
+        remedy = "runs_dir: a folder of yours that all nodes see, and may write"
+        yield Check.problem(name, finding, remedy)
+    elif node.login is None and node.login_file_s is None:
+        finding = f"runs_dir is written; of the login node's answer there {node.login_reason}"
+        remedy = "see `cat /proc/mounts` on both: NFS may show a folder's list a minute late"
+        yield Check.unknown(name, finding, remedy)
+    elif took_s > _SLOW_FILE_S:
+        finding = f"{finding}, but files were seen both ways in {units.seconds(took_s)}"
+        remedy = "no action needed: slurm-jobs checks again for a minute; `status` lags as much"
         yield Check.warning(name, finding, remedy)
     else:
         yield Check.ok(name, finding)
 
 
-def _base(path: str) -> str:
-    """Return the folder that the user named; ours in it has the user's and the node's names."""
-    return path.partition("/slurm-jobs-")[0] or path
-
-
-def _shared(node: NodeFacts) -> Iterator[Check]:
-    facts = node.shared
-    if facts.problem:
-        finding = f"runs_dir cannot be written from the node: {facts.problem}"
-        remedy = "runs_dir: a folder of yours that all nodes see, and may write"
-        yield Check.problem("node-runs_dir", finding, remedy)
-        return
-    if node.login is None and node.login_file_s is None:
-        finding = f"runs_dir is written; of the login node's answer there {node.login_reason}"
-        remedy = "see `cat /proc/mounts` on both: NFS may show a folder's list a minute late"
-        yield Check.unknown("node-runs_dir", finding, remedy)
-        return
-    took_s = node.login_file_s or 0.0
-    finding = "runs_dir is writable, and the same as on the login node"
-    late = f"files were seen both ways in {units.seconds(took_s)}"
-    if took_s > _SLOW_FILE_S:
-        remedy = "no action needed: slurm-jobs checks again for a minute; `status` lags as much"
-        yield Check.warning("node-runs_dir", f"{finding}, but {late}", remedy)
-    else:
-        yield Check.ok("node-runs_dir", finding)
-
-
 def _programs(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
     if not spec.is_slurm:
         return
-    lacks = {
-        "scontrol": "a training near its time limit cannot have itself requeued",
-        "srun": "ranks on several nodes, or several a node, cannot be started",
-    }
-    remedies = {
-        "scontrol": "type `slurm-jobs resume` after each time limit, and ask the site for it",
-        "srun": "add the site's line to `setup:` (such as `module load slurm`)",
-    }
-    for name, why in lacks.items():
+    for name, effect, remedy in (
+        (
+            "scontrol",
+            "a training near its time limit cannot have itself requeued",
+            "type `slurm-jobs resume` after each time limit, and ask the site for it",
+        ),
+        (
+            "srun",
+            "ranks on several nodes, or several a node, cannot be started",
+            "add the site's line to `setup:` (such as `module load slurm`)",
+        ),
+    ):
         facts = node.programs.get(name)
         if facts is None:
             yield Check.unknown(name, "it was not checked on the node")
         elif not facts.path:
-            yield Check.problem(name, f"{name} is not on the node's PATH: {why}", remedies[name])
+            yield Check.problem(name, f"{name} is not on the node's PATH: {effect}", remedy)
         elif facts.problem:
-            finding = f"{facts.path} does not answer on the node ({facts.problem}): {why}"
-            yield Check.problem(name, finding, remedies[name])
+            finding = f"{facts.path} does not answer on the node ({facts.problem}): {effect}"
+            yield Check.problem(name, finding, remedy)
         else:
             yield Check.ok(name, f"{name} answers on the node")
 
@@ -556,51 +504,47 @@ def _signal(node: NodeFacts) -> Iterator[Check]:
 
 def _limits(node: NodeFacts) -> Iterator[Check]:
     """Check the limits of the process; None is no limit."""
-    found: Mapping[str, int | None] = node.limits
-    low = []
-    files, locked, shm = found["open_files"], found["locked_bytes"], found["shm_bytes"]
+    limits: Mapping[str, int | None] = node.limits
+    files, locked, shm = limits["open_files"], limits["locked_bytes"], limits["shm_bytes"]
+    low, lines = [], []
     if files is not None and files < _FEW_FILES:
-        low.append((f"{files} open files", "ulimit -S -n $(ulimit -H -n)"))
+        low.append(f"{files} open files")
+        lines.append("ulimit -S -n $(ulimit -H -n)")
+    # Locked memory is pinned for the GPU.
     if node.has_infiniband and locked is not None and locked < _LITTLE_LOCKED:
-        low.append(
-            (f"{size_text(locked)} of locked memory", "ulimit -S -l $(ulimit -H -l)")
-        )  # pinned for the GPU
+        low.append(f"{size_text(locked)} of locked memory")
+        lines.append("ulimit -S -l $(ulimit -H -l)")
+    remedies = [f'setup: ["{"; ".join(lines)}"]'] if lines else []
     if shm is not None and shm < _LITTLE_SHM:
-        low.append((f"{size_text(shm)} in /dev/shm", ""))
-    memory = found["memory_bytes"]
-    groups = "no memory limit by control groups"
-    if memory is not None:
-        groups = f"{size_text(memory)} of memory by control groups"
-    cores = "" if node.cores is None else f", {node.cores:g} of them by quota"
-    finding = f"{groups}; {node.num_cores} cores{cores}"
+        low.append(f"{size_text(shm)} in /dev/shm")
+        remedies.append("ask the site for a larger /dev/shm")
     if low:
-        lines = [line for _, line in low if line]
-        remedy = f'setup: ["{"; ".join(lines)}"]' if lines else ""
-        if not lines or len(lines) < len(low):
-            remedy = f"{remedy}; ask the site for a larger /dev/shm".removeprefix("; ")
-        few = ", ".join(text for text, _ in low)
-        yield Check.warning("limits", f"only {few}", remedy)
-    else:
-        yield Check.ok("limits", f"open files, locked memory and /dev/shm suffice; {finding}")
+        yield Check.warning("limits", f"only {', '.join(low)}", "; ".join(remedies))
+        return
+    memory = limits["memory_bytes"]
+    amount = "no memory limit" if memory is None else f"{size_text(memory)} of memory"
+    quota = "" if node.cores is None else f", {node.cores:g} of them by quota"
+    yield Check.ok(
+        "limits",
+        "open files, locked memory and /dev/shm suffice; "
+        f"{amount} by control groups; {node.num_cores} cores{quota}",
+    )
 
 
 def _hub(node: NodeFacts) -> Iterator[Check]:
     name = "model-hub"
-    offline = node.environment.get("HF_HUB_OFFLINE", "0") not in {"", "0"}
+    is_offline = node.environment.get("HF_HUB_OFFLINE", "0") not in {"", "0"}
     if node.hub_s is not None:
-        finding = f"reached from the node in {units.seconds(node.hub_s)}"
-        if offline:
-            finding += "; HF_HUB_OFFLINE is set all the same"
-        yield Check.ok(name, finding)
-    elif offline:
+        note = "; HF_HUB_OFFLINE is set all the same" if is_offline else ""
+        yield Check.ok(name, f"reached from the node in {units.seconds(node.hub_s)}{note}")
+    elif is_offline:
         yield Check.ok(name, "not reached from the node, and HF_HUB_OFFLINE is set for libraries")
     else:
-        yield Check.warning(
-            name,
-            f"not reached from the node ({node.hub_problem})",
+        remedy = (
             "download models on the login node first; in the spec "
-            'environment: {HF_HUB_OFFLINE: "1"}',
+            'environment: {HF_HUB_OFFLINE: "1"}'
         )
+        yield Check.warning(name, f"not reached from the node ({node.hub_problem})", remedy)
 
 
 def _all_reduce(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
@@ -611,11 +555,11 @@ def _all_reduce(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
     if facts.seconds is not None:
         yield Check.ok(name, f"an all-reduce over gloo works between the nodes{where}")
         return
-    yield Check(
-        name=name,
-        standing="problem" if spec.trains else "warning",
-        told=f"an all-reduce over gloo failed between the nodes{where}: {facts.problem}",
-        remedy="environment: {GLOO_SOCKET_IFNAME: NAME}, an interface with which every node "
+    grade = Check.problem if spec.trains else Check.warning
+    yield grade(
+        name,
+        f"an all-reduce over gloo failed between the nodes{where}: {facts.problem}",
+        "environment: {GLOO_SOCKET_IFNAME: NAME}, an interface with which every node "
         "reaches the others (`ip -br addr` on a node)",
     )
 
@@ -625,23 +569,19 @@ def _numa(node: NodeFacts) -> Iterator[Check]:
 
     Rank n uses GPU n, and the first ranks get the cores of the first socket.
     """
-    nodes = node.gpu_numa_nodes
-    if len({*nodes}) < 2:
+    name, numa_nodes = "node-numa", list(node.gpu_numa_nodes)
+    if len({*numa_nodes}) < 2:
         return
-    order = ", ".join(map(str, nodes))
-    if -1 in nodes:
-        yield Check.unknown("node-numa", f"not all GPUs say at which NUMA node they are: {order}")
-        return
-    if list(nodes) == sorted(nodes):
-        text = f"the GPUs are at NUMA nodes {order}: ranks that fill the node run near theirs"
-        yield Check.ok("node-numa", text)
-        return
-    yield Check.warning(
-        "node-numa",
-        f"the GPUs are at NUMA nodes {order}, not in ascending order: some ranks run far from "
-        "theirs",
-        "CUDA_VISIBLE_DEVICES in `setup:` with the GPUs in order of their NUMA nodes",
-    )
+    order = ", ".join(map(str, numa_nodes))
+    finding = f"the GPUs are at NUMA nodes {order}"
+    if -1 in numa_nodes:
+        yield Check.unknown(name, f"not all GPUs say at which NUMA node they are: {order}")
+    elif numa_nodes == sorted(numa_nodes):
+        yield Check.ok(name, f"{finding}: ranks that fill the node run near theirs")
+    else:
+        finding += ", not in ascending order: some ranks run far from theirs"
+        remedy = "CUDA_VISIBLE_DEVICES in `setup:` with the GPUs in order of their NUMA nodes"
+        yield Check.warning(name, finding, remedy)
 
 
 # Python of the login node compared with our requirements.
@@ -654,51 +594,36 @@ _FILES_OF_TORCH = 3000
 
 def python_checks(look: PythonLook) -> Iterator[Check]:
     """Check versions, and how fast modules are read."""
-    yield from _own(look)
+    python = f"Python {look.version}"
+    if look.requires is None:
+        finding = "slurm-jobs is not installed as a package here, so its bounds are not known"
+        yield Check.unknown("packages", f"{python}; {finding}", "pip install . (in its checkout)")
+    else:
+        if look.requires_python and meets(look.version, look.requires_python) is False:
+            finding = f"{python} is outside {look.requires_python}"
+            remedy = "create the environment again with a newer Python"
+            yield Check.problem("python", finding, remedy)
+        bounds = bounds_of(look.requires)
+        wrong = mismatches(look.packages, bounds)
+        if wrong:
+            yield _mismatch_check("packages", "", wrong, look.executable, is_needed=True)
+        else:
+            finding = f"{python}, and all {len(bounds)} packages of the login node within bounds"
+            yield Check.ok("packages", finding)
     if look.open_s is None:
         yield Check.unknown("imports", "no module's file could be timed")
         return
     finding = f"{units.seconds(look.open_s)} to open and read a module's file ({look.num_opened})"
-    if look.open_s > _SLOW_OPEN_S:
-        all_s = units.seconds(look.open_s * _FILES_OF_TORCH)
-        yield Check.warning(
-            "imports",
-            f"{finding}: torch and transformers then take {all_s} at least to import",
-            "put the environment on a faster file system, or pack it into one image "
-            "(Apptainer, conda-pack unpacked to node-local storage in `setup:`)",
-        )
+    if look.open_s <= _SLOW_OPEN_S:
+        yield Check.ok("imports", finding)
         return
-    yield Check.ok("imports", finding)
-
-
-def _own(look: PythonLook) -> Iterator[Check]:
-    python = f"Python {look.version}"
-    if look.requires is None:
-        yield Check.unknown(
-            "packages",
-            f"{python}; slurm-jobs is not installed as a package here, so its bounds are not known",
-            "pip install . (in its checkout)",
-        )
-        return
-    bounds = bounds_of(look.requires)
-    if look.requires_python and meets(look.version, look.requires_python) is False:
-        yield Check.problem(
-            "python",
-            f"{python} is outside {look.requires_python}",
-            "create the environment again with a newer Python",
-        )
-    wrong = mismatches(look.packages, bounds)
-    if wrong:
-        missing = any(one.fault == "missing" for one in wrong)
-        yield Check(
-            name="packages",
-            standing="problem" if missing else "warning",
-            told="; ".join(map(str, wrong)),
-            remedy=f"{look.executable} -m pip install {' '.join(o.requirement for o in wrong)}",
-        )
-        return
-    finding = f"{python}, and all {len(bounds)} packages of the login node within bounds"
-    yield Check.ok("packages", finding)
+    all_s = units.seconds(look.open_s * _FILES_OF_TORCH)
+    yield Check.warning(
+        "imports",
+        f"{finding}: torch and transformers then take {all_s} at least to import",
+        "put the environment on a faster file system, or pack it into one image "
+        "(Apptainer, conda-pack unpacked to node-local storage in `setup:`)",
+    )
 
 
 def stage_python_checks(look: PythonLook, started: Collection[str]) -> Iterator[Check]:
