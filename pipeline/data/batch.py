@@ -52,33 +52,32 @@ class BufferPool:
         self._lock = threading.Lock()
 
     def take(self, num_bytes: int) -> np.ndarray:
-        """Return uninitialised uint8 [num_bytes]."""
-        buffer = self._find(num_bytes)
-        if buffer is None:
-            buffer = _allocate(_round_up(num_bytes), pin_memory=self._pin_memory)
-        return np.asarray(_Lease(self._free, buffer, num_bytes))
+        """Return uninitialised uint8 [num_bytes].
 
-    @property
-    def num_free(self) -> int:
-        """Buffers without a reference."""
-        return len(self._free)
-
-    def _find(self, num_bytes: int) -> torch.Tensor | None:
-        """Return the smallest free buffer that is large enough and not much too large.
-
-        If there is none, the smallest free buffer is dropped to make room for the one that is
-        allocated next; otherwise growing batches would leave one buffer of each size behind.
+        Takes the smallest free buffer that is large enough and not much too large. If there is
+        none, the smallest free buffer is dropped to make room for a new one; otherwise growing
+        batches would leave one buffer of each size behind.
         """
         most = max(_MOST_WASTE * num_bytes, _SMALLEST_BYTES)
         with self._lock:  # other threads append on the right, without a lock
             free = sorted((self._free.popleft() for _ in range(len(self._free))), key=len)
             fitting = (n for n, buffer in enumerate(free) if num_bytes <= len(buffer) <= most)
             number = next(fitting, None)
-            found = None if number is None else free.pop(number)
-            if found is None and free and len(free[0]) < num_bytes:
+            buffer = None if number is None else free.pop(number)
+            if buffer is None and free and len(free[0]) < num_bytes:
                 del free[0]
             self._free.extend(free)
-        return found
+        if buffer is None:
+            # An eighth of the next smaller power of two: similar batches share buffers.
+            step = max(_SMALLEST_BYTES, 1 << max(0, num_bytes.bit_length() - 4))
+            num_steps = max(1, -(-num_bytes // step))
+            buffer = _allocate(num_steps * step, pin_memory=self._pin_memory)
+        return np.asarray(_Lease(self._free, buffer, num_bytes))
+
+    @property
+    def num_free(self) -> int:
+        """Buffers without a reference."""
+        return len(self._free)
 
 
 def _allocate(num_bytes: int, *, pin_memory: bool) -> torch.Tensor:
@@ -99,12 +98,6 @@ def _allocate(num_bytes: int, *, pin_memory: bool) -> torch.Tensor:
         unpin = weakref.finalize(buffer, _pin_memory_utils.unpin_memory, buffer.data_ptr())
         unpin.atexit = False  # the CUDA context may be gone already
     return buffer
-
-
-def _round_up(num_bytes: int) -> int:
-    """Round up to an eighth of the next smaller power of two: similar batches share buffers."""
-    step = max(_SMALLEST_BYTES, 1 << max(0, num_bytes.bit_length() - 4))
-    return max(1, -(-num_bytes // step)) * step
 
 
 class _Lease:
@@ -171,113 +164,6 @@ class LevelRules:
     """Class readers by number of level, for levels that a head classifies."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClassTargets:
-    """Targets of a classifier head; both arrays have one entry per sample."""
-
-    places: np.ndarray
-    """int64: positions, in the concatenated rows, of the tokens before the answers."""
-    classes: np.ndarray
-    """int64."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LevelTargets:
-    """Targets of a batch by level."""
-
-    is_text: np.ndarray
-    """bool [num_learned]: learned as text, not by a classifier head."""
-    levels: np.ndarray
-    """int64 [num_learned]."""
-    classes: Mapping[int, ClassTargets]
-    """By number of the level."""
-    num_levels: int
-
-
-def find_levels(
-    learned: np.ndarray,
-    tokens: np.ndarray,
-    bounds: np.ndarray,
-    keys: Sequence[str],
-    rules: LevelRules,
-) -> LevelTargets:
-    """Find the levels of the learned tokens of a batch.
-
-    Args:
-        learned: int64 [num_learned]: positions of the learned tokens, ascending.
-        tokens: int64 [num_learned]: the tokens at these positions.
-        bounds: int32 [num_segments + 1]: bounds of samples and padding.
-        keys: Keys of the samples, in their order.
-        rules: Requirements for samples.
-
-    Raises:
-        UnfitSampleError: a sample has more or fewer levels, or an answer is not one of its
-            classes.
-    """
-    segments = np.searchsorted(bounds, learned, side="right")
-    begins = np.ones(len(learned), dtype=bool)
-    begins[1:] = (np.diff(learned) != 1) | (np.diff(segments) != 0)
-    starts = np.flatnonzero(begins)
-    _check_counts(segments[starts], bounds, keys, rules)
-    num_levels = len(rules.names)
-    levels = (np.cumsum(begins) - 1) % num_levels  # every sample has one run per level
-    answers = np.split(tokens, starts[1:])
-    classes = {
-        level: ClassTargets(
-            places=learned[starts[level::num_levels]] - 1,
-            classes=_read_all(read, answers[level::num_levels], keys, (level, rules.names[level])),
-        )
-        for level, read in rules.readers.items()
-    }
-    return LevelTargets(
-        is_text=~np.isin(levels, list(rules.readers)),
-        levels=levels,
-        classes=classes,
-        num_levels=num_levels,
-    )
-
-
-def _check_counts(
-    segments: np.ndarray, bounds: np.ndarray, keys: Sequence[str], rules: LevelRules
-) -> None:
-    """Compare the number of runs of each sample with the number of levels."""
-    counts = np.bincount(segments, minlength=len(bounds))
-    found = counts[counts > 0]
-    if len(found) == len(keys) and (found == len(rules.names)).all():
-        return
-    # Padding has no runs and is between samples; a sample without runs looks the same.
-    wrong = np.flatnonzero(found != len(rules.names))
-    which = f"sample {keys[wrong[0]]}" if len(found) == len(keys) else f"a sample of {keys}"
-    number = found[wrong[0]] if len(wrong) else 0
-    message = (
-        f"{which} has {number} learned answers, but there are {len(rules.names)} levels "
-        f"({', '.join(rules.names)}); every sample needs one complete assistant turn per level: "
-        "preprocess with `too_long: drop`"
-    )
-    raise UnfitSampleError(message)
-
-
-def _read_all(
-    read: ClassReader, answers: Sequence[np.ndarray], keys: Sequence[str], level: tuple[int, str]
-) -> np.ndarray:
-    """Return the classes of the answers of one level (number and name): int64 [num_samples]."""
-    number, name = level
-    found = []
-    for answer, key in zip(answers, keys, strict=True):
-        try:
-            found.append(read(tuple(answer.tolist())))
-        except ValueError as error:
-            message = (
-                f"sample {key}, level {name}: {error}; add it to `levels.{number}.classes`, or "
-                "fix that row of the manifest"
-            )
-            raise UnfitSampleError(message) from None
-    return np.array(found, dtype=np.int64)
-
-
-# Targets of a batch: positions, tokens, and their levels.
-
-
 ClassPlaces: TypeAlias = tuple[torch.Tensor, torch.Tensor]
 """int64 [num_samples] both: positions in the rows before the answers, and the answers' classes."""
 
@@ -313,51 +199,79 @@ def find_learned(
     Args:
         labels: int64 [num_rows, length], -100 where nothing is learned.
         bounds: int32 [num_segments + 1] of samples and padding.
-        keys: Keys of the samples.
+        keys: Keys of the samples, in their order.
         rules: Rules of levels, if any.
         tensor: Converts an array to a tensor.
 
     Raises:
-        ValueError: a sample does not follow the rules.
+        UnfitSampleError: a sample has more or fewer levels, or an answer is not one of its
+            classes.
     """
     flat = labels.reshape(-1)
     learned = np.flatnonzero(flat != IGNORED_LABEL)
     targets = flat[learned]
-    if rules is not None:
-        return _by_level(
-            find_levels(learned, targets, bounds, keys, rules), learned, targets, tensor
+    if rules is None:
+        return Learned(
+            places=tensor(learned - 1),
+            targets=tensor(targets),
+            levels=None,
+            classes={},
+            num_by_level=(len(learned),),
+            num_tokens=len(learned),
         )
+    segments = np.searchsorted(bounds, learned, side="right")
+    begins = np.ones(len(learned), dtype=bool)
+    begins[1:] = (np.diff(learned) != 1) | (np.diff(segments) != 0)
+    starts = np.flatnonzero(begins)
+    _check_num_levels(segments[starts], bounds, keys, rules)
+    num_levels = len(rules.names)
+    levels = (np.cumsum(begins) - 1) % num_levels  # every sample has one run per level
+    is_text = ~np.isin(levels, list(rules.readers))
+    counts = np.bincount(levels[is_text], minlength=num_levels)
+    answers = np.split(targets, starts[1:])
+    classes: dict[int, ClassPlaces] = {}
+    for level, read in rules.readers.items():
+        numbers = []
+        for answer, key in zip(answers[level::num_levels], keys, strict=True):
+            try:
+                numbers.append(read(tuple(answer.tolist())))
+            except ValueError as error:
+                message = (
+                    f"sample {key}, level {rules.names[level]}: {error}; add it to "
+                    f"`levels.{level}.classes`, or fix that row of the manifest"
+                )
+                raise UnfitSampleError(message) from None
+        counts[level] = len(numbers)
+        places = learned[starts[level::num_levels]] - 1
+        classes[level] = (tensor(places), tensor(np.array(numbers, dtype=np.int64)))
     return Learned(
-        places=tensor(learned - 1),
-        targets=tensor(targets),
-        levels=None,
-        classes={},
-        num_by_level=(len(learned),),
-        num_tokens=len(learned),
-    )
-
-
-def _by_level(
-    found: LevelTargets,
-    learned: np.ndarray,
-    targets: np.ndarray,
-    tensor: Callable[[np.ndarray], torch.Tensor],
-) -> Learned:
-    levels = found.levels[found.is_text]
-    counts = np.bincount(levels, minlength=found.num_levels)
-    for level, told in found.classes.items():
-        counts[level] = len(told.classes)
-    return Learned(
-        places=tensor(learned[found.is_text] - 1),
-        targets=tensor(targets[found.is_text]),
-        levels=tensor(levels),
-        classes={
-            level: (tensor(told.places), tensor(told.classes))
-            for level, told in found.classes.items()
-        },
+        places=tensor(learned[is_text] - 1),
+        targets=tensor(targets[is_text]),
+        levels=tensor(levels[is_text]),
+        classes=classes,
         num_by_level=tuple(counts.tolist()),
         num_tokens=len(learned),
     )
+
+
+def _check_num_levels(
+    segments: np.ndarray, bounds: np.ndarray, keys: Sequence[str], rules: LevelRules
+) -> None:
+    """Compare the number of runs of each sample with the number of levels."""
+    counts = np.bincount(segments, minlength=len(bounds))
+    num_runs = counts[counts > 0]
+    if len(num_runs) == len(keys) and (num_runs == len(rules.names)).all():
+        return
+    # Padding has no runs and is between samples; a sample without runs looks the same.
+    wrong = np.flatnonzero(num_runs != len(rules.names))
+    sample = f"sample {keys[wrong[0]]}" if len(num_runs) == len(keys) else f"a sample of {keys}"
+    number = num_runs[wrong[0]] if len(wrong) else 0
+    message = (
+        f"{sample} has {number} learned answers, but there are {len(rules.names)} levels "
+        f"({', '.join(rules.names)}); every sample needs one complete assistant turn per level: "
+        "preprocess with `too_long: drop`"
+    )
+    raise UnfitSampleError(message)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -475,19 +389,25 @@ def assemble(
     row; `pin_memory` returns pinned tensors, which a GPU copies asynchronously.
     """
     rows = lay_out_tokens(gathered, row_sizes, pad_token_id=pad_token_id, length=length)
-    make_positions = needs.make_positions or _counted
+    position_ids = rows.position_ids
+    if needs.make_positions is not None:
+        position_ids = needs.make_positions(rows, gathered.image_sizes)
     tensor = _pinned if pin_memory else torch.from_numpy
     learned = find_learned(rows.labels, rows.segment_bounds, gathered.keys, needs.levels, tensor)
     num_tokens = sum(map(len, gathered.input_ids))
     image_places = np.flatnonzero(rows.input_ids == image_token_id) if gathered.images else None
+    ends = list(itertools.accumulate(map(len, gathered.images), initial=0))
+    pixels = buffers.take(ends[-1])  # pinned, if `buffers` pins
+    for image, (start, end) in zip(gathered.images, itertools.pairwise(ends), strict=True):
+        pixels[start:end] = image
     return Batch(
         input_ids=tensor(rows.input_ids),
         labels=torch.from_numpy(rows.labels),  # for the host only
-        position_ids=tensor(make_positions(rows, gathered.image_sizes)),
+        position_ids=tensor(position_ids),
         segment_bounds=tensor(rows.segment_bounds),
         image_places=None if image_places is None else tensor(image_places),
         learned=learned,
-        pixels=torch.from_numpy(join_images(gathered.images, buffers)),  # pinned, if `buffers` pins
+        pixels=torch.from_numpy(pixels.reshape(-1, 3)),
         image_sizes=_sizes(gathered.image_sizes),
         original_sizes=None if gathered.original_sizes is None else _sizes(gathered.original_sizes),
         keys=tuple(gathered.keys),
@@ -501,23 +421,12 @@ def assemble(
     )
 
 
-def _counted(rows: TokenRows, _image_sizes: Sequence[ImageSize]) -> np.ndarray:
-    return rows.position_ids
-
-
 def _sizes(sizes: Sequence[ImageSize]) -> torch.Tensor:
     return torch.tensor(sizes, dtype=torch.int64).reshape(-1, 2)
 
 
 def _pinned(array: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(array).pin_memory()
-
-
-def _width(sizes: Sequence[int], lasts: Sequence[int], length: int | None) -> int:
-    """Return the tokens of a row; the samples of row r end before number `lasts[r]`."""
-    longest = max(sum(sizes[start:last]) for start, last in itertools.pairwise([0, *lasts]))
-    assert length is None or longest <= length
-    return longest if length is None else length
 
 
 def lay_out_tokens(
@@ -530,7 +439,9 @@ def lay_out_tokens(
     """
     sizes = [len(ids) for ids in gathered.input_ids]
     lasts = list(itertools.accumulate(row_sizes))
-    width = _width(sizes, lasts, length)
+    longest = max(sum(sizes[start:last]) for start, last in itertools.pairwise([0, *lasts]))
+    assert length is None or longest <= length
+    width = longest if length is None else length
     num_places = len(row_sizes) * width
     input_ids = np.full(num_places, pad_token_id, dtype=np.int64)
     labels = np.full(num_places, IGNORED_LABEL, dtype=np.int64)
@@ -560,12 +471,3 @@ def lay_out_tokens(
         segment_bounds=np.asarray(bounds, dtype=np.int32),
         is_packed=len(sizes) > len(row_sizes),
     )
-
-
-def join_images(images: Sequence[np.ndarray], buffers: BufferPool) -> np.ndarray:
-    """Concatenate the pixels of all images: uint8 [num_pixels, 3]."""
-    ends = list(itertools.accumulate((len(image) for image in images), initial=0))
-    joined = buffers.take(ends[-1])
-    for image, (start, end) in zip(images, itertools.pairwise(ends), strict=True):
-        joined[start:end] = image
-    return joined.reshape(-1, 3)

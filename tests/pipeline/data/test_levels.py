@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.data.batch import LevelRules, UnfitSampleError, find_levels, refuse_batch
+from pipeline.data.batch import Learned, LevelRules, UnfitSampleError, find_learned, refuse_batch
 from slurm_jobs.shared.errors import StageConfigError, StageError
 
 
@@ -22,22 +23,28 @@ TEXT = LevelRules(names=("a", "b"), readers={})
 MIXED = LevelRules(names=("a", "b"), readers={0: class_of})
 
 
+def learned_levels(places, tokens, bounds: list[int], keys, rules: LevelRules) -> Learned:
+    labels = np.full((1, bounds[-1]), -100)
+    labels[0, places] = tokens
+    return find_learned(labels, np.array(bounds), keys, rules, torch.from_numpy)
+
+
 def test_each_run_of_a_sample_is_a_level_also_where_samples_touch() -> None:
     # Samples of 6 and 4 places, the second one learned from its first place on.
-    found = find_levels(
-        np.array([1, 2, 5, 7, 9]), np.arange(5), np.array([0, 6, 10, 12]), ("x", "y"), TEXT
-    )
-    assert found.levels.tolist() == [0, 0, 1, 0, 1]
-    assert found.is_text.all()
-    assert found.classes == {}
+    learned = learned_levels([1, 2, 5, 7, 9], range(5), [0, 6, 10, 12], ("x", "y"), TEXT)
+    assert learned.levels is not None
+    assert learned.levels.tolist() == [0, 0, 1, 0, 1]
+    assert learned.num_by_level == (3, 2)
+    assert learned.classes == {}
 
 
 def test_answers_that_are_told_by_class_are_no_text() -> None:
-    learned, tokens = np.array([1, 4, 8, 9, 11]), np.array([7, 5, 8, 9, 6])
-    found = find_levels(learned, tokens, np.array([0, 6, 12]), ("x", "y"), MIXED)
-    assert found.is_text.tolist() == [False, True, False, False, True]
-    assert found.classes[0].places.tolist() == [0, 7]
-    assert found.classes[0].classes.tolist() == [0, 1]
+    learned = learned_levels([1, 4, 8, 9, 11], [7, 5, 8, 9, 6], [0, 6, 12], ("x", "y"), MIXED)
+    assert learned.places.tolist() == [3, 10]
+    assert learned.targets.tolist() == [5, 6]
+    assert [values.tolist() for values in learned.classes[0]] == [[0, 7], [0, 1]]
+    assert learned.num_by_level == (2, 2)
+    assert learned.num_tokens == 5
 
 
 @pytest.mark.parametrize(
@@ -50,16 +57,13 @@ def test_answers_that_are_told_by_class_are_no_text() -> None:
     ],
 )
 def test_sample_with_more_or_fewer_levels_is_named(learned: list[int], words: str) -> None:
-    places = np.array(learned, dtype=np.int64)
     with pytest.raises(ValueError, match=words):
-        find_levels(places, places, np.array([0, 6, 12]), ("x", "y"), TEXT)
+        learned_levels(learned, learned, [0, 6, 12], ("x", "y"), TEXT)
 
 
 def test_answer_that_is_no_class_is_named_with_its_sample_and_level() -> None:
     with pytest.raises(ValueError, match=r"sample y, level a: \(3,\) is no class"):
-        find_levels(
-            np.array([1, 4, 7, 9]), np.array([7, 5, 3, 6]), np.array([0, 6, 12]), ("x", "y"), MIXED
-        )
+        learned_levels([1, 4, 7, 9], [7, 5, 3, 6], [0, 6, 12], ("x", "y"), MIXED)
 
 
 @given(
@@ -81,9 +85,7 @@ def test_levels_of_any_samples_are_those_that_they_were_made_of(samples, padding
         ends.append(place)
     bounds = [*ends, ends[-1] + padding] if padding else ends
     keys = tuple(str(number) for number in range(len(samples)))
-    places = np.array(learned)
-    found = find_levels(places, places, np.array(bounds), keys, rules)
-    assert found.levels.tolist() == expected
+    assert learned_levels(learned, learned, bounds, keys, rules).levels.tolist() == expected
 
 
 def test_what_no_attempt_mends_stays_so_when_a_batch_is_refused():
