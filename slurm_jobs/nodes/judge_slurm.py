@@ -117,19 +117,21 @@ def _preemption(settings: Mapping[str, str], answer: Asked, spec: SpecFacts) -> 
     wanted = {name for names in spec.partitions for name in names.split(",")} or {
         name for name, row in partitions.items() if row.get("Default") == "YES"
     }
-    alike: dict[tuple[str, str], list[str]] = {}
+    alike: dict[tuple[str, int | None], list[str]] = {}
     for name in [name for name in partitions if name in wanted] or partitions:
         row = partitions[name]
         if kind.endswith("/partition_prio") and tiers[name] == max(tiers.values()):
             yield Check.ok(_PREEMPTION, f"no partition has priority over {name}")
             continue
         mode = row.get("PreemptMode") or settings.get("PreemptMode", "")
-        alike.setdefault((mode.upper(), row.get("GraceTime", "")), []).append(name)
-    for (mode, grace), names in alike.items():
-        yield _preempted(mode, grace, ", ".join(names), spec)
+        grace = row.get("GraceTime", "")
+        grace_s = int(grace) if grace.isdecimal() else None
+        alike.setdefault((mode.upper(), grace_s), []).append(name)
+    for (mode, grace_s), names in alike.items():
+        yield _preempted(mode, grace_s, ", ".join(names), spec)
 
 
-def _preempted(mode: str, grace: str, partitions: str, spec: SpecFacts) -> Check:
+def _preempted(mode: str, grace_s: int | None, partitions: str, spec: SpecFacts) -> Check:
     modes = set(mode.split(","))
     if "OFF" in modes:
         return Check.ok(_PREEMPTION, f"jobs in {partitions} are not preempted")
@@ -138,16 +140,16 @@ def _preempted(mode: str, grace: str, partitions: str, spec: SpecFacts) -> Check
         return Check.ok(_PREEMPTION, f"jobs in {partitions} {finding}")
     fate = "requeued" if "REQUEUE" in modes else "cancelled"
     finding = f"jobs in {partitions} may be preempted ({mode}: {fate})"
-    if not grace.isdecimal():
+    if grace_s is None:
         return Check.unknown(_PREEMPTION, f"{finding}; GraceTime is not reported")
-    if int(grace) == 0:
+    if grace_s == 0:
         lost = "what was done since the last checkpoint is lost each time"
         if spec.checkpoint_min is not None:
             lost = f"up to {spec.checkpoint_min:g} min of training are lost each time"
         finding += f" with no grace time: {lost}"
     else:
-        finding += f" with {int(grace)} s to save"
-        if int(grace) >= _SHORT_GRACE_S and fate == "requeued":
+        finding += f" with {grace_s} s to save"
+        if grace_s >= _SHORT_GRACE_S and fate == "requeued":
             return Check.ok(_PREEMPTION, finding)
     stage = spec.stage if spec.trains else "train"
     minutes = 10 if spec.checkpoint_min is None else min(10.0, spec.checkpoint_min / 2)
