@@ -22,7 +22,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import xxhash
@@ -37,11 +36,7 @@ from slurm_jobs.shared.heartbeat import beat
 from slurm_jobs.shared.manifest_formats import INDEX_NAME, SHARDS_DIR
 from slurm_jobs.shared.process import stop_requested
 
-# Limit of the read rate of staging in on a node, over all processes of one user.
-#
-# The processes share one number: when the next block may be read, by the clock of the machine.
-# Each reserves a slot by moving that time on by the cost of its block, and waits until its slot.
-
+log = logging.getLogger(__name__)
 
 _MOMENT = struct.Struct("<d")
 _MOST_WAIT_S = 60.0
@@ -55,7 +50,11 @@ page cache in large pieces, which the kernel may have to search for."""
 
 
 class Pace:
-    """Limits bytes per second; may be used from several threads."""
+    """Limits the read rate on a node, over all processes of one user and their threads.
+
+    The processes share one number: when the next block may be read, by the clock of the machine.
+    Each reserves a slot by moving that time on by the cost of its block, and waits until its slot.
+    """
 
     def __init__(self, path: Path, max_bytes_per_s: float | None) -> None:
         """Use `path`, the file that the node's processes share; created if missing."""
@@ -74,22 +73,18 @@ class Pace:
         check_stop()
         if self._rate is None:
             return
-        turn_s = self._take_turn(num_bytes / self._rate)
-        while (left_s := turn_s - time.monotonic()) > 0:
-            check_stop()
-            time.sleep(min(left_s, _LOOK_S))
-
-    def _take_turn(self, cost_s: float) -> float:
         now_s = time.monotonic()
         with self._path.open("a+b") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
             stream.seek(0)
-            found = stream.read(_MOMENT.size)
-            next_s = _MOMENT.unpack(found)[0] if len(found) == _MOMENT.size else now_s
-            turn_s = max(now_s, next_s) if next_s - now_s < _MOST_WAIT_S else now_s
+            content = stream.read(_MOMENT.size)
+            next_s = _MOMENT.unpack(content)[0] if len(content) == _MOMENT.size else now_s
+            slot_s = max(now_s, next_s) if next_s - now_s < _MOST_WAIT_S else now_s
             stream.truncate(0)
-            stream.write(_MOMENT.pack(turn_s + cost_s))
-        return turn_s
+            stream.write(_MOMENT.pack(slot_s + num_bytes / self._rate))
+        while (left_s := slot_s - time.monotonic()) > 0:
+            check_stop()
+            time.sleep(min(left_s, _LOOK_S))
 
 
 NUM_TRIES = 2
@@ -124,17 +119,25 @@ def copy_verified(
         StageError: the source cannot be read or does not match, twice.
         OSError: of the local disk.
     """
+    buffer = memoryview(bytearray(pace.block_bytes))
     for is_last in (False,) * (NUM_TRIES - 1) + (True,):
+        digest = xxhash.xxh3_64()
         try:
-            found = _copy_hashed(source, target, xxh3, pace, check_stop, note_block=note_block)
+            with suppress(_WrongHashError), atomic_writer(target, sync=False) as writer:
+                with _reading(source) as reader:
+                    while num_read := _read_into(reader, buffer, source):
+                        pace.wait(num_read, check_stop)
+                        digest.update(buffer[:num_read])
+                        writer.write(buffer[:num_read])
+                        note_block()
+                if xxh3 not in (digest.hexdigest(), None):
+                    raise _WrongHashError
+                return
         except StageError as error:
             if is_last or isinstance(error.__cause__, FileNotFoundError):
                 raise
-            continue
-        if xxh3 in (found, None):
-            return
     message = (
-        f"{source}: copied twice, xxh3 {found}, expected {xxh3}; the file is "
+        f"{source}: copied twice, xxh3 {digest.hexdigest()}, expected {xxh3}; the file is "
         f"damaged on the shared file system: run consolidate again"
     )
     raise StageError(message)
@@ -158,29 +161,6 @@ def is_sound(
     except OSError:
         return False
     return digest.hexdigest() == xxh3
-
-
-def _copy_hashed(
-    source: Path,
-    target: Path,
-    expected: str | None,
-    pace: Pace,
-    check_stop: Callable[[], None],
-    *,
-    note_block: Callable[[], None],
-) -> str:
-    """Copy and return the checksum; the target appears only if it is as expected."""
-    digest, buffer = xxhash.xxh3_64(), memoryview(bytearray(pace.block_bytes))
-    with suppress(_WrongHashError), atomic_writer(target, sync=False) as writer:
-        with _reading(source) as reader:
-            while num_read := _read_into(reader, buffer, source):
-                pace.wait(num_read, check_stop)
-                digest.update(buffer[:num_read])
-                writer.write(buffer[:num_read])
-                note_block()
-        if expected not in (digest.hexdigest(), None):
-            raise _WrongHashError
-    return digest.hexdigest()
 
 
 @contextmanager
@@ -218,28 +198,18 @@ def _unreadable(source: Path, error: OSError) -> StageError:
     return StageError(f"{source}: the file cannot be read: {error.strerror}")
 
 
-# Fills a node's copy of a data set, on several threads, before or during training.
-#
-# One process per node and copy does so at a time; another job's waits for its turn, and copies
-# the rest. Complete shards are kept, however copying ends. An error of the local disk ends
-# copying with a warning; one of the shared file system is stored for readers (`Copier.failure`).
-
-
-log = logging.getLogger(__name__)
-
 _TURN_POLL_S = 1.0
 _CLOSE_PATIENCE_S = 10.0  # a read that hangs with its server must not prevent the end of training
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Task:
-    shard: ShardInfo
-    is_here: bool
-    """True if copied before the node's last boot: verified, and copied only if damaged."""
-
-
 class Copier:
-    """Copies the missing files of a data set. Use once: `run`, or `start` and later `close`."""
+    """Copies the missing files of a data set, on several threads, before or during training.
+
+    Use once: `run`, or `start` and later `close`. One process per node and copy does so at a
+    time; another job's waits for its turn, and copies the rest. Complete shards are kept, however
+    copying ends. An error of the local disk ends copying with a warning; one of the shared file
+    system is stored for readers (`failure`).
+    """
 
     def __init__(
         self,
@@ -255,8 +225,9 @@ class Copier:
         self._pace = Pace(store.root / "stage_in.pace", rate)
         self._closed = threading.Event()
         self._lock = threading.Lock()
-        self._tasks: deque[_Task] = deque()
-        self._threads: list[threading.Thread] = []
+        self._to_verify: deque[ShardInfo] = deque()
+        """Copied before the node's last boot: verified, and copied again only if damaged."""
+        self._to_copy: deque[ShardInfo] = deque()
         self._thread: threading.Thread | None = None
         self.failure: StageError | StageStoppedError | None = None
         """Error that ended the copy, if it was not the local disk's."""
@@ -287,8 +258,14 @@ class Copier:
         if not has_index:
             self._copy_index()
         self.num_to_copy = len(plan.copied)
-        self._tasks.extend(_Task(shard=shard, is_here=False) for shard in plan.copied)
-        self._note_left_out(plan)
+        self._to_copy.extend(plan.copied)
+        if plan.left_out:
+            num_bytes = plan.num_bytes + sum(shard.num_bytes for shard in plan.left_out)
+            self.reason = (
+                f"{self._lease.folder}: room for {max(0, plan.room_bytes)} bytes, {num_bytes} "
+                f"needed: {len(plan.left_out)} of {self._info.num_shards} shards do not fit"
+            )
+            log.warning("training reads a part of %s itself: %s", self._source, self.reason)
         self._is_planned = True
         return True
 
@@ -368,7 +345,7 @@ class Copier:
         if not here:
             lease.note_boot()
         elif not lease.of_this_boot():
-            self._tasks.extend(_Task(shard=shard, is_here=True) for shard in here)
+            self._to_verify.extend(here)
         for shard in missing:
             (lease.folder / SHARDS_DIR / shard.name).unlink(missing_ok=True)  # of a wrong size
         others = self._store.others(lease.folder.name)
@@ -381,15 +358,6 @@ class Copier:
             self._store.evict(fingerprint)
         lease.reserve(room.present_bytes + plan.num_bytes)
         return plan
-
-    def _note_left_out(self, plan: CopyPlan) -> None:
-        if plan.left_out:
-            num_bytes = plan.num_bytes + sum(shard.num_bytes for shard in plan.left_out)
-            self.reason = (
-                f"{self._lease.folder}: room for {max(0, plan.room_bytes)} bytes, {num_bytes} "
-                f"needed: {len(plan.left_out)} of {self._info.num_shards} shards do not fit"
-            )
-            log.warning("training reads a part of %s itself: %s", self._source, self.reason)
 
     def _run_beside(self) -> None:
         start_s = time.perf_counter()
@@ -404,38 +372,44 @@ class Copier:
             log.info("staged in: %d shards copied in %.0f s", self.num_copied, duration_s)
 
     def _work(self) -> None:
-        """Run all tasks on daemon threads, which never outlive the process."""
-        verifies = any(task.is_here for task in self._tasks)
-        count = min(self._config.num_threads, len(self._tasks))
-        self._threads = [
-            threading.Thread(target=self._work_on_tasks, name=f"stage-in-{index}", daemon=True)
-            for index in range(count)
+        """Verify and copy on daemon threads, which never outlive the process."""
+        verifies = bool(self._to_verify)
+        num_threads = min(self._config.num_threads, len(self._to_verify) + len(self._to_copy))
+        threads = [
+            threading.Thread(target=self._work_on_shards, name=f"stage-in-{index}", daemon=True)
+            for index in range(num_threads)
         ]
-        for thread in self._threads:
+        for thread in threads:
             thread.start()
-        for thread in self._threads:
+        for thread in threads:
             thread.join()
         if verifies and not self._gave_up and self.failure is None:
             self._lease.note_boot()
 
-    def _work_on_tasks(self) -> None:
+    def _work_on_shards(self) -> None:
         try:
-            while (task := self._next_task()) is not None:
-                self._do(task)
+            while True:
+                with self._lock:
+                    is_here = bool(self._to_verify)
+                    shards = self._to_verify or self._to_copy
+                    if not shards:
+                        return
+                    shard = shards.popleft()
+                self._stage(shard, is_here=is_here)
         except (StageError, StageStoppedError) as error:
             with self._lock:  # report the first error: the others stop because of it
                 self.failure = self.failure or error
         except OSError as error:
             self._give_up(error)
 
-    def _next_task(self) -> _Task | None:
-        with self._lock:
-            return self._tasks.popleft() if self._tasks else None
-
-    def _do(self, task: _Task) -> None:
-        shard, target = task.shard, self._lease.folder / SHARDS_DIR / task.shard.name
-        if task.is_here:
-            if self._is_sound(target, shard.xxh3):
+    def _stage(self, shard: ShardInfo, *, is_here: bool) -> None:
+        target = self._lease.folder / SHARDS_DIR / shard.name
+        if is_here:
+            matches = is_sound(
+                target, xxh3=shard.xxh3, check_stop=self.check_stop, note_block=self._beat
+            )
+            self._lease.note_progress()
+            if matches:
                 return
             target.unlink(missing_ok=True)
         if shutil.disk_usage(target.parent).free < shard.num_bytes + SPARE_BYTES:
@@ -459,15 +433,11 @@ class Copier:
             note_block=self._beat,
         )
 
-    def _is_sound(self, target: Path, xxh3: str) -> bool:
-        found = is_sound(target, xxh3=xxh3, check_stop=self.check_stop, note_block=self._beat)
-        self._lease.note_progress()
-        return found
-
     def _give_up(self, error: OSError) -> None:
         """Handle a failing local disk: use complete shards, read the rest elsewhere."""
         with self._lock:
-            self._tasks.clear()
+            self._to_verify.clear()
+            self._to_copy.clear()
             self._gave_up = True
             if not self.reason:
                 self.reason = f"{error.filename or self._lease.folder}: {error.strerror}"
