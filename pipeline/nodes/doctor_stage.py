@@ -90,10 +90,10 @@ def ask_python(code: str, words: Sequence[str], *, limit_s: float) -> tuple[Any,
 
 def main() -> None:
     """Print the facts."""
-    print(MARK + json.dumps(asdict(_facts())), flush=True)
+    print(MARK + json.dumps(asdict(_torch_facts())), flush=True)
 
 
-def _facts() -> TorchFacts:
+def _torch_facts() -> TorchFacts:
     start_s = time.monotonic()
     try:
         import torch
@@ -102,56 +102,46 @@ def _facts() -> TorchFacts:
     except (ImportError, OSError) as error:  # a missing CUDA library
         return TorchFacts(problem=f"importing torch: {_first_line(error)}")
     import_s = time.monotonic() - start_s
-    with warnings.catch_warnings(record=True) as said:
+    cuda, nccl, cuda_problem = str(torch.version.cuda or ""), "", ""
+    torch_cuda: Any = torch.cuda  # not all of it has types
+    cards: list[CardFacts] = []
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = _cards(torch)
-    why = found.pop("cuda_problem") or next((_first_line(w.message) for w in said), "")
+        if cuda:
+            with suppress(RuntimeError, AttributeError):  # a build without it
+                nccl = ".".join(map(str, torch_cuda.nccl.version()))
+        try:
+            if torch.cuda.is_available():
+                _read_cards(cards)
+            elif cuda:
+                torch_cuda.init()
+            else:
+                cuda_problem = f"torch {torch.__version__} is a build without CUDA"
+        except RuntimeError as error:
+            cuda_problem = _first_line(error)
+    cuda_problem = cuda_problem or next((_first_line(w.message) for w in caught), "")
     return TorchFacts(
         version=str(torch.__version__),
-        cuda=str(torch.version.cuda or ""),
+        cuda=cuda,
+        nccl=nccl,
         import_s=import_s,
-        cuda_problem="" if found["cards"] else why,
-        **found,
+        cards=tuple(cards),
+        cuda_problem="" if cards else cuda_problem,
     )
 
 
-def _cards(torch: Any) -> dict[str, Any]:
-    """Return cards, NCCL, and why there are no cards."""
-    nccl = _nccl(torch)
-    if not torch.cuda.is_available():
-        return {"cards": (), "nccl": nccl, "cuda_problem": _why_no_cuda(torch)}
+def _read_cards(cards: list[CardFacts]) -> None:
+    """Append the cards one by one, so that those before a failing one are kept."""
+    import torch
+
     # Only here: the preflight's modules import transformers, which takes as long again.
     from pipeline.train.device import code_problem, read_device
 
-    cards = []
-    try:
-        for index in range(torch.cuda.device_count()):
-            facts = read_device(torch.device("cuda", index))
-            capability = ".".join(map(str, facts.capability or ()))
-            problem = code_problem(facts) or ""
-            cards.append(CardFacts(name=facts.name, capability=capability, problem=problem))
-    except RuntimeError as error:
-        return {"cards": tuple(cards), "nccl": nccl, "cuda_problem": _first_line(error)}
-    return {"cards": tuple(cards), "nccl": nccl, "cuda_problem": ""}
-
-
-def _nccl(torch: Any) -> str:
-    if not torch.version.cuda:
-        return ""
-    try:
-        return ".".join(map(str, torch.cuda.nccl.version()))
-    except (RuntimeError, AttributeError):  # a build without it
-        return ""
-
-
-def _why_no_cuda(torch: Any) -> str:
-    if not torch.version.cuda:
-        return f"torch {torch.__version__} is a build without CUDA"
-    try:
-        torch.cuda.init()
-    except RuntimeError as error:
-        return _first_line(error)
-    return ""
+    for index in range(torch.cuda.device_count()):
+        facts = read_device(torch.device("cuda", index))
+        capability = ".".join(map(str, facts.capability or ()))
+        problem = code_problem(facts) or ""
+        cards.append(CardFacts(name=facts.name, capability=capability, problem=problem))
 
 
 def _first_line(error: object) -> str:
@@ -237,39 +227,36 @@ def run_drill(_config: Mapping[str, Any], context: TaskContext) -> dict[str, Any
     """
     make_private_dir(context.output_dir)
     path = context.output_dir / drill_name(context.rank)
-    started = {"attempt": context.attempt, "unix_s": time.time(), "node": context.node_name}
+    start = {"attempt": context.attempt, "unix_s": time.time(), "node": context.node_name}
     if context.attempt > 1:
         try:
-            kept = read_json(path)
+            saved = read_json(path)
         except (FileNotFoundError, json.JSONDecodeError) as error:
             message = f"what the first attempt saved is gone: {error}"
             raise StageConfigError(message) from error
-        if "saved_unix_s" not in kept:
+        if "saved_unix_s" not in saved:
             message = "the first attempt saved nothing before it ended"
             raise StageConfigError(message)
-        returned = {**kept, "returned": started, "count": int(kept["count"]) + 1}
-        write_json_atomic(path, returned)
-        return {"count": returned["count"]}
-    return _count(path, started, context)
-
-
-def _count(path: Path, started: dict[str, Any], context: TaskContext) -> dict[str, Any]:
+        count = int(saved["count"]) + 1
+        write_json_atomic(path, {**saved, "returned": start, "count": count})
+        return {"count": count}
     count = 0
-    kept: dict[str, Any] = {"started": started}
-    write_json_atomic(path, {**kept, "count": 0})
-    total = 0 if context.deadline_unix_s is None else context.deadline_unix_s - time.time()
-    progress = Progress(context.task_dir, "s", max(1, round(total)))
+    write_json_atomic(path, {"started": start, "count": count})
+    deadline_unix_s = context.deadline_unix_s
+    total_s = 0 if deadline_unix_s is None else deadline_unix_s - time.time()
+    progress = Progress(context.task_dir, "s", max(1, round(total_s)))
     while not stop_requested():
-        if context.deadline_unix_s is not None and time.time() > context.deadline_unix_s - _LEFT_S:
+        if deadline_unix_s is not None and time.time() > deadline_unix_s - _LEFT_S:
             message = "the time limit has come, and no signal before it"
             raise StageConfigError(message)
         time.sleep(_STEP_S)
         count += 1
         if count % 10 == 0:
             progress.update(min(round(count * _STEP_S), progress.total), detail="until the signal")
-    kept |= {"asked_unix_s": time.time(), "by": "SIGTERM" if end_requested() else "SIGUSR2"}
-    write_json_atomic(path, {**kept, "count": count})
-    write_json_atomic(path, {**kept, "count": count, "saved_unix_s": time.time()})
+    signal_name = "SIGTERM" if end_requested() else "SIGUSR2"
+    record = {"started": start, "asked_unix_s": time.time(), "by": signal_name, "count": count}
+    write_json_atomic(path, record)
+    write_json_atomic(path, {**record, "saved_unix_s": time.time()})
     message = f"the counter stands at {count}"
     raise StageStoppedError(message)
 
@@ -301,34 +288,32 @@ class Question:
     def _ask(self) -> None:
         before_s, start_s = time.time(), time.monotonic()
         write_json_atomic(self._folder / hello_name(self._rank), {"unix_s": before_s})
-        end_s = start_s + self._patience_s
-        answer = self._folder / answer_name(self._rank)
-        while time.monotonic() < end_s:
-            try:
-                said = read_json(answer)
-            except FileNotFoundError:
-                time.sleep(_EXCHANGE_POLL_S)
-                continue
-            after_s = time.time()
+        answer = _wait_for_json(self._folder / answer_name(self._rank), self._patience_s)
+        if answer is not None:
             self.clock = ClockFacts(
-                least_s=said["written_unix_s"] - after_s, most_s=said["seen_unix_s"] - before_s
+                least_s=answer["written_unix_s"] - time.time(),
+                most_s=answer["seen_unix_s"] - before_s,
             )
             self.both_ways_s = time.monotonic() - start_s
-            return
 
 
 def signal_was_sent(folder: Path, patience_s: float) -> tuple[bool | None, str]:
     """Return whether the login node had this job signalled; None and why if unknown."""
+    answer = _wait_for_json(folder / SIGNAL_NAME, patience_s)
+    if answer is None:
+        return None, f"the login node sent none within {patience_s:g} s"
+    return (None, answer["problem"]) if answer["problem"] else (True, "")
+
+
+def _wait_for_json(path: Path, patience_s: float) -> dict[str, Any] | None:
+    """Read a file as soon as it exists; None if it does not in time."""
     end_s = time.monotonic() + patience_s
     while time.monotonic() < end_s:
-        try:
-            said = read_json(folder / SIGNAL_NAME)
-        except FileNotFoundError:
-            time.sleep(_EXCHANGE_POLL_S)
-            continue
-        problem: str = said["problem"]
-        return (None, problem) if problem else (True, "")
-    return None, f"the login node sent none within {patience_s:g} s"
+        with suppress(FileNotFoundError):
+            values: dict[str, Any] = read_json(path)
+            return values
+        time.sleep(_EXCHANGE_POLL_S)
+    return None
 
 
 # Network test between the nodes of a job: clock differences, and delay of new files.
@@ -392,7 +377,12 @@ def meet(context: TaskContext) -> Met:
             path.exists()
             _say(stream, {"looked": True})
             _heard(stream)
-            file_s = _seen_after_s(path.exists)
+            file_s, start_s = None, time.monotonic()
+            while file_s is None and time.monotonic() - start_s < FILE_PATIENCE_S:
+                if path.exists():
+                    file_s = time.monotonic() - start_s
+                else:
+                    time.sleep(_POLL_S)
             _say(stream, {"seen": file_s is not None})
         reason = "" if file_s is not None else f"no file was seen within {FILE_PATIENCE_S:g} s"
         return Met(clock=clock, file_s=file_s, reason=reason)
@@ -421,23 +411,16 @@ def _connected(context: TaskContext) -> socket.socket:
     end_s = time.monotonic() + CONNECT_PATIENCE_S
     while True:
         try:
-            found = socket.create_connection((context.main_addr, context.main_port), timeout=5.0)
+            connection = socket.create_connection(
+                (context.main_addr, context.main_port), timeout=5.0
+            )
         except OSError:
             if time.monotonic() > end_s:
                 raise
             time.sleep(0.2)
             continue
-        found.settimeout(CONNECT_PATIENCE_S + FILE_PATIENCE_S)  # others may be served before
-        return found
-
-
-def _seen_after_s(is_there: Callable[[], bool]) -> float | None:
-    start_s = time.monotonic()
-    while time.monotonic() - start_s < FILE_PATIENCE_S:
-        if is_there():
-            return time.monotonic() - start_s
-        time.sleep(_POLL_S)
-    return None
+        connection.settimeout(CONNECT_PATIENCE_S + FILE_PATIENCE_S)  # others may be served before
+        return connection
 
 
 def _say(stream: TextIO, value: dict[str, Any]) -> None:
@@ -478,40 +461,32 @@ _SHM = "/dev/shm"  # noqa: S108 - it is looked at, and nothing is written
 
 def folder_facts(folder: Path) -> FolderFacts:
     """Return file system and free space of a folder, and whether it is writable."""
+    problem, mount = "", Mount("", "")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        mount, status = _mount(folder), os.statvfs(folder)
+        with suppress(OSError):  # the kernel does not report it
+            mount = mount_of(_MOUNTS.read_text(), folder.resolve())
+        status = os.statvfs(folder)
     except OSError as error:
-        return FolderFacts(path=str(folder), problem=_told(error))
-    return FolderFacts(
-        path=str(folder),
-        kind=mount.kind,
-        source=mount.source,
-        free_bytes=status.f_bavail * status.f_frsize,
-        total_bytes=status.f_blocks * status.f_frsize,
-        problem=_write_problem(folder),
-    )
-
-
-def _mount(folder: Path) -> Mount:
-    try:
-        return mount_of(_MOUNTS.read_text(), folder.resolve())
-    except OSError:  # the kernel does not report it
-        return Mount("", "")
-
-
-def _write_problem(folder: Path) -> str:
+        return FolderFacts(path=str(folder), problem=_os_error_text(error))
     try:
         with tempfile.TemporaryFile(dir=folder) as stream:
             stream.write(b"x" * 4096)
             stream.flush()
             os.fsync(stream.fileno())
     except OSError as error:
-        return _told(error)
-    return ""
+        problem = _os_error_text(error)
+    return FolderFacts(
+        path=str(folder),
+        kind=mount.kind,
+        source=mount.source,
+        free_bytes=status.f_bavail * status.f_frsize,
+        total_bytes=status.f_blocks * status.f_frsize,
+        problem=problem,
+    )
 
 
-def _told(error: OSError) -> str:
+def _os_error_text(error: OSError) -> str:
     return f"{error.filename or ''}: {error.strerror or error}".removeprefix(": ")
 
 
@@ -535,32 +510,19 @@ def programs(job_id: str) -> dict[str, ProgramFacts]:
 
 def limits() -> dict[str, int | None]:
     """Return limits of files, locked memory, /dev/shm and the control group; None: no limit."""
-    of_groups = cgroup_limits(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
-    return {
-        "open_files": _soft(resource.RLIMIT_NOFILE),
-        "locked_bytes": _soft(resource.RLIMIT_MEMLOCK),
-        "shm_bytes": _shm_bytes(),
-        "memory_bytes": min((size for _, size in of_groups if size < _NO_LIMIT), default=None),
-    }
-
-
-def _soft(kind: int) -> int | None:
-    value, _ = resource.getrlimit(kind)
-    return None if value == resource.RLIM_INFINITY else value
-
-
-def _shm_bytes() -> int | None:
-    """Return the free bytes there; 0 if it does not exist."""
-    try:
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    locked, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    shm_bytes = 0
+    with suppress(OSError):
         status = os.statvfs(_SHM)
-    except OSError:
-        return 0
-    return status.f_bavail * status.f_frsize
-
-
-def cores() -> float | None:
-    """Return the cores that control groups allow; None: no limit."""
-    return cgroup_quota()
+        shm_bytes = status.f_bavail * status.f_frsize
+    groups = cgroup_limits(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
+    return {
+        "open_files": None if files == resource.RLIM_INFINITY else files,
+        "locked_bytes": None if locked == resource.RLIM_INFINITY else locked,
+        "shm_bytes": shm_bytes,
+        "memory_bytes": min((size for _, size in groups if size < _NO_LIMIT), default=None),
+    }
 
 
 def has_infiniband(cards: Path = Path("/sys/class/infiniband")) -> bool:
@@ -570,28 +532,28 @@ def has_infiniband(cards: Path = Path("/sys/class/infiniband")) -> bool:
 
 def reach_hub(environment: Mapping[str, str]) -> tuple[float | None, str]:
     """Return the seconds that the model hub took to answer, or None and why it did not."""
-    found: list[tuple[float | None, str]] = []
+    answers: list[tuple[float | None, str]] = []
     url = environment.get("HF_ENDPOINT") or HUB
-    thread = threading.Thread(target=lambda: found.append(_ask_hub(url)), daemon=True)
-    thread.start()
-    thread.join(HUB_LIMIT_S)  # a name look-up has no time limit
-    return found[0] if found else (None, f"{url}: no answer in {HUB_LIMIT_S:g} s")
-
-
-def _ask_hub(url: str) -> tuple[float | None, str]:
-    start_s = time.monotonic()
     if not url.startswith(("https://", "http://")):
         return None, f"HF_ENDPOINT is {url}, which is not an address"
-    request = urllib.request.Request(url, method="HEAD")  # noqa: S310 - http and https alone
-    try:
-        with urllib.request.urlopen(request, timeout=HUB_LIMIT_S / 2):  # noqa: S310 - see above
+
+    def request() -> None:
+        start_s = time.monotonic()
+        try:
+            head = urllib.request.Request(url, method="HEAD")  # noqa: S310 - http and https alone
+            with urllib.request.urlopen(head, timeout=HUB_LIMIT_S / 2):  # noqa: S310 - see above
+                pass
+        except urllib.error.HTTPError:  # it answered, even if only with a refusal
             pass
-    except urllib.error.HTTPError:  # it answered, even if only with a refusal
-        pass
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        return None, f"{url}: {reason}"
-    return time.monotonic() - start_s, ""
+        except (OSError, ValueError) as error:
+            answers.append((None, f"{url}: {getattr(error, 'reason', error)}"))
+            return
+        answers.append((time.monotonic() - start_s, ""))
+
+    thread = threading.Thread(target=request, daemon=True)
+    thread.start()
+    thread.join(HUB_LIMIT_S)  # a name look-up has no time limit
+    return answers[0] if answers else (None, f"{url}: no answer in {HUB_LIMIT_S:g} s")
 
 
 def gpu_numa_nodes(devices: Path = Path("/sys/bus/pci/devices")) -> tuple[int, ...]:
@@ -620,26 +582,20 @@ _SIGNAL_S = 10.0
 def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     """Examine this node, and write the findings."""
     make_private_dir(context.output_dir)
-    question = Question(context.output_dir, context.rank, float(config["patience_s"]))
-    facts = _look(context, question, float(config["patience_s"]))
-    write_json_atomic(context.output_dir / facts_name(context.rank), asdict(facts))
-    return {"node": facts.node}
-
-
-def _look(context: TaskContext, question: Question, patience_s: float) -> NodeFacts:
+    patience_s = float(config["patience_s"])
+    question = Question(context.output_dir, context.rank, patience_s)
     met = _timed("the other nodes", lambda: meet(context))  # they have just been started together
     reduced = None
     if context.num_nodes > 1:
         reduced = _timed("an all-reduce", lambda: all_reduce(context))
     python = python_facts(sys.path)
-    gpus, found = _timed("GPUs", look_at_gpus)
-    drivers = found.details.get("gpu", {}).get("drivers", ())
+    gpus, measured = _timed("GPUs", look_at_gpus)
     hub_s, hub_problem = _timed("the model hub", lambda: reach_hub(os.environ))
     torch = _timed("torch", ask_torch)
     shared = folder_facts(context.output_dir)
     _timed("the login node", question.wait)
     signalled, signal_reason = _timed("a signal", lambda: _signal(context, patience_s))
-    return NodeFacts(
+    facts = NodeFacts(
         node=context.node_name,
         rank=context.rank,
         host=host_facts()["name"],
@@ -648,13 +604,13 @@ def _look(context: TaskContext, question: Question, patience_s: float) -> NodeFa
         packages=python["packages"],
         torch=torch,
         gpus=gpus,
-        gpus_reason=found.reasons.get("gpu", ""),
-        driver=", ".join(drivers),
+        gpus_reason=measured.reasons.get("gpu", ""),
+        driver=", ".join(measured.details.get("gpu", {}).get("drivers", ())),
         local=folder_facts(context.node_local_dir),
         shared=shared,
         programs=programs(os.environ["SLURM_JOB_ID"]) if "SLURM_JOB_ID" in os.environ else {},
         limits=limits(),
-        cores=cores(),
+        cores=cgroup_quota(),
         num_cores=len(os.sched_getaffinity(0)),
         has_infiniband=has_infiniband(),
         environment=nccl_variables(os.environ),
@@ -671,23 +627,25 @@ def _look(context: TaskContext, question: Question, patience_s: float) -> NodeFa
         all_reduce=reduced,
         gpu_numa_nodes=gpu_numa_nodes(),
     )
+    write_json_atomic(context.output_dir / facts_name(context.rank), asdict(facts))
+    return {"node": facts.node}
 
 
 def _timed(what: str, look: Callable[[], T]) -> T:
     """Call `look`, and log how long it took."""
     start_s = time.monotonic()
-    found = look()
+    result = look()
     print(f"{what}: {time.monotonic() - start_s:.1f} s", flush=True)
-    return found
+    return result
 
 
 def _signal(context: TaskContext, patience_s: float) -> tuple[bool | None, str]:
     """Return whether SIGUSR2 came through the job's batch process to this rank."""
     if stop_requested():
         return True, ""
-    sent, why = signal_was_sent(context.output_dir, patience_s)
+    sent, reason = signal_was_sent(context.output_dir, patience_s)
     if sent is None:
-        return None, why
+        return None, reason
     end_s = time.monotonic() + _SIGNAL_S
     while time.monotonic() < end_s:
         if stop_requested():
