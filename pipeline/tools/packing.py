@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.data.dataset import ShardedDataset, open_dataset
+from pipeline.data.dataset import open_dataset
 from pipeline.data.loader import ReadingPlan, plan_grouped, plan_packed, plan_shuffled
 from pipeline.data.order import stream_range
 from pipeline.data.packing.budget import OverBudgetError, PackBudget, Packs, join_packs
@@ -50,8 +50,6 @@ SETTINGS: Mapping[str, str] = {
 """Compared ways, with the `batching` of `train` for each. `shuffled` pads a microbatch to its
 longest sample, often called no packing; `constrained` pads each sample to the row."""
 
-_UNPACKED = ("shuffled", "grouped")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lengths:
@@ -69,29 +67,10 @@ class Settings:
 
     config: TrainConfig
     """Config of a training; its `batching.kind` and `strategy` have no influence here."""
-    is_spec_known: bool = True
-    """True if `config` comes from a spec, False for all defaults."""
     budget: PackBudget
     """Budget of a row."""
     num_ranks: int
     work: WorkModel
-    num_stretches: int = 1
-    """Number of stretches of `STRETCH_SIZE` samples that are used."""
-
-    @property
-    def num_looked_at(self) -> int:
-        """Limit of samples that are used."""
-        return self.num_stretches * STRETCH_SIZE
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
-    """One row of a batch."""
-
-    lengths: tuple[int, ...]
-    """Tokens of its samples, in order."""
-    padded: int
-    """Tokens of the row, padding included."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,12 +107,26 @@ def plan_of(name: str, lengths: Lengths, settings: Settings) -> ReadingPlan:
         StageConfigError: sizes do not divide, or a sample fits in no row.
     """
     config, seed = settings.config, settings.config.seed
-    if name in _UNPACKED:
+    if name in {"shuffled", "grouped"}:
         layout = batch_layout(config, settings.num_ranks, config.global_batch_size)
         if name == "grouped":
             return plan_grouped(lengths.num_tokens, seed=seed, layout=layout)
         return plan_shuffled(len(lengths.num_tokens), seed=seed, layout=layout)
-    packs = _first_packs(name, lengths, settings)
+    try:
+        stretches = pack_order(
+            lengths.num_tokens,
+            lengths.num_images,
+            budget=settings.budget,
+            strategy=name,
+            words=[seed],
+        )
+    except OverBudgetError as error:
+        options = (f"--{key.replace('_', '-')} {size}" for key, size in error.needed.items())
+        message = f"{error}; to use longer rows: {' '.join(options)}"
+        raise StageConfigError(message) from error
+    except ValueError as error:
+        raise StageConfigError(str(error)) from error
+    packs = join_packs(list(islice(stretches, 1)))
     rows = rows_per_step(config, num_samples=len(packs.items), num_packs=len(packs))
     return plan_packed(
         packs,
@@ -146,35 +139,23 @@ def plan_of(name: str, lengths: Lengths, settings: Settings) -> ReadingPlan:
     )
 
 
-def _first_packs(strategy: str, lengths: Lengths, settings: Settings) -> Packs:
-    try:
-        stretches = pack_order(
-            lengths.num_tokens,
-            lengths.num_images,
-            budget=settings.budget,
-            strategy=strategy,
-            words=[settings.config.seed],
-        )
-    except OverBudgetError as error:
-        needed = (f"--{name.replace('_', '-')} {size}" for name, size in error.needed.items())
-        message = f"{error}; to use longer rows: {' '.join(needed)}"
-        raise StageConfigError(message) from error
-    except ValueError as error:
-        message = str(error)
-        raise StageConfigError(message) from error
-    return join_packs(list(islice(stretches, settings.num_stretches)))
-
-
 def count(plan: ReadingPlan, lengths: Lengths, settings: Settings) -> Counts:
     """Count rows, padding and evenness of the whole steps in use; of at least one step."""
-    num_rows = min(plan.num_packs, settings.num_looked_at)
+    num_rows = min(plan.num_packs, STRETCH_SIZE)
     num_steps = max(1, num_rows // plan.layout.global_batch_size)
     tokens, padded, work = _steps(plan, range(num_steps), lengths, settings.work)
-    num_samples = num_rows if plan.packs is None else len(plan.packs.items)
+    num_samples = num_rows
+    padding_share = float(1 - tokens.sum() / padded.sum())
+    if plan.packs is not None:
+        num_samples = len(plan.packs.items)
+        if plan.row_length is not None:
+            # For rows of one length all count, including those that fill no step.
+            num_tokens = int(lengths.num_tokens[plan.packs.items].sum(dtype=np.int64))
+            padding_share = 1 - num_tokens / (len(plan.packs) * plan.row_length)
     return Counts(
         num_rows=num_rows,
         num_samples=num_samples,
-        padding_share=_padding_share(plan, tokens, padded, lengths),
+        padding_share=padding_share,
         slowest_over_mean=float((work.max(axis=1) / work.mean(axis=1)).mean()),
         mean_work=float(work.mean()),
         slowest_work=float(work.max(axis=1).mean()),
@@ -219,27 +200,20 @@ def _padded(tokens: np.ndarray, row_length: int | None) -> np.ndarray:
     return np.broadcast_to(tokens.max(axis=-1, keepdims=True), tokens.shape)
 
 
-def _padding_share(
-    plan: ReadingPlan, tokens: np.ndarray, padded: np.ndarray, lengths: Lengths
-) -> float:
-    if plan.packs is None or plan.row_length is None:
-        return float(1 - tokens.sum() / padded.sum())
-    # For rows of one length all count, including those that fill no step.
-    num_tokens = int(lengths.num_tokens[plan.packs.items].sum(dtype=np.int64))
-    return 1 - num_tokens / (len(plan.packs) * plan.row_length)
+def first_rows(plan: ReadingPlan, lengths: Lengths, num_rows: int) -> list[dict[str, Any]]:
+    """Return the first rows of the first step, rank by rank, as the training pads them.
 
-
-def first_rows(plan: ReadingPlan, lengths: Lengths, num_rows: int) -> list[Row]:
-    """Return the first rows of the first step, rank by rank, as the training pads them."""
+    `lengths` are the tokens of a row's samples, `padded` those of the row with its padding.
+    """
     layout = plan.layout
     numbers, _ = stream_range(0, layout.global_batch_size, plan.num_packs, plan.order)
-    samples = [plan.samples_of(int(number)) for number in numbers]
-    tokens = np.array([int(lengths.num_tokens[list(row)].sum()) for row in samples])
+    rows = [lengths.num_tokens[list(plan.samples_of(int(number)))] for number in numbers]
+    tokens = np.array([int(row.sum()) for row in rows])
     shape = (layout.num_ranks, layout.num_microbatches, -1)
     padded = _padded(tokens.reshape(shape), plan.row_length).reshape(-1)
     return [
-        Row(lengths=tuple(lengths.num_tokens[list(row)].tolist()), padded=int(length))
-        for row, length in zip(samples[:num_rows], padded[:num_rows], strict=True)
+        {"lengths": row.tolist(), "padded": int(length)}
+        for row, length in zip(rows[:num_rows], padded[:num_rows], strict=True)
     ]
 
 
@@ -248,15 +222,6 @@ def first_rows(plan: ReadingPlan, lengths: Lengths, num_rows: int) -> list[Row]:
 
 _TOKENS_ALONE = WorkModel(per_image=0, per_square_token=0)
 """Work model if no model is known."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Ways:
-    """Plans and their results, by name; for impossible ones the reason."""
-
-    plans: Mapping[str, ReadingPlan]
-    counts: Mapping[str, Counts]
-    problems: Mapping[str, str]
 
 
 def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
@@ -269,166 +234,126 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
         StageError: the data set is unfinished or damaged.
         StageConfigError: sizes do not divide, or a sample fits in no row.
     """
-    folder = Path(arguments["folder"])
+    folder, num_ranks = Path(arguments["folder"]), arguments["num_ranks"]
     notes: list[str] = []
-    config = _with_number(build_config(TrainConfig, arguments["config"]), notes)
+    config = build_config(TrainConfig, arguments["config"])
+    if config.num_microbatches == "auto":  # a training finds it on its own devices
+        notes.append("num_microbatches is auto: each rank's share of a step is shown in one piece")
+        config = replace(config, num_microbatches=1)
     dataset = open_dataset(folder)
     whole = dataset.index.whole
     lengths = Lengths(num_tokens=whole("num_tokens"), num_images=whole("num_images"))
-    bench = _bench(config, dataset, folder, notes) if arguments["is_model_known"] else None
-    settings = _settings(config, dataset, arguments, bench)
-    ways, timings = _arrange(lengths, settings, report), None
-    limit_s = arguments["limit_s"]
-    if limit_s is not None and (found := _untimed(bench, settings)):
-        notes.append(found)
-    elif limit_s is not None and bench is not None:
+    bench = None
+    if arguments["is_model_known"]:
+        try:
+            bench = make_bench(config, dataset, folder)
+        except StageConfigError as error:
+            notes.append(f"nothing is timed, and work is counted in tokens only: {error}")
+    settings = Settings(
+        config=config,
+        budget=row_budget(config, dataset.info),
+        num_ranks=num_ranks,
+        work=_TOKENS_ALONE if bench is None else read_work_model(bench.skeleton, dataset),
+    )
+    plans: dict[str, ReadingPlan] = {}
+    problems: dict[str, str] = {}
+    for number, name in enumerate(SETTINGS):
+        report(number, len(SETTINGS), "ways packed")
+        try:
+            plans[name] = plan_of(name, lengths, settings)
+        except StageConfigError as error:
+            problems[name] = str(error)
+    if not plans:  # all ways share the error
+        raise StageConfigError(next(iter(problems.values())))
+    timings, limit_s = None, arguments["limit_s"]
+    if limit_s is not None and bench is not None:
         work_of = functools.partial(work_of_step, lengths=lengths, work=settings.work)
-        timings = measure_plans(bench, ways.plans, work_of=work_of, limit_s=limit_s, report=report)
-        notes += [*_device_notes(bench), *_time_notes(timings, ways, limit_s)]
-    config = settings.config
+        timings = _time(bench, plans, notes, work_of=work_of, limit_s=limit_s, report=report)
+    elif limit_s is not None and not arguments["is_model_known"]:
+        notes.append("no spec names a model: nothing is timed, and work is counted in tokens only")
+    configured, refused = _way_of_config(config, problems)
+    ways: list[dict[str, Any]] = []
+    for name, batching in SETTINGS.items():
+        is_configured = arguments["is_model_known"] and name == configured
+        way = {"name": name, "batching": batching, "is_configured": is_configured}
+        if name in problems:
+            ways.append({**way, "problem": problems[name], "rows": []})
+            continue
+        numbers = _way_numbers(name, count(plans[name], lengths, settings), timings, num_ranks)
+        rows = first_rows(plans[name], lengths, arguments["num_rows"])
+        ways.append({**way, "problem": None, **numbers, "rows": rows})
     result = {
         "num_samples": len(dataset),
-        "num_looked_at": min(len(dataset), settings.num_looked_at),
+        "num_looked_at": min(len(dataset), STRETCH_SIZE),
         "max_tokens": settings.budget.max_tokens,
         "max_images": settings.budget.max_images,
-        "num_ranks": settings.num_ranks,
+        "num_ranks": num_ranks,
         "global_batch_size": config.global_batch_size,
         "num_microbatches": config.num_microbatches,
         "device": device_text(bench.workplace) if bench and timings else None,
         "notes": notes,
-        "refused": _refusal(ways, settings),
-        "ways": [_way(name, ways, timings, settings) for name in SETTINGS],
+        "refused": refused if arguments["is_model_known"] else None,
+        "ways": ways,
     }
-    for way in result["ways"]:
-        way["rows"] = _rows(ways, way["name"], lengths, arguments["num_rows"])
     if arguments["picture"] is not None:
         write_picture(result, Path(arguments["picture"]))
     return result
 
 
-def _with_number(config: TrainConfig, notes: list[str]) -> TrainConfig:
-    """Set one microbatch, because a training finds its number on its own devices."""
-    if config.num_microbatches != "auto":
-        return config
-    notes.append("num_microbatches is auto: each rank's share of a step is shown in one piece")
-    return replace(config, num_microbatches=1)
-
-
-def _untimed(bench: Bench | None, settings: Settings) -> str | None:
-    """Return why nothing is timed, if no other note says it."""
-    if not settings.is_spec_known:
-        return "no spec names a model: nothing is timed, and work is counted in tokens only"
-    problem = None if bench is None else lacking_memory(bench)
-    if problem is None:
+def _time(
+    bench: Bench,
+    plans: Mapping[str, ReadingPlan],
+    notes: list[str],
+    *,
+    work_of: Callable[[ReadingPlan, int], float],
+    limit_s: float,
+    report: Report,
+) -> Timings | None:
+    """Time steps of the plans; add notes on what was not timed, and why."""
+    if problem := lacking_memory(bench):
+        notes.append(f"nothing is timed: {problem}; set --no-timing to suppress this line")
         return None
-    return f"nothing is timed: {problem}; set --no-timing to suppress this line"
+    timings = measure_plans(bench, plans, work_of=work_of, limit_s=limit_s, report=report)
+    if bench.config.device != "cpu" and bench.workplace.device.type != "cuda":
+        notes.append(
+            "timed on the CPU, as there is no GPU here, though the training needs one, which may "
+            "rank them differently: run it in a job with a GPU (srun --gpus 1 ...)"
+        )
+    missing = [n for n in plans if n not in timings.measured and n not in timings.too_large]
+    cold = [name for name, measured in timings.measured.items() if measured.is_cold]
+    too_large = [name for name in plans if name in timings.too_large]
+    for note, names in (
+        (f"{limit_s:g} s were over before these were timed", missing),
+        ("timed by one step, without a warm-up, for lack of time", cold),
+        ("a step does not fit into this GPU's memory", too_large),
+    ):
+        if names:
+            notes.append(f"{note}: {', '.join(names)}")
+    return timings
 
 
-def _bench(
-    config: TrainConfig, dataset: ShardedDataset, folder: Path, notes: list[str]
-) -> Bench | None:
-    """Return the model for timing; without one, add a note with the reason."""
-    try:
-        return make_bench(config, dataset, folder)
-    except StageConfigError as error:
-        notes.append(f"nothing is timed, and work is counted in tokens only: {error}")
-        return None
-
-
-def _settings(
-    config: TrainConfig, dataset: ShardedDataset, arguments: Mapping[str, Any], bench: Bench | None
-) -> Settings:
-    return Settings(
-        config=config,
-        is_spec_known=arguments["is_model_known"],
-        budget=row_budget(config, dataset.info),
-        num_ranks=arguments["num_ranks"],
-        work=_TOKENS_ALONE if bench is None else read_work_model(bench.skeleton, dataset),
-    )
-
-
-def _arrange(lengths: Lengths, settings: Settings, report: Report) -> _Ways:
-    """Compute every way; raises an error that all of them share."""
-    plans, counts, problems = {}, {}, {}
-    for number, name in enumerate(SETTINGS):
-        report(number, len(SETTINGS), "ways packed")
-        try:
-            plan = plan_of(name, lengths, settings)
-        except StageConfigError as error:
-            problems[name] = str(error)
-            continue
-        plans[name] = plan
-        counts[name] = count(plan, lengths, settings)
-    if not plans:
-        raise StageConfigError(next(iter(problems.values())))
-    return _Ways(plans=plans, counts=counts, problems=problems)
-
-
-def _configured(config: TrainConfig) -> str:
-    """Return the config's way; `auto`, or `none` of packing, is not among the shown ways."""
-    batching = config.batching
-    return batching.strategy if batching.kind == "packed" else batching.kind
-
-
-def _refusal(ways: _Ways, settings: Settings) -> str | None:
-    """Return why a training of the spec would fail; None if it would not, or without a spec.
+def _way_of_config(config: TrainConfig, problems: Mapping[str, str]) -> tuple[str, str | None]:
+    """Return the config's way, and why a training of it would fail, if it would.
 
     `auto` tries two ways, and `none` of packing has the rows of `constrained`, padded
-    differently.
+    differently; neither is among the shown ways.
     """
-    if not settings.is_spec_known:
-        return None
-    kind, strategy = settings.config.batching.kind, settings.config.batching.strategy
+    kind, strategy = config.batching.kind, config.batching.strategy
     packed = "constrained" if strategy == "none" else strategy
     tried = {"packed": (packed,), "auto": ("grouped", packed)}.get(kind, (kind,))
-    return next((ways.problems[name] for name in tried if name in ways.problems), None)
+    refused = next((problems[name] for name in tried if name in problems), None)
+    return (strategy if kind == "packed" else kind), refused
 
 
-def _device_notes(bench: Bench) -> list[str]:
-    if bench.config.device == "cpu" or bench.workplace.device.type == "cuda":
-        return []
-    note = (
-        "timed on the CPU, as there is no GPU here, though the training needs one, which may "
-        "rank them differently: run it in a job with a GPU (srun --gpus 1 ...)"
-    )
-    return [note]
-
-
-def _time_notes(timings: Timings, ways: _Ways, limit_s: float) -> list[str]:
-    missing = [n for n in ways.plans if n not in timings.measured and n not in timings.too_large]
-    cold = [name for name, measured in timings.measured.items() if measured.is_cold]
-    notes = []
-    if missing:
-        notes.append(f"{limit_s:g} s were over before these were timed: {', '.join(missing)}")
-    if cold:
-        notes.append(f"timed by one step, without a warm-up, for lack of time: {', '.join(cold)}")
-    if timings.too_large:
-        listed = ", ".join(name for name in ways.plans if name in timings.too_large)
-        notes.append(f"a step does not fit into this GPU's memory: {listed}")
-    return notes
-
-
-def _way(name: str, ways: _Ways, timings: Timings | None, settings: Settings) -> dict[str, Any]:
-    """Return all numbers of one way."""
-    about = {
-        "name": name,
-        "batching": SETTINGS[name],
-        "is_configured": settings.is_spec_known and name == _configured(settings.config),
-        "problem": ways.problems.get(name),
-    }
-    if name in ways.problems:
-        return about
-    counts = ways.counts[name]
-    numbers = {
-        **about,
-        **asdict(counts),
-        "samples_per_row": counts.num_samples / counts.num_rows,
-    }
+def _way_numbers(
+    name: str, counts: Counts, timings: Timings | None, num_ranks: int
+) -> dict[str, Any]:
+    numbers = {**asdict(counts), "samples_per_row": counts.num_samples / counts.num_rows}
     measured = timings.measured.get(name) if timings else None
     if timings is None or measured is None:
         return numbers
     step_s = counts.slowest_work / measured.work_per_s  # all ranks wait for the slowest
-    tokens_per_rank = counts.tokens_per_step / settings.num_ranks
+    tokens_per_rank = counts.tokens_per_step / num_ranks
     return {
         **numbers,
         "tokens_per_s": tokens_per_rank * measured.work_per_s / counts.mean_work,
@@ -438,10 +363,3 @@ def _way(name: str, ways: _Ways, timings: Timings | None, settings: Settings) ->
         "num_timed_steps": measured.num_steps,
         "timed_as": timings.same_as.get(name),
     }
-
-
-def _rows(ways: _Ways, name: str, lengths: Lengths, num_rows: int) -> list[dict[str, Any]]:
-    if name in ways.problems:
-        return []
-    rows = first_rows(ways.plans[name], lengths, num_rows)
-    return [{"lengths": list(row.lengths), "padded": row.padded} for row in rows]

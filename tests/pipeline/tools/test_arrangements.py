@@ -145,8 +145,8 @@ def test_first_rows_are_those_of_the_first_step_with_their_padding() -> None:
     plan = plan_of("shuffled", LENGTHS, used)
     (batch, *_) = rows_of_epoch(plan, 1)
     rows = first_rows(plan, LENGTHS, 5)
-    assert [list(row.lengths) for row in rows] == batch[:5]
-    assert {row.padded for row in rows} == {max(sum(row) for row in batch)}
+    assert [row["lengths"] for row in rows] == batch[:5]
+    assert {row["padded"] for row in rows} == {max(sum(row) for row in batch)}
     packed = first_rows(plan_of("exact", LENGTHS, used), LENGTHS, 3)
-    assert [row.padded for row in packed] == [64, 64, 64]
-    assert all(len(row.lengths) >= 1 and sum(row.lengths) <= 64 for row in packed)
+    assert [row["padded"] for row in packed] == [64, 64, 64]
+    assert all(0 < sum(row["lengths"]) <= 64 for row in packed)
