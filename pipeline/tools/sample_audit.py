@@ -10,10 +10,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
-from itertools import pairwise
+from dataclasses import asdict, dataclass
+from functools import partial
+from io import FileIO
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
@@ -35,10 +37,6 @@ from pipeline.preprocess.tokenizer import load_tokenizer, named_tokens
 from slurm_jobs.shared.manifest_formats import INDEX_NAME, PROCESSOR_DIR, SHARDS_DIR
 from slurm_jobs.shared.processors.folder import read_processor
 from slurm_jobs.shared.processors.image_plans import ImageRules
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
 
 # Samples read from their shards: the tokens of all, and everything of a few.
 #
@@ -62,18 +60,6 @@ class RawSample:
     meta: Mapping[str, Any]
     images: tuple[tuple[str, memoryview], ...]
     """Suffix (`image0.png`) and bytes of each; empty if only the head was read."""
-
-
-def shard_path(folder: Path, info: DatasetInfo, shard: int) -> Path:
-    """Return the path of a shard.
-
-    Raises:
-        ValueError: the data set has no such shard.
-    """
-    if not 0 <= shard < info.num_shards:
-        message = f"the index names shard {shard}, but there are {info.num_shards}"
-        raise ValueError(message)
-    return folder / SHARDS_DIR / info.shards[shard].name
 
 
 def read_head(file: int, index: DatasetIndex, number: int) -> RawSample:
@@ -177,58 +163,44 @@ def find(
     Raises:
         KeyError, TypeError, ValueError: `meta` is invalid.
     """
-    yield from _of_labels(*tokens, image_token_id=rules.info.image_token_id)
-    input_ids = tokens[0]
-    known = known_ids(input_ids, rules.is_token)
-    unknown = np.flatnonzero(~known)
-    if len(unknown):
+    input_ids, labels = tokens
+    is_image = input_ids == rules.info.image_token_id
+    supervised = labels != IGNORED_LABEL
+    if not supervised.any():
+        yield "nothing_supervised", NOTHING_SUPERVISED
+    places = np.flatnonzero(supervised & is_image)
+    if len(places):
+        yield "image_token_supervised", f"{_places('image token', places)} supervised"
+    if supervised[0]:
+        yield "first_token_supervised", "supervises its first token, which has no token before it"
+    places = np.flatnonzero(supervised & (labels != input_ids))
+    if len(places):
         message = (
-            f"{_places('token id', unknown)} none of the tokenizer's {int(rules.is_token.sum())} "
-            f"({input_ids[unknown[0]]})"
+            f"{_places('label', places)} neither {IGNORED_LABEL} nor the token of the same place "
+            f"(label {labels[places[0]]}, token {input_ids[places[0]]})"
+        )
+        before = supervised[:-1]
+        if before.any() and np.array_equal(input_ids[1:][before], labels[:-1][before]):
+            message += ": they are those of the next token, but labels are not shifted here"
+        yield "label_differs", message
+    places = np.flatnonzero(~known_ids(input_ids, rules.is_token))
+    if len(places):
+        message = (
+            f"{_places('token id', places)} none of the tokenizer's {int(rules.is_token.sum())} "
+            f"({input_ids[places[0]]})"
         )
         yield "unknown_token", message
     num_noted = sum(len(sizes) for sizes in meta["stored_sizes"])
     if num_noted != num_images:
-        noted = f"meta.json has sizes of {num_noted}"
-        yield "num_images", f"{_images(num_images)} stored, but {noted}"
+        yield "num_images", f"{_images(num_images)} stored, but meta.json has sizes of {num_noted}"
         return
-    num_found = int(np.count_nonzero(tokens[0] == rules.info.image_token_id))
-    num_expected = num_image_tokens(rules, meta, num_images)
-    if num_found != num_expected:
+    num_tokens, num_expected = int(is_image.sum()), num_image_tokens(rules, meta, num_images)
+    if num_tokens != num_expected:
         message = (
-            f"{num_found} image tokens, but {_images(num_images)} stored, which would have "
+            f"{num_tokens} image tokens, but {_images(num_images)} stored, which would have "
             f"{num_expected}"
         )
         yield "image_tokens", message
-
-
-def _of_labels(
-    input_ids: np.ndarray, labels: np.ndarray, *, image_token_id: int
-) -> Iterator[tuple[Kind, str]]:
-    supervised = labels != IGNORED_LABEL
-    if not supervised.any():
-        yield "nothing_supervised", NOTHING_SUPERVISED
-        return
-    of_image = np.flatnonzero(supervised & (input_ids == image_token_id))
-    if len(of_image):
-        yield "image_token_supervised", f"{_places('image token', of_image)} supervised"
-    if supervised[0]:
-        yield "first_token_supervised", "supervises its first token, which has no token before it"
-    other = np.flatnonzero(supervised & (labels != input_ids))
-    if len(other):
-        first = int(other[0])
-        message = (
-            f"{_places('label', other)} neither {IGNORED_LABEL} nor the token of the same place "
-            f"(label {labels[first]}, token {input_ids[first]}){_shift_text(input_ids, labels)}"
-        )
-        yield "label_differs", message
-
-
-def _shift_text(input_ids: np.ndarray, labels: np.ndarray) -> str:
-    supervised = labels[:-1] != IGNORED_LABEL
-    if supervised.any() and np.array_equal(input_ids[1:][supervised], labels[:-1][supervised]):
-        return ": they are those of the next token, but labels are not shifted here"
-    return ""
 
 
 def known_ids(input_ids: np.ndarray, is_token: np.ndarray) -> np.ndarray:
@@ -287,75 +259,93 @@ class Finding:
     """`shards/shard-000000.tar`."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
-    """Result of an audit."""
-
-    findings: list[Finding]
-    """The first `MOST_FINDINGS`, in the order of the index."""
-    num_findings: Counter[Kind]
-    stored_sizes: Counter[tuple[int, int]]
-    """Number of stored images by width and height."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class _Audit:
-    """State shared by the threads."""
+    """A data set that is checked by several threads, and the findings."""
 
-    folder: Path
-    index: DatasetIndex
-    rules: Rules
-    num_samples: int
-    report: Report
-    _num_done: list[int] = field(default_factory=lambda: [0])
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self, folder: Path, index: DatasetIndex, rules: Rules) -> None:
+        self.folder, self.index, self.rules = folder, index, rules
+        self.findings: list[Finding] = []
+        """The first `MOST_FINDINGS`, in the order of the index."""
+        self.num_findings: Counter[Kind] = Counter()
+        self.stored_sizes: Counter[tuple[int, int]] = Counter()
+        """Number of stored images by width and height."""
+        self._num_done, self._lock = 0, threading.Lock()
 
-    def count(self, num: int) -> None:
-        with self._lock:
-            self._num_done[0] += num
-            done = self._num_done[0]
-        self.report(done, self.num_samples, "samples")
+    def run(self, num_samples: int, num_threads: int, report: Report) -> None:
+        """Read the tokens of the first `num_samples` of the index, and check them.
 
+        For the others the index shows whether anything is supervised.
 
-def audit(
-    folder: Path,
-    index: DatasetIndex,
-    rules: Rules,
-    *,
-    num_samples: int,
-    num_threads: int,
-    report: Report,
-) -> Found:
-    """Read the tokens of the first `num_samples` of the index, and check them.
+        Raises:
+            OSError: a shard cannot be read, whether the data set is valid or not.
+        """
 
-    For the others the index shows whether anything is supervised.
+        def check(rows: range) -> tuple[list[Finding], Counter[tuple[int, int]]]:
+            result = self._check(rows)
+            with self._lock:
+                self._num_done += len(rows)
+                num_done = self._num_done
+            report(num_done, num_samples, "samples")
+            return result
 
-    Raises:
-        OSError: a shard cannot be read, whether the data set is valid or not.
-    """
-    shared = _Audit(folder=folder, index=index, rules=rules, num_samples=num_samples, report=report)
-    found = Found(findings=[], num_findings=Counter(), stored_sizes=Counter())
-    with ThreadPoolExecutor(num_threads, thread_name_prefix="samples") as pool:
-        for findings, sizes in pool.map(
-            lambda rows: _read(shared, rows), _runs(index, num_samples)
-        ):
-            _add(found, findings)
-            found.stored_sizes.update(sizes)
-    rows = range(num_samples, len(index))
-    zeros = np.flatnonzero(shared.index.num_supervised_tokens[rows.start : rows.stop] == 0)
-    _add(
-        found,
-        [
-            _finding(shared, rows.start + int(place), "nothing_supervised", NOTHING_SUPERVISED)
-            for place in zeros
-        ],
-    )
-    return found
+        with ThreadPoolExecutor(num_threads, thread_name_prefix="samples") as pool:
+            for findings, sizes in pool.map(check, _runs(self.index, num_samples)):
+                self._add(findings)
+                self.stored_sizes.update(sizes)
+        others = self.index.num_supervised_tokens[num_samples : len(self.index)]
+        numbers = (num_samples + np.flatnonzero(others == 0)).tolist()
+        self._add([self._finding(n, "nothing_supervised", NOTHING_SUPERVISED) for n in numbers])
 
+    def place_of(self, number: int) -> dict[str, str]:
+        """Return `key` and `shard` of a sample."""
+        shard, shards = int(self.index.shard[number]), self.rules.info.shards
+        name = shards[shard].name if 0 <= shard < len(shards) else f"no shard {shard}"
+        return {
+            "key": format_key(int(self.index.key[number])),
+            "shard": f"{SHARDS_DIR}/{name}",
+        }
 
-def _add(found: Found, findings: list[Finding]) -> None:
-    found.num_findings.update(finding.kind for finding in findings)
-    found.findings.extend(findings[: MOST_FINDINGS - len(found.findings)])
+    def open_shard(self, number: int) -> FileIO:
+        """Open the shard of a sample.
+
+        Raises:
+            ValueError: the data set has no such shard.
+            OSError: it cannot be opened.
+        """
+        shard, shards = int(self.index.shard[number]), self.rules.info.shards
+        if not 0 <= shard < len(shards):
+            message = f"the index names shard {shard}, but there are {len(shards)}"
+            raise ValueError(message)
+        return (self.folder / SHARDS_DIR / shards[shard].name).open("rb", buffering=0)
+
+    def _add(self, findings: list[Finding]) -> None:
+        self.num_findings.update(finding.kind for finding in findings)
+        self.findings += findings[: MOST_FINDINGS - len(self.findings)]
+
+    def _finding(self, number: int, kind: Kind, message: str) -> Finding:
+        return Finding(kind=kind, message=message, **self.place_of(number))
+
+    def _check(self, rows: range) -> tuple[list[Finding], Counter[tuple[int, int]]]:
+        """Return the problems of samples of one shard, and the sizes of their images."""
+        findings: list[Finding] = []
+        sizes: Counter[tuple[int, int]] = Counter()
+        try:
+            with self.open_shard(rows.start) as file:
+                for number in rows:
+                    try:
+                        sample = read_head(file.fileno(), self.index, number)
+                        num_images = int(self.index.num_images[number])
+                        wrong = list(find(self.rules, sample.tokens, sample.meta, num_images))
+                        stored_sizes = chain.from_iterable(sample.meta["stored_sizes"])
+                        sizes.update([(width, height) for width, height in stored_sizes])
+                    except BROKEN as error:
+                        text = f"{error}" if isinstance(error, ValueError) else f"{error!r}"
+                        wrong = [("unreadable", f"{text}; `verify` compares checksums")]
+                    findings += [self._finding(number, kind, message) for kind, message in wrong]
+        except (ValueError, FileNotFoundError) as error:  # nothing of this shard can be read
+            problem = "its shard is missing" if isinstance(error, OSError) else str(error)
+            findings = [self._finding(number, "unreadable", problem) for number in rows]
+        return findings, sizes
 
 
 def _runs(index: DatasetIndex, num_samples: int) -> Iterator[range]:
@@ -363,60 +353,7 @@ def _runs(index: DatasetIndex, num_samples: int) -> Iterator[range]:
     for start in range(0, num_samples, _RUN_ROWS):
         end = min(start + _RUN_ROWS, num_samples)
         ends = np.flatnonzero(np.diff(index.shard[start:end])) + start + 1
-        places = [start, *ends.tolist(), end]
-        yield from (range(a, b) for a, b in pairwise(places))
-
-
-def _read(audit: _Audit, rows: range) -> tuple[list[Finding], Counter[tuple[int, int]]]:
-    """Return the problems of samples of one shard, and the sizes of their images."""
-    findings: list[Finding] = []
-    sizes: Counter[tuple[int, int]] = Counter()
-    file = None
-    try:
-        path = shard_path(audit.folder, audit.rules.info, int(audit.index.shard[rows.start]))
-        file = os.open(path, os.O_RDONLY)
-        for number in rows:
-            findings += _of_sample(audit, file, number, sizes)
-    except (ValueError, FileNotFoundError) as error:  # the shard: nothing of these can be read
-        problem = "its shard is missing" if isinstance(error, OSError) else str(error)
-        findings = [_finding(audit, number, "unreadable", problem) for number in rows]
-    finally:
-        if file is not None:
-            os.close(file)
-    audit.count(len(rows))
-    return findings, sizes
-
-
-def _of_sample(
-    audit: _Audit, file: int, number: int, sizes: Counter[tuple[int, int]]
-) -> Iterator[Finding]:
-    try:
-        sample = read_head(file, audit.index, number)
-        num_images = int(audit.index.num_images[number])
-        wrong = list(find(audit.rules, sample.tokens, sample.meta, num_images))
-        sizes.update(stored_sizes(sample))
-    except BROKEN as error:
-        text = f"{error}" if isinstance(error, ValueError) else f"{error!r}"
-        wrong = [("unreadable", f"{text}; `verify` compares checksums")]
-    for kind, message in wrong:
-        yield _finding(audit, number, kind, message)
-
-
-def stored_sizes(sample: RawSample) -> list[tuple[int, int]]:
-    """Return width and height of each stored image, from `meta.json`."""
-    return [(width, height) for sizes in sample.meta["stored_sizes"] for width, height in sizes]
-
-
-def _finding(audit: _Audit, number: int, kind: Kind, message: str) -> Finding:
-    return Finding(kind=kind, message=message, **place_of(audit.index, audit.rules, number))
-
-
-def place_of(index: DatasetIndex, rules: Rules, number: int) -> dict[str, str]:
-    """Return `key` and `shard` of a sample."""
-    shard = int(index.shard[number])
-    shards = rules.info.shards
-    name = shards[shard].name if 0 <= shard < len(shards) else f"no shard {shard}"
-    return {"key": format_key(int(index.key[number])), "shard": f"{SHARDS_DIR}/{name}"}
+        yield from (range(a, b) for a, b in pairwise([start, *ends.tolist(), end]))
 
 
 # Stored images for a page: unchanged from the shard, or smaller if necessary.
@@ -529,16 +466,24 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
     if unknown:
         return {"unknown_keys": unknown}
     tokenizer = load_tokenizer(folder / PROCESSOR_DIR)
-    rules = _make_rules(folder, info, tokenizer)
+    ids = list(tokenizer.get_vocab().values())
+    is_token = np.zeros(max(ids) + 1, dtype=bool)
+    is_token[ids] = True
+    processor = read_processor(folder / PROCESSOR_DIR, named_tokens(tokenizer))
+    rules = Rules(info=info, is_token=is_token, images=processor.images)
     num_audited = min(arguments["limit"] or info.num_samples, info.num_samples)
-    num_threads = arguments["num_threads"]
-    found = audit(
-        folder, index, rules, num_samples=num_audited, num_threads=num_threads, report=report
+    audit = _Audit(folder, index, rules)
+    audit.run(num_audited, arguments["num_threads"], report)
+    decode: Any = partial(
+        tokenizer.decode, skip_special_tokens=False, clean_up_tokenization_spaces=False
     )
-    shown = _Shown(folder, index, rules, tokenizer)
-    samples = [shown.read(number) for number in chosen]
+    shown = [_shown(audit, number, decode) for number in chosen]
     if arguments["with_pictures"]:
-        _add_pictures(samples)
+        num_images = sum(len(images) for _, images in shown)
+        max_bytes = max(_LEAST_PICTURE_BYTES, _PICTURES_BYTES // max(1, num_images))
+        for sample, images in shown:
+            sample["pictures"] = [_picture(data, suffix, max_bytes) for suffix, data in images]
+    sizes = audit.stored_sizes
     return {
         "unknown_keys": [],
         "num_samples": info.num_samples,
@@ -548,11 +493,11 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
         "image_token": info.image_token,
         "image_token_id": info.image_token_id,
         "statistics": statistics,
-        "num_stored_sizes": len(found.stored_sizes),
-        "stored_sizes": [[*size, num] for size, num in found.stored_sizes.most_common(_MOST_SIZES)],
-        "num_findings": dict(found.num_findings),
-        "findings": [asdict(finding) for finding in found.findings],
-        "samples": [{k: v for k, v in sample.items() if k != "raw"} for sample in samples],
+        "num_stored_sizes": len(sizes),
+        "stored_sizes": [[*size, num] for size, num in sizes.most_common(_MOST_SIZES)],
+        "num_findings": dict(audit.num_findings),
+        "findings": [asdict(finding) for finding in audit.findings],
+        "samples": [sample for sample, _ in shown],
     }
 
 
@@ -570,65 +515,31 @@ def _choose(index: DatasetIndex, arguments: Mapping[str, Any]) -> tuple[list[int
     return drawn.tolist(), []
 
 
-def _make_rules(folder: Path, info: DatasetInfo, tokenizer: PreTrainedTokenizerBase) -> Rules:
-    ids = list(tokenizer.get_vocab().values())
-    is_token = np.zeros(max(ids) + 1, dtype=bool)
-    is_token[ids] = True
-    processor = read_processor(folder / PROCESSOR_DIR, named_tokens(tokenizer))
-    return Rules(info=info, is_token=is_token, images=processor.images)
-
-
-class _Shown:
-    """Reads samples on demand."""
-
-    def __init__(
-        self, folder: Path, index: DatasetIndex, rules: Rules, tokenizer: PreTrainedTokenizerBase
-    ) -> None:
-        self._folder, self._index, self._rules = folder, index, rules
-        self._tokenizer = tokenizer
-
-    def read(self, number: int) -> dict[str, Any]:
-        """Return one sample as JSON values, with its bytes as `raw`; or a `problem`."""
-        place = place_of(self._index, self._rules, number)
-        try:
-            shard = int(self._index.shard[number])
-            file = os.open(shard_path(self._folder, self._rules.info, shard), os.O_RDONLY)
-            try:
-                raw = read_whole(file, self._index, number)
-            finally:
-                os.close(file)
-            ids, labels = raw.tokens.tolist()
-            known = known_ids(raw.tokens[0], self._rules.is_token).tolist()
-            pairs = zip(raw.meta["original_sizes"], raw.meta["stored_sizes"], strict=True)
-            return {
-                **place,
-                "problem": None,
-                "raw": raw,
-                "row": int(raw.meta["row"]),
-                "source": str(raw.meta["source"]),
-                "is_truncated": bool(raw.meta["truncated"]),
-                "images": [{"original": original, "stored": stored} for original, stored in pairs],
-                "input_ids": ids,
-                "labels": labels,
-                "pieces": token_pieces(ids, known, self._decode),
-            }
-        except (*BROKEN, FileNotFoundError) as error:
-            return {**place, "problem": f"cannot be read: {error}", "raw": None}
-
-    def _decode(self, ids: Sequence[int]) -> str:
-        text: str = self._tokenizer.decode(
-            ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
-        )
-        return text
-
-
-def _add_pictures(samples: list[dict[str, Any]]) -> None:
-    """Add `pictures` to each sample: a `uri` for each stored image, or why there is none."""
-    num = sum(len(sample["raw"].images) for sample in samples if sample["raw"] is not None)
-    max_bytes = max(_LEAST_PICTURE_BYTES, _PICTURES_BYTES // max(1, num))
-    for sample in samples:
-        images = () if sample["raw"] is None else sample["raw"].images
-        sample["pictures"] = [_picture(data, suffix, max_bytes) for suffix, data in images]
+def _shown(
+    audit: _Audit, number: int, decode: Decode
+) -> tuple[dict[str, Any], tuple[tuple[str, memoryview], ...]]:
+    """Return one sample as JSON values, or with a `problem`; and its images by suffix."""
+    place = audit.place_of(number)
+    try:
+        with audit.open_shard(number) as file:
+            raw = read_whole(file.fileno(), audit.index, number)
+        ids, labels = raw.tokens.tolist()
+        known = known_ids(raw.tokens[0], audit.rules.is_token).tolist()
+        pairs = zip(raw.meta["original_sizes"], raw.meta["stored_sizes"], strict=True)
+        sample = {
+            **place,
+            "problem": None,
+            "row": int(raw.meta["row"]),
+            "source": str(raw.meta["source"]),
+            "is_truncated": bool(raw.meta["truncated"]),
+            "images": [{"original": original, "stored": stored} for original, stored in pairs],
+            "input_ids": ids,
+            "labels": labels,
+            "pieces": token_pieces(ids, known, decode),
+        }
+    except (*BROKEN, FileNotFoundError) as error:
+        return {**place, "problem": f"cannot be read: {error}"}, ()
+    return sample, raw.images
 
 
 def _picture(data: memoryview, suffix: str, max_bytes: int) -> dict[str, str | None]:
