@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,10 @@ from slurm_jobs.report.attempts import (
 from slurm_jobs.report.inputs import PREPROCESS_RUN, ReportInputs, StageInputs
 from slurm_jobs.report.node_load import level_of
 from slurm_jobs.report.report_model import (
+    Bar,
     CostNumbers,
     CostPart,
     DataNumbers,
-    DataStatistics,
     Distribution,
     StageCost,
     StageNumbers,
@@ -37,7 +38,6 @@ from slurm_jobs.report.timeline import AGAIN
 from slurm_jobs.shared import units
 from slurm_jobs.shared.records import TaskAccounting
 from slurm_jobs.shared.units import Quantity, known, missing
-from slurm_jobs.status import Status
 
 # Cost of a run in GPU-hours, CPU-hours and money.
 #
@@ -75,14 +75,24 @@ def cost_numbers(
         price: `gpu_hour`, `cpu_hour` and `currency` of the cluster profile; None without one.
     """
     begun = [stage for stage in stages if stage.num_attempts]  # the others have cost nothing yet
-    found = tuple(_stage_cost(stage, training, price) for stage in begun)
+    own = {t.stage: t for t in reversed(training)}
     currency = str(price["currency"]) if price else ""
+    costs = tuple(
+        StageCost(
+            stage=stage.name,
+            gpu_hours=stage.gpu_hours,
+            cpu_hours=stage.cpu_hours,
+            money=_money(stage, price),
+            parts=_parts(own[stage.name], stage) if stage.name in own else (),
+        )
+        for stage in begun
+    )
     return CostNumbers(
         currency=currency,
-        stages=found,
-        gpu_hours=_total_cost([c.gpu_hours for c in found], "GPU h"),
-        cpu_hours=_total_cost([c.cpu_hours for c in found], "CPU h"),
-        money=_total_cost([c.money for c in found], currency) if price else missing("", NO_PRICE),
+        stages=costs,
+        gpu_hours=_total_cost([c.gpu_hours for c in costs], "GPU h"),
+        cpu_hours=_total_cost([c.cpu_hours for c in costs], "CPU h"),
+        money=_total_cost([c.money for c in costs], currency) if price else missing("", NO_PRICE),
     )
 
 
@@ -95,33 +105,15 @@ def money_of(
     return gpu_hours * _number(price, "gpu_hour") + cpu_hours * _number(price, "cpu_hour")
 
 
-def _stage_cost(
-    stage: StageNumbers,
-    training: Sequence[TrainingNumbers],
-    price: Mapping[str, object] | None,
-) -> StageCost:
-    own = next((t for t in training if t.stage == stage.name), None)
-    return StageCost(
-        stage=stage.name,
-        gpu_hours=stage.gpu_hours,
-        cpu_hours=stage.cpu_hours,
-        money=_money(stage, price),
-        parts=_parts(own, stage) if own is not None else (),
-    )
-
-
 def _money(stage: StageNumbers, price: Mapping[str, object] | None) -> Quantity:
     if price is None:
         return missing("", NO_PRICE)
-    hours = (stage.gpu_hours, stage.cpu_hours)
-    reasons = [h.missing for h in hours if h.value is None]
-    unit = str(price["currency"])
-    if len(reasons) == len(hours):
-        return missing(unit, reasons[0])
-    value = money_of(stage.gpu_hours.value or 0.0, stage.cpu_hours.value or 0.0, price)
-    assert value is not None
-    bounds = [h.missing or h.at_least for h in hours if h.missing or h.at_least]
-    return known(value, unit, bounds[0] if bounds else "")
+    hours = {"gpu_hour": stage.gpu_hours, "cpu_hour": stage.cpu_hours}
+    costs = [
+        h if h.value is None else replace(h, value=h.value * _number(price, name))
+        for name, h in hours.items()
+    ]
+    return _total_cost(costs, str(price["currency"]))
 
 
 def _parts(training: TrainingNumbers, stage: StageNumbers) -> tuple[CostPart, ...]:
@@ -170,20 +162,41 @@ def data_numbers(
     inputs: ReportInputs, results: Mapping[str, SliceResults]
 ) -> tuple[DataNumbers, ...]:
     """Return an entry for each stage that preprocesses; `results` are the valid ones, by stage."""
+    current = [stage for stage in inputs.stages if not stage.is_former]
+    consolidated_by = {
+        parent: other.name
+        for other in reversed(current)
+        if other.run == CONSOLIDATE_RUN
+        for parent in other.after
+    }
     return tuple(
-        _one_stage(stage, inputs, results)
-        for stage in inputs.stages
-        if stage.run == PREPROCESS_RUN and not stage.is_former
+        _data_of_stage(
+            stage,
+            list(results[stage.name].values()),
+            list(results[consolidated_by[stage.name]].values())
+            if stage.name in consolidated_by
+            else None,
+        )
+        for stage in current
+        if stage.run == PREPROCESS_RUN
     )
 
 
-def _one_stage(
-    stage: StageInputs, inputs: ReportInputs, by_stage: Mapping[str, SliceResults]
+def _data_of_stage(
+    stage: StageInputs,
+    results: Sequence[Mapping[str, Any]],
+    consolidated: Sequence[Mapping[str, Any]] | None,
 ) -> DataNumbers:
-    results = list(by_stage[stage.name].values())
+    """Return the numbers; `consolidated` is None if no stage consolidates these parts."""
     samples, tokens = _total(results, "num_samples"), _total(results, "num_tokens")
+    if tokens.value is None or not samples.value:
+        reason = tokens.missing or samples.missing or "no samples"
+        mean_tokens = missing("tokens/sample", reason)
+    else:
+        mean_tokens = known(tokens.value / samples.value, "tokens/sample")
     lengths = _counts(results, "num_tokens_histogram")
-    consolidated = _consolidated(stage, inputs, by_stage)
+    # All tasks that finished the data set return the same statistics.
+    statistics = (read_statistics(result.get("statistics")) for result in consolidated or ())
     return DataNumbers(
         stage=stage.name,
         num_slices_reported=len(results),
@@ -194,8 +207,10 @@ def _one_stage(
         num_too_long=_total(results, "num_too_long"),
         num_truncated=_total(results, "num_truncated"),
         num_tokens=tokens,
-        mean_tokens=_mean(tokens, samples),
-        num_shards=_num_shards(consolidated),
+        mean_tokens=mean_tokens,
+        num_shards=missing("count", "no stage consolidates these parts")
+        if consolidated is None
+        else _total(consolidated, "num_shards"),
         rejects=tuple(_counts(results, "rejects_by_reason").most_common()),
         length_counts=tuple(sorted((int(most), count) for most, count in lengths.items())),
         work_s={
@@ -204,7 +219,7 @@ def _one_stage(
             if results and all(f"{name}_s" in result for result in results)
         },
         stored_image=_stored_image(results),
-        statistics=_statistics(consolidated),
+        statistics=next((each for each in statistics if each is not None), None),
     )
 
 
@@ -237,34 +252,6 @@ def _total(results: Sequence[Mapping[str, Any]], key: str) -> Quantity:
     return known(sum(values), "count")
 
 
-def _mean(tokens: Quantity, samples: Quantity) -> Quantity:
-    if tokens.value is None or not samples.value:
-        return missing("tokens/sample", tokens.missing or samples.missing or "no samples")
-    return known(tokens.value / samples.value, "tokens/sample")
-
-
-def _consolidated(
-    stage: StageInputs, inputs: ReportInputs, by_stage: Mapping[str, SliceResults]
-) -> Sequence[Mapping[str, Any]] | None:
-    """Return the results of the stage that consolidates these parts; None if there is none."""
-    for other in inputs.stages:
-        if other.run == CONSOLIDATE_RUN and not other.is_former and stage.name in other.after:
-            return list(by_stage[other.name].values())
-    return None
-
-
-def _num_shards(results: Sequence[Mapping[str, Any]] | None) -> Quantity:
-    if results is None:
-        return missing("count", "no stage consolidates these parts")
-    return _total(results, "num_shards")
-
-
-def _statistics(results: Sequence[Mapping[str, Any]] | None) -> DataStatistics | None:
-    """Return the statistics. All tasks that finished the data set return the same."""
-    found = (read_statistics(result.get("statistics")) for result in results or ())
-    return next((one for one in found if one is not None), None)
-
-
 # Tasks, waits, times and use of resources of each stage.
 
 
@@ -288,7 +275,19 @@ def stage_numbers(
 ) -> StageNumbers:
     """Return all numbers of one stage; `results` are the valid ones."""
     rows = [f.accounting for f in facts if f.accounting is not None]
+    starts = _starts(facts)
+    num_open = sum(start.is_at_least for start in starts)
+    ends = f"the accounting lacks the end of {num_open} of {len(starts)} starts" if num_open else ""
     lacking = lacking_starts(facts)
+    lacking_time = _joined(lacking, ends)
+    if stage.run == REPORT_RUN and standing.status == "running":
+        running_s = missing("s", "this report is being made")
+    elif not facts:
+        running_s = missing("s", "not started")
+    else:
+        merged = merge((f.bar.start_unix_s, f.bar.end_unix_s) for f in facts)
+        running_s = known(total_s(merged), "s")
+    unrecorded = _starts([fact for fact in facts if fact.record is None])
     return StageNumbers(
         name=stage.name,
         run=stage.run,
@@ -306,14 +305,23 @@ def stage_numbers(
         dependency_wait_median_s=_wait(rows, "submit_unix_s", "eligible_unix_s", np.median),
         queue_wait_median_s=_wait(rows, "eligible_unix_s", "start_unix_s", np.median),
         queue_wait_max_s=_bounded(_wait(rows, "eligible_unix_s", "start_unix_s", np.max), lacking),
-        running_s=_running(stage, facts, standing.status),
+        running_s=running_s,
         task_time=_task_time(facts),
-        failures=tuple(_failure(f) for f in facts if f.bar.outcome == "failed"),
+        failures=tuple(_failure(f.bar) for f in facts if f.bar.outcome == "failed"),
         results=stage_results(stage, results),
-        **_resources(facts, lacking),
-        **_memory(stage, rows, _joined(lacking, _unended(rows))),
+        longest_s=_bounded(
+            _measured((s.elapsed_s for s in starts), max, "s", rows, "ended jobs"), lacking_time
+        ),
+        gpu_hours=_bounded(_hours(starts, "num_gpus", "GPU h"), lacking_time),
+        cpu_hours=_bounded(_hours(starts, "num_cpus", "CPU h"), lacking_time),
+        requested_cpus=_asked(rows, "num_cpus", "count"),
+        cpu_efficiency=_cpu_efficiency(rows),
+        requested_gpus=_asked(rows, "num_gpus", "count"),
+        time_limit_s=_asked(rows, "time_limit_s", "s"),
+        requested_mem_bytes=_asked(rows, "requested_mem_bytes", "bytes"),
+        **_memory(stage, rows, lacking),
         gpu_busy=_gpu_busy(stage, rows),
-        unrecorded_gpu_hours=_unrecorded_gpu_hours(facts),
+        unrecorded_gpu_hours=_hours(unrecorded, "num_gpus", "GPU h").value or 0.0,
     )
 
 
@@ -334,19 +342,9 @@ def _slices_per_task(facts: Sequence[AttemptFacts]) -> int:
     return max((len(own) for own in slices.values()), default=1)
 
 
-def _failure(fact: AttemptFacts) -> str:
-    bar = fact.bar
-    reason = bar.reason or "no reason was written down"
+def _failure(bar: Bar) -> str:
     name = units.attempt_name(bar.stage, bar.slice_index, bar.attempt, bar.job_id)
-    return f"{name}: {reason}"
-
-
-def _running(stage: StageInputs, facts: Sequence[AttemptFacts], status: Status) -> Quantity:
-    if stage.run == REPORT_RUN and status == "running":
-        return missing("s", "this report is being made")
-    if not facts:
-        return missing("s", "not started")
-    return known(total_s(merge((f.bar.start_unix_s, f.bar.end_unix_s) for f in facts)), "s")
+    return f"{name}: {bar.reason or 'no reason was written down'}"
 
 
 def _task_time(facts: Sequence[AttemptFacts]) -> Distribution | None:
@@ -366,35 +364,25 @@ def _task_time(facts: Sequence[AttemptFacts]) -> Distribution | None:
     )
 
 
-def _wait(rows: Sequence[TaskAccounting], begin: str, end: str, of: Summary) -> Quantity:
-    waits = [
-        getattr(row, end) - getattr(row, begin)
-        for row in rows
-        if getattr(row, begin) is not None and getattr(row, end) is not None
-    ]
-    if not waits:
-        return missing("s", _NO_ACCOUNTING if not rows else "the accounting lacks these times")
-    return known(max(0.0, float(of(waits))), "s")
+def _measured(
+    values: Iterable[float | None],
+    summary: Summary,
+    unit: str,
+    rows: Sequence[TaskAccounting],
+    what: str,
+) -> Quantity:
+    """Return the summary of the known values; without one, why the accounting lacks `what`."""
+    present = [value for value in values if value is not None]
+    if present:
+        return known(summary(present), unit)
+    return missing(unit, f"the accounting lacks {what}" if rows else _NO_ACCOUNTING)
 
 
-def _resources(facts: Sequence[AttemptFacts], lacking: str) -> dict[str, Any]:
-    """Return allocated and used resources, as far as the accounting has them."""
-    starts = _starts(facts)
-    rows = [start.row for start in starts]
-    bounded = {
-        "longest_s": _longest(starts),
-        "gpu_hours": _hours(starts, "num_gpus", "GPU h"),
-        "cpu_hours": _hours(starts, "num_cpus", "CPU h"),
-    }
-    num_open = sum(start.is_at_least for start in starts)
-    ends = f"the accounting lacks the end of {num_open} of {len(starts)} starts" if num_open else ""
-    return {
-        **{name: _bounded(number, _joined(lacking, ends)) for name, number in bounded.items()},
-        "requested_cpus": _asked(rows, "num_cpus", "count"),
-        "cpu_efficiency": _cpu_efficiency(rows),
-        "requested_gpus": _asked(rows, "num_gpus", "count"),
-        "time_limit_s": _asked(rows, "time_limit_s", "s"),
-    }
+def _wait(rows: Sequence[TaskAccounting], begin: str, end: str, summary: Summary) -> Quantity:
+    times = [(getattr(row, begin), getattr(row, end)) for row in rows]
+    waits = [last - first for first, last in times if first is not None and last is not None]
+    wait = _measured(waits, summary, "s", rows, "these times")
+    return wait if wait.value is None else replace(wait, value=max(0.0, wait.value))
 
 
 def _bounded(number: Quantity, lacking: str) -> Quantity:
@@ -406,17 +394,14 @@ def _joined(*reasons: str) -> str:
     return "; ".join(filter(None, reasons))
 
 
-def _unended(rows: Sequence[TaskAccounting]) -> str:
-    """Return why the peak memory is a lower bound: it is known at the end of starts."""
-    num = sum(row.end_unix_s is None for row in rows)
-    return f"{num} of {len(rows)} starts have not ended in the accounting" if num else ""
-
-
 def _memory(stage: StageInputs, rows: Sequence[TaskAccounting], lacking: str) -> dict[str, Any]:
-    """Return memory of one task, of one node at most, and the request per node."""
+    """Return the peak memory of one task, and of one node at most."""
     num_tasks = max(1, int(stage.resources.get("tasks_per_node") or 1))
-    largest = _bounded(_largest(rows, "max_rss_bytes", "bytes"), lacking)
-    on_node = largest
+    num_open = sum(row.end_unix_s is None for row in rows)  # peaks are known at the end of starts
+    ends = f"{num_open} of {len(rows)} starts have not ended in the accounting" if num_open else ""
+    peaks = (row.max_rss_bytes for row in rows)
+    largest = _measured(peaks, max, "bytes", rows, "max_rss_bytes")
+    largest = on_node = _bounded(largest, _joined(lacking, ends))
     if any(row.state == "OUT_OF_MEMORY" for row in rows):
         on_node = missing("bytes", "a start ran out of memory; its peak is more than was sampled")
     elif any(row.source == "local" for row in rows):
@@ -424,13 +409,8 @@ def _memory(stage: StageInputs, rows: Sequence[TaskAccounting], lacking: str) ->
             "bytes", "the local scheduler knows a task's largest process, not all of them together"
         )
     elif largest.value is not None:
-        on_node = known(largest.value * num_tasks, "bytes", lacking)
-    return {
-        "max_rss_bytes": largest,
-        "tasks_per_node": num_tasks,
-        "node_mem_bytes": on_node,
-        "requested_mem_bytes": _asked(rows, "requested_mem_bytes", "bytes"),
-    }
+        on_node = replace(largest, value=largest.value * num_tasks)
+    return {"max_rss_bytes": largest, "tasks_per_node": num_tasks, "node_mem_bytes": on_node}
 
 
 def _gpu_busy(stage: StageInputs, rows: Sequence[TaskAccounting]) -> Quantity:
@@ -448,22 +428,13 @@ def _elapsed_s(row: TaskAccounting) -> float | None:
     return row.end_unix_s - row.start_unix_s
 
 
-def _reason(rows: Sequence[TaskAccounting], what: str) -> str:
-    return f"the accounting lacks {what}" if rows else _NO_ACCOUNTING
-
-
-def _largest(rows: Sequence[TaskAccounting], name: str, unit: str) -> Quantity:
-    values = [getattr(row, name) for row in rows if getattr(row, name) is not None]
-    return known(max(values), unit) if values else missing(unit, _reason(rows, name))
-
-
 def _asked(rows: Sequence[TaskAccounting], name: str, unit: str) -> Quantity:
     """Return the request of the newest start that has one: a resume may have changed it."""
-    asked = [row for row in rows if getattr(row, name) is not None]
-    if not asked:
-        return missing(unit, _reason(rows, name))
-    newest = max(asked, key=lambda row: (row.start_unix_s or 0.0, row.submit_unix_s or 0.0))
-    return known(getattr(newest, name), unit)
+    newest_first = sorted(
+        rows, key=lambda row: (row.start_unix_s or 0.0, row.submit_unix_s or 0.0), reverse=True
+    )
+    asked = (getattr(row, name) for row in newest_first)
+    return _measured(asked, itemgetter(0), unit, rows, name)
 
 
 def _starts(facts: Sequence[AttemptFacts]) -> list[_Start]:
@@ -493,18 +464,6 @@ def _start(row: TaskAccounting, of_job: Sequence[AttemptFacts]) -> _Start:
     return _Start(row=row, elapsed_s=elapsed_s, is_at_least=not is_running)
 
 
-def _unrecorded_gpu_hours(facts: Sequence[AttemptFacts]) -> float:
-    starts = _starts([fact for fact in facts if fact.record is None])
-    return _hours(starts, "num_gpus", "GPU h").value or 0.0
-
-
-def _longest(starts: Sequence[_Start]) -> Quantity:
-    elapsed = [start.elapsed_s for start in starts if start.elapsed_s is not None]
-    if not elapsed:
-        return missing("s", _reason([start.row for start in starts], "ended jobs"))
-    return known(max(elapsed), "s")
-
-
 def _cpu_efficiency(rows: Sequence[TaskAccounting]) -> Quantity:
     used = allocated = 0.0
     for row in rows:
@@ -512,18 +471,15 @@ def _cpu_efficiency(rows: Sequence[TaskAccounting]) -> Quantity:
         if row.cpu_time_s is not None and row.num_cpus and elapsed:
             used += row.cpu_time_s
             allocated += row.num_cpus * elapsed
-    if not allocated:
-        return missing("fraction", _reason(rows, "processor time"))
-    return known(used / allocated, "fraction")
+    shares = [used / allocated] if allocated else []
+    return _measured(shares, itemgetter(0), "fraction", rows, "processor time")
 
 
 def _hours(starts: Sequence[_Start], name: str, unit: str) -> Quantity:
     pairs = [(getattr(start.row, name), start.elapsed_s) for start in starts]
-    hours = [
+    hours = (
         count * elapsed / 3600
         for count, elapsed in pairs
         if count is not None and elapsed is not None  # a job whose set-up fails may last 0 s
-    ]
-    if not hours:
-        return missing(unit, _reason([start.row for start in starts], name))
-    return known(sum(hours), unit)
+    )
+    return _measured(hours, sum, unit, [start.row for start in starts], name)
