@@ -40,17 +40,13 @@ from slurm_jobs.shared.configs.model_parts import LanguageConfig, ModelConfig, V
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.processors.folder import read_normalisation
 
-# Comparison of the tokenizer and image processor in a model's folder with the data set.
-#
-# Training reads neither, because numbers of tokens and pixels come from the data set. If another
-# processor made them, the model would learn from inputs with another meaning, and only its
-# answers would show it. `fit` and `towers` compare sizes.
-
 
 def check_beside(config: ModelConfig, facts: DataFacts) -> None:
     """Compare the tokenizer and the image processor of each of the model's folders.
 
-    Files missing from a folder are not compared.
+    Training reads neither, because numbers of tokens and pixels come from the data set. If another
+    processor made them, the model would learn from inputs with another meaning, and only its
+    answers would show it. Files missing from a folder are not compared.
 
     Raises:
         StageConfigError: the data set was made with different ones.
@@ -83,16 +79,16 @@ def _check_tokens(folder: Path, facts: DataFacts, remedy: str) -> None:
 
 
 def _differences(
-    own: Mapping[str, int], added: Mapping[str, int], others: Mapping[str, int]
+    numbers: Mapping[str, int], added: Mapping[str, int], others: Mapping[str, int]
 ) -> dict[int, str]:
-    """Describe, by their number, the tokens of `own` that `others` numbers differently.
+    """Describe, by their number, the tokens of `numbers` that `others` numbers differently.
 
     Additional tokens do not count, and neither do tokens with new names whose old name only
     `added` has: models have spare tokens for their users.
     """
     named = {number: token for token, number in others.items()}
     wrong = {}
-    for token, number in own.items():
+    for token, number in numbers.items():
         if others.get(token, number) != number:
             wrong[number] = f"{token!r} is {number} and {others[token]}"
         elif token not in added and named.get(number, token) != token:
@@ -101,16 +97,16 @@ def _differences(
 
 
 def _check_pixels(folder: Path, facts: DataFacts, remedy: str) -> None:
-    found = read_normalisation(folder)
-    if found is None:
+    values = read_normalisation(folder)
+    if values is None:
         return
-    scale = PixelScale.of_processor(found.image_mean, found.image_std, found.rescale_factor)
-    own, data = scale.rounded(), facts.pixel_scale.rounded()
-    pairs = {"image mean": (own.mean, data.mean), "image deviation": (own.std, data.std)}
+    scale = PixelScale.of_processor(values.image_mean, values.image_std, values.rescale_factor)
+    model, data = scale.rounded(), facts.pixel_scale.rounded()
+    pairs = {"image mean": (model.mean, data.mean), "image deviation": (model.std, data.std)}
     wrong = [f"{name}: model {m}, data set {d}" for name, (m, d) in pairs.items() if m != d]
     if wrong:
         message = (
-            f"{found.file}: the model normalises pixels differently from the data "
+            f"{values.file}: the model normalises pixels differently from the data "
             f"set{_place(facts)} ({'; '.join(wrong)}, for pixels from 0 to 1): preprocess with "
             f"{remedy}; or, if its weights were trained with the data set's values, set them in "
             "a copy of that folder"
@@ -123,12 +119,7 @@ def _place(facts: DataFacts) -> str:
     return "" if facts.tokenizer is None else f" ({facts.tokenizer.name_or_path})"
 
 
-# Checks that a model fits the data set that it is to be trained on.
-
-
 _REMEDY = "preprocess with the processor that the model came with"
-_Pairs = Mapping[str, tuple[Any, Any]]
-"""Values of the model and of the data set, by their name."""
 
 
 def check_small_fit(config: SmallVLMConfig, facts: DataFacts) -> None:
@@ -138,15 +129,15 @@ def check_small_fit(config: SmallVLMConfig, facts: DataFacts) -> None:
         StageConfigError: naming each difference.
     """
     info, scale = facts.info, facts.pixel_scale.rounded()
-    own = PixelScale(mean=config.image_mean, std=config.image_std).rounded()
+    model_scale = PixelScale(mean=config.image_mean, std=config.image_std).rounded()
     pairs = {
         "image tokens a picture": (config.num_image_tokens, info.num_image_tokens),
         "image size in pixels": (config.vision["image_size"], info.image_height),
         "image token": (config.image_token_id, info.image_token_id),
         "end token": (config.language["eos_token_id"], facts.eos_token_id),
         # training normalises by the data set's values, users of the model by the model's
-        "image mean": (own.mean, scale.mean),
-        "image deviation": (own.std, scale.std),
+        "image mean": (model_scale.mean, scale.mean),
+        "image deviation": (model_scale.std, scale.std),
     }
     remedy = (
         "set model.vision.patch_size to the processor's, or preprocess with the processor that "
@@ -177,6 +168,7 @@ def check_config(model: HuggingFaceVLM) -> None:
     _compare(pairs, config.get_text_config().vocab_size, facts, _REMEDY)
 
 
+@torch.no_grad()
 def check_features(model: HuggingFaceVLM) -> None:
     """Compare the number of image tokens of the vision tower and of the data set.
 
@@ -185,25 +177,23 @@ def check_features(model: HuggingFaceVLM) -> None:
     """
     expected = model.facts.info.num_image_tokens
     if expected is not None:
-        pairs = {"image tokens a picture": (_count_features(model), expected)}
+        smallest = model.layout.smallest(torch.device("cpu"), torch.float32)
+        features = next(features_of(model.image_features(smallest)))  # of one image
+        num_tokens = features.numel() // features.shape[-1]
+        pairs = {"image tokens a picture": (num_tokens, expected)}
         _compare(pairs, model.facts.vocab_size, model.facts, _REMEDY)
 
 
-def _compare(pairs: _Pairs, vocab_size: int, facts: DataFacts, remedy: str) -> None:
+def _compare(
+    pairs: Mapping[str, tuple[Any, Any]], vocab_size: int, facts: DataFacts, remedy: str
+) -> None:
+    """Refuse differences; pairs have the model's and the data set's value, by name."""
     wrong = [f"{k}: model {m}, data set {d}" for k, (m, d) in pairs.items() if m != d]
     if vocab_size < facts.vocab_size:
         wrong.append(f"tokens: model {vocab_size}, data set {facts.vocab_size}")
     if wrong:
         message = f"the model does not fit the data set ({'; '.join(wrong)}): {remedy}"
         raise StageConfigError(message)
-
-
-@torch.no_grad()
-def _count_features(model: HuggingFaceVLM) -> int:
-    """Return the number of tokens that the vision tower makes from one image."""
-    smallest = model.layout.smallest(torch.device("cpu"), torch.float32)
-    first = next(features_of(model.image_features(smallest)))
-    return first.numel() // first.shape[-1]
 
 
 def check_images(config: ModelConfig, info: DatasetInfo) -> None:
@@ -231,11 +221,11 @@ def check_small_images(info: DatasetInfo) -> None:
     """
     if info.image_kind == "fixed" and info.image_height == info.image_width:
         return
-    found = info.image_kind
-    if found == "fixed":
-        found = f"{info.image_height} x {info.image_width} pixels"
+    kind: str = info.image_kind
+    if kind == "fixed":
+        kind = f"{info.image_height} x {info.image_width} pixels"
     message = (
-        f"the data set's images are {found}; model type small_vlm needs square ones of one size; "
+        f"the data set's images are {kind}; model type small_vlm needs square ones of one size; "
         "preprocess with such a processor (SigLIP's, CLIP's), or set `model.type: hugging_face` "
         "and the model's path"
     )
@@ -264,11 +254,6 @@ def build_model(
         model = SmallVLM.from_pretrained(Path(config.path))
         check_small_fit(model.config, facts)
         return model
-    return _build_small(config, facts, seed)
-
-
-def _build_small(config: ModelConfig, facts: DataFacts, seed: int) -> SmallVLM:
-    """Build the small model from the given towers; other parts start from random weights."""
     sizes = small_vlm_config(config, facts)
     check_small_fit(sizes, facts)  # before weights are read
     vision = language = None
@@ -376,9 +361,9 @@ def _vision_values(config: VisionConfig, facts: DataFacts) -> dict[str, Any]:
 
 def _language_values(config: LanguageConfig, facts: DataFacts) -> dict[str, Any]:
     if config.path is not None:
-        found = read_language_config(config)
-        check_vocabulary(config, found.vocab_size, facts)
-        return language_values(found, facts.eos_token_id)
+        language_config = read_language_config(config)
+        check_vocabulary(config, language_config.vocab_size, facts)
+        return language_values(language_config, facts.eos_token_id)
     sizes = config.sizes()
     return {
         "vocab_size": facts.vocab_size,

@@ -6,6 +6,7 @@ import difflib
 import fnmatch
 import functools
 import inspect
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,10 +37,6 @@ from slurm_jobs.shared.errors import StageConfigError
 # `tests/end_to_end/test_oldest_torch.py` does so with the oldest torch.
 
 
-_PACKED_SHARDS_FROM = (2, 12)
-"""First torch whose `fully_shard` accepts integer parameters."""
-
-
 def torch_version() -> tuple[int, int]:
     """Return the major and the minor number."""
     major, minor, *_ = torch.__version__.split(".")
@@ -52,7 +49,7 @@ def can_shard_whole_numbers() -> bool:
     torch 2.11 makes a parameter of the shard before it sets `requires_grad`: "only Tensors of
     floating point dtype can require gradients".
     """
-    return torch_version() >= _PACKED_SHARDS_FROM
+    return torch_version() >= (2, 12)
 
 
 def param_groups_of(unit: FSDPModule) -> list[Any]:
@@ -143,17 +140,16 @@ def gated_aligned(module: Any, hidden: torch.Tensor) -> torch.Tensor:
     """Compute `down(act(gate(x)) * up(x))` of [..., size] with a width that is a multiple of 8."""
     missing = -module.gate_proj.out_features % _MULTIPLE
     gate, up = (
-        functional.linear(hidden, *_with_rows(part, missing))
+        functional.linear(
+            hidden,
+            functional.pad(part.weight, (0, 0, 0, missing)),
+            None if part.bias is None else functional.pad(part.bias, (0, missing)),
+        )
         for part in (module.gate_proj, module.up_proj)
     )
     down = module.down_proj
     weight = functional.pad(down.weight, (0, missing))
     return functional.linear(module.act_fn(gate) * up, weight, down.bias)
-
-
-def _with_rows(part: nn.Linear, missing: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-    bias = None if part.bias is None else functional.pad(part.bias, (0, missing))
-    return functional.pad(part.weight, (0, 0, 0, missing)), bias
 
 
 # Attention sizes of a model, from which PyTorch selects the kernel.
@@ -171,21 +167,21 @@ class AttentionSizes:
 
 def attention_sizes(model: VisionLanguageModel) -> tuple[AttentionSizes, AttentionSizes]:
     """Return the sizes of the vision tower and the language model; with weights or on "meta"."""
-    vision, language = (_sizes_of(tower[0]) for tower in model.towers())
+    sizes = []
+    for tower in model.towers():
+        # Attribute names that all of transformers' attention modules have.
+        attention: Any = next(m for m in tower[0].modules() if hasattr(m, "head_dim"))
+        num_heads = getattr(attention, "num_heads", None)
+        if num_heads is None:
+            num_heads = attention.config.num_attention_heads
+        num_kv_heads = num_heads // getattr(attention, "num_key_value_groups", 1)
+        sizes.append(
+            AttentionSizes(
+                num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=attention.head_dim
+            )
+        )
+    vision, language = sizes
     return vision, language
-
-
-def _sizes_of(layer: nn.Module) -> AttentionSizes:
-    """Read the sizes from the attribute names common to all of transformers' attention modules."""
-    attention: Any = next(module for module in layer.modules() if hasattr(module, "head_dim"))
-    num_heads = getattr(attention, "num_heads", None)
-    if num_heads is None:
-        num_heads = attention.config.num_attention_heads
-    return AttentionSizes(
-        num_heads=num_heads,
-        num_kv_heads=num_heads // getattr(attention, "num_key_value_groups", 1),
-        head_dim=attention.head_dim,
-    )
 
 
 # `torch.compile` of the layers of the towers, one by one (regional compilation).
@@ -203,7 +199,6 @@ the input, for one row and for several. torch's own limit, for all phases, is th
 MAX_VARIANTS = 64
 """More fail the attempt, because compilation would never end; a warning came long before."""
 _REMEDY = "leave `compile` out"
-_CALLED = {"vision": "vision tower", "language": "language model"}
 
 
 def compile_layers(model: VisionLanguageModel, config: CompileConfig, device: torch.device) -> None:
@@ -275,16 +270,16 @@ def check_towers(model: VisionLanguageModel, config: CompileConfig) -> None:
 def describe_compiling(model: VisionLanguageModel, config: CompileConfig) -> str:
     """Describe which layers are compiled, and why others are not, for the log."""
     by_name = dict(zip(("vision", "language"), model.towers(), strict=True))
-    numbers = {name: len(by_name[name]) for name in config.towers}
-    counts = [
-        f"{number} layer{'' if number == 1 else 's'} of the {_CALLED[name]}"
-        for name, number in numbers.items()
-    ]
-    said = f"{config.backend} compiles {' and '.join(counts)} when first called"
+    counts = []
+    for name in config.towers:
+        number = len(by_name[name])
+        tower = {"vision": "vision tower", "language": "language model"}[name]
+        counts.append(f"{number} layer{'' if number == 1 else 's'} of the {tower}")
+    message = f"{config.backend} compiles {' and '.join(counts)} when first called"
     if "vision" in config.towers:
-        return said
+        return message
     why = model.why_vision_not_compiled or "compile.towers does not name it"
-    return f"{said}; the vision tower is not compiled: {why}"
+    return f"{message}; the vision tower is not compiled: {why}"
 
 
 def _compile(layer: Any, config: CompileConfig) -> None:
@@ -311,19 +306,11 @@ def _compile(layer: Any, config: CompileConfig) -> None:
 
 def count_compiled(model: VisionLanguageModel) -> int:
     """Return how many layers of the towers are compiled."""
-    layers: list[nn.Module] = list(chain.from_iterable(model.towers()))
-    return sum(hasattr(layer.forward, _MARK) for layer in layers)
-
-
-# Suggestions for a pattern of names that matches nothing.
-
-
-_MOST = 3
-_CUTOFF = 0.4
+    return sum(hasattr(layer.forward, _MARK) for layer in chain.from_iterable(model.towers()))
 
 
 def near_patterns(pattern: str, words: Iterable[str], names: Iterable[str]) -> list[str]:
-    """Return likely alternatives, the nearest first; empty if nothing is near.
+    """Return at most three alternatives to a pattern that matches nothing, the nearest first.
 
     Args:
         pattern: Pattern with `*`, `?` and `[..]` that matches none of `names`.
@@ -337,7 +324,7 @@ def near_patterns(pattern: str, words: Iterable[str], names: Iterable[str]) -> l
         num_words = tail.count(".")
         ends = (name.split(".")[-num_words:] for name in names)
         candidates = {*words, *(f"{head}*.{'.'.join(end)}" for end in ends)}
-    return difflib.get_close_matches(pattern, sorted(candidates), _MOST, cutoff=_CUTOFF)
+    return difflib.get_close_matches(pattern, sorted(candidates), n=3, cutoff=0.4)
 
 
 # Linear layers by name: those to adapt, and those to quantise.
@@ -370,16 +357,21 @@ def find_targets(
     """
     root = model.root()
     linear = {name for name, module in root.named_modules() if isinstance(module, nn.Linear)}
-    linear -= (unused := _unused_layers(model) if only_used else set())
+    unused: set[str] = set()
+    if only_used:
+        prefix = root_prefix(model)
+        names = (name.removeprefix(prefix) for name in model.unused_parameters())
+        unused = {name.removesuffix(".weight") for name in names if name.endswith(".weight")}
+    linear -= unused
     layers = {id(layer) for layer in model.towers()[-1]}
     starts = tuple(f"{name}." for name, module in root.named_modules() if id(module) in layers)
     chosen: set[str] = set()
     for pattern in patterns:
         if pattern == _LANGUAGE:
-            found = {name for name in linear if name.startswith(starts)}
+            matches = {name for name in linear if name.startswith(starts)}
         else:
-            found = set(fnmatch.filter(linear, pattern))
-        if not found:
+            matches = set(fnmatch.filter(linear, pattern))
+        if not matches:
             of_all = " that affects an output" if unused else ""
             near = near_patterns(pattern, [_LANGUAGE], linear) or sorted(linear)[:3]
             message = (
@@ -387,15 +379,8 @@ def find_targets(
                 f"pattern of full names, such as {', '.join(near)}"
             )
             raise StageConfigError(message)
-        chosen |= found
+        chosen |= matches
     return sorted(chosen)
-
-
-def _unused_layers(model: VisionLanguageModel) -> set[str]:
-    """Return the names, within `model.root()`, of modules with a weight that affects no output."""
-    prefix = root_prefix(model)
-    names = (name.removeprefix(prefix) for name in model.unused_parameters())
-    return {name.removesuffix(".weight") for name in names if name.endswith(".weight")}
 
 
 def root_prefix(model: VisionLanguageModel) -> str:
@@ -437,8 +422,6 @@ def refuse_tied(model: VisionLanguageModel, names: Collection[str], key: str) ->
 
 
 _ADAPTER_MARK = ".lora_"
-_MOST_NAMES = 3
-"""Number of parameters suggested for a pattern that matches none."""
 
 
 def visible_name(name: str) -> str:
@@ -459,11 +442,11 @@ def is_adapter(name: str) -> bool:
 def parts_of(model: VisionLanguageModel) -> dict[str, Part]:
     """Return the part of each parameter, by the parameter's name in the model."""
     prefixes = {"heads": ("heads.",), **model.part_prefixes()}
-    found: dict[str, Part] = {}
+    parts: dict[str, Part] = {}
     for name, _ in model.named_parameters():
         fits = (part for part, starts in prefixes.items() if name.startswith(starts))
-        found[name] = "adapters" if is_adapter(name) else next(fits, "language")
-    return found
+        parts[name] = "adapters" if is_adapter(name) else next(fits, "language")
+    return parts
 
 
 def choose(parts: Mapping[str, Part], patterns: Sequence[str], where: str) -> frozenset[str]:
@@ -480,19 +463,16 @@ def choose(parts: Mapping[str, Part], patterns: Sequence[str], where: str) -> fr
     """
     chosen: set[str] = set()
     for pattern in patterns:
-        found = {name for name, part in parts.items() if _is_meant(pattern, name, part)}
-        if not found:
+        if pattern == ALL:
+            matches = {name for name, part in parts.items() if part != "adapters"}
+        elif pattern in PARTS:
+            matches = {name for name, part in parts.items() if part == pattern}
+        else:
+            matches = {name for name in parts if fnmatch.fnmatchcase(visible_name(name), pattern)}
+        if not matches:
             raise StageConfigError(_matches_nothing(parts, pattern, where))
-        chosen |= found
+        chosen |= matches
     return frozenset(chosen)
-
-
-def _is_meant(pattern: str, name: str, part: Part) -> bool:
-    if pattern == ALL:
-        return part != "adapters"
-    if pattern in PARTS:
-        return part == pattern
-    return fnmatch.fnmatchcase(visible_name(name), pattern)
 
 
 def _matches_nothing(parts: Mapping[str, Part], pattern: str, where: str) -> str:
@@ -509,7 +489,7 @@ def _matches_nothing(parts: Mapping[str, Part], pattern: str, where: str) -> str
     near = near_patterns(pattern, [*PARTS, ALL], names)
     return (
         f"{where}: {pattern!r} is not a part ({', '.join(PARTS)}, {ALL}) and matches no "
-        f"parameter; similar: {', '.join(near or names[:_MOST_NAMES])}"
+        f"parameter; similar: {', '.join(near or names[:3])}"
     )
 
 
@@ -556,23 +536,18 @@ def recompute_layers(model: VisionLanguageModel) -> None:
 def may_draw(layer: nn.Module) -> bool:
     """Check whether a layer may draw random numbers in training.
 
-    It may if any of its modules has a number above 0 whose name indicates dropout, of attention
-    weights or paths, too.
+    It may if any of its modules, or a config that the module keeps, has a number above 0 whose
+    name indicates dropout, of attention weights or paths, too.
     """
-    return any(
-        isinstance(value, (int, float)) and value > 0
-        for module in layer.modules()
-        for name, value in _numbers_of(module)
-        if "drop" in name
-    )
-
-
-def _numbers_of(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Yield numeric attributes, those of a config that the module keeps, and a dropout rate."""
-    yield from vars(module).items()
-    yield from vars(getattr(module, "config", None) or object).items()
-    if isinstance(module, nn.modules.dropout._DropoutNd):  # noqa: SLF001 - no public base
-        yield "dropout", module.p
+    for module in layer.modules():
+        config = getattr(module, "config", None) or object
+        values = [*vars(module).items(), *vars(config).items()]
+        if isinstance(module, nn.modules.dropout._DropoutNd):  # noqa: SLF001 - no public base
+            values.append(("dropout", module.p))
+        for name, value in values:
+            if "drop" in name and isinstance(value, (int, float)) and value > 0:
+                return True
+    return False
 
 
 def _recompute(layer: Any) -> None:
@@ -593,7 +568,7 @@ def _recompute(layer: Any) -> None:
 
 def count_recomputed(model: VisionLanguageModel) -> int:
     """Return how many layers of the towers are recomputed, whatever wraps them."""
-    layers: list[nn.Module] = list(chain.from_iterable(model.towers()))
+    layers = chain.from_iterable(model.towers())
     return sum(hasattr(layer.forward, _RECOMPUTED_MARK) for layer in layers)
 
 
@@ -660,16 +635,28 @@ def read_work(model: VisionLanguageModel) -> ModelWork:
     assumed to pass through a whole layer if anything in it, or before it, is trained. That
     slightly overestimates where only adapters are in the first such layer.
     """
-    first = _first_trained(model)
+    learned = {name: value.requires_grad for name, value in model.named_parameters()}
+    trained = (place for name, place in _places(model, learned) if learned[name])
+    first = min(trained, default=(len(_ORDER), 0))
+    hf_config = getattr(getattr(model, "hf", None), "config", None)
+    vision_config: Any = getattr(hf_config, "vision_config", None)
+    # A vision tower's layers without windows (Qwen2.5-VL's); None for any other model.
+    full = getattr(vision_config, "fullatt_block_indexes", None)
     num_weights: dict[str, Counter[int]] = {part: Counter() for part in _ORDER}
     widths: dict[tuple[str, bool], Counter[int]] = {
         (part, is_window): Counter() for part in _ORDER for is_window in (False, True)
     }
-    full = _full_attention_layers(model)
-    matrices = {f"{name}.weight": module for name, module in _matrices(model)}
+    unused = model.unused_parameters()
+    matrices: dict[str, Any] = {  # 4-bit ones are linear layers, too
+        f"{name}.weight": module
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear | nn.Conv2d | nn.Conv3d)
+        and without_adapters(f"{name}.weight") not in unused
+    }
     for name, place in _places(model, matrices):
         part, module = _ORDER[place[0]], matrices[name]
-        passes = _is_reached(place, first)
+        # The output head's input needs no gradient if only the head is trained.
+        passes = first < place or (first == place and part != "head")
         is_pixels = part == "vision" and not isinstance(module, nn.Linear)
         products = 1 + module.weight.requires_grad + (passes and not is_pixels)
         num_weights[part][products] += _num_weights(module)
@@ -684,14 +671,10 @@ def read_work(model: VisionLanguageModel) -> ModelWork:
         for part in _ORDER
         if part != "heads"
     }
-    return ModelWork(**works, window_patches=_window_patches(model))
-
-
-def _first_trained(model: VisionLanguageModel) -> _Place:
-    """Return the first trained place; after everything if nothing is trained."""
-    learned = {name: value.requires_grad for name, value in model.named_parameters()}
-    trained = (place for name, place in _places(model, learned) if learned[name])
-    return min(trained, default=(len(_ORDER), 0))
+    window_patches = None
+    if full is not None:
+        window_patches = int(vision_config.window_size) // model.patch_size
+    return ModelWork(**works, window_patches=window_patches)
 
 
 def _places(model: VisionLanguageModel, names: Iterable[str]) -> Iterator[tuple[str, _Place]]:
@@ -708,36 +691,20 @@ def _places(model: VisionLanguageModel, names: Iterable[str]) -> Iterator[tuple[
     for name in names:
         fits = (part for part, starts in prefixes.items() if name.startswith(starts))
         part = _ORDER.index(next(fits, "language"))
-        found = next((start for start in lists if name.startswith(start)), None)
-        if found is None or _ORDER[part] not in ("vision", "language"):
+        start = next((start for start in lists if name.startswith(start)), None)
+        if start is None or _ORDER[part] not in ("vision", "language"):
             yield name, (part, behind[part] - 1)
             continue
-        layer = int(name.removeprefix(found).partition(".")[0])
+        layer = int(name.removeprefix(start).partition(".")[0])
         behind[part] = layer + 2
         yield name, (part, layer)
-
-
-def _is_reached(place: _Place, first: _Place) -> bool:
-    """Check whether a gradient passes there; the output head's input needs none of the head's."""
-    return first < place or (first == place and _ORDER[place[0]] != "head")
-
-
-def _matrices(model: VisionLanguageModel) -> Iterator[tuple[str, Any]]:
-    """Yield modules that multiply by a matrix, by name; 4-bit ones are linear layers, too."""
-    unused = model.unused_parameters()
-    for name, module in model.named_modules():
-        is_matrix = isinstance(module, nn.Linear | nn.Conv2d | nn.Conv3d)
-        if is_matrix and without_adapters(f"{name}.weight") not in unused:
-            yield name, module
 
 
 def _num_weights(module: Any) -> int:
     """Return the number of weights, without the weight itself, which may be packed or sharded."""
     if isinstance(module, nn.Linear):
         return module.in_features * module.out_features
-    size = 1
-    for side in module.kernel_size:
-        size *= side
+    size = math.prod(module.kernel_size)
     return int(module.in_channels // module.groups * module.out_channels * size)
 
 
@@ -747,19 +714,3 @@ def _query_width(name: str, module: Any) -> int:
     if leaf == "q_proj":
         return int(module.out_features)
     return int(module.out_features) // 3 if leaf == "qkv" else 0  # queries, keys and values in one
-
-
-def _vision_config(model: VisionLanguageModel) -> Any:
-    return getattr(getattr(getattr(model, "hf", None), "config", None), "vision_config", None)
-
-
-def _full_attention_layers(model: VisionLanguageModel) -> frozenset[int] | None:
-    """Return a vision tower's layers without windows (Qwen2.5-VL's); None for any other model."""
-    found = getattr(_vision_config(model), "fullatt_block_indexes", None)
-    return None if found is None else frozenset(found)
-
-
-def _window_patches(model: VisionLanguageModel) -> int | None:
-    if _full_attention_layers(model) is None:
-        return None
-    return int(_vision_config(model).window_size) // model.patch_size

@@ -134,37 +134,33 @@ def load_whole(
     """
     disable_progress_bar()  # one per rank, in the log
     try:
-        model, found = model_class.from_pretrained(
+        model, info = model_class.from_pretrained(
             source, dtype=dtype, output_loading_info=True, **options
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise _not_loaded(source, error, remedy) from error
-    lacking = {*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}
+    lacking = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
     if lacking:
         message = (
             f"{source}: {len(lacking)} weights are missing, or differ in size from config.json "
             f"({_some(lacking)}); they would be random: copy the folder again"
         )
         raise StageConfigError(message)
-    _check_tied(model, source)
-    if found["unexpected_keys"]:
-        names = _some(set(found["unexpected_keys"]))
-        log.warning("%s: weights that are not part of the model are ignored: %s", source, names)
-    return model
-
-
-def _check_tied(model: Any, source: str) -> None:
-    """Refuse weights that transformers untied because the files differ: one would be lost."""
-    meant = model.get_expanded_tied_weights_keys(all_submodels=True)
-    apart = {name: of for name, of in meant.items() if name not in model.all_tied_weights_keys}
-    if apart:
-        name, of = min(apart.items())
+    # transformers unties weights if the files differ: one would be lost.
+    tied = model.get_expanded_tied_weights_keys(all_submodels=True)
+    untied = {name: of for name, of in tied.items() if name not in model.all_tied_weights_keys}
+    if untied:
+        name, of = min(untied.items())
         message = (
             f"{source}: config.json ties {name} to {of} (tie_word_embeddings), but the files "
             "have both, with different values; set tie_word_embeddings to false in config.json, "
             "and in its text_config"
         )
         raise StageConfigError(message)
+    if info["unexpected_keys"]:
+        names = _some(set(info["unexpected_keys"]))
+        log.warning("%s: weights that are not part of the model are ignored: %s", source, names)
+    return model
 
 
 def make_random(config: ModelConfig, facts: DataFacts, device: torch.device) -> HuggingFaceVLM:
@@ -219,12 +215,6 @@ def _not_loaded(source: str, error: Exception, remedy: str) -> StageConfigError:
     return StageConfigError(f"model {source} cannot be loaded ({first}): {remedy}")
 
 
-# Check that the files of a model's weights are present and complete, without reading them.
-#
-# An interrupted download, or a copy to a full disk, leaves the config and some of the weights;
-# loading them would detect it only later.
-
-
 _CANDIDATES = (
     *("model.safetensors", "model.safetensors.index.json"),
     *("pytorch_model.bin", "pytorch_model.bin.index.json"),
@@ -237,7 +227,10 @@ _MOST_HEADER_BYTES = 100_000_000
 
 
 def check_weight_files(config: ModelConfig) -> None:
-    """Check the folders of weights; a model of the hub is skipped.
+    """Check that the files of weights are present and complete; a model of the hub is skipped.
+
+    An interrupted download, or a copy to a full disk, leaves the config and some of the weights;
+    loading them would detect it only later.
 
     Raises:
         StageConfigError: files are missing, or shorter than their headers state.
@@ -257,28 +250,33 @@ def fp16_warning(config: ModelConfig) -> str | None:
 
     Reads the `config.json` of the weights' folders; a model of the hub is skipped.
     """
-    folders = (config.path, config.vision.path, config.language.path)
-    values = ((folder, read_json(Path(folder) / "config.json")) for folder in folders if folder)
-    found = [folder for folder, said in values if said and _names_bf16(said)]
-    if not found:
+    bf16_folders = []
+    for folder in (config.path, config.vision.path, config.language.path):
+        values = (read_json(Path(folder) / "config.json") if folder else None) or {}
+        # Newer releases of transformers write `dtype`, and towers may differ.
+        parts = (values, values.get("text_config"), values.get("vision_config"))
+        dtypes = (part.get(key) for part in parts if part for key in ("dtype", "torch_dtype"))
+        if folder and "bfloat16" in dtypes:
+            bf16_folders.append(folder)
+    if not bf16_folders:
         return None
     return (
-        f"precision is fp16, but {' and '.join(found)} was trained in bf16: sums within its "
+        f"precision is fp16, but {' and '.join(bf16_folders)} was trained in bf16: sums within its "
         "layers may exceed the range of fp16 (65,504), and steps in which they do are skipped. "
         "If many are, use a GPU of compute capability 8.0 or above (A100) with `precision: "
         "bf16`, or set `precision: fp32`"
     )
 
 
-def _names_bf16(values: Mapping[str, Any]) -> bool:
-    """Check for bf16; newer releases of transformers write `dtype`, and towers may differ."""
-    parts = (values, values.get("text_config"), values.get("vision_config"))
-    dtypes = (part.get(key) for part in parts if part for key in ("dtype", "torch_dtype"))
-    return "bfloat16" in dtypes
-
-
 def _problems(folder: Path) -> Iterator[str]:
-    files = _files_of(folder)
+    weights = next((folder / name for name in _CANDIDATES if (folder / name).is_file()), None)
+    if weights is None:  # under names from the config
+        files = sorted((*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")))
+    elif weights.suffix == ".json":
+        names = set(json.loads(weights.read_bytes())["weight_map"].values())
+        files = [folder / name for name in sorted(names)]
+    else:
+        files = [weights]
     if not files:
         yield "no weights are there (*.safetensors)"
     for file in files:
@@ -286,17 +284,6 @@ def _problems(folder: Path) -> Iterator[str]:
             yield f"{file.name} is missing, but the index of its weights names it"
         elif file.suffix == ".safetensors" and not _is_whole(file):
             yield f"{file.name} is truncated, or not a safetensors file"
-
-
-def _files_of(folder: Path) -> list[Path]:
-    """Return the files to load: one with all weights, or those of an index."""
-    found = next((folder / name for name in _CANDIDATES if (folder / name).is_file()), None)
-    if found is None:  # under names from the config
-        return sorted((*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")))
-    if found.suffix != ".json":
-        return [found]
-    names = json.loads(found.read_bytes())["weight_map"].values()
-    return [folder / each for each in sorted(set(names))]
 
 
 def _is_whole(file: Path) -> bool:
@@ -312,5 +299,5 @@ def _is_whole(file: Path) -> bool:
             header = json.loads(stream.read(num_bytes))
         except ValueError:
             return False
-    ends = [each["data_offsets"][1] for name, each in header.items() if name != "__metadata__"]
+    ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
     return file.stat().st_size == _LENGTH.size + num_bytes + max(ends, default=0)
