@@ -6,19 +6,15 @@ Each gets lengths as lists, because it reads them one at a time, for one stretch
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
 import numpy as np
 
 from pipeline.data.packing.budget import PackBudget
 from pipeline.data.permutation import make_permutation
-
-# Lower bound on the number of packs: padding that no strategy can avoid.
-
 
 _MAX_PARTS = 64
 """Largest number of parts of a pack to which sizes are rounded."""
@@ -200,13 +196,8 @@ class Measures:
 
     def head(self, num_samples: int) -> Measures:
         """Return the measures of the first samples."""
-        return Measures(
-            sizes=self.sizes[:num_samples],
-            costs=self.costs[:num_samples],
-            size_limit=self.size_limit,
-            cost_limit=self.cost_limit,
-            some_are_free=self.some_are_free,
-        )
+        sizes, costs = self.sizes[:num_samples], self.costs[:num_samples]
+        return replace(self, sizes=sizes, costs=costs)
 
 
 def measure(num_tokens: list[int], num_images: list[int], budget: PackBudget) -> Measures:
@@ -268,17 +259,16 @@ def pack_by_pool(measures: Measures) -> tuple[list[int], list[int]]:
     """Return the end of each pack in the second list, and that list: positions of the samples."""
     pool = _Pool(measures)
     ends: list[int] = []
-    items: list[int] = []
     while pool.places:
-        pool.take_pack(items)
-        ends.append(len(items))
-    return ends, items
+        pool.take_pack()
+        ends.append(len(pool.taken))
+    return ends, pool.taken
 
 
 class _Pool:
     """Samples to choose from, oldest first, as parallel lists."""
 
-    __slots__ = ("costs", "measures", "next_place", "places", "sizes", "sum_of_sizes")
+    __slots__ = ("costs", "measures", "next_place", "places", "sizes", "sum_of_sizes", "taken")
 
     def __init__(self, measures: Measures) -> None:
         self.measures = measures
@@ -287,6 +277,7 @@ class _Pool:
         self.costs: list[int] = []
         self.next_place = 0
         self.sum_of_sizes = 0
+        self.taken: list[int] = []
         self._refill()
 
     def _refill(self) -> None:
@@ -300,16 +291,16 @@ class _Pool:
             self.sum_of_sizes += sum(sizes)
             self.next_place = stop
 
-    def _take(self, number: int, items: list[int]) -> None:
-        items.append(self.places.pop(number))
+    def _take(self, number: int) -> None:
+        self.taken.append(self.places.pop(number))
         del self.costs[number]
         self.sum_of_sizes -= self.sizes.pop(number)
 
-    def take_pack(self, items: list[int]) -> None:
-        """Move one pack of samples from the pool to the end of `items`, and refill."""
+    def take_pack(self) -> None:
+        """Move one pack of samples from the pool to the end of `taken`, and refill."""
         room = self.measures.size_limit - self.sizes[0]
         cost_room = self.measures.cost_limit - self.costs[0]
-        self._take(0, items)
+        self._take(0)
         # If a pack holds more samples than the pool, the oldest are added until the pool has four
         # times the remaining room: enough to choose from.
         while self.next_place < len(self.measures) and 4 * room > self.sum_of_sizes:
@@ -318,21 +309,17 @@ class _Pool:
             if size > room or cost > cost_room:
                 break
             room, cost_room = room - size, cost_room - cost
-            self._take(0, items)
+            self._take(0)
         chosen, _, cost_left = choose(self.sizes, room, self.costs, cost_room)
         for number in chosen:
-            self._take(number, items)
+            self._take(number)
         if self.measures.some_are_free and cost_left:
-            self._fill_with_costs(cost_left, items)
-        self._refill()
-
-    def _fill_with_costs(self, cost_room: int, items: list[int]) -> None:
-        """Add samples without images, as far as tokens allow, where images fill packs."""
-        free = [number for number, size in enumerate(self.sizes) if not size]
-        if free:
-            chosen, _ = fill([self.costs[number] for number in free], cost_room)
+            # Images fill packs: add samples without images, as far as tokens allow.
+            free = [number for number, size in enumerate(self.sizes) if not size]
+            chosen, _ = fill([self.costs[number] for number in free], cost_left)
             for number in chosen:
-                self._take(free[number], items)
+                self._take(free[number])
+        self._refill()
 
 
 # Exact fits within a window, largest first: for samples of which few fill a pack.
@@ -357,7 +344,7 @@ _GOOD_SHARE = 512
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Filled:
+class _Pack:
     """Pack that may still be deferred."""
 
     places: list[int]
@@ -379,20 +366,20 @@ def pack_by_windows(measures: Measures) -> tuple[list[int], list[int]]:
         stop = min(len(measures), start + WINDOW_SIZE - len(carried))
         packs = _fill_window(measures, [*carried, *range(start, stop)])
         is_last = stop == len(measures)
-        put_off = set() if is_last else _worst(packs, first_window, window)
-        carried = [place for number in sorted(put_off) for place in packs[number].places]
+        deferred = set() if is_last else _to_defer(packs, first_window, window)
+        carried = [place for number in sorted(deferred) for place in packs[number].places]
         first_window = {place: first_window.get(place, window) for place in carried}
         for number, pack in enumerate(packs):
-            if number not in put_off:
+            if number not in deferred:
                 items += pack.places
                 ends.append(len(items))
         start, window = stop, window + 1
     return ends, items
 
 
-def _worst(packs: list[_Filled], first_window: dict[int, int], window: int) -> set[int]:
-    """Return the packs to defer, the emptiest first while there is room for them."""
-    found: set[int] = set()
+def _to_defer(packs: list[_Pack], first_window: dict[int, int], window: int) -> set[int]:
+    """Return the numbers of packs to defer, the emptiest first while there is room for them."""
+    deferred: set[int] = set()
     num_carried = 0
     for number in sorted(range(len(packs)), key=lambda number: -packs[number].left):
         pack = packs[number]
@@ -400,79 +387,55 @@ def _worst(packs: list[_Filled], first_window: dict[int, int], window: int) -> s
             continue
         oldest = min(first_window.get(place, window) for place in pack.places)
         if window - oldest < MAX_DELAYS:
-            found.add(number)
+            deferred.add(number)
             num_carried += len(pack.places)
-    return found
+    return deferred
 
 
-def _fill_window(measures: Measures, places: list[int]) -> list[_Filled]:
-    """Pack these samples, the pack with the largest sample first."""
+def _fill_window(measures: Measures, places: list[int]) -> list[_Pack]:
+    """Pack these samples, the pack with the largest remaining sample first."""
     all_sizes, all_costs = measures.sizes, measures.costs
+    # By rising size and, among equal sizes, cost: samples that are in no pack yet.
     places = sorted(places, key=lambda place: (all_sizes[place], all_costs[place], place))
-    window = _Window(
-        places=places,
-        sizes=[all_sizes[place] for place in places],
-        costs=[all_costs[place] for place in places],
-    )
-    least_cost = min(window.costs)
+    sizes = [all_sizes[place] for place in places]
+    costs = [all_costs[place] for place in places]
+    least_cost = min(costs)
     packs = []
-    while window.places:
-        packs.append(_fill_pack(measures, window, least_cost))
+    while places:
+        pack = [places.pop()]
+        left, cost_left = measures.size_limit - sizes.pop(), measures.cost_limit - costs.pop()
+        end = bisect_right(sizes, left)
+        start = max(0, end - _NUM_LOOKED_AT)
+        numbers, left, cost_left = choose(
+            sizes[start:end][::-1], left, costs[start:end][::-1], cost_left
+        )
+        for number in reversed(numbers):  # the largest of the candidates is number 0
+            pack.append(places.pop(end - 1 - number))
+            del sizes[end - 1 - number], costs[end - 1 - number]
+        while places and left >= sizes[0] and cost_left >= least_cost:
+            number = _largest_that_fits(sizes, left, costs, cost_left)
+            if number < 0:
+                break
+            pack.append(places.pop(number))
+            left -= sizes.pop(number)
+            cost_left -= costs.pop(number)
+        is_full = left * _GOOD_SHARE <= measures.size_limit or (
+            measures.some_are_free and cost_left * _GOOD_SHARE <= measures.cost_limit
+        )
+        packs.append(_Pack(places=pack, left=left, is_full=is_full))
     return packs
 
 
-def _fill_pack(measures: Measures, window: _Window, least_cost: int) -> _Filled:
-    """Take one pack out of the window, which begins with its largest sample."""
-    pack: list[int] = []
-    size, cost = window.take(len(window.places) - 1, pack)
-    left, cost_left = measures.size_limit - size, measures.cost_limit - cost
-    end = bisect_right(window.sizes, left)
-    start = max(0, end - _NUM_LOOKED_AT)
-    numbers, left, cost_left = choose(
-        window.sizes[start:end][::-1], left, window.costs[start:end][::-1], cost_left
-    )
-    for number in reversed(numbers):  # the largest of the candidates is number 0
-        window.take(end - 1 - number, pack)
-    while left >= window.smallest and cost_left >= least_cost:
-        number = window.next_that_fits(left, cost_left)
-        if number < 0:
-            break
-        size, cost = window.take(number, pack)
-        left, cost_left = left - size, cost_left - cost
-    is_full = left * _GOOD_SHARE <= measures.size_limit or (
-        measures.some_are_free and cost_left * _GOOD_SHARE <= measures.cost_limit
-    )
-    return _Filled(places=pack, left=left, is_full=is_full)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Window:
-    """Samples that are in no pack yet, by rising size and, among equal sizes, cost."""
-
-    places: list[int]
-    sizes: list[int]
-    costs: list[int]
-
-    @property
-    def smallest(self) -> float:
-        """Least size."""
-        return self.sizes[0] if self.sizes else math.inf
-
-    def take(self, number: int, pack: list[int]) -> tuple[int, int]:
-        """Move one sample to the end of `pack`; return its size and cost."""
-        pack.append(self.places.pop(number))
-        return self.sizes.pop(number), self.costs.pop(number)
-
-    def next_that_fits(self, room: int, cost_room: int) -> int:
-        """Return the number of the largest sample that fits; -1 if none does."""
-        stop = bisect_right(self.sizes, room)
-        while stop:
-            start = bisect_left(self.sizes, self.sizes[stop - 1], 0, stop)
-            found = bisect_right(self.costs, cost_room, start, stop)
-            if found > start:
-                return found - 1
-            stop = start
-        return -1
+def _largest_that_fits(sizes: list[int], room: int, costs: list[int], cost_room: int) -> int:
+    """Return the number of the largest sample that fits; -1 if none does."""
+    stop = bisect_right(sizes, room)
+    while stop:
+        start = bisect_left(sizes, sizes[stop - 1], 0, stop)
+        end = bisect_right(costs, cost_room, start, stop)
+        if end > start:
+            return end - 1
+        stop = start
+    return -1
 
 
 # Default strategy: packs that are filled exactly, by the search that suits the lengths.
@@ -564,15 +527,15 @@ def ffd(
     for chunk in _chunks(len(num_tokens), chunk_size):
         tree = _RoomTree(len(chunk), budget.max_tokens)
         room_for_images = [max_images] * len(chunk)
-        made: list[list[int]] = [[] for _ in chunk]
+        chunk_packs: list[list[int]] = [[] for _ in chunk]
         for place in _falling(chunk, num_tokens):
             pack = tree.first(num_tokens[place])
             while room_for_images[pack] < num_images[place]:
                 pack = tree.first(num_tokens[place], pack + 1)
-            made[pack].append(place)
+            chunk_packs[pack].append(place)
             room_for_images[pack] -= num_images[place]
             tree.take(pack, num_tokens[place])
-        packs += [pack for pack in made if pack]
+        packs += [pack for pack in chunk_packs if pack]
     return _joined(packs)
 
 
@@ -618,50 +581,44 @@ def knapsack(
     nanoVLM also adds a separator after each sample, which takes one more token; packs here need
     none.
     """
-    packs: list[list[int]] = []
-    for number, chunk in enumerate(_chunks_of_tokens(num_tokens, num_packs * budget.max_tokens)):
-        made = _dealt(chunk, num_tokens, num_images, budget)
-        order = make_permutation(len(made), [number]).slice(0, len(made))
-        packs += [made[pack] for pack in order if made[pack]]
-    return _joined(packs)
-
-
-def _dealt(
-    chunk: range, num_tokens: list[int], num_images: list[int], budget: PackBudget
-) -> list[list[int]]:
-    """Deal one chunk by the rule of `knapsack`; some of its packs may be empty."""
     max_images = _image_limit(num_images, budget)
-    tokens = sum([num_tokens[place] for place in chunk])
-    made: list[list[int]] = [[] for _ in range(-(-tokens // budget.max_tokens) + KNAPSACK_SPARES)]
-    loads = [(0, pack) for pack in range(len(made))]
-    images = [0] * len(made)
-    for place in _falling(chunk, num_tokens):
-        load, pack = _emptiest(loads, images, max_images - num_images[place])
-        if pack < 0 or load + num_tokens[place] > budget.max_tokens:
-            if pack >= 0:
-                heappush(loads, (load, pack))
-            load, pack = 0, len(made)
-            made.append([])
-            images.append(0)
-        made[pack].append(place)
-        images[pack] += num_images[place]
-        heappush(loads, (load + num_tokens[place], pack))
-    return made
+    packs: list[list[int]] = []
+    chunks = _chunks_of_tokens(num_tokens, num_packs * budget.max_tokens)
+    for chunk_number, chunk in enumerate(chunks):
+        tokens = sum([num_tokens[place] for place in chunk])
+        num_dealt = -(-tokens // budget.max_tokens) + KNAPSACK_SPARES
+        dealt: list[list[int]] = [[] for _ in range(num_dealt)]
+        loads = [(0, pack) for pack in range(num_dealt)]
+        images = [0] * num_dealt
+        for place in _falling(chunk, num_tokens):
+            load, pack = _emptiest(loads, images, max_images - num_images[place])
+            if pack < 0 or load + num_tokens[place] > budget.max_tokens:
+                if pack >= 0:
+                    heappush(loads, (load, pack))
+                load, pack = 0, len(dealt)
+                dealt.append([])
+                images.append(0)
+            dealt[pack].append(place)
+            images[pack] += num_images[place]
+            heappush(loads, (load + num_tokens[place], pack))
+        order = make_permutation(len(dealt), [chunk_number]).slice(0, len(dealt))
+        packs += [dealt[pack] for pack in order if dealt[pack]]
+    return _joined(packs)
 
 
 def _emptiest(loads: list[tuple[int, int]], images: list[int], most_images: int) -> tuple[int, int]:
     """Pop the least loaded pack with at most this many images from a heap; -1 if none."""
     passed = []
-    found = (0, -1)
-    while loads and found[1] < 0:
+    emptiest = (0, -1)
+    while loads and emptiest[1] < 0:
         load = heappop(loads)
         if images[load[1]] <= most_images:
-            found = load
+            emptiest = load
         else:
             passed.append(load)
     for load in passed:
         heappush(loads, load)
-    return found
+    return emptiest
 
 
 STRATEGIES: dict[str, Strategy] = {

@@ -24,9 +24,10 @@ from slurm_jobs.shared.files import atomic_writer
 
 # Plan files: the packs of an epoch, computed once and memory-mapped by every rank.
 #
-# ``` 4,096 bytes   magic, JSON (format version, sizes, types, checksums, key), spaces, xxh3 of all
-# that items         int32 or int64, little-endian bounds        int64, little-endian, from the
-# next multiple of 8 on ```
+#     4,096 bytes   magic, JSON (format version, sizes, types, checksums, key), spaces, xxh3 of
+#                   all that
+#     items         int32 or int64, little-endian
+#     bounds        int64, little-endian, from the next multiple of 8 on
 #
 # The key states the inputs and settings of the packs; opening a file requires the expected key.
 # The caller defines it: the data set's fingerprint, the strategy, the budget, the seed, the
@@ -70,8 +71,14 @@ def write_packs(path: Path, parts: Iterable[Packs], key: Mapping[str, Any]) -> N
         stream.write(bytes(-stream.tell() % 8))
         bounds.seek(0)
         shutil.copyfileobj(bounds, stream)
+        text = _MAGIC + _as_json({"version": FORMAT_VERSION, "key": key, **facts})
+        room = _HEADER_BYTES - _DIGEST_BYTES
+        if len(text) > room:
+            message = f"the key of a plan file is too long: {len(text)} bytes of {room}"
+            raise ValueError(message)
+        text = text.ljust(room)
         stream.seek(0)
-        stream.write(_header({"version": FORMAT_VERSION, "key": key, **facts}))
+        stream.write(text + xxhash.xxh3_64_hexdigest(text).encode())
 
 
 def _write_parts(stream: IO[bytes], bounds: IO[bytes], parts: Iterable[Packs]) -> dict[str, Any]:
@@ -109,19 +116,8 @@ def open_packs(path: Path, key: Mapping[str, Any], *, verify: bool = True) -> Pa
         OSError: it cannot be read.
     """
     with path.open("rb") as stream:
-        facts = _facts(path, stream.read(_HEADER_BYTES))
+        facts = _read_header(path, stream.read(_HEADER_BYTES), key)
         size = stream.seek(0, 2)
-    _check(path, facts, key)
-    items, bounds = _mapped(path, facts, size)
-    if verify:
-        for name, values in (("items", items), ("bounds", bounds)):
-            if _checksum(values) != facts[f"{name}_xxh3"]:
-                raise _damaged(path, f"its {name} do not match their checksum")
-    return Packs(bounds=bounds, items=items)
-
-
-def _mapped(path: Path, facts: Mapping[str, Any], size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return items and bounds of a file of this size."""
     kind = np.dtype(facts["item_type"])
     end_of_items = _HEADER_BYTES + facts["num_items"] * kind.itemsize
     start_of_bounds = end_of_items + -end_of_items % 8
@@ -129,7 +125,38 @@ def _mapped(path: Path, facts: Mapping[str, Any], size: int) -> tuple[np.ndarray
     if size != expected:
         raise _damaged(path, f"it has {size:,} bytes, and its header says {expected:,}")
     content = np.memmap(path, mode="r", dtype=np.uint8)
-    return content[_HEADER_BYTES:end_of_items].view(kind), content[start_of_bounds:].view("<i8")
+    items = content[_HEADER_BYTES:end_of_items].view(kind)
+    bounds = content[start_of_bounds:].view("<i8")
+    if verify:
+        for name, values in (("items", items), ("bounds", bounds)):
+            checksum, data = xxhash.xxh3_64(), values.data.cast("B")
+            for start in range(0, len(data), _CHECKED_BYTES):
+                checksum.update(data[start : start + _CHECKED_BYTES])
+            if checksum.hexdigest() != facts[f"{name}_xxh3"]:
+                raise _damaged(path, f"its {name} do not match their checksum")
+    return Packs(bounds=bounds, items=items)
+
+
+def _read_header(path: Path, header: bytes, key: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts of a plan file that must have this key."""
+    if not header.startswith(_MAGIC):
+        raise _damaged(path, "it does not begin as a plan file does")
+    text, digest = header[:-_DIGEST_BYTES], header[-_DIGEST_BYTES:]
+    if len(header) < _HEADER_BYTES or xxhash.xxh3_64_hexdigest(text).encode() != digest:
+        raise _damaged(path, "its header does not match its checksum")
+    facts: dict[str, Any] = json.loads(text[len(_MAGIC) :])
+    if facts["version"] != FORMAT_VERSION:
+        raise _damaged(path, f"it has version {facts['version']}, and this is {FORMAT_VERSION}")
+    expected = json.loads(_as_json(key))
+    stored = facts["key"]
+    if stored != expected:
+        differences = ", ".join(
+            f"{name} {stored.get(name)!r} instead of {expected.get(name)!r}"
+            for name in sorted(stored.keys() | expected.keys())
+            if stored.get(name) != expected.get(name)
+        )
+        raise _damaged(path, f"its packs were made with {differences}")
+    return facts
 
 
 def _as_json(values: Mapping[str, Any]) -> bytes:
@@ -140,48 +167,6 @@ def _append(stream: IO[bytes], checksum: Any, values: np.ndarray) -> None:
     data = np.ascontiguousarray(values).data.cast("B")
     checksum.update(data)
     stream.write(data)
-
-
-def _header(facts: Mapping[str, Any]) -> bytes:
-    text = _MAGIC + _as_json(facts)
-    room = _HEADER_BYTES - _DIGEST_BYTES
-    if len(text) > room:
-        message = f"the key of a plan file is too long: {len(text)} bytes of {room}"
-        raise ValueError(message)
-    text = text.ljust(room)
-    return text + xxhash.xxh3_64_hexdigest(text).encode()
-
-
-def _facts(path: Path, header: bytes) -> dict[str, Any]:
-    if not header.startswith(_MAGIC):
-        raise _damaged(path, "it does not begin as a plan file does")
-    text, digest = header[:-_DIGEST_BYTES], header[-_DIGEST_BYTES:]
-    if len(header) < _HEADER_BYTES or xxhash.xxh3_64_hexdigest(text).encode() != digest:
-        raise _damaged(path, "its header does not match its checksum")
-    return json.loads(text[len(_MAGIC) :])
-
-
-def _check(path: Path, facts: Mapping[str, Any], key: Mapping[str, Any]) -> None:
-    if facts["version"] != FORMAT_VERSION:
-        raise _damaged(path, f"it has version {facts['version']}, and this is {FORMAT_VERSION}")
-    expected = json.loads(_as_json(key))
-    found = facts["key"]
-    if found != expected:
-        names = sorted(found.keys() | expected.keys())
-        differences = ", ".join(
-            f"{name} {found.get(name)!r} instead of {expected.get(name)!r}"
-            for name in names
-            if found.get(name) != expected.get(name)
-        )
-        raise _damaged(path, f"its packs were made with {differences}")
-
-
-def _checksum(values: np.ndarray) -> str:
-    checksum = xxhash.xxh3_64()
-    data = values.data.cast("B")
-    for start in range(0, len(data), _CHECKED_BYTES):
-        checksum.update(data[start : start + _CHECKED_BYTES])
-    return checksum.hexdigest()
 
 
 def _damaged(path: Path, reason: str) -> DamagedFileError:
@@ -316,9 +301,6 @@ def _in_processes(jobs: Iterator[tuple], num_processes: int) -> Iterator[Packs]:
             yield waiting.popleft().result()
 
 
-# Cost of packs: padding by the rule of each strategy, and the displacement of samples.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Padding:
     """Token positions, and how many of them are empty."""
@@ -416,9 +398,6 @@ def waits(packs: Packs, order: np.ndarray) -> Waits:
         max_samples=int(late_samples.max()),
         mean_samples=float(late_samples.mean()),
     )
-
-
-# Work of a pack: tokens, images and attention, in units of one token.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
