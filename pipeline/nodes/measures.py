@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -149,40 +148,30 @@ def measure_cores(num_asked: int, deadline: Deadline, *, window_s: float = WINDO
     if not speeds:
         return not_measured("cores", f"one process got no core at all, each time for {window_s} s")
     speed = median(speeds)
-    had = {1: median([turns for turns, _ in alone]) / window_s / speed}
-    doubled = [
-        2**power for power in range(1, num_processes.bit_length()) if 2**power < num_processes
-    ]
-    for number in [*doubled, num_processes] if num_processes > 1 else []:
-        had[number] = _cores_of(number, window_s, deadline, speed)
+    cores = {1: median([turns for turns, _ in alone]) / window_s / speed}
+
+    def typical(number: int) -> float:
+        windows = repeated(lambda: _work(number, window_s), deadline, most=3)
+        return median([turns for turns, _ in windows]) / window_s / speed
+
+    number = 1
+    while number < num_processes:
+        number = min(2 * number, num_processes)
+        cores[number] = typical(number)
+        # A momentary load is not a property of the node, while a limit shows in both.
+        if cores[number] < _FEW * number and deadline.left_s > _PAUSE_S:
+            time.sleep(_PAUSE_S)
+            cores[number] = max(cores[number], typical(number))
     details = {
         "num_allowed": len(os.sched_getaffinity(0)),
         "quota_cores": cgroup_quota(),
         "num_asked": num_asked,
-        "cores_by_processes": {str(number): cores for number, cores in had.items()},
+        "cores_by_processes": {str(number): num for number, num in cores.items()},
         "window_s": window_s,
         "python": platform.python_version(),
     }
-    numbers = {"cores_usable": max(had.values()), "core_loops_per_s": speed}
+    numbers = {"cores_usable": max(cores.values()), "core_loops_per_s": speed}
     return Measured(numbers=numbers, details={"cores": details})
-
-
-def _cores_of(number: int, window_s: float, deadline: Deadline, speed: float) -> float:
-    """Return the cores of this many processes together, in a typical window.
-
-    If they had few cores the measurement is repeated a moment later, and the better result
-    counts: a momentary load is not a property of the node, while a limit shows in both.
-    """
-
-    def usual() -> float:
-        done = repeated(partial(_work, number, window_s), deadline, most=3)
-        return median([turns for turns, _ in done]) / window_s / speed
-
-    cores = usual()
-    if cores < _FEW * number and deadline.left_s > _PAUSE_S:
-        time.sleep(_PAUSE_S)
-        cores = max(cores, usual())
-    return cores
 
 
 def _work(num_processes: int, window_s: float) -> tuple[float, float]:
@@ -353,23 +342,17 @@ def scratch_folder(base: Path) -> Iterator[Path]:
 def remove_left_behind(base: Path) -> None:
     """Remove the folders in `base` whose processes have ended."""
     for folder in base.glob(f"{_PREFIX}*"):
-        if _is_left_behind(folder):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_left_behind(folder: Path) -> bool:
-    try:
-        lives = process_lives(NotedProcess(**read_json(folder / _OWNER)))
-        age_s = time.time() - folder.stat().st_mtime
-    except FileNotFoundError:  # it is being created or removed now, or its process was killed
-        lives = None
         try:
             age_s = time.time() - folder.stat().st_mtime
+            lives = process_lives(NotedProcess(**read_json(folder / _OWNER)))
         except FileNotFoundError:
-            return False
-    except (OSError, ValueError, TypeError):  # of another user
-        return False
-    return lives is False or (lives is None and age_s > FORGOTTEN_S)
+            if not folder.exists():  # it is being removed now
+                continue
+            lives = None  # it is being created, or its process was killed
+        except (OSError, ValueError, TypeError):  # of another user
+            continue
+        if lives is False or (lives is None and age_s > FORGOTTEN_S):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 # Read and write rates of a file system, and the latency of small files.
@@ -387,16 +370,6 @@ too."""
 _MOUNTS = Path("/proc/self/mountinfo")
 _WRITE_PAUSE_S = 1.0
 """Pause between two read measurements: momentary reads of others are not a property of a disk."""
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _LargeFile:
-    """File that is open for reading and writing, and its block of random bytes."""
-
-    fd: int
-    block: bytes
-    num_blocks: int
 
 
 def measure_file_system(
@@ -413,7 +386,7 @@ def measure_file_system(
     try:
         with scratch_folder(base) as folder:
             mount = mount_of(_MOUNTS.read_text(), base.resolve())
-            details = {
+            details: dict[str, Any] = {
                 "folder": str(base),
                 "file_system": mount.kind,
                 "source": mount.source,
@@ -421,13 +394,21 @@ def measure_file_system(
             refused = _too_full(folder, config)
             if refused:
                 return not_measured(place, refused, details)
-            large = _large_file(place, folder, config, deadline)
-            small = _small_files(place, folder, config, deadline)
-            both = merged(large, small)
-            told = {**details, **large.details[place], **small.details[place]}
-            return Measured(numbers=both.numbers, reasons=both.reasons, details={place: told})
+            numbers: dict[str, float] = {}
+            for measure in (_large_file, _small_files):
+                measured, more = measure(folder, config, deadline)
+                numbers |= {f"{place}_{name}": number for name, number in measured.items()}
+                details |= more
+            return Measured(numbers=numbers, details={place: details})
     except OSError as error:
-        return not_measured(place, _explained(base, error, config))
+        where = error.filename or base
+        remedy = "; make it writable, or name another folder"
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            remedy = (
+                f" while {config.file_mb:,} MiB were written: free space there, or write less "
+                "(--file-mb)"
+            )
+        return not_measured(place, f"{where}: {error.strerror}{remedy}")
 
 
 def _too_full(folder: Path, config: ProbeConfig) -> str:
@@ -444,40 +425,28 @@ def _too_full(folder: Path, config: ProbeConfig) -> str:
     )
 
 
-def _explained(base: Path, error: OSError, config: ProbeConfig) -> str:
-    where = error.filename or base
-    if error.errno in _FULL:
-        return (
-            f"{where}: {error.strerror} while {config.file_mb:,} MiB were written: free space "
-            "there, or write less (--file-mb)"
-        )
-    return f"{where}: {error.strerror}; make it writable, or name another folder"
-
-
-def _large_file(place: str, folder: Path, config: ProbeConfig, deadline: Deadline) -> Measured:
+def _large_file(
+    folder: Path, config: ProbeConfig, deadline: Deadline
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """Return bytes per second written and read, and details."""
     path = folder / "large"
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         path.unlink()  # from here on the kernel removes it, even if this process is killed
         block = os.urandom(min(_BLOCK_BYTES, config.file_mb * MIB))
-        written, num_bytes = _write_rate(fd, block, config.file_mb * MIB, deadline)
-        file = _LargeFile(fd=fd, block=block, num_blocks=num_bytes // len(block))
-        read, kept = _read_rates(file, deadline)
+        write_rate, num_bytes = _write_rate(fd, block, config.file_mb * MIB, deadline)
+        num_whole = num_bytes // len(block) * len(block)
+        read_rates, cached_share = _read_rates(fd, num_whole, len(block), deadline)
     finally:
         os.close(fd)
-    is_cold = None if kept is None else kept <= COLD_SHARE
-    details: Mapping[str, Any] = {
+    details = {
         "file_bytes": num_bytes,
-        "num_reads": len(read),
-        "fastest_read_bytes_per_s": max(read),
-        "cached_share_before_reading": kept,
-        "reads_are_cold": is_cold,
+        "num_reads": len(read_rates),
+        "fastest_read_bytes_per_s": max(read_rates),
+        "cached_share_before_reading": cached_share,
+        "reads_are_cold": None if cached_share is None else cached_share <= COLD_SHARE,
     }
-    numbers = {
-        f"{place}_write_bytes_per_s": written,
-        f"{place}_read_bytes_per_s": median(read),
-    }
-    return Measured(numbers=numbers, details={place: details})
+    return {"write_bytes_per_s": write_rate, "read_bytes_per_s": median(read_rates)}, details
 
 
 def _write_rate(fd: int, block: bytes, most_bytes: int, deadline: Deadline) -> tuple[float, int]:
@@ -500,35 +469,39 @@ def _write_rate(fd: int, block: bytes, most_bytes: int, deadline: Deadline) -> t
     return median(rates), done
 
 
-def _read_rates(file: _LargeFile, deadline: Deadline) -> tuple[list[float], float | None]:
+def _read_rates(
+    fd: int, num_bytes: int, block_bytes: int, deadline: Deadline
+) -> tuple[list[float], float | None]:
     """Return bytes per second of each full read, and the largest cached share before one."""
-    kept: list[float | None] = []
-    buffer = bytearray(len(file.block))
+    shares: list[float | None] = []
+    buffer = bytearray(block_bytes)
 
     def read_once() -> float:
-        kept.append(drop_from_cache(file.fd))
-        start_s, done = time.perf_counter(), 0
+        shares.append(drop_from_cache(fd))
+        start_s, num_read = time.perf_counter(), 0
         limit = Deadline.after(max(deadline.left_s, 1.0))
-        while done < file.num_blocks * len(buffer) and (done == 0 or limit.left_s > 0):
-            got = os.preadv(file.fd, [buffer], done)
-            if got == 0:
+        while num_read < num_bytes and (num_read == 0 or limit.left_s > 0):
+            count = os.preadv(fd, [buffer], num_read)
+            if count == 0:
                 break
-            done += got
-        return done / (time.perf_counter() - start_s)
+            num_read += count
+        return num_read / (time.perf_counter() - start_s)
 
     rates = repeated(read_once, Deadline.after(deadline.left_s * 0.4), most=3)
     if deadline.left_s > 3 * _WRITE_PAUSE_S:
         time.sleep(_WRITE_PAUSE_S)
         rates += repeated(read_once, Deadline.after(deadline.left_s * 0.5), most=3, least=1)
-    known = [share for share in kept if share is not None]
-    return rates, max(known) if len(known) == len(kept) else None
+    known = [share for share in shares if share is not None]
+    return rates, max(known) if len(known) == len(shares) else None
 
 
-def _small_files(place: str, folder: Path, config: ProbeConfig, deadline: Deadline) -> Measured:
-    """Return median seconds to write a file durably, and to open and read it."""
+def _small_files(
+    folder: Path, config: ProbeConfig, deadline: Deadline
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """Return median seconds to write a file durably, and to open and read it; and details."""
     data = os.urandom(config.small_file_kb * 1024)
-    created: list[float] = []
-    opened: list[float] = []
+    create_s: list[float] = []
+    open_s: list[float] = []
     half = Deadline.after(deadline.left_s / 2)
     paths = [folder / f"small-{number:05d}" for number in range(config.num_small_files)]
     for path in _within(paths, half):
@@ -539,23 +512,22 @@ def _small_files(place: str, folder: Path, config: ProbeConfig, deadline: Deadli
             os.fsync(fd)
         finally:
             os.close(fd)
-        created.append(time.perf_counter() - start_s)
-    made = paths[: len(created)]
-    for path in made:
+        create_s.append(time.perf_counter() - start_s)
+    written = paths[: len(create_s)]
+    for path in written:
         fd = os.open(path, os.O_RDONLY)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(fd)
-    for path in _within(made, deadline):
+    for path in _within(written, deadline):
         start_s = time.perf_counter()
         path.read_bytes()
-        opened.append(time.perf_counter() - start_s)
-    numbers = {f"{place}_create_s": median(created), f"{place}_open_s": median(opened)}
+        open_s.append(time.perf_counter() - start_s)
     details = {
-        "num_small_files": len(created),
-        "num_small_files_read": len(opened),
+        "num_small_files": len(create_s),
+        "num_small_files_read": len(open_s),
         "small_file_bytes": len(data),
     }
-    return Measured(numbers=numbers, details={place: details})
+    return {"create_s": median(create_s), "open_s": median(open_s)}, details
 
 
 def _within(paths: list[Path], deadline: Deadline) -> Iterator[Path]:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from pipeline.nodes.measures import (
@@ -68,125 +67,15 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         raise StageConfigError(message)
     settings = build_config(ProbeConfig, config)
     paths, started_unix_s = ProbePaths(context.run_dir.parent), time.time()
-    num_asked = asked_cores(os.environ.get("SLURM_CPUS_PER_TASK"))
+    node = _node_name(context.node_name, os.environ.get("SLURMD_NODENAME"))
     with _telling(paths):
-        folder = make_node_dir(
-            paths, _node_name(context.node_name, os.environ.get("SLURMD_NODENAME"))
-        )
+        folder = make_node_dir(paths, node)
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
     gpus, found = look_at_gpus()
-    probe = _probe(context, started_unix_s, num_asked, gpus)
-    measures = {
-        **_before_torch(settings, context, paths, num_asked),
-        **_with_torch(settings, num_asked),
-    }
-    left = [*measures, *_TALKS]
-
-    def keep(more: Measured) -> None:
-        with _telling(paths):
-            keep_probe(paths, _with(probe, merged(found, more), left), context.attempt)
-
-    measures["network"] = partial(_network, context, keep)
-    for name, measure in measures.items():
-        if stop_requested():
-            raise StageError(_stopped(left))
-        found = merged(found, _answer(name, measure))
-        left = left[1:] if name != "network" else []
-        keep(Measured())
-    return {
-        "node": probe.node,
-        "seconds": time.time() - started_unix_s,
-        **found.numbers,
-        "not_measured": dict(found.reasons),
-    }
-
-
-def _stopped(left: Sequence[str]) -> str:
-    names = ", ".join(name.replace("_", " ") for name in left)
-    return f"asked to stop before these were measured: {names}; earlier results are kept"
-
-
-def asked_cores(slurm_cpus: str | None) -> int:
-    """Return the cores of the job's task on this node: Slurm's number, or all allowed."""
-    if slurm_cpus is not None and slurm_cpus.isdecimal():
-        return int(slurm_cpus)
-    return len(os.sched_getaffinity(0))
-
-
-def _before_torch(
-    config: ProbeConfig, context: TaskContext, paths: ProbePaths, num_asked: int
-) -> Mapping[str, Callable[[], Measured]]:
-    """Return measurements that need only the standard library; `cores` forks before threads."""
-
-    def file_system(place: str) -> Measured:
-        base = context.node_local_dir if place == "local" else paths.scratch_dir
-        found = measure_file_system(place, base, config, _deadline(config, place))
-        details = {**found.details.get(place, {}), "num_nodes_at_once": context.num_nodes}
-        return replace(found, details={place: details})
-
-    return {
-        "load": lambda: Measured(numbers={"other_busy_cores": busy_cores(_LOAD_S)}),
-        "cores": lambda: measure_cores(num_asked, _deadline(config, "cores")),
-        "link": measure_links,
-        "local": lambda: file_system("local"),
-        "shared": lambda: file_system("shared"),
-    }
-
-
-def _with_torch(config: ProbeConfig, num_asked: int) -> Mapping[str, Callable[[], Measured]]:
-    def matmul() -> Measured:
-        from pipeline.nodes.devices import measure_matmul
-
-        return measure_matmul(num_asked, _deadline(config, "matmul"))
-
-    def host_to_device() -> Measured:
-        from pipeline.nodes.devices import measure_transfers
-
-        return measure_transfers(_deadline(config, "host_to_device"))
-
-    return {"matmul": matmul, "host_to_device": host_to_device}
-
-
-def _network(context: TaskContext, keep: Callable[[Measured], None]) -> Measured:
-    from pipeline.nodes.network import measure_network
-
-    return measure_network(context, keep)
-
-
-def _deadline(config: ProbeConfig, name: str) -> Deadline:
-    return Deadline.after(config.budget_s * _SHARES[name])
-
-
-def _answer(name: str, measure: Callable[[], Measured]) -> Measured:
-    """Run a measurement; if it fails, return the reason."""
-    start_s = time.monotonic()
-    try:
-        more = measure()
-    except ModuleNotFoundError as error:
-        more = Measured(reasons={name: _missing(error)})
-    except (OSError, RuntimeError) as error:  # torch raises RuntimeError for its devices
-        said = (str(error).splitlines() or [""])[0]
-        more = Measured(reasons={name: f"{type(error).__name__}: {said}"})
-    for group, reason in more.reasons.items():
-        log.warning("%s not measured: %s", group, reason)
-    log.info("%s: %.1f s", name, time.monotonic() - start_s)
-    return more
-
-
-def _missing(error: ModuleNotFoundError) -> str:
-    return (
-        f"the package {error.name} is missing in {sys.executable}: install slurm-jobs[train] there "
-        "(`pip install '.[train]'` in its checkout), or name the stage's `python:`"
-    )
-
-
-def _probe(
-    context: TaskContext, started_unix_s: float, num_asked: int, gpus: tuple[str, ...]
-) -> NodeProbe:
-    cpu = cpu_facts()
-    return NodeProbe(
-        node=_node_name(context.node_name, os.environ.get("SLURMD_NODENAME")),
+    cpu, num_asked = cpu_facts(), asked_cores(os.environ.get("SLURM_CPUS_PER_TASK"))
+    probe = NodeProbe(
+        node=node,
         run_id=context.run_id,
         measured_unix_s=started_unix_s,
         cpu=str(cpu["model"]),
@@ -196,6 +85,94 @@ def _probe(
         numbers={},
         reasons={},
     )
+    measures = _measures(settings, context, paths, num_asked)
+    remaining = [*measures, *_TALKS]
+
+    def keep(more: Measured) -> None:
+        with _telling(paths):
+            keep_probe(paths, _with(probe, merged(found, more), remaining), context.attempt)
+
+    def network() -> Measured:
+        from pipeline.nodes.network import measure_network
+
+        return measure_network(context, keep)
+
+    for name, measure in [*measures.items(), ("network", network)]:
+        if stop_requested():
+            names = ", ".join(name.replace("_", " ") for name in remaining)
+            message = f"asked to stop before these were measured: {names}; earlier results are kept"
+            raise StageError(message)
+        found = merged(found, _answer(name, measure))
+        remaining = remaining[1:] if name != "network" else []
+        keep(Measured())
+    return {
+        "node": probe.node,
+        "seconds": time.time() - started_unix_s,
+        **found.numbers,
+        "not_measured": dict(found.reasons),
+    }
+
+
+def asked_cores(slurm_cpus: str | None) -> int:
+    """Return the cores of the job's task on this node: Slurm's number, or all allowed."""
+    if slurm_cpus is not None and slurm_cpus.isdecimal():
+        return int(slurm_cpus)
+    return len(os.sched_getaffinity(0))
+
+
+def _measures(
+    config: ProbeConfig, context: TaskContext, paths: ProbePaths, num_asked: int
+) -> dict[str, Callable[[], Measured]]:
+    """Return the measurements of one node: `cores` forks before threads, torch's come last."""
+
+    def deadline(name: str) -> Deadline:
+        return Deadline.after(config.budget_s * _SHARES[name])
+
+    def file_system(place: str) -> Measured:
+        base = context.node_local_dir if place == "local" else paths.scratch_dir
+        measured = measure_file_system(place, base, config, deadline(place))
+        details = {**measured.details.get(place, {}), "num_nodes_at_once": context.num_nodes}
+        return replace(measured, details={place: details})
+
+    def matmul() -> Measured:
+        from pipeline.nodes.devices import measure_matmul
+
+        return measure_matmul(num_asked, deadline("matmul"))
+
+    def host_to_device() -> Measured:
+        from pipeline.nodes.devices import measure_transfers
+
+        return measure_transfers(deadline("host_to_device"))
+
+    return {
+        "load": lambda: Measured(numbers={"other_busy_cores": busy_cores(_LOAD_S)}),
+        "cores": lambda: measure_cores(num_asked, deadline("cores")),
+        "link": measure_links,
+        "local": lambda: file_system("local"),
+        "shared": lambda: file_system("shared"),
+        "matmul": matmul,
+        "host_to_device": host_to_device,
+    }
+
+
+def _answer(name: str, measure: Callable[[], Measured]) -> Measured:
+    """Run a measurement; if it fails, return the reason."""
+    start_s = time.monotonic()
+    try:
+        more = measure()
+    except ModuleNotFoundError as error:
+        reason = (
+            f"the package {error.name} is missing in {sys.executable}: install slurm-jobs[train] "
+            "there (`pip install '.[train]'` in its checkout), or name the stage's `python:`"
+        )
+        more = Measured(reasons={name: reason})
+    except (OSError, RuntimeError) as error:  # torch raises RuntimeError for its devices
+        first_line = (str(error).splitlines() or [""])[0]
+        more = Measured(reasons={name: f"{type(error).__name__}: {first_line}"})
+    for group, reason in more.reasons.items():
+        log.warning("%s not measured: %s", group, reason)
+    log.info("%s: %.1f s", name, time.monotonic() - start_s)
+    return more
 
 
 def _node_name(called: str, slurms: str | None) -> str:
