@@ -17,73 +17,41 @@ from slurm_jobs.report.report_model import (
     StageNumbers,
     TrainingNumbers,
 )
-from slurm_jobs.report.rules.data_wait import foreign_load
-from slurm_jobs.report.rules.node_rules import (
-    fluctuating_gpu,
-    full_network,
-    gpu_use,
-    slow_node,
-    slow_storage,
-)
-from slurm_jobs.report.rules.stage_rules import (
-    array_imbalance,
-    left_out,
-    memory_request,
-    queue_dominates,
-    rejected,
-    slow_tokenising,
-    time_request,
-)
-from slurm_jobs.report.rules.training_rules import (
-    accumulation,
-    allocator_retries,
-    around_steps,
-    checkpoint_stall,
-    data_wait,
-    evaluation_stall,
-    exposed_communication,
-    far_from_gpu,
-    kernel_launches,
-    meetings,
-    needless_checkpointing,
-    padding,
-    pageable_copies,
-    repeated_steps,
-    small_batch,
-    small_copies,
-    straggler,
-    unexplained_time,
-)
+from slurm_jobs.report.rules import data_wait, node_rules, stage_rules, training_rules
 from slurm_jobs.shared.units import TimeShare
 
 _TRAINING_RULES = (
-    data_wait,
-    slow_storage,
-    full_network,
-    foreign_load,
-    gpu_use,
-    fluctuating_gpu,
-    straggler,
-    meetings,
-    far_from_gpu,
-    slow_node,
-    exposed_communication,
-    kernel_launches,
-    pageable_copies,
-    small_copies,
-    padding,
-    checkpoint_stall,
-    evaluation_stall,
-    repeated_steps,
-    allocator_retries,
-    accumulation,
-    small_batch,
-    needless_checkpointing,
-    around_steps,
-    unexplained_time,
+    training_rules.data_wait,
+    node_rules.slow_storage,
+    node_rules.full_network,
+    data_wait.foreign_load,
+    node_rules.gpu_use,
+    node_rules.fluctuating_gpu,
+    training_rules.straggler,
+    training_rules.meetings,
+    training_rules.far_from_gpu,
+    node_rules.slow_node,
+    training_rules.exposed_communication,
+    training_rules.kernel_launches,
+    training_rules.pageable_copies,
+    training_rules.small_copies,
+    training_rules.padding,
+    training_rules.checkpoint_stall,
+    training_rules.evaluation_stall,
+    training_rules.repeated_steps,
+    training_rules.allocator_retries,
+    training_rules.accumulation,
+    training_rules.small_batch,
+    training_rules.needless_checkpointing,
+    training_rules.around_steps,
+    training_rules.unexplained_time,
 )
-_DATA_RULES = (left_out, rejected, slow_tokenising)
-_STAGE_RULES = (array_imbalance, memory_request, time_request)
+_DATA_RULES = (stage_rules.left_out, stage_rules.rejected, stage_rules.slow_tokenising)
+_STAGE_RULES = (
+    stage_rules.array_imbalance,
+    stage_rules.memory_request,
+    stage_rules.time_request,
+)
 _BEFORE_SPEED = ("left-out:", "rejected:", "foreign-load:")
 """First among equals: rows that are not learned, and load that affects all other times."""
 _SEVERITY_ORDER = {"high": 0, "medium": 1, "note": 2}
@@ -101,10 +69,21 @@ def find(
     answers.extend(rule(numbers) for numbers in training for rule in _TRAINING_RULES)
     is_open = any(stage.status in {"running", "waiting"} for stage in stages)
     open_note = "the run continues, and what is left may not wait so long" if is_open else ""
-    answers.append(queue_dominates(timeline, timeline_note or open_note))
+    answers.append(stage_rules.queue_dominates(timeline, timeline_note or open_note))
     answers.extend(rule(stage) for stage in stages for rule in _STAGE_RULES)
     findings = [answer for answer in answers if isinstance(answer, Finding)]
-    checks = tuple(_as_check(answer) for answer in answers)
+    checks = tuple(
+        answer
+        if isinstance(answer, Check)
+        else Check(
+            rule_id=answer.rule_id,
+            outcome="found",
+            rule=answer.rule,
+            source=answer.source,
+            reason=answer.title,
+        )
+        for answer in answers
+    )
     return tuple(sorted(findings, key=_strength)), checks
 
 
@@ -112,10 +91,3 @@ def _strength(finding: Finding) -> tuple[int, bool, float]:
     """Return the sort key, strongest first: severity, then the possible gain if known."""
     is_first = finding.rule_id.startswith(_BEFORE_SPEED)
     return _SEVERITY_ORDER[finding.severity], not is_first, -(finding.ceiling_times or 0.0)
-
-
-def _as_check(answer: Finding | Check) -> Check:
-    if isinstance(answer, Check):
-        return answer
-    found = {"rule": answer.rule, "source": answer.source, "reason": answer.title}
-    return Check(rule_id=answer.rule_id, outcome="found", **found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from slurm_jobs.report.node_load import MIN_READINGS, cores_held, cores_of_others, mean_of, tells
@@ -180,6 +180,36 @@ _SHARED_CORES_KNOB = (
     "of them, and with more the loader"
 )
 
+_ONE_READS = Cause(
+    kind="storage",
+    text="The loader waits for storage: one thread reads for all others, and is blocked for "
+    "most of the time.",
+    evidence=(),
+    next_knob="`reader: index`, where shards are files: all num_loader_threads read, where "
+    "here more of them change nothing; or shards on faster storage (staging; node_local_dir "
+    "of the profile)",
+    confidence="medium: that thread is neither on a core nor waiting for one; a lock would "
+    "look the same",
+)
+_LOCK = Cause(
+    kind="lock",
+    text="The loader's threads hold one another up: together they compute no more than one "
+    "thread can, as code that holds the interpreter's lock does.",
+    evidence=(),
+    next_knob="less Python for each sample: `stored images` of the size that the model takes, "
+    "no augmentation in Python; more threads change nothing",
+    confidence="medium: slow storage with much decoding would look the same",
+)
+_DECODING = Cause(
+    kind="decoding",
+    text="The loader computes all the time, and no core is left for more threads: decoding and "
+    "putting batches together takes them.",
+    evidence=(),
+    next_knob="more cpus_per_task with as many num_loader_threads; or less to decode: smaller "
+    "or raw stored images (`preprocess`); augmentation costs, too",
+    confidence="high: its threads are on a core nearly all of their time",
+)
+
 
 def cause_by_threads(loader: LoaderLoad, load: NodeLoad | None, device: str) -> Cause | None:
     """Return what held the threads up; None if they give no evidence.
@@ -207,14 +237,18 @@ def cause_by_threads(loader: LoaderLoad, load: NodeLoad | None, device: str) -> 
         return _no_core(loader, load, device)
     computes_on_one_core = loader.cpu_s >= _ONE_CORE * loader.step_s
     if loader.read_blocked_s is not None and loader.read_blocked_s >= _BLOCKED * loader.step_s:
-        return _lock(loader) if computes_on_one_core else _one_reads(loader)
+        if computes_on_one_core:
+            return replace(_LOCK, evidence=(evidence,))
+        blocked = units.percent(loader.read_blocked_s / loader.step_s)
+        reads = f"the thread that reads is blocked for {blocked} of the step"
+        return replace(_ONE_READS, evidence=(evidence, reads))
     if loader.blocked_s < _BLOCKED * loader.work_s:
         # With streamed shards one thread reads and others decode: which of them computes?
         return None if loader.num_threads is None else _computing(loader, load, device)
     if loader.core_wait_s is None:  # blocked, or ready for a core: see the node's readings
         return None
     if (loader.num_threads or 1) > 1 and computes_on_one_core:
-        return _lock(loader)
+        return replace(_LOCK, evidence=(evidence,))
     sees_disk = load is not None and mean_of(load.cpu_iowait) >= _WAITS_FOR_DISKS
     where = "this node's disks" if sees_disk else "storage"
     return Cause(
@@ -235,22 +269,25 @@ def _computing(loader: LoaderLoad, load: NodeLoad | None, device: str) -> Cause:
     Other processes make these threads wait for a core, at the latest if there are more threads. So
     their cores are not free, and full cores are the job's only as far as it uses them.
     """
-    if load is None or not (load.num_cores or _use(load) >= _ALL_BUSY):
-        return _too_few_threads(
-            loader,
-            "they hardly wait for a core",
-            "medium: whether cores are free is not known without readings of the node",
-        )
-    if _use(load) >= _ALL_BUSY:
-        return _no_core(loader, load, device) if device == "cpu" else _decoding(loader)
-    used = (loader.num_threads or 1) * max(1, load.num_ranks)
-    if used < load.num_cores - (cores_of_others(load) or 0.0):
-        return _too_few_threads(
-            loader,
-            f"some of the job's {load.num_cores} cores are free",
-            "high: its threads are on a core nearly all of their time",
-        )
-    return _no_core(loader, load, device) if _is_held(load) else _decoding(loader)
+    free = "they hardly wait for a core"
+    confidence = "medium: whether cores are free is not known without readings of the node"
+    if load is not None and (load.num_cores or _use(load) >= _ALL_BUSY):
+        used = (loader.num_threads or 1) * max(1, load.num_ranks)
+        is_full = _use(load) >= _ALL_BUSY
+        if is_full or used >= load.num_cores - (cores_of_others(load) or 0.0):
+            others_compute = device == "cpu" if is_full else _is_held(load)
+            if others_compute:
+                return _no_core(loader, load, device)
+            return replace(_DECODING, evidence=(_threads_text(loader),))
+        free = f"some of the job's {load.num_cores} cores are free"
+        confidence = "high: its threads are on a core nearly all of their time"
+    return Cause(
+        kind="threads",
+        text=f"The loader has too few threads: those it has compute all the time, and {free}.",
+        evidence=(_threads_text(loader),),
+        next_knob=_threads_needed(loader),
+        confidence=confidence,
+    )
 
 
 def _use(load: NodeLoad) -> float:
@@ -279,58 +316,6 @@ def _no_core(loader: LoaderLoad, load: NodeLoad | None, device: str) -> Cause:
         evidence=(_threads_text(loader),),
         next_knob=_SHARED_CORES_KNOB,
         confidence="high: the kernel counts the waits of each thread for a core",
-    )
-
-
-def _one_reads(loader: LoaderLoad) -> Cause:
-    share = units.percent((loader.read_blocked_s or 0.0) / loader.step_s)
-    return Cause(
-        kind="storage",
-        text="The loader waits for storage: one thread reads for all others, and is blocked for "
-        "most of the time.",
-        evidence=(
-            _threads_text(loader),
-            f"the thread that reads is blocked for {share} of the step",
-        ),
-        next_knob="`reader: index`, where shards are files: all num_loader_threads read, where "
-        "here more of them change nothing; or shards on faster storage (staging; node_local_dir "
-        "of the profile)",
-        confidence="medium: that thread is neither on a core nor waiting for one; a lock would "
-        "look the same",
-    )
-
-
-def _lock(loader: LoaderLoad) -> Cause:
-    return Cause(
-        kind="lock",
-        text="The loader's threads hold one another up: together they compute no more than one "
-        "thread can, as code that holds the interpreter's lock does.",
-        evidence=(_threads_text(loader),),
-        next_knob="less Python for each sample: `stored images` of the size that the model takes, "
-        "no augmentation in Python; more threads change nothing",
-        confidence="medium: slow storage with much decoding would look the same",
-    )
-
-
-def _decoding(loader: LoaderLoad) -> Cause:
-    return Cause(
-        kind="decoding",
-        text="The loader computes all the time, and no core is left for more threads: decoding and "
-        "putting batches together takes them.",
-        evidence=(_threads_text(loader),),
-        next_knob="more cpus_per_task with as many num_loader_threads; or less to decode: smaller "
-        "or raw stored images (`preprocess`); augmentation costs, too",
-        confidence="high: its threads are on a core nearly all of their time",
-    )
-
-
-def _too_few_threads(loader: LoaderLoad, free: str, confidence: str) -> Cause:
-    return Cause(
-        kind="threads",
-        text=f"The loader has too few threads: those it has compute all the time, and {free}.",
-        evidence=(_threads_text(loader),),
-        next_knob=_threads_needed(loader),
-        confidence=confidence,
     )
 
 
