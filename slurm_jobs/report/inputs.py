@@ -119,7 +119,7 @@ def _column(values: np.ndarray) -> np.ndarray:
 # Missing records of older versions are no problem; unreadable ones are.
 
 
-Facts = TypeVar("Facts")
+Record = TypeVar("Record")
 _UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError)
 
 
@@ -141,18 +141,10 @@ def shown_spec(spec: Mapping[str, Any], secrets: frozenset[str]) -> dict[str, An
     return {**hidden_values({**spec, "stages": None}, secrets), "stages": stages}
 
 
-def shown_completions(
-    completions: Iterable[CompletionRecord], secrets: frozenset[str]
-) -> tuple[CompletionRecord, ...]:
-    """Return completions with secrets removed from their reasons."""
-    return tuple(replace(c, reason=hidden_text(c.reason, secrets)) for c in completions)
-
-
 def read_submissions(paths: RunPaths, problems: list[str]) -> tuple[SubmissionFacts, ...]:
     """Return the provenance of each submit and resume, oldest first."""
     files = sorted(paths.provenance_dir.glob("[0-9]*.json"))
-    found = (_read(path, _submission, problems) for path in files)
-    return tuple(facts for facts in found if facts is not None)
+    return tuple(facts for _, facts in _read_provenance(files, _submission, problems))
 
 
 def read_nodes(
@@ -164,27 +156,43 @@ def read_nodes(
         for a in attempts
         for node_rank in range(len(a.node_names))
     )
-    found = (_read(path, _node, problems) for path in files)
-    return tuple(dict.fromkeys(facts for facts in found if facts is not None))
+    return tuple(dict.fromkeys(facts for _, facts in _read_provenance(files, _node, problems)))
 
 
 def read_pythons(paths: RunPaths, problems: list[str]) -> Mapping[str, PythonFacts]:
     """Return the Pythons in which ranks ran, by fingerprint."""
     files = sorted(paths.pythons_dir.glob("*.json"))
-    found = {path.stem: _read(path, _python, problems) for path in files}
-    return {fingerprint: facts for fingerprint, facts in found.items() if facts is not None}
+    return {path.stem: facts for path, facts in _read_provenance(files, _python, problems)}
 
 
-def _read(
-    path: Path, make: Callable[[Mapping[str, Any]], Facts], problems: list[str]
-) -> Facts | None:
-    try:
-        return make(truncated_values(read_json(path)))
-    except FileNotFoundError:
-        return None
-    except _UNREADABLE as error:
-        problems.append(f"{path}: not read as provenance: {error}")
-        return None
+def _read_provenance(
+    files: Iterable[Path], make: Callable[[Mapping[str, Any]], Record], problems: list[str]
+) -> Iterator[tuple[Path, Record]]:
+    return _read_each(
+        files, lambda v: make(truncated_values(v)), problems, "provenance", is_optional=True
+    )
+
+
+def _read_each(
+    files: Iterable[Path],
+    make: Callable[[Any], Record],
+    problems: list[str],
+    what: str,
+    *,
+    is_optional: bool = False,
+) -> Iterator[tuple[Path, Record]]:
+    """Yield the records that can be read; the others become problems.
+
+    Missing files are no problem if `is_optional`.
+    """
+    for path in files:
+        try:
+            record = make(read_json(path))
+        except _UNREADABLE as error:
+            if not (is_optional and isinstance(error, FileNotFoundError)):
+                problems.append(f"{path}: not read as {what}: {error}")
+        else:
+            yield path, record
 
 
 def _submission(values: Mapping[str, Any]) -> SubmissionFacts:
@@ -415,17 +423,21 @@ def list_files(folder: Path) -> list[Path]:
     return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
+def _attempt_folders(folder: Path) -> Iterator[tuple[Path, int, int]]:
+    """Yield the folders with timing, each with its slice and attempt."""
+    for path in list_files(folder):
+        if match := _TIMING_FOLDER.fullmatch(path.name):
+            yield path, int(match[1]), int(match[2])
+
+
 def read_timings(folder: Path, problems: list[str], *, whole: bool) -> tuple[RankTiming, ...]:
     """Return records by slice, attempt and rank; `whole` keeps all fields of the files."""
     found: list[RankTiming] = []
-    for attempt_dir in list_files(folder):
-        match = _TIMING_FOLDER.fullmatch(attempt_dir.name)
-        if match is None:
-            continue
+    for attempt_dir, slice_index, attempt in _attempt_folders(folder):
         names = [_TIMING_FILE.fullmatch(path.name) for path in list_files(attempt_dir)]
         ranks = sorted({int(name[1]) for name in names if name})
         found.extend(
-            _read_rank(attempt_dir, int(match[1]), int(match[2]), rank, problems, whole=whole)
+            _read_rank(attempt_dir, slice_index, attempt, rank, problems, whole=whole)
             for rank in ranks
         )
     return tuple(found)
@@ -470,10 +482,9 @@ def _read_rank(
 def read_readings(folder: Path, problems: list[str]) -> tuple[NodeReadings, ...]:
     """Return readings by slice, attempt and node; unreadable ones become problems."""
     found = []
-    for attempt_dir in list_files(folder):
-        match = _TIMING_FOLDER.fullmatch(attempt_dir.name)
-        for path in list_files(attempt_dir) if match is not None else ():
-            if match is None or _NODE_FILE.fullmatch(path.name) is None:
+    for attempt_dir, slice_index, attempt in _attempt_folders(folder):
+        for path in list_files(attempt_dir):
+            if _NODE_FILE.fullmatch(path.name) is None:
                 continue
             try:
                 file = read_system(path)
@@ -485,8 +496,8 @@ def read_readings(folder: Path, problems: list[str]) -> tuple[NodeReadings, ...]
                 problems.append(f"{attempt_dir.name}, {path.name}: {lost} left out as damaged")
             found.append(
                 NodeReadings(
-                    slice_index=int(match[1]),
-                    attempt=int(match[2]),
+                    slice_index=slice_index,
+                    attempt=attempt,
                     node=str(file.metadata.get("node_name") or path.stem),
                     metadata=file.metadata,
                     readings=file.readings,
@@ -498,21 +509,20 @@ def read_readings(folder: Path, problems: list[str]) -> tuple[NodeReadings, ...]
 def read_profiles(folder: Path, problems: list[str]) -> tuple[ProfileTable, ...]:
     """Return profiles by slice, attempt and rank; unreadable ones become problems."""
     found = []
-    for attempt_dir in list_files(folder):
-        match = _TIMING_FOLDER.fullmatch(attempt_dir.name)
-        for path in list_files(attempt_dir) if match is not None else ():
-            own = _PROFILE_FILE.fullmatch(path.name)
-            if match is None or own is None:
+    for attempt_dir, slice_index, attempt in _attempt_folders(folder):
+        for path in list_files(attempt_dir):
+            match = _PROFILE_FILE.fullmatch(path.name)
+            if match is None:
                 continue
             try:
                 table = read_operators(path)
             except (OSError, ValueError, TypeError, KeyError) as error:
-                problems.append(f"{attempt_dir.name}, rank {own[1]}: profile not read: {error}")
+                problems.append(f"{attempt_dir.name}, rank {match[1]}: profile not read: {error}")
                 continue
-            profile = ProfileTable(
-                slice_index=int(match[1]), attempt=int(match[2]), rank=int(own[1]), table=table
+            rank = int(match[1])
+            found.append(
+                ProfileTable(slice_index=slice_index, attempt=attempt, rank=rank, table=table)
             )
-            found.append(profile)
     return tuple(_with_device(profile, folder, found, problems) for profile in found)
 
 
@@ -564,9 +574,21 @@ def read_inputs(
     problems: list[str] = []
     spec = read_json(paths.resolved_spec)
     secrets = read_secrets(paths, spec)
-    stages = _read_stages(paths, spec["stages"], secrets, problems, whole=whole)
+    former = _former_stages(paths, spec["stages"], problems)
+    listed = {**spec["stages"], **former}
+    stages = tuple(
+        replace(
+            _read_stage(paths, name, listed[name], secrets, problems, whole=whole),
+            is_former=name in former,
+        )
+        for name in parents_first(listed)
+    )
     ledger = _read_ledger(paths, problems)
-    profile = _read_profile(paths)
+    profile: Mapping[str, Any] = {}
+    with suppress(*_UNREADABLE):  # runs of older versions have none
+        stored = read_json(paths.spec_origin)["profile"]
+        profile = stored if isinstance(stored, Mapping) else {}
+    price = profile.get("price")
     return ReportInputs(
         run=read_json(paths.run_json),
         spec=shown_spec(spec, secrets),
@@ -581,42 +603,8 @@ def read_inputs(
         read_unix_s=time.time(),
         problems=tuple(map(truncated, problems)),
         profile=hidden_values(profile, secrets),
-        price=_price(profile),
+        price=price if isinstance(price, Mapping) else None,
     )
-
-
-def _read_stages(
-    paths: RunPaths,
-    current: Mapping[str, Any],
-    secrets: frozenset[str],
-    problems: list[str],
-    *,
-    whole: bool,
-) -> tuple[StageInputs, ...]:
-    """Return the stages of the spec, and those that only earlier plans have."""
-    former = _former_stages(paths, current, problems)
-    listed = {**current, **former}
-    return tuple(
-        replace(
-            _read_stage(paths, name, listed[name], secrets, problems, whole=whole),
-            is_former=name in former,
-        )
-        for name in parents_first(listed)
-    )
-
-
-def _price(profile: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    price = profile.get("price")
-    return price if isinstance(price, Mapping) else None
-
-
-def _read_profile(paths: RunPaths) -> Mapping[str, Any]:
-    """Return the profile; runs of older versions have none."""
-    try:
-        profile = read_json(paths.spec_origin)["profile"]
-    except (OSError, ValueError, TypeError, KeyError):
-        return {}
-    return profile if isinstance(profile, Mapping) else {}
 
 
 def parents_first(stages: Mapping[str, Any]) -> list[str]:
@@ -641,25 +629,25 @@ def _former_stages(
     paths: RunPaths, current: Mapping[str, Any], problems: list[str]
 ) -> dict[str, Mapping[str, Any]]:
     """Return the stages that only earlier plans have, each from the newest of those."""
-    former: dict[str, Mapping[str, Any]] = {}
-    for path in sorted(paths.plans_dir.glob("[0-9]*.json")):
-        try:
-            planned = {stage["name"]: _planned(stage) for stage in read_json(path)["stages"]}
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            problems.append(f"{path}: not read as a plan: {error}")
-            continue
-        former |= {name: stage for name, stage in planned.items() if name not in current}
-    return former
-
-
-def _planned(stage: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a stage of a plan to the form of the resolved spec."""
-    array = {"num_slices": stage["num_slices"]} if stage["is_array"] else None
+    plans = _read_each(sorted(paths.plans_dir.glob("[0-9]*.json")), _planned, problems, "a plan")
     return {
-        "run": stage["run"],
-        "after": stage["after"],
-        "array": array,
-        "resources": stage.get("resources"),
+        name: stage
+        for _, planned in plans
+        for name, stage in planned.items()
+        if name not in current
+    }
+
+
+def _planned(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Convert the stages of a plan to the form of the resolved spec."""
+    return {
+        stage["name"]: {
+            "run": stage["run"],
+            "after": stage["after"],
+            "array": {"num_slices": stage["num_slices"]} if stage["is_array"] else None,
+            "resources": stage.get("resources"),
+        }
+        for stage in plan["stages"]
     }
 
 
@@ -673,10 +661,14 @@ def _read_stage(
     whole: bool,
 ) -> StageInputs:
     array = stage.get("array")
-    attempts = _read_attempts(paths.attempts_dir(name), problems)
-    is_preprocessing = stage.get("run") == PREPROCESS_RUN
+    files = [f for f in list_files(paths.attempts_dir(name)) if parse_attempt_name(f.name)]
+    records = _read_each(files, attempt_from_json, problems, "an attempt record")
+    attempts = sorted((a for _, a in records), key=lambda a: (a.slice_index, a.attempt))
     completions = _read_completions(
-        paths.completions_dir(name), problems, is_preprocessing=is_preprocessing
+        paths.completions_dir(name),
+        secrets,
+        problems,
+        is_preprocessing=stage.get("run") == PREPROCESS_RUN,
     )
     return StageInputs(
         name=name,
@@ -684,8 +676,8 @@ def _read_stage(
         after=stage.get("after") or {},
         num_slices=int(array["num_slices"]) if array else 1,
         resources=stage.get("resources") or {},
-        attempts=attempts,
-        completions=shown_completions(completions, secrets),
+        attempts=tuple(attempts),
+        completions=completions,
         timings=read_timings(paths.timing_stage_dir(name), problems, whole=whole),
         nodes=read_nodes(paths, attempts, problems),
         profiles=read_profiles(paths.timing_stage_dir(name), problems),
@@ -698,43 +690,27 @@ def _read_ledger(paths: RunPaths, problems: list[str]) -> list[Entry] | None:
     try:
         entries = read_ledger(paths.ledger_dir)
         intents(entries)
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except _UNREADABLE as error:
         problems.append(f"{paths.ledger_dir}: not read as a ledger: {error}")
         return None
     return entries
 
 
-def _read_attempts(folder: Path, problems: list[str]) -> tuple[AttemptRecord, ...]:
-    found = []
-    for path in list_files(folder):
-        if parse_attempt_name(path.name) is None:
-            continue
-        try:
-            found.append(attempt_from_json(read_json(path)))
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            problems.append(f"{path}: not read as an attempt record: {error}")
-    return tuple(sorted(found, key=lambda a: (a.slice_index, a.attempt)))
-
-
 def _read_completions(
-    folder: Path, problems: list[str], *, is_preprocessing: bool
+    folder: Path, secrets: frozenset[str], problems: list[str], *, is_preprocessing: bool
 ) -> tuple[CompletionRecord, ...]:
+    """Return the records without invalid results, and without secrets in their reasons."""
     found = []
-    for path in list_files(folder):
-        if parse_completion_name(path.name) is None:
-            continue
-        try:
-            record = completion_from_json(read_json(path))
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            problems.append(f"{path}: not read as a completion record: {error}")
-            continue
-        if not isinstance(record.result, Mapping):  # a user's stage may return anything
-            kind = type(record.result).__name__
+    files = [path for path in list_files(folder) if parse_completion_name(path.name)]
+    for path, record in _read_each(files, completion_from_json, problems, "a completion record"):
+        result: Any = record.result
+        if not isinstance(result, Mapping):  # a user's stage may return anything
+            kind = type(result).__name__
             problems.append(f"{path}: its result is no mapping ({kind}), and is left out")
-            record = replace(record, result={})
-        result = sound_result(record.result, is_preprocessing=is_preprocessing)
-        if result != record.result:
+            result = {}
+        valid = sound_result(result, is_preprocessing=is_preprocessing)
+        if valid != result:
             problems.append(f"{path}: its result has values that are damaged; they are left out")
-            record = replace(record, result=result)
-        found.append(replace(record, result=truncated_values(record.result)))
+        reason = hidden_text(record.reason, secrets)
+        found.append(replace(record, result=truncated_values(valid), reason=reason))
     return tuple(sorted(found, key=lambda c: (c.slice_index, c.attempt)))
