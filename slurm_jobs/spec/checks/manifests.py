@@ -72,7 +72,7 @@ def _wrong_shards(folder: str, info: Mapping[str, Any], files: Files) -> str:
         return ""
     if sizes is None:
         return ""
-    wrong = [name for name, size in expected.items() if sizes.get(name, -1) not in {None, size}]
+    wrong = [name for name, size in expected.items() if sizes.get(name, -1) not in (None, size)]
     if not wrong:
         return ""
     first, size = wrong[0], sizes.get(wrong[0], -1)

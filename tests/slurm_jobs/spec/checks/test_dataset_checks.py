@@ -111,6 +111,14 @@ def test_a_data_set_that_lost_its_whole_folder_of_shards_is_a_problem(
     assert "d: 1 of 1 shards missing" in line
 
 
+def test_a_size_that_is_no_number_differs_from_every_size(check: Check, tmp_path: Path) -> None:
+    finished(tmp_path / "d", {"a.tar": 10})
+    shards = [{"name": "a.tar", "num_bytes": [10]}]
+    (tmp_path / "d" / "dataset.json").write_text(json.dumps({"shards": shards}))
+    (line,) = check(SPEC.format(dataset="d"))
+    assert "shards/a.tar, has 10 bytes, expected [10]" in line
+
+
 def test_of_very_many_shards_the_names_alone_are_looked_at(
     check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
