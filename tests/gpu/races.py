@@ -50,7 +50,7 @@ def copies(work: Work) -> None:
         if work.has_gpu:
             torch.cuda._sleep(_SLOW_CYCLES)
         assert copied.images is not None
-        arrived.append((copied.images.pixels.clone(), copied.input_ids.clone()))
+        arrived.append((copied.images.pixels.clone(), copied.inputs.input_ids.clone()))
         held.append((batch, torch.get_device_module(work.device).Event()))
         held[-1][1].record()
         if len(held) > 1:  # as the loop: the host is a step ahead of what it drops
