@@ -115,7 +115,7 @@ def train_without_saving(folder: Path, config: dict[str, Any]) -> Trained:
     with (
         mock.patch.object(checkpoint.Saver, "save"),
         mock.patch.object(stage, "_evaluate", return_value={}),
-        mock.patch.object(stage, "_export", lambda job, *_: job.context.output_dir),
+        mock.patch.object(stage, "_export", lambda trainer, *_: trainer.job.context.output_dir),
     ):
         return train(folder, config)
 
