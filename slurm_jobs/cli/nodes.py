@@ -98,7 +98,7 @@ def run_doctor(options: argparse.Namespace) -> int:
         load_or_make,
     )
     from slurm_jobs.commands.probe import source_stage
-    from slurm_jobs.commands.read_spec import profile_of
+    from slurm_jobs.commands.submit import profile_of
     from slurm_jobs.nodes.doctor_model import lines_of, sorted_checks
     from slurm_jobs.shared.errors import InputError
 

@@ -19,7 +19,7 @@ from slurm_jobs.shared.redact import looks_secret
 
 if TYPE_CHECKING:
     from slurm_jobs.plan import Plan, PlannedJob
-    from slurm_jobs.spec.load import LoadedSpec
+    from slurm_jobs.spec.graph import LoadedSpec
 
 
 # `slurm-jobs check SPEC`: find everything wrong with a spec, in one pass.
@@ -37,9 +37,9 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_check(options: argparse.Namespace) -> int:
     """Check, and print that all is valid; problems are raised as one error."""
-    from slurm_jobs.commands.read_spec import code_sources, load, table_notes
+    from slurm_jobs.commands.read_spec import load, table_notes
     from slurm_jobs.dependencies import stage_dependencies
-    from slurm_jobs.run.snapshot import refuse_uncopyable
+    from slurm_jobs.run.snapshot import code_sources, refuse_uncopyable
     from slurm_jobs.shared.units import number_of
 
     loaded = load(options.spec, overrides=options.overrides, limit=options.limit, to_submit=True)
@@ -72,9 +72,9 @@ def check_cluster(loaded: LoadedSpec) -> tuple[str, ...]:
         SpecError: with every limit that the spec breaks.
         SchedulerError: Slurm answered nothing at all.
     """
-    from slurm_jobs.commands.read_spec import profile_of
     from slurm_jobs.commands.submit import (
         limits_of,
+        profile_of,
         refuse_impossible,
         refuse_unreachable,
         shell_notes,
@@ -107,8 +107,8 @@ def secret_notes(loaded: LoadedSpec) -> list[str]:
 
 def module_notes(loaded: LoadedSpec) -> list[str]:
     """Return notes on modules of the user's stages that the run's snapshot will not contain."""
-    from slurm_jobs.commands.read_spec import disk_files, own_functions
-    from slurm_jobs.run.snapshot import top_module
+    from slurm_jobs.commands.read_spec import disk_files
+    from slurm_jobs.run.snapshot import own_functions, top_module
     from slurm_jobs.shared.errors import did_you_mean
     from slurm_jobs.spec.graph import modules_of_spec
 

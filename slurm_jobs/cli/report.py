@@ -20,7 +20,7 @@ from slurm_jobs.cli.options import (
     shown_path,
     whole,
 )
-from slurm_jobs.shared.records import WARMUP_STEPS
+from slurm_jobs.shared.configs.stages import WARMUP_STEPS
 
 if TYPE_CHECKING:
     from slurm_jobs.report.compare import RunMeasure

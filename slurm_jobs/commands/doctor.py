@@ -87,7 +87,8 @@ from slurm_jobs.shared.node_records import (
 )
 from slurm_jobs.shared.process import STOP_SIGNAL, ask_together
 from slurm_jobs.shared.records import lead_within
-from slurm_jobs.spec.load import LoadedSpec, load_spec
+from slurm_jobs.spec.graph import LoadedSpec
+from slurm_jobs.spec.load import load_spec
 from slurm_jobs.spec.model import Resources
 from slurm_jobs.spec.profile import ClusterProfile
 from slurm_jobs.status import RunStatus

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.manifest_formats import Split, split_and_rest, split_of
+from slurm_jobs.shared.manifests.keys import Split, split_and_rest, split_of
 
 # Held-out images and annotations in a folder, by the names of folders and files.
 

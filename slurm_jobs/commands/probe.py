@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_jobs.commands.limit_checks import limit_problems
-from slurm_jobs.commands.read_spec import profile_of
-from slurm_jobs.commands.submit import OnJob, Submission, limits_of, submit
+from slurm_jobs.commands.submit import OnJob, Submission, limits_of, profile_of, submit
 from slurm_jobs.nodes.probe_records import num_named
 from slurm_jobs.plan import make_plan
 from slurm_jobs.run_folder.paths import RunPaths
@@ -18,7 +17,7 @@ from slurm_jobs.shared.configs.stages import ProbeConfig
 from slurm_jobs.shared.errors import InputError, did_you_mean
 from slurm_jobs.shared.files import read_json
 from slurm_jobs.shared.records import gpus_of_options
-from slurm_jobs.spec.load import LoadedSpec
+from slurm_jobs.spec.graph import LoadedSpec
 from slurm_jobs.spec.model import Resources, RunSpec, Stage
 from slurm_jobs.spec.profile import ClusterProfile
 

@@ -13,10 +13,6 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from slurm_jobs.run.snapshot import (
-    user_sources,
-)
-from slurm_jobs.shared.configs.stages import DRILL_RUN, NODE_RUN, TUNE_RUN
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.expand import expand_path
 from slurm_jobs.shared.manifest_formats import NoTableError, TableFiles, find_table, place_of
@@ -26,7 +22,8 @@ from slurm_jobs.shared.manifests.values import RowOptions, read_row
 from slurm_jobs.shared.processors.folder import processor_checksums, read_processor
 from slurm_jobs.shared.processors.image_plans import ImageRules
 from slurm_jobs.spec.checks.manifests import named_manifests
-from slurm_jobs.spec.load import LoadedSpec, load_spec
+from slurm_jobs.spec.graph import LoadedSpec
+from slurm_jobs.spec.load import load_spec
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import ClusterProfile
 from slurm_jobs.spec.spec_files import Beginning, Files, TableFacts
@@ -36,10 +33,6 @@ if TYPE_CHECKING:
 
 
 # Loader of a spec from disk, its profile and its code; read-only.
-
-
-_OURS = frozenset({TUNE_RUN, NODE_RUN, DRILL_RUN})
-"""Entry points that are in every snapshot."""
 
 
 def load(
@@ -61,33 +54,9 @@ def load(
     return load_spec(str(file.absolute()), files, overrides=overrides, limit=limit, earlier=earlier)
 
 
-def profile_of(loaded: LoadedSpec) -> ClusterProfile:
-    """Return the spec's cluster profile; `auto` detects that of this machine.
-
-    Raises:
-        SchedulerError: `auto`, and there is no Slurm here.
-    """
-    if loaded.profile is not None:
-        return loaded.profile
-    from slurm_jobs.schedulers.cluster_query import probe_profile
-
-    return probe_profile()
-
-
 def profile_anywhere(loaded: LoadedSpec) -> ClusterProfile:
     """Return the profile for planning: `auto` is Slurm, even where there is none."""
     return loaded.profile if loaded.profile is not None else ClusterProfile()
-
-
-def code_sources(spec: RunSpec, spec_dir: Path) -> list[Path]:
-    """Return the user's files that the jobs run."""
-    return user_sources(own_functions(spec), spec.code, spec_dir)
-
-
-def own_functions(spec: RunSpec) -> list[str]:
-    """Return `package.module:function` of every stage that runs the user's code."""
-    runs = [stage.run for stage in spec.stages.values() if stage.run and ":" in stage.run]
-    return [run for run in runs if run not in _OURS]
 
 
 # Sizes of images from the headers of their files, without decoding pixels.

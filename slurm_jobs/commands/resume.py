@@ -16,11 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from slurm_jobs.commands.read_spec import code_sources, load, profile_of
+from slurm_jobs.commands.read_spec import load
 from slurm_jobs.commands.submit import (
     OnJob,
     effective_variables,
     limits_of,
+    profile_of,
     refuse_impossible_resume,
     run_context,
     shell_notes,
@@ -46,7 +47,13 @@ from slurm_jobs.run.resume import (
     clear_the_way,
     prepare_resume,
 )
-from slurm_jobs.run.snapshot import CodeSnapshot, renew_ours, take_snapshot, tree_fingerprint
+from slurm_jobs.run.snapshot import (
+    CodeSnapshot,
+    code_sources,
+    renew_ours,
+    take_snapshot,
+    tree_fingerprint,
+)
 from slurm_jobs.run.submission import (
     RunContext,
     SubmittedJob,
@@ -95,7 +102,8 @@ from slurm_jobs.shared.files import (
 )
 from slurm_jobs.shared.records import JobResources
 from slurm_jobs.shared.redact import hidden_setting
-from slurm_jobs.spec.load import LoadedSpec, load_document
+from slurm_jobs.spec.graph import LoadedSpec
+from slurm_jobs.spec.load import load_document
 from slurm_jobs.spec.matrix import with_changed_matrices
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.overrides import (

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits
-from slurm_jobs.commands.read_spec import code_sources, profile_of
 from slurm_jobs.plan import Plan, make_plan
 from slurm_jobs.run.provenance import record_provenance
 from slurm_jobs.run.snapshot import (
     CodeSnapshot,
+    code_sources,
     refuse_uncopyable,
     take_snapshot,
     tree_fingerprint,
@@ -42,7 +42,7 @@ from slurm_jobs.schedulers.slurm_environment import (
     variables_applied,
 )
 from slurm_jobs.shared.errors import InputError, SchedulerError, SpecError
-from slurm_jobs.spec.load import LoadedSpec
+from slurm_jobs.spec.graph import LoadedSpec
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import ClusterProfile
 from slurm_jobs.spec.yaml import path_text, problem_at
@@ -52,6 +52,19 @@ from slurm_jobs.spec.yaml import path_text, problem_at
 
 _MAX_SHOWN = 12
 """Variables named in one note; an allocation sets forty."""
+
+
+def profile_of(loaded: LoadedSpec) -> ClusterProfile:
+    """Return the spec's cluster profile; `auto` detects that of this machine.
+
+    Raises:
+        SchedulerError: `auto`, and there is no Slurm here.
+    """
+    if loaded.profile is not None:
+        return loaded.profile
+    from slurm_jobs.schedulers.cluster_query import probe_profile
+
+    return probe_profile()
 
 
 def limits_of(profile: ClusterProfile) -> ClusterLimits:

@@ -26,7 +26,8 @@ from slurm_jobs.shared.expand import (
 )
 from slurm_jobs.shared.files import read_json, write_text_atomic
 from slurm_jobs.shared.redact import hidden_values
-from slurm_jobs.spec.load import LoadedSpec, load_spec
+from slurm_jobs.spec.graph import LoadedSpec
+from slurm_jobs.spec.load import load_spec
 from slurm_jobs.spec.model import BUILTIN_STAGES, RunSpec, config_class
 from slurm_jobs.spec.overrides import EditError, edit_text, sets_value, steps_of
 from slurm_jobs.spec.spec_files import Surroundings, resolve_marked

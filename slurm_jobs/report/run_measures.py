@@ -17,8 +17,8 @@ from slurm_jobs.report.rank_numbers import exposed_communication
 from slurm_jobs.report.steps import AttemptSteps, last_losses, of_newest, split_attempts
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared import units
+from slurm_jobs.shared.configs.stages import WARMUP_STEPS
 from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.records import WARMUP_STEPS
 from slurm_jobs.shared.statistics import start_share, stretch_speeds
 from slurm_jobs.shared.timings import NOT_TRAINING, PROFILE_WRITE_SPAN
 

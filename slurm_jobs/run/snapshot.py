@@ -23,6 +23,7 @@ from pathlib import Path
 from slurm_jobs import __version__
 from slurm_jobs.run_folder.orders import ORDER_FORMAT
 from slurm_jobs.run_folder.paths import is_run
+from slurm_jobs.shared.configs.stages import DRILL_RUN, NODE_RUN, TUNE_RUN
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.expand import shipped_path
 from slurm_jobs.shared.files import (
@@ -31,6 +32,7 @@ from slurm_jobs.shared.files import (
     write_json_atomic,
     write_text_atomic,
 )
+from slurm_jobs.spec.model import RunSpec
 
 # Script at the top of a snapshot, in syntax that every Python version of a stage can parse.
 #
@@ -65,6 +67,8 @@ if __name__ == "__main__":
 
 
 PACKAGE_DIR = Path(__file__).resolve().parent.parent
+_OURS = frozenset({TUNE_RUN, NODE_RUN, DRILL_RUN})
+"""Entry points that are in every snapshot."""
 _MAGIC = importlib.util.MAGIC_NUMBER
 _LEFT_OUT = frozenset({"__pycache__", ".git", ".venv"})
 """Names of folders that are never copied; run folders are not copied either, whatever their name.
@@ -93,6 +97,17 @@ class CodeSnapshot:
 
 def _made_by(folder: Path) -> Path:
     return folder / "made_by.json"
+
+
+def code_sources(spec: RunSpec, spec_dir: Path) -> list[Path]:
+    """Return the user's files that the jobs run."""
+    return user_sources(own_functions(spec), spec.code, spec_dir)
+
+
+def own_functions(spec: RunSpec) -> list[str]:
+    """Return `package.module:function` of every stage that runs the user's code."""
+    runs = [stage.run for stage in spec.stages.values() if stage.run and ":" in stage.run]
+    return [run for run in runs if run not in _OURS]
 
 
 def user_sources(run_names: Sequence[str], code: Sequence[str], spec_dir: Path) -> list[Path]:

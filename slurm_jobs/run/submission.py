@@ -36,6 +36,7 @@ from slurm_jobs.schedulers.protocol import (
     Question,
     Scheduler,
 )
+from slurm_jobs.shared.config import DependencyKind
 from slurm_jobs.shared.errors import InputError, SchedulerError, SubmissionUnknownError
 from slurm_jobs.shared.files import (
     PRIVATE_DIR_MODE,
@@ -47,8 +48,8 @@ from slurm_jobs.shared.files import (
     write_json_atomic,
     write_text_atomic,
 )
-from slurm_jobs.shared.records import DependencyKind, ParentStage
-from slurm_jobs.spec.load import LoadedSpec
+from slurm_jobs.shared.records import ParentStage
+from slurm_jobs.spec.graph import LoadedSpec
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import ClusterProfile
 

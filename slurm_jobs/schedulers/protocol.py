@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from slurm_jobs.run_folder.orders import JobOrder
-from slurm_jobs.shared.records import DependencyKind, TaskAccounting
+from slurm_jobs.shared.config import DependencyKind
+from slurm_jobs.shared.records import TaskAccounting
 
 # Interface of a scheduler; no other login-node code depends on a particular one.
 

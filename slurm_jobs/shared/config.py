@@ -13,7 +13,7 @@ import operator
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -100,6 +100,8 @@ OutputPath = Annotated[str, PathMarker()]
 """File or folder that the stage may create."""
 NamedPath = Annotated[str, PathMarker()]
 """Path that others are compared with; it may exist only on the nodes."""
+DependencyKind = Literal["afterok", "afterany", "afternotok", "aftercorr"]
+"""Kind of dependency, in Slurm's words."""
 PathOrAddress = Annotated[str, AddressMarker()]
 """Path, or address such as `https://host/file`."""
 

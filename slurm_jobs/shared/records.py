@@ -20,9 +20,6 @@ from typing import Any, Literal, NamedTuple, TypeVar, cast
 from slurm_jobs.shared.errors import MAX_LINE_CHARS, truncated
 from slurm_jobs.shared.files import is_count, is_moment, read_json
 
-DependencyKind = Literal["afterok", "afterany", "afternotok", "aftercorr"]
-"""Kind of dependency, in Slurm's words."""
-
 Outcome = Literal["completed", "failed", "stopped", "superseded"]
 """Outcome of an attempt. `stopped`: it was asked to stop, saved, and must run again. `superseded`:
 it was fenced off and did no work."""
@@ -477,8 +474,3 @@ def near_gpus(resources: JobResources) -> list[str]:
     if not resources.num_gpus or options & {"distribution", "m"}:
         return []
     return ["--distribution=block:block"]
-
-
-WARMUP_STEPS = 5
-"""Steps that statistics leave out at the start of each attempt; later ones are rarely slower
-because of compilation, cold caches or allocator growth."""

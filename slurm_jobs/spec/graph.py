@@ -19,7 +19,7 @@ from slurm_jobs.shared.expand import (
     referenced_stage,
     stage_that_begins,
 )
-from slurm_jobs.spec.model import MAX_STAGES, axis_variable, is_member, origin_of
+from slurm_jobs.spec.model import MAX_STAGES, RunSpec, axis_variable, is_member, origin_of
 from slurm_jobs.spec.profile import ClusterProfile
 from slurm_jobs.spec.spec_files import Files, MarkedString, references
 from slurm_jobs.spec.yaml import KeyPath, YamlDocument, path_text, problem_at, was_set
@@ -83,6 +83,27 @@ def parent_places(after: Any) -> dict[str, KeyPath]:
     if isinstance(after, list):
         return {name: ("after", i) for i, name in enumerate(after) if isinstance(name, str)}
     return {name: ("after", name) for name in after} if isinstance(after, dict) else {}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadedSpec:
+    """Spec without problems, and its sources."""
+
+    spec: RunSpec
+    """Complete spec: absolute paths, and built-in stages' configs with their defaults."""
+    profile: ClusterProfile | None
+    """Cluster profile; None for `cluster: auto`, which needs a query of Slurm."""
+    text: str
+    file: str
+    spec_dir: str
+    overrides: tuple[str, ...]
+    """All overrides in it."""
+    document: YamlDocument
+    """Document with the places of later problems."""
+    left_out: tuple[str, ...] = ()
+    """Descriptions of earlier overrides whose stage no longer exists."""
+    notes: tuple[Problem, ...] = ()
+    """Settings that are valid but probably unintended, each with its place."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

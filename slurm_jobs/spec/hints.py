@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ from slurm_jobs.spec.model import (
     type_at,
     with_keys,
 )
+from slurm_jobs.spec.sbatch_options import OPTION_FORMS, OTHER_OPTIONS, is_resource, own_key
 from slurm_jobs.spec.yaml import KeyPath, flow_text, read_yaml
 
 # Words of other tools for the settings of a stage, and the keys that do the same here.
@@ -363,3 +365,36 @@ def _words(hint: Any) -> frozenset[Any]:
     if typing.get_origin(hint) is Literal:
         return frozenset(arguments)
     return frozenset(word for each in arguments for word in _words(each))
+
+
+def option_hint(key: str, known: Sequence[str], value: Any) -> str:
+    """Return what to do with an unknown `key` that is an option of sbatch, or nearly one.
+
+    Args:
+        key: as the user wrote it.
+        known: keys next to it, among which `slurm` or `resources` has the place for options.
+        value: of the key.
+    """
+    if "slurm" in known:
+        place = "slurm:"
+    elif "resources" in known:
+        place = "resources.slurm:"
+    else:
+        return ""
+    option = key.replace("_", "-")
+    is_gpus = option == "gres" and str(value).startswith("gpu")
+    own = own_key("gpus" if is_gpus else key)
+    if own is not None:
+        form = f" (`{OPTION_FORMS[own]}`)" if own in OPTION_FORMS else ""
+        return f"; sbatch's `{key}` has a key of its own: {own}{form}"
+    if option in OTHER_OPTIONS:
+        is_plain = isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= 60)
+        form = f": write `slurm: {flow_text({key: value})}`" if is_plain else ""
+        return f"; `{key}` belongs under `{place}`{form}"
+    if is_resource(key):
+        return ""
+    near = difflib.get_close_matches(
+        option[:100], sorted({*known, *OTHER_OPTIONS}), n=1, cutoff=0.75
+    )
+    is_option = bool(near) and near[0] in OTHER_OPTIONS  # the caller suggests keys in `known`
+    return f"; did you mean `{near[0]}`, under `{place}`?" if is_option else ""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -45,6 +44,7 @@ from slurm_jobs.spec.checks.stage_checks import (
 )
 from slurm_jobs.spec.graph import (
     CheckedSpec,
+    LoadedSpec,
     StageView,
     entry_point_problems,
     graph_problems,
@@ -68,27 +68,6 @@ from slurm_jobs.spec.validation import readable_fields, validate_values
 from slurm_jobs.spec.yaml import KeyPath, YamlDocument, problem_at, read_yaml
 
 SPECIAL_CLUSTERS = ("auto", "local")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LoadedSpec:
-    """Spec without problems, and its sources."""
-
-    spec: RunSpec
-    """Complete spec: absolute paths, and built-in stages' configs with their defaults."""
-    profile: ClusterProfile | None
-    """Cluster profile; None for `cluster: auto`, which needs a query of Slurm."""
-    text: str
-    file: str
-    spec_dir: str
-    overrides: tuple[str, ...]
-    """All overrides in it."""
-    document: YamlDocument
-    """Document with the places of later problems."""
-    left_out: tuple[str, ...] = ()
-    """Descriptions of earlier overrides whose stage no longer exists."""
-    notes: tuple[Problem, ...] = ()
-    """Settings that are valid but probably unintended, each with its place."""
 
 
 def load_spec(

@@ -27,9 +27,8 @@ from pydantic import (
     field_validator,
 )
 
-from slurm_jobs.shared.config import PathMarker, SomeKeysOf
+from slurm_jobs.shared.config import DependencyKind, PathMarker, SomeKeysOf
 from slurm_jobs.shared.errors import did_you_mean
-from slurm_jobs.shared.records import DependencyKind
 from slurm_jobs.spec.sbatch_options import OWN_SLURM_KEYS, is_resource, near_option, own_key
 from slurm_jobs.spec.yaml import KeyPath
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from slurm_jobs.spec.yaml import flow_text
+from collections.abc import Mapping
 
 OWN_SLURM_KEYS = {
     "array": "array.num_slices and array.max_running",
@@ -42,7 +39,7 @@ OWN_SLURM_KEYS = {
 }
 """Options of sbatch that have a key here, and that key."""
 
-FORMS = {
+OPTION_FORMS = {
     "resources.cpus_per_task": "cpus_per_task: 8",
     "resources.gpus_per_node and resources.gpu": "gpus_per_node: 4, gpu: a100",
     "resources.mem_gb": "mem_gb: 64",
@@ -65,7 +62,7 @@ _NAMES = """
     spread-job spread-segments stepmgr switches thread-spec threads-per-core time-min tmp
     tres-bind tres-per-task uid use-min-nodes verbose wait-all-nodes wckey
 """
-_OTHERS = frozenset(_NAMES.split())
+OTHER_OPTIONS = frozenset(_NAMES.split())
 """The rest. `slurm:` also takes other names, of newer versions or of a site's plugins, with a note,
 unless they are nearly one of these."""
 
@@ -103,12 +100,12 @@ def near_option(key: str) -> str:
     option = key.replace("_", "-")
     if is_known_option(option):
         return ""
-    longer = sorted(word for word in (*_OTHERS, *OWN_SLURM_KEYS) if word.startswith(option))
+    longer = sorted(word for word in (*OTHER_OPTIONS, *OWN_SLURM_KEYS) if word.startswith(option))
     if longer:
         return longer[0]
     words = sorted(
         word
-        for word in {*_OTHERS, *OWN_SLURM_KEYS, *_MEANT}
+        for word in {*OTHER_OPTIONS, *OWN_SLURM_KEYS, *_MEANT}
         if abs(len(word) - len(option)) <= _MOST_LETTERS_APART
     )
     cutoff = (
@@ -121,7 +118,7 @@ def near_option(key: str) -> str:
 def is_known_option(key: str) -> bool:
     """Check whether `key`, with `_` or `-` in it, is an option of sbatch or of a common plugin."""
     option = key.replace("_", "-")
-    return option in _OTHERS or option in OWN_SLURM_KEYS or option in _OF_PLUGINS
+    return option in OTHER_OPTIONS or option in OWN_SLURM_KEYS or option in _OF_PLUGINS
 
 
 def is_resource(key: str) -> bool:
@@ -132,37 +129,6 @@ def is_resource(key: str) -> bool:
 def own_key(key: str) -> str | None:
     """Return the key for an option of sbatch (with `_` or `-` in it), if there is one."""
     return OWN_SLURM_KEYS.get(key.replace("_", "-"))
-
-
-def option_hint(key: str, known: Sequence[str], value: Any) -> str:
-    """Return what to do with an unknown `key` that is an option of sbatch, or nearly one.
-
-    Args:
-        key: as the user wrote it.
-        known: keys next to it, among which `slurm` or `resources` has the place for options.
-        value: of the key.
-    """
-    if "slurm" in known:
-        place = "slurm:"
-    elif "resources" in known:
-        place = "resources.slurm:"
-    else:
-        return ""
-    option = key.replace("_", "-")
-    is_gpus = option == "gres" and str(value).startswith("gpu")
-    own = own_key("gpus" if is_gpus else key)
-    if own is not None:
-        form = f" (`{FORMS[own]}`)" if own in FORMS else ""
-        return f"; sbatch's `{key}` has a key of its own: {own}{form}"
-    if option in _OTHERS:
-        is_plain = isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= 60)
-        form = f": write `slurm: {flow_text({key: value})}`" if is_plain else ""
-        return f"; `{key}` belongs under `{place}`{form}"
-    if is_resource(key):
-        return ""
-    near = difflib.get_close_matches(option[:100], sorted({*known, *_OTHERS}), n=1, cutoff=0.75)
-    is_option = bool(near) and near[0] in _OTHERS  # the caller suggests keys in `known`
-    return f"; did you mean `{near[0]}`, under `{place}`?" if is_option else ""
 
 
 def parse_minutes(text: str) -> float | None:

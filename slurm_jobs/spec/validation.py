@@ -20,9 +20,15 @@ from pydantic import TypeAdapter, ValidationError
 from slurm_jobs.shared.config import problems_in
 from slurm_jobs.shared.errors import Problem, did_you_mean
 from slurm_jobs.shared.redact import describe, shortened
-from slurm_jobs.spec.hints import Hint, foreign_key, list_remedy, mapping_remedy, places_elsewhere
+from slurm_jobs.spec.hints import (
+    Hint,
+    foreign_key,
+    list_remedy,
+    mapping_remedy,
+    option_hint,
+    places_elsewhere,
+)
 from slurm_jobs.spec.model import known_keys, refusal
-from slurm_jobs.spec.sbatch_options import option_hint
 from slurm_jobs.spec.yaml import (
     KeyPath,
     YamlDocument,

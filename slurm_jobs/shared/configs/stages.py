@@ -16,7 +16,10 @@ from slurm_jobs.shared.config import (
     Positive,
     Share,
 )
-from slurm_jobs.shared.records import WARMUP_STEPS
+
+WARMUP_STEPS = 5
+"""Steps that statistics leave out at the start of each attempt; later ones are rarely slower
+because of compilation, cold caches or allocator growth."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,7 +13,6 @@ from typing import Any
 
 from slurm_jobs.shared.configs.stages import DEFAULT_PROMPT, KNOWN_COLUMNS, Columns
 from slurm_jobs.shared.errors import did_you_mean
-from slurm_jobs.shared.manifest_formats import split_of_column
 from slurm_jobs.shared.manifests.keys import (
     FILE_NAMES,
     LOSS_KEYS,
@@ -37,6 +36,7 @@ from slurm_jobs.shared.manifests.keys import (
     says_nothing,
     says_number,
     shorten,
+    split_of_column,
     unread_problem,
     values_of_keys,
     yes_or_no,

@@ -22,12 +22,10 @@ from slurm_jobs.shared.manifest_formats import (
     PROCESSOR_DIR,
     SHARDS_DIR,
     foreign_format,
-    split_of,
-    split_of_column,
     strange_name,
     unknown_format,
 )
-from slurm_jobs.shared.manifests.keys import normal
+from slurm_jobs.shared.manifests.keys import normal, split_of, split_of_column
 from slurm_jobs.shared.manifests.messages import ManifestRow
 from slurm_jobs.shared.manifests.text import MAX_BYTES, MAX_ROWS
 from slurm_jobs.shared.manifests.values import RowOptions, missing_columns

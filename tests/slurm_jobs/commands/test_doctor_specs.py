@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs.commands.doctor import drill_spec, load_or_make, node_spec, spec_facts
-from slurm_jobs.commands.read_spec import load, own_functions, profile_of
+from slurm_jobs.commands.read_spec import load
+from slurm_jobs.commands.submit import profile_of
+from slurm_jobs.run.snapshot import own_functions
 from slurm_jobs.shared.configs.stages import DRILL_RUN, NODE_RUN
-from slurm_jobs.spec.load import LoadedSpec
+from slurm_jobs.spec.graph import LoadedSpec
 
 SPEC = """\
 name: captions

@@ -25,8 +25,8 @@ from slurm_jobs.run_folder.ledger import Entry, append_entry, intents, read_ledg
 from slurm_jobs.run_folder.orders import JobOrder, read_order
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question
+from slurm_jobs.shared.config import DependencyKind
 from slurm_jobs.shared.errors import RunFailedError, SchedulerError, SubmissionUnknownError
-from slurm_jobs.shared.records import DependencyKind
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import LOCAL
 

@@ -8,7 +8,7 @@ import pytest
 
 from slurm_jobs.commands.read_spec import load
 from slurm_jobs.shared.errors import SpecError
-from slurm_jobs.spec.load import LoadedSpec
+from slurm_jobs.spec.graph import LoadedSpec
 
 SPEC = """\
 name: m

@@ -2,8 +2,9 @@ from collections.abc import Callable
 
 import pytest
 
+from slurm_jobs.spec.hints import option_hint
 from slurm_jobs.spec.model import Resources, known_keys
-from slurm_jobs.spec.sbatch_options import FORMS, OWN_SLURM_KEYS, is_resource, option_hint
+from slurm_jobs.spec.sbatch_options import OPTION_FORMS, OWN_SLURM_KEYS, is_resource
 from slurm_jobs.spec.validation import validate_values
 from slurm_jobs.spec.yaml import read_yaml
 
@@ -72,8 +73,8 @@ def test_keys_that_stand_for_options_are_those_of_resources() -> None:
 
 def test_every_key_of_resources_that_an_option_is_sent_to_has_a_form_that_is_taken() -> None:
     of_resources = {own for own in OWN_SLURM_KEYS.values() if own.startswith("resources.")}
-    assert of_resources == set(FORMS)
-    for own, form in FORMS.items():
+    assert of_resources == set(OPTION_FORMS)
+    for own, form in OPTION_FORMS.items():
         document = read_yaml(f"{{{form}}}", "f")
         assert list(document.value) == [
             place.removeprefix("resources.") for place in own.split(" and ")
