@@ -1,43 +1,55 @@
-"""The fabricated run, for every test of the report."""
+"""Fabricated runs and their reports; a run that several tests take is made once."""
 
 from __future__ import annotations
 
-import itertools
 import json
 
 import pytest
 
 from slurm_jobs.report.inputs import read_inputs
 from slurm_jobs.report.numbers import build_report
-from slurm_jobs.report.report_model import RunReport
 from slurm_jobs.shared.configs.stages import ReportConfig
-
-# Tests are no package that could be imported from.
 from tests.slurm_jobs.report import fabricate_run
 
 
-@pytest.fixture
-def fabrication():
-    return fabricate_run
+@pytest.fixture(scope="session")
+def run_of(tmp_path_factory):
+    """Make a run with the given properties; return its paths and rows of accounting."""
+
+    def make(**properties):
+        run_dir = tmp_path_factory.mktemp("report") / "run"
+        return fabricate_run.fabricate(run_dir, fabricate_run.Scenario(**properties))
+
+    return make
 
 
-@pytest.fixture
-def report_of(tmp_path):
-    """Make a run with the given properties and its report: `report_of(data_wait_s=0.2)`.
+@pytest.fixture(scope="session")
+def inputs_of(run_of):
+    """Return what is read of a run with the given properties: not to be changed in place."""
+    known = {}
 
-    `report_of.inputs` are what the last one was made from.
-    """
-    numbers = itertools.count()
+    def read(*, with_accounting=True, price=None, **properties):
+        key = repr((with_accounting, price, sorted(properties.items())))
+        if key not in known:
+            paths, accounting = run_of(**properties)
+            if price is not None:
+                paths.spec_origin.write_text(json.dumps({"profile": {"price": price}}))
+            known[key] = read_inputs(paths, accounting if with_accounting else ())
+        return known[key]
 
-    def make(
-        *, with_accounting: bool = True, price=None, num_epochs=None, **properties
-    ) -> RunReport:
-        scenario = fabricate_run.Scenario(**properties)
-        run_dir = tmp_path / f"run-{next(numbers)}"
-        paths, accounting = fabricate_run.fabricate(run_dir, scenario)
-        if price is not None:
-            paths.spec_origin.write_text(json.dumps({"profile": {"price": price}}))
-        make.inputs = read_inputs(paths, accounting if with_accounting else ())
-        return build_report(make.inputs, ReportConfig(), num_epochs=num_epochs)
+    return read
+
+
+@pytest.fixture(scope="session")
+def report_of(inputs_of):
+    """Return the report of a run with the given properties: `report_of(data_wait_s=0.2)`."""
+    known = {}
+
+    def make(*, num_epochs=None, **properties):
+        key = repr((num_epochs, sorted(properties.items())))
+        if key not in known:
+            inputs = inputs_of(**properties)
+            known[key] = build_report(inputs, ReportConfig(), num_epochs=num_epochs)
+        return known[key]
 
     return make

@@ -1,39 +1,35 @@
 """What is still to come: ranges that hold, over resumes, queue waits and time limits."""
 
-import io
+from __future__ import annotations
+
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from slurm_jobs.report import sentences
-from slurm_jobs.report.inputs import RankTiming
+from slurm_jobs.report.inputs import read_inputs
 from slurm_jobs.report.projection import _Course, _num_starts, project_epochs, projections
 from slurm_jobs.report.report_model import Bar, Pace
-from slurm_jobs.report.steps import find_pace, split_attempts, time_of
-from slurm_jobs.report.terminal import print_report
-from slurm_jobs.shared.timings import StepFile
+from slurm_jobs.report.steps import find_pace, time_of
+from slurm_jobs.shared.records import TaskAccounting
 from slurm_jobs.shared.units import known, missing
+from tests.slurm_jobs.report.builders import (
+    add_span,
+    attempts_of,
+    change_steps,
+    check,
+    make_steps,
+    notes_with,
+    printed,
+    rank_timing,
+    report_from,
+    report_on,
+    stage_of,
+)
+from tests.slurm_jobs.report.fabricate_run import CREATED, Fabricator, Scenario
 
 PRICE = {"gpu_hour": 2.0, "cpu_hour": 0.0, "currency": "CHF"}
-
-
-def pace(**values):
-    given = {
-        "num_ranks": 2,
-        "step_s": 2.0,
-        "spread_s": 0.0,
-        "num_steps": 500,
-        "num_stretches": 10,
-        "samples_per_step": 64.0,
-        "num_planned": 1500,
-        "num_done": 400,
-        "num_saved": 400,
-        "num_phases": 1,
-        "is_last_phase": True,
-    }
-    return Pace(**{**given, **values})
 
 
 def test_the_range_holds_what_came_in_nineteen_of_twenty():
@@ -45,9 +41,11 @@ def test_the_range_holds_what_came_in_nineteen_of_twenty():
             noise[step] += 0.6 * noise[step - 1]
         seconds = 0.5 * np.exp(noise)
         stretches = seconds[:1000].reshape(10, 100).mean(axis=1)
-        found = pace(
-            step_s=float(stretches.mean()), spread_s=float(stretches.std(ddof=1)), num_steps=1000
-        )
+        found = Pace(
+            num_ranks=2, num_steps=1000, num_stretches=10, samples_per_step=64.0,
+            num_planned=1500, num_done=400, num_saved=400, num_phases=1, is_last_phase=True,
+            step_s=float(stretches.mean()), spread_s=float(stretches.std(ddof=1)),
+        )  # fmt: skip
         low, high = time_of(found, 1000)
         inside += low <= seconds[1000:].sum() <= high
     assert 180 <= inside <= 200
@@ -63,28 +61,37 @@ def test_a_pace_is_of_the_steps_from_start_to_start(report_of):
 
 
 @pytest.fixture
-def parts(report_of):
-    """A training of which 400 of 1,500 steps are done, the others are to come."""
-    report = report_of(finished=False, stopped_at=170, num_steps=400)
+def ahead(report_of, inputs_of):
+    """Project a training of which 400 of 1,500 steps are done, with changes.
+
+    `ahead.stage` and `ahead.training` are what is changed.
+    """
+    report = report_of(finished=False)
     (numbers,) = report.training
-    (stage,) = [s for s in report.stages if s.name == "train"]
-    inputs = report_of.inputs
-    return (
-        {s.name: s for s in inputs.stages},
-        [replace(stage, status="failed")],
-        [replace(numbers, pace=replace(numbers.pace, num_planned=1500))],
-    )
+    by_name = {stage.name: stage for stage in inputs_of(finished=False).stages}
+
+    def project(*, stage=None, training=None, bars=(), price=None, num_samples=None, **of_pace):
+        pace = replace(project.training.pace, **of_pace)
+        stages = [replace(project.stage, **(stage or {}))]
+        trainings = [replace(project.training, **{"pace": pace, **(training or {})})]
+        if num_samples is None:
+            return projections(by_name, stages, trainings, bars, price)
+        epochs = {"num_epochs": 2, "num_samples": num_samples}
+        return project_epochs(by_name, stages, trainings, price, **epochs)
+
+    project.stage = replace(stage_of(report), status="failed")
+    project.training = replace(numbers, pace=replace(numbers.pace, num_planned=1500))
+    return project
 
 
-def test_what_is_left_is_the_steps_that_no_attempt_made(parts):
-    by_name, stages, training = parts
-    (found,), notes = projections(by_name, stages, training, (), PRICE)
+def test_what_is_left_is_the_steps_that_no_attempt_made(ahead):
+    (found,), notes = ahead(price=PRICE)
     assert notes == ()
     assert (found.what, found.num_steps) == ("to the end", 1100)
-    work_s = 1100 * training[0].pace.step_s
+    work_s = 1100 * ahead.training.pace.step_s
     assert found.seconds.low < work_s + found.wait.high + 200
     assert found.num_starts == 1  # its limit is an hour, and half of that is needed
-    assert found.wait.high == pytest.approx(stages[0].queue_wait_max_s.value)
+    assert found.wait.high == pytest.approx(ahead.stage.queue_wait_max_s.value)
     held_h = (found.seconds.high - found.wait.high) / 3600
     assert found.gpu_hours.high == pytest.approx(2 * held_h)
     assert found.money.high == pytest.approx(2.0 * found.gpu_hours.high)
@@ -94,127 +101,102 @@ def test_what_is_left_is_the_steps_that_no_attempt_made(parts):
     assert "with 1 start of the job at most" in said
 
 
-def test_a_training_that_is_done_or_of_an_earlier_config_has_nothing_ahead(parts):
-    by_name, stages, training = parts
-    done = [replace(stages[0], status="completed")]
-    assert projections(by_name, done, training, (), None) == ((), ())
-    earlier = [replace(training[0], is_earlier=True)]
-    assert projections(by_name, stages, earlier, (), None) == ((), ())
+@pytest.mark.parametrize(
+    "changes", [{"stage": {"status": "completed"}}, {"training": {"is_earlier": True}}]
+)
+def test_a_training_that_is_done_or_of_an_earlier_config_has_nothing_ahead(ahead, changes):
+    assert ahead(**changes) == ((), ())
 
 
 def test_epochs_are_of_the_samples_that_the_run_made(report_of):
-    inputs = report_of(num_steps=400)
-    assert inputs.projections == ()
-    report = report_of(num_steps=400, num_epochs=3)
+    assert report_of().projections == ()
+    report = report_of(num_epochs=3)
     (found,) = report.projections
     assert found.what == "3 epochs"
     assert found.num_steps == -(-3 * int(report.data[0].num_samples.value) // 64)
-    screen = Console(file=io.StringIO(), width=300)
-    print_report(report, screen)
-    assert "ahead: train, 3 epochs: " in screen.file.getvalue()
+    assert "ahead: train, 3 epochs: " in printed(report, 300)
 
 
-def test_without_a_pace_there_is_a_reason_and_no_projection(parts):
-    by_name, stages, training = parts
-    without = [replace(training[0], pace=None)]
-    why = "fewer than 200 steps of its newest config and phase show its pace"
-    found, notes = projections(by_name, stages, without, (), None)
-    assert (found, notes) == ((), (f"train: what is ahead is not known: {why}",))
-    epochs = {"num_epochs": 2, "num_samples": {"preprocess": 100.0}}
-    found, notes = project_epochs(by_name, stages, without, None, **epochs)
-    assert (found, notes) == ((), (f"train: 2 epochs are not projected: {why}",))
+NO_PACE = "fewer than 200 steps of its newest config and phase show its pace"
+NO_TIME = "its time limit leaves no time for steps"
+FEW = {"preprocess": 10.0}
 
 
 @pytest.mark.parametrize(
-    ("changed", "num_samples", "why"),
+    ("changes", "why"),
     [
-        ({}, {}, "the run did not make its data"),
-        ({}, {"preprocess": 10.0, "consolidate": 9.0}, "several stages made data before it"),
-        ({"num_phases": 2}, {"preprocess": 10.0}, "it has phases, each with a pace of its own"),
-        ({"samples_per_step": 0.0}, {"preprocess": 10.0}, "its records count no samples"),
+        ({"training": {"pace": None}}, f"train: what is ahead is not known: {NO_PACE}"),
+        ({"is_last_phase": False}, "phases are ahead whose pace is not known yet"),
+        ({"stage": {"time_limit_s": known(5.0, "s")}}, NO_TIME),
+        (
+            {"training": {"pace": None}, "num_samples": FEW},
+            f"train: 2 epochs are not projected: {NO_PACE}",
+        ),
+        (
+            {"stage": {"time_limit_s": known(5.0, "s")}, "num_samples": FEW},
+            f"train: 2 epochs are not projected: {NO_TIME}",
+        ),
+        ({"num_samples": {}}, "the run did not make its data"),
+        ({"num_samples": {**FEW, "consolidate": 9.0}}, "several stages made data before it"),
+        ({"num_phases": 2, "num_samples": FEW}, "it has phases, each with a pace of its own"),
+        ({"samples_per_step": 0.0, "num_samples": FEW}, "its records count no samples"),
     ],
 )
-def test_epochs_that_cannot_be_told_are_told_so(parts, changed, num_samples, why):
-    by_name, stages, training = parts
-    given = [replace(training[0], pace=replace(training[0].pace, **changed))]
-    found, (note,) = project_epochs(
-        by_name, stages, given, None, num_epochs=1, num_samples=num_samples
-    )
+def test_what_cannot_be_told_of_the_rest_or_of_epochs_is_told_so(ahead, changes, why):
+    found, (note,) = ahead(**changes)
     assert found == ()
     assert why in note
 
 
-def test_phases_that_are_ahead_have_no_known_pace(parts):
-    by_name, stages, training = parts
-    given = [replace(training[0], pace=replace(training[0].pace, is_last_phase=False))]
-    found, (note,) = projections(by_name, stages, given, (), None)
+def test_a_run_without_a_training_is_told_that_it_has_no_epochs():
+    found, notes = project_epochs({}, [], [], None, num_epochs=3, num_samples={})
     assert found == ()
-    assert "phases are ahead whose pace is not known yet" in note
+    assert notes == ("3 epochs are not projected: no training has recorded steps",)
 
 
-def test_a_pace_is_of_the_newest_phase_and_config_alone(fabrication):
+def test_a_pace_is_of_the_newest_phase_and_config_alone():
     def attempt(number, first, last, phases, slow_s=0.0):
-        steps = fabrication.fabricate_steps(
-            fabrication.Scenario(num_ranks=1), 0, first, last, fabrication.CREATED
-        )
+        steps = make_steps(last - first, first=first)
         steps["step_s"] += slow_s * (np.arange(first, last) >= phases[-1]["first_step"])
-        metadata = {"num_ranks": 1, "num_steps": 900, "training": "t", "phases": phases}
-        file = StepFile(metadata=metadata, steps=steps)
-        return RankTiming(slice_index=0, attempt=number, rank=0, steps=file, spans=())
+        said = {"num_ranks": 1, "num_steps": 900, "training": "t", "phases": phases}
+        return rank_timing(number, 0, steps, **said)
 
     two = [{"name": "a", "first_step": 0}, {"name": "b", "first_step": 300}]
-    (only,) = split_attempts([attempt(1, 0, 600, two, slow_s=5.0)], 5, {})
+    (only,) = attempts_of(attempt(1, 0, 600, two, slow_s=5.0))
     found = find_pace([only], {})
     assert found.num_steps == 300
     assert found.step_s > 5
     assert (found.num_phases, found.is_last_phase) == (2, True)
 
     one = two[:1]
-    both = [attempt(1, 0, 300, one), attempt(2, 300, 600, one, slow_s=5.0)]
-    attempts = split_attempts(both, 5, {})
+    attempts = attempts_of(attempt(1, 0, 300, one), attempt(2, 300, 600, one, slow_s=5.0))
     assert find_pace(attempts, {1: "x", 2: "x"}).num_steps == 590
     newest = find_pace(attempts, {1: "x", 2: "y"})
     assert newest.num_steps == 295
     assert newest.step_s > 5
-    early = split_attempts([attempt(1, 0, 290, two)], 5, {})
-    assert not find_pace(early, {}).is_last_phase
+    assert not find_pace(attempts_of(attempt(1, 0, 290, two)), {}).is_last_phase
 
 
-def test_steps_whose_records_are_lost_are_not_ahead(parts):
-    by_name, stages, training = parts
-    given = [replace(training[0], num_steps=230)]  # as many have records
-    assert projections(by_name, stages, given, (), None)[0][0].num_steps == 1100
+@pytest.mark.parametrize(
+    ("outcome", "changes", "num_steps"),
+    [
+        pytest.param("failed", {"num_saved": 380}, 1500 - 380, id="since the last save"),
+        pytest.param("stopped", {"num_saved": 380}, 1100, id="stopped"),
+        pytest.param(None, {"training": {"num_steps": 230}}, 1100, id="records that are lost"),
+    ],
+)
+def test_steps_are_to_be_made_again_after_a_failure_alone(ahead, outcome, changes, num_steps):
+    bar = Bar(
+        stage="train", slice_index=0, attempt=2, job_id="1", node="n", eligible_unix_s=None,
+        start_unix_s=1.0, end_unix_s=2.0, outcome=outcome, reason="",
+    )  # fmt: skip
+    (found,), _ = ahead(bars=[bar] if outcome else [], **changes)
+    assert found.num_steps == num_steps
 
 
-def test_after_a_failure_the_steps_since_the_last_save_are_to_be_made_again(parts):
-    by_name, stages, training = parts
-    bars = [
-        Bar(
-            stage="train", slice_index=0, attempt=2, job_id="1", node="n", eligible_unix_s=None,
-            start_unix_s=1.0, end_unix_s=2.0, outcome=outcome, reason="",
-        )
-        for outcome in ("failed",)
-    ]  # fmt: skip
-    given = [replace(training[0], pace=replace(training[0].pace, num_saved=380))]
-    (found,), _ = projections(by_name, stages, given, bars, None)
-    assert found.num_steps == 1500 - 380
-    stopped = [replace(bars[0], outcome="stopped")]
-    assert projections(by_name, stages, given, stopped, None)[0][0].num_steps == 1100
-
-
-def test_a_limit_that_start_up_uses_up_is_told(parts):
-    by_name, stages, training = parts
-    hopeless = [replace(stages[0], time_limit_s=known(5.0, "s"))]
-    found, (note,) = projections(by_name, hopeless, training, (), None)
-    assert found == ()
-    assert "its time limit leaves no time for steps" in note
-
-
-def test_without_accounting_the_limit_is_the_one_that_was_asked_for(parts):
-    by_name, stages, training = parts
-    silent = [replace(stages[0], time_limit_s=missing("s", "no accounting"))]
-    given = [replace(training[0], pace=replace(training[0].pace, num_planned=100_000))]
-    (found,), _ = projections(by_name, silent, given, (), None)
+def test_without_accounting_the_limit_is_the_one_that_was_asked_for(ahead):
+    silent = {"time_limit_s": missing("s", "no accounting")}
+    (found,), _ = ahead(stage=silent, num_planned=100_000)
     assert found.num_starts > 10  # of an hour each
 
 
@@ -240,3 +222,185 @@ def test_further_starts_are_those_that_the_time_limit_makes(limit_s, running_s, 
         num_cpus=1,
     )
     assert _num_starts(course, work_s) == expected
+
+
+# What a start costs beside its steps, and starts that went wrong.
+
+
+class Training(Fabricator):
+    """A run of which the training is made start by start, and still goes on."""
+
+    def __init__(self, run_dir, **properties) -> None:
+        super().__init__(run_dir, Scenario(stopped_at=None, finished=False, **properties))
+        self._write_run()
+        self.begin = self._consolidate(self._preprocess() + 20) + 5
+
+    def start(self, attempt, at, steps=None, *, job_id="14"):
+        """An attempt, with its steps if it comes to any; when its loop ended."""
+        self._attempt("train", 0, attempt, job_id, at, ("gpu-01",))
+        return at if steps is None else self._steps(attempt, at, *steps)
+
+    def row(self, state, at, end=None, *, job_id="14", limit_s=3600.0, **values):
+        self.accounting.append(
+            TaskAccounting(
+                **{
+                    "job_id": job_id, "state": state, "source": "sacct",
+                    "submit_unix_s": CREATED + 4, "eligible_unix_s": at - 5, "start_unix_s": at,
+                    "end_unix_s": end, "num_cpus": 4, "num_gpus": 2, "time_limit_s": limit_s,
+                    "node_list": "gpu-01", **values,
+                }
+            )
+        )  # fmt: skip
+
+    def change(self, attempt, change=None, **metadata):
+        change_steps(self.paths.timing_dir("train", 0, attempt), change, **metadata)
+
+    def plan(self, attempt, num_steps):
+        """Say in the records how many steps the training is to have."""
+        self.change(attempt, num_steps=num_steps)
+
+    def report(self, now=None):
+        inputs = read_inputs(self.paths, self.accounting)
+        return report_from(inputs if now is None else replace(inputs, read_unix_s=now))
+
+    def ahead(self, now=None):
+        (found,) = self.report(now).projections
+        return found
+
+
+@pytest.fixture
+def training(tmp_path):
+    return Training(tmp_path / "run")
+
+
+def test_a_start_that_hung_before_its_first_step_says_nothing_of_the_next(training):
+    at = training.begin
+    for attempt in (1, 2):
+        training.start(attempt, at)
+        training.row("NODE_FAIL", at, at + 3300)
+        at += 3400
+    end = training.start(3, at, (0, 600))
+    training.row("RUNNING", at)
+    training.plan(3, 20_000)
+    report = training.report(end + 1)
+    assert report.training[0].start_s == pytest.approx(33.8 + 7.5, abs=1)
+    (found,) = report.projections
+    assert found.num_starts == 3
+    assert not notes_with(report, "time limit leaves")
+
+
+def test_a_hang_after_the_last_step_is_no_part_of_a_start(training):
+    at = training.begin
+    training.start(1, at, (0, 400))
+    training.row("TIMEOUT", at, at + 3600)
+    training.plan(1, 20_000)
+    report = training.report()
+    assert report.training[0].start_s == pytest.approx(30.8 + 7.5, abs=1)
+    assert report.projections[0].num_starts < 6
+
+
+@pytest.mark.parametrize(("loaded", "left"), [(None, 900), (150, 850)])
+def test_steps_that_a_kill_lost_are_ahead_while_the_next_start_has_made_none(
+    training, loaded, left
+):
+    at = training.begin
+    end = training.start(1, at, (0, 330))
+
+    def save_once(records):
+        records["checkpoint_s"][101:] = 0
+
+    training.change(1, save_once, num_steps=1000)
+    training.row("NODE_FAIL", at, end)
+    training.start(2, end + 60)
+    training.row("RUNNING", end + 60, source="squeue")
+    if loaded is not None:
+        folder = training.paths.timing_dir("train", 0, 2)
+        add_span(folder, 0, "checkpoint_load", end + 70, 1.0, step=loaded)
+    assert training.ahead(end + 80).num_steps == left
+
+
+def test_limits_and_requests_that_a_resume_changed_count_no_more(training):
+    at = training.begin
+    training.start(1, at)
+    training._end("train", 0, 1, "14", at, at + 400, "failed", reason="exit 1")
+    asked = {"requested_mem_bytes": 256e9, "max_rss_bytes": 20e9}
+    training.row("FAILED", at, at + 400, limit_s=86_400, **asked)
+    at += 500
+    training._submit("train", None, "16")
+    training.start(2, at, (0, 400), job_id="16")
+    training._end("train", 0, 2, "16", at, at + 3400, "completed", result={})
+    asked = {"requested_mem_bytes": 32e9, "max_rss_bytes": 30e9}
+    training.row("COMPLETED", at, at + 3400, job_id="16", **asked)
+    report = training.report()
+    stage = stage_of(report)
+    assert (stage.time_limit_s.value, stage.requested_mem_bytes.value) == (3600, 32e9)
+    limit = check(report, "time-request")
+    assert (limit.outcome, limit.reason) == ("clear", "94 % of the time limit was used")
+    assert check(report, "memory-request").outcome == "clear"
+
+
+def test_the_starts_ahead_are_of_the_limit_that_a_resume_asked_for(training):
+    at = training.begin
+    end = training.start(1, at, (0, 300))
+    training._end("train", 0, 1, "14", at, end + 5, "stopped", reason="asked to stop")
+    training.row("PREEMPTED", at, end + 6, limit_s=86_400)
+    at = end + 100
+    training._submit("train", None, "16")
+    end = training.start(2, at, (300, 600), job_id="16")
+    training.plan(2, 30_000)
+    training.row("RUNNING", at, job_id="16", source="squeue")
+    assert training.ahead(end + 1).num_starts > 4
+
+
+def test_a_retry_in_place_does_not_begin_the_time_limit_anew(training):
+    at = training.begin
+    training.start(1, at)
+    training._end("train", 0, 1, "14", at, at + 3000, "failed", reason="rank 0 exit 1")
+    training._attempt("train", 0, 2, "14", at + 3001, ("gpu-01",))
+    end = training._steps(2, at + 3001, 0, 300)
+    training.plan(2, 3000)
+    training.row("RUNNING", at, source="squeue")
+    assert end + 1 < at + 3600
+    assert training.ahead(end + 1).num_starts == 1
+
+
+def test_compiling_at_every_start_is_in_each_start_that_is_ahead(training):
+    def compile_first(records):
+        records["compile_s"][0] = 600
+        records["step_s"][0] += 600
+        records["start_unix_s"][1:] += 600
+
+    at = training.begin
+    for attempt in (1, 2):
+        first = 400 * (attempt - 1)
+        end = training.start(attempt, at, (first, first + 400)) + 600
+        training.change(attempt, compile_first, num_steps=8000)
+        training._end("train", 0, attempt, "14", at, end + 8, "stopped", reason="asked to stop")
+        training.row("TIMEOUT", at, end + 9, limit_s=1200.0)
+        at = end + 100
+    found = training.ahead()
+    # Of 1,200 s a start has 550 for steps: 7,200 steps of about 0.69 s are nine to ten starts.
+    assert found.num_starts in {9, 10}
+    assert found.seconds.low > 9 * 640 + 0.9 * 7200 * 0.69
+
+
+def test_without_a_warm_up_all_that_the_first_steps_take_is_in_the_pace(training):
+    training.start(1, training.begin, (0, 400))
+    (found,) = report_on(training.paths, training.accounting, warmup_steps=0).training
+    assert found.pace.warmup_s == 0
+    assert found.pace.num_steps == 400
+
+
+def test_gpu_hours_of_starts_that_left_no_record_are_no_training_steps(training):
+    at = training.begin
+    training.row("NODE_FAIL", at, at + 3000)
+    at += 3100
+    end = training.start(1, at, (0, 400))
+    training._end("train", 0, 1, "14", at, end + 5, "completed", result={})
+    training.row("COMPLETED", at, end + 6)
+    report = training.report()
+    (train,) = [stage for stage in report.cost.stages if stage.stage == "train"]
+    hours = {part.name: part.gpu_hours for part in train.parts}
+    assert hours["starts that left no record"] == pytest.approx(2 * 3000 / 3600)
+    assert sum(hours.values()) == pytest.approx(train.gpu_hours.value)
+    assert hours["training steps"] < 2 * (end + 6 - at) / 3600

@@ -2,30 +2,46 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
+from dataclasses import replace
 
 import pytest
 
 from slurm_jobs.report.attempts import evaluation_numbers, flat_numbers
 from slurm_jobs.report.html import render_html
-from slurm_jobs.report.inputs import read_inputs
-from slurm_jobs.report.numbers import build_report
-from slurm_jobs.report.report_model import report_to_json
+from slurm_jobs.report.inputs import parents_first
+from slurm_jobs.report.report_model import read_statistics, report_to_json
+from slurm_jobs.report.sentences import statistics_lines
 from slurm_jobs.run_folder.ledger import append_entry
-from slurm_jobs.shared.configs.stages import ReportConfig
-from slurm_jobs.shared.files import read_json, write_json_atomic
+from slurm_jobs.shared import units
+from slurm_jobs.shared.configs.stages import SAID, TUNE_RUN
+from slurm_jobs.shared.files import write_json_atomic
 from slurm_jobs.shared.timings import spans_path, steps_header, steps_path
-from tests.slurm_jobs.report.fabricate_steps import CREATED
+from tests.slurm_jobs.report.builders import (
+    add_span,
+    check,
+    edited,
+    notes_with,
+    printed,
+    report_from,
+    report_on,
+    seconds_of,
+    stage_of,
+    with_stage,
+)
+from tests.slurm_jobs.report.fabricate_run import CREATED, STATISTICS, Fabricator, Scenario
 
 LATER = CREATED + 9000
 
 
 @pytest.fixture
-def run(fabrication, tmp_path):
-    fabricator = fabrication.Fabricator(tmp_path / "run", fabrication.Scenario())
+def run(tmp_path):
+    fabricator = Fabricator(tmp_path / "run", Scenario())
     fabricator.make()
     return fabricator
+
+
+def report_of_run(run):
+    return report_on(run.paths, run.accounting)
 
 
 def submit_again(run, stage, slices, job_id, *, fingerprint="0ther"):
@@ -43,9 +59,8 @@ def submit_again(run, stage, slices, job_id, *, fingerprint="0ther"):
 
 def cut_into_two(run):
     """A resume with half as many slices, each twice as long; both have completed."""
-    spec = read_json(run.paths.resolved_spec)
-    spec["stages"]["preprocess"]["array"]["num_slices"] = 2
-    write_json_atomic(run.paths.resolved_spec, spec)
+    with edited(run.paths.resolved_spec) as spec:
+        spec["stages"]["preprocess"]["array"]["num_slices"] = 2
     submit_again(run, "preprocess", "0-1", "20")
     for index in (0, 1):
         place = ("preprocess", index, 5, f"20_{index}", LATER)
@@ -55,26 +70,28 @@ def cut_into_two(run):
         run._row(f"20_{index}", "COMPLETED", LATER - 9, LATER - 8, LATER, LATER + 100)
 
 
-def fail_again(run):
-    """A training with another config, which fails before its first step."""
+def begin_again(run, step=None):
+    """A training's job with another config; it loads what `step` steps made, and makes none."""
     submit_again(run, "train", "0", "30")
     run._attempt("train", 0, 3, "30", LATER, ("gpu-01",))
-    run._end("train", 0, 3, "30", LATER, LATER + 100, "failed", reason="loss is nan")
-    run._row("30", "FAILED", LATER - 9, LATER - 8, LATER, LATER + 100, num_gpus=2)
+    if step is None:
+        return
+    with edited(run.paths.attempt("train", 0, 3)) as record:
+        record["fingerprint"] = "0ther"
+    folder = run.paths.timing_dir("train", 0, 3)
+    add_span(folder, 0, "checkpoint_load", LATER, 1, step=step)
+    steps_path(folder, 0).write_bytes(steps_header({"rank": 0}))
 
 
-def stage_of(report, name):
-    return next(s for s in report.stages if s.name == name)
-
-
-def report_of(run):
-    return build_report(read_inputs(run.paths, run.accounting), ReportConfig())
+def end(run, outcome, **result):
+    run._end("train", 0, 3, "30", LATER, LATER + 100, outcome, result=result)
+    run._row("30", outcome.upper(), LATER - 9, LATER - 8, LATER, LATER + 100, num_gpus=2)
 
 
 def test_slices_that_an_array_no_longer_has_add_nothing_to_the_data(run):
-    hours_before = stage_of(report_of(run), "preprocess").cpu_hours.value
+    hours_before = stage_of(report_of_run(run), "preprocess").cpu_hours.value
     cut_into_two(run)
-    report = report_of(run)
+    report = report_of_run(run)
     data = report.data[0]
     assert (data.num_slices_reported, data.num_slices) == (2, 2)
     assert data.num_rows.value == 10_000
@@ -85,94 +102,78 @@ def test_slices_that_an_array_no_longer_has_add_nothing_to_the_data(run):
 
 def test_a_slice_that_is_being_done_again_has_no_result_yet(run):
     submit_again(run, "preprocess", "1-2", "20")
-    assert report_of(run).data[0].num_slices_reported == 2
+    assert report_of_run(run).data[0].num_slices_reported == 2
 
 
 def test_what_an_abandoned_training_reached_is_no_result_of_one_that_failed(run):
-    before = report_of(run)
-    fail_again(run)
-    report = report_of(run)
+    before = report_of_run(run)
+    begin_again(run)
+    end(run, "failed")
+    report = report_of_run(run)
     assert report.header.status == "failed"
     assert not report.evaluation
     assert stage_of(report, "train").results == {}
     assert (report.tiles[-1].label, report.tiles[-1].value) == ("result", "n/a")
     assert report.tiles[-1].note == "the newest job has no step"
-    assert any(n.startswith("train, all steps are of an earlier config") for n in report.notes)
+    assert notes_with(report, "train, all steps are of an earlier config")
     hours_before = stage_of(before, "train").gpu_hours.value
     hours = stage_of(report, "train").gpu_hours.value
     assert hours == pytest.approx(hours_before + 2 * 100 / 3600)
     assert report.training[0].num_steps == before.training[0].num_steps
 
 
-def begin_under_another_config(run, step):
-    """A training's job that loaded what `step` steps made, and has made none so far."""
-    submit_again(run, "train", "0", "30")
-    run._attempt("train", 0, 3, "30", LATER, ("gpu-01",))
-    path = run.paths.attempt("train", 0, 3)
-    write_json_atomic(path, {**read_json(path), "fingerprint": "0ther"})
-    folder = run.paths.timing_dir("train", 0, 3)
-    folder.mkdir(parents=True)
-    loaded = {"name": "checkpoint_load", "start_unix_s": LATER, "duration_s": 1, "step": step}
-    spans_path(folder, 0).write_text(json.dumps(loaded) + "\n")
-    steps_path(folder, 0).write_bytes(steps_header({"rank": 0}))
-
-
-def end(run, outcome, **result):
-    run._end("train", 0, 3, "30", LATER, LATER + 100, outcome, result=result)
-    run._row("30", outcome.upper(), LATER - 9, LATER - 8, LATER, LATER + 100, num_gpus=2)
-
-
 @pytest.mark.parametrize("evaluation", [None, {"exact_match": 0.8, "num_samples": 50}])
 def test_a_training_that_went_on_to_export_and_evaluate_alone_has_the_loss_it_reached(
     run, evaluation
 ):
-    before = report_of(run).training[0].last_loss
-    begin_under_another_config(run, 100)
+    before = report_of_run(run).training[0].last_loss
+    begin_again(run, 100)
     end(run, "completed", num_steps=100, resumed_from_step=100, evaluation=evaluation)
-    report = report_of(run)
+    report = report_of_run(run)
     assert report.header.status == "completed"
     assert report.tiles[-1].label == ("exact match" if evaluation else "loss")
     assert not report.training[0].is_earlier
     assert report.training[0].last_loss == before
-    assert not any("all steps are of an earlier config" in note for note in report.notes)
+    assert not notes_with(report, "all steps are of an earlier config")
 
 
 def test_the_checkpoint_that_an_unfinished_training_went_on_from_makes_its_steps_its_own(run):
-    begin_under_another_config(run, 100)
-    assert report_of(run).tiles[-1].label == "loss"
+    begin_again(run, 100)
+    assert report_of_run(run).tiles[-1].label == "loss"
 
 
 def test_what_a_training_returned_tells_where_it_went_on_from_without_its_spans(run):
-    begin_under_another_config(run, 100)
+    begin_again(run, 100)
     spans_path(run.paths.timing_dir("train", 0, 3), 0).unlink()
-    assert report_of(run).training[0].is_earlier
+    assert report_of_run(run).training[0].is_earlier
     end(run, "completed", resumed_from_step=100)
-    assert not report_of(run).training[0].is_earlier
+    assert not report_of_run(run).training[0].is_earlier
 
 
 def test_a_training_that_begins_at_step_0_and_fails_before_its_first_step_has_no_result(run):
-    begin_under_another_config(run, 0)
+    begin_again(run, 0)
     end(run, "failed")
-    report = report_of(run)
+    report = report_of_run(run)
     assert report.tiles[-1].note == "the newest job has no step"
     assert report.training[0].is_earlier
 
 
 def test_a_training_that_the_same_config_goes_on_with_keeps_its_loss(run):
     submit_again(run, "train", "0", "30", fingerprint="f1ng3r")
-    report = report_of(run)
+    report = report_of_run(run)
     assert not report.evaluation
     assert report.tiles[-1].label == "loss"
     assert not report.training[0].is_earlier
 
 
 def test_without_a_ledger_the_last_completion_of_each_slice_counts(run):
-    fail_again(run)
+    begin_again(run)
+    end(run, "failed")
     cut_into_two(run)
     for entry in run.paths.ledger_dir.iterdir():
         entry.write_text("{")
-    report = report_of(run)
-    assert any("not read as a ledger" in note for note in report.notes)
+    report = report_of_run(run)
+    assert notes_with(report, "not read as a ledger")
     assert report.data[0].num_rows.value == 10_000
     assert report.data[0].num_slices_reported == 2
     assert report.evaluation
@@ -186,12 +187,12 @@ def test_numbers_are_found_in_nested_mappings_and_whole_ones_stay_whole():
     assert isinstance(found["a.b"], int)
 
 
-def test_each_stage_has_an_evaluation_of_its_own(run):
+def test_each_stage_has_an_evaluation_of_its_own(report_of):
     """A stage after the training, which evaluates on other samples."""
-    report = report_of(run)
+    report = report_of()
     train = stage_of(report, "train")
     results = {"evaluation.num_samples": 50, "preflight.memory.evaluation_bytes": 5}
-    probe = dataclasses.replace(train, name="probe", results=results)
+    probe = replace(train, name="probe", results=results)
     found = evaluation_numbers([train, probe, stage_of(report, "consolidate")])
     assert [(e.stage, dict(e.numbers)) for e in found] == [
         ("train", {"exact_match": 0.93, "num_samples": 480}),
@@ -203,12 +204,178 @@ def test_each_stage_has_an_evaluation_of_its_own(run):
     assert "Evaluation: train" in render_html(report)
 
 
-def test_two_values_of_one_name_both_stand_in_the_evaluation(run):
-    train = stage_of(report_of(run), "train")
+def test_two_values_of_one_name_both_stand_in_the_evaluation(report_of):
+    train = stage_of(report_of())
     same = {"exact_match": 0.9, "evaluation.exact_match": 0.9}
     other = {"exact_match": 0.9, "evaluation.exact_match": 0.5}
     numbers = [
-        dict(evaluation_numbers([dataclasses.replace(train, results=results)])[0].numbers)
+        dict(evaluation_numbers([replace(train, results=results)])[0].numbers)
         for results in (same, other)
     ]
     assert numbers == [{"exact_match": 0.9}, other]
+
+
+# Data.
+
+
+def test_counts_of_all_slices_are_added_up(report_of):
+    (data,) = report_of().data
+    assert data.rejects == (("truncated_image", 10), ("too_long", 4), ("not_an_image", 2))
+    assert data.length_counts[0] == (16, 320)
+    assert data.work_s["decode"] == pytest.approx(842.0)
+    assert data.mean_tokens.value == pytest.approx(364_006 / 9_984)
+
+
+def test_stored_image_is_the_mean_over_the_slices_that_measured(report_of):
+    price = report_of().data[0].stored_image
+    assert price == pytest.approx({"bytes": 89_001.5, "decode_ms": 0.8, "psnr_db": 39.5})
+    said = "86.9 KiB, read in 0.8 ms, 39.5 dB"
+    assert units.stored_image(price) == said
+    assert said in render_html(report_of())
+    assert units.stored_image({"bytes": 512, "decode_ms": 2.345}) == (
+        "512 B, read in 2.3 ms, every pixel kept"
+    )
+
+
+@pytest.mark.parametrize(
+    "values",
+    [None, {}, {**STATISTICS, "num_tokens": None}, {**STATISTICS, "num_tokens_bins": [[1, 2]]}],
+)
+def test_statistics_of_another_version_are_none(values):
+    assert read_statistics(values) is None
+
+
+def test_text_alone_has_no_pixels():
+    text = read_statistics({**STATISTICS, "num_pixels": None, "image_size": None})
+    assert text.num_pixels is None
+    assert not any("pixels" in line for line in statistics_lines(text))
+    native = read_statistics({**STATISTICS, "image_size": None})
+    assert statistics_lines(native)[-1] == (
+        "pixels an image: median 147,456, p95 147,456, max 147,456"
+    )
+
+
+def test_the_page_shows_the_statistics(report_of):
+    page = render_html(report_of())
+    assert "64 to 128 tokens" in page
+    assert ">1 image<" in page
+    assert "31 % of all tokens" in page
+    assert "supervised tokens a sample" in page
+    assert "to 16 tokens" not in page  # the slices' own counts of lengths
+
+
+# A run that tuned.
+
+SENTENCE = "1.36 times (95 % interval 1.1 to 1.69) as fast with strategy: ddp."
+
+
+@pytest.fixture
+def tuned(inputs_of):
+    """Make the report of a run whose `train` is `run`, and returned a sentence."""
+
+    def make(run):
+        said = with_stage(
+            inputs_of(stopped_at=None, num_steps=900),
+            "train",
+            run=run,
+            completions=lambda one: replace(one, result={SAID: SENTENCE}),
+        )
+        return report_from(said)
+
+    return make
+
+
+def test_the_report_of_a_tuning_says_what_it_found_and_which_command_tells_the_rest(tuned):
+    report = tuned(TUNE_RUN)
+    assert SENTENCE in report.notes[0]
+    assert f"`slurm-jobs tune {report.header.run_id}`" in report.notes[0]
+    assert report.verdict.endswith(f"; {SENTENCE}")
+    assert "no stage recorded training steps" not in report.notes
+    assert not notes_with(tuned("train"), SENTENCE)
+
+
+def test_no_advice_is_given_on_a_time_limit_that_is_the_budget_of_a_tuning(tuned):
+    assert check(tuned("train"), "time-request").outcome != "abstained"
+    limit = check(tuned(TUNE_RUN), "time-request")
+    assert (limit.outcome, "budget" in limit.reason) == ("abstained", True)
+
+
+# A stage that a resume took out of the spec.
+
+
+def write_plan(paths, number, stages):
+    values = [
+        {
+            "name": name,
+            "run": stage["run"],
+            "after": stage["after"],
+            "is_array": stage["array"] is not None,
+            "num_slices": stage["array"]["num_slices"] if stage["array"] else 1,
+        }
+        for name, stage in stages.items()
+    ]
+    paths.plans_dir.mkdir(exist_ok=True)
+    write_json_atomic(paths.plan(number), {"stages": values})
+
+
+@pytest.fixture
+def removed(run_of):
+    """A run of which a resume removed `preprocess`, after one of its tasks had failed."""
+    paths, rows = run_of()
+    with edited(paths.resolved_spec) as spec:
+        write_plan(paths, 1, spec["stages"])
+        del spec["stages"]["preprocess"]
+        spec["stages"]["consolidate"]["after"] = {}
+        write_plan(paths, 2, spec["stages"])
+    for record in paths.completions_dir("preprocess").glob("s00001.a0002.*"):
+        record.unlink()
+    return paths, [replace(r, state="TIMEOUT") if r.job_id == "12_1" else r for r in rows]
+
+
+def test_the_time_of_a_removed_stage_is_accounted_for_and_it_decides_nothing(removed, report_of):
+    report = report_on(*removed)
+    before, after = seconds_of(report_of().timeline), seconds_of(report.timeline)
+    for name in ("preprocess running", "queue wait", "job start, end, pauses", "unexplained"):
+        assert after.get(name) == before.get(name)
+    stage = stage_of(report, "preprocess")
+    assert (stage.is_former, stage.num_tasks, stage.num_attempts) == (True, 4, 5)
+    assert stage.cpu_hours.value > 1.0
+    assert (stage.status, report.header.status) == ("failed", "completed")
+    assert report.data == ()
+    assert not any(":preprocess" in check.rule_id for check in report.checks)
+
+
+def test_a_removed_stage_is_said_to_be_none_of_the_spec_in_every_form(removed):
+    report = report_on(*removed)
+    label = "preprocess (former)"
+    assert label in render_html(report)
+    assert label in printed(report, 160)
+    assert report_to_json(report)["stages"][1]["is_former"]
+    assert notes_with(report, f"{label} is no longer in the spec")
+    for width in range(70, 100, 3):
+        assert "…" not in printed(report, width)  # the longer name cuts no number off
+
+
+def test_a_job_of_a_stage_that_no_readable_plan_names_stops_no_report(removed):
+    paths, rows = removed
+    paths.plan(1).write_text("{")
+    report = report_on(paths, rows)
+    assert "preprocess" not in {stage.name for stage in report.stages}
+    assert notes_with(report, "0001.json: not read as a plan")
+    assert report.header.status == "completed"
+
+
+@pytest.mark.parametrize(
+    ("after", "order"),
+    [
+        pytest.param(
+            {"a_last": ["middle", "first"], "middle": ["first"], "first": []},
+            ["first", "middle", "a_last"],
+            id="any order in the file",
+        ),
+        pytest.param({"b": ["a", "gone"], "a": []}, ["a", "b"], id="a parent that was removed"),
+    ],
+)
+def test_stages_come_parents_first(after, order):
+    stages = {name: {"after": dict.fromkeys(names, "afterok")} for name, names in after.items()}
+    assert parents_first(stages) == order

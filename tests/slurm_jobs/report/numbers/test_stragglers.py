@@ -6,46 +6,22 @@ import numpy as np
 import pytest
 
 from slurm_jobs.report.html import training_section
-from slurm_jobs.report.inputs import RankTiming, StageInputs
 from slurm_jobs.report.rules.training_rules import straggler
-from slurm_jobs.report.training_numbers import training_numbers
-from slurm_jobs.shared.timings import StepFile
-from tests.slurm_jobs.report.fabricate_steps import CREATED, STEP_DTYPE
+from tests.slurm_jobs.report.builders import rank_timing, training_of
+from tests.slurm_jobs.report.fabricate_run import CREATED, STEP_DTYPE
 
 
-def rank_steps(
-    attempt,
-    rank,
-    node,
-    *,
-    own_s,
-    wait_s=0.0,
-    data_s=0.0,
-    back_s=0.0,
-    num_ranks=2,
-    num_steps=100,
-    device="cpu",
-):
-    """What one rank recorded of an attempt whose steps all take the same time."""
-    number = np.arange(100 * (attempt - 1), 100 * (attempt - 1) + num_steps)
-    steps = np.zeros(num_steps, STEP_DTYPE)
-    steps["step"] = number
+def rank_steps(attempt, rank, node, *, own_s, wait_s=0.0, data_s=0.0, back_s=0.0, **said):
+    """What one rank recorded of an attempt whose 100 steps all take the same time."""
+    steps = np.zeros(100, STEP_DTYPE)
+    steps["step"] = np.arange(100) + 100 * (attempt - 1)
     steps["forward_s"], steps["rank_wait_s"], steps["data_wait_s"] = own_s, wait_s, data_s
     steps["backward_s"] = back_s
     steps["step_s"] = own_s + wait_s + data_s + back_s
-    steps["start_unix_s"] = CREATED + 1000 * attempt + np.arange(num_steps) * steps["step_s"]
+    steps["start_unix_s"] = CREATED + 1000 * attempt + np.arange(100) * steps["step_s"]
     steps["num_tokens"], steps["loss"] = 1000, 1.0
-    metadata = {"device": device, "training": "t", "num_ranks": num_ranks, "node_name": node}
-    file = StepFile(metadata=metadata, steps=steps)
-    return RankTiming(slice_index=0, attempt=attempt, rank=rank, steps=file, spans=())
-
-
-def numbers_of(*timings):
-    stage = StageInputs(
-        name="train", run="train", after={}, num_slices=1, resources={}, attempts=(),
-        completions=(), timings=timings,
-    )  # fmt: skip
-    return training_numbers(stage, (), 5)[0]
+    said = {"device": "cpu", "training": "t", "num_ranks": 2, "node_name": node, **said}
+    return rank_timing(attempt, rank, steps, **said)
 
 
 @pytest.fixture
@@ -55,13 +31,13 @@ def grown():
     many = [
         rank_steps(2, r, f"n{r // 4 + 1}", own_s=0.98, wait_s=0.02, num_ranks=8) for r in range(8)
     ]
-    return numbers_of(*few, *many)
+    return training_of(*few, *many)
 
 
 @pytest.fixture
 def moved():
     """Rank 1 was slow on `sick`, and keeps up on `sound`."""
-    return numbers_of(
+    return training_of(
         rank_steps(1, 0, "n1", own_s=1.0, wait_s=1.0),
         rank_steps(1, 1, "sick", own_s=2.0),
         rank_steps(2, 0, "n1", own_s=1.0),
@@ -110,13 +86,13 @@ def test_a_rank_slow_on_every_node_is_found_and_all_of_them_are_named():
         for attempt in range(1, 6)
         for rank in (0, 1)
     ]
-    worst = numbers_of(*timings).straggler
+    worst = training_of(*timings).straggler
     assert worst.slowest_over_mean == pytest.approx(1.2 / 1.1)
     assert worst.node == "n1-1, n2-1, n3-1 and 2 more nodes"
 
 
 def test_the_rank_that_waits_for_data_is_named_with_the_node_where_it_did():
-    numbers = numbers_of(
+    numbers = training_of(
         rank_steps(1, 0, "n1", own_s=1.0, wait_s=0.4),
         rank_steps(1, 1, "slow-disk", own_s=1.0, data_s=0.4),
         rank_steps(2, 0, "n1", own_s=1.0),
@@ -130,37 +106,38 @@ def test_the_rank_that_waits_for_data_is_named_with_the_node_where_it_did():
 def test_an_attempt_that_lacks_a_rank_is_compared_with_nothing():
     whole = [rank_steps(1, rank, "n1", own_s=1.0) for rank in (0, 1)]
     lone = rank_steps(2, 1, "n2", own_s=3.0)
-    assert numbers_of(*whole, lone).straggler.slowest_over_mean == pytest.approx(1.0)
-    check = straggler(numbers_of(lone))
+    assert training_of(*whole, lone).straggler.slowest_over_mean == pytest.approx(1.0)
+    check = straggler(training_of(lone))
     assert check.outcome == "abstained"
     assert check.reason == "no attempt has step records of all its ranks"
 
 
-def test_a_rank_that_the_others_wait_for_in_their_backward_pass_is_named():
-    """Its collectives end everywhere at once: all steps, and all own times, are as long."""
-    numbers = numbers_of(
-        rank_steps(1, 0, "n1", own_s=1.0, back_s=1.3),
-        rank_steps(1, 1, "sick", own_s=1.3, back_s=1.0),
-    )
+@pytest.mark.parametrize(
+    ("first", "second", "blamed", "over_mean"),
+    [
+        pytest.param(
+            {"own_s": 1.0, "back_s": 1.3}, {"own_s": 1.3, "back_s": 1.0},
+            (1, "sick", "forward"), 1 + 0.15 / 2.3,
+            id="all wait in their backward pass, which ends everywhere at once",
+        ),
+        pytest.param(
+            {"own_s": 1.0, "back_s": 1.3}, {"own_s": 1.0, "back_s": 1.0, "wait_s": 0.3},
+            (0, "n1", "backward"), 1 + 0.15 / 2.15,
+            id="more work in the backward pass, none before",
+        ),
+        pytest.param(
+            {"own_s": 1.0, "back_s": 1.3, "device": "cuda"},
+            {"own_s": 1.3, "back_s": 1.0, "device": "cuda"},
+            None, 1.0,
+            id="a host that queues a GPU's work more slowly waits less for the device",
+        ),
+    ],
+)  # fmt: skip
+def test_the_rank_that_makes_the_others_late_is_blamed(first, second, blamed, over_mean):
+    numbers = training_of(rank_steps(1, 0, "n1", **first), rank_steps(1, 1, "sick", **second))
     found = numbers.straggler
-    assert (found.rank, found.node, found.phase) == (1, "sick", "forward")
-    assert found.slowest_over_mean == pytest.approx(1 + 0.15 / 2.3)
-    assert straggler(numbers).title == "rank 1 on sick holds the others up, most in forward (train)"
-
-
-def test_a_backward_pass_that_is_longer_by_itself_makes_nobody_else_late():
-    """Rank 0 has more work in it, and none before: rank 1 waits for it, and is not to blame."""
-    numbers = numbers_of(
-        rank_steps(1, 0, "n1", own_s=1.0, back_s=1.3),
-        rank_steps(1, 1, "n1", own_s=1.0, back_s=1.0, wait_s=0.3),
-    )
-    assert (numbers.straggler.rank, numbers.straggler.phase) == (0, "backward")
-
-
-def test_a_gpus_host_that_queues_its_work_more_slowly_is_not_blamed():
-    """It launches its forward pass more slowly, and waits less for the device in the backward."""
-    numbers = numbers_of(
-        rank_steps(1, 0, "n1", own_s=1.0, back_s=1.3, device="cuda"),
-        rank_steps(1, 1, "n2", own_s=1.3, back_s=1.0, device="cuda"),
-    )
-    assert numbers.straggler.slowest_over_mean == pytest.approx(1.0)
+    assert found.slowest_over_mean == pytest.approx(over_mean)
+    if blamed:
+        assert (found.rank, found.node, found.phase) == blamed
+        title = "rank {} on {} holds the others up, most in {} (train)"
+        assert straggler(numbers).title == title.format(*blamed)

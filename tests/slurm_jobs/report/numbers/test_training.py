@@ -1,27 +1,59 @@
+"""Numbers of a training: steps, rates, losses, phases, and what of them counts."""
+
 from __future__ import annotations
 
-import io
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from slurm_jobs.report.html import render_html
-from slurm_jobs.report.inputs import RankTiming, StageInputs, read_inputs
-from slurm_jobs.report.numbers import build_report
+from slurm_jobs.report.numbers import make_tiles
+from slurm_jobs.report.report_model import report_to_json
 from slurm_jobs.report.rules.training_rules import meetings, straggler
-from slurm_jobs.report.terminal import print_report
-from slurm_jobs.report.training_numbers import training_numbers
-from slurm_jobs.shared.configs.stages import ReportConfig
-from slurm_jobs.shared.files import read_json, write_json_atomic
+from slurm_jobs.report.training_numbers import ranks_of, rates
 from slurm_jobs.shared.records import AttemptRecord
-from slurm_jobs.shared.timings import StepFile
+from tests.slurm_jobs.report.builders import (
+    attempts_of,
+    edited,
+    make_steps,
+    notes_with,
+    outcomes,
+    printed,
+    rank_timing,
+    report_from,
+    report_on,
+    seconds_of,
+    training_of,
+    with_stage,
+)
 
 
-def phase(numbers, kind):
-    return next(p for p in numbers.phases if p.kind == kind)
+def numbers_of(attempts, fingerprints=(), **said):
+    """The numbers of a stage with the given records: a list of attempts, each a list of ranks."""
+    timings = [
+        rank_timing(attempt, rank, steps, **said)
+        for attempt, ranks in enumerate(attempts, 1)
+        for rank, steps in enumerate(ranks)
+    ]
+    records = tuple(
+        AttemptRecord(
+            stage="train", slice_index=0, attempt=number, job_id="7", token="t7", pid=1, host="n1",
+            fingerprint=fingerprint, started_unix_s=0.0, node_names=("n1",), num_ranks=1, restart=0,
+            scheduler="local",
+        )
+        for number, fingerprint in enumerate(fingerprints, 1)
+    )  # fmt: skip
+    return training_of(*timings, attempts=records)
+
+
+def of_two_ranks(num_steps=60):
+    return [make_steps(num_steps, rank=rank, num_ranks=2) for rank in (0, 1)]
+
+
+# Phases and rates.
 
 
 def test_phases_add_up_to_the_whole_step_over_all_ranks_and_for_each(report_of):
@@ -31,120 +63,11 @@ def test_phases_add_up_to_the_whole_step_over_all_ranks_and_for_each(report_of):
         assert sum(rank.phases_s.values()) == pytest.approx(rank.step_mean_s)
 
 
-def test_time_that_no_phase_recorded_shows_as_unexplained(fabrication):
-    steps = make_steps(fabrication, 60)
+def test_time_that_no_phase_recorded_shows_as_unexplained():
+    steps = make_steps(60)
     steps["step_s"] += 0.2
-    numbers = numbers_of([[steps]])
-    assert phase(numbers, "unexplained").seconds == pytest.approx(0.203, rel=1e-3)
-
-
-def test_steps_done_again_count_once_and_are_called_lost(report_of):
-    numbers = report_of(num_steps=400, stopped_at=170, resumed_at=150).training[0]
-    assert numbers.num_steps == 400
-    assert numbers.num_repeated_steps == 20
-    assert numbers.repeated_s > 10
-    assert numbers.num_attempts == 2
-    assert numbers.curves.resumed_at == (150,)
-    assert list(numbers.curves.step) == sorted(numbers.curves.step)
-
-
-def report_after_new_config(fabrication, run_dir, **properties):
-    """The second attempt of the training worked under another fingerprint."""
-    paths, rows = fabrication.fabricate(run_dir, fabrication.Scenario(**properties))
-    record = paths.attempt("train", 0, 2)
-    write_json_atomic(record, {**read_json(record), "fingerprint": "0ther"})
-    return build_report(read_inputs(paths, rows), ReportConfig())
-
-
-def test_steps_of_an_abandoned_config_are_not_called_repeated(fabrication, tmp_path):
-    report = report_after_new_config(fabrication, tmp_path / "run", stopped_at=60, resumed_at=0)
-    numbers = report.training[0]
-    assert (numbers.num_steps, numbers.num_repeated_steps, numbers.repeated_s) == (400, 0, 0.0)
-    assert numbers.num_abandoned_steps == 60
-    assert numbers.abandoned_s > 30
-    assert not any("repeated-steps" in finding.rule_id for finding in report.findings)
-    note = "train, attempt 1: 60 steps under an earlier config or code"
-    assert any(n.startswith(note) for n in report.notes)
-    assert numbers.curves.resumed_at == ()
-    shares = {s.name: s.seconds for s in numbers.budget}
-    assert shares["steps of an earlier config"] == pytest.approx(numbers.abandoned_s)
-    assert "steps repeated later" not in shares
-
-
-def test_steps_that_a_new_config_goes_on_from_and_does_again_are_repeated(fabrication, tmp_path):
-    report = report_after_new_config(fabrication, tmp_path / "run", stopped_at=170, resumed_at=150)
-    numbers = report.training[0]
-    assert (numbers.num_steps, numbers.num_repeated_steps) == (400, 20)
-    assert numbers.num_abandoned_steps == 0
-    assert not any("earlier config" in note for note in report.notes)
-
-
-def test_a_config_that_went_on_from_another_is_the_same_training_from_then_on(fabrication):
-    steps = make_steps(fabrication, 100)
-    attempts = [[steps[:60]], [steps[40:80]], [steps], [steps[:30]]]
-    numbers = numbers_of(attempts, fingerprints=("one", "two", "two", "one"))
-    assert (numbers.num_repeated_steps, numbers.num_abandoned_steps) == (60 + 40 + 100, 0)
-
-
-def test_steps_before_the_first_checkpoint_are_repeated_if_the_training_says_so(fabrication):
-    steps = make_steps(fabrication, 100)
-    attempts, fingerprints = [[steps[:60]], [steps]], ("one", "two")
-    told = numbers_of(attempts, fingerprints=fingerprints, training="7ra1n")
-    assert (told.num_repeated_steps, told.num_abandoned_steps) == (60, 0)
-    old = numbers_of(attempts, fingerprints=fingerprints)
-    assert (old.num_repeated_steps, old.num_abandoned_steps) == (0, 60)
-
-
-def test_within_an_abandoned_config_what_was_done_twice_is_repeated(fabrication):
-    steps = make_steps(fabrication, 100)
-    attempts = [[steps[:60]], [steps[40:80]], [steps]]
-    numbers = numbers_of(attempts, fingerprints=("one", "one", "two"))
-    assert (numbers.num_steps, numbers.num_repeated_steps) == (100, 20)
-    assert numbers.num_abandoned_steps == 40 + 40
-    same = numbers_of(attempts, fingerprints=("one", "one", "one"))
-    assert (same.num_repeated_steps, same.num_abandoned_steps) == (60 + 40, 0)
-
-
-def test_the_loss_at_the_end_says_of_how_many_steps_it_is_the_mean(report_of, fabrication):
-    report = report_of(num_steps=400, stopped_at=None)
-    steps = make_steps(fabrication, 400)
-    numbers = report.training[0]
-    assert numbers.num_last_losses == 8
-    assert numbers.last_loss.value == pytest.approx(float(steps["loss"][-8:].mean()))
-    assert numbers.first_loss.value == pytest.approx(float(steps["loss"][0]))
-    page = render_html(report)
-    assert "loss, mean of the last 8 steps" in page
-    assert "last loss" not in page
-    assert "mean of the last 8 steps" in report.tiles[-1].note
-    console = Console(file=io.StringIO(), width=200)
-    print_report(report, console)
-    assert "(mean of the last 8 steps) nats/token" in console.file.getvalue()
-    assert report_of(num_steps=40, stopped_at=None).tiles[-1].note.endswith("last step")
-
-
-def test_the_loss_of_levels_is_a_weighted_sum_and_none_of_a_token(fabrication, tmp_path):
-    paths, rows = fabrication.fabricate(tmp_path / "run", fabrication.Scenario())
-    spec = read_json(paths.resolved_spec)
-    spec["stages"]["train"]["config"]["levels"] = [{"name": "a"}, {"name": "b"}]
-    write_json_atomic(paths.resolved_spec, spec)
-    report = build_report(read_inputs(paths, rows), ReportConfig())
-    console = Console(file=io.StringIO(), width=200)
-    print_report(report, console)
-    page, told = render_html(report), console.file.getvalue()
-    assert "steps) nats, weighted sum over levels" in told
-    assert page.count("nats, weighted sum over levels") >= 3
-    assert "nats/token" not in page + told
-
-
-def test_a_run_without_a_stop_repeats_nothing(report_of):
-    numbers = report_of(stopped_at=None).training[0]
-    assert (numbers.num_repeated_steps, numbers.repeated_s) == (0, 0.0)
-
-
-def test_the_first_steps_of_each_attempt_are_warm_up(report_of):
-    numbers = report_of(num_steps=400).training[0]
-    assert numbers.num_measured == 400 - 2 * 5
-    assert numbers.step_p95_s.value < 1.0
+    (found,) = [p for p in numbers_of([[steps]]).phases if p.kind == "unexplained"]
+    assert found.seconds == pytest.approx(0.203, rel=1e-3)
 
 
 def test_rates_are_over_wall_time_waits_included(report_of):
@@ -154,59 +77,58 @@ def test_rates_are_over_wall_time_waits_included(report_of):
     assert numbers.samples_per_s.value == pytest.approx(64 / mean_step_s, rel=1e-3)
 
 
-def test_a_clock_that_is_set_back_changes_no_rate_and_is_named(fabrication):
-    steps = make_steps(fabrication, 60)
-    even = numbers_of([[steps]])
+def test_padding_is_the_share_of_all_token_slots(report_of):
+    numbers = report_of(padding_share=0.3).training[0]
+    assert numbers.padding_share.value == pytest.approx(0.3, abs=0.002)
+
+
+def test_the_first_steps_of_each_attempt_are_warm_up(report_of):
+    numbers = report_of().training[0]
+    assert numbers.num_measured == 400 - 2 * 5
+    assert numbers.step_p95_s.value < 1.0
+
+
+def test_a_clock_that_is_set_back_changes_no_rate_and_is_named():
+    steps = make_steps(60)
     back = steps.copy()
     back["start_unix_s"][30:] -= 100.0
-    numbers = numbers_of([[back]])
+    even, numbers = numbers_of([[steps]]), numbers_of([[back]])
     assert numbers.tokens_per_s == even.tokens_per_s
     assert numbers.curves.tokens_per_s == even.curves.tokens_per_s
     assert even.notes == ()
     assert "wall clock" in numbers.notes[0]
 
 
-def test_a_rank_that_recorded_fewer_steps_lowers_no_rate_and_is_named(fabrication):
-    steps = make_steps(fabrication, 100)
+def test_a_rank_that_recorded_fewer_steps_lowers_no_rate_and_is_named():
+    steps = make_steps(100)
     even, short = numbers_of([[steps[:60], steps[:60]]]), numbers_of([[steps, steps[:60]]])
     assert short.tokens_per_s == even.tokens_per_s
     assert short.samples_per_s == even.samples_per_s
     assert "60 by rank 1, 100 at most" in short.notes[0]
+    # The curves are shorter, the progress is not.
+    assert short.num_steps == numbers_of([[steps[:60], steps]]).num_steps == 100
+    assert short.curves.step[-1] < 60
 
 
-def test_an_attempt_of_which_a_rank_left_no_records_has_no_rate(fabrication):
-    steps = make_steps(fabrication, 60)
-    numbers = numbers_of([[steps]], num_ranks=2)
+def test_an_attempt_of_which_a_rank_left_no_records_has_no_rate():
+    numbers = numbers_of([[make_steps(60)]], num_ranks=2)
     assert numbers.num_ranks == 2
     assert numbers.tokens_per_s.value is None
     assert "records of all its ranks" in numbers.tokens_per_s.missing
     assert "1 of 2 ranks left no step records" in numbers.notes[0]
 
 
-def test_notes_on_the_records_stand_in_the_report(fabrication, tmp_path):
-    paths, rows = fabrication.fabricate(tmp_path / "run", fabrication.Scenario(stopped_at=None))
+def test_notes_on_the_records_stand_in_the_report(run_of):
+    paths, rows = run_of(stopped_at=None)
     file = paths.timing_dir("train", 0, 1) / "rank-00001.steps"
     file.write_bytes(file.read_bytes()[:-20_000])
-    report = build_report(read_inputs(paths, rows), ReportConfig())
-    assert any(note.startswith("train, attempt 1: the ranks rec") for note in report.notes)
-
-
-def test_padding_is_the_share_of_all_token_slots(report_of):
-    numbers = report_of(padding_share=0.3).training[0]
-    assert numbers.padding_share.value == pytest.approx(0.3, abs=0.002)
-
-
-def test_the_rank_that_waits_longest_for_data_is_named(report_of):
-    straggler = report_of(num_ranks=4, slow_rank_extra_s=0.25).training[0].straggler
-    assert straggler.data_rank == 3
-    assert straggler.data_excess_s == pytest.approx(0.25 * 3 / 4, rel=0.1)
+    assert notes_with(report_on(paths, rows), "train, attempt 1: the ranks rec")
 
 
 def test_too_few_steps_are_said_and_not_judged(report_of):
     report = report_of(num_steps=24, stopped_at=None)
     assert "19 steps after a warm-up of 5" in report.training[0].too_few
-    abstained = {c.rule_id for c in report.checks if c.outcome == "abstained"}
-    assert {"data-wait:train", "padding:train"} <= abstained
+    assert outcomes(report, "data-wait", "padding") == ("abstained", "abstained")
 
 
 def test_fewer_steps_than_the_warm_up_break_nothing(report_of):
@@ -216,37 +138,161 @@ def test_fewer_steps_than_the_warm_up_break_nothing(report_of):
     assert "warm-up" in numbers.tokens_per_s.missing
 
 
-def test_the_budget_of_the_attempts_adds_up_and_names_start_up(report_of):
-    numbers = report_of().training[0]
-    shares = {s.name: s.seconds for s in numbers.budget}
-    assert sum(s.share for s in numbers.budget) == pytest.approx(1.0)
-    assert shares["stage in"] == pytest.approx(14.0)
-    assert shares["start-up again"] == pytest.approx(32.0)  # staging, model, checkpoint
-    assert shares["steps repeated later"] == pytest.approx(numbers.repeated_s)
-    assert list(shares)[-1] == "unexplained"
-
-
-def test_curves_of_a_long_run_stay_short(fabrication):
-    numbers = numbers_of([[make_steps(fabrication, 20_000)]])
+def test_a_hundred_thousand_steps_of_eight_ranks_take_seconds_and_have_short_curves():
+    ranks = [make_steps(100_000)] * 8
+    start = time.process_time()
+    numbers = numbers_of([ranks])
+    assert time.process_time() - start < 20  # a quadratic one takes minutes
     assert len(numbers.curves.loss) == 240
 
 
-def test_a_hundred_thousand_steps_of_eight_ranks_take_seconds(fabrication):
-    ranks = [make_steps(fabrication, 100_000)] * 8
-    start = time.process_time()
-    numbers_of([ranks])
-    assert time.process_time() - start < 20  # a quadratic one takes minutes
+# Work that was done again, or under another config.
 
 
-def test_a_rank_killed_early_shortens_the_curves_not_the_progress(fabrication):
-    steps = make_steps(fabrication, 100)
-    numbers = numbers_of([[steps, steps[:60]]])
-    assert numbers.num_steps == numbers_of([[steps[:60], steps]]).num_steps == 100
-    assert numbers.curves.step[-1] < 60
+def test_steps_done_again_count_once_and_are_called_lost(report_of):
+    numbers = report_of().training[0]
+    assert (numbers.num_steps, numbers.num_repeated_steps, numbers.num_attempts) == (400, 20, 2)
+    assert numbers.repeated_s > 10
+    assert numbers.curves.resumed_at == (150,)
+    assert list(numbers.curves.step) == sorted(numbers.curves.step)
+    whole = report_of(stopped_at=None).training[0]
+    assert (whole.num_repeated_steps, whole.repeated_s) == (0, 0.0)
 
 
-def test_a_ceiling_counts_in_each_step_the_rank_that_waits_longest_in_it(fabrication):
-    ranks = [fabrication.fabricate_steps(fabrication.Scenario(), r, 0, 60, 0.0) for r in (0, 1)]
+def after_new_config(run_of, **properties):
+    """The report of a training whose second attempt worked under another fingerprint."""
+    paths, rows = run_of(**properties)
+    with edited(paths.attempt("train", 0, 2)) as record:
+        record["fingerprint"] = "0ther"
+    return report_on(paths, rows)
+
+
+def test_steps_of_an_abandoned_config_are_not_called_repeated(run_of):
+    report = after_new_config(run_of, stopped_at=60, resumed_at=0)
+    numbers = report.training[0]
+    assert (numbers.num_steps, numbers.num_repeated_steps, numbers.repeated_s) == (400, 0, 0.0)
+    assert numbers.num_abandoned_steps == 60
+    assert numbers.abandoned_s > 30
+    assert not any("repeated-steps" in finding.rule_id for finding in report.findings)
+    assert notes_with(report, "train, attempt 1: 60 steps under an earlier config or code")
+    assert numbers.curves.resumed_at == ()
+    found = seconds_of(numbers.budget)
+    assert found["steps of an earlier config"] == pytest.approx(numbers.abandoned_s)
+    assert "steps repeated later" not in found
+
+
+def test_steps_that_a_new_config_goes_on_from_and_does_again_are_repeated(run_of):
+    report = after_new_config(run_of)
+    numbers = report.training[0]
+    assert (numbers.num_steps, numbers.num_repeated_steps) == (400, 20)
+    assert numbers.num_abandoned_steps == 0
+    assert not notes_with(report, "earlier config")
+
+
+FROM_START, GOES_ON = [slice(60), slice(100)], [slice(60), slice(40, 80), slice(100)]
+
+
+@pytest.mark.parametrize(
+    ("parts", "fingerprints", "said", "repeated", "abandoned"),
+    [
+        pytest.param(
+            [*GOES_ON[:2], slice(100), slice(30)], "1221", {}, 60 + 40 + 100, 0,
+            id="a config that went on from another is the same training from then on",
+        ),
+        pytest.param(
+            FROM_START, "12", {"training": "7ra1n"}, 60, 0,
+            id="before the first checkpoint, and the training says so",
+        ),
+        pytest.param(FROM_START, "12", {}, 0, 60, id="before the first checkpoint, older records"),
+        pytest.param(GOES_ON, "112", {}, 20, 40 + 40, id="twice within an abandoned config"),
+        pytest.param(GOES_ON, "111", {}, 60 + 40, 0, id="one config"),
+    ],
+)  # fmt: skip
+def test_steps_are_repeated_or_abandoned(parts, fingerprints, said, repeated, abandoned):
+    steps = make_steps(100)
+    numbers = numbers_of([[steps[part]] for part in parts], fingerprints, **said)
+    assert (numbers.num_repeated_steps, numbers.num_abandoned_steps) == (repeated, abandoned)
+    assert numbers.num_steps == parts[-1].stop
+
+
+@pytest.fixture
+def resumed(inputs_of):
+    """A report of a training that waited 0.6 s a step for data up to a resume with a new config."""
+
+    def make(num_steps):
+        inputs = inputs_of(stopped_at=300, resumed_at=300, num_steps=num_steps)
+
+        def slowed(timing):
+            if timing.steps is None or timing.attempt != 1:
+                return timing
+            steps = timing.steps.steps.copy()
+            for name in ("data_wait_s", "step_s"):
+                steps[name] += 0.54
+            steps["start_unix_s"] += 0.54 * np.arange(len(steps))
+            return replace(timing, steps=replace(timing.steps, steps=steps))
+
+        changed = with_stage(
+            inputs,
+            "train",
+            attempts=lambda a: replace(a, fingerprint=f"f{a.attempt}"),
+            timings=slowed,
+        )
+        intents = tuple(replace(i, fingerprint="f2") for i in inputs.intents)
+        return report_from(replace(changed, intents=intents))
+
+    return make
+
+
+def test_a_wait_for_data_that_a_resume_mended_is_no_finding(resumed, report_of):
+    report = resumed(500)
+    (title,) = [f.title for f in report.findings if "waits for data" in f.title]
+    assert title.startswith("8")  # percent: as the newest config has it, not the mean of both
+    (numbers,) = report.training
+    assert (numbers.num_steps, numbers.num_measured) == (500, 490)
+    assert notes_with(report, "are of the 195 measured steps under the newest")
+    assert not notes_with(report_of(), "newest config and code")
+
+
+def test_where_the_newest_config_has_few_steps_all_are_judged_and_a_note_says_so(resumed):
+    report = resumed(315)
+    assert any("waits for data" in finding.title for finding in report.findings)
+    assert notes_with(report, "only 10 of the 305 measured steps are of the newest")
+
+
+# Losses.
+
+
+def test_the_loss_at_the_end_says_of_how_many_steps_it_is_the_mean(report_of):
+    report = report_of(stopped_at=None)
+    losses = make_steps(400, num_ranks=2)["loss"]
+    numbers = report.training[0]
+    assert numbers.num_last_losses == 8
+    assert numbers.last_loss.value == pytest.approx(float(losses[-8:].mean()))
+    assert numbers.first_loss.value == pytest.approx(float(losses[0]))
+    page = render_html(report)
+    assert "loss, mean of the last 8 steps" in page
+    assert "last loss" not in page
+    assert "mean of the last 8 steps" in report.tiles[-1].note
+    assert "(mean of the last 8 steps) nats/token" in printed(report, 200)
+    assert report_of(num_steps=40, stopped_at=None).tiles[-1].note.endswith("last step")
+
+
+def test_the_loss_of_levels_is_a_weighted_sum_and_none_of_a_token(run_of):
+    paths, rows = run_of()
+    with edited(paths.resolved_spec) as spec:
+        spec["stages"]["train"]["config"]["levels"] = [{"name": "a"}, {"name": "b"}]
+    report = report_on(paths, rows)
+    page, told = render_html(report), printed(report, 200)
+    assert "steps) nats, weighted sum over levels" in told
+    assert page.count("nats, weighted sum over levels") >= 3
+    assert "nats/token" not in page + told
+
+
+# Several ranks.
+
+
+def test_a_ceiling_counts_in_each_step_the_rank_that_waits_longest_in_it():
+    ranks = of_two_ranks()
     for rank, steps in enumerate(ranks):
         steps["step_s"] = 1.0
         steps["data_wait_s"] = np.where(steps["step"] % 2 == rank, 0.6, 0.0)
@@ -255,9 +301,9 @@ def test_a_ceiling_counts_in_each_step_the_rank_that_waits_longest_in_it(fabrica
     assert next(p.share for p in numbers.phases if p.kind == "data_wait") == pytest.approx(0.3)
 
 
-def test_ranks_that_wait_in_turn_have_a_ceiling_with_an_end(fabrication):
+def test_ranks_that_wait_in_turn_have_a_ceiling_with_an_end():
     """They do not meet in every step: each has its long steps where the other has short ones."""
-    ranks = [fabrication.fabricate_steps(fabrication.Scenario(), r, 0, 60, 0.0) for r in (0, 1)]
+    ranks = of_two_ranks()
     for rank, steps in enumerate(ranks):
         waits = steps["step"] % 2 == rank
         steps["step_s"] = np.where(waits, 1.0, 0.1)
@@ -267,74 +313,77 @@ def test_ranks_that_wait_in_turn_have_a_ceiling_with_an_end(fabrication):
     assert max(shares.values()) <= 1
 
 
-def test_records_without_the_waits_for_other_ranks_are_not_called_even(fabrication):
-    ranks = [make_steps(fabrication, 60), make_steps(fabrication, 60)]
-    old = numbers_of([ranks], lacking=frozenset({"rank_wait_s"}))
+def test_records_without_the_waits_for_other_ranks_are_not_called_even():
+    old = numbers_of([[make_steps(60)] * 2], lacking=frozenset({"rank_wait_s"}))
     assert old.straggler.slowest_over_mean is None
     check = straggler(old)
     assert (check.outcome, "older version" in check.reason) == ("abstained", True)
 
 
-def last_in_turn(fabrication, *, is_apart):
-    """Two ranks; rank 0 is last for the batch, rank 1 before the update, each by 0.3 s of 1 s.
+@pytest.mark.parametrize(("is_apart", "share"), [(True, 0.04), (False, 0.34)])
+def test_the_price_of_each_exchange_is_the_wait_of_the_rank_that_came_last_to_it(is_apart, share):
+    """Rank 0 is last for the batch, rank 1 before the update, each by 0.3 s of 1 s.
 
-    Each exchange takes 0.02 s by itself.
+    Each exchange takes 0.02 s by itself. Older records tell both together, and the rule says so.
     """
-    ranks = [fabrication.fabricate_steps(fabrication.Scenario(), r, 0, 60, 0.0) for r in (0, 1)]
+    ranks = of_two_ranks()
     for steps, first_s in zip(ranks, (0.02, 0.32), strict=True):
         steps["step_s"], steps["rank_wait_s"] = 1.0, 0.34
         steps["rank_wait_data_s"] = first_s if is_apart else math.nan
-    return numbers_of([ranks])
+    numbers = numbers_of([ranks])
+    assert (numbers.meeting_share, numbers.meetings_apart) == (pytest.approx(share), is_apart)
+    found = meetings(numbers)
+    if is_apart:
+        assert found.outcome == "clear"
+    else:
+        old = "medium: these records, of an older version, combine"
+        assert found.confidence.startswith(old)
 
 
-def test_the_price_of_each_exchange_is_the_wait_of_the_rank_that_came_last_to_it(fabrication):
-    numbers = last_in_turn(fabrication, is_apart=True)
-    assert (numbers.meeting_share, numbers.meetings_apart) == (pytest.approx(0.04), True)
-    assert meetings(numbers).outcome == "clear"
-
-
-def test_older_records_tell_both_exchanges_together_and_the_rule_says_so(fabrication):
-    numbers = last_in_turn(fabrication, is_apart=False)
-    assert (numbers.meeting_share, numbers.meetings_apart) == (pytest.approx(0.34), False)
-    assert meetings(numbers).confidence.startswith(
-        "medium: these records, of an older version, combine"
-    )
-
-
-def make_steps(fabrication, num_steps) -> np.ndarray:
-    scenario = fabrication.Scenario(num_ranks=1)
-    return fabrication.fabricate_steps(scenario, 0, 0, num_steps, fabrication.CREATED)
-
-
-def make_attempt(number, fingerprint) -> AttemptRecord:
-    return AttemptRecord(
-        stage="train", slice_index=0, attempt=number, job_id="7", token="t7", pid=1, host="n1",
-        fingerprint=fingerprint, started_unix_s=0.0, node_names=("n1",), num_ranks=1, restart=0,
-        scheduler="local",
-    )  # fmt: skip
-
-
-def numbers_of(attempts, lacking=frozenset(), fingerprints=(), **metadata):
-    """The numbers of a stage with the given records: a list of attempts, each a list of ranks."""
-    timings = tuple(
-        RankTiming(
-            slice_index=0,
-            attempt=attempt,
-            rank=rank,
-            steps=StepFile(metadata=metadata, steps=steps, lacking=lacking),
-            spans=(),
+def attempts_with(*num_ranks):
+    """Attempts with so many ranks each, which make a hundred steps one after the other."""
+    return attempts_of(
+        *(
+            rank_timing(
+                number + 1,
+                rank,
+                make_steps(100, first=100 * number, rank=rank, num_ranks=max(num_ranks)),
+                training="t",
+                num_ranks=ranks,
+            )
+            for number, ranks in enumerate(num_ranks)
+            for rank in range(ranks)
         )
-        for attempt, ranks in enumerate(attempts, 1)
-        for rank, steps in enumerate(ranks)
     )
-    stage = StageInputs(
-        name="train",
-        run="train",
-        after={},
-        num_slices=1,
-        resources={},
-        attempts=tuple(make_attempt(n, word) for n, word in enumerate(fingerprints, 1)),
-        completions=(),
-        timings=timings,
-    )
-    return training_numbers(stage, (), 5)[0]
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "told"), [((2, 2, 1, 4), (2, 1, 4)), ((2, 2), (2,))], ids=["changed", "stayed"]
+)
+def test_ranks_are_told_in_the_order_of_the_attempts_and_once_where_they_stay(num_ranks, told):
+    found = ranks_of(attempts_with(*num_ranks))
+    assert found["rank_counts"] == told
+    assert bool(found["rates_by_ranks"]) == (len(told) > 1)
+
+
+def test_each_number_of_ranks_has_rates_of_its_own_steps():
+    attempts = attempts_with(2, 1, 2)
+    by_ranks = {found.num_ranks: found for found in ranks_of(attempts)["rates_by_ranks"]}
+    assert {num: found.num_steps for num, found in by_ranks.items()} == {2: 190, 1: 95}
+    assert by_ranks[1].tokens_per_s == rates(attempts[1:2])["tokens_per_s"]
+    overall = rates(attempts)["tokens_per_s"].value
+    assert by_ranks[1].tokens_per_s.value < overall < by_ranks[2].tokens_per_s.value
+
+
+def test_every_form_of_the_report_says_that_ranks_changed(report_of):
+    report = report_of(num_steps=40, stopped_at=None)
+    training = replace(report.training[0], **ranks_of(attempts_with(2, 1)))
+    tiles = make_tiles(report.header, report.timeline, "", (training,), ())
+    report = replace(report, training=(training,), tiles=tiles)
+    assert tiles[2].note == "real ones, mean over 2, then 1 ranks"
+    for form in (printed(report, 120), render_html(report)):
+        assert "on 2, then 1 ranks" in form
+        assert "over 95 steps" in form
+    values = report_to_json(report)["training"][0]
+    assert values["rank_counts"] == [2, 1]
+    assert [found["num_ranks"] for found in values["rates_by_ranks"]] == [2, 1]
