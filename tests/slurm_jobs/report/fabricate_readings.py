@@ -1,6 +1,5 @@
 """Readings of a node as its sampler would have written them, beside fabricated steps."""
 
-import json
 from pathlib import Path
 
 from slurm_jobs.shared.timings import ReadingPacker, read_steps, steps_path, system_path
@@ -55,15 +54,6 @@ def write_readings(
         told = {"host": values, "gpus": found if gpus else {}}
         lines.append(packer.pack(number + 1, unix_s=at, interval_s=1.0, **told))
     system_path(timing_dir, node).write_bytes(b"".join(lines))
-
-
-def say_in_headers(timing_dir: Path, **values):
-    """Add to what every rank's step file says of itself."""
-    for path in sorted(timing_dir.glob("rank-*.steps")):
-        line, _, rest = path.read_bytes().partition(b"\n")
-        header = json.loads(line)
-        header["metadata"] |= values
-        path.write_bytes(json.dumps(header).encode() + b"\n" + rest)
 
 
 def _at(value, number):

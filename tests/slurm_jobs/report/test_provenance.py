@@ -7,12 +7,10 @@ import json
 import pytest
 
 from slurm_jobs.report.html import code_text, render_html
-from slurm_jobs.report.inputs import read_inputs
-from slurm_jobs.report.numbers import build_report
 from slurm_jobs.report.report_model import report_to_json
 from slurm_jobs.report.stage import build_and_write
-from slurm_jobs.shared.configs.stages import ReportConfig
 from slurm_jobs.shared.redact import NOT_SHOWN
+from tests.slurm_jobs.report.builders import edited, notes_with, report_on
 
 EVIL = "<script>alert(1)</script>"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -97,11 +95,9 @@ PYTHON = {
 
 
 @pytest.fixture
-def run(tmp_path, fabrication):
+def run(run_of):
     """A run of four preprocessing tasks and one training of two nodes; nothing noted yet."""
-    scenario = fabrication.Scenario(num_ranks=16, num_steps=3, stopped_at=None)
-    paths, _ = fabrication.fabricate(tmp_path / "run", scenario)
-    return paths
+    return run_of(num_ranks=16, num_steps=3, stopped_at=None)[0]
 
 
 def write(path, values):
@@ -109,27 +105,24 @@ def write(path, values):
     path.write_text(json.dumps(values))
 
 
-def note(paths):
+@pytest.fixture
+def noted(run):
     """Two kinds of CPU nodes, and two GPU nodes that are alike but for a few pages of memory."""
-    write(paths.provenance(1), submission(is_dirty=True, num_changed=3, diff_bytes=2048))
+    write(run.provenance(1), submission(is_dirty=True, num_changed=3, diff_bytes=2048))
     for index in range(4):
         attempt = 2 if index == 1 else 1
         model = {"model": "Intel" if index == 3 else "AMD EPYC 7763", "num_cores": 128}
         facts = node(f"cpu-0{index}", cpu=model)
-        write(paths.node_facts("preprocess", index, attempt, 0), facts)
+        write(run.node_facts("preprocess", index, attempt, 0), facts)
     for rank in range(2):
         facts = node(f"gpu-0{rank}", num_gpus=8, memory_bytes=1024 * 2**30 - rank * 4096)
-        write(paths.node_facts("train", 0, 1, rank), facts)
-    write(paths.python("py1"), PYTHON)
+        write(run.node_facts("train", 0, 1, rank), facts)
+    write(run.python("py1"), PYTHON)
+    return run
 
 
-def report_of(paths):
-    return build_report(read_inputs(paths, ()), ReportConfig())
-
-
-def test_nodes_that_are_alike_are_told_once_a_stage(run):
-    note(run)
-    told = [(n.stage, n.node_names, n.cpu, n.gpus) for n in report_of(run).provenance.nodes]
+def test_nodes_that_are_alike_are_told_once_a_stage(noted):
+    told = [(n.stage, n.node_names, n.cpu, n.gpus) for n in report_on(noted).provenance.nodes]
     gpus = (("NVIDIA A100-SXM4-40GB", 8),)
     assert told == [
         ("preprocess", ("cpu-00", "cpu-01", "cpu-02"), "AMD EPYC 7763", ()),
@@ -138,9 +131,8 @@ def test_nodes_that_are_alike_are_told_once_a_stage(run):
     ]
 
 
-def test_page_and_json_show_code_nodes_driver_and_packages(run):
-    note(run)
-    report = report_of(run)
+def test_page_and_json_show_code_nodes_driver_and_packages(noted):
+    report = report_on(noted)
     page = render_html(report)
     for text in (
         "0123456789ab (main), 3 files changed and not committed",
@@ -163,47 +155,38 @@ def test_page_and_json_show_code_nodes_driver_and_packages(run):
     assert values["pythons"][0]["python"]["packages"]["torch"] == "2.13.0+cu126"
 
 
-def test_values_of_nodes_and_command_are_escaped(run):
-    note(run)
-    write(run.node_facts("train", 0, 1, 0), node(EVIL, modules=[EVIL], gpu=EVIL, num_gpus=1))
-    page = render_html(report_of(run))
+def test_values_of_nodes_and_command_are_escaped(noted):
+    write(noted.node_facts("train", 0, 1, 0), node(EVIL, modules=[EVIL], gpu=EVIL, num_gpus=1))
+    page = render_html(report_on(noted))
     assert "<script" not in page
     assert page.count("&lt;script&gt;") >= 4
 
 
-def test_each_resume_has_its_row(run):
-    note(run)
-    write(run.provenance(2), submission(2, commit="f" * 40, branch=None))
-    page = render_html(report_of(run))
+def test_each_resume_has_its_row(noted):
+    write(noted.provenance(2), submission(2, commit="f" * 40, branch=None))
+    page = render_html(report_on(noted))
     assert "slurm-jobs submit" in page
     assert "slurm-jobs resume" in page
     assert f"{'f' * 12}, clean" in page
 
 
 def test_a_run_of_an_older_version_says_that_nothing_was_noted(run):
-    report = report_of(run)
+    report = report_on(run)
     assert report.provenance.nodes == ()
     page = render_html(report)
     assert "recorded neither code nor packages" in page
     assert "No facts of nodes were noted." in page
-    assert not any("provenance" in note for note in report.notes)
+    assert not notes_with(report, "provenance")
 
 
-def test_notes_that_cannot_be_read_are_named_and_the_report_is_made(run):
-    note(run)
-    run.provenance(1).write_text("{")
-    write(run.python("py1"), {"version": "3"})
-    write(run.node_facts("train", 0, 1, 0), [])
-    report = report_of(run)
-    named = [note for note in report.notes if "not read as provenance" in note]
-    assert len(named) == 3
+def test_notes_that_cannot_be_read_are_named_and_the_report_is_made(noted):
+    noted.provenance(1).write_text("{")
+    write(noted.python("py1"), {"version": "3"})
+    write(noted.node_facts("train", 0, 1, 0), [])
+    report = report_on(noted)
+    assert len(notes_with(report, "not read as provenance")) == 3
     assert [n.stage for n in report.provenance.nodes] == ["preprocess", "preprocess", "train"]
     render_html(report)
-
-
-def facts_of(run, **git_changes):
-    write(run.provenance(1), submission(**git_changes))
-    return report_of(run).provenance.submissions[0]
 
 
 @pytest.mark.parametrize(
@@ -222,29 +205,30 @@ def facts_of(run, **git_changes):
     ],
 )
 def test_the_code_is_told_as_far_as_git_knew_it(run, changes, text):
-    assert text in code_text(facts_of(run, **changes))
+    write(run.provenance(1), submission(**changes))
+    assert text in code_text(report_on(run).provenance.submissions[0])
 
 
-def test_gpus_that_could_not_be_asked_for_are_not_taken_for_none(run):
-    note(run)
+def test_gpus_that_could_not_be_asked_for_are_not_taken_for_none(noted):
     facts = node("gpu-00", gpu_problem="nvidia-smi: no answer in 30 s")
-    write(run.node_facts("train", 0, 1, 0), facts)
-    assert "n/a (nvidia-smi: no answer in 30 s)" in render_html(report_of(run))
+    write(noted.node_facts("train", 0, 1, 0), facts)
+    assert "n/a (nvidia-smi: no answer in 30 s)" in render_html(report_on(noted))
 
 
 def test_secrets_of_the_spec_reach_neither_page_nor_json(run):
-    spec = json.loads(run.resolved_spec.read_text())
-    spec["environment"] = {"HF_TOKEN": "s3cr3t-spec", "OMP_NUM_THREADS": "1"}
-    spec["stages"]["train"]["environment"] = {"DB_PASSWORD": "s3cr3t-stage"}
-    spec["stages"]["train"]["setup"] = ["export WANDB_API_KEY=s3cr3t-setup", "use s3cr3t-spec"]
-    spec["stages"]["train"]["config"]["auth"] = {"user": "s3cr3t-config"}
-    spec["stages"]["train"]["config"]["args"] = ["--token", "s3cr3t-item", "-u", "me:s3cr3t-user"]
-    spec["stages"]["train"]["config"]["env"] = [{"name": "HF_TOKEN", "value": "s3cr3t-pair"}]
-    run.resolved_spec.write_text(json.dumps(spec))
+    with edited(run.resolved_spec) as spec:
+        train = spec["stages"]["train"]
+        spec["environment"] = {"HF_TOKEN": "s3cr3t-spec", "OMP_NUM_THREADS": "1"}
+        train["environment"] = {"DB_PASSWORD": "s3cr3t-stage"}
+        train["setup"] = ["export WANDB_API_KEY=s3cr3t-setup", "use s3cr3t-spec"]
+        train["config"]["auth"] = {"user": "s3cr3t-config"}
+        train["config"]["args"] = ["--token", "s3cr3t-item", "-u", "me:s3cr3t-user"]
+        train["config"]["env"] = [{"name": "HF_TOKEN", "value": "s3cr3t-pair"}]
     write(run.spec_origin, {"profile": {"environment": {"MY_SECRET": "s3cr3t-profile"}}})
     reason = "rank 0: refused s3cr3t-stage and s3cr3t-profile, password=s3cr3t-other"
     for path in run.completions_dir("preprocess").glob("*.failed.json"):
-        path.write_text(json.dumps({**json.loads(path.read_text()), "reason": reason}))
+        with edited(path) as record:
+            record["reason"] = reason
     build_and_write(run)
     for path in (run.report_html, run.report_json):
         text = path.read_text()
@@ -255,12 +239,8 @@ def test_secrets_of_the_spec_reach_neither_page_nor_json(run):
 
 
 def test_a_stage_that_is_named_like_a_secret_is_reported_as_any_other(run):
-    spec = json.loads(run.resolved_spec.read_text())
-    spec["stages"]["token-count"] = {
-        **spec["stages"]["consolidate"],
-        "after": {"consolidate": "afterok"},
-    }
-    run.resolved_spec.write_text(json.dumps(spec))
-    report = report_of(run)
-    assert report.spec["stages"]["token-count"]["run"] == "consolidate"
-    assert report.spec["stages"]["token-count"]["after"] == {"consolidate": "afterok"}
+    after = {"after": {"consolidate": "afterok"}}
+    with edited(run.resolved_spec) as spec:
+        spec["stages"]["token-count"] = {**spec["stages"]["consolidate"], **after}
+    told = report_on(run).spec["stages"]["token-count"]
+    assert (told["run"], told["after"]) == ("consolidate", after["after"])

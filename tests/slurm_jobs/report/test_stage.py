@@ -13,8 +13,8 @@ from tests.contexts import make_context
 
 
 @pytest.fixture
-def fabricated(fabrication, tmp_path):
-    return fabrication.fabricate(tmp_path / "run", fabrication.Scenario())
+def fabricated(run_of):
+    return run_of()
 
 
 def test_the_stage_writes_both_files_and_returns_the_headline(fabricated):

@@ -1,8 +1,21 @@
 """Two arms: what is claimed, what it costs to claim more, and what weakens it."""
 
+from __future__ import annotations
+
 import pytest
 
-from slurm_jobs.report.compare import compare, headline
+from slurm_jobs.report.compare import (
+    ABSENT,
+    HELD_SHARE,
+    compare,
+    differences,
+    headline,
+    in_short,
+    problems,
+)
+from slurm_jobs.report.compare_text import communication_lines
+from slurm_jobs.report.report_model import ExposedCommunication
+from slurm_jobs.shared import units
 from tests.slurm_jobs.report.comparison.measured import measured
 
 
@@ -57,25 +70,26 @@ def test_two_steps_a_run_allow_no_claim_however_many_runs():
     assert "b0 has 2, b1 has 2, and 20 are needed; train for longer" in headline(found)
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "is_said"),
-    [(0.02, 0.4, True), (0.3, 0.3, True), (0.02, 0.05, False), (None, 0.1, False)],
-)
-def test_cores_that_others_held_are_said_beside_the_difference(first, second, is_said):
-    found = compare(arm("a", 1000, share_held=first), arm("b", 800, share_held=second))
-    assert any("processes of others held cores" in line for line in found.warnings) == is_said
+HELD = "processes of others held cores"
 
 
 @pytest.mark.parametrize(
     ("first", "second", "told"),
     [
+        (0.02, 0.4, HELD),
+        (0.3, 0.3, HELD),
+        (0.02, 0.05, None),
+        (None, 0.1, None),
         (0.9, None, "90 % in A and not read in B, on average"),
         (None, 0.4, "not read in A and 40 % in B, on average"),
     ],
 )
-def test_cores_that_others_held_are_said_where_nobody_read_the_other_arm(first, second, told):
-    found = compare(arm("a", 1000, share_held=first), arm("b", 800, share_held=second))
-    assert any(told in line for line in found.warnings)
+def test_cores_that_others_held_are_said_beside_the_difference(first, second, told):
+    warnings = compare(arm("a", 1000, share_held=first), arm("b", 800, share_held=second)).warnings
+    if told:
+        assert any(told in line for line in warnings)
+    else:
+        assert not any(HELD in line for line in warnings)
 
 
 def test_all_runs_that_are_too_short_are_named():
@@ -152,3 +166,138 @@ def test_a_note_on_several_runs_is_said_once_with_their_names():
     first = [noted("a0", "x", "y"), noted("a1", "x", "y")]
     second = [noted("b0", "x"), noted("b1", "x", "z")]
     assert list(compare(first, second).warnings) == ["all 4 runs: x", "a0, a1: y", "b1: z"]
+
+
+@pytest.mark.parametrize(
+    ("share_held", "told"),
+    [
+        (0.42, ("processes of others held 42 % of the cores that it had asked for (r)",)),
+        (None, ()),
+        (0.0, ()),
+        (HELD_SHARE - 0.01, ()),
+    ],
+)
+def test_a_base_whose_cores_others_held_is_not_sound(share_held, told):
+    assert problems([measured("r", share_held=share_held)], []) == told
+
+
+# Settings that differ, told so that those of the training are seen.
+
+
+def short(first: dict[str, str], second: dict[str, str]):
+    pair = ([measured("a", settings=first)], [measured("b", settings=second)])
+    return [(one.name, one.first, one.second) for one in in_short(differences(*pair), *pair)]
+
+
+def test_those_of_the_training_come_first_and_those_of_other_stages_last() -> None:
+    first = {
+        "stage a.config.x": "1",
+        "code": "1",
+        "train.config.precision": "fp16",
+        "num_ranks": "1",
+    }
+    second = dict.fromkeys(first, "2")
+    found = differences([measured("a", settings=first)], [measured("b", settings=second)])
+    assert [one.name for one in found] == [
+        "num_ranks",
+        "train.config.precision",
+        "code",
+        "stage a.config.x",
+    ]
+
+
+def test_a_stage_of_one_arm_alone_is_one_line_and_one_of_both_keeps_its_settings() -> None:
+    both = {"stage render.config.seed": "1"}
+    told = short(
+        {**both, "stage eval.config.x": "1", "stage eval.nsight": "false"},
+        {"stage render.config.seed": "2", "train.config.y": "1"},
+    )
+    assert told == [
+        ("train.config.y", (ABSENT,), ("1",)),
+        ("stage render.config.seed", ("1",), ("2",)),
+        ("stage eval", ("a stage of its own",), (ABSENT,)),
+    ]
+
+
+def test_a_setting_of_one_arm_alone_is_told_where_both_have_the_stage() -> None:
+    both = {"stage render.config.seed": "1"}
+    given = {**both, "stage render.config.max_reject_share": "0.05"}
+    assert short(given, both) == [("stage render.config.max_reject_share", ("0.05",), (ABSENT,))]
+
+
+# Whether communication was hidden, and whether that made a run any faster.
+
+
+def exposed_arm(name, *speeds, exposed, communicating=0.25, **values):
+    found = ExposedCommunication(
+        rank=0, attempt=1, num_steps=8, share=exposed, communication_share=communicating
+    )
+    return arm(name, *speeds, exposed=found, **values)
+
+
+def lines(first, second):
+    return communication_lines(compare(first, second))
+
+
+PLAIN = (1000, 1002)
+
+
+@pytest.mark.parametrize(
+    ("exposed", "speeds", "told"),
+    [
+        pytest.param(
+            (0.2, 0.01), (1001, 1003),
+            "less time is exposed communication in B: by that alone B / A would be 1.24, and it is "
+            "1.00. It is hidden, and yet B is not surely faster",
+            id="a prefetch that overlaps and is no faster",
+        ),
+        pytest.param(
+            (0.2, 0.01), (1200, 1203),
+            "less time is exposed communication in B: by that alone B / A would be 1.24, and it is "
+            "1.20",
+            id="hidden communication that pays",
+        ),
+        pytest.param(
+            (0.01, 0.2), (900, 903),
+            "more time is exposed communication in B: by that alone B / A would be 0.81, and it is "
+            "0.90",
+            id="more exposed communication",
+        ),
+        pytest.param((0.2, 0.2), (1001, 1003), None, id="equal"),
+        pytest.param((0.2, 0.19), (1001, 1003), None, id="alike"),
+    ],
+)  # fmt: skip
+def test_what_hidden_communication_promised_is_said_beside_what_came(exposed, speeds, told):
+    first, second = exposed
+    said = lines(exposed_arm("a", *PLAIN, exposed=first), exposed_arm("b", *speeds, exposed=second))
+    for name, share, line in zip("AB", exposed, said, strict=False):
+        assert line == f"{name}: 25 % of 16 steps, {units.percent(share)} exposed"
+    if told is None:
+        assert len(said) == 2
+    elif told.endswith("faster"):
+        assert said[2].startswith(told)
+    else:
+        assert said[2] == told
+
+
+def test_a_step_that_communicates_less_hides_nothing_by_that():
+    first = exposed_arm("a", 1000, 1002, exposed=0.2, communicating=0.5)
+    second = exposed_arm("b", 1001, 1003, exposed=0.05, communicating=0.05)
+    assert "It is less, and yet B is not surely faster" in lines(first, second)[2]
+
+
+@pytest.mark.parametrize("other", [{"num_ranks": 4}, {"samples_per_step": 128.0}])
+def test_nothing_is_promised_where_steps_do_other_work(other):
+    first = exposed_arm("a", 1000, 1002, exposed=0.2)
+    second = exposed_arm("b", 1900, 1903, exposed=0.01, **other)
+    assert len(lines(first, second)) == 2
+
+
+def test_an_arm_without_profiled_steps_says_how_to_have_some():
+    said = lines(exposed_arm("a", 1000, 1002, exposed=0.2), arm("b", 1001, 1003))
+    assert said[1] == "B: no steps were profiled (`profile: {steps: [20, 40]}`)"
+    assert len(said) == 2
+
+
+def test_without_any_profile_nothing_is_said():
+    assert lines(arm("a", 1000, 1002), arm("b", 1001, 1003)) == []

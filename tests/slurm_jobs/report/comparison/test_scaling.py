@@ -1,13 +1,14 @@
 """Scaling: ideal, flattered and honest, among them the two cases of the small VLM."""
 
+from __future__ import annotations
+
 import dataclasses
-import io
 
 import pytest
-from rich.console import Console
 
 from slurm_jobs.report.compare_text import render_scaling, scaling_headline
 from slurm_jobs.report.scaling import scale
+from tests.slurm_jobs.report.builders import printed
 from tests.slurm_jobs.report.comparison.measured import GIGABYTE, measured
 
 
@@ -21,16 +22,27 @@ def runs(speeds, **values):
 def of_memory(speeds, peaks, **values):
     """V100 of 16 GB with these peaks in GB."""
     return [
-        measured(
-            f"r{num}-{peaks[num]}",
-            num_ranks=num,
-            tokens_per_s=speed,
-            memory_peak_bytes=peaks[num] * GIGABYTE,
+        dataclasses.replace(
+            run, run_id=f"{run.run_id}-{peak}", memory_peak_bytes=peak * GIGABYTE,
             memory_capacity_bytes=16 * GIGABYTE,
-            **values,
         )
-        for num, speed in speeds.items()
+        for run, peak in zip(runs(speeds, **values), peaks.values(), strict=True)
+    ]  # fmt: skip
+
+
+def with_batches(*given):
+    """Runs of so many ranks, tokens a second, and samples a step."""
+    return [
+        measured(f"r{num}", num_ranks=num, tokens_per_s=speed, samples_per_step=float(batch))
+        for num, speed, batch in given
     ]
+
+
+def shown(given, width=80):
+    def show(scaling, console):
+        console.print(render_scaling(scaling))
+
+    return printed(scale(given), width, show)
 
 
 def test_efficiency_is_speed_over_ranks():
@@ -45,10 +57,8 @@ def test_efficiency_is_speed_over_ranks():
 
 
 def test_a_batch_that_grows_with_the_ranks_is_weak_scaling():
-    weak = [measured(f"r{n}", num_ranks=n, samples_per_step=32.0 * n) for n in (1, 2)]
-    assert scale(weak).series[0].kind == "weak"
-    neither = [measured(f"r{n}", num_ranks=n, samples_per_step=b) for n, b in ((1, 32), (2, 48))]
-    (series,) = scale(neither).series
+    assert scale(with_batches((1, 1000, 32), (2, 1000, 64))).series[0].kind == "weak"
+    (series,) = scale(with_batches((1, 1000, 32), (2, 1000, 48))).series
     assert series.kind == "neither"
     assert series.batch_note == (
         "samples a step: 32 on 1, 48 on 2 ranks; neither equal in all nor equal a rank"
@@ -140,19 +150,14 @@ def test_a_slow_start_is_seen_in_runs_that_are_too_short_for_stretches():
 def test_memory_that_nobody_could_judge_is_said_below_the_headline():
     (series,) = scale(runs({2: 1000, 8: 3900})).series
     assert series.notes == ("memory not judged: no reading shows how much the GPUs had (r2)",)
-    stream = io.StringIO()
-    Console(file=stream, width=80).print(render_scaling(scale(runs({2: 1000, 8: 3900}))))
-    assert "note: memory not judged" in stream.getvalue()
+    assert "note: memory not judged" in shown(runs({2: 1000, 8: 3900}))
     assert scale(runs({2: 1000, 8: 3900}, device="cpu")).series[0].notes == ()
     known = {"memory_capacity_bytes": 16 * GIGABYTE}
     assert scale(runs({2: 1000, 8: 3900}, **known)).series[0].notes == ()
 
 
 def test_a_base_with_another_batch_than_the_rest_is_unhealthy():
-    given = [
-        measured(f"r{num}", num_ranks=num, tokens_per_s=speed, samples_per_step=float(batch))
-        for num, speed, batch in ((2, 1000, 16), (4, 1950, 64), (8, 3700, 64))
-    ]
+    given = with_batches((2, 1000, 16), (4, 1950, 64), (8, 3700, 64))
     (series,) = scale(given).series
     assert series.as_given[0].problems == (
         "another global batch than the rest: 16 samples a step, not 64",
@@ -162,10 +167,7 @@ def test_a_base_with_another_batch_than_the_rest_is_unhealthy():
 
 
 def test_batches_that_go_with_no_number_of_ranks_make_no_base_worse_than_another():
-    given = [
-        measured(f"r{num}", num_ranks=num, tokens_per_s=speed, samples_per_step=float(batch))
-        for num, speed, batch in ((2, 1000, 16), (4, 1950, 64), (8, 3700, 72))
-    ]
+    given = with_batches((2, 1000, 16), (4, 1950, 64), (8, 3700, 72))
     assert [p.problems for p in scale(given).series[0].as_given] == [(), (), ()]
 
 
@@ -219,12 +221,8 @@ def test_a_flattering_second_base_is_not_called_sound():
 
 
 def test_a_sound_base_stays_where_a_point_has_other_cards():
-    found = scale(
-        [
-            *runs({2: 1000, 4: 1950}, cards=("V100",)),
-            *runs({8: 8000}, cards=("A100",)),
-        ]
-    ).series[0]
+    old, new = {"cards": ("V100",)}, {"cards": ("A100",)}
+    (found,) = scale([*runs({2: 1000, 4: 1950}, **old), *runs({8: 8000}, **new)]).series
     assert found.as_given[0].problems == ()
     assert found.as_given[-1].problems == ("other cards than the rest: A100, not V100",)
 
@@ -259,9 +257,6 @@ def test_several_ranks_of_another_strategy_are_no_base():
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_no_number_is_cut_where_ranks_are_many(width):
-    stream = io.StringIO()
-    speeds = {num: 1234567 * num**0.9 for num in (8, 128, 1024)}
-    Console(file=stream, width=width).print(render_scaling(scale(runs(speeds))))
-    text = stream.getvalue()
+    text = shown(runs({num: 1234567 * num**0.9 for num in (8, 128, 1024)}), width)
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= width

@@ -90,11 +90,11 @@ def test_as_many_runs_as_it_asked_for_do_tell():
     assert more is not None
     spread = math.sqrt((np.var(np.log(first), ddof=1) + np.var(np.log(second), ddof=1)) / 2)
     change, told = math.log(judge(first, second).ratio), 0
-    for _ in range(200):
+    for _ in range(100):
         a = np.exp(random.normal(0, spread, 3 + more))
         b = np.exp(random.normal(change, spread, 3 + more))
         told += judge(a.tolist(), b.tolist()).word != "cannot tell"
-    assert told > 80  # half of the trials, as the interval is just so wide on the mean
+    assert told > 40  # half of the trials, as the interval is just so wide on the mean
 
 
 @pytest.mark.parametrize("speeds", [[1.0], [1.0, 0.0], [1.0, -2.0], [1.0, math.nan]])

@@ -1,29 +1,17 @@
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from slurm_jobs.report.inputs import read_inputs
-from slurm_jobs.report.numbers import build_report
 from slurm_jobs.report.rules import find
 from slurm_jobs.report.rules.stage_rules import array_imbalance, queue_dominates, time_request
 from slurm_jobs.report.rules.training_rules import around_steps, checkpoint_stall, repeated_steps
-from slurm_jobs.shared.configs.stages import ReportConfig
-from slurm_jobs.shared.files import read_json, write_json_atomic
 from slurm_jobs.shared.units import TimeShare, known
-
-
-def found(report):
-    return {f.rule_id: f for f in report.findings}
-
-
-def outcome(report, rule_id):
-    return next(c for c in report.checks if c.rule_id == rule_id).outcome
-
+from tests.slurm_jobs.report.builders import check, edited, finding, report_on, stage_of
 
 HEALTHY = {"data_wait_s": 0.01, "stopped_at": None, "padding_share": 0.005, "num_ranks": 4}
 
@@ -35,20 +23,19 @@ def test_a_healthy_run_has_no_finding_about_its_training(report_of):
 
 @pytest.mark.parametrize(("data_wait_s", "severity"), [(0.06, "medium"), (0.6, "high")])
 def test_data_wait_is_judged_by_the_bands_of_xprof(report_of, data_wait_s, severity):
-    finding = found(report_of(**{**HEALTHY, "data_wait_s": data_wait_s}))["data-wait:train"]
-    assert finding.severity == severity
-    assert "XProf" in finding.source
-    assert finding.ceiling.startswith("no data wait: at most 1.")
+    found = finding(report_of(**{**HEALTHY, "data_wait_s": data_wait_s}), "data-wait")
+    assert found.severity == severity
+    assert "XProf" in found.source
+    assert found.ceiling.startswith("no data wait: at most 1.")
 
 
 def test_padding_straggler_and_lost_steps_are_found_where_they_are_planted(report_of):
     report = report_of(
         num_ranks=4, slow_rank_extra_s=0.3, padding_share=0.35, stopped_at=200, resumed_at=150
     )
-    findings = found(report)
-    assert findings["padding:train"].severity == "high"
-    assert "rank 3 on gpu-01" in findings["straggler:train"].title
-    assert "50 steps were done twice" in findings["repeated-steps:train"].title
+    assert finding(report, "padding").severity == "high"
+    assert "rank 3 on gpu-01" in finding(report, "straggler").title
+    assert "50 steps were done twice" in finding(report, "repeated-steps").title
 
 
 def test_a_rank_slow_in_computing_is_named_with_its_phase_though_all_steps_take_as_long(report_of):
@@ -56,38 +43,38 @@ def test_a_rank_slow_in_computing_is_named_with_its_phase_though_all_steps_take_
     ranks = report.training[0].ranks
     assert ranks[0].step_mean_s == pytest.approx(ranks[1].step_mean_s)
     assert ranks[0].phases_s["rank_wait"] == pytest.approx(0.25)
-    finding = found(report)["straggler:train"]
-    assert "rank 1 on gpu-01 holds the others up, most in forward" in finding.title
-    assert "lower bound" in finding.text
-    assert "at most" not in finding.ceiling  # hidden waits may be added to what is timed
-    assert finding.next_knob.startswith("all ranks are on gpu-01: check what only rank 1 on gpu-01")
-    assert "exclude" not in finding.next_knob
-    assert "unexplained:train" not in found(report)
+    found = finding(report, "straggler")
+    assert "rank 1 on gpu-01 holds the others up, most in forward" in found.title
+    assert "lower bound" in found.text
+    assert "at most" not in found.ceiling  # hidden waits may be added to what is timed
+    assert found.next_knob.startswith("all ranks are on gpu-01: check what only rank 1 on gpu-01")
+    assert "exclude" not in found.next_knob
+    assert check(report, "unexplained").outcome == "clear"
 
 
 def test_of_findings_that_are_as_grave_the_one_with_most_to_gain_comes_first(report_of):
     report = report_of(**{**HEALTHY, "padding_share": 0.8, "data_wait_s": 0.4})
     grave = [f for f in report.findings if f.severity == "high"]
-    gains = [finding.ceiling_times or 0.0 for finding in grave]
-    assert [finding.rule_id for finding in grave] == ["padding:train", "data-wait:train"]
+    gains = [found.ceiling_times or 0.0 for found in grave]
+    assert [found.rule_id for found in grave] == ["padding:train", "data-wait:train"]
     assert gains == sorted(gains, reverse=True)
 
 
 def test_ranks_that_are_slow_in_turn_are_found_and_none_is_named(report_of):
     report = report_of(**HEALTHY, alternating_forward_s=0.3)
-    finding = found(report)["straggler:train"]
-    assert "of each step waits for slower ranks" in finding.title
-    assert "No rank is slow in all steps" in finding.text
+    found = finding(report, "straggler")
+    assert "of each step waits for slower ranks" in found.title
+    assert "No rank is slow in all steps" in found.text
 
 
 def test_what_the_exchange_itself_takes_is_no_wait_for_a_slow_rank(report_of):
     report = report_of(**HEALTHY, meeting_s=0.06)
-    assert outcome(report, "straggler:train") == "clear"
-    finding = found(report)["meetings:train"]
-    assert finding.title.startswith("10 % of each step is spent on exchanges")
-    assert finding.ceiling.startswith("no time in these exchanges: at most 1.12 times the speed")
-    assert finding.confidence == "high: each exchange is timed separately"
-    assert outcome(report_of(**HEALTHY, alternating_forward_s=0.3), "meetings:train") == "clear"
+    assert check(report, "straggler").outcome == "clear"
+    found = finding(report, "meetings")
+    assert found.title.startswith("10 % of each step is spent on exchanges")
+    assert found.ceiling.startswith("no time in these exchanges: at most 1.12 times the speed")
+    assert found.confidence == "high: each exchange is timed separately"
+    assert check(report_of(**HEALTHY, alternating_forward_s=0.3), "meetings").outcome == "clear"
 
 
 def on_cores(*pairs):
@@ -97,7 +84,7 @@ def on_cores(*pairs):
 
 
 @pytest.mark.parametrize(
-    ("header", "outcome_is"),
+    ("header", "outcome"),
     [
         ({}, "abstained"),
         (on_cores(("0-7", ""), ("8-15", "")), "abstained"),
@@ -107,61 +94,46 @@ def on_cores(*pairs):
             on_cores(("0-7", "0-31"), ("8-15", "0-31"), ("28-35", "32-63"), ("36-43", "32-63")),
             "clear",
         ),
-        (on_cores(("0-7", "0-31"), ("8-15", "32-63")), "found"),
     ],
 )
-def test_a_rank_is_far_from_its_gpu_only_where_its_record_says_so(report_of, header, outcome_is):
-    assert outcome(report_of(**HEALTHY, header=header), "far-from-gpu:train") == outcome_is
-
-
-FEW_CORES = on_cores(*((f"{n}", "0-31" if n < 5 else "32-63") for n in range(11)))
-"""Eleven ranks of one core each, eight of them on the first of two nodes."""
+def test_a_rank_is_far_from_its_gpu_only_where_its_record_says_so(report_of, header, outcome):
+    assert check(report_of(**HEALTHY, header=header), "far-from-gpu").outcome == outcome
 
 
 @pytest.mark.parametrize(
-    ("num_ranks", "header", "title", "evidence", "knob"),
+    ("header", "title", "far", "knob"),
     [
         (
-            2,
             on_cores(("0-7", "32-63"), ("32-39", "0-31")),
             "2 ranks run far from their GPUs (train)",
-            (
-                "rank 0 on gpu-01 has cores 0-7, and its GPU is near cores 32-63",
-                "rank 1 on gpu-01 has cores 32-39, and its GPU is near cores 0-31",
-            ),
+            [("0 on gpu-01", "0-7", "32-63"), ("1 on gpu-01", "32-39", "0-31")],
             "GPUs in the order of their sockets, as other ranks have the cores near these",
         ),
         (
-            2,
             on_cores(("0-7", "0-31"), ("8-15", "32-63")),
             "1 rank runs far from its GPU (train)",
-            ("rank 1 on gpu-01 has cores 8-15, and its GPU is near cores 32-63",),
+            [("1 on gpu-01", "8-15", "32-63")],
             "cores near the GPUs: a cpus_per_task with which",
         ),
-        (
-            11,
-            FEW_CORES,
+        (  # Eleven ranks of one core each, eight of them on the first of two nodes.
+            on_cores(*((f"{n}", "0-31" if n < 5 else "32-63") for n in range(11))),
             "6 ranks run far from their GPUs (train)",
-            (
-                *(
-                    f"rank {n} on gpu-0{n // 8 + 1} has cores {n}, and its GPU is near cores 32-63"
-                    for n in range(5, 9)
-                ),
-                "and 2 more ranks",
-            ),
+            [(f"{n} on gpu-0{n // 8 + 1}", f"{n}", "32-63") for n in range(5, 9)],
             "gres-flags: enforce-binding",
         ),
     ],
 )
 def test_ranks_far_from_their_gpus_are_named_with_the_remedy_that_fits(
-    report_of, *, num_ranks, header, title, evidence, knob
+    report_of, header, title, far, knob
 ):
-    report = report_of(**HEALTHY | {"num_ranks": num_ranks}, header=header)
-    finding = found(report)["far-from-gpu:train"]
-    assert (finding.title, finding.evidence) == (title, evidence)
-    assert knob in finding.next_knob
-    assert "; GPUs in" not in finding.next_knob
-    assert "PyTorch" in finding.source
+    report = report_of(**HEALTHY | {"num_ranks": len(header)}, header=header)
+    found = finding(report, "far-from-gpu")
+    assert found.title == title
+    lines = [f"rank {r} has cores {own}, and its GPU is near cores {near}" for r, own, near in far]
+    assert list(found.evidence) == lines + ["and 2 more ranks"] * (len(header) > 10)
+    assert knob in found.next_knob
+    assert "; GPUs in" not in found.next_knob
+    assert "PyTorch" in found.source
 
 
 def test_a_ceiling_is_that_of_the_rank_that_waits_longest(report_of):
@@ -171,7 +143,7 @@ def test_a_ceiling_is_that_of_the_rank_that_waits_longest(report_of):
     )
     slow = report.training[0].ranks[1]
     truth = slow.step_mean_s / (slow.step_mean_s - slow.phases_s["data_wait"])
-    ceiling = found(report)["data-wait:train"].ceiling
+    ceiling = finding(report, "data-wait").ceiling
     assert truth <= float(ceiling.split("at most ")[1].split()[0]) <= truth + 0.011
     assert truth > 1.9
 
@@ -179,9 +151,9 @@ def test_a_ceiling_is_that_of_the_rank_that_waits_longest(report_of):
 def test_start_up_that_takes_a_quarter_of_the_attempts_is_told_unless_all_was_short(report_of):
     numbers = report_of(num_steps=60, stopped_at=None).training[0]
     assert around_steps(numbers).outcome == "abstained"  # under two minutes deserve no advice
-    longer = tuple(dataclasses.replace(s, seconds=10 * s.seconds) for s in numbers.budget)
-    finding = around_steps(dataclasses.replace(numbers, budget=longer))
-    assert finding.evidence[0].startswith("stage in: 2 min 20 s")
+    longer = tuple(replace(s, seconds=10 * s.seconds) for s in numbers.budget)
+    found = around_steps(replace(numbers, budget=longer))
+    assert found.evidence[0].startswith("stage in: 2 min 20 s")
 
 
 def test_a_run_of_seconds_gets_no_advice_at_all(report_of):
@@ -195,15 +167,15 @@ def test_a_run_of_seconds_gets_no_advice_at_all(report_of):
 
 def test_an_array_with_one_slow_task_is_called_unbalanced(report_of):
     report = report_of(task_times_s=(300.0, 310.0, 1200.0, 305.0, 290.0))
-    finding = found(report)["array-imbalance:preprocess"]
-    assert "slice 2" in finding.text
-    assert outcome(report_of(), "array-imbalance:preprocess") == "clear"
+    found = finding(report, "array-imbalance", ":preprocess")
+    assert "slice 2" in found.text
+    assert check(report_of(), "array-imbalance", ":preprocess").outcome == "clear"
 
 
 def test_a_queue_that_takes_most_of_the_time_is_found(report_of):
-    finding = found(report_of(train_queue_s=4000.0))["queue-wait"]
-    assert finding.ceiling.startswith("none of this time: at most ")
-    assert outcome(report_of(with_accounting=False), "queue-wait") == "abstained"
+    found = finding(report_of(train_queue_s=4000.0), "queue-wait", "")
+    assert found.ceiling.startswith("none of this time: at most ")
+    assert check(report_of(with_accounting=False), "queue-wait", "").outcome == "abstained"
 
 
 def test_the_strongest_finding_comes_first_and_is_in_the_verdict(report_of):
@@ -215,17 +187,17 @@ def test_the_strongest_finding_comes_first_and_is_in_the_verdict(report_of):
 def test_every_finding_carries_all_that_a_reader_needs(report_of):
     report = report_of(data_wait_s=0.6, padding_share=0.3, used_mem_share=0.2, num_ranks=3)
     assert len(report.findings) >= 4
-    for finding in report.findings:
+    for found in report.findings:
         for part in ("title", "text", "evidence", "rule", "source", "next_knob", "ceiling"):
-            assert getattr(finding, part), (finding.rule_id, part)
+            assert getattr(found, part), (found.rule_id, part)
 
 
 def test_every_rule_says_its_threshold_and_the_source_of_it_whatever_it_answered(report_of):
     for report in (report_of(), report_of(data_wait_s=0.6, with_accounting=False)):
-        assert {check.outcome for check in report.checks} >= {"clear", "abstained"}
-        for check in report.checks:
-            assert check.rule, check.rule_id
-            assert check.source, check.rule_id
+        assert {found.outcome for found in report.checks} >= {"clear", "abstained"}
+        for found in report.checks:
+            assert found.rule, found.rule_id
+            assert found.source, found.rule_id
 
 
 def test_the_documents_table_has_every_rule(report_of):
@@ -238,21 +210,21 @@ def test_the_documents_table_has_every_rule(report_of):
 
 
 def test_a_task_of_several_slices_is_advised_by_the_slice(report_of):
-    (stage,) = [s for s in report_of().stages if s.name == "preprocess"]
-    packed = dataclasses.replace(
+    stage = stage_of(report_of(), "preprocess")
+    packed = replace(
         stage,
         slices_per_task=10,
         longest_s=known(6000, "s"),  # 100 of 600 minutes: timeout_min 60 for each of ten
         time_limit_s=known(36_000, "s"),
     )
-    finding = time_request(packed)
-    assert finding.next_knob == "timeout_min: 12 (1.2 x the longest job, for each of 10 slices)"
+    found = time_request(packed)
+    assert found.next_knob == "timeout_min: 12 (1.2 x the longest job, for each of 10 slices)"
     assert array_imbalance(packed).outcome == "abstained"
 
 
 def test_the_time_limit_of_a_stage_that_is_not_completed_is_not_judged(report_of):
-    (stage,) = [s for s in report_of().stages if s.name == "preprocess"]
-    failed = dataclasses.replace(
+    stage = stage_of(report_of(), "preprocess")
+    failed = replace(
         stage, status="failed", longest_s=known(400, "s"), time_limit_s=known(36_000, "s")
     )
     assert time_request(failed).outcome == "abstained"
@@ -265,9 +237,17 @@ def test_a_queue_of_all_the_time_has_no_ceiling_that_could_be_told():
 
 def test_the_queue_of_a_run_that_goes_on_is_not_judged(report_of):
     report = report_of()
-    going = dataclasses.replace(report.stages[0], status="waiting")
+    going = replace(report.stages[0], status="waiting")
     _, checks = find([going], [], report.timeline, "")
     assert {c.rule_id: c.outcome for c in checks}["queue-wait"] == "abstained"
+
+
+def saving(training, share, **changes):
+    """The training with such a share of its steps in checkpoints."""
+    phases = tuple(
+        replace(p, share=share) if p.kind == "checkpoint" else p for p in training.phases
+    )
+    return replace(training, phases=phases, **changes)
 
 
 @pytest.mark.parametrize(
@@ -290,11 +270,7 @@ def test_the_queue_of_a_run_that_goes_on_is_not_judged(report_of):
 )
 def test_advice_on_checkpoints_is_what_the_config_leaves_to_change(report_of, saves, knob):
     training = report_of(**HEALTHY).training[0]
-    phases = tuple(
-        dataclasses.replace(p, share=0.2) if p.kind == "checkpoint" else p for p in training.phases
-    )
-    training = dataclasses.replace(training, phases=phases, checkpoint=saves)
-    assert checkpoint_stall(training).next_knob.startswith(knob)
+    assert checkpoint_stall(saving(training, 0.2, checkpoint=saves)).next_knob.startswith(knob)
 
 
 @pytest.mark.parametrize(
@@ -302,32 +278,22 @@ def test_advice_on_checkpoints_is_what_the_config_leaves_to_change(report_of, sa
 )
 def test_no_two_rules_advise_saving_more_and_less_often(report_of, share, knob):
     training = report_of(**HEALTHY | {"stopped_at": 200, "resumed_at": 150}).training[0]
-    phases = tuple(
-        dataclasses.replace(p, share=share) if p.kind == "checkpoint" else p
-        for p in training.phases
-    )
-    training = dataclasses.replace(training, phases=phases)
-    assert repeated_steps(training).next_knob.startswith(knob)
+    assert repeated_steps(saving(training, share)).next_knob.startswith(knob)
 
 
 def test_saves_that_are_always_made_are_not_to_be_made_less_often(report_of):
     training = report_of(num_steps=50, stopped_at=None).training[0]  # one save, in the last step
     assert not training.saves_ahead
-    phases = tuple(
-        dataclasses.replace(p, share=0.2) if p.kind == "checkpoint" else p for p in training.phases
-    )
-    training = dataclasses.replace(training, phases=phases, checkpoint={"every_min": 30.0})
+    training = saving(training, 0.2, checkpoint={"every_min": 30.0})
     assert checkpoint_stall(training).outcome == "clear"  # seconds of training deserve no advice
-    longer = dataclasses.replace(training, num_measured=10_000)
+    longer = replace(training, num_measured=10_000)
     assert checkpoint_stall(longer).next_knob.startswith("no key: all saves are those at the end")
     assert report_of(num_steps=400, stopped_at=None).training[0].saves_ahead
 
 
-def test_the_mode_of_checkpoints_is_that_of_the_resolved_config(fabrication, tmp_path):
-    paths, rows = fabrication.fabricate(tmp_path / "run", fabrication.Scenario(**HEALTHY))
-    spec = read_json(paths.resolved_spec)
+def test_the_mode_of_checkpoints_is_that_of_the_resolved_config(run_of):
+    paths, rows = run_of(**HEALTHY)
     saves = {"mode": "async", "every_min": 30.0, "every_steps": None}
-    spec["stages"]["train"]["config"]["checkpoint"] = {**saves, "keep_last": 2}
-    write_json_atomic(paths.resolved_spec, spec)
-    report = build_report(read_inputs(paths, rows), ReportConfig())
-    assert report.training[0].checkpoint == saves
+    with edited(paths.resolved_spec) as spec:
+        spec["stages"]["train"]["config"]["checkpoint"] = {**saves, "keep_last": 2}
+    assert report_on(paths, rows).training[0].checkpoint == saves

@@ -1,56 +1,75 @@
-"""Rules on profiled steps; the trace is made up, as no GPU was to be had."""
+"""Rules on profiled steps: operators and traces are made up, as no GPU was to be had."""
 
-import dataclasses
+from __future__ import annotations
+
 import gzip
 import json
 
 import pytest
 
 from slurm_jobs.report.inputs import read_inputs
-from slurm_jobs.report.numbers import build_report
-from slurm_jobs.shared.configs.stages import ReportConfig
-from slurm_jobs.shared.timings import (
-    OPERATORS_FORMAT_NAME,
-    OperatorTable,
-    operators_path,
-    trace_path,
+from slurm_jobs.shared.timings import operators_path, trace_path
+from tests.slurm_jobs.report.builders import (
+    change_steps,
+    finding,
+    notes_with,
+    outcomes,
+    report_on,
+    write_operators,
 )
-from tests.slurm_jobs.report import fabricate_run
-from tests.slurm_jobs.report.fabricate_readings import say_in_headers
+from tests.slurm_jobs.report.profiles.made_up import event
 
-RULES = ("kernel-launches", "pageable-copies", "small-copies")
-
-
-def event(cat, name, start_us, end_us):
-    return {"ph": "X", "cat": cat, "name": name, "ts": start_us, "dur": end_us - start_us}
+HEALTHY = {"stopped_at": None, "data_wait_s": 0.01}
 
 
 @pytest.fixture
-def report_of(tmp_path):
-    """The report of a training on GPUs whose first rank recorded a step of 1 ms."""
+def exchanged(run_of):
+    """The run of ranks of which each recorded so many seconds of exposed communication."""
 
-    def make(*events, device="cuda", spoil=lambda data: data):
-        scenario = fabricate_run.Scenario(stopped_at=None, data_wait_s=0.01)
-        paths, _ = fabricate_run.fabricate(tmp_path / "run", scenario)
-        folder = paths.timing_dir("train", 0, 1)
-        say_in_headers(folder, device=device)
-        table = OperatorTable(first_step=20, num_steps=1, wall_s=0.001, operators=[])
-        for rank in range(2):
-            text = json.dumps({"format": OPERATORS_FORMAT_NAME, **dataclasses.asdict(table)})
-            operators_path(folder, rank).write_text(text)
-        step = event("gpu_user_annotation", "step 20", 0, 1000)
-        trace = json.dumps({"traceEvents": [step, *events]}).encode()
-        trace_path(folder, 0).write_bytes(spoil(gzip.compress(trace)))
-        return build_report(read_inputs(paths, ()), ReportConfig())
+    def make(*exposed_s, num_ranks=2):
+        paths, _ = run_of(num_ranks=num_ranks, **HEALTHY)
+        for rank, exposed in enumerate(exposed_s):
+            times = {"communication_s": 0.9, "exposed_communication_s": exposed}
+            folder = paths.timing_dir("train", 0, 1)
+            write_operators(folder, rank, num_steps=3, wall_s=2.0, **times)
+        return paths
 
     return make
 
 
-def outcomes(report):
-    found = {c.rule_id.partition(":")[0]: c.outcome for c in report.checks}
-    return {rule: found[rule] for rule in RULES}
+@pytest.mark.parametrize(("exposed_s", "severity"), [(0.3, "medium"), (0.5, "high")])
+def test_exposed_communication_is_judged_by_the_band_of_pytorchs_profiler(
+    exchanged, exposed_s, severity
+):
+    found = finding(report_on(exchanged(0.01, exposed_s)), "exposed-communication")
+    assert found.severity == severity
+    assert found.evidence[0].startswith("rank 1, over 3 profiled steps: communication 45 %")
+    assert found.ceiling.startswith("no exposed communication: at most 1.")
 
 
+@pytest.mark.parametrize(
+    ("exposed_s", "num_ranks", "outcome"),
+    [
+        pytest.param((0.01, 0.02), 2, "clear", id="beside computation"),
+        pytest.param((), 2, "abstained", id="not profiled"),
+        pytest.param((), 1, "clear", id="one rank"),
+    ],
+)
+def test_communication_that_no_step_waits_for_is_no_finding(
+    exchanged, exposed_s, num_ranks, outcome
+):
+    report = report_on(exchanged(*exposed_s, num_ranks=num_ranks))
+    assert outcomes(report, "exposed-communication") == (outcome,)
+
+
+def test_a_table_that_cannot_be_read_is_a_problem_and_no_traceback(exchanged):
+    paths = exchanged(0.4)
+    operators_path(paths.timing_dir("train", 0, 1), 0).write_text("{}")
+    problems = read_inputs(paths, ()).problems
+    assert any("rank 00000: profile not read" in problem for problem in problems)
+
+
+RULES = ("kernel-launches", "pageable-copies", "small-copies")
 CAUSES = {
     "kernel-launches": [event("kernel", "k", at, at + 4) for at in range(0, 1000, 20)],
     "pageable-copies": [
@@ -64,26 +83,43 @@ CAUSES = {
 }
 
 
+@pytest.fixture
+def traced(run_of):
+    """The report of a training on GPUs whose first rank recorded a step of 1 ms."""
+
+    def make(*events, device="cuda", cut=None):
+        paths, _ = run_of(**HEALTHY)
+        folder = paths.timing_dir("train", 0, 1)
+        change_steps(folder, device=device)
+        for rank in range(2):
+            write_operators(folder, rank, num_steps=1, wall_s=0.001)
+        step = event("gpu_user_annotation", "step 20", 0, 1000)
+        trace = json.dumps({"traceEvents": [step, *events]}).encode()
+        trace_path(folder, 0).write_bytes(gzip.compress(trace)[:cut])
+        return report_on(paths)
+
+    return make
+
+
 @pytest.mark.parametrize("cause", CAUSES)
-def test_each_cause_is_found_in_the_trace_and_no_other(report_of, cause):
-    report = report_of(*CAUSES[cause])
-    assert outcomes(report) == {rule: "found" if rule == cause else "clear" for rule in RULES}
+def test_each_cause_is_found_in_the_trace_and_no_other(traced, cause):
+    wanted = tuple("found" if rule == cause else "clear" for rule in RULES)
+    assert outcomes(traced(*CAUSES[cause]), *RULES) == wanted
 
 
-def test_a_device_that_is_busy_has_none(report_of):
-    assert set(outcomes(report_of(event("kernel", "gemm", 0, 990))).values()) == {"clear"}
+@pytest.mark.parametrize(
+    ("events", "device", "outcome"),
+    [
+        pytest.param([event("kernel", "gemm", 0, 990)], "cuda", "clear", id="busy device"),
+        pytest.param([], "cpu", "clear", id="no device"),
+        pytest.param([event("cpu_op", "aten::mm", 0, 900)], "cuda", "abstained", id="host alone"),
+    ],
+)
+def test_a_trace_without_a_cause_has_none(traced, events, device, outcome):
+    assert outcomes(traced(*events, device=device), *RULES) == (outcome,) * 3
 
 
-def test_a_training_on_cpus_has_no_kernels(report_of):
-    assert set(outcomes(report_of(device="cpu")).values()) == {"clear"}
-
-
-def test_a_profile_of_the_host_alone_judges_no_device(report_of):
-    report = report_of(event("cpu_op", "aten::mm", 0, 900))
-    assert set(outcomes(report).values()) == {"abstained"}
-
-
-def test_a_trace_that_was_cut_short_costs_its_rules_alone(report_of):
-    report = report_of(*CAUSES["kernel-launches"], spoil=lambda data: data[:-30])
-    assert set(outcomes(report).values()) == {"abstained"}
-    assert any("trace not read" in note for note in report.notes)
+def test_a_trace_that_was_cut_short_costs_its_rules_alone(traced):
+    report = traced(*CAUSES["kernel-launches"], cut=-30)
+    assert outcomes(report, *RULES) == ("abstained",) * 3
+    assert notes_with(report, "trace not read")

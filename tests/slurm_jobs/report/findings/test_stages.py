@@ -1,80 +1,163 @@
-"""Advice on what to ask for, on memory above all: it must not get a job killed."""
+"""Rules on a stage's requests, on the rows it left out, and on the work of preprocessing."""
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 
 import pytest
 
-from slurm_jobs.report.inputs import read_inputs
-from slurm_jobs.report.numbers import build_report
-from slurm_jobs.shared.configs.stages import ReportConfig
+from slurm_jobs.report.rules.stage_rules import left_out, rejected, slow_tokenising
+from slurm_jobs.shared.units import known, missing
+from tests.slurm_jobs.report.builders import check, finding, report_from, with_rows, with_stage
 
 GIB = 2**30
 
 
 @pytest.fixture
-def judged(fabrication, tmp_path):
-    """Finding or check on the memory of `train`, whose tasks and rows are changed."""
-    scenario = fabrication.Scenario(stopped_at=None, num_steps=900)
-    paths, rows = fabrication.fabricate(tmp_path / "run", scenario)
-    inputs = read_inputs(paths, rows)
+def requested(inputs_of):
+    """Report a training with so many tasks a node, and another row in the accounting."""
+    inputs = inputs_of(stopped_at=None, num_steps=900)
+    (train,) = (stage for stage in inputs.stages if stage.name == "train")
 
-    def judge(tasks_per_node, **row_changes):
-        stages = tuple(
-            dataclasses.replace(s, resources={**s.resources, "tasks_per_node": tasks_per_node})
-            for s in inputs.stages
-        )
-        changed = tuple(
-            dataclasses.replace(row, **row_changes) if row.job_id == "14" else row
-            for row in inputs.accounting
-        )
-        report = build_report(
-            dataclasses.replace(inputs, stages=stages, accounting=changed), ReportConfig()
-        )
-        rule_id = "memory-request:train"
-        found = [f for f in report.findings if f.rule_id == rule_id]
-        return (found or [c for c in report.checks if c.rule_id == rule_id])[0]
+    def make(tasks_per_node, **row_changes):
+        resources = {**train.resources, "tasks_per_node": tasks_per_node}
+        changed = with_stage(inputs, "train", resources=resources)
+        return report_from(with_rows(changed, "14", **row_changes))
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("num_tasks", "row", "reason"),
+    [
+        pytest.param(
+            4, {"requested_mem_bytes": 256 * GIB, "max_rss_bytes": 55 * GIB},
+            "55.0 GiB by the largest task, so at most 220 GiB by 4 tasks",
+            id="four tasks may use four times what one does",
+        ),
+        pytest.param(
+            1, {"requested_mem_bytes": 8 * GIB, "max_rss_bytes": GIB, "state": "OUT_OF_MEMORY"},
+            "ran out of memory", id="out of memory",
+        ),
+        pytest.param(
+            1, {"requested_mem_bytes": 8 * GIB, "max_rss_bytes": GIB, "source": "local"},
+            "local scheduler", id="the largest process of a local task is not all of them",
+        ),
+        pytest.param(
+            1, {"requested_mem_bytes": None, "max_rss_bytes": GIB},
+            "", id="all of a node",
+        ),
+    ],
+)  # fmt: skip
+def test_no_advice_on_memory_is_given_that_might_get_a_job_killed(
+    requested, num_tasks, row, reason
+):
+    found = check(requested(num_tasks, **row), "memory-request")
+    assert found.outcome == "abstained"
+    assert found.reason
+    assert reason in found.reason
+
+
+def test_advice_for_several_tasks_holds_if_each_takes_as_much_as_the_largest(requested):
+    report = requested(4, requested_mem_bytes=256 * GIB, max_rss_bytes=25 * GIB)
+    found = finding(report, "memory-request")
+    assert found.title.startswith("at most 39 % of the requested memory")
+    assert found.next_knob.startswith("mem_gb: 120 ")
+    assert "at most 100 GiB by 4 tasks, of 256 GiB asked for a node" in found.evidence[0]
+
+
+def test_memory_far_above_use_of_one_task_is_found_with_a_suggestion_of_a_fifth_more(requested):
+    report = requested(1, requested_mem_bytes=8 * GIB, max_rss_bytes=2.1 * GIB)
+    found = finding(report, "memory-request")
+    assert found.next_knob.startswith("mem_gb: 3 ")
+    assert "jobstats" in found.source
+
+
+def test_short_jobs_are_not_judged_by_their_requests(report_of):
+    found = check(report_of(used_mem_share=0.3), "memory-request", ":consolidate")
+    assert found.outcome == "abstained"
+
+
+# Rows.
+
+
+@pytest.fixture
+def data(report_of):
+    return report_of(num_steps=1, stopped_at=None).data[0]
+
+
+@pytest.fixture
+def judged(data):
+    """The rule's answer on 10,000 rows of which so many were left out, by reason."""
+
+    def judge(**reasons):
+        num_out = known(sum(reasons.values()), "count")
+        rejects = (*reasons.items(), ("truncated_image", 5000))
+        return left_out(replace(data, num_too_long=num_out, rejects=rejects))
 
     return judge
 
 
-def test_four_tasks_a_node_may_use_four_times_what_one_does_and_get_no_advice(judged):
-    check = judged(4, requested_mem_bytes=256 * GIB, max_rss_bytes=55 * GIB)
-    assert check.outcome == "abstained"
-    assert "55.0 GiB by the largest task, so at most 220 GiB by 4 tasks" in check.reason
+def test_half_of_the_rows_left_out_by_choice_is_a_finding_with_reasons_and_knob(judged):
+    found = judged(too_long=5000)
+    assert (found.severity, found.rule_id) == ("high", "left-out:preprocess")
+    assert found.title == "50 % of the rows are left out over a limit (preprocess)"
+    assert found.evidence == ("5,000 of 10,000 rows: too_long 5,000",)
+    assert "raise max_tokens" in found.next_knob
+    assert "truncate_text" in found.next_knob
 
 
-def test_advice_for_several_tasks_holds_if_each_takes_as_much_as_the_largest(judged):
-    finding = judged(4, requested_mem_bytes=256 * GIB, max_rss_bytes=25 * GIB)
-    assert finding.title.startswith("at most 39 % of the requested memory")
-    assert finding.next_knob.startswith("mem_gb: 120 ")
-    assert "at most 100 GiB by 4 tasks, of 256 GiB asked for a node" in finding.evidence[0]
+def test_the_knob_is_the_limit_that_the_rows_are_over(judged):
+    knob = judged(too_many_images=500).next_knob
+    assert "max_images" in knob
+    assert "max_tokens" not in knob
+    assert "truncate_text" not in judged(images_too_long=500).next_knob
 
 
-def test_memory_far_above_use_of_one_task_is_found_with_a_suggestion_of_a_fifth_more(judged):
-    finding = judged(1, requested_mem_bytes=8 * GIB, max_rss_bytes=2.1 * GIB)
-    assert finding.next_knob.startswith("mem_gb: 3 ")
-    assert "jobstats" in finding.source
+def test_few_rows_over_a_limit_are_no_finding_and_broken_ones_do_not_count(judged):
+    assert judged(too_long=499).outcome == "clear"
+    assert judged(too_long=500).severity == "medium"
 
 
-def test_a_start_that_ran_out_of_memory_is_told_to_ask_for_no_less(judged):
-    check = judged(1, requested_mem_bytes=8 * GIB, max_rss_bytes=GIB, state="OUT_OF_MEMORY")
-    assert (check.outcome, "ran out of memory" in check.reason) == ("abstained", True)
+def with_rejects(data, *rejects):
+    return replace(data, num_rejects=known(sum(n for _, n in rejects), "count"), rejects=rejects)
 
 
-def test_the_largest_process_of_a_local_task_is_not_taken_for_all_of_them(judged):
-    check = judged(1, requested_mem_bytes=8 * GIB, max_rss_bytes=GIB, source="local")
-    assert (check.outcome, "local scheduler" in check.reason) == ("abstained", True)
+@pytest.mark.parametrize(("num", "severity"), [(500, "medium"), (5000, "high")])
+def test_rows_that_cannot_be_used_are_a_finding_with_their_reasons(data, num, severity):
+    reasons = (("too_long", 4000), ("bad_row", num - 1), ("missing_image", 1))
+    found = rejected(with_rejects(data, *reasons))
+    assert (found.severity, found.rule_id) == (severity, "rejected:preprocess")
+    assert found.evidence == (f"{num:,} of 10,000 rows: bad_row {num - 1:,}, missing_image 1",)
 
 
-def test_a_request_for_all_of_a_node_is_not_judged_and_the_reason_is_said(judged):
-    check = judged(1, requested_mem_bytes=None, max_rss_bytes=GIB)
-    assert check.outcome == "abstained"
-    assert check.reason
+def test_few_rows_that_cannot_be_used_are_no_finding(data):
+    assert rejected(with_rejects(data, ("bad_row", 499))).outcome == "clear"
 
 
-def test_short_jobs_are_not_judged_by_their_requests(report_of):
-    report = report_of(used_mem_share=0.3)
-    check = next(c for c in report.checks if c.rule_id == "memory-request:consolidate")
-    assert check.outcome == "abstained"
+def test_rows_that_nobody_counted_are_not_judged(data):
+    found = left_out(replace(data, num_rows=missing("count", "no slice has completed")))
+    assert (found.outcome, found.reason) == ("abstained", "no slice has completed")
+
+
+def test_rows_left_out_are_looked_at_before_the_speed_of_training(report_of):
+    report = report_of(rejects={"too_long": 2400}, padding_share=0.1, stopped_at=None)
+    assert report.checks[0].rule_id == report.findings[0].rule_id == "left-out:preprocess"
+    assert "look first at finding 1: 24 % of the rows" in report.verdict
+
+
+@pytest.mark.parametrize(
+    ("work_s", "outcome"),
+    [
+        ({"decode": 40.0, "tokenise": 90.0, "write": 5.0}, "found"),
+        ({"decode": 90.0, "tokenise": 40.0}, "clear"),
+        ({"decode": 1.0, "tokenise": 9.0}, "clear"),  # seconds deserve no advice
+        ({}, "abstained"),
+    ],
+)
+def test_tokenising_is_found_where_it_is_most_of_the_work(data, work_s, outcome):
+    found = slow_tokenising(replace(data, work_s=work_s))
+    assert getattr(found, "outcome", "found") == outcome
+    if outcome == "found":
+        assert found.evidence == ("decode 40.0 s, tokenise 90.0 s, write 5.00 s",)
+        assert found.ceiling.startswith("no tokenising, in the time of the slices: at most 3.00")

@@ -24,8 +24,16 @@ GPU_STEP = (
 )
 
 
-def test_a_gpu_is_told_by_its_own_timeline(tmp_path):
-    trace = read_trace(write_trace(tmp_path / "t.gz", *GPU_STEP))
+ON_GPU = (step(1, 0, 1000), step(1, 0, 1000, "gpu_user_annotation"))
+
+
+@pytest.fixture
+def traced(tmp_path):
+    return lambda *events: read_trace(write_trace(tmp_path / "t.gz", *events))
+
+
+def test_a_gpu_is_told_by_its_own_timeline(traced):
+    trace = traced(*GPU_STEP)
     assert trace.has_device
     found = occupancy(trace)
     assert found.wall_s == pytest.approx(1000e-6)
@@ -40,15 +48,14 @@ def test_a_gpu_is_told_by_its_own_timeline(tmp_path):
     assert sum(shares(found).values()) == pytest.approx(found.wall_s)
 
 
-def test_a_cpu_is_told_by_operators_and_gloo(tmp_path):
-    events = [
+def test_a_cpu_is_told_by_operators_and_gloo(traced):
+    trace = traced(
         step(3, 0, 1000),
         event("cpu_op", "aten::mm", 0, 500),
         event("cpu_op", "aten::add", 100, 200),
         event("cpu_op", "FSDP::all_gather", 500, 900),
         event("cpu_op", "gloo:all_gather", 600, 900),
-    ]
-    trace = read_trace(write_trace(tmp_path / "t.gz", *events))
+    )
     found = occupancy(trace)
     assert (trace.has_device, found.num_steps) == (False, 1)
     assert found.compute_s == pytest.approx(500e-6)
@@ -56,14 +63,9 @@ def test_a_cpu_is_told_by_operators_and_gloo(tmp_path):
     assert found.idle_s == pytest.approx(200e-6)
 
 
-def test_prefetch_that_overlapped_and_gains_nothing_can_be_read_off(tmp_path):
-    events = [
-        step(1, 0, 1000),
-        step(1, 0, 1000, "gpu_user_annotation"),
-        event("kernel", "gemm", 0, 1000),
-        event("kernel", "ncclDevKernel_AllGather", 200, 600),
-    ]
-    found = occupancy(read_trace(write_trace(tmp_path / "t.gz", *events)))
+def test_prefetch_that_overlapped_and_gains_nothing_can_be_read_off(traced):
+    gather = event("kernel", "ncclDevKernel_AllGather", 200, 600)
+    found = occupancy(traced(*ON_GPU, event("kernel", "gemm", 0, 1000), gather))
     assert overlap_text(found) == (
         "100 % of the communication overlaps with computation; the rest is 0 % of the steps, so "
         "that hiding all of it gives at most 1.00 times the speed."
@@ -92,13 +94,10 @@ def test_prefetch_that_overlapped_and_gains_nothing_can_be_read_off(tmp_path):
         ),
     ],
 )
-def test_each_cause_is_found_by_what_it_leaves_in_a_trace(tmp_path, events, title):
+def test_each_cause_is_found_by_what_it_leaves_in_a_trace(traced, events, title):
     busy = [event("kernel", "gemm", 400, 1000)] if "idle" not in title else []
-    events = [step(1, 0, 1000), step(1, 0, 1000, "gpu_user_annotation"), *events, *busy]
-    found = occupancy(read_trace(write_trace(tmp_path / "t.gz", *events)))
-    titles = [finding.title for finding in find(found, has_device=True)]
-    assert any(each.startswith(title) for each in titles)
-    assert len(titles) == 1
+    (found,) = find(occupancy(traced(*ON_GPU, *events, *busy)), has_device=True)
+    assert found.title.startswith(title)
 
 
 intervals = st.lists(st.tuples(st.integers(0, 90), st.integers(0, 20)), max_size=12)
@@ -133,36 +132,37 @@ def test_every_moment_counts_once(compute, communication, copies):
     assert sum(shares(found).values()) == pytest.approx(70)
 
 
-@pytest.mark.parametrize("spoil", [lambda d: d[:-20], lambda _d: b"no gzip", lambda _d: b""])
-def test_a_trace_that_was_cut_short_is_named(tmp_path, spoil):
-    path = write_trace(tmp_path / "t.gz", *GPU_STEP)
+def flip_middle(data):
+    middle = len(data) // 2
+    flipped = bytes(byte ^ 0x5A for byte in data[middle : middle + 40])
+    return data[:middle] + flipped + data[middle + 40 :]
+
+
+def with_moment(moment):
+    return [*GPU_STEP, {**event("kernel", "k", 1, 2), "ts": moment}]
+
+
+@pytest.mark.parametrize(
+    ("events", "spoil"),
+    [
+        pytest.param(GPU_STEP, lambda data: data[:-20], id="cut short"),
+        pytest.param(GPU_STEP, lambda _: b"no gzip", id="no gzip"),
+        pytest.param(GPU_STEP, lambda _: b"", id="empty"),
+        pytest.param(GPU_STEP, lambda _: gzip.compress(b"[1, 2]"), id="no trace"),
+        pytest.param(GPU_STEP * 40, flip_middle, id="damaged in its middle"),
+        *(
+            pytest.param(with_moment(moment), bytes, id=f"moment {str(moment)[:5]}")
+            for moment in ("x", [1], float("nan"), 10**400)
+        ),
+    ],
+)
+def test_a_trace_that_is_damaged_is_named(tmp_path, events, spoil):
+    path = write_trace(tmp_path / "t.gz", *events)
     path.write_bytes(spoil(path.read_bytes()))
     with pytest.raises(DamagedFileError, match=r"t\.gz: no whole Chrome trace"):
         read_trace(path)
-    with gzip.open(path, "wt") as stream:
-        stream.write("[1, 2]")
-    with pytest.raises(DamagedFileError, match="no whole Chrome trace"):
-        read_trace(path)
 
 
-def test_a_trace_without_marked_steps_is_refused(tmp_path):
-    trace = read_trace(write_trace(tmp_path / "t.gz", event("kernel", "k", 0, 1)))
+def test_a_trace_without_marked_steps_is_refused(traced):
     with pytest.raises(ValueError, match="no step is marked"):
-        occupancy(trace)
-
-
-@pytest.mark.parametrize("moment", ["x", [1], float("nan"), 10**400])
-def test_a_trace_with_moments_that_are_none_is_damage(moment, tmp_path):
-    path = write_trace(tmp_path / "t.gz", *GPU_STEP, {**event("kernel", "k", 1, 2), "ts": moment})
-    with pytest.raises(DamagedFileError, match=r"t\.gz: no whole Chrome trace"):
-        read_trace(path)
-
-
-def test_a_trace_that_is_damaged_in_its_middle_is_told_so(tmp_path):
-    path = write_trace(tmp_path / "t.gz", *GPU_STEP * 40)
-    spoilt = bytearray(path.read_bytes())
-    middle = len(spoilt) // 2
-    spoilt[middle : middle + 40] = bytes(byte ^ 0x5A for byte in spoilt[middle : middle + 40])
-    path.write_bytes(bytes(spoilt))
-    with pytest.raises(DamagedFileError, match=r"t\.gz: no whole Chrome trace"):
-        read_trace(path)
+        occupancy(traced(event("kernel", "k", 0, 1)))
