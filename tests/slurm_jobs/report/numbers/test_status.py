@@ -34,15 +34,6 @@ def inputs(inputs_of):
     return inputs_of()
 
 
-def test_a_retry_counts_as_an_attempt_and_its_failure_is_told(report_of):
-    preprocess = stage_of(report_of(), "preprocess")
-    assert (preprocess.num_tasks, preprocess.num_completed) == (4, 4)
-    assert (preprocess.num_attempts, preprocess.num_retries) == (5, 1)
-    assert preprocess.failures == (
-        "preprocess, slice 1, attempt 1, job 12_1: rank 0 was killed by signal 9 (out of memory?)",
-    )
-
-
 @pytest.mark.parametrize(
     ("state", "status", "reason"),
     [
@@ -73,13 +64,6 @@ def test_a_run_whose_training_goes_on_is_running(inputs_of):
     assert report.header.status == "running"
     assert report.header.last_unix_s == end + 200
     assert "report" not in {bar.stage for bar in report.bars}
-
-
-def test_the_report_stage_is_no_part_of_what_it_reports_on(report_of):
-    report = report_of()
-    assert stage_of(report, "report").status == "running"
-    assert report.header.status == "completed"
-    assert report.header.last_unix_s < report.header.created_unix_s + 3600
 
 
 def not_started(inputs, reason):

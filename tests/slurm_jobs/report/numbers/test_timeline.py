@@ -83,16 +83,6 @@ def test_with_full_accounting_nothing_is_unexplained(report_of):
     assert "report running" not in found  # the one that is being made
 
 
-def test_without_accounting_gaps_are_unexplained_and_the_reason_is_said(report_of):
-    report = report_of(with_accounting=False)
-    found = seconds_of(report.timeline)
-    assert "queue wait" not in found
-    assert found["unexplained"] > 250
-    assert "no accounting" in report.timeline_note
-    efficiency = stage_of(report).cpu_efficiency
-    assert (efficiency.value, "no accounting" in efficiency.missing) == (None, True)
-
-
 def test_a_start_that_accounting_lacks_is_named(inputs):
     report = report_from(with_rows(inputs, "13"))
     assert "lacks 1 of 8 starts (jobs 13)" in report.timeline_note
@@ -211,16 +201,6 @@ def test_waits_and_task_times_are_those_of_the_records(report_of):
 
 
 # Attempts of a training.
-
-
-def test_the_budget_of_the_attempts_adds_up_and_names_start_up(report_of):
-    numbers = report_of().training[0]
-    found = seconds_of(numbers.budget)
-    assert sum(s.share for s in numbers.budget) == pytest.approx(1.0)
-    assert found["stage in"] == pytest.approx(14.0)
-    assert found["start-up again"] == pytest.approx(32.0)  # staging, model, checkpoint
-    assert found["steps repeated later"] == pytest.approx(numbers.repeated_s)
-    assert list(found)[-1] == "unexplained"
 
 
 @pytest.fixture

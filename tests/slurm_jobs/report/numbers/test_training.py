@@ -82,12 +82,6 @@ def test_padding_is_the_share_of_all_token_slots(report_of):
     assert numbers.padding_share.value == pytest.approx(0.3, abs=0.002)
 
 
-def test_the_first_steps_of_each_attempt_are_warm_up(report_of):
-    numbers = report_of().training[0]
-    assert numbers.num_measured == 400 - 2 * 5
-    assert numbers.step_p95_s.value < 1.0
-
-
 def test_a_clock_that_is_set_back_changes_no_rate_and_is_named():
     steps = make_steps(60)
     back = steps.copy()
@@ -147,16 +141,6 @@ def test_a_hundred_thousand_steps_of_eight_ranks_take_seconds_and_have_short_cur
 
 
 # Work that was done again, or under another config.
-
-
-def test_steps_done_again_count_once_and_are_called_lost(report_of):
-    numbers = report_of().training[0]
-    assert (numbers.num_steps, numbers.num_repeated_steps, numbers.num_attempts) == (400, 20, 2)
-    assert numbers.repeated_s > 10
-    assert numbers.curves.resumed_at == (150,)
-    assert list(numbers.curves.step) == sorted(numbers.curves.step)
-    whole = report_of(stopped_at=None).training[0]
-    assert (whole.num_repeated_steps, whole.repeated_s) == (0, 0.0)
 
 
 def after_new_config(run_of, **properties):
