@@ -1,6 +1,7 @@
 """Decisions of `sort_out`; statuses come from the real `reconcile`."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -32,10 +33,8 @@ def stage(name: str, num_slices: int = 1, **after: str) -> StageSummary:
     )
 
 
-def intent(
-    number: int, name: str, job_id: str | None, num_slices: int = 1, **more: object
-) -> Intent:
-    known: dict[str, object] = {
+def intent(number: int, name: str, job_id: str | None, num_slices: int = 1, **more: Any) -> Intent:
+    known: dict[str, Any] = {
         "number": number,
         "token": f"t{number}",
         "stage": name,
@@ -46,7 +45,7 @@ def intent(
         "time_unix_s": 0.0,
         "job_id": job_id,
     }
-    return Intent(**{**known, **more})  # type: ignore[arg-type]
+    return Intent(**{**known, **more})
 
 
 def _ending(
@@ -61,18 +60,27 @@ def _ending(
     return CompletionName(index, attempt, owners[-1] if owners else "none", outcome)
 
 
+def submitted(stages: list[StageSummary]) -> list[Intent]:
+    """One job a stage, from 12 on."""
+    return [
+        intent(number, each.name, str(11 + number), each.num_slices)
+        for number, each in enumerate(stages, 1)
+    ]
+
+
 def sorted_out(
     stages: list[StageSummary],
-    intents: list[Intent],
     states: Mapping[str, str] | None = None,
     ends: Mapping[str, Ends] | None = None,
     *,
+    intents: list[Intent] | None = None,
     fingerprints: Mapping[str, str] | None = None,
     void: Mapping[str, frozenset[int]] | None = None,
     begun: Mapping[str, Mapping[int, int]] | None = None,
     afters: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Preparation:
     """States are Slurm's words by job; a reason may follow a colon."""
+    intents = submitted(stages) if intents is None else intents
     records = {}
     for summary in stages:
         outcomes = (ends or {}).get(summary.name, {})
@@ -99,11 +107,7 @@ FAILED: Mapping[int, Outcome] = {1: "failed"}
 
 
 def test_the_failed_slice_of_a_stage_is_neither_complete_nor_active_nor_in_the_way() -> None:
-    found = sorted_out(
-        [stage("a", 4)],
-        [intent(1, "a", "12", 4)],
-        ends={"a": {0: DONE, 1: DONE, 2: FAILED, 3: DONE}},
-    )
+    found = sorted_out([stage("a", 4)], ends={"a": {0: DONE, 1: DONE, 2: FAILED, 3: DONE}})
     assert found.done.completed["a"] == {0, 1, 3}
     assert found.done.active["a"] == frozenset()
     assert found.connections.active["a"] == {}
@@ -114,7 +118,6 @@ def test_the_failed_slice_of_a_stage_is_neither_complete_nor_active_nor_in_the_w
 def test_of_an_array_that_half_failed_the_running_elements_go_on() -> None:
     found = sorted_out(
         [stage("a", 4)],
-        [intent(1, "a", "12", 4)],
         {"12_0": "RUNNING", "12_1": "FAILED", "12_2": "FAILED", "12_3": "PENDING"},
         ends={"a": {1: FAILED, 2: FAILED}},
     )
@@ -125,15 +128,15 @@ def test_of_an_array_that_half_failed_the_running_elements_go_on() -> None:
 
 def test_an_array_that_goes_on_as_a_whole_is_named_by_its_own_id() -> None:
     states = {"12_0": "RUNNING", "12_1": "PENDING"}
-    found = sorted_out([stage("a", 2)], [intent(1, "a", "12", 2)], states)
+    found = sorted_out([stage("a", 2)], states)
     assert tuple(found.connections.active["a"]) == ("12",)
 
 
 def test_elements_are_named_alone_where_a_later_job_has_taken_over_the_others() -> None:
     found = sorted_out(
         [stage("a", 3)],
-        [intent(1, "a", "12", 3), intent(2, "a", "13", 3, slices=(1,))],
         {"12_0": "RUNNING", "12_2": "RUNNING", "13_1": "RUNNING"},
+        intents=[intent(1, "a", "12", 3), intent(2, "a", "13", 3, slices=(1,))],
     )
     assert tuple(found.connections.active["a"]) == ("12_0", "13", "12_2")
 
@@ -147,7 +150,6 @@ def test_a_child_that_waits_for_a_parent_that_runs_again_is_cancelled(
 ) -> None:
     found = sorted_out(
         [stage("a", 2), stage("b", a=kind)],
-        [intent(1, "a", "12", 2), intent(2, "b", "13")],
         {"12_0": "RUNNING", "12_1": "FAILED", "13": "PENDING:Dependency"},
         ends={"a": {1: FAILED}},
     )
@@ -159,7 +161,6 @@ def test_a_child_that_waits_for_a_parent_that_runs_again_is_cancelled(
 def test_a_child_that_runs_on_what_is_made_again_is_ended_and_made_again() -> None:
     found = sorted_out(
         [stage("a"), stage("b", a="afterany")],
-        [intent(1, "a", "12"), intent(2, "b", "13")],
         {"12": "FAILED", "13": "RUNNING"},
         ends={"a": {0: FAILED}},
     )
@@ -170,7 +171,6 @@ def test_a_child_that_runs_on_what_is_made_again_is_ended_and_made_again() -> No
 def test_that_a_stage_runs_again_reaches_the_children_of_its_children() -> None:
     found = sorted_out(
         [stage("a"), stage("b", a="afterany"), stage("c", b="afterany")],
-        [intent(1, "a", "12"), intent(2, "b", "13"), intent(3, "c", "14")],
         {"12": "FAILED", "14": "RUNNING"},
         ends={"a": {0: FAILED}, "b": {0: DONE}},
     )
@@ -179,28 +179,25 @@ def test_that_a_stage_runs_again_reaches_the_children_of_its_children() -> None:
 
 def test_children_of_a_parent_that_goes_on_stay_queued() -> None:
     found = sorted_out(
-        [stage("a"), stage("b", a="afterok")],
-        [intent(1, "a", "12"), intent(2, "b", "13")],
-        {"12": "RUNNING", "13": "PENDING:Dependency"},
+        [stage("a"), stage("b", a="afterok")], {"12": "RUNNING", "13": "PENDING:Dependency"}
     )
     assert found.cancel == ()
     assert found.connections.active == {"a": {"12": {0}}, "b": {"13": {0}}}
 
 
-@pytest.mark.parametrize(("state", "ending"), [("RUNNING", ("12",)), ("PENDING", ("12",))])
-def test_what_is_left_of_a_cancelled_job_must_make_way(state: str, ending: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("state", ["RUNNING", "PENDING"])
+def test_what_is_left_of_a_cancelled_job_must_make_way(state: str) -> None:
     found = sorted_out(
-        [stage("a")], [intent(1, "a", "12", cancelled_slices=frozenset({0}))], {"12": state}
+        [stage("a")], {"12": state}, intents=[intent(1, "a", "12", cancelled_slices=frozenset({0}))]
     )
     assert found.done.active["a"] == frozenset()
-    assert found.cancel == ("12",)
-    assert found.connections.ending["a"] == ending
+    assert found.cancel == found.connections.ending["a"] == ("12",)
 
 
 def test_a_slice_completed_under_another_fingerprint_is_not_complete() -> None:
     found = sorted_out(
         [stage("a", 2)],
-        [intent(1, "a", "12", 2), intent(2, "a", "13", 2, slices=(1,), fingerprint="new")],
+        intents=[intent(1, "a", "12", 2), intent(2, "a", "13", 2, slices=(1,), fingerprint="new")],
         ends={"a": {0: DONE, 1: DONE}},
         fingerprints={"a": "new"},
     )
@@ -208,22 +205,20 @@ def test_a_slice_completed_under_another_fingerprint_is_not_complete() -> None:
 
 
 def test_a_job_that_runs_under_another_fingerprint_must_end() -> None:
-    found = sorted_out(
-        [stage("a")], [intent(1, "a", "12")], {"12": "RUNNING"}, fingerprints={"a": "new"}
-    )
+    found = sorted_out([stage("a")], {"12": "RUNNING"}, fingerprints={"a": "new"})
     assert found.connections.ending["a"] == found.cancel == ("12",)
     assert found.done.active["a"] == frozenset()
 
 
 def test_a_slice_whose_newest_job_was_refused_is_not_complete() -> None:
     again = intent(2, "a", None, refused="no such partition", base_attempts={0: 1})
-    found = sorted_out([stage("a")], [intent(1, "a", "12"), again], ends={"a": {0: DONE}})
+    found = sorted_out([stage("a")], ends={"a": {0: DONE}}, intents=[intent(1, "a", "12"), again])
     assert found.done.completed["a"] == frozenset()
     assert found.cancel == ()
 
 
 def test_a_job_that_was_never_found_is_neither_active_nor_in_the_way() -> None:
-    found = sorted_out([stage("a")], [intent(1, "a", None)])
+    found = sorted_out([stage("a")], intents=[intent(1, "a", None)])
     assert found.done.completed["a"] == found.done.active["a"] == frozenset()
     assert found.cancel == ()
 
@@ -231,7 +226,6 @@ def test_a_job_that_was_never_found_is_neither_active_nor_in_the_way() -> None:
 def test_stranded_jobs_are_cancelled() -> None:
     found = sorted_out(
         [stage("a"), stage("b", a="afterok"), stage("c", b="afterok")],
-        [intent(1, "a", "12"), intent(2, "b", "13"), intent(3, "c", "14")],
         {"12": "FAILED", "13": f"PENDING:{NEVER}", "14": "PENDING:Dependency"},
         ends={"a": {0: FAILED}},
     )
@@ -245,7 +239,6 @@ def test_a_held_job_is_cancelled_with_all_that_waits_for_it_and_does_no_work_if_
 ) -> None:
     found = sorted_out(
         [stage("a", 2), stage("b", a="afterany")],
-        [intent(1, "a", "12", 2), intent(2, "b", "13")],
         {"12_0": "RUNNING", "12_1": f"PENDING:{reason}", "13": "PENDING:Dependency"},
     )
     assert found.cancel == ("12_1", "13")
@@ -257,7 +250,6 @@ def test_no_id_is_cancelled_of_a_stranded_job_that_slurm_has_forgotten() -> None
     """So it is without accounts; the id may be a stranger's by now."""
     found = sorted_out(
         [stage("a"), stage("b", a="afterok"), stage("c", 2, b="afterok")],
-        [intent(1, "a", "12"), intent(2, "b", "13"), intent(3, "c", "14", 2)],
         {"12": "FAILED", "14_1": "PENDING:Dependency"},
         ends={"a": {0: FAILED}},
     )
@@ -269,7 +261,6 @@ def test_void_slices_run_again_whether_complete_or_running() -> None:
     void = {"a": frozenset({0, 2})}
     found = sorted_out(
         [stage("a", 4)],
-        [intent(1, "a", "12", 4)],
         {"12_2": "RUNNING", "12_3": "RUNNING"},
         ends={"a": {0: DONE, 1: DONE}},
         void=void,
@@ -282,8 +273,8 @@ def test_void_slices_run_again_whether_complete_or_running() -> None:
 def test_an_element_that_works_through_several_slices_ends_with_all_of_them() -> None:
     found = sorted_out(
         [stage("a", 4)],
-        [intent(1, "a", "12", 4, slices_per_task=2)],
-        {"12_0": "RUNNING", "12_1": "RUNNING"},
+        intents=[intent(1, "a", "12", 4, slices_per_task=2)],
+        states={"12_0": "RUNNING", "12_1": "RUNNING"},
         void={"a": frozenset({1})},
     )
     assert found.done.active["a"] == {2, 3}
@@ -294,8 +285,8 @@ def test_an_element_in_which_a_slice_failed_makes_way_with_those_that_still_run(
     """It will end as failed, so that nothing could come after it with afterok."""
     found = sorted_out(
         [stage("a", 4)],
-        [intent(1, "a", "12", 4, slices_per_task=4)],
-        {"12_0": "RUNNING"},
+        intents=[intent(1, "a", "12", 4, slices_per_task=4)],
+        states={"12_0": "RUNNING"},
         ends={"a": {0: FAILED}},
         begun={"a": {1: 1}},
     )
@@ -304,36 +295,35 @@ def test_an_element_in_which_a_slice_failed_makes_way_with_those_that_still_run(
 
 
 def test_nothing_is_in_the_way_of_a_complete_run() -> None:
-    found = sorted_out(
-        [stage("a"), stage("b", a="afterok")],
-        [intent(1, "a", "12"), intent(2, "b", "13")],
-        ends={"a": {0: DONE}, "b": {0: DONE}},
-    )
+    found = sorted_out([stage("a"), stage("b", a="afterok")], ends={"a": {0: DONE}, "b": {0: DONE}})
     assert found.done.completed == {"a": {0}, "b": {0}}
     assert found.cancel == ()
 
 
-def test_an_older_job_that_still_runs_is_ended_and_waited_for() -> None:
-    refused = sorted_out(
+@pytest.mark.parametrize(
+    ("newer", "states"),
+    [
+        pytest.param({"job_id": None, "refused": "no such partition"}, {}, id="refused"),
+        pytest.param(
+            {"job_id": "13", "fingerprint": "g"}, {"13": "PENDING:Dependency"}, id="changed twice"
+        ),
+    ],
+)
+def test_an_older_job_that_still_runs_is_ended_and_waited_for(
+    newer: dict[str, Any], states: dict[str, str]
+) -> None:
+    found = sorted_out(
         [stage("a")],
-        [intent(1, "a", "12"), intent(2, "a", None, refused="no such partition")],
-        {"12": "RUNNING"},
-    )
-    assert refused.connections.ending["a"] == ("12",)
-    assert refused.cancel == ("12",)
-    changed_twice = sorted_out(
-        [stage("a")],
-        [intent(1, "a", "12"), intent(2, "a", "13", fingerprint="g")],
-        {"12": "RUNNING", "13": "PENDING:Dependency"},
+        {"12": "RUNNING", **states},
+        intents=[intent(1, "a", "12"), intent(2, "a", **newer)],
         fingerprints={"a": "h"},
     )
-    assert set(changed_twice.connections.ending["a"]) == set(changed_twice.cancel) == {"12", "13"}
+    assert set(found.connections.ending["a"]) == set(found.cancel) == {"12", *states}
 
 
 def test_children_of_a_stage_that_is_not_needed_are_left_alone() -> None:
     found = sorted_out(
         [stage("a"), stage("mend", a="afternotok"), stage("x", mend="afterany")],
-        [intent(1, "a", "12"), intent(2, "mend", "13"), intent(3, "x", "14")],
         {"12": "COMPLETED", "13": "PENDING:DependencyNeverSatisfied", "14": "RUNNING"},
         {"a": {0: DONE}},
     )
@@ -353,8 +343,8 @@ def test_slices_whose_job_waits_for_all_make_way_where_one_of_all_runs_again(
     states |= {f"13_{i}": "PENDING:Dependency" for i in elements}
     found = sorted_out(
         [stage("a", 4), stage("b", 4, a="aftercorr")],
-        [intent(1, "a", "12", 4), intent(2, "b", "13", 4, slices_per_task=packed)],
         states,
+        intents=[intent(1, "a", "12", 4), intent(2, "b", "13", 4, slices_per_task=packed)],
         ends={"a": {3: FAILED}},
     )
     assert found.done.active["a"] == {0, 1, 2}
@@ -365,16 +355,13 @@ def test_slices_at_work_go_on_though_a_parents_slice_is_made_again() -> None:
     states = {f"13_{i}": "RUNNING" for i in (1, 2, 3)}
     found = sorted_out(
         [stage("a", 4), stage("b", 4, a="aftercorr")],
-        [
+        intents=[
             intent(1, "a", "10", 4),
             intent(2, "a", "11", 4, slices=(2,), base_attempts={2: 1}),
             intent(3, "b", "13", 4),
         ],
-        states,
-        ends={
-            "a": {0: DONE, 1: DONE, 2: {1: "failed", 2: "completed"}, 3: DONE},
-            "b": {0: DONE},
-        },
+        states=states,
+        ends={"a": {0: DONE, 1: DONE, 2: {1: "failed", 2: "completed"}, 3: DONE}, "b": {0: DONE}},
         void={"a": frozenset({2})},
         begun={"b": {1: 1, 2: 1, 3: 1}},
     )
@@ -387,34 +374,29 @@ MENDING = [stage("q"), stage("p", q="afternotok"), stage("c", p="afterany")]
 
 def test_what_comes_after_a_stage_that_is_not_needed_is_older_than_what_is_above_that() -> None:
     """`q` failed, `p` and `c` ran; a resume was killed after it had submitted `q` alone."""
-    submitted = [intent(1, "q", "11"), intent(2, "p", "12"), intent(3, "c", "13")]
     ends = {"q": {0: {1: "failed", 2: "completed"}}, "p": {0: DONE}, "c": {0: DONE}}
-    again = intent(10, "q", "14", base_attempts={0: 1})
-    found = sorted_out(MENDING, [*submitted, again], ends=ends)  # type: ignore[arg-type]
+    again = intent(10, "q", "15", base_attempts={0: 1})
+    found = sorted_out(MENDING, ends=ends, intents=[*submitted(MENDING), again])  # type: ignore[arg-type]
     assert found.done.completed == {"q": {0}, "p": set(), "c": set()}
 
 
 def test_what_comes_after_a_stage_that_is_not_needed_makes_way_when_what_is_above_runs_again() -> (
     None
 ):
-    submitted = [intent(1, "q", "11"), intent(2, "p", "12"), intent(3, "c", "13")]
-    states = {"12": "CANCELLED", "13": "RUNNING"}
+    states = {"13": "CANCELLED", "14": "RUNNING"}
     void = {"q": frozenset({0})}
-    found = sorted_out(MENDING, submitted, states, {"q": {0: DONE}}, void=void)
-    assert found.cancel == ("13",)
-    assert sorted_out(MENDING, submitted, states, {"q": {0: DONE}}).cancel == ()
+    assert sorted_out(MENDING, states, {"q": {0: DONE}}, void=void).cancel == ("14",)
+    assert sorted_out(MENDING, states, {"q": {0: DONE}}).cancel == ()
 
 
 def test_a_resume_goes_by_the_dependencies_as_they_are_now() -> None:
     """Slice 1 of both ran again under `aftercorr`; under `afterok` slice 0 is too old."""
     stages = [stage("p", 2), stage("c", 2, p="aftercorr")]
-    submitted = [intent(1, "p", "11", 2), intent(2, "c", "12", 2)]
-    submitted += [
-        intent(3, "p", "13", slices=(1,), is_array=True, base_attempts={1: 1}),
-        intent(4, "c", "14", slices=(1,), is_array=True, base_attempts={1: 1}),
-    ]
+    again = {"slices": (1,), "is_array": True, "base_attempts": {1: 1}}
+    intents = [*submitted(stages), intent(3, "p", "14", **again), intent(4, "c", "15", **again)]
     twice: Mapping[int, Outcome] = {1: "completed", 2: "completed"}
     ends = {"p": {0: DONE, 1: twice}, "c": {0: DONE, 1: twice}}
-    assert sorted_out(stages, submitted, ends=ends).done.completed["c"] == {0, 1}
+    assert sorted_out(stages, ends=ends, intents=intents).done.completed["c"] == {0, 1}
     afters = {"c": {"p": "afterok"}}
-    assert sorted_out(stages, submitted, ends=ends, afters=afters).done.completed["c"] == {1}
+    found = sorted_out(stages, ends=ends, intents=intents, afters=afters)
+    assert found.done.completed["c"] == {1}
