@@ -1,6 +1,6 @@
 """A fake scheduler and a fake clock stand in: Slurm forgets a job after minutes at the soonest."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -64,14 +64,23 @@ def paths(tmp_path: Path) -> RunPaths:
     return RunPaths(tmp_path / "run")
 
 
-def handed_in(paths: RunPaths, fake: Fake, monkeypatch: pytest.MonkeyPatch) -> Parents:
-    """`clean` as job 11 and `cut` as array 12, just now."""
-    monkeypatch.setattr("slurm_jobs.run.submission.time", fake)
-    parents = Parents(paths, plan(), fake)  # type: ignore[arg-type]
-    for job_id, stage in (("11", "clean"), ("12", "cut")):
-        token = f"t{job_id}"
-        parents.add(SubmittedJob(planned=job_of(stage), token=token, job_id=job_id))
-    return parents
+HandIn = Callable[..., Parents]
+
+
+@pytest.fixture
+def hand_in(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> HandIn:
+    """Submit `clean` as job 11 and `cut` as array 12, so many seconds ago."""
+
+    def submitted(fake: Fake, ago_s: float = TRUSTED_S + 1) -> Parents:
+        monkeypatch.setattr("slurm_jobs.run.submission.time", fake)
+        parents = Parents(paths, plan(), fake)  # type: ignore[arg-type]
+        for job_id, stage in (("11", "clean"), ("12", "cut")):
+            token = f"t{job_id}"
+            parents.add(SubmittedJob(planned=job_of(stage), token=token, job_id=job_id))
+        fake.now_unix_s += ago_s
+        return parents
+
+    return submitted
 
 
 def complete(paths: RunPaths, stage: str, token: str, slices: Sequence[int]) -> None:
@@ -83,7 +92,7 @@ def complete(paths: RunPaths, stage: str, token: str, slices: Sequence[int]) -> 
 
 CLEAN: JobDependencies = {"afterok": ["11"]}
 CUT: JobDependencies = {"aftercorr": ["12"]}
-LATE_S = TRUSTED_S + 1
+TRAIN = job_of("train")
 
 
 @pytest.mark.parametrize(
@@ -97,16 +106,14 @@ LATE_S = TRUSTED_S + 1
 )
 def test_a_slow_submit_hands_in_nothing_after_what_can_no_longer_be_waited_for(
     paths: RunPaths,
-    monkeypatch: pytest.MonkeyPatch,
+    hand_in: HandIn,
     dependencies: JobDependencies,
     states: Mapping[str, str],
     why: str,
 ) -> None:
-    fake = Fake(states)
-    parents = handed_in(paths, fake, monkeypatch)
-    fake.now_unix_s += LATE_S
+    parents = hand_in(Fake(states))
     with pytest.raises(SchedulerError, match="cannot wait for it") as caught:
-        parents.refuse_gone(job_of("train"), dependencies)
+        parents.refuse_gone(TRAIN, dependencies)
     for words in ("`train` comes after", why, f"slurm-jobs resume {paths.run_dir}"):
         assert words in str(caught.value)
 
@@ -122,70 +129,56 @@ def test_a_slow_submit_hands_in_nothing_after_what_can_no_longer_be_waited_for(
 )
 def test_what_lives_or_ended_well_is_waited_for_however_slow_the_submit(
     paths: RunPaths,
-    monkeypatch: pytest.MonkeyPatch,
+    hand_in: HandIn,
     dependencies: JobDependencies,
     states: Mapping[str, str],
     completed: Sequence[int],
 ) -> None:
+    stage, job_id = ("clean", "11") if dependencies is CLEAN else ("cut", "12")
+    complete(paths, stage, f"t{job_id}", completed)
     fake = Fake(states)
-    parents = handed_in(paths, fake, monkeypatch)
-    stage, token = ("clean", "t11") if dependencies is CLEAN else ("cut", "t12")
-    complete(paths, stage, token, completed)
-    fake.now_unix_s += LATE_S
-    parents.refuse_gone(job_of("train"), dependencies)
+    hand_in(fake).refuse_gone(TRAIN, dependencies)
     (question,) = fake.asked
-    job_id = token.removeprefix("t")
-    assert (question.jobs, question.since_unix_s) == ({f"words.{stage}.{token}": job_id}, BEGAN)
+    expected = ({f"words.{stage}.t{job_id}": job_id}, BEGAN)
+    assert (question.jobs, question.since_unix_s) == expected
 
 
 @pytest.mark.parametrize("slurm_ahead_s", [0.0, 600.0, -600.0])
 def test_what_ended_a_moment_ago_is_left_to_slurm_whatever_its_clock_says(
-    paths: RunPaths, monkeypatch: pytest.MonkeyPatch, slurm_ahead_s: float
+    hand_in: HandIn, slurm_ahead_s: float
 ) -> None:
     """It takes away what waits for that, and starts what comes `afterany`."""
     fake = Fake({"11": "FAILED"})
-    parents = handed_in(paths, fake, monkeypatch)
-    fake.slurm_ahead_s = slurm_ahead_s
-    fake.end_unix_s = BEGAN + slurm_ahead_s
-    fake.now_unix_s += LATE_S
-    parents.refuse_gone(job_of("train"), CLEAN)
+    fake.slurm_ahead_s, fake.end_unix_s = slurm_ahead_s, BEGAN + slurm_ahead_s
+    parents = hand_in(fake)
+    parents.refuse_gone(TRAIN, CLEAN)
     fake.now_unix_s += REMEMBERED_S
     with pytest.raises(SchedulerError, match="ended as FAILED"):
-        parents.refuse_gone(job_of("train"), CLEAN)
+        parents.refuse_gone(TRAIN, CLEAN)
 
 
 def test_a_record_of_another_job_does_not_speak_for_one_that_is_gone(
-    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+    paths: RunPaths, hand_in: HandIn
 ) -> None:
-    fake = Fake({})
-    parents = handed_in(paths, fake, monkeypatch)
     complete(paths, "clean", "before", (0,))
-    fake.now_unix_s += LATE_S
     with pytest.raises(SchedulerError, match="is gone"):
-        parents.refuse_gone(job_of("train"), CLEAN)
+        hand_in(Fake({})).refuse_gone(TRAIN, CLEAN)
 
 
-def test_a_submit_that_nothing_holds_up_asks_nothing(
-    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_submit_that_nothing_holds_up_asks_nothing(hand_in: HandIn) -> None:
     fake = Fake({})
-    parents = handed_in(paths, fake, monkeypatch)
-    fake.now_unix_s += TRUSTED_S
-    parents.refuse_gone(job_of("train"), {**CLEAN, **CUT})
+    hand_in(fake, ago_s=TRUSTED_S).refuse_gone(TRAIN, {**CLEAN, **CUT})
     assert not fake.asked
 
 
-def test_it_asks_once_for_all_parents_and_again_only_when_that_is_old(
-    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_asks_once_for_all_parents_and_again_only_when_that_is_old(hand_in: HandIn) -> None:
     fake = Fake({"11": "RUNNING", "12": "PENDING"})
-    parents = handed_in(paths, fake, monkeypatch)
-    fake.now_unix_s += LATE_S
+    parents = hand_in(fake)
     for _ in range(2):
-        parents.refuse_gone(job_of("train"), {**CLEAN, **CUT})
+        parents.refuse_gone(TRAIN, {**CLEAN, **CUT})
     assert [sorted(question.jobs.values()) for question in fake.asked] == [["11", "12"]]
-    fake.now_unix_s += LATE_S
-    parents.refuse_gone(job_of("train"), CLEAN)
+    fake.now_unix_s += TRUSTED_S + 1
+    parents.refuse_gone(TRAIN, CLEAN)
     assert len(fake.asked) == 2
 
 
@@ -199,12 +192,7 @@ def test_it_asks_once_for_all_parents_and_again_only_when_that_is_old(
     ],
 )
 def test_what_may_be_waited_for_all_the_same_is(
-    paths: RunPaths,
-    monkeypatch: pytest.MonkeyPatch,
-    fake: Fake,
-    dependencies: JobDependencies,
+    hand_in: HandIn, fake: Fake, dependencies: JobDependencies
 ) -> None:
-    parents = handed_in(paths, fake, monkeypatch)
-    fake.now_unix_s += LATE_S
-    parents.refuse_gone(job_of("train"), dependencies)
+    hand_in(fake).refuse_gone(TRAIN, dependencies)
     assert len(fake.asked) == (not fake.knows)

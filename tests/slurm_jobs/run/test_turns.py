@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -86,20 +86,17 @@ def paths(tmp_path: Path) -> RunPaths:
 def test_a_second_command_is_turned_away_while_the_first_lives(paths: RunPaths) -> None:
     with holder(paths) as first:
         for _ in range(2):  # being turned away opens no way in
-            with pytest.raises(RunFailedError, match=f"pid {first.pid} "), submitting(paths):
+            with (
+                pytest.raises(RunFailedError, match=f"pid {first.pid} ") as away,
+                submitting(paths),
+            ):
                 pytest.fail("two were inside")
+            next_word = f"once it has ended: slurm-jobs status {paths.run_dir}"
+            assert str(away.value).endswith(f"\n{next_word}")
         first.communicate("")
         assert first.returncode == 0
         with submitting(paths):
             pass
-
-
-def test_who_is_turned_away_is_told_what_to_type(paths: RunPaths) -> None:
-    with holder(paths), pytest.raises(RunFailedError) as turned_away, submitting(paths):
-        pass
-    assert str(turned_away.value).endswith(
-        f"\nonce it has ended: slurm-jobs status {paths.run_dir}"
-    )
 
 
 def test_a_second_command_is_let_in_after_the_first_was_killed(paths: RunPaths) -> None:
@@ -159,7 +156,15 @@ class OtherHost:
             time=lambda: now_s, strftime=time.strftime, localtime=time.localtime
         )
         self._monkeypatch.setattr("slurm_jobs.run_folder.ledger.time", clock)
-        self._monkeypatch.setattr("slurm_jobs.run_folder.ledger.time", clock)
+
+
+HostOf = Callable[[float], OtherHost]
+
+
+@pytest.fixture
+def other_host(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> HostOf:
+    """Make another host whose clock is so far ahead."""
+    return lambda shift_s: OtherHost(paths, monkeypatch, shift_s)
 
 
 SHIFTS = pytest.mark.parametrize("shift_s", [0.0, 600.0, -600.0, 50_000.0, -50_000.0])
@@ -168,9 +173,9 @@ SHIFTS = pytest.mark.parametrize("shift_s", [0.0, 600.0, -600.0, 50_000.0, -50_0
 
 @SHIFTS
 def test_a_live_command_on_another_host_is_not_taken_for_dead_whatever_its_clock_says(
-    paths: RunPaths, monkeypatch: pytest.MonkeyPatch, shift_s: float
+    other_host: HostOf, shift_s: float
 ) -> None:
-    other = OtherHost(paths, monkeypatch, shift_s)
+    other = other_host(shift_s)
     other.begin()
     for number in range(4):  # it submits slowly, for longer than the patience in all
         other.pass_s(OTHER_HOST_PATIENCE_S - 5)
@@ -181,9 +186,9 @@ def test_a_live_command_on_another_host_is_not_taken_for_dead_whatever_its_clock
 
 @SHIFTS
 def test_a_dead_command_on_another_host_counts_as_dead_after_patience_by_this_hosts_clock(
-    paths: RunPaths, monkeypatch: pytest.MonkeyPatch, shift_s: float
+    other_host: HostOf, shift_s: float
 ) -> None:
-    other = OtherHost(paths, monkeypatch, shift_s)
+    other = other_host(shift_s)
     other.begin()
     other.pass_s(60)
     assert not other.can_begin_here()
@@ -194,10 +199,8 @@ def test_a_dead_command_on_another_host_counts_as_dead_after_patience_by_this_ho
     assert other.can_begin_here()  # its turn was ended; nobody waits for it again
 
 
-def test_only_this_hosts_own_observation_starts_the_patience(
-    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = OtherHost(paths, monkeypatch, -OTHER_HOST_PATIENCE_S)
+def test_only_this_hosts_own_observation_starts_the_patience(other_host: HostOf) -> None:
+    other = other_host(-OTHER_HOST_PATIENCE_S)
     other.begin()
     other.write("begin", "third", pid=1, host="a third one", process_start=None)
     other.write("end", "third")
@@ -206,18 +209,18 @@ def test_only_this_hosts_own_observation_starts_the_patience(
 
 
 def test_a_command_that_died_on_another_host_last_week_is_not_waited_for(
-    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+    other_host: HostOf,
 ) -> None:
-    other = OtherHost(paths, monkeypatch, 0.0)
+    other = other_host(0.0)
     other.begin()
     other.pass_s(7 * 86_400)
     assert other.can_begin_here()
 
 
 def test_the_message_names_the_command_on_another_host_and_what_to_type(
-    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+    paths: RunPaths, other_host: HostOf
 ) -> None:
-    OtherHost(paths, monkeypatch, 0.0).begin()
+    other_host(0.0).begin()
     with pytest.raises(RunFailedError) as refused, submitting(paths):
         pass
     for words in (f"pid {os.getpid()} on elsewhere", "type the same again", "continues at once"):
@@ -234,9 +237,9 @@ def test_a_look_shows_a_command_on_another_host_as_submitting_while_its_last_ent
 
 
 def test_a_turn_is_lost_to_a_command_that_ended_it_and_not_to_one_that_was_refused(
-    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+    paths: RunPaths, other_host: HostOf
 ) -> None:
-    other = OtherHost(paths, monkeypatch, 50_000.0)  # by the clocks alone, silent for hours
+    other = other_host(50_000.0)  # by the clocks alone, silent for hours
     with submitting(paths) as turn:
         refuse_if_lost(turn, turn.begin)
         newest = append_entry(paths.ledger_dir, "submitted", "job", {"job_id": "7"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -81,39 +82,35 @@ def test_what_an_earlier_job_wrote_for_the_slice_is_no_sign_from_before_the_star
     assert last_sign_s(paths) == 0.0
 
 
-def test_the_end_that_a_resume_notes_is_not_the_moment_of_the_resume(paths: RunPaths) -> None:
-    wrote(paths.timing_dir("s", 0, 1) / "rank-00000.steps", 30.0)
-    book = LocalBook(paths.local_dir)
-    local.settle_left_tasks(paths, book)
-    task = book.state("1")
-    assert task is not None
-    assert task.state == "NODE_FAIL"
-    assert task.end_unix_s == pytest.approx(START_UNIX_S + 30.0, abs=1e-3)
+def settled(paths: RunPaths) -> TaskAccounting | None:
+    local.settle_left_tasks(paths, LocalBook(paths.local_dir))
+    return LocalBook(paths.local_dir).state("1")
 
 
-def test_before_the_resume_the_same_end_is_told(paths: RunPaths) -> None:
-    wrote(paths.timing_dir("s", 0, 1) / "rank-00000.steps", 30.0)
+def queried(paths: RunPaths) -> TaskAccounting:
     scheduler = LocalScheduler(run_dir=paths.run_dir)
-    task = scheduler.query(Question(jobs={"n": "1"}, since_unix_s=0.0)).tasks["1"]
-    assert task.state == "NODE_FAIL"
-    assert task.end_unix_s == pytest.approx(START_UNIX_S + 30.0, abs=1e-3)
+    return scheduler.query(Question(jobs={"n": "1"}, since_unix_s=0.0)).tasks["1"]
 
 
-def test_a_task_that_is_cancelled_a_night_after_its_runner_was_killed_ended_before(
-    paths: RunPaths,
+def cancelled(paths: RunPaths) -> TaskAccounting | None:
+    LocalScheduler(run_dir=paths.run_dir).cancel(["1"])
+    return LocalBook(paths.local_dir).state("1")
+
+
+@pytest.mark.parametrize(
+    ("ask", "state"), [(settled, "NODE_FAIL"), (queried, "NODE_FAIL"), (cancelled, "CANCELLED")]
+)
+def test_a_task_of_a_killed_runner_ended_with_its_last_sign_and_not_when_it_was_noticed(
+    paths: RunPaths, ask: Callable[[RunPaths], TaskAccounting], state: str
 ) -> None:
     wrote(paths.timing_dir("s", 0, 1) / "rank-00000.steps", 30.0)
-    LocalScheduler(run_dir=paths.run_dir).cancel(["1"])
-    task = LocalBook(paths.local_dir).state("1")
-    assert task is not None
-    assert task.state == "CANCELLED"
-    assert task.end_unix_s == pytest.approx(START_UNIX_S + 30.0, abs=1e-3)
+    task = ask(paths)
+    assert (task.state, task.end_unix_s) == (state, pytest.approx(START_UNIX_S + 30.0, abs=1e-3))
 
 
 def test_the_end_of_a_task_whose_order_cannot_be_read_is_not_made_up(paths: RunPaths) -> None:
     paths.job_json("t").write_text("{")
-    scheduler = LocalScheduler(run_dir=paths.run_dir)
-    task = scheduler.query(Question(jobs={"n": "1"}, since_unix_s=0.0)).tasks["1"]
+    task = queried(paths)
     assert (task.state, task.end_unix_s) == ("NODE_FAIL", None)
 
 

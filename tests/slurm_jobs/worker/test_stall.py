@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -130,96 +130,76 @@ FROZEN = parse_stacks(
 GONE = parse_stacks("main thread 0x01\n")
 
 
+IN_LOADER = "was in the data loader, at "
+PREAD, NEXT = "pread (pipeline/data/shards.py:88)", "__next__ (pipeline/data/loader.py:44)"
+ONE_WAITS = "; rank 1 waits in"
+IN_PASS = "was in the forward or backward pass, at _engine_run_backward"
+ON_DEVICE = "was in a wait for the device, at "
+
+
 @pytest.mark.parametrize(
     ("ranks", "cause", "words"),
     [
         (
-            {0: stacks(COLLECTIVE), 1: stacks(LOADER, IDLE, READER), 2: stacks(COLLECTIVE)},
+            [stacks(COLLECTIVE), stacks(LOADER, IDLE, READER), stacks(COLLECTIVE)],
             1,
-            (
-                "was in the data loader, at pread (pipeline/data/shards.py:88); ranks 0,2 "
-                "wait in a collective, all_reduce called at run_steps (pipeline/train/loop.py:"
-            ),
+            f"{IN_LOADER}{PREAD}; ranks 0,2 wait in a collective, all_reduce called at run_steps (pip",
         ),
+        ([stacks(LOADER, IDLE), stacks(COLLECTIVE)], 0, f"{IN_LOADER}{NEXT}{ONE_WAITS}"),
         (
-            {0: stacks(LOADER, IDLE), 1: stacks(COLLECTIVE)},
+            [stacks(LOADER, IDLE, FLIGHTS, SAMPLER), stacks(COLLECTIVE)],
             0,
-            "was in the data loader, at __next__ (pipeline/data/loader.py:44); rank 1 waits in",
+            f"{IN_LOADER}{NEXT}{ONE_WAITS}",
         ),
         (
-            {0: stacks(LOADER, IDLE, FLIGHTS, SAMPLER), 1: stacks(COLLECTIVE)},
+            [stacks(LOADER, FLIGHTS, PRODUCER, DECODER, READER), stacks(COLLECTIVE)],
             0,
-            "was in the data loader, at __next__ (pipeline/data/loader.py:44); rank 1 waits in",
+            f"{IN_LOADER}{PREAD}{ONE_WAITS}",
         ),
         (
-            {0: stacks(LOADER, FLIGHTS, PRODUCER, DECODER, READER), 1: stacks(COLLECTIVE)},
+            [stacks(LOADER, FLIGHTS, PRODUCER, DECODER), stacks(COLLECTIVE)],
             0,
-            "was in the data loader, at pread (pipeline/data/shards.py:88); rank 1 waits in",
+            f"{IN_LOADER}decode (/home/ada/decoders.py:7){ONE_WAITS}",
         ),
+        ([stacks(LOADER, COPY, READER), stacks(COLLECTIVE)], 0, f"{IN_LOADER}{PREAD}{ONE_WAITS}"),
         (
-            {0: stacks(LOADER, FLIGHTS, PRODUCER, DECODER), 1: stacks(COLLECTIVE)},
-            0,
-            "was in the data loader, at decode (/home/ada/decoders.py:7); rank 1 waits in",
-        ),
-        (
-            {0: stacks(LOADER, COPY, READER), 1: stacks(COLLECTIVE)},
-            0,
-            "was in the data loader, at pread (pipeline/data/shards.py:88); rank 1 waits in",
-        ),
-        (
-            {0: stacks(STAGING, COPY), 1: stacks(MEETING)},
+            [stacks(STAGING, COPY), stacks(MEETING)],
             0,
             "was in staging, at _read_into (pipeline/stage_in/copy.py:140); rank 1 waits in a col",
         ),
         (
-            {0: stacks(CHECKPOINT), 1: stacks(COLLECTIVE)},
+            [stacks(CHECKPOINT), stacks(COLLECTIVE)],
             0,
             "was in a checkpoint, at write_data (torch/distributed/checkpoint/filesystem.py:9);",
         ),
-        ({0: stacks(COLLECTIVE), 1: FROZEN}, 1, "its process is in state D (disk sleep) in nfs_"),
-        ({0: stacks(LOADER), 1: GONE}, 1, "did not get the request for its stacks"),
+        ([stacks(COLLECTIVE), FROZEN], 1, "its process is in state D (disk sleep) in nfs_"),
+        ([stacks(LOADER), GONE], 1, "did not get the request for its stacks"),
         (
-            {0: stacks(DEVICE), 1: stacks(COLLECTIVE)},
+            [stacks(DEVICE), stacks(COLLECTIVE)],
             0,
-            "was in a wait for the device, at read (pipeline/train/verdict.py:51); rank 1 waits",
+            f"{ON_DEVICE}read (pipeline/train/verdict.py:51); rank 1 waits",
         ),
+        ([stacks(BACKWARD), stacks(LOADER, IDLE, READER)], 1, f"{IN_LOADER}pr"),
+        ([stacks(READING), stacks(COLLECTIVE)], 0, f"{ON_DEVICE}run_st"),
+        ([stacks(DEVICE), stacks(LOADER)], 1, "; rank 0: was in a wait for the device"),
+        ([stacks(BACKWARD, COLLECTIVE), stacks(BACKWARD, IDLE)], 1, IN_PASS),
+        ([stacks(COLLECTIVE), stacks(BACKWARD, FLIGHTS, UPLOAD)], 1, IN_PASS),
         (
-            {0: stacks(BACKWARD), 1: stacks(LOADER, IDLE, READER)},
-            1,
-            "was in the data loader, at pr",
-        ),
-        ({0: stacks(READING), 1: stacks(COLLECTIVE)}, 0, "was in a wait for the device, at run_st"),
-        ({0: stacks(DEVICE), 1: stacks(LOADER)}, 1, "; rank 0: was in a wait for the device"),
-        (
-            {0: stacks(BACKWARD, COLLECTIVE), 1: stacks(BACKWARD, IDLE)},
-            1,
-            "was in the forward or backward pass, at _engine_run_backward",
-        ),
-        (
-            {0: stacks(COLLECTIVE), 1: stacks(BACKWARD, FLIGHTS, UPLOAD)},
-            1,
-            "was in the forward or backward pass, at _engine_run_backward",
-        ),
-        (
-            {
-                0: stacks(COLLECTIVE),
-                1: stacks((*COLLECTIVE[:2], CHECKPOINT[1])),
-                2: stacks(COLLECTIVE),
-            },
+            [stacks(COLLECTIVE), stacks((*COLLECTIVE[:2], CHECKPOINT[1])), stacks(COLLECTIVE)],
             1,
             (
-                "was in a collective, all_reduce called at save (pipeline/train/"
-                "checkpoint.py:31); ranks 0,2 wait in a collective, all_reduce called at run_steps"
+                "was in a collective, all_reduce called at save (pipeline/train/checkpoint.py:31); "
+                "ranks 0,2 wait in a collective, all_reduce called at run_steps"
             ),
         ),
-        (dict.fromkeys(range(3), stacks(CHECKPOINT)), 0, "filesystem.py:9) (as are ranks 1-2)"),
-        ({0: stacks(())}, 0, "did not answer the request"),
+        ([stacks(CHECKPOINT)] * 3, 0, "filesystem.py:9) (as are ranks 1-2)"),
+        ([stacks(())], 0, "did not answer the request"),
     ],
 )
 def test_the_rank_that_is_in_no_collective_is_the_cause(
-    ranks: Mapping[int, RankStacks], cause: int, words: str
+    ranks: list[RankStacks], cause: int, words: str
 ) -> None:
-    rank, text = describe_cause(ranks)
+    rank, text = describe_cause(dict(enumerate(ranks)))
     assert rank == cause
     assert words in text
 
@@ -277,20 +257,29 @@ def test_the_patience_grows_with_the_steps_and_outside_of_them(
     assert patience_s(beat_of(**values)) == seconds
 
 
-class Clock:
-    """A clock that the test moves, in place of the one that the watch reads."""
+class Watch:
+    """A watch over an attempt, and the clock that it reads, which the test moves."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, num_ranks: int) -> None:
         self.now_s = 100.0
         monkeypatch.setattr(hangs.time, "monotonic", lambda: self.now_s)
+        self.watch = StallWatch(folder, num_ranks)
 
-    def run(self, watch: StallWatch, seconds: float, *, may_end: bool = True) -> list[str]:
+    def run(self, seconds: float, *, may_end: bool = True) -> list[str]:
         """Tick as often as the supervisor does; the alarms."""
         alarms = []
         for _ in range(int(seconds / 0.5)):
             self.now_s += 0.5
-            alarms.append(watch.tick(may_end=may_end))
+            alarms.append(self.watch.tick(may_end=may_end))
         return [alarm for alarm in alarms if alarm]
+
+
+WatchOf = Callable[[int], Watch]
+
+
+@pytest.fixture
+def watch_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WatchOf:
+    return lambda num_ranks: Watch(tmp_path, monkeypatch, num_ranks)
 
 
 @pytest.fixture
@@ -311,21 +300,20 @@ def beating(tmp_path: Path) -> Callable[..., None]:
 
 
 def test_a_beat_of_any_rank_is_progress_and_its_end_an_alarm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beating: Callable[..., None]
+    watch_of: WatchOf, beating: Callable[..., None]
 ) -> None:
-    clock = Clock(monkeypatch)
-    watch = StallWatch(tmp_path, 2)
-    assert clock.run(watch, 1000) == []  # no rank has begun: the scheduler starts them
+    watch = watch_of(2)
+    assert watch.run(1000) == []  # no rank has begun: the scheduler starts them
     for rank in (0, 1, 1, 1, 1):
         beating(rank, num_steps=5)
-        assert clock.run(watch, 39) == []
-        assert not watch.has_dumped
-    assert clock.run(watch, 10) == ["dump"]  # before collectives time out
-    assert watch.has_dumped
+        assert watch.run(39) == []
+        assert not watch.watch.has_dumped
+    assert watch.run(10) == ["dump"]  # before collectives time out
+    assert watch.watch.has_dumped
     beating(0)
-    assert clock.run(watch, 30) == []
-    assert not watch.has_dumped
-    assert clock.run(watch, 39)[:2] == ["dump", "end"]
+    assert watch.run(30) == []
+    assert not watch.watch.has_dumped
+    assert watch.run(39)[:2] == ["dump", "end"]
 
 
 def test_the_first_steps_of_another_phase_may_take_as_long_as_the_first_of_all(
@@ -346,61 +334,54 @@ def test_the_first_steps_of_another_phase_may_take_as_long_as_the_first_of_all(
 
 
 def test_many_ranks_that_stop_together_are_late_after_one_patience(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beating: Callable[..., None]
+    watch_of: WatchOf, beating: Callable[..., None]
 ) -> None:
-    clock = Clock(monkeypatch)
-    watch = StallWatch(tmp_path, 40)
+    watch = watch_of(40)
     for number in (1, 2):
         for rank in range(40):
             beating(rank, num_steps=5 * number)
-        assert clock.run(watch, 10) == []
-    assert clock.run(watch, 61)[:2] == ["dump", "end"]
+        assert watch.run(10) == []
+    assert watch.run(61)[:2] == ["dump", "end"]
 
 
 def test_a_job_that_was_suspended_is_not_late(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beating: Callable[..., None]
+    watch_of: WatchOf, beating: Callable[..., None]
 ) -> None:
-    clock = Clock(monkeypatch)
-    watch = StallWatch(tmp_path, 1)
+    watch = watch_of(1)
     beating(0, num_steps=5)
-    assert clock.run(watch, 30) == []
-    clock.now_s += 100_000
-    assert clock.run(watch, 20) == []
+    assert watch.run(30) == []
+    watch.now_s += 100_000
+    assert watch.run(20) == []
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2])
 def test_an_attempt_that_may_not_be_ended_writes_its_stacks_once(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    beating: Callable[..., None],
-    num_ranks: int,
+    watch_of: WatchOf, beating: Callable[..., None], num_ranks: int
 ) -> None:
-    clock = Clock(monkeypatch)
-    watch = StallWatch(tmp_path, num_ranks)
+    watch = watch_of(num_ranks)
     beating(0, num_steps=5)
-    assert clock.run(watch, 300, may_end=False) == ["dump"]
+    assert watch.run(300, may_end=False) == ["dump"]
     beating(0)
-    assert clock.run(watch, 300, may_end=False) == ["dump"]
+    assert watch.run(300, may_end=False) == ["dump"]
 
 
 def test_all_ranks_are_looked_at_seldom_until_the_first_beats(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    watch_of: WatchOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, looks = Clock(monkeypatch), []
+    looks: list[int] = []
     monkeypatch.setattr(hangs, "read_heartbeat", lambda _folder, rank: looks.append(rank))
-    clock.run(StallWatch(tmp_path, 10), 300)
+    watch_of(10).run(300)
     assert 250 < looks.count(0) < 350
     assert 50 < looks.count(9) < 70
 
 
 def test_ranks_whose_function_has_returned_are_left_to_their_exit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beating: Callable[..., None]
+    tmp_path: Path, watch_of: WatchOf, beating: Callable[..., None]
 ) -> None:
-    clock = Clock(monkeypatch)
-    watch = StallWatch(tmp_path, 1)
+    watch = watch_of(1)
     beating(0, num_steps=5)
     note_return(tmp_path, 0, 0, 1.0)
-    assert clock.run(watch, 500) == []
+    assert watch.run(500) == []
 
 
 def test_a_heartbeat_is_written_seldom_and_read_as_it_was(tmp_path: Path) -> None:
