@@ -1,10 +1,27 @@
-"""Orders pass between versions: a run lives longer than the slurm-jobs that made it."""
+"""Orders of jobs pass between versions, and say which slices and GPUs are worked on."""
+
+from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.run_folder.orders import ORDER_FORMAT, JobOrder, order_to_json, read_order
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_jobs.run_folder.orders import (
+    ORDER_FORMAT,
+    JobOrder,
+    array_indices,
+    element_of_slice,
+    order_to_json,
+    read_order,
+    slices_of_element,
+)
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.run_records import kind_begun_on, stages_named
+from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.files import write_json_atomic
 from slurm_jobs.shared.records import JobResources, ParentStage
 from tests.slurm_jobs.worker.orders import order
@@ -54,3 +71,103 @@ def test_the_keys_of_an_order_are_those_of_its_format() -> None:
     keys = {cls: {f.name for f in dataclasses.fields(cls)} for cls in KEYS}
     expected = {cls: set(names.split()) for cls, names in KEYS.items()}
     assert (ORDER_FORMAT, keys) == (2, expected), "raise ORDER_FORMAT, and write both down here"
+
+
+# Elements of arrays.
+
+
+slice_sets = st.sets(st.integers(min_value=0, max_value=5000), min_size=1, max_size=60)
+
+
+@given(slice_sets, st.none() | st.integers(min_value=1, max_value=70))
+def test_every_slice_has_one_element_and_every_element_its_slices(
+    numbers: set[int], slices_per_task: int | None
+) -> None:
+    slices = tuple(sorted(numbers))
+    indices = array_indices(slices, slices_per_task)
+    found = [i for index in indices for i in slices_of_element(slices, slices_per_task, index)]
+    assert found == list(slices)
+    for index in indices:
+        for slice_index in slices_of_element(slices, slices_per_task, index):
+            assert element_of_slice(slices, slices_per_task, slice_index) == index
+
+
+@pytest.mark.parametrize(
+    ("slices_per_task", "indices"), [(None, (3, 7, 9)), (1, (0, 1, 2)), (2, (0, 1)), (5, (0,))]
+)
+def test_elements_have_their_slices_numbers_or_are_counted_from_0(
+    slices_per_task: int | None, indices: tuple[int, ...]
+) -> None:
+    assert array_indices((3, 7, 9), slices_per_task) == indices
+
+
+# Types of GPU.
+
+
+def note(paths: RunPaths, index: int, attempt: int, *, began_s: float, **values: object) -> None:
+    record = {"started_unix_s": began_s, "fingerprint": "f", "gpu": "", **values}
+    path = paths.attempt("train", index, attempt)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json_atomic(path, record)
+
+
+def test_work_was_begun_on_the_type_of_its_newest_attempt(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    assert kind_begun_on(paths, "train", "f", {}, (0,)) == ""
+    note(paths, 0, 1, began_s=1.0, gpu="v100")
+    note(paths, 0, 2, began_s=2.0, gpu="a100")
+    note(paths, 0, 3, began_s=3.0)  # another scheduler, or one type alone
+    note(paths, 1, 1, began_s=4.0, gpu="v100")
+    assert kind_begun_on(paths, "train", "f", {}, (0,)) == "a100"
+    assert kind_begun_on(paths, "train", "f", {}, (0, 1)) == "v100"
+
+
+def test_the_newest_attempt_is_the_one_with_the_highest_number_whatever_its_nodes_clock_says(
+    tmp_path: Path,
+) -> None:
+    paths = RunPaths(tmp_path)
+    note(paths, 0, 1, began_s=700.0, gpu="v100")
+    note(paths, 0, 2, began_s=100.0, gpu="a100")
+    assert kind_begun_on(paths, "train", "f", {}, (0,)) == "a100"
+
+
+def test_attempts_at_other_work_bind_nothing(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    note(paths, 0, 1, began_s=1.0, gpu="v100", fingerprint="other")
+    note(paths, 0, 2, began_s=2.0, gpu="v100", num_again=1)
+    assert kind_begun_on(paths, "train", "f", {}, (0,)) == ""
+
+
+def test_a_slice_that_was_asked_for_again_forgets_its_type_and_the_others_keep_theirs(
+    tmp_path: Path,
+) -> None:
+    paths = RunPaths(tmp_path)
+    for index in range(2):
+        note(paths, index, 1, began_s=1.0, gpu="v100")
+    assert kind_begun_on(paths, "train", "f", {1: 1}, (0,)) == "v100"
+    assert kind_begun_on(paths, "train", "f", {1: 1}, (1,)) == ""
+
+
+# Names of stages.
+
+
+ORIGINS = {"clean": "", "fit-1": "fit", "fit-2": "fit"}
+
+
+@pytest.mark.parametrize(
+    ("name", "stages"),
+    [("clean", ["clean"]), ("fit-2", ["fit-2"]), ("fit", ["fit-1", "fit-2"])],
+)
+def test_a_name_means_a_stage_or_all_combinations_of_one(name: str, stages: list[str]) -> None:
+    assert stages_named(name, ORIGINS) == stages
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("claen", "; did you mean `clean`?"), ("fitt", "; did you mean `fit`?")]
+)
+def test_who_names_no_stage_is_told_the_nearest_and_all(name: str, hint: str) -> None:
+    with pytest.raises(InputError) as caught:
+        stages_named(name, ORIGINS, where="--again x: ")
+    assert str(caught.value) == (
+        f"--again x: no stage `{name}`{hint} (stages: clean, fit-1, fit-2)"
+    )

@@ -1,5 +1,7 @@
 """What is printed and written when a tuning is over."""
 
+from __future__ import annotations
+
 import dataclasses
 import io
 import json
@@ -10,7 +12,14 @@ import pytest
 from rich.console import Console
 
 from slurm_jobs.cli.tune import render
-from slurm_jobs.tuning.summary import headline, result_of, verdict_of_closing
+from slurm_jobs.tuning.summary import (
+    TOO_SHORT,
+    disturbed,
+    headline,
+    result_of,
+    verdict_of_closing,
+    why_nothing_tried,
+)
 from tests.slurm_jobs.tuning.simulated import course_of, facts
 
 
@@ -199,3 +208,17 @@ def test_data_that_costs_time_without_a_wait_is_told_with_what_takes_it():
     assert told not in " ".join(shown(values).split())
     unseen = {**values["data"], "predicted": "", "predicted_times": None, "word": "faster"}
     assert told in " ".join(shown({**values, "data": unseen}).split())
+
+
+def test_a_change_that_only_needs_longer_trials_is_not_called_unnamed() -> None:
+    left = {"name": "num_prefetch_batches: 8", "why": TOO_SHORT, "needs_s": None}
+    said = why_nothing_tried({"not_tried": [left]})
+    assert said == ("trials have too few steps for num_prefetch_batches: 8: give a larger --budget")
+
+
+def test_others_on_the_cores_are_told_above_all_numbers_and_only_where_they_were() -> None:
+    title = "other processes hold the job's cores on cpu1 (train)"
+    result = {"findings": [{"rule": "data-wait", "title": "x"}]}
+    assert disturbed(result) == ""
+    result["findings"].append({"rule": "foreign-load", "title": title})
+    assert disturbed(result).startswith(f"{title}: what follows has that in it")

@@ -143,7 +143,10 @@ ON_DEVICE = "was in a wait for the device, at "
         (
             [stacks(COLLECTIVE), stacks(LOADER, IDLE, READER), stacks(COLLECTIVE)],
             1,
-            f"{IN_LOADER}{PREAD}; ranks 0,2 wait in a collective, all_reduce called at run_steps (pip",
+            (
+                f"{IN_LOADER}{PREAD}; ranks 0,2 wait in a collective, all_reduce called at "
+                "run_steps (pipeline/train/loop.py:"
+            ),
         ),
         ([stacks(LOADER, IDLE), stacks(COLLECTIVE)], 0, f"{IN_LOADER}{NEXT}{ONE_WAITS}"),
         (
