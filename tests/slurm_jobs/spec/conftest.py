@@ -9,6 +9,7 @@ from slurm_jobs.commands.read_spec import load
 from slurm_jobs.shared.errors import SpecError
 
 Check = Callable[..., list[str]]
+Notes = Callable[..., list[str]]
 
 
 @pytest.fixture
@@ -29,5 +30,19 @@ def check(tmp_path: Path) -> Check:
             lines = [str(problem).replace(f"{file}:", "", 1) for problem in error.problems]
             return [line.replace(f"{tmp_path}/", "") for line in lines]
         return []
+
+    return run
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Notes:
+    """Notes on a spec without problems, as `LINE:COLUMN: message`."""
+
+    def run(text: str, *, overrides: tuple[str, ...] = ()) -> list[str]:
+        file = tmp_path / "spec.yaml"
+        file.write_text(text, encoding="utf-8")
+        return [
+            str(note).replace(f"{file}:", "", 1) for note in load(file, overrides=overrides).notes
+        ]
 
     return run

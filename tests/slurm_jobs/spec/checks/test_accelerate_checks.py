@@ -1,19 +1,19 @@
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from slurm_jobs.shared.expand import shipped_path
+from tests.slurm_jobs.spec.conftest import Check
 
-Check = Callable[..., list[str]]
 
-SPEC = """\
+def spec(config: str = "") -> str:
+    return f"""\
 name: a
 cluster: local
 stages:
   train:
     run: train
-    resources: {{{resources}}}
+    resources: {{nodes: 2, tasks_per_node: 4, gpus_per_node: 4}}
     config:
       dataset: .
       num_steps: 10
@@ -21,11 +21,6 @@ stages:
       accelerate: {{config: accelerate.yaml}}
       {config}
 """
-GPUS = "nodes: 2, tasks_per_node: 4, gpus_per_node: 4"
-
-
-def spec(config: str = "", resources: str = GPUS) -> str:
-    return SPEC.format(resources=resources, config=config)
 
 
 @pytest.mark.parametrize("name", ["a100-fsdp2", "v100-fsdp2", "ddp"])
@@ -34,40 +29,29 @@ def test_each_template_passes(check: Check, name: str) -> None:
     assert check(spec(), accelerate__yaml=text) == []
 
 
+NO_YAML = "not YAML as `accelerate config` writes it"
+
+
 @pytest.mark.parametrize(
     ("text", "config", "message"),
     [
         ("{distributed_type: MULTI_GPU, num_processes: 4}", "", "4, and the stage has 8 ranks"),
         ("{distributed_type: MULTI_GPU, num_machines: 1}", "", "1, and the stage has 2 nodes"),
-        (
-            "\ufeff{distributed_type: MULTI_GPU, num_machines: 1}",
-            "",
-            "1, and the stage has 2 nodes",
-        ),
+        ("\ufeff{distributed_type: MULTI_GPU, num_machines: 1}", "", "1, and the stage has 2 nod"),
         ("{distributed_type: MULTI_GPU, prec: 1}", "", "accelerate knows no key `prec`"),
         ("just words", "", "no keys and values"),
-        ("a: [", "", "not YAML as `accelerate config` writes it"),
+        ("a: [", "", NO_YAML),
+        (b"\xff\xfe\x00", "", NO_YAML),
         (
             "{distributed_type: FSDP, fsdp_config: {fsdp_version: 2}}",
-            "device: cpu",
-            "on which accelerate shards nothing",
+            *("device: cpu", "on which accelerate shards nothing"),
         ),
     ],
 )
-def test_what_the_file_says_otherwise_is_told_at_our_line(
-    check: Check, text: str, config: str, message: str
+def test_what_the_file_says_otherwise_is_a_problem_at_the_line_of_the_spec(
+    check: Check, tmp_path: Path, text: str | bytes, config: str, message: str
 ) -> None:
-    (line,) = check(spec(config), accelerate__yaml=text)
+    (tmp_path / "accelerate.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
+    (line,) = check(spec(config))
     assert line.startswith("11:28: stages.train.config.accelerate.config: accelerate.yaml: ")
     assert message in line
-
-
-def test_a_file_that_is_not_there_is_told_once(check: Check) -> None:
-    (line,) = check(spec())
-    assert line.startswith("11:28: stages.train.config.accelerate.config: nothing at ")
-
-
-def test_a_file_that_is_no_text_is_told(check: Check, tmp_path: Path) -> None:
-    (tmp_path / "accelerate.yaml").write_bytes(b"\xff\xfe\x00")
-    (line,) = check(spec())
-    assert "accelerate.yaml: not YAML as `accelerate config` writes it" in line

@@ -1,16 +1,18 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from slurm_jobs.commands import read_spec
+from tests.slurm_jobs.spec.conftest import Check
 
-Check = Callable[..., list[str]]
+PLACE = "10:16: stages.t.config.dataset: "
 
-SPEC = """\
+
+def spec(dataset: str) -> str:
+    return f"""\
 name: a
 cluster: local
 stages:
@@ -32,11 +34,7 @@ stages:
         (("d/dataset.json", "d/shards/shard-000000.tar"), "d/shards", "give d"),
         (("d/dataset.json",), "d/dataset.json", "give d"),
         (("rows.jsonl",), "rows.jsonl", "give "),
-        (
-            ("runs/a/data/consolidate/dataset.json",),
-            "runs/a",
-            "it is a run: give runs/a/data/consolidate",
-        ),
+        (("r/a/data/consolidate/dataset.json",), "r/a", "run: give r/a/data/consolidate"),
     ],
 )
 def test_what_is_no_finished_data_set_is_refused_at_its_line(
@@ -45,9 +43,8 @@ def test_what_is_no_finished_data_set_is_refused_at_its_line(
     for name in files:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("{}")
-    (line,) = check(SPEC.format(dataset=dataset))
-    told = f"10:16: stages.t.config.dataset: {dataset} is no finished data set, it has no "
-    assert line.startswith(f"{told}dataset.json; ")
+    (line,) = check(spec(dataset))
+    assert line.startswith(f"{PLACE}{dataset} is no finished data set, it has no dataset.json; ")
     assert remedy in line
 
 
@@ -56,25 +53,13 @@ def test_a_finished_data_set_and_one_that_a_stage_makes_have_no_problem(
 ) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "dataset.json").write_text("{}")
-    assert check(SPEC.format(dataset="d")) == []
-    made = SPEC.format(dataset="'${m.output_dir}'").replace("    run", "    after: m\n    run")
+    assert check(spec("d")) == []
+    made = spec("'${m.output_dir}'").replace("    run", "    after: m\n    run")
     assert check(f"{made}  m: {{shell: make}}\n") == []
 
 
-def test_a_data_set_that_is_nowhere_is_one_problem(check: Check) -> None:
-    (line,) = check(SPEC.format(dataset="gone"))
-    assert line.startswith("10:16: stages.t.config.dataset: nothing at gone")
-
-
-def test_the_data_set_of_a_phase_is_looked_at_too(check: Check, tmp_path: Path) -> None:
-    (tmp_path / "d").mkdir()
-    phases = "phases: [{name: one, num_steps: 1}, {name: two, num_steps: 1, dataset: d}]"
-    (line,) = check(SPEC.format(dataset=".").replace("num_steps: 1\n", f"{phases}\n"))
-    assert line.startswith("9:78: stages.t.config.phases[1].dataset: d is no finished data set")
-
-
 def finished(folder: Path, sizes: dict[str, int]) -> None:
-    """A data set of shards of these sizes."""
+    """Write a data set of shards of these sizes."""
     (folder / "shards").mkdir(parents=True)
     for name, size in sizes.items():
         (folder / "shards" / name).write_bytes(bytes(size))
@@ -83,56 +68,47 @@ def finished(folder: Path, sizes: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "told"), [(None, "is missing"), (19, "has 19 bytes, expected 20")]
+    ("size", "said"), [(None, "is missing"), (19, "has 19 bytes, expected 20")]
 )
-def test_a_shard_that_is_gone_or_of_another_size_is_a_problem_at_the_line_of_the_data_set(
-    check: Check, tmp_path: Path, size: int | None, told: str
+def test_shards_that_are_missing_or_of_another_size_are_a_problem_of_the_data_set(
+    check: Check, tmp_path: Path, size: int | None, said: str
 ) -> None:
     finished(tmp_path / "d", {"a.tar": 10, "b.tar": 20, "c.tar": 30})
-    assert check(SPEC.format(dataset="d")) == []
+    assert check(spec("d")) == []
     (tmp_path / "d" / "shards" / "b.tar").unlink()
     (tmp_path / "d" / "shards" / "c.tar").unlink()
     if size is not None:
         (tmp_path / "d" / "shards" / "b.tar").write_bytes(bytes(size))
-    (line,) = check(SPEC.format(dataset="d"))
-    assert line == (
-        "10:16: stages.t.config.dataset: d: 2 of 3 shards missing or of another size than "
-        f"dataset.json says; the first, shards/b.tar, {told}; `slurm-jobs verify d` names all and "
-        "what to do"
-    )
-
-
-def test_a_data_set_that_lost_its_whole_folder_of_shards_is_a_problem(
-    check: Check, tmp_path: Path
-) -> None:
-    finished(tmp_path / "d", {"a.tar": 10})
+    (line,) = check(spec("d"))
+    assert line.startswith(f"{PLACE}d: 2 of 3 shards missing or of another size than ")
+    assert f"the first, shards/b.tar, {said}; `slurm-jobs verify d` names all" in line
     shutil.rmtree(tmp_path / "d" / "shards")
-    (line,) = check(SPEC.format(dataset="d"))
-    assert "d: 1 of 1 shards missing" in line
+    (line,) = check(spec("d"))
+    assert "d: 3 of 3 shards missing" in line
 
 
 def test_a_size_that_is_no_number_differs_from_every_size(check: Check, tmp_path: Path) -> None:
     finished(tmp_path / "d", {"a.tar": 10})
     shards = [{"name": "a.tar", "num_bytes": [10]}]
     (tmp_path / "d" / "dataset.json").write_text(json.dumps({"shards": shards}))
-    (line,) = check(SPEC.format(dataset="d"))
+    (line,) = check(spec("d"))
     assert "shards/a.tar, has 10 bytes, expected [10]" in line
 
 
-def test_of_very_many_shards_the_names_alone_are_looked_at(
+def test_of_very_many_shards_only_the_names_are_checked(
     check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(read_spec, "MOST_SIZES", 2)
     finished(tmp_path / "d", {f"{number}.tar": 10 for number in range(4)})
     (tmp_path / "d" / "shards" / "2.tar").write_bytes(b"")
-    assert check(SPEC.format(dataset="d")) == []
+    assert check(spec("d")) == []
     (tmp_path / "d" / "shards" / "2.tar").unlink()
-    (line,) = check(SPEC.format(dataset="d"))
+    (line,) = check(spec("d"))
     assert "d: 1 of 4 shards missing or of another size" in line
     assert "shards/2.tar, is missing" in line
 
 
-def test_a_processor_file_that_was_changed_is_a_problem_at_the_line_of_the_data_set(
+def test_a_processor_file_that_was_changed_is_a_problem_of_the_data_set(
     check: Check, tmp_path: Path
 ) -> None:
     finished(tmp_path / "d", {"a.tar": 10})
@@ -143,13 +119,12 @@ def test_a_processor_file_that_was_changed_is_a_problem_at_the_line_of_the_data_
     values = json.loads(info.read_text())
     checksum = hashlib.sha256(template.read_bytes()).hexdigest()
     info.write_text(json.dumps(values | {"processor_sha256": {template.name: checksum}}))
-    assert check(SPEC.format(dataset="d")) == []
+    assert check(spec("d")) == []
     template.write_text("{{ messages }} ")
-    (line,) = check(SPEC.format(dataset="d"))
+    (line,) = check(spec("d"))
     assert line.startswith(
-        "10:16: stages.t.config.dataset: d: processor: chat_template.jinja was changed since "
-        "`consolidate`: "
+        f"{PLACE}d: processor: chat_template.jinja was changed since `consolidate`: "
     )
     assert "Put the files back, or run `consolidate` again" in line
     info.write_text(json.dumps(values))  # of an older version
-    assert check(SPEC.format(dataset="d")) == []
+    assert check(spec("d")) == []

@@ -16,11 +16,10 @@ import pytest
 from PIL import Image
 
 from slurm_jobs.commands import read_spec
-from slurm_jobs.commands.read_spec import load
 from slurm_jobs.spec.checks.image_limits import MAX_HEADERS
 from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC
+from tests.slurm_jobs.spec.conftest import Check, Notes
 
-Check = Callable[..., list[str]]
 PHOTO, SMALL = (4032, 3024), (64, 48)
 FOOT = "7 rows checked"
 
@@ -49,11 +48,6 @@ def write(folder: Path, *rows: str | list[str], name: str = "m.jsonl") -> str:
     return SPEC.format(name=name)
 
 
-def notes_of(folder: Path, spec: str) -> list[str]:
-    (folder / "spec.yaml").write_text(spec)
-    return [str(note).split("spec.yaml:")[1] for note in load(folder / "spec.yaml").notes]
-
-
 def photo_csv(folder: Path) -> str:
     (folder / "m.csv").write_text("image_path,text\nphoto.png,a\nphoto.png,b\n")
     return "m.csv"
@@ -74,7 +68,7 @@ def photo_table(folder: Path) -> str:
 
 @pytest.mark.parametrize("manifest", [photo_csv, photo_uri, photo_table])
 def test_a_manifest_whose_photos_are_all_longer_than_max_tokens_is_a_problem(
-    check: Check, tmp_path: Path, manifest: Callable[[Path], str]
+    check: Check, notes: Notes, tmp_path: Path, manifest: Callable[[Path], str]
 ) -> None:
     spec = SPEC.format(name=manifest(tmp_path))
     (line,) = check(spec)
@@ -84,7 +78,7 @@ def test_a_manifest_whose_photos_are_all_longer_than_max_tokens_is_a_problem(
     assert ". Set image_pixels.max (802816 gives at most 1,024 tokens an image), or raise" in line
     for fitting in ("image_pixels: {max: 802816}", "max_tokens: 16384"):
         assert check(f"{spec}      {fitting}\n") == []
-        assert notes_of(tmp_path, f"{spec}      {fitting}\n") == []
+        assert notes(f"{spec}      {fitting}\n") == []
 
 
 def test_tokens_of_all_images_of_a_row_count(check: Check, tmp_path: Path) -> None:
@@ -94,23 +88,27 @@ def test_tokens_of_all_images_of_a_row_count(check: Check, tmp_path: Path) -> No
     assert check(spec.replace("31", "32")) == []
 
 
-def test_rows_with_more_images_than_max_images_are_counted(check: Check, tmp_path: Path) -> None:
+def test_rows_with_more_images_than_max_images_are_counted(
+    check: Check, notes: Notes, tmp_path: Path
+) -> None:
     many = ["small.png"] * 9
     spec = write(tmp_path, many, many)
     (line,) = check(spec)
     assert "stages.p.config.max_images: max_images is 8, but 2 of 2 rows" in line
     assert check(f"{spec}      max_images: 9\n") == []
-    (note,) = notes_of(tmp_path, write(tmp_path, many, *["small.png"] * 6))
+    (note,) = notes(write(tmp_path, many, *["small.png"] * 6))
     assert f"1 of {FOOT} (14.3 %) have more images (at most 9). Raise max_images" in note
 
 
 @pytest.mark.parametrize("processor", ["known", "unknown"])
-def test_a_small_max_pixels_is_explained(check: Check, tmp_path: Path, processor: str) -> None:
+def test_a_small_max_pixels_is_explained(
+    check: Check, notes: Notes, tmp_path: Path, processor: str
+) -> None:
     if processor == "unknown":
         (tmp_path / "proc/processor_config.json").write_text("{}")
         (tmp_path / "proc/preprocessor_config.json").write_text("{}")
     key = "      max_pixels: 1003520\n"
-    (note,) = notes_of(tmp_path, write(tmp_path, "photo.png", *["small.png"] * 6) + key)
+    (note,) = notes(write(tmp_path, "photo.png", *["small.png"] * 6) + key)
     assert note.startswith("9:19: stages.p.config.max_pixels: 1 of 7 rows")
     assert "more than 1,003,520 pixels (the largest: 4032 x 3024), and are rejected" in note
     assert "image_pixels.max is the limit that images are resized to" in note
@@ -132,7 +130,7 @@ def test_an_image_that_cannot_be_measured_is_left_to_the_job(
 
 
 def test_few_headers_of_a_long_manifest_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    notes: Notes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(1000):
         (tmp_path / f"{number}.png").hardlink_to(tmp_path / "photo.png")
@@ -140,6 +138,6 @@ def test_few_headers_of_a_long_manifest_are_read(
     read_size = read_spec.read_size
     monkeypatch.setattr(read_spec, "read_size", lambda file: read.append(file) or read_size(file))
     rows = [[f"{number}.png", f"{number + 1}.png"] for number in range(0, 1000, 2)]
-    notes = notes_of(tmp_path, write(tmp_path, *rows) + "      max_too_long_share: 1\n")
-    assert "100 of 100 rows" in notes[0]
+    spec = write(tmp_path, *rows) + "      max_too_long_share: 1\n"
+    assert "100 of 100 rows" in notes(spec)[0]
     assert len(read) == MAX_HEADERS

@@ -1,8 +1,6 @@
-from collections.abc import Callable
-
 import pytest
 
-Check = Callable[..., list[str]]
+from tests.slurm_jobs.spec.conftest import Check
 
 SPEC = """\
 name: a
@@ -39,6 +37,9 @@ def spec(resources: str, slurm: str, cluster: str = "local") -> str:
         ("timeout_min: 60", "time-min: 1-0", "(1440 min) is above"),
         ("timeout_min: 60", "time-min: '1-1:30'", "(1530 min) is above"),
         ("nodes: 1", "time-min: 90", "`timeout_min` exclude each other"),
+        ("nodes: 1", "ntasks-per-gpu: 1", "has a key of its own: resources.tasks_per_node"),
+        ("nodes: 1", "mem: 4G", "has a key of its own: resources.mem_gb"),
+        ("nodes: 1", "gpus-per-task: 1", "has a key of its own: resources.gpus_per_node"),
     ],
 )
 def test_options_that_exclude_each_other_are_refused_at_their_line(
@@ -47,22 +48,6 @@ def test_options_that_exclude_each_other_are_refused_at_their_line(
     (message,) = check(spec(resources, slurm))
     assert message.startswith("8:")
     assert words in message
-
-
-@pytest.mark.parametrize(
-    ("option", "own"),
-    [
-        ("ntasks-per-gpu: 1", "resources.tasks_per_node"),
-        ("mem: 4G", "resources.mem_gb"),
-        ("gpus-per-task: 1", "resources.gpus_per_node"),
-    ],
-)
-def test_an_option_that_contradicts_what_every_job_sets_has_a_key_of_its_own(
-    check: Check, option: str, own: str
-) -> None:
-    (message,) = check(spec("nodes: 1", option))
-    assert "has a key of its own" in message
-    assert own in message
 
 
 @pytest.mark.parametrize(
