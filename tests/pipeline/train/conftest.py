@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import gc
 import json
 import os
 import resource
@@ -14,7 +15,13 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs.shared.records import record_to_json
-from slurm_jobs.shared.timings import read_steps, steps_path
+from slurm_jobs.shared.timings import (
+    StepFile,
+    read_spans,
+    read_steps,
+    spans_path,
+    steps_path,
+)  # fmt: skip
 from tests.contexts import make_context
 from tests.shapes_data import make_shapes, parent
 
@@ -25,6 +32,20 @@ TINY_MODEL = {
 }
 PATH = os.pathsep.join([str(ROOT), str(ROOT / "tests/plants")])  # which plants what is asked for
 TIMEOUT_S = 120
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_ends_of_runs():
+    """A run here need not wait until its process may end, nor collect what all tests share."""
+
+    from pipeline.train import ranks, stage  # noqa: F401
+
+    gc.collect()
+    gc.freeze()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranks, "_WORKERS_END_S", 0.0)
+        yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")
@@ -44,6 +65,15 @@ def made(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("qwen2_5_vl")
     return write_dataset("qwen2_5_vl", folder), write_tiny("qwen2_5_vl", folder / "model")
+
+
+@pytest.fixture(scope="session")
+def chains(tmp_path_factory):
+    """Folders of a data set with answers on three levels, and of a tiny SmolVLM."""
+    from tests.pipeline.models.tiny import write_chains, write_tiny  # loads transformers
+
+    folder = tmp_path_factory.mktemp("chains")
+    return write_chains("smolvlm", folder), write_tiny("smolvlm", folder / "model")
 
 
 def fail_on(patch, module, function, name):
@@ -70,13 +100,17 @@ def reserve_port() -> socket.socket:
     return reserved
 
 
+def rank_env(**more: str) -> dict[str, str]:
+    """Of a process that imports the code as it is here and computes on one core."""
+    return {**os.environ, "PYTHONPATH": PATH, "OMP_NUM_THREADS": "1", **more}
+
+
 def run_ranks(command: list[str], num_ranks: int, *tail: str, timeout_s: float = 120) -> list[int]:
     """Start ranks with their number, a free port and `tail`; return their exit codes."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     with reserve_port() as reserved:
         port = str(reserved.getsockname()[1])
         ranks = [
-            subprocess.Popen([sys.executable, *command, str(rank), port, *tail], env=env)
+            subprocess.Popen([sys.executable, *command, str(rank), port, *tail], env=rank_env())
             for rank in range(num_ranks)
         ]
         try:
@@ -120,39 +154,39 @@ class TrainRun:
         self._reserved: list[socket.socket] = []
         self.attempt = 0
 
+    def context(self, rank: int = 0, num_ranks: int = 1, **changes):
+        attempt = changes.get("attempt", self.attempt)
+        values = {
+            "attempt": attempt,
+            "rank": rank,
+            "num_ranks": num_ranks,
+            "local_rank": rank,
+            "num_local_ranks": num_ranks,
+            "timing_dir": self.timing_dir(attempt),
+            "task_dir": self.root / "tasks" / str(attempt),
+            "parents": (parent("consolidate", self.demo_data),),
+        }
+        return make_context("train", self.root, **values | changes)
+
     def start(self, num_ranks: int = 2) -> list[subprocess.Popen]:
         self.attempt += 1
-        port = self._new_port()
-        script = Path(__file__).with_name("rank_process.py")
-        started = []
-        for rank in range(num_ranks):
-            context = make_context(
-                "train",
-                self.root,
-                attempt=self.attempt,
-                rank=rank,
-                num_ranks=num_ranks,
-                local_rank=rank,
-                num_local_ranks=num_ranks,
-                main_port=port,
-                timing_dir=self.timing_dir(),
-                task_dir=self.root / "tasks" / str(self.attempt),
-                parents=(parent("consolidate", self.demo_data),),
-                config=self.config,
-            )
-            file = self.root / f"context.{self.attempt}.{rank}.json"
-            file.write_text(json.dumps(record_to_json(context)))
-            command = [sys.executable, str(script), str(file), str(self.result_path(rank))]
-            env = {**os.environ, "PYTHONPATH": PATH, "OMP_NUM_THREADS": "1", "RANK": str(rank)}
-            started.append(
-                subprocess.Popen(
-                    command, env=env, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
-                )
-            )
-        self._processes += started
-        return started
+        shared = {"main_port": self.new_port(), "config": self.config}
+        return [
+            self.spawn("rank_process.py", rank, self.context(rank, num_ranks, **shared))
+            for rank in range(num_ranks)
+        ]
 
-    def _new_port(self) -> int:
+    def spawn(self, script: str, rank: int, *contexts) -> subprocess.Popen:
+        """A rank as a process of its own, which makes the attempts of these contexts."""
+        file = self.root / f"contexts.{self.attempt}.{rank}.json"
+        file.write_text(json.dumps([record_to_json(context) for context in contexts]))
+        command = [sys.executable, Path(__file__).with_name(script), file, self.result_path(rank)]
+        pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
+        process = subprocess.Popen(command, env=rank_env(RANK=str(rank)), **pipes)
+        self._processes.append(process)
+        return process
+
+    def new_port(self) -> int:
         self._reserved.append(reserve_port())
         return self._reserved[-1].getsockname()[1]
 
@@ -179,29 +213,48 @@ class TrainRun:
         from pipeline.train.ranks import leave_ranks
 
         self.attempt += 1
-        context = make_context(
-            "train",
-            self.root,
-            attempt=self.attempt,
-            main_port=self._new_port(),
-            timing_dir=self.timing_dir(),
-            task_dir=self.root / "tasks" / str(self.attempt),
-            parents=(parent("consolidate", self.demo_data),),
-            **(work or {}),
-        )
+        context = self.context(main_port=self.new_port(), **(work or {}))
         try:
             return run({**self.config, "strategy": "single", **changes}, context)
         finally:
             leave_ranks()  # the next test of this process joins another group
 
-    def losses(self, attempt: int | None = None) -> list[float]:
-        steps = read_steps(steps_path(self.timing_dir(attempt), 0)).steps
-        return steps["loss"].tolist()
-
     def run(self, num_ranks: int = 2) -> dict:
         ends = self.finish(self.start(num_ranks))
         assert [code for code, _ in ends] == [0] * num_ranks, ends[0][1] + ends[-1][1]
+        return self.result()
+
+    def result(self):
+        """What the processes' rank 0 gave."""
         return json.loads(self.result_path(0).read_text())
+
+    def records(self, rank: int = 0, attempt: int | None = None) -> StepFile:
+        return read_steps(steps_path(self.timing_dir(attempt), rank))
+
+    def steps(self, rank: int = 0, attempt: int | None = None):
+        return self.records(rank, attempt).steps
+
+    def losses(self, attempt: int | None = None) -> list[float]:
+        return self.steps(attempt=attempt)["loss"].tolist()
+
+    def spans(self, name: str = "", rank: int = 0, attempt: int | None = None) -> list[dict]:
+        """Those whose names begin so."""
+        spans, _ = read_spans(spans_path(self.timing_dir(attempt), rank))
+        return [span for span in spans if span["name"].startswith(name)]
+
+    def checkpoint(self, step: int) -> Path:
+        return self.output_dir / f"checkpoints/step-{step:08d}"
+
+    def weights(self) -> bytes:
+        return (self.output_dir / "model/model.safetensors").read_bytes()
+
+    def take(self, other: "TrainRun", *, forget_after: int | None = None) -> "TrainRun":
+        """Begin with a copy of what another run has left, as its next attempt."""
+        shutil.copytree(other.output_dir, self.output_dir)
+        self.attempt = other.attempt
+        if forget_after is not None:
+            self.forget(forget_after)
+        return self
 
     def check_resume(self, step: int = 2, **changes) -> None:
         """Train, forget all that came after `step`, and train again: no bit changes."""
@@ -219,9 +272,6 @@ class TrainRun:
         for name in ("model", "adapters"):
             shutil.rmtree(self.output_dir / name, ignore_errors=True)
 
-    def weights(self) -> bytes:
-        return (self.output_dir / "model/model.safetensors").read_bytes()
-
     def close(self) -> None:
         for process in self._processes:
             if process.poll() is None:
@@ -229,6 +279,20 @@ class TrainRun:
                 process.communicate()
         for reserved in self._reserved:
             reserved.close()
+
+
+@pytest.fixture(scope="session")
+def plain(make_train_run):
+    """One rank that has saved its state after each of its six steps, for tests to `take`."""
+    run = make_train_run(checkpoint={"every_min": None, "every_steps": 1, "keep_last": 9})
+    run.told = run.run_here()
+    return run
+
+
+@pytest.fixture(scope="session")
+def heldout(demo_data) -> str:
+    """Manifest of six rows."""
+    return str(demo_data / "render/heldout.jsonl")
 
 
 @pytest.fixture(scope="session")

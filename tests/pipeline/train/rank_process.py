@@ -1,6 +1,6 @@
 """One rank of the train stage as a process of its own, as the supervisor starts it.
 
-Usage: python rank_process.py CONTEXT_JSON RESULT_JSON
+Usage: python rank_process.py CONTEXTS_JSON RESULT_JSON
 """
 
 import json
@@ -10,12 +10,13 @@ from pathlib import Path
 from pipeline.train import run
 from slurm_jobs.shared.errors import SlurmJobsError
 from slurm_jobs.shared.process import install_stop_handler
-from slurm_jobs.shared.records import read_context
+from slurm_jobs.shared.records import TaskContext, record_from_json
 
 
 def main() -> int:
     install_stop_handler()
-    context = read_context(Path(sys.argv[1]))
+    (values,) = json.loads(Path(sys.argv[1]).read_text())
+    context = record_from_json(TaskContext, values)
     try:
         result = run(context.config, context)
     except SlurmJobsError as error:

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,13 +9,10 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from slurm_jobs.shared.records import record_to_json
-from tests.contexts import make_context
-from tests.pipeline.models.tiny import write_dataset, write_tiny
+from tests.pipeline.train.tiny_runs import tiny_config
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[3]
 FSDP = {
     "distributed_type": "FSDP",
     "fsdp_config": {"fsdp_version": 2, "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP"},
@@ -30,68 +22,45 @@ NUM_ADAPTED = 14
 """Seven linear layers in each of two layers."""
 
 
+def by_file(folder, values):
+    path = folder / f"{values['distributed_type']}.yaml"
+    path.write_text(yaml.safe_dump(values))
+    return {"strategy": "accelerate", "accelerate": {"config": str(path)}}
+
+
 @pytest.fixture(scope="module")
-def attempts(tmp_path_factory, make_train_run):
+def attempts(tmp_path_factory, made, make_train_run):
     """Of one training: by an FSDP file, then from its step 3 again, by `fsdp2`, by a DDP file."""
     folder = tmp_path_factory.mktemp("accelerate")
-    dataset_dir = write_dataset("qwen2_5_vl", folder)
-    model_dir = write_tiny("qwen2_5_vl", folder / "model")
-    by_file = {}
-    for name, values in (("fsdp", FSDP), ("ddp", DDP)):
-        path = folder / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(values))
-        by_file[name] = {"strategy": "accelerate", "accelerate": {"config": str(path)}}
-    run = make_train_run(
-        dataset=str(dataset_dir),
-        model={"type": "hugging_face", "path": str(model_dir)},
-        global_batch_size=4,
-        num_lanes=2,
-        num_microbatches=2,
-        optimizer={"learning_rate": 1e-2, "weight_decay": 0.1},
-        adapters={"rank": 4, "alpha": 8.0},
-        learn=["adapters", "projector"],
-        checkpoint={"every_steps": 3, "every_min": None, "keep_last": 4},
-    )
+    config = {
+        "num_microbatches": 2,
+        "optimizer": {"learning_rate": 1e-2, "weight_decay": 0.1},
+        "adapters": {"rank": 4, "alpha": 8.0},
+        "learn": ["adapters", "projector"],
+        "checkpoint": {"every_steps": 3, "every_min": None, "keep_last": 4},
+    }
+    run = make_train_run(**tiny_config(made, **config | {"schedule": {}}))
+    fsdp, ddp = by_file(folder, FSDP), by_file(folder, DDP)
     ours = {"strategy": "fsdp2", "sharding": {"unit_min_params": 0}}
-    results = make_attempts(run, [by_file["fsdp"], by_file["fsdp"], ours, by_file["ddp"]])
-    return SimpleNamespace(root=run.root, results=results, model_dir=model_dir)
+    results = make_attempts(run, [fsdp, fsdp, ours, ddp])
+    return SimpleNamespace(root=run.root, results=results, model_dir=made[1])
 
 
 def make_attempts(run, changes):
     """One after the other, on one pair of ranks; the results of rank 0."""
-    ports = [run._new_port() for _ in changes]
+    ports = [run.new_port() for _ in changes]
     processes = []
     for rank in range(2):
         contexts = [
-            make_context(
-                "train",
-                run.root,
-                attempt=number,
-                rank=rank,
-                num_ranks=2,
-                local_rank=rank,
-                num_local_ranks=2,
-                main_port=port,
-                timing_dir=run.timing_dir(number),
-                task_dir=run.root / "tasks" / str(number),
-                config={**run.config, **changed},
+            run.context(
+                rank, 2, attempt=number, main_port=port, parents=(), config=run.config | changed
             )
             for number, (changed, port) in enumerate(zip(changes, ports, strict=True), start=1)
         ]
-        file = run.root / f"contexts.{rank}.json"
-        file.write_text(json.dumps([record_to_json(context) for context in contexts]))
-        script = Path(__file__).with_name("stage_pair.py")
-        command = [sys.executable, str(script), str(file), str(run.root / f"found.{rank}.json")]
-        env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        processes.append(
-            subprocess.Popen(
-                command, env=env, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
-            )
-        )
-    run._processes += processes
+        processes.append(run.spawn("stage_pair.py", rank, *contexts))
     ends = run.finish(processes)
     assert [code for code, _ in ends] == [0, 0], ends[0][1] + ends[1][1]
-    return json.loads((run.root / "found.0.json").read_text())
+    return run.result()
 
 
 def weights(attempts, number, name="model/model.safetensors"):

@@ -16,15 +16,17 @@ from pipeline.train.batching import batch_layout, rows_per_step, steps_to_make
 from pipeline.train.trials import _TRAINED
 from slurm_jobs.shared.configs.train import MAY_CHANGE, TrainConfig
 from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.timings import read_steps, steps_path
 from tests.contexts import make_context
 from tests.pipeline.train.conftest import TINY_MODEL, parent
 
 PACKED = {"kind": "packed", "max_tokens": 160}
 
 
-def steps_of(run, rank=0):
-    return read_steps(steps_path(run.timing_dir(), rank)).steps
+@pytest.fixture(scope="module")
+def packed(make_train_run):
+    run = make_train_run(batching=PACKED, checkpoint={"every_min": None, "every_steps": 3})
+    run.run_here()
+    return run
 
 
 @pytest.fixture
@@ -44,34 +46,27 @@ def test_packed_rows_hold_every_sample_once_an_epoch_and_little_padding(make_tra
         num_lanes=1,
     )
     run.run_here()
-    steps = steps_of(run)
+    steps = run.steps()
     assert steps["num_samples"].sum() == 160  # rows of four epochs fill whole steps here
     padding, tokens = steps["num_padding_tokens"].sum(), steps["num_tokens"].sum()
     assert padding / (padding + tokens) < 0.08  # 1,117 tokens in 6 rows of 200
 
 
-def test_packed_training_is_the_same_on_one_rank_and_on_two(make_train_run):
-    alone, together = (make_train_run(batching=PACKED) for _ in range(2))
-    alone.run_here()
-    together.run(num_ranks=2)
-    assert together.losses() == pytest.approx(alone.losses(), abs=2e-4)
-    by_rank = [steps_of(together, rank)["num_samples"] for rank in (0, 1)]
-    assert (by_rank[0] + by_rank[1]).tolist() == steps_of(alone)["num_samples"].tolist()
+def test_packed_training_is_the_same_on_one_rank_and_on_two(make_train_run, packed):
+    run = make_train_run(batching=PACKED)
+    run.run(num_ranks=2)
+    assert run.losses() == pytest.approx(packed.losses(), abs=2e-4)
+    by_rank = [run.steps(rank)["num_samples"] for rank in (0, 1)]
+    assert (by_rank[0] + by_rank[1]).tolist() == packed.steps()["num_samples"].tolist()
 
 
-def test_packed_training_goes_on_after_a_checkpoint_as_if_it_had_not_stopped(make_train_run):
-    through, resumed = (
-        make_train_run(batching=PACKED, checkpoint={"every_min": None, "every_steps": 3})
-        for _ in range(2)
-    )
-    through.run_here()
-    resumed.run_here()
-    folder = resumed.output_dir / "checkpoints"
-    shutil.rmtree(folder / "step-00000006")
-    again = resumed.run_here()
-    assert again["resumed_from_step"] == 3
-    assert resumed.losses() == through.losses()[3:]
-    assert resumed.weights() == through.weights()
+def test_packed_training_goes_on_after_a_checkpoint_as_if_it_had_not_stopped(
+    make_train_run, packed
+):
+    run = make_train_run(batching=PACKED).take(packed, forget_after=3)
+    assert run.run_here()["resumed_from_step"] == 3
+    assert run.losses() == packed.losses()[3:]
+    assert run.weights() == packed.weights()
 
 
 def test_grouped_batches_pad_less_than_shuffled_ones(make_train_run):
@@ -79,35 +74,30 @@ def test_grouped_batches_pad_less_than_shuffled_ones(make_train_run):
     for kind in ("shuffled", "grouped"):
         run = make_train_run(batching={"kind": kind}, num_steps=5, num_microbatches=2)
         run.run_here()
-        steps = steps_of(run)
+        steps = run.steps()
         assert steps["num_samples"].tolist() == [8] * 5
         shares[kind] = steps["num_padding_tokens"].sum()
     assert shares["grouped"] < shares["shuffled"]
 
 
-def test_packs_are_kept_beside_the_index_and_used_again(make_train_run, own_data):
-    run = make_train_run(batching=PACKED, dataset=str(own_data))
-    run.run_here()
-    (file,) = (own_data / "packs").iterdir()
-    written = file.stat()
-    other = make_train_run(batching=PACKED, dataset=str(own_data))
-    other.run_here()
-    assert [path.name for path in (own_data / "packs").iterdir()] == [file.name]
-    assert file.stat().st_mtime_ns == written.st_mtime_ns
-    assert other.losses() == run.losses()
+def test_packs_are_kept_beside_the_index_used_again_and_made_anew_where_they_are_damaged(
+    make_train_run, own_data, packed, caplog
+):
+    def losses():
+        run = make_train_run(batching=PACKED, dataset=str(own_data))
+        run.run_here()
+        return run.losses()
 
-
-def test_damaged_packs_are_made_anew(make_train_run, own_data, caplog):
-    run = make_train_run(batching=PACKED, dataset=str(own_data))
-    run.run_here()
+    assert losses() == packed.losses()
     (file,) = (own_data / "packs").iterdir()
-    sound = file.read_bytes()
-    file.write_bytes(sound[:-8])
-    again = make_train_run(batching=PACKED, dataset=str(own_data))
-    again.run_here()
-    assert file.read_bytes() == sound
+    content, written_ns = file.read_bytes(), file.stat().st_mtime_ns
+    assert losses() == packed.losses()
+    assert list((own_data / "packs").iterdir()) == [file]
+    assert file.stat().st_mtime_ns == written_ns
+    file.write_bytes(content[:-8])
+    assert losses() == packed.losses()
+    assert file.read_bytes() == content
     assert "cannot be used" in caplog.text
-    assert again.losses() == run.losses()
 
 
 def test_packs_of_a_data_set_that_may_not_be_written_are_kept_in_the_run(make_train_run, own_data):
@@ -129,18 +119,14 @@ def test_sample_longer_than_a_row_fails_before_the_first_step(make_train_run, de
 
 
 @pytest.mark.slow
-def test_augmented_pictures_change_the_losses_and_repeat_after_a_resume(make_train_run):
+def test_augmented_pictures_change_the_losses_and_repeat_after_a_resume(make_train_run, plain):
     augment = {"mirror_share": 0.5, "brightness": 0.4}
-    checkpoint = {"every_min": None, "every_steps": 3}
-    plain = make_train_run(checkpoint=checkpoint)
-    plain.run_here()
-    through, resumed = (make_train_run(augment=augment, checkpoint=checkpoint) for _ in range(2))
-    through.run_here()
-    assert through.losses() != plain.losses()
-    resumed.run_here()
-    shutil.rmtree(resumed.output_dir / "checkpoints/step-00000006")
-    resumed.run_here()
-    assert resumed.losses() == through.losses()[3:]
+    run = make_train_run(augment=augment, checkpoint={"every_min": None, "every_steps": 3})
+    run.run_here()
+    assert run.losses() != plain.losses()
+    run.forget(3)
+    run.run_here()
+    assert run.losses() == run.losses(1)[3:]
 
 
 def test_auto_chooses_once_and_keeps_to_it(make_train_run):
@@ -156,7 +142,7 @@ def test_auto_chooses_once_and_keeps_to_it(make_train_run):
     same = make_train_run(batching={**PACKED, "kind": choice["kind"]})
     same.run_here()
     assert run.losses() == same.losses()  # the trials have left no trace in the weights
-    shutil.rmtree(run.output_dir / "checkpoints/step-00000006")
+    shutil.rmtree(run.checkpoint(6))
     choice["tokens_per_s"] = "kept"
     file.write_text(json.dumps(choice))
     run.run_here()
@@ -198,8 +184,8 @@ def test_streamed_training_stays_in_step_on_two_ranks_with_shards_of_unequal_len
         dataset=str(root / "consolidate"), reader="webdataset", stream={"shuffle_buffer": 4}
     )
     run.run(num_ranks=2)
-    assert steps_of(run, 0)["num_samples"].tolist() == [4] * 6
-    assert steps_of(run, 1)["num_samples"].tolist() == [4] * 6
+    assert run.steps(0)["num_samples"].tolist() == [4] * 6
+    assert run.steps(1)["num_samples"].tolist() == [4] * 6
 
 
 @given(

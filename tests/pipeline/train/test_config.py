@@ -1,17 +1,15 @@
-"""What the train stage's config refuses."""
+"""What the train stage's config refuses besides broken specs of `tests/golden`; fingerprints."""
 
 import pytest
 
-from slurm_jobs.commands.read_spec import load
+from pipeline.train.checkpoint_files import describe_changes, fingerprint, lasting_config
 from slurm_jobs.shared.configs.model_parts import AdaptersConfig, QuantizeConfig
 from slurm_jobs.shared.configs.train import LevelConfig, TrainConfig
 from slurm_jobs.shared.configs.training_parts import (
     CompileConfig,
     OptimizerConfig,
-    ScalerConfig,
     ShardingConfig,
 )
-from slurm_jobs.shared.errors import SpecError
 
 QLORA = {"num_steps": 1, "adapters": AdaptersConfig(), "quantize": QuantizeConfig()}
 
@@ -19,22 +17,11 @@ QLORA = {"num_steps": 1, "adapters": AdaptersConfig(), "quantize": QuantizeConfi
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({}, "give exactly one"),
-        ({"num_steps": 1, "num_epochs": 1.0}, "give exactly one"),
         ({"num_steps": 0}, "num_steps is 0"),
         ({"num_steps": 1, "seed": -1}, "seed is -1"),
-        ({"num_steps": 1, "num_lanes": 7}, "num_lanes is 7: give a divisor of global_batch_size"),
         (
             {"num_steps": 1, "strategy": "ddp", "sharding": ShardingConfig(cpu_offload=True)},
             "strategy is ddp, which does not shard: leave sharding out",
-        ),
-        (
-            {"num_steps": 1, "precision": "bf16", "scaler": ScalerConfig(max_skips=1)},
-            "precision is bf16, which scales no loss: leave scaler out",
-        ),
-        (
-            {"num_steps": 1, "quantize": QuantizeConfig()},
-            "quantize is given without adapters: weights in 4 bits cannot learn; give adapters",
         ),
         (
             {**QLORA, "learn": ("adapters", "language")},
@@ -90,19 +77,17 @@ def test_storage_that_fits_what_auto_may_mean_is_left_to_the_ranks():
     TrainConfig(**{**QLORA, "quantize": QuantizeConfig(storage="bf16")})
 
 
-def test_names_on_a_hub_are_refused_before_anything_is_queued(tmp_path):
-    (tmp_path / "m.csv").write_text("image_path,text\na.png,a\n")
-    spec = tmp_path / "spec.yaml"
-    spec.write_text(
-        "name: a\ncluster: local\nstages:\n"
-        "  p: {run: preprocess, config: {manifest: m.csv, processor: org/processor}}\n"
-        "  c: {run: consolidate, after: p}\n"
-        "  t:\n    run: train\n    after: c\n"
-        "    config: {num_steps: 1, strategy: single, device: cpu, model: {path: org/model}}\n"
-    )
-    with pytest.raises(SpecError) as raised:
-        load(spec)
-    assert [problem.message.partition(" (")[0] for problem in raised.value.problems] == [
-        f"stages.p.config.processor: nothing at {tmp_path}/org/processor",
-        f"stages.t.config.model.path: nothing at {tmp_path}/org/model",
+def test_fingerprint_ignores_what_does_not_change_the_learning():
+    one = lasting_config(TrainConfig(num_steps=5), 5)
+    other = lasting_config(TrainConfig(num_steps=5, device="cpu", log_every_steps=1), 5)
+    assert fingerprint(one) == fingerprint(other)
+    changed = TrainConfig(num_steps=5, optimizer=OptimizerConfig(learning_rate=1.0))
+    assert describe_changes(one, lasting_config(changed, 5)) == [
+        "optimizer.learning_rate: 0.0001 then, 1.0 now"
     ]
+
+
+def test_epochs_and_the_steps_they_come_to_are_one_config():
+    assert lasting_config(TrainConfig(num_epochs=2), 5) == lasting_config(
+        TrainConfig(num_steps=5), 5
+    )

@@ -7,10 +7,46 @@ import shutil
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
-from pipeline.data.format import read_dataset_info
-from pipeline.data.index import open_index
+from pipeline.data.dataset import open_dataset
 from slurm_jobs.shared.errors import StageConfigError
+from tests.pipeline.build import run_consolidate, run_preprocess
+from tests.pipeline.kinds import write_kind
+from tests.pipeline.models.tiny import write_tiny
+from tests.pipeline.train.conftest import TINY_MODEL
+
+
+def write_tiled_dataset(folder: Path) -> Path:
+    (folder / "source").mkdir()
+    Image.new("RGB", (60, 40)).save(folder / "source" / "a.png")
+    says = {"role": "assistant", "content": "x"}
+    asked = {"role": "user", "content": [{"type": "image", "path": "a.png"}]}
+    manifest = folder / "source" / "rows.jsonl"
+    manifest.write_text(json.dumps({"messages": [asked, says]}) + "\n")
+    processor = write_kind("smolvlm", folder / "processor")
+    config = {"manifest": str(manifest), "processor": str(processor)}
+    _, parts_dir = run_preprocess(folder / "prep", config)
+    return run_consolidate(folder / "set", parts_dir)[1]
+
+
+@pytest.mark.parametrize("kind", [None, "qwen2_vl"])
+def test_images_that_the_model_does_not_take_are_refused_before_anything_is_copied(
+    make_train_run, tmp_path, kind
+):
+    dataset_dir = write_tiled_dataset(tmp_path)
+    run = make_train_run(dataset=str(dataset_dir))
+    words = (
+        rf"^dataset \({dataset_dir}\): the data set's images are tiled; model type small_vlm needs "
+        "square ones of one size"
+    )
+    if kind is not None:
+        folder = write_tiny(kind, tmp_path / "model")
+        run.config["model"] = {"type": "hugging_face", "path": str(folder)}
+        words = r"images are tiled, .* qwen2_vl needs native ones"
+    with pytest.raises(StageConfigError, match=words):
+        run.run_here()
+    assert not list(run.root.rglob("shard-*.tar"))
 
 
 @pytest.fixture
@@ -18,54 +54,45 @@ def dataset(demo_data: Path, tmp_path: Path) -> Path:
     return shutil.copytree(demo_data / "consolidate", tmp_path / "dataset")
 
 
-def longest(dataset: Path) -> int:
-    info = read_dataset_info(dataset)
-    index = open_index(dataset / "index.arrow", info.index, num_samples=info.num_samples)
-    return int(index.num_tokens.max())
+@pytest.fixture(scope="module")
+def longest(demo_data):
+    return int(open_dataset(demo_data / "consolidate").index.num_tokens.max())
 
 
 def small(max_positions: int) -> dict:
-    sizes = {"hidden_size": 32, "num_layers": 1, "num_heads": 2}
-    return {"vision": sizes, "language": sizes | {"max_positions": max_positions}}
+    return {**TINY_MODEL, "language": {**TINY_MODEL["language"], "max_positions": max_positions}}
 
 
 def test_samples_longer_than_the_positions_of_the_language_model_are_refused(
-    dataset, make_train_run
+    longest, make_train_run
 ):
-    most = longest(dataset)
-    run = make_train_run(dataset=str(dataset), model=small(10))
-    words = rf"the longest sample has {most} tokens, but the language model has 10 positions"
+    words = rf"the longest sample has {longest} tokens, but the language model has 10 positions"
     with pytest.raises(StageConfigError, match=words) as caught:
-        run.run_here()
-    assert f"preprocess with max_tokens: 10, or set model.language.max_positions: {most}" in str(
-        caught.value
-    )
-    run = make_train_run(dataset=str(dataset), model=small(most), num_steps=1)
-    assert run.run_here()["num_steps"] == 1
+        make_train_run(model=small(10)).run_here()
+    remedy = f"preprocess with max_tokens: 10, or set model.language.max_positions: {longest}"
+    assert remedy in str(caught.value)
 
 
+@pytest.mark.parametrize("is_warned", [True, False])
 def test_answers_of_the_evaluation_beyond_the_positions_are_warned_of(
-    dataset, demo_data, make_train_run
+    longest, heldout, make_train_run, is_warned
 ):
-    evaluate = {"manifest": str(demo_data / "render" / "heldout.jsonl"), "max_new_tokens": 2}
-    for positions, is_warned in ((longest(dataset), True), (4096, False)):
-        model = small(positions)
-        run = make_train_run(dataset=str(dataset), model=model, num_steps=1, evaluate=evaluate)
-        warnings = run.run_here()["preflight"]["warnings"]
-        assert is_warned == any(
-            f"the language model has {positions:,} positions" in warning for warning in warnings
-        )
+    positions = longest if is_warned else 4096
+    evaluate = {"manifest": heldout, "max_new_tokens": 2}
+    run = make_train_run(model=small(positions), num_steps=1, evaluate=evaluate)
+    result = run.run_here()
+    assert result["num_steps"] == 1
+    words = f"the language model has {positions:,} positions"
+    assert is_warned == any(words in warning for warning in result["preflight"]["warnings"])
 
 
-def test_the_limit_of_a_folder_is_named_by_its_file(dataset, make_train_run):
-    first = make_train_run(dataset=str(dataset), num_steps=1)
-    first.run_here()
-    model = first.output_dir / "model"
+def test_the_limit_of_a_folder_is_named_by_its_file(plain, make_train_run, tmp_path):
+    model = shutil.copytree(plain.output_dir / "model", tmp_path / "model")
     file = model / "config.json"
     values = json.loads(file.read_text())
     values["language"]["max_position_embeddings"] = 12
     file.write_text(json.dumps(values))
-    run = make_train_run(dataset=str(dataset), model={"path": str(model)})
+    run = make_train_run(model={"path": str(model)})
     with pytest.raises(StageConfigError, match=r"has 12 positions .* in a copy of .*config\.json"):
         run.run_here()
 

@@ -1,6 +1,7 @@
-"""Precision and threads."""
+"""Precision, threads and cores of a rank, and accelerate's file as it finds it."""
 
-from pathlib import Path
+from __future__ import annotations
+
 from types import SimpleNamespace
 
 import pytest
@@ -8,14 +9,18 @@ import torch
 
 from pipeline.train import device
 from pipeline.train.device import (
+    asked_precision,
     choose_precision,
     cores_near,
     far_text,
     near_cores,
+    read_accelerate_file,
     read_device_memory,
     threads_per_rank,
 )
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.shared.configs.training_parts import AccelerateConfig
+from slurm_jobs.shared.errors import StageConfigError, StageError
 
 
 @pytest.mark.parametrize(
@@ -65,9 +70,7 @@ def test_memory_of_a_gpu_is_one_query_a_step(monkeypatch):
     ("pci", "address"),
     [((1, 0x3B, 0), "0001:3b:00.0"), ((0, 0xC1, 2), "0000:c1:02.0"), ((0, -1, 0), "")],
 )
-def test_the_cores_near_a_gpu_are_those_of_its_pci_address(
-    monkeypatch: pytest.MonkeyPatch, pci: tuple[int, int, int], address: str
-) -> None:
+def test_the_cores_near_a_gpu_are_those_of_its_pci_address(monkeypatch, pci, address):
     names = ("pci_domain_id", "pci_bus_id", "pci_device_id")
     properties = SimpleNamespace(**dict(zip(names, pci, strict=True)))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
@@ -88,12 +91,67 @@ def test_the_cores_near_a_gpu_are_those_of_its_pci_address(
         (range(8), None, ""),
     ],
 )
-def test_a_rank_far_from_its_gpu_says_so(
-    tmp_path: Path, cores: range, cpulist: str | None, words: str
-) -> None:
+def test_a_rank_far_from_its_gpu_says_so(tmp_path, cores, cpulist, words):
     if cpulist is not None:
         folder = tmp_path / "0000:3b:00.0"
         folder.mkdir()
         (folder / "local_cpulist").write_text(cpulist)
     text = far_text(cores, cores_near("0000:3b:00.0", tmp_path))
     assert text == "" if not words else words in text
+
+
+ALONE = SimpleNamespace(rank=0, num_ranks=1, from_main=lambda text: text)
+TWO = SimpleNamespace(rank=1, num_ranks=2, from_main=lambda text: text)
+
+
+def config_of(path, **changes):
+    values = {"num_steps": 1, "strategy": "accelerate", **changes}
+    return TrainConfig(accelerate=AccelerateConfig(config=str(path)), **values)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "file.yaml"
+    path.write_text("{distributed_type: MULTI_GPU, mixed_precision: fp16}")
+    return path
+
+
+def test_the_file_says_the_precision_where_the_config_leaves_it_open(file):
+    assert asked_precision(config_of(file)) == "fp16"
+    assert asked_precision(config_of(file, precision="bf16")) == "bf16"
+    assert asked_precision(TrainConfig(num_steps=1)) == "auto"
+    file.write_text("distributed_type: MULTI_GPU")
+    assert asked_precision(config_of(file)) == "fp32"
+
+
+def test_a_file_that_has_come_to_contradict_the_stage_is_an_error(file):
+    assert read_accelerate_file(config_of(file), TWO, num_nodes=1).precision == "fp16"
+    with pytest.raises(StageConfigError, match=r"file\.yaml: distributed_type is MULTI_GPU, which"):
+        read_accelerate_file(config_of(file), ALONE, num_nodes=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "cannot be read: No such file"),
+        ("a: [", "not valid YAML"),
+        ("[1]", "no keys and values"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(file, text, words):
+    if text is None:
+        file.unlink()
+    else:
+        file.write_text(text)
+    with pytest.raises(StageConfigError, match=rf"file\.yaml: .*{words}"):
+        read_accelerate_file(config_of(file), TWO, num_nodes=1)
+
+
+def test_a_rank_that_reads_another_file_than_rank_0_is_named(file):
+    behind = SimpleNamespace(rank=1, num_ranks=2, from_main=lambda _: "distributed_type: FSDP")
+    with pytest.raises(StageError, match="rank 1 reads other content than rank 0"):
+        read_accelerate_file(config_of(file), behind, num_nodes=1)
+
+
+def test_a_training_without_such_a_file_has_none():
+    assert read_accelerate_file(TrainConfig(num_steps=1), TWO, num_nodes=1) is None

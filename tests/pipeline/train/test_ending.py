@@ -14,7 +14,6 @@ from pipeline.train import job
 from pipeline.train.checkpoint_files import list_checkpoints
 from pipeline.train.job import TimeLimitError, answer_after_steps
 from slurm_jobs.shared.errors import STOPPED_EXIT_CODE, StageStoppedError
-from slurm_jobs.shared.timings import read_steps, steps_path
 from tests.pipeline.train.conftest import run_ranks
 
 # Two minutes before the end of an hour; half of the held-out samples took twenty minutes.
@@ -22,29 +21,36 @@ SLOW = Pace(num_done=50, num_total=100, spent_s=1200, late_s=0, elapsed_s=3480, 
 FITTING = replace(SLOW, num_done=95)
 
 
-@pytest.mark.parametrize("must_end", [False, True])
-def test_attempt_that_made_steps_leaves_what_does_not_fit_to_the_next(must_end):
-    hopeless = replace(SLOW, num_done=0)
-    for pace in (SLOW, hopeless, replace(SLOW, left_s=None), replace(hopeless, elapsed_s=5)):
-        assert answer_after_steps(pace, made_steps=True, must_end=must_end) == "stop"
+HOPELESS = replace(SLOW, num_done=0)
+EARLY = replace(SLOW, elapsed_s=600, spent_s=300, left_s=3000)
+EITHER = (False, True)
 
 
-@pytest.mark.parametrize("must_end", [False, True])
-def test_attempt_that_had_all_its_time_for_the_rest_gives_up_what_does_not_fit(must_end):
-    for pace in (SLOW, replace(SLOW, num_done=0)):
-        assert answer_after_steps(pace, made_steps=False, must_end=must_end) == "give_up"
-
-
-@pytest.mark.parametrize("made_steps", [False, True])
-def test_what_fits_in_the_time_left_is_finished_unless_sigterm_came(made_steps):
-    assert answer_after_steps(FITTING, made_steps=made_steps, must_end=False) == "go_on"
-    assert answer_after_steps(FITTING, made_steps=made_steps, must_end=True) == "stop"
-
-
-@pytest.mark.parametrize("made_steps", [False, True])
-def test_stop_far_from_the_time_limit_is_a_preemption(made_steps):
-    early = replace(SLOW, elapsed_s=600, spent_s=300, left_s=3000)
-    assert answer_after_steps(early, made_steps=made_steps, must_end=False) == "stop"
+@pytest.mark.parametrize(
+    ("paces", "made_steps", "must_end", "answer"),
+    [
+        # What does not fit is left to the next attempt by one that made steps, and given up by
+        # one that had all its time for it.
+        (
+            (SLOW, HOPELESS, replace(SLOW, left_s=None), replace(HOPELESS, elapsed_s=5)),
+            (True,),
+            EITHER,
+            "stop",
+        ),
+        ((SLOW, HOPELESS), (False,), EITHER, "give_up"),
+        # What fits in the time left is finished unless SIGTERM came.
+        ((FITTING,), EITHER, (False,), "go_on"),
+        ((FITTING,), EITHER, (True,), "stop"),
+        # Far from the time limit a stop is a preemption.
+        ((EARLY,), EITHER, (False,), "stop"),
+    ],
+    ids=["steps were made", "no step was made", "it fits", "SIGTERM", "preempted"],
+)
+def test_what_an_attempt_does_after_its_steps_when_it_is_asked_to_stop(
+    paces, made_steps, must_end, answer
+):
+    for pace, made, must in itertools.product(paces, made_steps, must_end):
+        assert answer_after_steps(pace, made_steps=made, must_end=must) == answer
 
 
 RANK = """
@@ -92,14 +98,13 @@ def ask_at(monkeypatch):
 
 
 @pytest.fixture
-def evaluated_run(make_train_run, demo_data):
+def evaluated_run(make_train_run, heldout):
     """Three batches of two held-out samples, which come after two looks at the flag."""
-    manifest = str(demo_data / "render/heldout.jsonl")
-    return make_train_run(evaluate={"manifest": manifest, "max_new_tokens": 2, "batch_size": 2})
+    return make_train_run(evaluate={"manifest": heldout, "max_new_tokens": 2, "batch_size": 2})
 
 
 def test_stop_in_the_last_step_leaves_the_export_to_an_attempt_that_makes_no_step(
-    make_train_run, evaluated_run, ask_at
+    plain, evaluated_run, ask_at
 ):
     ask_at(1)
     with pytest.raises(StageStoppedError, match="asked to stop after the last step: its state is"):
@@ -109,22 +114,22 @@ def test_stop_in_the_last_step_leaves_the_export_to_an_attempt_that_makes_no_ste
     result = evaluated_run.run_here()
     assert result["resumed_from_step"] == result["num_steps"] == 6
     assert result["evaluation"]["num_samples"] == 6
-    assert len(read_steps(steps_path(evaluated_run.timing_dir(), 0)).steps) == 0
-    undisturbed = make_train_run()
-    undisturbed.run_here()
-    assert evaluated_run.weights() == undisturbed.weights()
+    assert len(evaluated_run.steps()) == 0
+    assert evaluated_run.weights() == plain.weights()
 
 
-def test_stop_during_the_last_work_there_is_comes_too_late_to_be_heeded(make_train_run, ask_at):
-    run = make_train_run()
+def test_stop_during_the_last_work_there_is_comes_too_late_to_be_heeded(
+    make_train_run, plain, ask_at
+):
     ask_at(2)
-    assert run.run_here()["num_steps"] == 6
+    assert make_train_run().take(plain, forget_after=5).run_here()["num_steps"] == 6
 
 
 @pytest.mark.parametrize(("look", "num_done"), [(2, "0 of 1 evaluations"), (4, "2 of 6 held-out")])
 def test_evaluation_that_is_stopped_is_begun_anew_and_given_up_where_no_attempt_has_time_for_it(
-    evaluated_run, ask_at, look, num_done
+    evaluated_run, plain, ask_at, look, num_done
 ):
+    evaluated_run.take(plain, forget_after=5)
     ask_at(look)
     at_its_limit = {"deadline_unix_s": time.time()}
     with pytest.raises(StageStoppedError, match=f"{num_done}.* were done, and the next attempt"):

@@ -89,36 +89,34 @@ def without_images(manifest):
     return manifest
 
 
-def test_heldout_rows_of_which_none_can_be_used_fail_the_stage_before_any_step(
-    make_train_run, tmp_path
-):
-    manifest = without_images(write_csv_manifest(tmp_path / "heldout", 3))
-    run = make_train_run(evaluate={"manifest": str(manifest)})
-    with pytest.raises(StageConfigError, match=NOTHING_TO_ASK):
+@pytest.fixture
+def asking(make_train_run, tmp_path):
+    """A run with three held-out rows, and their manifest."""
+    manifest = write_csv_manifest(tmp_path / "heldout", 3)
+    return make_train_run(evaluate={"manifest": str(manifest), "max_new_tokens": 2}), manifest
+
+
+def test_heldout_rows_of_which_none_can_be_used_fail_the_stage_before_any_step(asking):
+    run, manifest = asking
+    for image in manifest.parent.glob("*.png"):
+        image.write_bytes(b"")
+    # `image_root` is no remedy for rows whose images are there.
+    with pytest.raises(StageConfigError, match=r"zero bytes\); fix it, or disable evaluation with"):
         run.run_here()
+    without_images(manifest)
+    with pytest.raises(StageConfigError, match=NOTHING_TO_ASK) as raised:
+        run.run_here()
+    assert "; fix it, set evaluate.image_root, or disable" in str(raised.value)
     assert not (run.output_dir / "checkpoints").exists()
     manifest.write_text("image_path,text\n")
     with pytest.raises(StageConfigError, match=r"heldout/train\.csv: it has no rows"):
         run.run_here()
 
 
-def test_image_root_is_no_remedy_for_rows_whose_images_are_there(make_train_run, tmp_path):
-    manifest = write_csv_manifest(tmp_path / "heldout", 3)
-    run = make_train_run(evaluate={"manifest": str(manifest)})
-    for image in manifest.parent.glob("*.png"):
-        image.write_bytes(b"")
-    with pytest.raises(StageConfigError, match=r"zero bytes\); fix it, or disable evaluation with"):
-        run.run_here()
-    without_images(manifest)
-    with pytest.raises(StageConfigError, match=r"\); fix it, set evaluate\.image_root, or disable"):
-        run.run_here()
-
-
 def test_heldout_rows_that_can_no_longer_be_used_after_training_fail_the_evaluation(
-    make_train_run, tmp_path, monkeypatch
+    asking, monkeypatch
 ):
-    manifest = write_csv_manifest(tmp_path / "heldout", 3)
-    run = make_train_run(evaluate={"manifest": str(manifest)})
+    run, manifest = asking
     monkeypatch.setattr(stage, "check_heldout", lambda *_, **__: without_images(manifest))
     with pytest.raises(StageConfigError, match=NOTHING_TO_ASK):
         run.run_here()
@@ -138,15 +136,14 @@ def test_weights_are_halved_on_a_gpu_but_under_fp16_where_it_held_them_whole(
     assert evaluation_dtype(place, strategy) == dtype
 
 
-def test_weights_in_half_precision_answer(make_train_run, tmp_path, monkeypatch):
+def test_weights_in_half_precision_answer(asking, monkeypatch):
     """On a CPU, as they would on a GPU."""
+    run, _ = asking
     monkeypatch.setattr(stage, "evaluation_dtype", lambda workplace, _: workplace.dtype)
     loaded = []
     monkeypatch.setattr(evaluate, "load_heads", lambda model, _: loaded.append(model))
-    manifest = write_csv_manifest(tmp_path / "heldout", 3)
-    settings = {"manifest": str(manifest), "max_new_tokens": 2}
-    run = make_train_run(evaluate=settings, precision="bf16", num_steps=1)
-    assert run.run_here()["evaluation"]["num_samples"] == 3
+    result = run.run_here(precision="bf16", num_steps=1)
+    assert result["evaluation"]["num_samples"] == 3
     assert {parameter.dtype for parameter in loaded[0].parameters()} == {torch.bfloat16}
 
 

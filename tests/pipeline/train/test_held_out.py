@@ -3,55 +3,47 @@
 from __future__ import annotations
 
 import json
-import shutil
+import math
+from dataclasses import replace
 
 import pytest
 import torch
-import yaml
 
-from pipeline.data.dataset import open_dataset
 from pipeline.models.build import load_model
-from pipeline.models.layouts import load_tokenizer, read_facts
 from pipeline.train import held_out
 from pipeline.train.batches import losses_of, to_device
-from pipeline.train.held_out import HELD_OUT_NAME, read_looks
+from pipeline.train.held_out import HELD_OUT_NAME, HeldOutLog, Look, lowest, read_looks
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.train import EvaluateConfig, TrainConfig
 from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.manifest_formats import PROCESSOR_DIR
-from slurm_jobs.shared.timings import read_steps, spans_path, steps_path
-from tests.pipeline.models.conftest import Kind
-from tests.pipeline.models.tiny import ROWS, write_chains, write_tiny
+from tests.pipeline.models.conftest import open_kind
+from tests.pipeline.models.tiny import ROWS
 from tests.pipeline.train.strategies.trainer import workplace_of
-from tests.pipeline.train.test_accelerate_stage import FSDP, make_attempts
+from tests.pipeline.train.test_accelerate_stage import FSDP, by_file, make_attempts
+from tests.pipeline.train.test_levels import LEVELS
 from tests.pipeline.train.test_trackers import curve
-from tests.pipeline.train.tiny_runs import tiny_config
-
-LEVELS = [
-    {"name": "colour", "head": "classes", "classes": ["red", "green", "blue"]},
-    {"name": "thing"},
-    {"name": "report", "weight": 2.0},
-]
-
-
-@pytest.fixture(scope="module")
-def chains(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("chains")
-    return write_chains("smolvlm", folder), write_tiny("smolvlm", folder / "model")
-
+from tests.pipeline.train.tiny_runs import rows_of, tiny_config
 
 PHASES = [{"name": "a", "num_steps": 3, "learn": ["projector"]}, {"name": "b", "num_steps": 2}]
+SHARDED = {"strategy": "fsdp2", "sharding": {"unit_min_params": 0}}
+KEPT = {"every_steps": 2, "every_min": None, "keep_last": 4}
 
 
 def config_of(made, every=None, **changes):
     """The samples that are learned are those that are looked at, so that answers become right."""
-    source = made[0].parents[1] / "source" / "rows.jsonl"
     looks = {} if every is None else {"every_steps": every, "num_answers": 5}
     values = {
         "num_steps": 5,
-        "evaluate": {"manifest": str(source), "max_new_tokens": 20, "batch_size": 2, **looks},
+        "evaluate": {"manifest": rows_of(made), "max_new_tokens": 20, "batch_size": 2, **looks},
     }
     return tiny_config(made, **{**values, **changes})
+
+
+def run_blind(run):
+    """An attempt whose looks a stop interrupts, each of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(held_out, "stop_requested", lambda: True)
+        return run.run_here()
 
 
 @pytest.fixture(scope="module")
@@ -60,56 +52,60 @@ def looked(made, make_train_run):
     return run, run.run_here()
 
 
+@pytest.fixture(scope="module")
+def blind(made, make_train_run):
+    """The same without any look, and what it left of looks: nothing."""
+    run = make_train_run(**config_of(made, every=2, checkpoint=KEPT))
+    assert "held_out" not in run_blind(run)
+    assert not (run.output_dir / HELD_OUT_NAME).exists()
+    return run
+
+
 def looks_of(run):
     """Of the newest training of that run."""
-    phases = read_steps(steps_path(run.timing_dir(), 0)).metadata["phases"]
-    trainings = [phase["training"] for phase in phases]
+    trainings = [phase["training"] for phase in run.records().metadata["phases"]]
     return read_looks(run.output_dir / HELD_OUT_NAME, trainings)
 
 
-def test_looks_change_nothing_of_what_is_learned(made, looked, make_train_run):
-    plain = make_train_run(**config_of(made))
-    plain.run_here()
-    assert looked[0].weights() == plain.weights()
-    assert looked[0].losses() == plain.losses()
+def steps_of(run):
+    return [look.step for look in looks_of(run)]
+
+
+def test_looks_change_nothing_of_what_is_learned(made, looked, blind, make_train_run):
+    run = make_train_run(**config_of(made))
+    run.run_here()
+    assert looked[0].weights() == run.weights() == blind.weights()
+    assert looked[0].losses() == run.losses()
 
 
 def test_looks_are_taken_when_due_and_after_the_last_step(looked):
     run, result = looked
-    assert [look.step for look in looks_of(run)] == [2, 4, 5]
-    steps = read_steps(steps_path(run.timing_dir(1), 0)).steps
-    assert (steps["evaluation_s"] > 0).tolist() == [False, True, False, True, True]
+    assert steps_of(run) == [2, 4, 5]
+    assert (run.steps()["evaluation_s"] > 0).tolist() == [False, True, False, True, True]
     assert result["held_out"]["num_looks"] == 3
     assert result["held_out"]["last"]["step"] == 5
 
 
 def test_the_loss_is_that_of_the_exported_model_sample_by_sample(made, looked):
-    dataset = open_dataset(made[0])
-    facts = read_facts(dataset.info, load_tokenizer(made[0] / PROCESSOR_DIR))
-    kind = Kind(name="", model_dir=made[1], dataset_dir=made[0], dataset=dataset, facts=facts)
-    model = load_model(looked[0].output_dir / "model", facts).eval()
+    kind = open_kind("qwen2_5_vl", *made)
+    model = load_model(looked[0].output_dir / "model", kind.facts).eval()
+    workplace = workplace_of(build_config(TrainConfig, {"device": "cpu", "num_steps": 1}))
     loss, num_tokens = 0.0, 0
     for sample in kind.samples():
         batch = kind.batch(model, [[sample]])
-        inputs = to_device(batch, workplace_of(build_cpu_config()), model.layout)
         with torch.no_grad():
-            loss += float(losses_of(model, inputs).sum())
+            loss += float(losses_of(model, to_device(batch, workplace, model.layout)).sum())
         num_tokens += batch.num_supervised_tokens
     last = looks_of(looked[0])[-1]
     assert last.num_tokens == num_tokens
     assert last.loss == pytest.approx(loss / num_tokens, rel=1e-5)
 
 
-def build_cpu_config():
-    return build_config(TrainConfig, {"device": "cpu", "num_steps": 1})
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["fsdp2", "ddp"])
+@pytest.mark.parametrize("strategy", [SHARDED, {"strategy": "ddp"}], ids=["fsdp2", "ddp"])
 def test_two_ranks_see_what_one_sees(made, looked, make_train_run, strategy):
     """Among the rows is one without a picture: the ranks' passes are not alike."""
-    sharding = {"sharding": {"unit_min_params": 0}} if strategy == "fsdp2" else {}
-    run = make_train_run(**config_of(made, every=2, strategy=strategy, **sharding))
+    run = make_train_run(**config_of(made, every=2, **strategy))
     result = run.run()
     assert_seen_alike(looks_of(run), looks_of(looked[0]))
     assert basis_of(run) == basis_of(looked[0])
@@ -120,12 +116,9 @@ def test_two_ranks_see_what_one_sees(made, looked, make_train_run, strategy):
 def test_two_ranks_see_the_same_under_a_file_of_accelerate_that_shards(
     made, looked, make_train_run, tmp_path
 ):
-    file = tmp_path / "fsdp.yaml"
-    file.write_text(yaml.safe_dump(FSDP))
-    by_file = {"strategy": "accelerate", "accelerate": {"config": str(file)}}
     run = make_train_run(**config_of(made, every=2))
     run.attempt = 1
-    (result,) = make_attempts(run, [by_file])
+    (result,) = make_attempts(run, [by_file(tmp_path, FSDP)])
     assert result["spread"]["distributed_type"] == "FSDP"
     assert_seen_alike(looks_of(run), looks_of(looked[0]))
 
@@ -150,11 +143,10 @@ def test_two_ranks_with_packed_weights_see_what_one_sees_and_learn_as_if_they_ha
     quantized = {"adapters": {"rank": 4, "alpha": 8.0}, "quantize": {}}
     alone = make_train_run(**config_of(made, every=2, **quantized))
     alone.run_here()
-    sharded = {**quantized, "strategy": "fsdp2", "sharding": {"unit_min_params": 0}}
-    run = make_train_run(**config_of(made, every=2, **sharded))
+    run = make_train_run(**config_of(made, every=2, **quantized, **SHARDED))
     run.run()
     assert_seen_alike(looks_of(run), looks_of(alone))
-    plain = make_train_run(**config_of(made, **sharded))
+    plain = make_train_run(**config_of(made, **quantized, **SHARDED))
     plain.run()
     assert plain.weights() == run.weights()
 
@@ -179,55 +171,24 @@ def test_levels_are_told_apart(chains, make_train_run):
 def test_steps_of_all_phases_are_counted(made, make_train_run):
     run = make_train_run(**config_of(made, every=2, num_steps=None, phases=PHASES))
     run.run_here()
-    assert [look.step for look in looks_of(run)] == [2, 3, 4, 5]
-
-
-def test_a_look_that_a_stop_interrupts_leaves_nothing(made, make_train_run, monkeypatch):
-    monkeypatch.setattr(held_out, "stop_requested", lambda: True)
-    run = make_train_run(**config_of(made, every=2))
-    result = run.run_here()
-    assert "held_out" not in result
-    assert not (run.output_dir / HELD_OUT_NAME).exists()
-
-
-def run_blind(run, monkeypatch, **changes):
-    """An attempt whose looks a stop interrupts, each of them."""
-    with monkeypatch.context() as patch:
-        patch.setattr(held_out, "stop_requested", lambda: True)
-        return run.run_here(**changes)
-
-
-def looking_again(made, **changes):
-    kept = {"every_steps": 2, "every_min": None, "keep_last": 4}
-    return config_of(made, every=2, checkpoint=kept, **changes)
-
-
-def spans_of(run):
-    lines = spans_path(run.timing_dir(), 0).read_text().splitlines()
-    return [json.loads(line) for line in lines]
+    assert steps_of(run) == [2, 3, 4, 5]
 
 
 def test_an_attempt_begins_with_the_look_that_was_due_where_it_goes_on(
-    made, looked, make_train_run, monkeypatch
+    looked, blind, make_train_run
 ):
-    run = make_train_run(**looking_again(made))
-    assert "held_out" not in run_blind(run, monkeypatch)
-    for step in (4, 5):
-        shutil.rmtree(run.output_dir / f"checkpoints/step-0000000{step}")
-    result = run.run_here()
-    assert result["resumed_from_step"] == 2
+    run = make_train_run(**blind.config).take(blind, forget_after=2)
+    assert run.run_here()["resumed_from_step"] == 2
     assert looks_of(run)[0].loss == looks_of(looked[0])[0].loss
-    assert [look.step for look in looks_of(run)] == [2, 4, 5]
-    span = next(span for span in spans_of(run) if span["name"] == "evaluation")
-    first = read_steps(steps_path(run.timing_dir(), 0)).steps[0]
+    assert steps_of(run) == [2, 4, 5]
+    span = next(span for span in run.spans() if span["name"] == "evaluation")
     assert span["step"] == 2
-    assert span["start_unix_s"] + span["duration_s"] <= first["start_unix_s"]
+    assert span["start_unix_s"] + span["duration_s"] <= run.steps()[0]["start_unix_s"]
     assert run.weights() == looked[0].weights()
 
 
-def test_the_last_look_is_made_up_for_without_a_step_and_once(made, make_train_run, monkeypatch):
-    run = make_train_run(**looking_again(made))
-    run_blind(run, monkeypatch)
+def test_the_last_look_is_made_up_for_without_a_step_and_once(blind, make_train_run):
+    run = make_train_run(**blind.config).take(blind)
     result = run.run_here()
     assert result["resumed_from_step"] == 5
     assert result["held_out"]["last"]["step"] == 5
@@ -237,9 +198,8 @@ def test_the_last_look_is_made_up_for_without_a_step_and_once(made, make_train_r
 
 
 @pytest.mark.slow
-def test_looks_at_other_samples_are_not_compared(made, make_train_run):
-    run = make_train_run(**looking_again(made))
-    run.run_here()
+def test_looks_at_other_samples_are_not_compared(looked, make_train_run):
+    run = make_train_run(**looked[0].config).take(looked[0])
     fewer = {**run.config["evaluate"], "num_loss_samples": 2, "num_answers": 2}
     held_out = run.run_here(evaluate=fewer)["held_out"]
     assert (held_out["num_looks"], held_out["last"]["step"]) == (1, 5)
@@ -249,35 +209,30 @@ def test_looks_at_other_samples_are_not_compared(made, make_train_run):
 
 
 @pytest.mark.slow
-def test_the_last_look_of_each_phase_is_made_up_for(made, make_train_run, monkeypatch):
-    run = make_train_run(**looking_again(made, num_steps=None, phases=PHASES))
-    run_blind(run, monkeypatch)
-    run.run_here()
-    assert [look.step for look in looks_of(run)] == [3, 5]
-
-
-@pytest.mark.slow
 def test_looks_in_a_phase_stay_where_a_later_one_is_changed(made, make_train_run):
     first, second = PHASES
-    run = make_train_run(**looking_again(made, num_steps=None, phases=PHASES))
+    config = config_of(made, every=2, checkpoint=KEPT, num_steps=None, phases=PHASES)
+    run = make_train_run(**config)
     run.run_here({"fingerprint": "one"})
     before = looks_of(run)
     changed = {**second, "optimizer": {"learning_rate": 1e-4}}
     result = run.run_here({"fingerprint": "two"}, phases=[first, changed])
     assert result["resumed_from_step"] == 3
     assert result["held_out"]["num_looks"] == 4
-    assert [look.step for look in looks_of(run)] == [2, 3, 4, 5]
+    assert steps_of(run) == [2, 3, 4, 5]
     assert looks_of(run)[:2] == before[:2]
     assert looks_of(run)[3].loss != before[3].loss
 
 
 @pytest.mark.slow
-def test_looks_that_are_made_up_for_are_told_to_trackers_and_erase_no_curve(
-    made, make_train_run, monkeypatch
+def test_the_last_look_of_each_phase_is_made_up_for_told_to_trackers_and_erases_no_curve(
+    made, make_train_run
 ):
     trackers = {"use": ["tensorboard"], "every_steps": 1}
-    run = make_train_run(**looking_again(made, num_steps=None, phases=PHASES, trackers=trackers))
-    run_blind(run, monkeypatch)
+    phases = {"num_steps": None, "phases": PHASES}
+    config = config_of(made, every=2, checkpoint=KEPT, trackers=trackers, **phases)
+    run = make_train_run(**config)
+    run_blind(run)
     run.run_here()
     looks = {look.step: look.loss for look in looks_of(run)}
     assert list(looks) == [3, 5]
@@ -287,16 +242,14 @@ def test_looks_that_are_made_up_for_are_told_to_trackers_and_erase_no_curve(
 
 @pytest.mark.slow
 def test_two_ranks_that_look_before_their_first_step_learn_as_if_they_had_not(made, make_train_run):
-    sharded = {"strategy": "fsdp2", "sharding": {"unit_min_params": 0}}
-    run = make_train_run(**looking_again(made, **sharded))
+    run = make_train_run(**config_of(made, every=2, checkpoint=KEPT, **SHARDED))
     every = run.config["evaluate"].pop("every_steps")
     run.run()
     before = run.weights()
-    for name in ("model", "checkpoints/step-00000004", "checkpoints/step-00000005"):
-        shutil.rmtree(run.output_dir / name)
+    run.forget(2)
     run.config["evaluate"]["every_steps"] = every
     assert run.run()["resumed_from_step"] == 2
-    assert [look.step for look in looks_of(run)] == [2, 4, 5]
+    assert steps_of(run) == [2, 4, 5]
     assert run.weights() == before
 
 
@@ -327,3 +280,79 @@ def test_rows_of_which_none_can_be_learned_are_refused_before_the_first_step(
 def test_looks_at_nothing_are_refused(values, words):
     with pytest.raises(ValueError, match=words):
         build_config(EvaluateConfig, values)
+
+
+LOOK = Look(
+    step=2, loss=0.5, level_losses={}, num_tokens=8, num_answers=4, num_exact=3, duration_s=0.1
+)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / HELD_OUT_NAME
+
+
+def log_at(path, attempt=1, trainings=("t",), basis="b", **options):
+    """`trainings`: names, or the steps at which each ends."""
+    ends = trainings if isinstance(trainings, dict) else dict.fromkeys(trainings, 6)
+    return HeldOutLog(path, attempt=attempt, trainings=ends, basis=basis, **options)
+
+
+def test_what_a_kill_cut_short_is_left_out_and_spoils_nothing_after_it(path):
+    log_at(path).write(LOOK)
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:20])
+    log_at(path, attempt=2).write(LOOK)
+    log_at(path, attempt=2, trainings=("other",)).write(LOOK)
+    assert read_looks(path, {"t"}) == [LOOK]
+    assert LOOK.exact_match == 0.75
+
+
+def test_a_full_disk_fails_no_training(tmp_path, caplog):
+    log_at(tmp_path / "nowhere" / "file").write(LOOK)
+    assert "cannot be written" in caplog.text
+
+
+def test_looks_of_the_newest_basis_belong_together(path):
+    first, second = log_at(path, basis="a"), log_at(path, attempt=2, basis="b")
+    for step in (2, 4):
+        first.write(replace(LOOK, step=step))
+    assert first.has(4)
+    assert not second.has(4)
+    second.write(replace(LOOK, step=6))
+    assert [look.step for look in read_looks(path, {"t"})] == [6]
+    assert not second.has(4)
+    assert second.has(6)
+
+
+def test_what_a_look_finds_is_no_point_of_the_curve_of_the_evaluation_at_the_end(path):
+    told = {}
+    log_at(path, tell=told.__setitem__).write(LOOK)
+    assert told == {2: {"look/loss": 0.5, "look/exact_match": 0.75}}
+
+
+def test_a_loss_that_is_no_number_is_null_and_never_the_lowest(path):
+    log = log_at(path)
+    levels = {"a": math.nan, "b": 0.5}
+    log.write(replace(LOOK, step=1, loss=math.nan, level_losses=levels))
+    log.write(replace(LOOK, step=2, loss=math.inf))
+    assert lowest(read_looks(path, {"t"})) is None
+    log.write(replace(LOOK, step=3))
+    looks = read_looks(path, {"t"})
+    assert lowest(looks) == looks[2]
+    assert math.isnan(looks[0].loss)
+    assert math.isnan(looks[0].level_losses["a"])
+    first = path.read_text().splitlines()[0]
+    assert "NaN" not in first
+    assert json.loads(first)["level_losses"] == {"a": None, "b": 0.5}
+
+
+def test_looks_in_phases_that_stay_are_kept_where_a_later_phase_changes(path):
+    first, changed = {"a": 3, "ab": 6}, {"a": 3, "ab2": 5}
+    for step in (2, 3, 4):
+        log_at(path, trainings=first).write(replace(LOOK, step=step))
+    second = log_at(path, attempt=2, trainings=changed)
+    assert [second.has(step) for step in (2, 3, 4)] == [True, True, False]
+    second.write(replace(LOOK, step=5))
+    assert [look.step for look in read_looks(path, changed)] == [2, 3, 5]
+    assert [look.step for look in read_looks(path, first)] == [2, 3, 4]

@@ -11,9 +11,8 @@ from safetensors.torch import save_file
 from transformers import AutoModelForImageTextToText, dynamic_module_utils
 
 from pipeline.train import evaluate
-from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.models.tiny import write_dataset, write_tiny
-from tests.pipeline.train.test_facts import write_tiled_dataset
+from tests.pipeline.train.tiny_runs import rows_of, tiny_config
 
 SLOW_KINDS = ("llava_siglip", "llava_next", "smolvlm", "qwen3_vl")
 KINDS = ("qwen2_5_vl", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW_KINDS))
@@ -26,19 +25,9 @@ def made(request, tmp_path_factory):
 
 
 def test_two_ranks_learn_all_samples_and_say_them(made, make_train_run):
-    dataset_dir, model_dir = made
-    source = dataset_dir.parents[1] / "source" / "rows.jsonl"
-    run = make_train_run(
-        dataset=str(dataset_dir),
-        model={"type": "hugging_face", "path": str(model_dir)},
-        num_steps=60,
-        global_batch_size=4,
-        num_lanes=2,
-        sharding={"unit_min_params": 0},
-        optimizer={"learning_rate": 3e-3},
-        schedule={"kind": "constant"},
-        evaluate={"manifest": str(source), "max_new_tokens": 20},
-    )
+    evaluate = {"manifest": rows_of(made), "max_new_tokens": 20}
+    sharding = {"unit_min_params": 0}
+    run = make_train_run(**tiny_config(made, num_steps=60, evaluate=evaluate, sharding=sharding))
     result = run.run()
     assert result["exact_match"] == 1.0
     assert result["attention"] == "sdpa"
@@ -47,20 +36,7 @@ def test_two_ranks_learn_all_samples_and_say_them(made, make_train_run):
     names = {path.name for path in (run.output_dir / "model").iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= names
     config = json.loads((run.output_dir / "model/config.json").read_text())
-    assert config["model_type"] == json.loads((model_dir / "config.json").read_text())["model_type"]
-
-
-def test_data_set_of_another_processor_is_refused_before_anything_is_copied(
-    make_train_run, tmp_path
-):
-    model_dir = write_tiny("qwen2_vl", tmp_path / "model")
-    run = make_train_run(
-        dataset=str(write_tiled_dataset(tmp_path)),
-        model={"type": "hugging_face", "path": str(model_dir)},
-    )
-    with pytest.raises(StageConfigError, match=r"images are tiled, .* qwen2_vl needs native ones"):
-        run.run_here()
-    assert not list(run.root.rglob("shard-*.tar"))
+    assert config["model_type"] == json.loads((made[1] / "config.json").read_text())["model_type"]
 
 
 OWN_CONFIG = """
@@ -104,9 +80,8 @@ def test_the_code_that_was_trained_is_the_code_that_is_evaluated(
 ):
     monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
     monkeypatch.setattr(sys, "path", [*sys.path])
-    model_dir = write_tiny("qwen2_5_vl", tmp_path / "model")
-    write_own_code(model_dir)
-    dataset_dir = write_dataset("qwen2_5_vl", tmp_path)
+    made = write_dataset("qwen2_5_vl", tmp_path), write_tiny("qwen2_5_vl", tmp_path / "model")
+    write_own_code(made[1])
     asked, really = [], evaluate.load_model
 
     def load(*args, **options):
@@ -114,13 +89,8 @@ def test_the_code_that_was_trained_is_the_code_that_is_evaluated(
         return asked[-1]
 
     monkeypatch.setattr(evaluate, "load_model", load)
-    run = make_train_run(
-        dataset=str(dataset_dir),
-        model={"type": "hugging_face", "path": str(model_dir), "trust_remote_code": trusts},
-        num_steps=1,
-        global_batch_size=4,
-        num_lanes=2,
-        evaluate={"manifest": str(tmp_path / "source/rows.jsonl"), "max_new_tokens": 2},
-    )
+    rows = {"manifest": rows_of(made), "max_new_tokens": 2}
+    run = make_train_run(**tiny_config(made, num_steps=1, evaluate=rows))
+    run.config["model"]["trust_remote_code"] = trusts
     assert run.run_here()["evaluation"]["num_samples"] == 4
     assert [type(model.hf).__name__ for model in asked] == [name]

@@ -12,18 +12,18 @@ from transformers import AutoModelForImageTextToText
 
 from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.models.tiny import write_dataset, write_tiny
-from tests.pipeline.train.tiny_runs import tiny_config
-
-LORA = {"rank": 4, "alpha": 8.0}
+from tests.pipeline.train.tiny_runs import DECAYING, LORA, SAVED, rows_of, tiny_config
 
 
 def config_of(made, **changes):
-    values = {
-        "num_steps": 4,
-        "optimizer": {"learning_rate": 1e-2, "weight_decay": 0.1},
-        "checkpoint": {"every_steps": 2, "every_min": None, "keep_last": 4},
-    }
-    return tiny_config(made, **{**values, **changes})
+    return tiny_config(made, **{**SAVED, "optimizer": DECAYING, **changes})
+
+
+@pytest.fixture(scope="module")
+def lora(made, make_train_run):
+    run = make_train_run(**config_of(made, adapters=LORA))
+    run.run_here()
+    return run
 
 
 def weights_of(folder):
@@ -40,23 +40,18 @@ def test_parts_that_are_not_named_stay_as_they_were_bit_for_bit(made, make_train
     assert result["num_learning"] == sum(before[name].numel() for name in changed)
 
 
-def test_adapters_alone_are_in_checkpoints_and_are_merged_into_the_export(made, make_train_run):
-    run = make_train_run(**config_of(made, adapters=LORA))
-    run.run_here()
-    folder = run.output_dir / "checkpoints/step-00000004"
-    size = sum(path.stat().st_size for path in folder.iterdir())
+def test_adapters_alone_are_in_checkpoints_and_are_merged_into_the_export(made, lora):
+    size = sum(path.stat().st_size for path in lora.checkpoint(4).iterdir())
     assert size < (made[1] / "model.safetensors").stat().st_size
-    base = AutoModelForImageTextToText.from_pretrained(made[1], dtype=torch.float32)
-    theirs = PeftModel.from_pretrained(base, run.output_dir / "adapters").merge_and_unload()
-    ours = AutoModelForImageTextToText.from_pretrained(
-        run.output_dir / "model", dtype=torch.float32
+    base, untouched, ours = (
+        AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)
+        for folder in (made[1], made[1], lora.output_dir / "model")
     )
-    untouched = AutoModelForImageTextToText.from_pretrained(made[1], dtype=torch.float32)
-    states = ours.state_dict(), theirs.state_dict(), untouched.state_dict()
+    theirs = PeftModel.from_pretrained(base, lora.output_dir / "adapters").merge_and_unload()
     num_changed = 0
-    for name, value in states[0].items():
-        torch.testing.assert_close(value, states[1][name])
-        num_changed += not torch.equal(value, states[2][name])
+    for name, value in ours.state_dict().items():
+        torch.testing.assert_close(value, theirs.state_dict()[name])
+        num_changed += not torch.equal(value, untouched.state_dict()[name])
     assert num_changed == 14  # seven linear layers in each of two layers
 
 
@@ -87,14 +82,15 @@ def test_dropout_draws_the_same_again_and_goes_on_where_it_was(made, make_train_
     assert again.weights() == kept
 
 
-@pytest.mark.parametrize("strategy", ["single", "fsdp2"])
-def test_adapters_go_on_from_a_checkpoint_bit_for_bit(made, make_train_run, strategy):
-    make_train_run(**config_of(made, adapters=LORA)).check_resume(strategy=strategy)
+def test_adapters_go_on_from_a_checkpoint_bit_for_bit(lora, make_train_run):
+    run = make_train_run(**lora.config).take(lora, forget_after=2)
+    assert run.run_here()["resumed_from_step"] == 2
+    assert run.weights() == lora.weights()
+    make_train_run(**lora.config).check_resume(strategy="fsdp2")
 
 
-def test_another_base_is_not_gone_on_from(made, make_train_run, tmp_path):
-    run = make_train_run(**config_of(made, adapters=LORA))
-    run.run_here()
+def test_another_base_is_not_gone_on_from(made, lora, make_train_run):
+    run = make_train_run(**lora.config).take(lora)
     write_tiny("qwen2_5_vl", made[1], seed=5)  # at the same place
     try:
         with pytest.raises(StageConfigError, match="weights that are not trained: hash"):
@@ -105,7 +101,6 @@ def test_another_base_is_not_gone_on_from(made, make_train_run, tmp_path):
 
 @pytest.mark.slow
 def test_two_ranks_learn_adapters_and_projector_and_say_what_they_see(made, make_train_run):
-    source = made[0].parents[1] / "source" / "rows.jsonl"
     run = make_train_run(
         **config_of(
             made,
@@ -114,7 +109,7 @@ def test_two_ranks_learn_adapters_and_projector_and_say_what_they_see(made, make
             learn=["adapters", "projector"],
             sharding={"unit_min_params": 0},
             checkpoint={"every_min": None},
-            evaluate={"manifest": str(source), "max_new_tokens": 20},
+            evaluate={"manifest": rows_of(made), "max_new_tokens": 20},
         )
     )
     result = run.run()

@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 
 from pipeline.train import stage
 from slurm_jobs.shared.errors import StageConfigError
-from tests.pipeline.models.tiny import CHAINS, write_chains, write_tiny
-from tests.pipeline.train.tiny_runs import tiny_config
+from tests.pipeline.models.tiny import CHAINS
+from tests.pipeline.train.tiny_runs import rows_of, tiny_config
 
 COLOURS = ["red", "green", "blue"]
 LEVELS = [
@@ -21,30 +21,15 @@ LEVELS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("chains")
-    return write_chains("smolvlm", folder), write_tiny("smolvlm", folder / "model")
-
-
-def config_of(made, **changes):
-    values = {
-        "num_steps": 120,
-        "levels": LEVELS,
-    }
-    return tiny_config(made, **{**values, **changes})
+def config_of(chains, **changes):
+    return tiny_config(chains, **{"num_steps": 120, "levels": LEVELS, **changes})
 
 
 @pytest.mark.parametrize("kind", [pytest.param("shuffled", marks=pytest.mark.slow), "packed"])
-def test_two_ranks_learn_all_levels_and_say_them_one_after_the_other(made, make_train_run, kind):
-    source = made[0].parents[1] / "source" / "rows.jsonl"
-    run = make_train_run(
-        **config_of(
-            made,
-            batching={"kind": kind} | ({"max_tokens": 512} if kind == "packed" else {}),
-            evaluate={"manifest": str(source), "max_new_tokens": 30},
-        )
-    )
+def test_two_ranks_learn_all_levels_and_say_them_one_after_the_other(chains, make_train_run, kind):
+    batching = {"kind": kind} | ({"max_tokens": 512} if kind == "packed" else {})
+    evaluate = {"manifest": rows_of(chains), "max_new_tokens": 30}
+    run = make_train_run(**config_of(chains, batching=batching, evaluate=evaluate))
     result = run.run()
     assert result["evaluation"]["levels"] == {"colour": 1.0, "thing": 1.0, "report": 1.0}
     assert result["exact_match"] == 1.0
@@ -59,16 +44,14 @@ def test_two_ranks_learn_all_levels_and_say_them_one_after_the_other(made, make_
     }
 
 
-def test_loss_is_the_weighted_sum_of_the_levels_means(made, make_train_run):
-    losses = {}
-    for name, levels in {
-        "all": LEVELS,
-        "double": [{**level, "weight": 2 * level.get("weight", 1.0)} for level in LEVELS],
-    }.items():
-        run = make_train_run(**config_of(made, num_steps=1, levels=levels))
+def test_loss_is_the_weighted_sum_of_the_levels_means(chains, make_train_run):
+    losses = []
+    for factor in (1, 2):
+        levels = [{**level, "weight": factor * level.get("weight", 1.0)} for level in LEVELS]
+        run = make_train_run(**config_of(chains, num_steps=1, levels=levels))
         run.run_here()
-        losses[name] = run.losses()[0]
-    assert losses["double"] == pytest.approx(2 * losses["all"], rel=1e-6)
+        losses += run.losses()
+    assert losses[1] == pytest.approx(2 * losses[0], rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -81,8 +64,8 @@ def test_loss_is_the_weighted_sum_of_the_levels_means(made, make_train_run):
         ),
     ],
 )
-def test_sample_that_does_not_fit_the_levels_is_named(made, make_train_run, levels, words):
-    run = make_train_run(**config_of(made, num_steps=1, levels=levels))
+def test_sample_that_does_not_fit_the_levels_is_named(chains, make_train_run, levels, words):
+    run = make_train_run(**config_of(chains, num_steps=1, levels=levels))
     with pytest.raises(StageConfigError, match=words) as raised:  # no attempt reads another one
         run.run_here()
     assert raised.value.__suppress_context__  # one traceback in the log
@@ -104,11 +87,11 @@ def rename_the_colour(row):
     ],
 )
 def test_held_out_rows_that_do_not_fit_the_levels_are_left_out(
-    made, make_train_run, caplog, spoil, words
+    chains, make_train_run, caplog, spoil, words
 ):
-    source = made[0].parents[1] / "source"
+    source = chains[0].parents[1] / "source"
     *rows, last = map(json.loads, (source / "rows.jsonl").read_text().splitlines())
-    run = make_train_run(**config_of(made, num_steps=1))
+    run = make_train_run(**config_of(chains, num_steps=1))
     manifest = run.root / "rows.jsonl"
     manifest.write_text("".join(json.dumps(row) + "\n" for row in [*rows, spoil(last)]))
     looks = {"every_steps": 1, "num_answers": 4, "max_new_tokens": 2}
@@ -121,11 +104,10 @@ def test_held_out_rows_that_do_not_fit_the_levels_are_left_out(
     assert all(re.search(words, message) for message in said)
 
 
-def test_classes_are_told_by_heads_in_half_precision(made, make_train_run, monkeypatch):
+def test_classes_are_told_by_heads_in_half_precision(chains, make_train_run, monkeypatch):
     """On a CPU, as they would be on a GPU."""
     monkeypatch.setattr(stage, "evaluation_dtype", lambda workplace, _: workplace.dtype)
-    source = made[0].parents[1] / "source" / "rows.jsonl"
-    settings = {"manifest": str(source), "max_new_tokens": 2}
+    settings = {"manifest": rows_of(chains), "max_new_tokens": 2}
     changes = {"num_steps": 1, "precision": "bf16", "evaluate": settings}
-    result = make_train_run(**config_of(made, **changes)).run_here()
+    result = make_train_run(**config_of(chains, **changes)).run_here()
     assert result["evaluation"]["levels"].keys() == {"colour", "thing", "report"}

@@ -1,23 +1,34 @@
-"""The loop's laps (clock, model and other ranks are stand-ins), and what it does to gradients."""
+"""The loop: its laps, what ranks agree on, copies ahead, and gradients."""
 
+from __future__ import annotations
+
+import concurrent.futures
 import itertools
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.distributed.tensor import DTensor
 
+from pipeline.data.batch import Batch, ModelNeeds
+from pipeline.data.loader import BatchReader, Prefetcher
 from pipeline.timing.recorder import StepCounts, StepRecorder
-from pipeline.train import loop, stage
+from pipeline.train import loop, stage, trainer
+from pipeline.train.batches import Copied
+from pipeline.train.checkpoint import Restored
 from pipeline.train.checkpoint_files import list_checkpoints
 from pipeline.train.device import Scaling, Workplace
-from pipeline.train.loop import Agreement
+from pipeline.train.loop import Agreement, Boundary, CopyAhead, learning_rate_at
 from pipeline.train.strategies import Single
-from slurm_jobs.shared.configs.training_parts import ScalerConfig
+from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.shared.configs.training_parts import CheckpointConfig, ScalerConfig, ScheduleConfig
 from slurm_jobs.shared.errors import StageConfigError, StageError
 from slurm_jobs.shared.timings import read_steps, steps_path
 from tests.pipeline.clock import stop_the_clock
+from tests.pipeline.train.test_scaling import poison_step
 
 COUNTS = StepCounts(
     epoch=0,
@@ -80,12 +91,16 @@ def setup(tmp_path, monkeypatch):
         )
 
 
+def laps(setup, tmp_path):
+    loop.run_steps(setup, 0)
+    setup.recorder.flush()
+    return read_steps(steps_path(tmp_path, 0)).steps
+
+
 def test_all_waits_for_other_ranks_are_timed_apart_and_nothing_of_them_is_unexplained(
     setup, tmp_path
 ):
-    loop.run_steps(setup, 0)
-    setup.recorder.flush()
-    steps = read_steps(steps_path(tmp_path, 0)).steps
+    steps = laps(setup, tmp_path)
     assert steps["rank_wait_s"] == pytest.approx([3 * WAIT_S] * 2)
     assert steps["rank_wait_data_s"] == pytest.approx([WAIT_S] * 2)  # the first of them
     assert steps["step_s"] == pytest.approx([3 * WAIT_S] * 2)
@@ -94,9 +109,7 @@ def test_all_waits_for_other_ranks_are_timed_apart_and_nothing_of_them_is_unexpl
 
 def test_a_rank_that_is_alone_waits_for_nobody_whatever_its_meetings_take(setup, tmp_path):
     setup.ranks.num_ranks = 1
-    loop.run_steps(setup, 0)
-    setup.recorder.flush()
-    steps = read_steps(steps_path(tmp_path, 0)).steps
+    steps = laps(setup, tmp_path)
     assert steps["rank_wait_s"].tolist() == steps["rank_wait_data_s"].tolist() == [0, 0]
     assert steps["other_s"] == pytest.approx([3 * WAIT_S] * 2)
 
@@ -111,9 +124,7 @@ def test_counting_what_a_batch_has_to_teach_is_no_wait_for_other_ranks(
         return learned(batches)
 
     monkeypatch.setattr(loop, "_learned", counted_slowly)
-    loop.run_steps(setup, 0)
-    setup.recorder.flush()
-    steps = read_steps(steps_path(tmp_path, 0)).steps
+    steps = laps(setup, tmp_path)
     assert steps["other_s"] == pytest.approx([1.0] * 2)
     assert steps["rank_wait_s"] == pytest.approx([3 * WAIT_S] * 2)
 
@@ -127,48 +138,18 @@ def test_loss_that_is_not_finite_names_step_and_samples(make_train_run):
         run.run_here(precision="bf16")
 
 
-def poison_gradients(patch, *, step):
-    """The loss of that step stays as it is; one parameter's gradient becomes NaN."""
-    numbers = itertools.count()
-    accumulate = loop._accumulate
-
-    def accumulate_poison(setup, *args, is_first):
-        loss = accumulate(setup, *args, is_first=is_first)
-        if next(numbers) == step:
-            next(setup.made.spread.bare.parameters()).grad.mul_(math.nan)
-        return loss
-
-    patch.setattr(loop, "_accumulate", accumulate_poison)
-
-
 @pytest.mark.parametrize("strategy", ["single", "ddp", "fsdp2"])
 def test_gradient_that_is_not_finite_is_never_applied_nor_saved(
-    make_train_run, monkeypatch, strategy
+    make_train_run, plain, monkeypatch, strategy
 ):
-    config = {"strategy": strategy, "checkpoint": {"every_min": None, "every_steps": 1}}
-    sound, poisoned = make_train_run(), make_train_run()
-    sound.run_here(**config)
+    run = make_train_run(checkpoint={"every_min": None, "every_steps": 1})
     with monkeypatch.context() as patch:
-        poison_gradients(patch, step=3)
+        poison_step(patch, 3, loss=False, factor=math.nan)
         with pytest.raises(StageError, match=r"step 3 is \d.* gradient norm nan; samples .*: \w+"):
-            poisoned.run_here(**config)
-    assert list_checkpoints(poisoned.output_dir / "checkpoints")[0][0] == 3
-    assert poisoned.run_here(**config)["resumed_from_step"] == 3
-    assert poisoned.weights() == sound.weights()
-
-
-def watch_applied_norms(patch):
-    """The norms of all gradients together, one for each update, as the optimizer meets them."""
-    applied, update = [], loop._update
-
-    def watched(setup, *args):
-        gradients = [p.grad for p in setup.made.spread.bare.parameters() if p.grad is not None]
-        full = [g.full_tensor() if isinstance(g, DTensor) else g for g in gradients]
-        applied.append(float(torch.nn.utils.get_total_norm(full)))
-        return update(setup, *args)
-
-    patch.setattr(loop, "_update", watched)
-    return applied
+            run.run_here(strategy=strategy)
+    assert list_checkpoints(run.output_dir / "checkpoints")[0][0] == 3
+    assert run.run_here(strategy=strategy)["resumed_from_step"] == 3
+    assert run.weights() == plain.weights()
 
 
 @pytest.mark.parametrize("strategy", ["single", "ddp", "fsdp2"])
@@ -176,53 +157,241 @@ def watch_applied_norms(patch):
 def test_gradients_are_clipped_to_the_limit_and_the_norm_before_is_recorded(
     make_train_run, monkeypatch, strategy, limit
 ):
-    applied = watch_applied_norms(monkeypatch)
-    run = make_train_run(optimizer={"grad_clip_norm": limit})
+    applied, update = [], loop._update
+
+    def watched(setup, *args):
+        """Note the norm of all gradients together, as the optimizer meets them."""
+        gradients = [p.grad for p in setup.made.spread.bare.parameters() if p.grad is not None]
+        full = [g.full_tensor() if isinstance(g, DTensor) else g for g in gradients]
+        applied.append(float(torch.nn.utils.get_total_norm(full)))
+        return update(setup, *args)
+
+    monkeypatch.setattr(loop, "_update", watched)
+    run = make_train_run(optimizer={"grad_clip_norm": limit}, num_steps=3)
     run.run_here(strategy=strategy)
-    recorded = read_steps(steps_path(run.timing_dir(), 0)).steps["grad_norm"]
-    assert len(recorded) == 6
+    recorded = run.steps()["grad_norm"]
     assert recorded.min() > 0.25, "a limit that no gradient reaches proves nothing"
     expected = recorded if limit is None else recorded.clip(max=limit)
     assert applied == pytest.approx(expected.tolist(), rel=1e-4)
+    assert len(applied) == 3
+
+
+NEEDS_LESS = (
+    "set `num_microbatches: auto`, or num_microbatches to more than 1; "
+    ".*`activation_checkpointing: true`"
+)
 
 
 @pytest.mark.parametrize(
-    ("place", "name", "words"),
+    ("place", "name", "call", "words"),
     [
-        (Single, "spread", "while the model was built .*`strategy: fsdp2`"),
-        (stage, "export_model", "while the model was exported .*resume on devices with more"),
-        (stage, "evaluate", "while held-out rows were answered .*evaluate.batch_size"),
+        (Single, "spread", 1, "while the model was built .*`strategy: fsdp2`"),
+        (
+            loop,
+            "_accumulate",
+            3,
+            rf"in step 2 \(CUDA .* 2.00 GiB\); {NEEDS_LESS}",
+        ),
+        (stage, "export_model", 1, "while the model was exported .*resume on devices with more"),
+        (stage, "evaluate", 1, "while held-out rows were answered .*evaluate.batch_size"),
     ],
 )
-def test_memory_that_runs_out_outside_the_steps_names_place_and_remedy(
-    make_train_run, monkeypatch, place, name, words
+def test_memory_that_runs_out_names_place_and_remedy(
+    make_train_run, monkeypatch, heldout, *, place, name, call, words
 ):
-    def run_out(*_args, **_options):
-        message = "CUDA out of memory. Tried to allocate 2.00 GiB"
-        raise torch.OutOfMemoryError(message)
+    calls, really = itertools.count(1), getattr(place, name)
 
-    monkeypatch.setattr(place, name, run_out)
-    run = make_train_run()
-    manifest = run.demo_data / "render/heldout.jsonl"
-    run.config["evaluate"] = {"manifest": str(manifest)}
-    with pytest.raises(StageConfigError, match=rf"rank 0 ran out of memory {words}"):
-        run.run_here(strategy="single")
-
-
-def test_a_gpu_that_runs_out_of_memory_is_told_with_step_and_remedy(make_train_run, monkeypatch):
-    numbers = itertools.count()
-    accumulate = loop._accumulate
-
-    def run_out(*args, is_first):
-        if next(numbers) == 2:
+    def run_out(*args, **options):
+        if next(calls) == call:
             message = "CUDA out of memory. Tried to allocate 2.00 GiB"
             raise torch.OutOfMemoryError(message)
-        return accumulate(*args, is_first=is_first)
+        return really(*args, **options)
 
-    monkeypatch.setattr(loop, "_accumulate", run_out)
-    words = (
-        r"rank 0 ran out of memory in step 2 \(CUDA .* 2.00 GiB\); set `num_microbatches: auto`, "
-        r"or num_microbatches to more than 1; .*`activation_checkpointing: true`"
+    monkeypatch.setattr(place, name, run_out)
+    run = make_train_run(evaluate={"manifest": heldout})
+    with pytest.raises(StageConfigError, match=rf"rank 0 ran out of memory {words}"):
+        run.run_here()
+
+
+class FakeRanks:
+    """A group in which the other rank has nothing to add but `others`."""
+
+    num_ranks = 2
+
+    def __init__(self, rank=0, others=(0.0,) * 3):
+        self.rank, self.others = rank, others
+
+    def sums(self, values):
+        return [mine + other for mine, other in zip(values, self.others, strict=True)]
+
+
+def boundary(*, ranks=None, stop=False, ended=False, clock=lambda: 0.0, **config):
+    """Of ten steps."""
+    answers = {"is_stop_requested": lambda: stop, "read_clock_s": clock}
+    config = CheckpointConfig(**{"every_min": None, **config})
+    return Boundary(ranks or FakeRanks(), config, 10, lambda: ended, **answers)
+
+
+def test_stop_of_another_rank_saves_and_stops_here_but_after_the_last_step():
+    agreed = boundary(ranks=FakeRanks(others=(1.0, 0.0, 0.0))).agree(3)
+    assert (agreed.save, agreed.stop, agreed.must_end) == (True, True, True)
+    agreed = boundary(stop=True).agree(10)
+    assert (agreed.save, agreed.must_end, agreed.stop) == (True, True, False)
+
+
+def test_checkpoints_are_due_by_steps_or_by_the_clock_of_rank_0_alone():
+    asked = boundary(every_steps=3)
+    assert [step for step in range(1, 10) if asked.agree(step).save] == [3, 6, 9]
+    times = iter([0.0, 30.0, 61.0, 61.0, 70.0])
+    asked = boundary(every_min=1.0, clock=lambda: next(times))
+    assert [asked.agree(step).save for step in (1, 2, 3)] == [False, True, False]
+    assert not boundary(every_min=1.0, ranks=FakeRanks(rank=1)).agree(1).save
+
+
+@pytest.mark.parametrize("ended_here", [False, True])
+@pytest.mark.parametrize("ended_there", [False, True])
+def test_an_upload_has_ended_when_it_has_on_every_rank(ended_here, ended_there):
+    other = FakeRanks(others=(0.0, 0.0, float(ended_there)))
+    agreed = boundary(ranks=other, ended=ended_here).agree(3)
+    assert agreed.upload_ended == (ended_here and ended_there)
+    assert not agreed.must_end
+
+
+def rates(kind, warmup_share=0.1, num_steps=100):
+    schedule = ScheduleConfig(kind=kind, warmup_share=warmup_share)
+    return [
+        learning_rate_at(step, num_steps=num_steps, peak=1.0, schedule=schedule)
+        for step in range(num_steps)
+    ]
+
+
+def test_learning_rate_rises_to_its_peak_and_falls():
+    values = rates("onecycle")
+    assert values[0] == pytest.approx(0.1)
+    assert values[9] == values[10] == 1.0
+    assert values[10:] == sorted(values[10:], reverse=True)
+    assert values[-1] < 0.002
+
+
+@pytest.mark.parametrize(("kind", "last"), [("cosine", 0.1), ("constant", 1.0)])
+def test_schedules_end_where_they_say(kind, last):
+    assert rates(kind, warmup_share=0.0)[-1] == pytest.approx(last, abs=1e-3)
+
+
+class Stream:
+    def __init__(self, name: str, told: list[str]) -> None:
+        self.name, self._told = name, told
+
+    def wait_stream(self, other: Stream) -> None:
+        self._told.append(f"{self.name} waits for {other.name}")
+
+
+class Device:
+    """The part of `torch.cuda` that is used."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self._current = Stream("compute", self.told)
+
+    def Stream(self) -> Stream:  # noqa: N802 - torch's name
+        return Stream("copies", self.told)
+
+    def current_stream(self) -> Stream:
+        return self._current
+
+    @contextmanager
+    def stream(self, stream: Stream) -> Iterator[None]:
+        before, self._current = self._current, stream
+        yield
+        self._current = before
+
+
+@pytest.fixture
+def device(monkeypatch) -> Device:
+    device = Device()
+
+    def copy(batch, _device):
+        device.told.append(f"{batch.name} in {device.current_stream().name}")
+        return f"copy of {batch.name}"
+
+    monkeypatch.setattr(loop.torch, "get_device_module", lambda _: device)
+    monkeypatch.setattr(loop, "copy_batch", copy)
+    return device
+
+
+def batch(name: str) -> SimpleNamespace:
+    return SimpleNamespace(name=name)
+
+
+def test_the_model_waits_for_a_copy_that_was_begun_and_it_is_made_once(device):
+    copies, first, second = CopyAhead(CPU.device), batch("A"), batch("B")
+    assert copies.take(first) == "copy of A"
+    copies.begin(second)
+    assert copies.take(second) == "copy of B"
+    wait = "compute waits for copies"
+    assert device.told == [
+        *("copies waits for compute", "A in copies", wait),
+        *("copies waits for compute", "B in copies", wait),
+    ]
+
+
+def test_another_batch_than_was_begun_and_one_that_comes_twice_are_copied_anew(device):
+    copies = CopyAhead(CPU.device)
+    copies.begin(batch("A"))
+    again = batch("A")  # of the same name, but another
+    assert copies.take(again) == copies.take(again) == "copy of A"
+    assert device.told.count("A in copies") == 3
+
+
+def peek_when_it_is_ready(steps: Prefetcher) -> list[Batch] | None:
+    concurrent.futures.wait(steps._waiting[0])
+    return Prefetcher.peek(steps)
+
+
+@pytest.mark.parametrize("num_microbatches", [1, 2])
+def test_a_training_begins_to_copy_the_next_microbatch_before_it_learns_this_one(
+    make_train_run, monkeypatch, num_microbatches
+):
+    told: list[str] = []
+    losses_of = loop.losses_of
+
+    class Noting(CopyAhead):
+        def begin(self, batch: Batch) -> None:
+            told.append("begin")
+            super().begin(batch)
+
+        def take(self, batch: Batch) -> Copied:
+            told.append("take")
+            return super().take(batch)
+
+    def learn(model, inputs):
+        told.append("learn")
+        return losses_of(model, inputs)
+
+    monkeypatch.setattr(loop, "CopyAhead", Noting)
+    monkeypatch.setattr(loop, "losses_of", learn)
+    monkeypatch.setattr(BatchReader, "peek", peek_when_it_is_ready)
+    make_train_run().run_here(num_microbatches=num_microbatches, num_steps=3)
+    of_each = ["take", "begin", "learn"]
+    assert told == ["take", "begin", "begin", "learn", *(of_each * (3 * num_microbatches - 1))]
+
+
+@pytest.mark.parametrize(("device", "gpu"), [("cpu", None), ("cuda:1", torch.device("cuda:1"))])
+def test_reader_pins_memory_for_the_gpu_of_the_rank_and_for_no_cpu(monkeypatch, device, gpu):
+    monkeypatch.setattr(trainer, "BatchReader", lambda dataset, plan, **options: options)
+    training = SimpleNamespace(
+        current=SimpleNamespace(config=TrainConfig(num_steps=1), dataset=None, plan=None),
+        ranks=SimpleNamespace(rank=0, num_ranks=1),
+        workplace=SimpleNamespace(device=torch.device(device)),
+        made=SimpleNamespace(needs=ModelNeeds()),
     )
-    with pytest.raises(StageConfigError, match=words):
-        make_train_run().run_here()
+    assert trainer.Trainer.make_reader(training, 0)["gpu"] == gpu
+
+
+def test_no_look_is_made_with_weights_that_were_not_loaded():
+    passed_over = Restored(step=3, loss=0.5, is_loaded=False)
+    training = SimpleNamespace(
+        job=None, current=SimpleNamespace(resumed=passed_over), _share=object(), look=None
+    )
+    trainer.Trainer._begin_looks(training)
+    assert training.look is None

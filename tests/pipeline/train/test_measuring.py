@@ -13,79 +13,63 @@ from pipeline.data.loader import Prefetcher, make_pool
 from pipeline.train.batches import StepCounter
 from pipeline.train.measure import Dropping, run
 from pipeline.train.ranks import leave_ranks
-from slurm_jobs.shared.timings import read_steps, steps_path
-from tests.contexts import make_context
-from tests.pipeline.train.conftest import TINY_MODEL, parent, reserve_port
-
-TRAIN = {
-    "device": "cpu",
-    "model": TINY_MODEL,
-    "strategy": "single",
-    "num_steps": 6,
-    "global_batch_size": 8,
-    "num_lanes": 4,
-    "num_compute_threads": 1,
-    "checkpoint": {"every_min": None},
-}
 
 
 @pytest.fixture
-def measured(demo_data, tmp_path):
-    """Makes a trial in this process; its records, and what it said."""
+def measured(make_train_run):
+    """Makes a trial in this process; its run, and what it said."""
 
-    def measure(num_kept_steps: int = 0, train=TRAIN, **asked: int):
-        root = tmp_path / f"trial-{num_kept_steps}-{len(asked)}"
-        with reserve_port() as port:
-            context = make_context(
-                "train",
-                root,
-                main_port=port.getsockname()[1],
-                parents=(parent("consolidate", demo_data),),
-            )
-            try:
-                said = run({"train": train, "num_kept_steps": num_kept_steps, **asked}, context)
-            finally:
-                leave_ranks()
-        return read_steps(steps_path(context.timing_dir, 0)).steps, said, context
+    def measure(num_kept_steps: int = 0, *, train=None, **asked: int):
+        trial = make_train_run(**(train or {}))
+        trial.attempt = 1
+        config = {**trial.config, "strategy": "single"}
+        try:
+            context = trial.context(main_port=trial.new_port())
+            said = run({"train": config, "num_kept_steps": num_kept_steps, **asked}, context)
+        finally:
+            leave_ranks()
+        return trial, said
 
     return measure
 
 
-def test_a_trial_learns_what_the_training_learns_and_keeps_none_of_it(measured, make_train_run):
-    whole = make_train_run()
-    whole.run_here()
-    steps, said, context = measured()
-    assert steps["loss"].tolist() == whole.losses()
+@pytest.fixture(scope="module")
+def tokens(plain):
+    """Of each step."""
+    return plain.steps()["num_tokens"].tolist()
+
+
+def test_a_trial_learns_what_the_training_learns_and_keeps_none_of_it(measured, plain):
+    trial, said = measured()
+    assert trial.losses() == plain.losses()
     assert said["num_steps"] == 6
-    names = {path.name for path in context.output_dir.iterdir()}
+    names = {path.name for path in trial.output_dir.iterdir()}
     assert names.isdisjoint({"model", "checkpoints", "generations.jsonl"})
+    assert np.isfinite(trial.steps()["loader_s"]).all()
 
 
-def test_without_its_data_path_a_trial_repeats_its_first_batches_and_times_no_loader(measured):
-    plain, _, _ = measured()
-    kept, _, _ = measured(num_kept_steps=2)
-    tokens = plain["num_tokens"].tolist()
-    assert kept["num_tokens"].tolist() == tokens[:2] * 3
-    assert kept["data_wait_s"].max() < 0.01
-    assert np.isfinite(plain["loader_s"]).all()
-    assert np.isnan([kept["loader_s"], kept["loader_cpu_s"]]).all()
+def test_without_its_data_path_a_trial_repeats_its_first_batches_and_times_no_loader(
+    measured, tokens
+):
+    steps = measured(num_kept_steps=2)[0].steps()
+    assert steps["num_tokens"].tolist() == tokens[:2] * 3
+    assert steps["data_wait_s"].max() < 0.01
+    assert np.isnan([steps["loader_s"], steps["loader_cpu_s"]]).all()
 
 
 def test_without_its_data_path_no_time_of_a_reading_thread_is_told(measured):
-    train = {**TRAIN, "reader": "webdataset"}
-    plain, _, _ = measured(train=train, num_dropped_steps=0)
-    kept, _, _ = measured(num_kept_steps=2, train=train)
-    assert np.isfinite(plain["loader_read_blocked_s"]).any()
-    assert np.isnan(kept["loader_read_blocked_s"]).all()
+    train = {"reader": "webdataset"}
+    plain, _ = measured(train=train, num_dropped_steps=0)
+    kept, _ = measured(num_kept_steps=2, train=train)
+    assert np.isfinite(plain.steps()["loader_read_blocked_s"]).any()
+    assert np.isnan(kept.steps()["loader_read_blocked_s"]).all()
 
 
-def test_steps_that_are_dropped_are_left_out_and_as_many_as_ever_are_made(measured):
-    plain, said, _ = measured()
-    dropped, _, _ = measured(num_dropped_steps=3, drop_before=2)
-    assert said["num_steps"] == len(dropped) == 6
-    tokens = plain["num_tokens"].tolist()
-    assert dropped["num_tokens"].tolist()[:2] == tokens[:2]
-    assert dropped["num_tokens"].tolist()[2] == tokens[5]
+def test_steps_that_are_dropped_are_left_out_and_as_many_as_ever_are_made(measured, tokens):
+    dropped, said = measured(num_dropped_steps=3, drop_before=2)
+    steps = dropped.steps()["num_tokens"].tolist()
+    assert said["num_steps"] == len(steps) == 6
+    assert steps[:3] == [*tokens[:2], tokens[5]]
 
 
 def test_a_head_start_of_a_slow_loader_is_no_speed_of_a_trial(measured, monkeypatch):
@@ -102,9 +86,9 @@ def test_a_head_start_of_a_slow_loader_is_no_speed_of_a_trial(measured, monkeypa
 
     monkeypatch.setattr(ShardedDataset, "gather", slow_gather)
     monkeypatch.setattr(StepCounter, "__call__", slow_first_count)
-    train = {**TRAIN, "num_loader_threads": 1, "num_prefetch_batches": 5}
-    steps, _, _ = measured(train=train, num_dropped_steps=5, drop_before=1)
-    assert steps["step_s"][2:].sum() > 1.1  # of four, the first may have been in hand
+    train = {"num_loader_threads": 1, "num_prefetch_batches": 5}
+    trial, _ = measured(train=train, num_dropped_steps=5, drop_before=1)
+    assert trial.steps()["step_s"][2:].sum() > 1.1  # of four, the first may have been in hand
 
 
 class Ready(Prefetcher):

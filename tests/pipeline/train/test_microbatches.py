@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -12,12 +11,10 @@ import torch
 from pipeline.train import memory as memory_module
 from pipeline.train.host_memory import HostMemory
 from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.timings import read_spans, read_steps, spans_path, steps_path
 
 SHARE = 0.9
 SIZES = {"global_batch_size": 32, "num_lanes": 4, "num_steps": 2}
 AUTO = {**SIZES, "num_microbatches": "auto", "memory_share": SHARE}
-DAMAGED = '{"shuffled": 3}'
 
 
 class Memory:
@@ -45,7 +42,7 @@ def peaks(make_train_run):
         Memory(patch)
         run = make_train_run(**AUTO)
         run.output_dir.mkdir()
-        (run.output_dir / "microbatches.json").write_text(DAMAGED)
+        (run.output_dir / "microbatches.json").write_text('{"shuffled": 3}')
         run.run_here()
     choice = choice_of(run)
     return SimpleNamespace(
@@ -58,8 +55,7 @@ def choice_of(run, kind="shuffled"):
 
 
 def numbers_of(run):
-    steps = read_steps(steps_path(run.timing_dir(), 0)).steps
-    return set(steps["num_microbatches"].tolist())
+    return set(run.steps()["num_microbatches"].tolist())
 
 
 def room_for(peaks, rows):
@@ -69,16 +65,13 @@ def room_for(peaks, rows):
     return (here + (0.1 * (more - here) if more else 1)) / SHARE
 
 
-def test_with_memory_for_all_rows_there_is_one_microbatch(peaks):
+def test_with_memory_for_all_rows_there_is_one_microbatch_and_a_damaged_choice_is_made_anew(peaks):
+    assert peaks.choice["key"]["devices"]
     assert (peaks.choice["num_microbatches"], peaks.choice["num_rows"]) == (1, 32)
     assert sorted(peaks.of_rows) == [1, 2, 4, 8, 16, 32]
     rising = [peaks.of_rows[rows] for rows in (1, 2, 4, 8, 16)]
     assert rising == sorted(rising)
     assert peaks.of_rows[16] > 2 * peaks.of_rows[1]
-
-
-def test_a_damaged_choice_is_made_anew(peaks):
-    assert peaks.choice["key"]["devices"]
 
 
 @pytest.mark.parametrize("rows", [1, 8])
@@ -93,8 +86,7 @@ def test_the_number_is_the_smallest_that_fits(peaks, memory, make_train_run, row
     assert max(map(int, choice["tried"])) <= 2 * rows, "no more is tried than may fit"
     counted = {1: "32 microbatches of 1 row", 8: "4 microbatches of 8 rows"}[rows]
     assert f"num_microbatches: auto takes {counted} a step on each rank" in caplog.text
-    spans, _ = read_spans(spans_path(run.timing_dir(), 0))
-    (noted,) = [span for span in spans if span["name"] == "microbatch_search"]
+    (noted,) = run.spans("microbatch_search")
     assert noted["num_microbatches"] == 32 // rows
 
 
@@ -125,15 +117,15 @@ def test_a_resume_takes_the_number_that_was_found_and_another_device_does_not(
     kept = json.loads(file.read_text())
     kept["shuffled"]["num_microbatches"] = 16
     file.write_text(json.dumps(kept))
-    shutil.rmtree(run.output_dir / "checkpoints/step-00000002")
+    run.forget(1)
     with caplog.at_level("INFO"):
         assert run.run_here()["resumed_from_step"] == 1
     assert "num_microbatches: auto takes 16, as an earlier attempt found" in caplog.text
     assert numbers_of(run) == {16}
-    shutil.rmtree(run.output_dir / "checkpoints/step-00000002")
+    run.forget(1)
     run.run_here(activation_checkpointing=True)  # another use of memory
     assert 16 not in numbers_of(run)
-    shutil.rmtree(run.output_dir / "checkpoints/step-00000002")
+    run.forget(1)
     memory.plant(1 << 40)
     run.run_here()
     assert numbers_of(run) == {1}

@@ -8,11 +8,7 @@ from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.timings import (
     operators_path,
     read_operators,
-    read_spans,
-    read_steps,
     read_system,
-    spans_path,
-    steps_path,
     system_path,
     trace_path,
 )
@@ -33,16 +29,13 @@ def test_the_profiled_steps_are_those_of_the_step_records(observed_run):
     assert {"aten::mm", "Optimizer.step#AdamW.step"} & {row.name for row in table.operators}
     assert (table.exposed_communication_s, table.communication_s) == (0.0, 0.0)  # one rank is alone
     assert trace_path(observed_run.timing_dir(), 0).stat().st_size > 0
-    spans, _ = read_spans(spans_path(observed_run.timing_dir(), 0))
-    assert [s["name"] for s in spans if s["name"].startswith("profile")] == [
-        "profile_prepare",
-        "profile_write",
-    ]
+    names = [span["name"] for span in observed_run.spans("profile")]
+    assert names == ["profile_prepare", "profile_write"]
 
 
 def test_the_node_is_read_from_staging_to_the_end(observed_run):
     file = read_system(system_path(observed_run.timing_dir(), 0))
-    spans = {s["name"]: s for s in read_spans(spans_path(observed_run.timing_dir(), 0))[0]}
+    spans = {s["name"]: s for s in observed_run.spans()}
     first_s = file.readings["unix_s"][0] - file.readings["interval_s"][0]
     assert first_s <= spans["model_build"]["start_unix_s"]
     export = spans["export"]
@@ -57,7 +50,7 @@ def test_compiling_is_no_work_of_the_first_step_and_changes_what_is_learned_by_n
 ):
     run = make_train_run(compile={"backend": "eager"})
     assert run.run_here()["spread"]["num_compiled"] == 1
-    steps = read_steps(steps_path(run.timing_dir(), 0)).steps
+    steps = run.steps()
     assert steps["compile_s"][0] > steps["forward_s"][0] > 0
     assert steps["compile_s"][2:].tolist() == [0] * 4
     assert run.losses() == observed_run.losses()
@@ -72,25 +65,22 @@ def test_what_trials_compile_is_told_and_is_no_time_of_a_step(make_train_run, ca
         log_every_steps=1,
     )
     run.run_here()
-    said = [message for message in caplog.messages if message.startswith("compiled a layer's")]
-    assert said
-    assert caplog.messages.index(said[0]) < next(
-        number for number, message in enumerate(caplog.messages) if message.startswith("step 1")
-    )
+    numbers = [
+        next(n for n, message in enumerate(caplog.messages) if message.startswith(words))
+        for words in ("compiled a layer's", "step 1")
+    ]
+    assert numbers == sorted(numbers)
 
 
 @pytest.mark.slow
 def test_two_ranks_learn_the_same_with_kernels_of_inductor_within_rounding(make_train_run):
     sharded = {"num_steps": 4, "sharding": {"unit_min_params": 0}}
-    towers = ["vision", "language"]
-    plain, compiled = (
-        make_train_run(**sharded),
-        make_train_run(**sharded, compile={"towers": towers}),
-    )
+    plain = make_train_run(**sharded)
     plain.run()
+    compiled = make_train_run(**sharded, compile={"towers": ["vision", "language"]})
     assert compiled.run()["spread"]["num_compiled"] == 2
     assert compiled.losses() == pytest.approx(plain.losses(), rel=1e-4)
-    steps = read_steps(steps_path(compiled.timing_dir(), 1)).steps
+    steps = compiled.steps(1)
     assert steps["compile_s"][0] > 0
 
 

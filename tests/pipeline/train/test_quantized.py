@@ -15,9 +15,8 @@ from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.models.conftest import open_kind
 from tests.pipeline.models.test_hugging_face import CPU
 from tests.pipeline.train.strategies import reference_qlora
-from tests.pipeline.train.tiny_runs import tiny_config
+from tests.pipeline.train.tiny_runs import DECAYING, LORA, SAVED, rows_of, tiny_config
 
-LORA = {"rank": 4, "alpha": 8.0}
 EQUAL = 1e-4
 """Logits that differ by less are the same model's."""
 FAR = 100 * EQUAL
@@ -25,13 +24,7 @@ FAR = 100 * EQUAL
 
 
 def config_of(made, **changes):
-    values = {
-        "adapters": LORA,
-        "quantize": {},
-        "num_steps": 4,
-        "optimizer": {"learning_rate": 1e-2, "weight_decay": 0.1},
-        "checkpoint": {"every_steps": 2, "every_min": None, "keep_last": 4},
-    }
+    values = {**SAVED, "adapters": LORA, "quantize": {}, "optimizer": DECAYING}
     return tiny_config(made, **{**values, **changes})
 
 
@@ -44,7 +37,6 @@ def test_goes_on_from_a_checkpoint_bit_for_bit(made, make_train_run, strategy, p
 
 
 def test_sharded_in_fp16_it_learns_and_says_what_it_sees(made, make_train_run):
-    source = made[0].parents[1] / "source" / "rows.jsonl"
     run = make_train_run(
         **config_of(
             made,
@@ -54,7 +46,7 @@ def test_sharded_in_fp16_it_learns_and_says_what_it_sees(made, make_train_run):
             precision="fp16",
             sharding={"unit_min_params": 0},
             checkpoint={"every_min": None},
-            evaluate={"manifest": str(source), "max_new_tokens": 20},
+            evaluate={"manifest": rows_of(made), "max_new_tokens": 20},
         )
     )
     result = run.run_here(strategy="fsdp2")
@@ -89,25 +81,21 @@ def test_peft_puts_the_adapters_beside_a_quantised_base_and_computes_what_the_ex
     made, trained
 ):
     run, _ = trained
-    base = reference_qlora.load(str(made[1]), torch.float32)
-    theirs = logits(PeftModel.from_pretrained(base, run.output_dir / "adapters"), made)
-    export = AutoModelForImageTextToText.from_pretrained(
-        run.output_dir / "model", dtype=torch.float32
+
+    def quantized():
+        return reference_qlora.load(str(made[1]), torch.float32)
+
+    original, export = (
+        AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)
+        for folder in (made[1], run.output_dir / "model")
     )
     ours = logits(export, made)
+    theirs = logits(PeftModel.from_pretrained(quantized(), run.output_dir / "adapters"), made)
     torch.testing.assert_close(ours, theirs, rtol=EQUAL, atol=EQUAL)
-    untrained = logits(reference_qlora.load(str(made[1]), torch.float32), made)
-    assert (untrained - ours).abs().max() > FAR
-
-
-def test_beside_the_original_weights_the_same_adapters_compute_something_else(made, trained):
-    run, _ = trained
-    base = AutoModelForImageTextToText.from_pretrained(made[1], dtype=torch.float32)
-    theirs = logits(PeftModel.from_pretrained(base, run.output_dir / "adapters"), made)
-    export = AutoModelForImageTextToText.from_pretrained(
-        run.output_dir / "model", dtype=torch.float32
-    )
-    assert (logits(export, made) - theirs).abs().max() > FAR
+    # Neither the base alone nor the same adapters beside the original weights do.
+    assert (logits(quantized(), made) - ours).abs().max() > FAR
+    beside = logits(PeftModel.from_pretrained(original, run.output_dir / "adapters"), made)
+    assert (beside - ours).abs().max() > FAR
 
 
 def test_checkpoints_have_adapters_alone_and_the_export_is_whole_and_fp32(made, trained):
@@ -121,7 +109,7 @@ def test_checkpoints_have_adapters_alone_and_the_export_is_whole_and_fp32(made, 
     changed = {name for name in base if not torch.equal(base[name], model[name])}
     assert len(changed) == 14
     assert all("layers" in name and "visual" not in name for name in changed)
-    stored = dcp.FileSystemReader(run.output_dir / "checkpoints/step-00000008").read_metadata()
+    stored = dcp.FileSystemReader(run.checkpoint(8)).read_metadata()
     names = [n for n in stored.state_dict_metadata if n.startswith("model.") and "lora" not in n]
     assert names == []
     num_learning = sum(

@@ -15,7 +15,7 @@ from pipeline.train.device import Workplace, prepare_device
 from pipeline.train.trainer import choose_clock, describe_flops
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.files import ranges_text
-from slurm_jobs.shared.timings import DEVICE_FIELDS, read_spans, read_steps, spans_path, steps_path
+from slurm_jobs.shared.timings import DEVICE_FIELDS
 from tests.contexts import make_context
 from tests.pipeline.models.conftest import make_kind  # noqa: F401 - a fixture
 
@@ -31,7 +31,7 @@ def kind(make_kind):  # noqa: F811
     return make_kind("qwen2_5_vl")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def config(kind):
     """Each step has all four samples, each in a microbatch of its own: no padding."""
     return {
@@ -44,33 +44,40 @@ def config(kind):
     }
 
 
-def file_of(run):
-    return read_steps(steps_path(run.timing_dir(), 0))
+@pytest.fixture(scope="module")
+def counted(make_train_run, config):
+    """A training in which everything learns, and the operations that torch has counted."""
+    return count(make_train_run(**config))
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{}, {"learn": ["projector"]}, {"adapters": {**LORA, "dropout": 0.0}}],
-    ids=["all", "projector", "lora"],
-)
-def test_operations_of_a_training_are_those_that_torch_counts(make_train_run, config, changes):
-    run = make_train_run(**config, **changes)
+def count(run):
     with FlopCounterMode(display=False) as counter:
         run.run_here()
-    said = file_of(run).steps["model_flops"]
+    return run, counter.get_total_flops()
+
+
+def check_count(run, counted_by_torch):
+    said = run.steps()["model_flops"]
     # Torch counts the small image of the sample that has none, too.
-    assert said.sum() == pytest.approx(counter.get_total_flops(), rel=0.05)
+    assert said.sum() == pytest.approx(counted_by_torch, rel=0.05)
     assert len(set(said.tolist())) == 1
 
 
+@pytest.mark.parametrize(
+    "changes", [{"learn": ["projector"]}, {"adapters": {**LORA, "dropout": 0.0}}]
+)
+def test_operations_of_a_training_are_those_that_torch_counts(
+    make_train_run, config, counted, changes
+):
+    check_count(*counted)
+    check_count(*count(make_train_run(**config, **changes)))
+
+
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
-def test_a_strategy_changes_no_count(make_train_run, config, strategy):
-    alone, spread = make_train_run(**config), make_train_run(**config)
-    alone.run_here()
-    spread.run_here(strategy=strategy)
-    assert file_of(spread).steps["model_flops"].tolist() == (
-        file_of(alone).steps["model_flops"].tolist()
-    )
+def test_a_strategy_changes_no_count(make_train_run, config, counted, strategy):
+    run = make_train_run(**config)
+    run.run_here(strategy=strategy)
+    assert run.steps()["model_flops"].tolist() == counted[0].steps()["model_flops"].tolist()
 
 
 def test_each_phase_counts_what_it_trains(make_train_run, config):
@@ -81,22 +88,21 @@ def test_each_phase_counts_what_it_trains(make_train_run, config):
     ]
     run = make_train_run(**{**config, "num_steps": None}, phases=phases, adapters=LORA)
     run.run_here()
-    projector, lora, again, everything = file_of(run).steps["model_flops"]
+    projector, lora, again, everything = run.steps()["model_flops"]
     assert projector < lora == again < everything
     # The language model is nearly all; frozen it costs 4 of 6.
     assert 0.6 < lora / everything < 0.75
 
 
 def test_packing_changes_no_operations_and_image_tokens_are_those_of_the_samples(
-    make_train_run, config, kind
+    make_train_run, config, counted, kind
 ):
-    loose, packed = make_train_run(**config), make_train_run(**config)
-    loose.run_here()
+    packed = make_train_run(**config)
     packed.run_here(
         num_lanes=1, num_microbatches=1, num_steps=2,
         batching={"kind": "packed", "max_tokens": 2048},
     )  # fmt: skip
-    ones, twos = file_of(loose).steps, file_of(packed).steps
+    ones, twos = counted[0].steps(), packed.steps()
     token = kind.facts.info.image_token_id
     expected = sum(int((s.input_ids == token).sum()) for s in kind.samples())
     assert ones["num_image_tokens"].tolist() == [expected] * 2
@@ -108,7 +114,7 @@ def test_packing_changes_no_operations_and_image_tokens_are_those_of_the_samples
 def test_on_a_cpu_there_is_a_formula_and_no_share_of_a_peak(make_train_run):
     run = make_train_run(num_steps=2, timing="sync")
     run.run_here()
-    file = file_of(run)
+    file = run.records()
     assert file.metadata["timing"] == "sync"
     assert file.metadata["cores"] == ranges_text(sorted(os.sched_getaffinity(0)))
     assert file.metadata["cores_near_gpu"] == ""
@@ -117,16 +123,22 @@ def test_on_a_cpu_there_is_a_formula_and_no_share_of_a_peak(make_train_run):
     assert (flops["card"], flops["peak_flops_per_s"], flops["peak_source"]) == (None, None, None)
     assert all(np.isnan(file.steps[name]).all() for name in (*DEVICE_FIELDS, "mfu"))
     assert (file.steps["num_image_tokens"] > 0).all()
-    spans, _ = read_spans(spans_path(run.timing_dir(), 0))
-    assert "trackers_start" not in {span["name"] for span in spans}
+    assert run.spans("trackers_start") == []
 
 
-def test_the_peak_of_a_known_card_comes_with_its_source():
-    a100 = describe_flops(place("cuda", "bf16"), "NVIDIA A100-SXM4-80GB")
-    assert a100["peak_flops_per_s"] == 312e12
-    assert "data sheet" in a100["peak_source"]
-    v100 = describe_flops(place("cuda", "fp32"), "Tesla V100-SXM2-16GB")
-    assert v100["peak_flops_per_s"] == 15.7e12
+@pytest.mark.parametrize(
+    ("precision", "card", "peak"),
+    [
+        ("bf16", "NVIDIA A100-SXM4-80GB", 312e12),
+        ("fp32", "Tesla V100-SXM2-16GB", 15.7e12),
+        ("bf16", "", None),
+        ("bf16", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", None),
+    ],
+)
+def test_the_peak_of_a_known_card_comes_with_its_source(precision, card, peak):
+    found = describe_flops(place("cuda", precision), card)
+    assert found["peak_flops_per_s"] == peak
+    assert peak is None or "data sheet" in found["peak_source"]
 
 
 @pytest.mark.parametrize(("tf32", "peak"), [(False, 67e12), (True, 494e12)])
@@ -135,11 +147,6 @@ def test_the_peak_in_fp32_is_that_of_tf32_where_it_is_on(tf32, peak):
     assert torch.backends.cudnn.allow_tf32 == tf32
     found = describe_flops(place("cuda", "fp32"), "NVIDIA H100 80GB HBM3")
     assert found["peak_flops_per_s"] == peak
-
-
-@pytest.mark.parametrize("name", ["", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"])
-def test_a_card_that_is_not_known_has_no_peak(name):
-    assert describe_flops(place("cuda", "bf16"), name)["peak_flops_per_s"] is None
 
 
 def test_a_gpu_is_timed_by_events_or_by_waiting_and_a_cpu_by_neither(monkeypatch):

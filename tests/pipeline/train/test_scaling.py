@@ -1,20 +1,26 @@
-"""The scale of the loss: what it does to gradients, when it changes, and after a resume."""
+"""The scale of the loss and the verdict of a step."""
 
+from __future__ import annotations
+
+import dataclasses
 import itertools
 import math
 import shutil
+from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from pipeline.train import loop
+from pipeline.train import loop, trainer
 from pipeline.train import prepare as prepare_module
 from pipeline.train.device import Scaling, Workplace, _Scaler
+from pipeline.train.loop import Boundary
 from pipeline.train.verdict import judge
 from slurm_jobs.shared.configs.training_parts import ScalerConfig
-from slurm_jobs.shared.errors import StageError
-from slurm_jobs.shared.timings import read_steps, steps_path
+from slurm_jobs.shared.errors import StageError, StageStoppedError
+from tests.pipeline.models.host_reads import DEVICE, HostReads
 from tests.pipeline.train.conftest import TINY_MODEL
 
 
@@ -117,10 +123,9 @@ FP16 = {
 def test_a_training_in_fp16_that_was_cut_short_ends_with_the_same_bits(make_train_run):
     whole, cut = make_train_run(**FP16), make_train_run(**FP16)
     result = whole.run_here()
-    norms = read_steps(steps_path(whole.timing_dir(), 0)).steps["grad_norm"]
+    norms = whole.steps()["grad_norm"]
     assert result["num_skipped_steps"] == np.isinf(norms).sum() > 0
-    name = "checkpoints/step-00000009"
-    shutil.copytree(whole.output_dir / name, cut.output_dir / name)
+    shutil.copytree(whole.checkpoint(9), cut.checkpoint(9))
     again = cut.run_here()
     assert again["resumed_from_step"] == 9
     assert again["num_skipped_steps"] == result["num_skipped_steps"]
@@ -135,7 +140,7 @@ def test_a_loss_that_is_not_finite_is_skipped_and_counted_under_fp16(make_train_
         with monkeypatch.context() as patch:
             poison_step(patch, 3, loss=kind == "loss")
             results[kind] = run.run_here()
-    steps = read_steps(steps_path(runs["loss"].timing_dir(), 0)).steps
+    steps = runs["loss"].steps()
     assert np.flatnonzero(np.isinf(steps["grad_norm"])).tolist() == [3]
     assert np.flatnonzero(~np.isfinite(steps["loss"])).tolist() == [3]
     assert results["loss"]["num_skipped_steps"] == results["gradient"]["num_skipped_steps"] == 1
@@ -180,23 +185,173 @@ def cast_first_inputs_to_fp16(model, _device):
         tower[0].register_forward_pre_hook(lambda _layer, args: (args[0].half(), *args[1:]))
 
 
-def poison_step(patch, step, *, loss):
-    """In that step the loss is infinite, or one parameter's gradient."""
+def poison_step(patch, step, *, loss, factor=math.inf):
+    """In that step the loss is infinite or the like, or one parameter's gradient."""
     numbers, accumulate = itertools.count(), loop._accumulate
 
     def poisoned(setup, *args, **kwargs):
         share = accumulate(setup, *args, **kwargs)
         if next(numbers) != step:
             return share
-        next(setup.made.spread.bare.parameters()).grad.mul_(1.0 if loss else math.inf)
-        return share * math.inf if loss else share
+        next(setup.made.spread.bare.parameters()).grad.mul_(1.0 if loss else factor)
+        return share * factor if loss else share
 
     patch.setattr(loop, "_accumulate", poisoned)
 
 
-def test_a_checkpoint_of_another_precision_is_gone_on_from(make_train_run):
-    run = make_train_run(checkpoint={"every_min": None, "every_steps": 3})
-    run.run_here()
-    shutil.rmtree(run.output_dir / "checkpoints/step-00000006")
+def test_a_checkpoint_of_another_precision_is_gone_on_from(make_train_run, plain):
+    run = make_train_run().take(plain, forget_after=3)
     assert run.run_here(precision="fp16")["resumed_from_step"] == 3
-    assert run.run_here(precision="fp32", num_steps=6)["resumed_from_step"] == 6
+    assert run.run_here(precision="fp32")["resumed_from_step"] == 6
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize("place", ["loss", "norm", "other rank"])
+def test_one_number_of_one_rank_that_is_not_finite_makes_the_verdict_of_all_bad(value, place):
+    numbers = {"loss": 2.0, "norm": 3.0, **({place: value} if place != "other rank" else {})}
+    verdict = judge(
+        torch.tensor(numbers["loss"]),
+        torch.tensor(numbers["norm"]),
+        None,
+        OtherRank(is_bad=place == "other rank"),
+    )
+    assert verdict.is_bad.item() == 1.0
+    assert not verdict.read().is_finite
+
+
+def test_the_loss_is_summed_over_ranks_and_the_local_numbers_stay():
+    other = OtherRank(is_bad=False)
+    other.numbers[0] = 1.5
+    verdict = judge(torch.tensor(2.0), torch.tensor(3.0), torch.tensor(8.0), other).read()
+    assert (verdict.is_finite, verdict.loss, verdict.local_loss) == (True, 3.5, 2.0)
+    assert (verdict.grad_norm, verdict.scale) == (3.0, 8.0)
+
+
+class Seen(Exception):  # noqa: N818 - no error
+    """The loop has ended; nothing after it is of interest."""
+
+
+def watch_loop(monkeypatch, seen):
+    """Run the loop as if its device were another one, and note what the host reads of it."""
+    run_steps, losses_of, backward = loop.run_steps, loop.losses_of, Scaling.backward
+    read = loop._read
+    seen.events, seen.outside, seen.within, seen.before_forward = [], [], Counter(), Counter()
+
+    def run(setup, start_step, watch):
+        bare = setup.made.spread.bare
+        on_device = [*bare.parameters(), *bare.buffers()]
+        setup.workplace = dataclasses.replace(setup.workplace, device=DEVICE)
+        setup.saver = SimpleNamespace(save=lambda *_, **__: None, has_ended_here=lambda: False)
+
+        def mark(steps):
+            for step in watch(steps):
+                seen.events.append(("begins", step))
+                before = Counter(seen.reads.by_place)
+                within = Counter(seen.within)
+                seen.at_start = Counter(before)
+                yield step
+                seen.outside.append(seen.reads.by_place - before - (seen.within - within))
+
+        with HostReads(on_device) as seen.reads:
+            run_steps(setup, start_step, mark)
+        raise Seen
+
+    def passes(function, event):
+        def call(*args):
+            before = Counter(seen.reads.by_place)
+            if event is not None:
+                seen.events.append((event,))
+                seen.before_forward += before - seen.at_start
+            try:
+                return function(*args)
+            finally:
+                seen.within += seen.reads.by_place - before
+
+        return call
+
+    def note_read(setup, queued):
+        seen.events.append(("read", queued.step))
+        return read(setup, queued)
+
+    monkeypatch.setattr(trainer, "run_steps", run)
+    monkeypatch.setattr(loop, "losses_of", passes(losses_of, "forward"))
+    monkeypatch.setattr(Scaling, "backward", passes(backward, None))
+    monkeypatch.setattr(loop, "_read", note_read)
+    return seen
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_the_host_waits_once_a_step_for_the_step_before_and_never_before_the_forward_pass(
+    make_train_run, monkeypatch, precision
+):
+    seen = watch_loop(monkeypatch, SimpleNamespace())
+    with pytest.raises(Seen):
+        make_train_run(precision=precision, num_steps=5).run_here()
+    assert not seen.before_forward
+    # The first step reads nothing, and the last one its own verdict, too.
+    assert [places.total() for places in seen.outside] == [0, 1, 1, 1, 2]
+    assert {place.split(":")[0] for places in seen.outside for place in places} == {
+        "verdict.QueuedVerdict.read"
+    }
+    once_a_process = "layouts._factors"
+    assert {place.split(":")[0] for place in seen.reads.copied} <= {once_a_process}
+    expected = [("begins", 0), ("forward",)]
+    for step in range(1, 5):
+        expected += [("begins", step), ("forward",), ("read", step - 1)]
+    assert seen.events == [*expected, ("read", 4)]
+
+
+@pytest.mark.parametrize(
+    ("step", "stops"),
+    [(2, False), (3, False), (3, True), (5, False)],
+    ids=["before a checkpoint", "between two", "at a stop", "last"],
+)
+def test_a_skipped_step_is_counted_and_named_wherever_it_is(
+    make_train_run, monkeypatch, caplog, step, stops
+):
+    run = make_train_run(**{**FP16, "scaler": {}, "num_steps": 6})
+    agree = Boundary.agree
+
+    def agree_to_stop(boundary, num_steps_done):
+        agreed = agree(boundary, num_steps_done)
+        is_asked = num_steps_done == step + 1
+        return dataclasses.replace(agreed, save=agreed.save or is_asked, stop=is_asked)
+
+    with monkeypatch.context() as patch:
+        poison_step(patch, step, loss=False)
+        if stops:
+            patch.setattr(Boundary, "agree", agree_to_stop)
+            with pytest.raises(StageStoppedError, match="after step 4 is saved"):
+                run.run_here()
+        else:
+            result = run.run_here()
+    if stops:
+        result = run.run_here()
+    assert result["num_skipped_steps"] == 1
+    steps = run.steps(attempt=1)
+    assert steps["step"].tolist() == list(range(4 if stops else 6))
+    assert np.flatnonzero(np.isinf(steps["grad_norm"])).tolist() == [step]
+    (skip,) = [record.getMessage() for record in caplog.records if "is skipped" in record.message]
+    assert skip.startswith(f"step {step} is skipped on all ranks")
+
+
+def test_nothing_is_applied_behind_a_fault_though_the_host_reads_it_a_step_later(
+    make_train_run, monkeypatch
+):
+    weights, run = [], make_train_run(num_steps=6)
+    update = loop._update
+
+    def watched(setup, step, verdict):
+        rate = update(setup, step, verdict)
+        whole = [p.detach().clone() for p in setup.made.spread.bare.parameters()]
+        weights.append(torch.cat([p.flatten() for p in whole]))
+        return rate
+
+    monkeypatch.setattr(loop, "_update", watched)
+    poison_step(monkeypatch, 3, loss=False)
+    with pytest.raises(StageError, match=r"the loss of step 3 is .* gradient norm (nan|inf)"):
+        run.run_here()
+    # Four updates: that of step 3 changed nothing, and there is none of step 4.
+    assert len(weights) == 4
+    assert not torch.equal(weights[1], weights[2])
+    assert torch.equal(weights[2], weights[3])

@@ -13,28 +13,28 @@ from pipeline.models.small_vlm import SmallVLM
 from pipeline.train import checkpoint
 from pipeline.train.checkpoint_files import damaged_files, list_checkpoints, read_info
 from slurm_jobs.shared.errors import STOPPED_EXIT_CODE, StageConfigError
-from slurm_jobs.shared.timings import STEP_PHASES, read_spans, read_steps, spans_path, steps_path
+from slurm_jobs.shared.timings import STEP_PHASES
 
 NUM_STEPS = 120
 
 
-@pytest.fixture(scope="session")
-def long_config(demo_data):
+@pytest.fixture(scope="module")
+def long_config(heldout):
     return {
         "num_steps": NUM_STEPS,
         "sharding": {"unit_min_params": 0},  # every layer a unit of its own
         "checkpoint": {"every_min": None, "every_steps": 20},
-        "evaluate": {"manifest": str(demo_data / "render/heldout.jsonl"), "max_new_tokens": 4},
+        "evaluate": {"manifest": heldout, "max_new_tokens": 4},
     }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def undisturbed(make_train_run, long_config):
     run = make_train_run(**long_config)
     return run, run.run()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def disturbed(make_train_run, long_config):
     """Killed by SIGKILL in the middle, then stopped by SIGUSR2 on one rank, then finished."""
     run = make_train_run(**long_config)
@@ -69,6 +69,7 @@ def test_result_says_what_ran(undisturbed):
     assert result["resumed_from_step"] == 0
     assert (result["strategy"], result["num_ranks"]) == ("fsdp2", 2)
     assert (result["precision"], result["attention"]) == ("fp32", "sdpa")
+    assert result["preflight"]["attention"] == {"vision": "flash", "language": "flash"}
     assert result["tokens_per_s"] > 0
     assert result["stage_in_bytes"] == result["staging"]["staged_bytes"] > 0
     assert (result["staging"]["mode"], result["staging"]["reason"]) == ("beside", None)
@@ -76,35 +77,30 @@ def test_result_says_what_ran(undisturbed):
     assert result["evaluation"]["num_samples"] == 6
 
 
-def test_a_preflight_comes_before_the_data_set_is_copied(undisturbed):
-    run, result = undisturbed
-    assert result["preflight"]["attention"] == {"vision": "flash", "language": "flash"}
-    for rank in range(2):
-        names = [span["name"] for span in read_spans(spans_path(run.timing_dir(), rank))[0]]
-        assert names.index("preflight") < names.index("stage_in") < names.index("model_build")
-
-
 def test_every_rank_records_every_step_and_its_phases_add_up(undisturbed):
     run, _ = undisturbed
     for rank in (0, 1):
-        steps = read_steps(steps_path(run.timing_dir(), rank)).steps
+        steps = run.steps(rank)
         assert steps["step"].tolist() == list(range(NUM_STEPS))
         total = sum(steps[name].astype(float) for name in STEP_PHASES)
         np.testing.assert_allclose(total, steps["step_s"], atol=1e-5)
         assert (steps["checkpoint_s"][19::20] > 0).all()
-        names = {span["name"] for span in read_spans(spans_path(run.timing_dir(), rank))[0]}
-        assert names == {
+        names = [span["name"] for span in run.spans(rank=rank)]
+        assert set(names) == {
             "startup_import", "process_group", "preflight", "stage_in", "model_build",
             "checkpoint_load", "checkpoint", "checkpoint_upload", "export", "heldout_check",
             "evaluation", "batch_plan", "closing", "leave_ranks",
         }  # fmt: skip
+        assert names.index("preflight") < names.index("stage_in") < names.index("model_build")
 
 
-def test_exported_model_loads_and_has_its_processor(undisturbed):
+def test_sharded_export_holds_every_tensor_loads_and_has_its_processor(undisturbed):
     run, result = undisturbed
-    model = SmallVLM.from_pretrained(run.output_dir / "model")
+    folder = run.output_dir / "model"
+    model = SmallVLM.from_pretrained(folder)
     assert sum(p.numel() for p in model.parameters()) == result["num_parameters"]
-    assert (run.output_dir / "model/tokenizer.json").is_file()
+    assert load_file(folder / "model.safetensors").keys() == model.state_dict().keys()
+    assert (folder / "tokenizer.json").is_file()
     lines = (run.output_dir / "generations.jsonl").read_text().splitlines()
     assert [json.loads(line)["row"] for line in lines] == list(range(6))
 
@@ -124,13 +120,9 @@ def test_killed_ranks_leave_only_whole_checkpoints(disturbed):
 
 def test_records_of_killed_ranks_reach_the_checkpoint_that_training_went_on_from(disturbed):
     run, *_ = disturbed
-    (load,) = [
-        span
-        for span in read_spans(spans_path(run.timing_dir(2), 0))[0]
-        if span["name"] == "checkpoint_load"
-    ]
+    (load,) = run.spans("checkpoint_load", attempt=2)
     for rank in (0, 1):
-        steps = read_steps(steps_path(run.timing_dir(1), rank)).steps["step"].tolist()
+        steps = run.steps(rank, attempt=1)["step"].tolist()
         assert steps == list(range(len(steps)))
         assert len(steps) >= load["step"] >= 20
 
@@ -138,7 +130,7 @@ def test_records_of_killed_ranks_reach_the_checkpoint_that_training_went_on_from
 def test_stop_signal_on_one_rank_saves_on_both_at_the_same_step(disturbed):
     run, _, stopped, saved_steps, result = disturbed
     assert [code for code, _ in stopped] == [STOPPED_EXIT_CODE] * 2, stopped
-    ends = [read_steps(steps_path(run.timing_dir(2), rank)).steps["step"][-1] for rank in (0, 1)]
+    ends = [run.steps(rank, attempt=2)["step"][-1] for rank in (0, 1)]
     assert ends[0] == ends[1] == saved_steps[0] - 1
     assert result["resumed_from_step"] == saved_steps[0] < NUM_STEPS
 
@@ -148,100 +140,73 @@ def test_killed_and_resumed_weights_are_byte_identical(undisturbed, disturbed):
 
 
 def test_two_sharded_ranks_learn_what_one_process_learns(make_train_run, undisturbed):
-    run = make_train_run(num_steps=NUM_STEPS, evaluate={})
-    run.run_here(num_steps=NUM_STEPS)
+    run = make_train_run(num_steps=NUM_STEPS)
+    run.run_here()
     two_ranks, one_process = undisturbed[0].losses(), run.losses()
     assert two_ranks[0] == pytest.approx(one_process[0], rel=1e-6)
     assert two_ranks == pytest.approx(one_process, rel=1e-2)
-
-
-def test_every_supervised_token_weighs_the_same_whatever_rank_has_it(make_train_run, undisturbed):
-    """AdamW is blind to a wrong scale of the gradient; its norm is not."""
-    alone = make_train_run(num_steps=1)
-    alone.run_here(num_steps=1)
-    ranks = [first_step(undisturbed[0], rank) for rank in (0, 1)]
-    one = first_step(alone, 0)
+    # AdamW is blind to a wrong scale of the gradient; its norm is not.
+    ranks, one = [undisturbed[0].steps(rank)[0] for rank in (0, 1)], run.steps()[0]
     counts = [int(step["num_supervised_tokens"]) for step in ranks]
     assert counts[0] != counts[1], "this proves nothing of ranks with equal numbers"
     assert sum(counts) == one["num_supervised_tokens"]
     assert [step["grad_norm"] for step in ranks] == pytest.approx([one["grad_norm"]] * 2, rel=1e-5)
 
 
-def first_step(run, rank):
-    return read_steps(steps_path(run.timing_dir(), rank)).steps[0]
-
-
 def test_checkpoint_of_two_ranks_continues_on_one(make_train_run, undisturbed):
     run = make_train_run(num_steps=NUM_STEPS, checkpoint={"every_min": None, "every_steps": 20})
-    name = f"checkpoints/step-{NUM_STEPS - 20:08d}"
-    shutil.copytree(undisturbed[0].output_dir / name, run.output_dir / name)
-    result = run.run_here()
-    assert result["resumed_from_step"] == NUM_STEPS - 20
+    step = NUM_STEPS - 20
+    shutil.copytree(undisturbed[0].checkpoint(step), run.checkpoint(step))
+    assert run.run_here()["resumed_from_step"] == step
     losses, expected = run.losses(), undisturbed[0].losses()[-20:]
     assert losses[0] == pytest.approx(expected[0], rel=1e-5)  # the same weights and samples
     assert losses == pytest.approx(expected, rel=1e-2)
 
 
-def test_accumulated_microbatches_learn_what_the_large_batch_learns(make_train_run):
-    large, small = make_train_run(), make_train_run()
-    large.run_here()
-    small.run_here(num_microbatches=4)
-    assert small.losses() == pytest.approx(large.losses(), rel=1e-4)
-
-
-def test_checkpoint_of_any_strategy_is_gone_on_from_by_any_other(make_train_run):
-    every_two = {"every_min": None, "every_steps": 2, "keep_last": 9}
-    whole, changing = make_train_run(checkpoint=every_two), make_train_run(checkpoint=every_two)
-    whole.run_here()
+def test_checkpoint_of_any_strategy_is_gone_on_from_by_any_other(make_train_run, plain):
+    run = make_train_run(checkpoint={"every_min": None, "every_steps": 2, "keep_last": 9})
     for strategy, step in (("fsdp2", 0), ("ddp", 2), ("single", 4)):
-        changing.run_here(strategy=strategy, activation_checkpointing=strategy != "fsdp2")
-        assert changing.losses() == pytest.approx(whole.losses(1)[step:], rel=1e-5)
-        for folder in (changing.output_dir / "checkpoints").iterdir():
-            if int(folder.name.removeprefix("step-")) > step + 2:
-                shutil.rmtree(folder)
+        run.run_here(strategy=strategy, activation_checkpointing=strategy != "fsdp2")
+        assert run.losses() == pytest.approx(plain.losses()[step:], rel=1e-5)
+        run.forget(step + 2)
 
 
 @pytest.mark.slow
-def test_two_ranks_of_ddp_train_in_fp16_and_export_what_they_learned(make_train_run):
-    fp16 = {"precision": "fp16", "scaler": {"init_scale": 1024.0}}
-    exact, run = make_train_run(), make_train_run(strategy="ddp", **fp16)
-    exact.run_here()
+def test_two_ranks_of_ddp_train_in_fp16_and_export_what_they_learned(make_train_run, plain):
+    run = make_train_run(strategy="ddp", precision="fp16", scaler={"init_scale": 1024.0})
     result = run.run()
     assert (result["strategy"], result["precision"]) == ("ddp", "fp16")
     assert result["spread"]["model_class"] == "DistributedDataParallel"
     assert result["num_skipped_steps"] == 0
-    assert run.losses() == pytest.approx(exact.losses(), rel=1e-3)
-    weights = load_file(run.output_dir / "model/model.safetensors")
-    assert weights.keys() == load_file(exact.output_dir / "model/model.safetensors").keys()
+    assert run.losses() == pytest.approx(plain.losses(), rel=1e-3)
+    files = [each.output_dir / "model/model.safetensors" for each in (run, plain)]
+    assert load_file(files[0]).keys() == load_file(files[1]).keys()
 
 
 @pytest.mark.parametrize("strategy", ["single", "fsdp2"])
-def test_bf16_stays_close_to_fp32_and_exports_fp32(make_train_run, strategy):
-    exact, rounded = make_train_run(), make_train_run()
-    exact.run_here()
-    result = rounded.run_here(strategy=strategy, precision="bf16")
+def test_bf16_stays_close_to_fp32_and_exports_fp32(make_train_run, plain, strategy):
+    run = make_train_run()
+    result = run.run_here(strategy=strategy, precision="bf16")
     assert (result["precision"], result["strategy"]) == ("bf16", strategy)
-    assert rounded.losses() == pytest.approx(exact.losses(), rel=0.02)
-    assert rounded.losses() != exact.losses()
-    weights = load_file(rounded.output_dir / "model/model.safetensors")
+    assert run.losses() == pytest.approx(plain.losses(), rel=0.02)
+    assert run.losses() != plain.losses()
+    weights = load_file(run.output_dir / "model/model.safetensors")
     assert {str(tensor.dtype) for tensor in weights.values()} == {"torch.float32"}
 
 
-def test_run_after_completion_changes_nothing(make_train_run):
-    run = make_train_run()
-    first = run.run_here()
-    weights, inode = run.weights(), (run.output_dir / "model").stat().st_ino
+def test_run_after_completion_changes_nothing(make_train_run, plain):
+    run = make_train_run().take(plain)
+    inode = (run.output_dir / "model").stat().st_ino
     again = run.run_here()
-    assert run.weights() == weights
+    assert run.weights() == plain.weights()
     assert (run.output_dir / "model").stat().st_ino == inode
     assert again["resumed_from_step"] == again["num_steps"] == 6
-    assert again["final_loss"] == first["final_loss"]
+    assert again["final_loss"] == plain.told["final_loss"]
 
 
 @pytest.mark.slow
-def test_leftovers_of_killed_exports_are_swept(make_train_run):
-    run = make_train_run()
-    run.run_here()
+def test_leftovers_of_killed_exports_are_swept(make_train_run, plain):
+    run = make_train_run().take(plain)
     output = run.output_dir
     for name in (".model.old.tmp", ".model.7.tmp"):
         shutil.copytree(output / "model", output / name)
@@ -253,37 +218,25 @@ def test_leftovers_of_killed_exports_are_swept(make_train_run):
 
 @pytest.mark.slow
 def test_checkpoint_that_an_earlier_attempt_publishes_meanwhile_is_no_failure(
-    make_train_run, monkeypatch
+    make_train_run, plain, monkeypatch
 ):
     run = make_train_run(checkpoint={"every_min": None, "every_steps": 3})
-    run.run_here()
-    weights, checkpoints = run.weights(), run.output_dir / "checkpoints"
-    of_the_earlier = checkpoints.rename(run.root / "earlier")
     write_info = checkpoint.write_info
 
     def lose_the_race(folder, info):
         write_info(folder, info)
-        name = f"step-{info.step:08d}"
-        shutil.copytree(of_the_earlier / name, checkpoints / name)
+        shutil.copytree(plain.checkpoint(info.step), run.checkpoint(info.step))
 
     monkeypatch.setattr(checkpoint, "write_info", lose_the_race)
     assert run.run_here()["resumed_from_step"] == 0
-    assert run.weights() == weights
-    assert {p.name for p in checkpoints.iterdir()} == {"step-00000003", "step-00000006"}
+    assert run.weights() == plain.weights()
+    names = {path.name for path in (run.output_dir / "checkpoints").iterdir()}
+    assert names == {"step-00000003", "step-00000006"}
 
 
-def test_checkpoint_of_another_config_is_refused_by_name(make_train_run):
-    run = make_train_run()
-    run.run_here()
-    with pytest.raises(StageConfigError, match=r"seed: 0 then, 1 now"):
-        run.run_here(seed=1)
-
-
-def test_checkpoint_knows_the_step_and_the_data(make_train_run):
-    run = make_train_run()
-    result = run.run_here()
-    info = read_info(run.output_dir / "checkpoints/step-00000006")
-    assert (info.step, info.num_ranks, info.loss) == (6, 1, result["final_loss"])
+def test_checkpoint_knows_the_step_and_the_data(plain):
+    info = read_info(plain.checkpoint(6))
+    assert (info.step, info.num_ranks, info.loss) == (6, 1, plain.told["final_loss"])
     assert len(info.dataset_fingerprint) == 32
 
 
@@ -300,11 +253,3 @@ def test_single_strategy_refuses_several_ranks(make_train_run):
     ends = run.finish(run.start())
     assert {code for code, _ in ends} == {StageConfigError.exit_code}
     assert "strategy: fsdp2" in ends[0][1]
-
-
-def test_sharded_export_holds_every_tensor(undisturbed):
-    run, _ = undisturbed
-    folder = run.output_dir / "model"
-    assert load_file(folder / "model.safetensors").keys() == (
-        SmallVLM.from_pretrained(folder).state_dict().keys()
-    )

@@ -1,18 +1,15 @@
 """Staging in on two nodes: two processes with a folder each stand in for them."""
 
 import fcntl
-import os
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
 from pipeline.train.staging import cost_text
-from tests.pipeline.train.conftest import reserve_port
+from tests.pipeline.train.conftest import rank_env, reserve_port
 
-ROOT = Path(__file__).parents[3]
 TIMEOUT_S = 3.0
 """Of collectives; a wait is only told when it is over, a second later."""
 RANK = f"""
@@ -47,13 +44,12 @@ leave_ranks()
 @pytest.fixture
 def ranks(tmp_path, demo_data):
     """Both ranks, which wait for a line before they join each other."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     with reserve_port() as reserved:
         tail = [str(reserved.getsockname()[1]), str(tmp_path), str(demo_data / "consolidate")]
         started = [
             subprocess.Popen(
                 [sys.executable, "-c", RANK, str(rank), *tail],
-                env=env,
+                env=rank_env(),
                 text=True,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -17,6 +17,7 @@ from tests.pipeline.models.tiny_towers import (
     write_siglip,
     write_tokenizer,
 )
+from tests.pipeline.train.tiny_runs import SAVED, tiny_config
 
 NUM_TOKENS = 261
 """Of the tokenizer; the table of embeddings has more rows, as Qwen2.5's."""
@@ -53,15 +54,8 @@ def config_of(made: dict[str, Path], **changes) -> dict:
         "vision": {"path": str(made["siglip"])},
         "language": {"path": str(made["qwen"])},
     }
-    return {
-        "dataset": str(made["dataset"]),
-        "model": towers,
-        "global_batch_size": 2,
-        "num_lanes": 2,
-        "optimizer": {"learning_rate": 3e-3},
-        "schedule": {"kind": "constant"},
-        **changes,
-    }
+    values = {"model": towers, "global_batch_size": 2, **changes}
+    return tiny_config((made["dataset"], None), **values)
 
 
 @pytest.mark.slow
@@ -85,8 +79,7 @@ def test_two_ranks_learn_from_towers_with_a_tied_head_and_say_what_they_see(made
 def test_one_process_resumes_a_tied_head_bit_for_bit_and_a_later_training_starts_from_it(
     made, make_train_run, strategy
 ):
-    checkpoint = {"every_steps": 2, "every_min": None, "keep_last": 4}
-    run = make_train_run(**config_of(made, num_steps=4, checkpoint=checkpoint))
+    run = make_train_run(**config_of(made, **SAVED))
     run.check_resume(strategy=strategy)
     start = load_file(made["qwen"] / "model.safetensors")["model.embed_tokens.weight"]
     learned = load_file(run.output_dir / "model/model.safetensors")[EMBEDDINGS]

@@ -1,18 +1,191 @@
-"""Trackers: TensorBoard's files are real, the services of others are stand-ins."""
+"""What a training says while it runs, and to trackers; services of others are stand-ins."""
 
 import json
 import logging
+import math
 import sys
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 from accelerate import tracking
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from pipeline.train.trackers import Trackers, check_packages
+from pipeline.timing.recorder import StepCounts, StepOutcome
+from pipeline.train import trackers as trackers_module
+from pipeline.train.trackers import (
+    Course,
+    Done,
+    Trackers,
+    TrainingReporter,
+    check_packages,
+    rates_between,
+    time_left,
+)
+from slurm_jobs.shared import files as progress_module
 from slurm_jobs.shared.configs.training_parts import TrackersConfig
 from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.files import Progress, read_json
 from tests.contexts import make_context
+from tests.pipeline.timing.test_steps import COUNTS
+
+OUTCOME = StepOutcome(loss=0.5, learning_rate=1e-3, grad_norm=2.0)
+
+
+class Told:
+    """In the place of `Trackers`: every second step."""
+
+    def __init__(self):
+        self.entries = []
+
+    def are_due(self, num_steps_done):
+        return num_steps_done % 2 == 0
+
+    def log(self, values, num_steps_done):
+        self.entries.append((num_steps_done, dict(values)))
+
+
+class Reporting:
+    """A reporter by a clock of its own, and what it was heard to say."""
+
+    def __init__(self, tmp_path, monkeypatch):
+        self.now_s, self.told, self._folder = 50.0, Told(), tmp_path
+        fake = SimpleNamespace(monotonic=lambda: self.now_s, time=lambda: self.now_s)
+        for module in (trackers_module, progress_module):
+            monkeypatch.setattr(module, "time", fake)
+        self.begin()
+
+    def begin(self, *, is_main=True, **changes):
+        course = {"num_steps": 100, "num_ranks": 2, "log_every_steps": 4, "peak_flops_per_s": None}
+        progress = Progress(self._folder, "steps", 100) if is_main else None
+        self.reporter = TrainingReporter(progress, self.told, Course(**{**course, **changes}))
+
+    def steps(self, numbers, step_s=1.5, *, outcome=OUTCOME, counts=COUNTS, known_after_s=0.0):
+        for number in numbers:
+            self.now_s += step_s
+            ended_s = self.now_s
+            self.now_s += known_after_s
+            self.reporter(number, outcome, counts, 0.3, ended_s)
+
+    def detail(self):
+        return read_json(self._folder / "progress.json")["detail"]
+
+
+@pytest.fixture
+def reporting(tmp_path, monkeypatch):
+    return Reporting(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("peak_flops_per_s", "steps", "said"),
+    [
+        # 40 tokens a step of each of 2 ranks in 1.5 s; 0.3 s of it waiting; 90 steps are left
+        (
+            None,
+            [(range(1, 11), 1.5)],
+            "loss 0.5000, 53 tokens/s, 20 % waiting for data, 2 min left",
+        ),
+        (COUNTS.model_flops, [(range(99, 101), 2.0)], "15 % waiting for data, MFU 50.0 %"),
+        (None, [(range(1, 21), 3.0), (range(21, 41), 10.0)], "10 min left"),
+    ],
+    ids=["loss, rate, wait and time left", "the last step, a known peak", "a change of pace"],
+)
+def test_the_progress_says_what_is_known(reporting, peak_flops_per_s, steps, said):
+    reporting.begin(peak_flops_per_s=peak_flops_per_s)
+    for numbers, step_s in steps:
+        reporting.steps(numbers, step_s)
+    assert reporting.detail().endswith(said)
+
+
+def test_trackers_are_told_rates_since_they_were_told_last(reporting):
+    reporting.steps((1, 2), step_s=1.0)
+    reporting.steps((3, 4), step_s=3.0)
+    (step, first), second = reporting.told.entries
+    assert (step, first["tokens_per_s"]) == (2, pytest.approx(80))
+    assert second == (
+        4,
+        {
+            "loss": 0.5,
+            "learning_rate": 1e-3,
+            "grad_norm": 2.0,
+            "tokens_per_s": pytest.approx(80 / 3),
+            "step_s": pytest.approx(3.0),
+            "data_wait_share": pytest.approx(0.1),
+        },
+    )
+
+
+def test_what_an_evaluation_found_is_handed_on_whatever_the_step(reporting):
+    reporting.reporter.tell(7, {"look/exact_match": 0.5})
+    assert reporting.told.entries == [(7, {"look/exact_match": 0.5})]
+
+
+def test_what_is_not_finite_is_not_told(reporting):
+    reporting.steps((1, 2), outcome=StepOutcome(loss=0.5, learning_rate=1e-3, grad_norm=math.inf))
+    assert "grad_norm" not in reporting.told.entries[0][1]
+
+
+def test_rates_leave_out_what_goes_before_a_loop_and_after_the_last_step(reporting):
+    reporting.now_s += 1000
+    assert reporting.reporter.start_clock() is None
+    reporting.steps((1, 2, 3), step_s=2.0)
+    reporting.now_s += 1000
+    assert reporting.reporter.start_clock() == 1000  # of the next phase
+    reporting.steps((4,), step_s=2.0)
+    reporting.now_s += 1000
+    assert [entry["step_s"] for _, entry in reporting.told.entries] == pytest.approx([2.0, 2.0])
+    assert reporting.reporter.elapsed_s == pytest.approx(8.0)
+
+
+def test_the_log_has_a_line_now_and_then_and_other_ranks_only_count_their_tokens(reporting, caplog):
+    caplog.set_level(logging.INFO)
+    reporting.steps(range(1, 9))
+    lines = ["step 4/100: loss 0.5000", "step 8/100: loss 0.5000"]
+    assert [line.partition(", ")[0] for line in caplog.messages] == lines
+    caplog.clear()
+    reporting.told.entries.clear()
+    reporting.begin(is_main=False, log_every_steps=1)
+    reporting.steps(range(1, 9))
+    assert (reporting.told.entries, caplog.messages) == ([], [])
+    assert reporting.reporter.num_tokens == 8 * COUNTS.num_tokens
+
+
+def test_counts_without_operations_still_have_rates_by_when_a_step_ended(reporting):
+    """Not by when its outcome was known."""
+    counts = StepCounts(**{n: getattr(COUNTS, n) for n in COUNTS.__slots__ if n != "model_flops"})
+    reporting.steps((1,), 3.0, counts=counts, known_after_s=100)
+    assert reporting.detail().startswith("loss 0.5000, 27 tokens/s")
+    assert reporting.reporter.elapsed_s == 3
+
+
+BEGUN = Done(at_s=100.0, num_steps=4, num_tokens=1_000, data_wait_s=1.0, model_flops=1e9)
+NOW = Done(at_s=110.0, num_steps=9, num_tokens=3_000, data_wait_s=2.5, model_flops=5e9)
+
+
+def test_rates_are_of_all_that_lies_between_the_two_moments():
+    rates = rates_between(BEGUN, NOW, num_ranks=4, peak_flops_per_s=1e9)
+    assert (rates.step_s, rates.tokens_per_s) == (2.0, 4 * 200)
+    assert (rates.data_wait_share, rates.mfu) == pytest.approx((0.15, 0.4))
+    unknown = rates_between(BEGUN, NOW, num_ranks=4, peak_flops_per_s=None)
+    assert unknown.mfu is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.4, "0 s"),
+        (89.4, "89 s"),
+        (90, "2 min"),
+        (59.4 * 60, "59 min"),
+        (59.6 * 60, "1 h 00 min"),
+        (3 * 3600 + 299, "3 h 05 min"),
+        (47.4 * 3600, "47 h 24 min"),
+        (52 * 3600, "2 d 4 h"),
+    ],
+)
+def test_time_left_is_said_as_people_say_it(seconds, text):
+    assert time_left(seconds) == text
+
 
 SETTINGS = {"strategy": "ddp", "num_ranks": 2}
 
@@ -45,7 +218,7 @@ class Service:
 
 @pytest.fixture
 def services(monkeypatch):
-    """By name, those that were made."""
+    """Those that were made, with their names."""
     made = []
 
     def make(kind):
@@ -60,8 +233,14 @@ def services(monkeypatch):
     return made
 
 
-def context_of(tmp_path, **changes):
-    return make_context("train", tmp_path, run_id="shapes-1", **changes)
+@contextmanager
+def opened(tmp_path, *use, first_step=0, training="a", rank=0, **config):
+    """`first_step` None: they are never started."""
+    context = make_context("train", tmp_path, run_id="shapes-1", rank=rank)
+    with Trackers(TrackersConfig(use=use, **config), context) as trackers:
+        if first_step is not None:
+            trackers.start(first_step, training, SETTINGS)
+        yield trackers
 
 
 def curve(folder, name="loss"):
@@ -70,25 +249,20 @@ def curve(folder, name="loss"):
 
 
 def test_tensorboard_has_the_curves_of_all_attempts_without_steps_that_were_made_again(tmp_path):
-    config = TrackersConfig(use=("tensorboard",), every_steps=2)
-    context = context_of(tmp_path)
-    with Trackers(config, context) as first:
-        first.start(0, "a", SETTINGS)
+    with opened(tmp_path, "tensorboard", every_steps=2) as first:
         for step in (2, 4, 6, 8):
             assert first.are_due(step)
             first.log({"loss": 1.0}, step)
         assert not first.are_due(9)
-    with Trackers(config, context) as second:
-        second.start(4, "a", SETTINGS)  # from the checkpoint after step 4
+    # From the checkpoint after step 4.
+    with opened(tmp_path, "tensorboard", every_steps=2, first_step=4) as second:
         second.log({"loss": 2.0}, 6)
-    assert curve(context.output_dir) == {2: 1.0, 4: 1.0, 6: 2.0}
+    assert curve(tmp_path / "train") == {2: 1.0, 4: 1.0, 6: 2.0}
 
 
-def test_a_training_leaves_curves_and_its_evaluation(make_train_run):
-    trackers = {"use": ["tensorboard"], "every_steps": 2}
-    run = make_train_run(trackers=trackers)
-    heldout = run.demo_data / "render/heldout.jsonl"
-    run.run_here(evaluate={"manifest": str(heldout), "max_new_tokens": 2})
+def test_a_training_leaves_curves_and_its_evaluation(make_train_run, heldout):
+    run = make_train_run(trackers={"use": ["tensorboard"], "every_steps": 2})
+    run.run_here(evaluate={"manifest": heldout, "max_new_tokens": 2})
     losses = run.losses()
     assert curve(run.output_dir) == {step: losses[step - 1] for step in (2, 4, 6)}
     for name in ("learning_rate", "grad_norm", "tokens_per_s", "step_s", "data_wait_share"):
@@ -96,21 +270,20 @@ def test_a_training_leaves_curves_and_its_evaluation(make_train_run):
     assert curve(run.output_dir, "evaluation/exact_match").keys() == {6}
 
 
-def test_only_rank_0_tells_trackers(tmp_path, services):
-    with Trackers(TrackersConfig(use=("wandb",)), context_of(tmp_path, rank=1)) as trackers:
-        trackers.start(0, "a", SETTINGS)
+def test_only_rank_0_tells_trackers_and_only_those_that_are_opened(tmp_path, services):
+    with opened(tmp_path, "wandb", rank=1) as trackers:
         trackers.log({"loss": 1.0}, 10)
         assert not trackers.are_due(10)
+    with opened(tmp_path, "wandb", first_step=None) as trackers:
+        trackers.log({"look/loss": 0.5}, 3)
     assert services == []
 
 
 def test_a_later_attempt_goes_on_with_the_run_and_another_training_does_not(tmp_path, services):
-    config = TrackersConfig(use=("wandb", "mlflow"))
     for training in ("a", "a", "b"):
-        with Trackers(config, context_of(tmp_path)) as trackers:
-            trackers.start(0, training, SETTINGS)
-    names = [kind for kind, _ in services]
-    assert names == ["wandb", "mlflow"] * 3
+        with opened(tmp_path, "wandb", "mlflow", training=training):
+            pass
+    assert [kind for kind, _ in services] == ["wandb", "mlflow"] * 3
     wandb = [made for kind, made in services if kind == "wandb"]
     ids = [made.options["id"] for made in wandb]
     assert ids[0] == ids[1] != ids[2]
@@ -120,9 +293,8 @@ def test_a_later_attempt_goes_on_with_the_run_and_another_training_does_not(tmp_
 
 
 def test_options_are_given_to_the_tracker_and_win(tmp_path, services):
-    config = TrackersConfig(use=("wandb",), project="p", options={"wandb": {"resume": "never"}})
-    with Trackers(config, context_of(tmp_path)) as trackers:
-        trackers.start(0, "a", SETTINGS)
+    with opened(tmp_path, "wandb", project="p", options={"wandb": {"resume": "never"}}):
+        pass
     ((_, made),) = services
     assert made.run_name == "p"
     assert made.options["resume"] == "never"
@@ -130,8 +302,7 @@ def test_options_are_given_to_the_tracker_and_win(tmp_path, services):
 
 
 def test_a_tracker_that_fails_is_said_once_and_the_others_go_on(tmp_path, services, caplog):
-    with Trackers(TrackersConfig(use=("wandb", "mlflow")), context_of(tmp_path)) as trackers:
-        trackers.start(0, "a", SETTINGS)
+    with opened(tmp_path, "wandb", "mlflow") as trackers:
         (_, wandb), (_, mlflow) = services
         wandb.broken = True
         trackers.log({"loss": 3.0}, 10)
@@ -144,35 +315,28 @@ def test_a_tracker_that_fails_is_said_once_and_the_others_go_on(tmp_path, servic
 
 
 def test_a_tracker_that_cannot_begin_or_end_fails_no_training(tmp_path, services, caplog):
-    with Trackers(TrackersConfig(use=("comet_ml",)), context_of(tmp_path)) as trackers:
-        trackers.start(0, "a", SETTINGS)
+    with opened(tmp_path, "comet_ml"):
         services[0][1].finish = None
-    context = context_of(tmp_path)
-    (context.output_dir / "tensorboard").write_text("a file where the folder should be")
-    with Trackers(TrackersConfig(use=("tensorboard",)), context) as trackers:
-        trackers.start(0, "a", SETTINGS)
+    (tmp_path / "train/tensorboard").write_text("a file where the folder should be")
+    with opened(tmp_path, "tensorboard") as trackers:
         assert not trackers.are_due(10)
-    assert [text.partition(" is dropped")[0] for text in caplog.messages] == [
-        "trackers: comet_ml",
-        "trackers: tensorboard",
-    ]
+    dropped = [text.partition(" is dropped")[0] for text in caplog.messages]
+    assert dropped == ["trackers: comet_ml", "trackers: tensorboard"]
 
 
-def test_what_an_earlier_attempt_kept_may_be_damaged(tmp_path, services, caplog):
-    context = context_of(tmp_path)
-    (context.output_dir / "trackers.json").write_text("{")
-    with Trackers(TrackersConfig(use=("mlflow",)), context) as trackers:
-        trackers.start(0, "a", SETTINGS)
+def test_what_an_earlier_attempt_kept_may_be_damaged(tmp_path, services):
+    kept = tmp_path / "train/trackers.json"
+    kept.parent.mkdir()
+    kept.write_text("{")
+    with opened(tmp_path, "mlflow"):
+        pass
     assert services[0][1].options["run_id"] is None
-    assert json.loads((context.output_dir / "trackers.json").read_text())["runs"] == {
-        "mlflow": "its own name"
-    }
+    assert json.loads(kept.read_text())["runs"] == {"mlflow": "its own name"}
 
 
 def test_accelerates_own_words_need_no_accelerator(tmp_path, caplog):
     caplog.set_level(logging.DEBUG, logger="accelerate.tracking")
-    with Trackers(TrackersConfig(use=("tensorboard",)), context_of(tmp_path)) as trackers:
-        trackers.start(0, "a", SETTINGS)
+    with opened(tmp_path, "tensorboard") as trackers:
         trackers.log({"loss": 1.0}, 10)
     assert "Successfully logged to TensorBoard" in caplog.text
     from accelerate import PartialState
@@ -196,7 +360,7 @@ def test_options_that_nobody_reads_and_doubles_are_refused():
 
 
 def test_what_comes_before_they_are_open_is_told_when_they_are(tmp_path, services):
-    with Trackers(TrackersConfig(use=("comet_ml",)), context_of(tmp_path)) as trackers:
+    with opened(tmp_path, "comet_ml", first_step=None) as trackers:
         trackers.log({"look/loss": 0.5}, 3)
         trackers.start(5, "a", SETTINGS)
         trackers.log({"loss": 1.0}, 6)
@@ -209,17 +373,10 @@ def test_steps_are_a_metric_of_wandb_which_throws_away_what_is_behind_its_newest
     tmp_path, services
 ):
     for first_step, steps in ((0, (1, 2, 3)), (1, (2, 3, 4))):
-        with Trackers(TrackersConfig(use=("wandb",)), context_of(tmp_path)) as trackers:
-            trackers.start(first_step, "a", SETTINGS)
+        with opened(tmp_path, "wandb", first_step=first_step) as trackers:
             for step in steps:
                 trackers.log({"loss": 1.0}, step)
     (_, first), (_, second) = services
     assert first.axes == second.axes == {"*": "num_steps_done"}
     told = [entry for entry in second.told if isinstance(entry, tuple)]
     assert told == [(None, {"loss": 1.0, "num_steps_done": step}) for step in (2, 3, 4)]
-
-
-def test_trackers_that_are_never_opened_are_told_nothing(tmp_path, services):
-    with Trackers(TrackersConfig(use=("wandb",)), context_of(tmp_path)) as trackers:
-        trackers.log({"look/loss": 0.5}, 3)
-    assert services == []

@@ -16,6 +16,8 @@ INFO = checkpoint_files.CheckpointInfo(
     files={},
     versions={"torch": "2"},
 )
+UNREADABLE_NOW = (("read_json", checkpoint_files.INFO_NAME), ("hash_file", "__0_0.distcp"))
+"""Functions of `checkpoint_files` and the files at which a test has them meet a stale handle."""
 
 
 def write_checkpoint(folder, *, content=b"weights", **changes):

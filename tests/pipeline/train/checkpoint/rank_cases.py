@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -99,16 +100,6 @@ class GatedWriter(checkpoint.PartWriter):
         return super().write_data(plan, planner)
 
 
-@contextlib.contextmanager
-def patched(owner, name, value):
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
-
-
 class Cases:
     def __init__(self, ranks, folder):
         self.ranks, self.rank, self.folder = ranks, ranks.rank, folder
@@ -133,7 +124,7 @@ class Cases:
         """Twice: the second time the state is copied into the memory of the first."""
         made = build()
         GatedWriter.gate.clear()
-        with self.saver("copy", made) as saver, patched(checkpoint, "PartWriter", GatedWriter):
+        with self.saver("copy", made) as saver, patch.object(checkpoint, "PartWriter", GatedWriter):
             for step in (3, 6):
                 train(made, range(step - 3, step), self.rank)
                 wanted = digest(made)
@@ -191,7 +182,10 @@ class Cases:
     def a_second_save_waits_for_the_first(self):
         made, order = build(), []
         GatedWriter.gate.clear()
-        with self.saver("second", made) as saver, patched(checkpoint, "PartWriter", GatedWriter):
+        with (
+            self.saver("second", made) as saver,
+            patch.object(checkpoint, "PartWriter", GatedWriter),
+        ):
             write, stage = saver._write, checkpoint.StateDictStager.stage
 
             def noted_write(*args, **options):
@@ -204,7 +198,7 @@ class Cases:
                 return stage(*args, **options)
 
             saver._write = noted_write
-            with patched(checkpoint.StateDictStager, "stage", noted_stage):
+            with patch.object(checkpoint.StateDictStager, "stage", noted_stage):
                 saver.begin(1, 0.5)
                 threading.Timer(0.1, GatedWriter.gate.set).start()
                 saver.begin(2, 0.5)
@@ -225,7 +219,7 @@ class Cases:
 
         with self.saver("room", made) as saver:
             saver.save(1, 0.5)
-            with patched(checkpoint, "PartWriter", ShortOfRoom):
+            with patch.object(checkpoint, "PartWriter", ShortOfRoom):
                 saver.begin(2, 0.5)
                 yield {"told": failure_of(saver.finish), "left": names(self.folder / "room")}
 
@@ -237,7 +231,7 @@ class Cases:
 
         with (
             self.saver("quota", made) as saver,
-            patched(checkpoint_files, "publish_checkpoint", over_quota),
+            patch.object(checkpoint_files, "publish_checkpoint", over_quota),
         ):
             saver.begin(1, 0.5)
             yield {"told": failure_of(saver.finish), "left": names(self.folder / "quota")}
@@ -270,7 +264,7 @@ class Cases:
             saver.begin(3, 0.5)
             saver.finish()
             yield {"digest": digest(made)}
-            with patched(checkpoint, "PartWriter", Killed):
+            with patch.object(checkpoint, "PartWriter", Killed):
                 saver.begin(6, 0.5)
                 try:
                     saver.finish()

@@ -1,13 +1,24 @@
-"""Folders of checkpoints."""
+"""Folders of checkpoints and their records."""
 
+import json
 import os
 
 import pytest
 
 from pipeline.train import checkpoint_files
+from pipeline.train.checkpoint_files import INFO_NAME, FileFacts
 from slurm_jobs.shared.errors import StageError
-from tests.pipeline.train.checkpoint.folders import INFO, edit_record, write_checkpoint
+from tests.pipeline.train.checkpoint.folders import (
+    INFO,
+    UNREADABLE_NOW,
+    edit_record,
+    write_checkpoint,
+)
 from tests.pipeline.train.conftest import fail_on
+
+
+def names(folder):
+    return {path.name for path in folder.iterdir()}
 
 
 def test_unfinished_checkpoints_are_never_listed(tmp_path):
@@ -15,8 +26,7 @@ def test_unfinished_checkpoints_are_never_listed(tmp_path):
         (tmp_path / name).mkdir()
     assert [step for step, _ in checkpoint_files.list_checkpoints(tmp_path)] == [10, 4]
     checkpoint_files.remove_leftovers(tmp_path)
-    left = {"step-00000004", "step-00000010", ".unreadable-step-1"}
-    assert {path.name for path in tmp_path.iterdir()} == left
+    assert names(tmp_path) == {"step-00000004", "step-00000010", ".unreadable-step-1"}
 
 
 def test_the_newest_of_a_training_are_kept_and_those_of_others_neither_count_nor_go(tmp_path):
@@ -31,30 +41,23 @@ def test_the_newest_of_a_training_are_kept_and_those_of_others_neither_count_nor
 
 
 def test_every_file_is_checked_by_one_rank():
-    facts = {str(i): checkpoint_files.FileFacts(num_bytes=i, xxh3="") for i in range(5)}
+    facts = {str(i): FileFacts(num_bytes=i, xxh3="") for i in range(5)}
     shares = [checkpoint_files.share_of_files(facts, rank, 2) for rank in (0, 1)]
     assert sorted([*shares[0], *shares[1]]) == sorted(facts)
 
 
 def test_damage_is_named(tmp_path):
-    (tmp_path / "a").write_bytes(b"abc")
-    facts = {
-        "a": checkpoint_files.hash_file(tmp_path / "a"),
-        "b": checkpoint_files.FileFacts(num_bytes=1, xxh3=""),
-    }
-    (tmp_path / "a").write_bytes(b"abd")
-    first, second = checkpoint_files.damaged_files(tmp_path, facts)
-    assert first.startswith("a: 3 bytes")
-    assert second == "b: No such file or directory"
-
-
-def test_a_folder_where_a_file_should_be_is_damage(tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").write_bytes(b"")
-    facts = {name: checkpoint_files.FileFacts(num_bytes=1, xxh3="") for name in ("a", "b/c")}
-    assert checkpoint_files.damaged_files(tmp_path, facts) == [
-        "a: Is a directory",
-        "b/c: Not a directory",
+    (tmp_path / "changed").write_bytes(b"abc")
+    facts = {"changed": checkpoint_files.hash_file(tmp_path / "changed")}
+    facts |= {name: FileFacts(num_bytes=1, xxh3="") for name in ("gone", "folder", "changed/b")}
+    (tmp_path / "changed").write_bytes(b"abd")
+    (tmp_path / "folder").mkdir()
+    first, *others = checkpoint_files.damaged_files(tmp_path, facts)
+    assert first.startswith("changed: 3 bytes")
+    assert others == [
+        "gone: No such file or directory",
+        "folder: Is a directory",
+        "changed/b: Not a directory",
     ]
 
 
@@ -71,24 +74,19 @@ def publish_over(tmp_path, spoil=lambda folder: None, **changes):
 
 
 def test_sound_checkpoint_that_an_earlier_attempt_published_stays(tmp_path):
-    content, aside = publish_over(tmp_path)
-    assert content == b"the earlier attempt's"
-    assert not aside
-
-
-def flip_a_bit(folder):
-    (folder / "__0_0.distcp").write_bytes(b"The earlier attempt's")
+    assert publish_over(tmp_path) == (b"the earlier attempt's", [])
 
 
 @pytest.mark.parametrize(
     ("spoil", "changes"),
     [
-        (flip_a_bit, {}),
+        (lambda folder: (folder / "__0_0.distcp").write_bytes(b"The earlier attempt's"), {}),
         (lambda folder: edit_record(folder, loss=9.0), {}),
-        (lambda folder: (folder / checkpoint_files.INFO_NAME).unlink(), {}),
+        (lambda folder: (folder / INFO_NAME).unlink(), {}),
         (lambda folder: None, {"config_fingerprint": "another"}),
         (lambda folder: None, {"dataset_fingerprint": "another"}),
     ],
+    ids=["a bit", "its record", "no record", "another config", "another data set"],
 )
 def test_checkpoint_in_the_way_that_is_of_no_use_is_set_aside(tmp_path, spoil, changes):
     content, aside = publish_over(tmp_path, spoil, **changes)
@@ -96,15 +94,13 @@ def test_checkpoint_in_the_way_that_is_of_no_use_is_set_aside(tmp_path, spoil, c
     assert [(folder / "__0_0.distcp").exists() for folder in aside] == [True]
 
 
-def test_one_attempt_can_set_the_same_step_aside_twice(tmp_path):
+def test_one_attempt_can_set_the_same_step_aside_twice_and_another_writer_may_be_first(tmp_path):
+    final_dir = tmp_path / "step-00000004"
     for _ in range(2):
-        write_checkpoint(tmp_path / "step-00000004")
-        assert checkpoint_files.set_aside(tmp_path / "step-00000004", 2).is_dir()
+        write_checkpoint(final_dir)
+        assert checkpoint_files.set_aside(final_dir, 2).is_dir()
     assert len(list(tmp_path.iterdir())) == 2
-
-
-def test_checkpoint_that_another_writer_renamed_needs_no_setting_aside(tmp_path):
-    assert checkpoint_files.set_aside(tmp_path / "step-00000004", 2) is None
+    assert checkpoint_files.set_aside(final_dir, 2) is None
 
 
 def test_checkpoint_is_published_though_the_one_in_its_way_went_meanwhile(tmp_path, monkeypatch):
@@ -132,22 +128,58 @@ def test_published_files_are_on_disk_before_they_have_their_name(tmp_path, monke
     assert wanted <= synced
 
 
+@pytest.mark.parametrize(("function", "name"), UNREADABLE_NOW)
+def test_failing_file_system_is_no_damage_of_a_checkpoint_in_the_way(
+    tmp_path, monkeypatch, function, name
+):
+    temp_dir, final_dir = tmp_path / ".step-00000004.2.tmp", tmp_path / "step-00000004"
+    written = write_checkpoint(temp_dir)
+    write_checkpoint(final_dir)
+    fail_on(monkeypatch, checkpoint_files, function, name)
+    with pytest.raises(StageError, match=rf"step-00000004/{name}: cannot be read now .*Stale"):
+        checkpoint_files.publish_checkpoint(temp_dir, final_dir, written, 2)
+    assert names(tmp_path) == {"step-00000004", ".step-00000004.2.tmp"}
+
+
+def test_record_reads_back_as_it_was_written_and_without_the_checksum_that_older_ones_lack(
+    tmp_path,
+):
+    folder = tmp_path / "step-00000004"
+    written = write_checkpoint(folder)
+    assert checkpoint_files.read_info(folder) == written
+    values = json.loads((folder / INFO_NAME).read_text())
+    del values["xxh3"]
+    (folder / INFO_NAME).write_text(json.dumps(values))
+    assert checkpoint_files.read_info(folder) == written
+
+
 @pytest.mark.parametrize(
-    ("module", "function", "name"),
+    ("changes", "words"),
     [
-        (checkpoint_files, "read_json", checkpoint_files.INFO_NAME),
-        (checkpoint_files, "hash_file", "__0_0.distcp"),
+        ({"loss": 0.5}, r"its values have xxh3 \w{12}, written were \w{12}"),
+        ({"step": 3}, "its values have xxh3"),
+        ({"step": 3, "xxh3": None}, "step 3 in a folder called step-00000004"),
     ],
 )
-def test_failing_file_system_is_no_damage_of_a_checkpoint_in_the_way(
-    tmp_path, monkeypatch, module, function, name
-):
-    written = write_checkpoint(tmp_path / ".step-00000004.2.tmp")
+def test_changed_record_is_not_believed(tmp_path, changes, words):
     write_checkpoint(tmp_path / "step-00000004")
-    fail_on(monkeypatch, module, function, name)
-    final_dir = tmp_path / "step-00000004"
-    with pytest.raises(StageError, match=rf"step-00000004/{name}: cannot be read now .*Stale"):
-        checkpoint_files.publish_checkpoint(
-            tmp_path / ".step-00000004.2.tmp", final_dir, written, 2
-        )
-    assert {path.name for path in tmp_path.iterdir()} == {"step-00000004", ".step-00000004.2.tmp"}
+    edit_record(tmp_path / "step-00000004", **changes)
+    with pytest.raises(ValueError, match=words):
+        checkpoint_files.read_info(tmp_path / "step-00000004")
+
+
+@pytest.mark.parametrize("record", [None, [], {"step": 4, "files": None}])
+def test_record_that_is_no_mapping_is_refused(tmp_path, record):
+    folder = tmp_path / "step-00000004"
+    folder.mkdir()
+    (folder / INFO_NAME).write_text(json.dumps(record))
+    with pytest.raises(ValueError, match="expected a mapping"):
+        checkpoint_files.read_info(folder)
+
+
+def test_a_folder_where_the_record_should_be_is_damage(tmp_path):
+    (tmp_path / "step-00000004" / INFO_NAME).mkdir(parents=True)
+    (tmp_path / "step-00000005").touch()
+    for name in ("step-00000004", "step-00000005"):
+        with pytest.raises(checkpoint_files.DAMAGE):
+            checkpoint_files.read_info(tmp_path / name)

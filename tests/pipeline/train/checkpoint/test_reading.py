@@ -47,7 +47,7 @@ def load(places: dict[str, object], folder: Path) -> dict[str, object]:
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-def test_what_a_training_saves_is_read_back(tmp_path: Path) -> None:
+def test_what_a_training_saves_is_read_back(tmp_path):
     folder = save(VALUES, tmp_path / "saved")
     places = {
         "weights": torch.zeros(2, 3).bfloat16(),
@@ -68,9 +68,7 @@ def test_what_a_training_saves_is_read_back(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 @pytest.mark.parametrize("thing", ["a program", "a list"])
-def test_a_description_that_is_another_thing_is_refused_and_not_run(
-    tmp_path: Path, thing: str
-) -> None:
+def test_a_description_that_is_another_thing_is_refused_and_not_run(tmp_path, thing):
     folder = save(VALUES, tmp_path / "saved")
     made = tmp_path / "made"
     content = Runs(made) if thing == "a program" else [1, 2]
@@ -81,7 +79,7 @@ def test_a_description_that_is_another_thing_is_refused_and_not_run(
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-def test_a_value_that_runs_something_is_refused_and_not_run(tmp_path: Path) -> None:
+def test_a_value_that_runs_something_is_refused_and_not_run(tmp_path):
     made = tmp_path / "made"
     folder = save({"own": {"words": Runs(made)}}, tmp_path / "saved")
     made.rmdir() if made.exists() else None

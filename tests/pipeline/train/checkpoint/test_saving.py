@@ -19,7 +19,7 @@ from slurm_jobs.shared.errors import StageError
 from tests.contexts import make_context
 from tests.pipeline.train.checkpoint import rank_cases
 from tests.pipeline.train.checkpoint.folders import Gate
-from tests.pipeline.train.conftest import ROOT, TIMEOUT_S, full_disk, reserve_port
+from tests.pipeline.train.conftest import TIMEOUT_S, full_disk, rank_env, reserve_port
 
 BESIDE = {"every_min": None, "every_steps": 3}
 
@@ -31,11 +31,10 @@ def cases(tmp_path_factory):
     with reserve_port() as reserved:
         port = str(reserved.getsockname()[1])
         script = str(Path(rank_cases.__file__))
-        env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         processes = [
             subprocess.Popen(
                 [sys.executable, script, str(rank), port, str(folder)],
-                env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                env=rank_env(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             )
             for rank in (0, 1)
         ]  # fmt: skip
@@ -74,10 +73,8 @@ def test_generators_of_every_rank_go_on_where_they_were(cases):
 
 
 def test_each_rank_gets_its_own_named_state_back_and_what_was_not_saved_begins_anew(cases):
-    assert both(cases, "extra_state") == [
-        {"own": 5.0, "unknown": 3.0},
-        {"own": 6.0, "unknown": 3.0},
-    ]
+    own = [{"own": 5.0, "unknown": 3.0}, {"own": 6.0, "unknown": 3.0}]
+    assert both(cases, "extra_state") == own
 
 
 def test_one_save_is_under_way_at_a_time(cases):
@@ -100,24 +97,27 @@ def test_what_rank_0_could_not_publish_is_told_on_all(cases):
     assert first["left"] == []
 
 
-def test_a_model_that_differs_from_the_saved_one_is_refused_by_name(cases):
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("dtype", "model.0.weight ((16, 16) of torch.float32 there, (16, 16) of torch.bfloat16 he"),
+        ("shape", "model.0.weight ((16, 16) of torch.float32 there, (8, 16) of"),
+        ("more", "not in the checkpoint: model.3.bias, model.3.weight, optimizer"),
+        ("fewer", "not in the model or optimizer: model.2.bias, model.2.weight, opt"),
+    ],
+)
+def test_a_model_that_differs_from_the_saved_one_is_refused_by_name(cases, kind, words):
     for found in both(cases, "of_another_model"):
-        assert all(told.startswith("StageConfigError: ") for told in found.values())
-        assert (
-            "model.0.weight ((16, 16) of torch.float32 there, (16, 16) of torch.bfloat16 here)"
-            in (found["dtype"])
-        )
-        assert "model.0.weight ((16, 16) of torch.float32 there, (8, 16) of" in found["shape"]
-        assert "not in the checkpoint: model.3.bias, model.3.weight, optimizer" in found["more"]
-        assert "not in the model or optimizer: model.2.bias, model.2.weight, opt" in found["fewer"]
+        assert found[kind].startswith("StageConfigError: ")
+        assert words in found[kind]
 
 
 def test_a_rank_that_is_killed_while_it_saves_leaves_the_checkpoint_before_for_any_number_of_ranks(
-    cases, caplog
+    cases,
 ):
     (first, *_), folder = cases
-    root = folder / "killed"
-    assert first["killed_while_it_saves"]["left"] == [".step-00000006.1.tmp", "step-00000003"]
+    killed = first["killed_while_it_saves"]
+    assert killed["left"] == [".step-00000006.1.tmp", "step-00000003"]
     with reserve_port() as reserved:
         context = make_context("train", folder, main_port=reserved.getsockname()[1])
         ranks = join_ranks(context, device_type="cpu", timeout_min=0.5)
@@ -128,48 +128,42 @@ def test_a_rank_that_is_killed_while_it_saves_leaves_the_checkpoint_before_for_a
         finally:
             leave_ranks()
     assert (restored.step, scaler.value) == (3, 7.0)
-    assert rank_cases.digest(made) == first["killed_while_it_saves"]["digest"]
-    assert [path.name for path in root.iterdir()] == ["step-00000003"]
+    assert rank_cases.digest(made) == killed["digest"]
+    assert rank_cases.names(folder / "killed") == ["step-00000003"]
 
 
 def test_a_save_under_way_ends_whole_though_the_attempt_fails_meanwhile(
     make_train_run, monkeypatch
 ):
-    run = make_train_run(checkpoint=BESIDE, optimizer={"learning_rate": 1e20})
-    not_finite = loop._not_finite
-    with monkeypatch.context() as patch:
-        gate = Gate(patch)
-        update = loop._update
+    run = make_train_run(checkpoint=BESIDE)
+    not_finite, update = loop._not_finite, loop._update
+    gate = Gate(monkeypatch)
 
-        def update_and_break(setup, step, *args):
-            rate = update(setup, step, *args)
-            if step == 3:
-                next(setup.made.spread.bare.parameters()).data.fill_(float("nan"))
-            return rate
+    def update_and_break(setup, step, *args):
+        rate = update(setup, step, *args)
+        if step == 3:
+            next(setup.made.spread.bare.parameters()).data.fill_(float("nan"))
+        return rate
 
-        def open_and_tell(*args, **options):
-            gate.opened.set()
-            return not_finite(*args, **options)
+    def open_and_tell(*args, **options):
+        gate.opened.set()
+        return not_finite(*args, **options)
 
-        patch.setattr(loop, "_update", update_and_break)
-        patch.setattr(loop, "_not_finite", open_and_tell)
-        with pytest.raises(StageError, match="the loss of step"):
-            run.run_here(optimizer={"learning_rate": 1e-4})
+    monkeypatch.setattr(loop, "_update", update_and_break)
+    monkeypatch.setattr(loop, "_not_finite", open_and_tell)
+    with pytest.raises(StageError, match="the loss of step"):
+        run.run_here()
     assert gate.is_held.is_set()
     assert [step for step, _ in list_checkpoints(run.output_dir / "checkpoints")] == [3]
 
 
-def test_both_modes_save_and_learn_the_same(make_train_run, caplog):
-    runs = {}
-    for mode in ("async", "sync"):
-        runs[mode] = make_train_run(checkpoint={**BESIDE, "mode": mode})
-        runs[mode].run_here()
-    states = [
-        read_info(run.output_dir / "checkpoints/step-00000003").files["__0_0.distcp"]
-        for run in runs.values()
-    ]
+def test_both_modes_save_and_learn_the_same(make_train_run, plain, caplog):
+    """The other one saved beside its steps."""
+    run = make_train_run(checkpoint={**BESIDE, "mode": "sync"})
+    run.run_here()
+    states = [read_info(each.checkpoint(3)).files["__0_0.distcp"] for each in (run, plain)]
     assert states[0] == states[1]
-    assert runs["async"].weights() == runs["sync"].weights()
+    assert run.weights() == plain.weights()
     assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
 
 
@@ -187,28 +181,25 @@ def test_checkpoint_that_finds_no_room_is_named_with_the_systems_own_word_and_le
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint.dcp, "save", save_without_room)
-        with pytest.raises(
-            StageError, match=r"step-00000003 cannot be saved: rank 0: \[Errno 27\] File too large;"
-        ):
+        words = r"step-00000003 cannot be saved: rank 0: \[Errno 27\] File too large;"
+        with pytest.raises(StageError, match=words):
             run.run_here()
     assert list((run.output_dir / "checkpoints").iterdir()) == []
     assert run.run_here()["num_steps"] == 6
 
 
 def test_checkpoint_that_cannot_be_published_is_named_and_those_before_it_stay(
-    make_train_run, monkeypatch
+    make_train_run, plain, monkeypatch
 ):
-    run = make_train_run(checkpoint={"every_min": None, "every_steps": 3})
-    publish = checkpoint.checkpoint_files.publish_checkpoint
+    run = make_train_run(checkpoint=BESIDE).take(plain, forget_after=5)
+    names = rank_cases.names(run.output_dir / "checkpoints")
 
-    def publish_over_quota(temp_dir, final_dir, info, attempt):
-        if info.step == 6:
-            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
-        publish(temp_dir, final_dir, info, attempt)
+    def publish_over_quota(*_):
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint.checkpoint_files, "publish_checkpoint", publish_over_quota)
         with pytest.raises(StageError, match=r"step-00000006 cannot be saved: .*quota exceeded"):
             run.run_here()
-    assert [path.name for path in (run.output_dir / "checkpoints").iterdir()] == ["step-00000003"]
-    assert run.run_here()["resumed_from_step"] == 3
+    assert rank_cases.names(run.output_dir / "checkpoints") == names
+    assert run.run_here()["resumed_from_step"] == 5

@@ -5,11 +5,11 @@ import pytest
 from pipeline.timing import recorder
 from pipeline.timing.recorder import SpanLog
 from pipeline.train import checkpoint, checkpoint_files
-from pipeline.train.checkpoint import TimedSaver, Upload
+from pipeline.train.checkpoint import StopTime, TimedSaver, Upload
 from pipeline.train.checkpoint_files import damaged_files, list_checkpoints, read_info
 from slurm_jobs.shared import process
 from slurm_jobs.shared.errors import StageStoppedError
-from slurm_jobs.shared.timings import read_spans, read_steps, spans_path, steps_path
+from slurm_jobs.shared.timings import read_spans, spans_path
 from tests.pipeline.clock import FakeClock
 from tests.pipeline.train.checkpoint.folders import Gate
 
@@ -39,7 +39,7 @@ def test_a_stop_that_finds_a_save_under_way_leaves_both_checkpoints_whole(
     found = list_checkpoints(run.output_dir / "checkpoints")
     assert [step for step, _ in found] == [4, 3]
     assert not any(damaged_files(folder, read_info(folder).files) for _, folder in found)
-    found_spans, _ = read_spans(spans_path(run.timing_dir(), 0))
+    found_spans = run.spans()
     assert [s["step"] for s in found_spans if s["name"] == "checkpoint"] == [3, 4]
     assert [s["step"] for s in found_spans if s["name"] == "checkpoint_upload"] == [3]
     noted_s = process.noted_stop_time_s(run.root / "tasks/1")
@@ -55,7 +55,7 @@ def test_steps_are_in_the_records_before_a_checkpoint_of_them_has_its_name(
     publish, seen = checkpoint_files.publish_checkpoint, []
 
     def look_and_publish(temp_dir, final_dir, info, attempt):
-        seen.append((info.step, len(read_steps(steps_path(run.timing_dir(), 0)).steps)))
+        seen.append((info.step, len(run.steps())))
         publish(temp_dir, final_dir, info, attempt)
 
     monkeypatch.setattr(checkpoint_files, "publish_checkpoint", look_and_publish)
@@ -134,3 +134,26 @@ def test_what_must_end_is_saved_at_once_in_either_mode(tmp_path, clock, is_besid
     saver.save(10, 0.5, must_end=True)
     assert spans_of(tmp_path) == [("checkpoint", 10, 25.0)]
     assert noted == [pytest.approx(4 + 25)]
+
+
+def test_stopping_takes_the_longest_save_and_the_longest_step_so_far():
+    stop_time = StopTime(start_step=10, begun_s=100.0)
+    stop_time.after_stall(20, 105.0, 107.0)
+    assert stop_time.after_save(2.0) == pytest.approx(0.5 + 2.0)
+    stop_time.after_stall(22, 109.0, 110.0)
+    assert stop_time.after_save(1.0) == pytest.approx(1.0 + 2.0)
+    stop_time.after_stall(32, 111.0, 116.0)
+    assert stop_time.after_save(5.0) == pytest.approx(1.0 + 5.0)
+
+
+def test_a_save_right_at_the_start_has_no_step_to_measure():
+    stop_time = StopTime(start_step=0, begun_s=0.0)
+    stop_time.after_stall(0, 0.0, 3.0)
+    assert stop_time.after_save(3.0) == pytest.approx(3.0)
+
+
+def test_a_stop_waits_for_a_save_that_goes_on_beside_the_steps_before_it_saves():
+    stop_time = StopTime(start_step=0, begun_s=0.0)
+    stop_time.after_stall(10, 20.0, 21.0)
+    assert stop_time.after_save(31.0, beside_s=30.0) == pytest.approx(2.0 + 30.0 + 31.0)
+    assert stop_time.after_save(8.0) == pytest.approx(2.0 + 30.0 + 31.0)

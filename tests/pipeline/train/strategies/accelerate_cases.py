@@ -12,20 +12,19 @@ import torch
 import yaml
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from torch.distributed.fsdp import fully_shard
 
-from pipeline.models.build import build_model
-from pipeline.train.device import Workplace, read_accelerate_file
 from pipeline.train.job import phases_of
 from pipeline.train.prepare import respread
-from pipeline.train.strategies import Replicated, Spread
-from pipeline.train.strategy_checks import check_effect
+from pipeline.train.strategies import Spread
 from tests.pipeline.train.strategies.accelerate_shim import sharding_on_cpu
 from tests.pipeline.train.strategies.cases import (
     CASES,
     TIED,
     case,
+    check_spread_by,
     poison_on_rank_1,
+    replicate,
+    shard,
     single,
     training,
 )
@@ -33,18 +32,14 @@ from tests.pipeline.train.strategies.trainer import Trainer, workplace_of
 
 BEFORE = frozenset(CASES)
 TWINS = {
-    "accelerate ddp": "ddp",
-    "accelerate ddp, 2 microbatches": "ddp, 2 microbatches",
-    "accelerate ddp, bf16": "ddp, bf16",
-    "accelerate ddp, fp16": "ddp, fp16",
-    "accelerate ddp, adapters": "ddp, adapters",
-    "accelerate ddp, adapters, recomputed": "ddp, adapters",
-    "accelerate fsdp2": "fsdp2",
-    "accelerate fsdp2, 2 microbatches": "fsdp2, 2 microbatches",
-    "accelerate fsdp2, bf16": "fsdp2, bf16",
-    "accelerate fsdp2, fp16": "fsdp2, fp16",
-    "accelerate fsdp2, adapters": "fsdp2, adapters",
-    "accelerate fsdp2, adapters, recomputed": "fsdp2, adapters",
+    **{
+        f"accelerate {name}{change}": f"{name}{change.removesuffix(', recomputed')}"
+        for name in ("ddp", "fsdp2")
+        for change in (
+            *("", ", 2 microbatches", ", bf16", ", fp16"),
+            *(", adapters", ", adapters, recomputed"),
+        )
+    },
     "accelerate fsdp2, tied": "fsdp2, tied",
     "accelerate fsdp2, one unit": "fsdp2, one unit",
     "accelerate fsdp2, weights kept": "weights kept after forward",
@@ -210,45 +205,16 @@ for name, values in FILES.items():
     second_phase(f"accelerate {name}", {**values, "mixed_precision": "bf16"}, precision="bf16")
 
 
-def spread_otherwise(name: str, values: dict[str, Any], spread_by: Callable[..., Spread]) -> None:
-    """Check what `spread_by` makes as if accelerate had made it; facts are read by the real."""
-
-    def look(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
-        config = pair.config("small_vlm", **write(pair, values))
-        file = read_accelerate_file(config, pair.ranks, num_nodes=1)
-        with sharding_on_cpu():
-            strategy = pair.spread("small_vlm", config).strategy
-        spread = spread_by(build_model(config.model, pair.kind("small_vlm").facts, seed=0))
-        check_effect(spread, strategy.facts(spread), config, workplace_of(config), 2, file=file)
-        return {}
-
-    case(f"accelerate's {name}")(look)
+def sabotaged(name: str, values: dict[str, Any], spread_by: Callable[..., Spread]) -> None:
+    case(f"accelerate's {name}")(
+        lambda _alone, pair: check_spread_by(pair, spread_by, **write(pair, values))
+    )
 
 
-def _replicate(model: Any) -> Spread:
-    workplace = Workplace(device=torch.device("cpu"), precision="fp32", num_compute_threads=1)
-    return Replicated(workplace).spread(model, _sgd)
-
-
-def _shard(model: Any, *, layers: bool = True, whole: tuple[str, ...] = ()) -> Spread:
-    left = {parameter for name, parameter in model.named_parameters() if name in whole}
-    for tower in model.towers() if layers else []:
-        for layer in tower:
-            fully_shard(layer)
-    fully_shard(model, ignored_params=left)
-    return Spread(model=model, bare=model, optimizer=_sgd(model))
-
-
-def _sgd(model: Any) -> torch.optim.Optimizer:
-    return torch.optim.SGD(model.parameters())
-
-
-spread_otherwise("plugin ignored", FSDP, _replicate)
-spread_otherwise("layers forgotten", FSDP, lambda model: _shard(model, layers=False))
-spread_otherwise(
-    "weight left whole", FSDP, lambda model: _shard(model, whole=("language.lm_head.weight",))
-)
-spread_otherwise("type another", DDP, _shard)
+sabotaged("plugin ignored", FSDP, replicate)
+sabotaged("layers forgotten", FSDP, lambda model: shard(model, layers=False))
+sabotaged("weight left whole", FSDP, lambda model: shard(model, whole=("language.lm_head.weight",)))
+sabotaged("type another", DDP, shard)
 
 OWN = frozenset(CASES) - BEFORE
 """What this module adds."""

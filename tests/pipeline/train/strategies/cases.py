@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -14,12 +15,14 @@ from pipeline.models.build import build_model
 from pipeline.timing.profiler import Profiling
 from pipeline.timing.recorder import SpanLog
 from pipeline.train.batches import loss_of, to_device
-from pipeline.train.optimizer import make_optimizer
+from pipeline.train.device import Workplace, read_accelerate_file
 from pipeline.train.prepare import SpreadModel
 from pipeline.train.strategies import Replicated, Spread
 from pipeline.train.strategy_checks import check_effect, check_equal_weights, check_gradients
+from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.configs.training_parts import ProfileConfig
 from slurm_jobs.shared.timings import operators_path, read_operators
+from tests.pipeline.train.strategies.accelerate_shim import sharding_on_cpu
 from tests.pipeline.train.strategies.trainer import SIZES, SMALL, Trainer, workplace_of
 
 Case = Callable[[Trainer, Trainer], dict[str, Any]]
@@ -161,12 +164,11 @@ def poison_on_rank_1(trainer: Trainer) -> Callable[[SpreadModel, int], None]:
 
 
 def overflow(strategy: str) -> None:
-    def train(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
-        scaler = {"init_scale": 1024.0}
-        options = {"strategy": strategy, "precision": "fp16", "scaler": scaler}
-        return pair.train(poison=poison_on_rank_1(pair), **options)
+    options = {"strategy": strategy, "precision": "fp16", "scaler": {"init_scale": 1024.0}}
 
-    case(f"{strategy}, overflow on rank 1")(train)
+    @case(f"{strategy}, overflow on rank 1")
+    def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+        return pair.train(poison=poison_on_rank_1(pair), **options)
 
 
 overflow("fsdp2")
@@ -202,18 +204,19 @@ for option in ("fsdp2", "ddp", "gradients sharded", "weights kept after forward"
     begun_step(option)
 
 
+def build(pair: Trainer, config: TrainConfig, seed: int = 0) -> Any:
+    return build_model(config.model, pair.kind("small_vlm").facts, seed=seed)
+
+
 @case("other weights on rank 1")
 def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
-    config = pair.config("small_vlm")
-    facts = pair.kind("small_vlm").facts
-    check_equal_weights(build_model(config.model, facts, seed=pair.ranks.rank), pair.ranks)
+    check_equal_weights(build(pair, pair.config("small_vlm"), seed=pair.ranks.rank), pair.ranks)
     return {}
 
 
 @case("another buffer on rank 1")
 def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
-    config = pair.config("small_vlm")
-    model = build_model(config.model, pair.kind("small_vlm").facts, seed=0)
+    model = build(pair, pair.config("small_vlm"))
     model.language.model.rotary_emb.inv_freq.add_(pair.ranks.rank)
     check_equal_weights(model, pair.ranks)
     return {}
@@ -255,79 +258,101 @@ def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
     }
 
 
-@case("another strategy than asked for")
-def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
-    return _check_spread_by(pair, lambda model: _wrap(model, pair))
+def sgd(model: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters())
 
 
-@case("root forgotten")
-def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
-    return _check_spread_by(pair, lambda model: _shard(model, root=False))
+def replicate(model: Any) -> Spread:
+    workplace = Workplace(device=torch.device("cpu"), precision="fp32", num_compute_threads=1)
+    return Replicated(workplace).spread(model, sgd)
 
 
-@case("units forgotten")
-def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
-    return _check_spread_by(pair, lambda model: _shard(model, units=False))
+def shard(
+    model: Any, *, root: bool = True, layers: bool = True, whole: tuple[str, ...] = ()
+) -> Spread:
+    left = {parameter for name, parameter in model.named_parameters() if name in whole}
+    for tower in model.towers() if layers else []:
+        for layer in tower:
+            fully_shard(layer)
+    if root:
+        fully_shard(model, ignored_params=left)
+    return Spread(model=model, bare=model, optimizer=sgd(model))
 
 
-@case("hybrid forgotten")
-def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
-    return _check_spread_by(pair, _shard, sharding={"within": "node"})
+def shard_after_the_optimizer(model: Any) -> Spread:
+    optimizer = sgd(model)
+    return dataclasses.replace(shard(model), optimizer=optimizer)
 
 
-@case("activation checkpointing forgotten")
-def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
-    return _check_spread_by(pair, _shard, **AGAIN)
+SABOTAGED: dict[str, tuple[Callable[[Any], Spread], dict[str, Any], str]] = {
+    "another strategy than asked for": (
+        replicate,
+        {},
+        "fsdp2 did not take effect: vision.embeddings.patch_embedding.weight lies whole",
+    ),
+    "root forgotten": (
+        lambda model: shard(model, root=False),
+        {},
+        "embeddings.patch_embedding.weight lies whole, expected Shard(dim=0)",
+    ),
+    "units forgotten": (
+        lambda model: shard(model, layers=False),
+        {},
+        "parts gathered one at a time: 1, expected 5",
+    ),
+    "hybrid forgotten": (
+        shard,
+        {"sharding": {"within": "node"}},
+        "lies Shard(dim=0), expected Replicate(), Shard(dim=0)",
+    ),
+    "activation checkpointing forgotten": (
+        shard,
+        AGAIN,
+        "layers recomputed in the backward pass: 0, expected 4; use the versions of",
+    ),
+    "compile forgotten": (
+        shard,
+        {"compile": COMPILED},
+        "layers that are compiled: 0, expected 2; use the versions of",
+    ),
+    "precision forgotten": (
+        shard,
+        {"precision": "bf16"},
+        "computes in: torch.float32, expected torch.bfloat16",
+    ),
+    "half precision stored": (
+        lambda model: shard(model.bfloat16()),
+        {},
+        "is stored as torch.bfloat16, expected torch.float32",
+    ),
+    "optimizer made before sharding": (
+        shard_after_the_optimizer,
+        {},
+        "in no group, and would never change",
+    ),
+}
+"""How a model is spread instead, the config, and what the check of its effect says."""
 
 
-@case("compile forgotten")
-def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
-    return _check_spread_by(pair, _shard, compile=COMPILED)
-
-
-@case("precision forgotten")
-def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
-    return _check_spread_by(pair, _shard, precision="bf16")
-
-
-@case("half precision stored")
-def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
-    return _check_spread_by(pair, lambda model: _shard(model.bfloat16()))
-
-
-@case("optimizer made before sharding")
-def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
-    def shard(model: Any) -> Spread:
-        optimizer = make_optimizer(model, pair.config("small_vlm").optimizer)
-        return Spread(model=model, bare=_shard(model).bare, optimizer=optimizer)
-
-    return _check_spread_by(pair, shard)
-
-
-def _check_spread_by(
+def check_spread_by(
     pair: Trainer, spread_by: Callable[[Any], Spread], **changes: Any
 ) -> dict[str, Any]:
     """Check what `spread_by` makes as if the strategy had made it; facts are read by the real."""
     config = pair.config("small_vlm", **changes)
-    strategy = pair.spread("small_vlm", config).strategy
-    model = build_model(config.model, pair.kind("small_vlm").facts, seed=0)
-    spread = spread_by(model)
-    check_effect(spread, strategy.facts(spread), config, workplace_of(config), 2)
+    file = read_accelerate_file(config, pair.ranks, num_nodes=1)
+    with sharding_on_cpu():
+        strategy = pair.spread("small_vlm", config).strategy
+    spread = spread_by(build(pair, config))
+    check_effect(spread, strategy.facts(spread), config, workplace_of(config), 2, file=file)
     return {}
 
 
-def _wrap(model: Any, pair: Trainer) -> Spread:
-    workplace = workplace_of(pair.config("small_vlm"))
-    return Replicated(workplace).spread(model, lambda bare: torch.optim.SGD(bare.parameters()))
+def sabotaged(name: str, spread_by: Callable[[Any], Spread], **changes: Any) -> None:
+    case(name)(lambda _alone, pair: check_spread_by(pair, spread_by, **changes))
 
 
-def _shard(model: Any, *, root: bool = True, units: bool = True) -> Spread:
-    for tower in model.towers() if units else []:
-        for layer in tower:
-            fully_shard(layer)
-    if root:
-        fully_shard(model)
-    return Spread(model=model, bare=model, optimizer=torch.optim.SGD(model.parameters()))
+for name, (spread_by, changes, _message) in SABOTAGED.items():
+    sabotaged(name, spread_by, **changes)
 
 
 @case("parameter that nothing uses")

@@ -37,7 +37,6 @@ STRATEGIES: dict[str, dict[str, Any]] = {
         f"8-bit, {name}": {"strategy": name, "optimizer": EIGHT_BIT} for name in ("single", "fsdp2")
     },
 }
-ACCUMULATING = "accumulating"
 
 
 def _held(name: str, *, kind: str = "small_vlm", **options: Any) -> None:
@@ -57,7 +56,7 @@ for name, changes in STRATEGIES.items():
     _held(name, **changes)
 
 
-@case(f"memory, {ACCUMULATING}")
+@case("memory, accumulating")
 def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
     config = pair.config("small_vlm", num_microbatches=2)
     made = pair.spread("small_vlm", config)

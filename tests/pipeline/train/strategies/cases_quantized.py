@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -16,6 +17,7 @@ from pipeline.train.batches import to_device
 from pipeline.train.device import Workplace
 from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.train.strategies import reference_qlora
+from tests.pipeline.train.strategies import trainer as trainer_module
 from tests.pipeline.train.strategies.cases import case, single, training
 from tests.pipeline.train.strategies.trainer import Trainer, workplace_of
 
@@ -32,7 +34,7 @@ QLORA = {
 V100 = {**QLORA, "precision": "fp16"}
 STORAGES = ("uint8", "bf16", "fp16")
 PRECISIONS = ("fp32", "bf16", "fp16")
-STRATEGIES = ("single", "ddp", "fsdp2")
+COMBINATIONS = tuple(itertools.product(("single", "ddp", "fsdp2"), STORAGES, PRECISIONS))
 SPREAD = {
     "fsdp2": {},
     "ddp": {"strategy": "ddp"},
@@ -60,17 +62,11 @@ training("4 bits, bf16", **{**QLORA, "precision": "bf16"})
 
 
 def _reference(*, halved: bool) -> None:
-    def train(alone: Trainer, _pair: Trainer) -> dict[str, Any]:
-        return reference_qlora.train(
-            str(alone.kinds[KIND].model_dir),
-            list(_plain_inputs(alone)),
-            halved=halved,
-            rank=LORA["rank"],
-            alpha=LORA["alpha"],
-            learning_rate=LEARNING_RATE,
-        )
-
-    case(f"4 bits, reference, {'fp16' if halved else 'fp32'}")(train)
+    @case(f"4 bits, reference, {'fp16' if halved else 'fp32'}")
+    def _(alone: Trainer, _pair: Trainer) -> dict[str, Any]:
+        model_dir, inputs = str(alone.kinds[KIND].model_dir), list(_plain_inputs(alone))
+        options = {**LORA, "halved": halved, "learning_rate": LEARNING_RATE}
+        return reference_qlora.train(model_dir, inputs, **options)
 
 
 def _plain_inputs(alone: Trainer) -> Iterator[dict[str, Any]]:
@@ -92,61 +88,50 @@ for halved in (True, False):
     _reference(halved=halved)
 
 
+@contextmanager
+def computing_in(precision: str, *unchecked: str) -> Iterator[None]:
+    """Whatever the config says, with some checks of `prepare` left out."""
+    workplace = Workplace(device=torch.device("cpu"), precision=precision, num_compute_threads=1)
+    with ExitStack() as stack:
+        for name in unchecked:
+            stack.enter_context(patch.object(prepare, name))
+        stack.enter_context(patch.object(trainer_module, "workplace_of", lambda _: workplace))
+        yield
+
+
 def _combination(strategy: str, storage: str, precision: str) -> None:
     """Whether the bytes survive, with the check of the table left out."""
 
-    def look(alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    @case(f"4 bits, {strategy}, {storage} in {precision}")
+    def _(alone: Trainer, pair: Trainer) -> dict[str, Any]:
         trainer = alone if strategy == "single" else pair
-        workplace = Workplace(
-            device=torch.device("cpu"), precision=precision, num_compute_threads=1
-        )
         config = trainer.config(
             KIND, strategy=strategy, adapters=LORA, quantize={"storage": storage}
         )
-        with ExitStack() as stack:
-            stack.enter_context(patch.object(prepare, "check_dtypes"))
-            stack.enter_context(
-                patch("tests.pipeline.train.strategies.trainer.workplace_of", lambda _: workplace)
-            )
+        with computing_in(precision, "check_dtypes"):
             try:
                 made = trainer.spread(KIND, config)
             except StageConfigError as error:
                 return {"problem": str(error)}
-        return {
-            "problem": None,
-            "facts": {"dtypes": made.facts.dtypes, "placements": made.facts.placements},
-            "num_quantized": len(quantized_names(made.spread.bare)),
-        }
-
-    case(f"4 bits, {strategy}, {storage} in {precision}")(look)
+        return {"problem": None, "num_quantized": len(quantized_names(made.spread.bare))}
 
 
-for strategy in STRATEGIES:
-    for storage in STORAGES:
-        for precision in PRECISIONS:
-            _combination(strategy, storage, precision)
+for combination in COMBINATIONS:
+    _combination(*combination)
 
 
 @case("4 bits, a wrong combination trains without an error")
 def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
     storage, precision = WRONG
-    workplace = Workplace(device=torch.device("cpu"), precision=precision, num_compute_threads=1)
-    unchecked = ("check_dtypes", "check_quantized")
-    with ExitStack() as stack:
-        for name in unchecked:
-            stack.enter_context(patch.object(prepare, name))
-        stack.enter_context(
-            patch("tests.pipeline.train.strategies.trainer.workplace_of", lambda _: workplace)
-        )
+    with computing_in(precision, "check_dtypes", "check_quantized"):
         return pair.train(**{**QLORA, "quantize": {"storage": storage}})
 
 
 @case("4 bits, refused by the table")
 def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
-    workplace = Workplace(device=torch.device("cpu"), precision="fp16", num_compute_threads=1)
-    config = pair.config(KIND, adapters=LORA, quantize={"storage": "bf16"})
-    with patch("tests.pipeline.train.strategies.trainer.workplace_of", lambda _: workplace):
-        pair.spread(KIND, config)
+    storage, precision = WRONG
+    with computing_in(precision):
+        pair.spread(KIND, pair.config(KIND, adapters=LORA, quantize={"storage": storage}))
     return {}
 
 

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import pytest
 
 from slurm_jobs.shared.configs.model_parts import storage_problem
-from tests.pipeline.train.strategies.cases_quantized import (
-    PRECISIONS,
-    SPREAD,
-    STORAGES,
-    STRATEGIES,
-)
+from tests.pipeline.train.strategies.cases_quantized import COMBINATIONS, SPREAD
 
 FP16 = 1e-4
 """Relative difference that rounding to fp16 makes in these losses; ten times less than a step."""
@@ -76,9 +70,6 @@ def test_bf16_may_be_stored_as_uint8_or_bf16_and_learns_the_same(found):
         == cases[1]["losses"]
         == relatively(found["4 bits, single"]["losses"], 1e-3)
     )
-
-
-COMBINATIONS = tuple(itertools.product(STRATEGIES, STORAGES, PRECISIONS))
 
 
 @pytest.mark.parametrize(("strategy", "storage", "precision"), COMBINATIONS)

@@ -1,4 +1,4 @@
-"""Two ranks learn what one process learns, however the model is spread; see `cases`."""
+"""Two ranks learn what one process learns, however the model is spread; see the cases."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import math
 from typing import Any
 
 import pytest
+import torch
 
+from tests.pipeline.train.conftest import TINY_MODEL
 from tests.pipeline.train.strategies.cases import (
     HF_KINDS,
     IN_STEP,
@@ -15,7 +17,11 @@ from tests.pipeline.train.strategies.cases import (
     PARTS,
     RECOMPUTED,
 )
+from tests.pipeline.train.strategies.cases_memory import STRATEGIES as HELD
+from tests.pipeline.train.strategies.cases_microbatches import STRATEGIES as SEARCHED
+from tests.pipeline.train.strategies.cases_optimizers import STRATEGIES as OF_BITSANDBYTES
 from tests.pipeline.train.strategies.conftest import needs_newer_torch
+from tests.pipeline.train.test_held_out import config_of
 
 CLOSE = 1e-6
 SHARDED_ALIKE = (
@@ -196,3 +202,113 @@ def test_packed_rows_learn_the_same_with_borders_as_with_the_mask(found, name):
     rounding = 100 if name.endswith("bf16") else 1
     assert varlen["losses"] == pytest.approx(dense["losses"], rel=1e-4 * rounding)
     assert varlen["norms"] == pytest.approx(dense["norms"], rel=1e-3 * rounding)
+
+
+EVEN = ("weights_bytes", "buffers_bytes", "gradients_bytes")
+"""What is padded, and so as large on every rank."""
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_computed_state_is_what_a_step_leaves_behind_to_the_byte(by_rank, name):
+    for rank, found in enumerate(by_rank):
+        case = found[f"memory, {name}"]
+        held = case["held"]
+        computed = {key: case["computed"][key] for key in held}
+        assert {key: held[key] for key in EVEN} == {key: computed[key] for key in EVEN}
+        if rank == 0:
+            assert held == computed
+        assert 0 < held["optimizer_bytes"] <= computed["optimizer_bytes"]
+
+
+def test_sharded_state_is_half_of_the_whole(found):
+    whole, half = (found[f"memory, {name}"]["held"] for name in ("ddp", "fsdp2"))
+    assert half["weights_bytes"] == pytest.approx(whole["weights_bytes"] / 2, rel=0.01)
+    assert half["optimizer_bytes"] == pytest.approx(whole["optimizer_bytes"] / 2, rel=0.01)
+
+
+def test_gradients_between_microbatches_are_whole_as_computed(by_rank):
+    for found in by_rank:
+        case = found["memory, accumulating"]
+        assert case["held"] == case["computed"] > 0
+
+
+@pytest.mark.parametrize("strategy", SEARCHED)
+def test_the_rank_with_the_least_memory_decides_for_all(by_rank, strategy):
+    cases = [found[f"{strategy}, microbatches for unequal memory"] for found in by_rank]
+    assert [case.get("error") for case in cases] == [None, None]
+    assert [case["roomy"] for case in cases] == [1, 1]
+    assert [case["settled"] for case in cases] == [[2, 2], [2, 2]]
+    assert cases[0]["num_kept"] == [1.0], "by rank 0 alone"
+
+
+@pytest.mark.parametrize("strategy", SEARCHED)
+def test_trials_on_two_ranks_leave_no_trace_in_the_weights(found, strategy):
+    tried = found[f"{strategy}, microbatches for unequal memory"]
+    # Files of accelerate learn what ours do, bit for bit.
+    given = found[f"{strategy.removeprefix('accelerate ')}, 2 microbatches"]
+    assert tried["losses"] == given["losses"]
+    assert tried["weights"] == given["weights"]
+
+
+@pytest.mark.parametrize("name", OF_BITSANDBYTES)
+def test_updates_of_shards_are_those_of_the_whole(found, name):
+    case, torch_s = found[f"32-bit of bitsandbytes, {name}"], found["32-bit, single"]
+    assert case["losses"] == pytest.approx(torch_s["losses"], rel=1e-6)
+    assert case["norms"] == pytest.approx(torch_s["norms"], rel=1e-5)
+
+
+@pytest.mark.parametrize("name", [*OF_BITSANDBYTES, "single", "fp16"])
+def test_8_bit_state_learns_what_32_bit_state_does_within_its_rounding(found, name):
+    losses, full = found[f"8-bit, {name}"]["losses"], found["32-bit, single"]["losses"]
+    assert losses == pytest.approx(full, rel=2e-3)
+    assert losses != pytest.approx(full, rel=1e-6)
+    assert losses[-1] < losses[0]
+
+
+def test_every_rank_of_ddp_rounds_alike(by_rank):
+    weights = {found["8-bit, ddp"]["weights"] for found in by_rank}
+    assert len(weights) == 1
+
+
+def test_bitsandbytes_itself_cannot_update_what_is_sharded(found):
+    assert "DTensor" in found["8-bit, unwrapped"]["said"]
+
+
+def test_each_rank_takes_its_own_rows_of_a_whole_state(by_rank):
+    cases = [found["8-bit, own part of the whole"] for found in by_rank]
+    assert [case["num"] for case in cases] == [65 * 128, 64 * 128]
+    assert max(case["difference"] for case in cases) < 0.02
+
+
+def test_updates_of_local_tensors_are_those_of_dtensors_bit_for_bit_on_two_ranks(by_rank):
+    cases = [found["local updates"] for found in by_rank]
+    assert all(case["is_same_norm"] and case["are_same_weights"] for case in cases), cases
+    torch.manual_seed(1)
+    gradients = [torch.randn(shape) for shape in ((7, 5), (3,), (1, 4))]
+    whole = float(torch.nn.utils.get_total_norm(gradients))
+    assert [case["norm"] for case in cases] == pytest.approx([whole] * 2, rel=1e-6)
+
+
+UNEQUAL = {
+    "strategy": "fsdp2",
+    "num_steps": 3,
+    "sharding": {"unit_min_params": 0},
+    "collective_timeout_min": 1,
+}
+TWO_LAYERS = {part: {**sizes, "num_layers": 2} for part, sizes in TINY_MODEL.items()}
+
+
+@pytest.mark.slow
+def test_a_look_that_asks_one_rank_alone_leaves_the_next_backward_pass_in_step(
+    make_train_run, heldout
+):
+    """All learns: the first unit of the model is the first that has a gradient."""
+    look = {"manifest": heldout, "every_steps": 1, "num_answers": 1, "max_new_tokens": 4}
+    make_train_run(**UNEQUAL, model=TWO_LAYERS, evaluate=look).run()
+
+
+@pytest.mark.slow
+def test_models_of_transformers_meet_nobody_while_they_answer(made, make_train_run):
+    config = config_of(made, every=1, **UNEQUAL)
+    config["evaluate"]["num_answers"] = 1
+    make_train_run(**config).run()

@@ -1,9 +1,10 @@
-"""Sentences of the log; facts are made up but for those of a model that is really sharded."""
+"""Meshes, units, descriptions and checks of strategies, without the pair of ranks."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,8 +13,73 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from pipeline.train.strategies import Spread, StrategyFacts
+from pipeline.train.strategies import (
+    Place,
+    Spread,
+    StrategyFacts,
+    prefetch_in_order,
+    shape_by_nodes,
+    units_of,
+)
 from pipeline.train.strategy_checks import describe_spread
+from slurm_jobs.shared.errors import StageConfigError
+
+
+def places(*names):
+    return [Place(node_name=name[0], local_rank=int(name[1])) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("names", "shape"),
+    [(("a0", "a1", "b0", "b1"), (2, 2)), (("b0", "a0"), (2, 1)), (("a0", "a1", "a2"), (1, 3))],
+)
+def test_ranks_that_count_through_node_after_node_make_a_mesh(names, shape):
+    assert shape_by_nodes(places(*names)) == shape
+
+
+def test_nodes_with_unequal_numbers_of_ranks_are_refused():
+    with pytest.raises(
+        StageConfigError, match=r"\(2 on a, 1 on b\): give every node the same number"
+    ):
+        shape_by_nodes(places("a0", "a1", "b0"))
+
+
+@pytest.mark.parametrize("names", [("a0", "b0", "a1", "b1"), ("a1", "a0", "b0", "b1")])
+def test_ranks_in_another_order_are_refused(names):
+    with pytest.raises(StageConfigError, match=r"rank \d is number \d on \w instead of .*block"):
+        shape_by_nodes(places(*names))
+
+
+class Unit(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(3, 1)
+        self.asked = None
+
+    def set_modules_to_forward_prefetch(self, modules):
+        self.asked = modules
+
+
+@pytest.mark.parametrize(
+    ("num_ahead", "expected"),
+    [
+        (0, [None, None, None, None]),
+        (1, [[0], [1], [2], []]),
+        (2, [[0, 1], [1, 2], [2], []]),
+    ],
+)
+def test_each_unit_asks_for_those_that_run_after_it(num_ahead, expected):
+    root, *units = (Unit() for _ in range(4))
+    prefetch_in_order(root, units, num_ahead)
+    wanted = [None if n is None else [units[i] for i in n] for n in expected]
+    assert [unit.asked for unit in (root, *units)] == wanted
+
+
+@pytest.mark.parametrize(("min_params", "num_units"), [(0, 3), (8, 2), (9, 0)])
+def test_layers_of_a_tower_with_too_few_parameters_are_no_units(min_params, num_units):
+    towers = [[Unit()], [Unit(), Unit()]]  # of 4 and 8 parameters
+    found = units_of(SimpleNamespace(towers=lambda: towers), min_params)
+    assert found == [unit for tower in towers for unit in tower][3 - num_units :]
+
 
 FACTS = StrategyFacts(
     model_class="SmallVLM",
@@ -75,13 +141,11 @@ def described(strategy: str, model: nn.Module | None = None, **changes: object) 
         ),
     ],
 )
-def test_strategy_ranks_and_precision_are_told_in_words(
-    strategy: str, changes: dict[str, object], said: str
-) -> None:
+def test_strategy_ranks_and_precision_are_told_in_words(strategy, changes, said):
     assert described(strategy, **changes) == f"{said}; {STORED}"
 
 
-def test_packed_weights_and_layers_that_are_computed_again_are_counted() -> None:
+def test_packed_weights_and_layers_that_are_computed_again_are_counted():
     said = described(
         "single",
         dtypes={"torch.float32": 1200, "torch.uint8": 34},
@@ -102,7 +166,7 @@ def one_rank() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("one_rank")
-def test_units_are_told_by_the_classes_of_what_is_gathered() -> None:
+def test_units_are_told_by_the_classes_of_what_is_gathered():
     mesh = init_device_mesh("cpu", (1,), mesh_dim_names=("shard",))
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     for layer in model:
