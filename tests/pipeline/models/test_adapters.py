@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,9 +43,7 @@ def loss(kind: Kind, model: VisionLanguageModel) -> torch.Tensor:
     return loss_of(model, to_device(batch, CPU, model.layout)).detach()
 
 
-def test_adapters_stand_beside_all_linear_layers_of_the_language_model_and_nowhere_else(
-    kind: Kind,
-) -> None:
+def test_adapters_stand_beside_all_linear_layers_of_the_language_model_and_nowhere_else(kind):
     model = kind.build()
     num_linear = sum(
         isinstance(module, torch.nn.Linear)
@@ -62,7 +59,7 @@ def test_adapters_stand_beside_all_linear_layers_of_the_language_model_and_nowhe
     torch.testing.assert_close(loss(kind, model), before)
 
 
-def test_merged_weights_compute_what_the_adapters_did(kind: Kind, tmp_path: Path) -> None:
+def test_merged_weights_compute_what_the_adapters_did(kind, tmp_path):
     model = kind.build()
     plain = loss(kind, model)
     add_adapters(model, CONFIG_4, seed=0)
@@ -76,9 +73,7 @@ def test_merged_weights_compute_what_the_adapters_did(kind: Kind, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["llava", "smolvlm", "qwen2_vl"])
-def test_saved_adapters_are_read_by_peft(
-    make_kind: Callable[[str], Kind], name: str, tmp_path: Path
-) -> None:
+def test_saved_adapters_are_read_by_peft(make_kind, name, tmp_path):
     kind = make_kind(name)
     model = kind.build()
     add_adapters(model, CONFIG_4, seed=0)
@@ -102,8 +97,8 @@ def test_saved_adapters_are_read_by_peft(
 
 
 def test_weights_that_learned_and_have_no_place_beside_adapters_are_named(
-    make_kind: Callable[[str], Kind], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+    make_kind, tmp_path, caplog
+):
     model = make_kind("qwen2_vl").build()
     add_adapters(model, CONFIG_4, seed=0)
     within = next(n for n, _ in model.named_parameters() if n.endswith("q_proj.base_layer.weight"))
@@ -112,7 +107,7 @@ def test_weights_that_learned_and_have_no_place_beside_adapters_are_named(
     assert within.removeprefix("hf.") in caplog.text
 
 
-def test_small_model_can_be_adapted_too() -> None:
+def test_small_model_can_be_adapted_too():
     model = build_model(CONFIG, make_facts(), seed=0)
     names = {name for name, _ in model.named_parameters()}
     add_adapters(model, CONFIG_4, seed=0)
@@ -121,7 +116,7 @@ def test_small_model_can_be_adapted_too() -> None:
     assert {n.split(".")[0] for n, p in model.named_parameters() if p.requires_grad} == {"language"}
 
 
-def test_weights_of_adapters_depend_on_the_seed_alone(make_kind: Callable[[str], Kind]) -> None:
+def test_weights_of_adapters_depend_on_the_seed_alone(make_kind):
     kind = make_kind("smolvlm")
     found = []
     for seed, noise in ((5, 0), (5, 1), (6, 0)):
@@ -134,9 +129,7 @@ def test_weights_of_adapters_depend_on_the_seed_alone(make_kind: Callable[[str],
     assert not any(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_targets_are_full_names_and_a_pattern_without_any_is_refused(
-    make_kind: Callable[[str], Kind],
-) -> None:
+def test_targets_are_full_names_and_a_pattern_without_any_is_refused(make_kind):
     model = make_kind("qwen2_5_vl").build()
     found = find_targets(model, ("model.visual.blocks.*.attn.qkv",))
     assert found == [f"model.visual.blocks.{n}.attn.qkv" for n in (0, 1)]
@@ -144,9 +137,7 @@ def test_targets_are_full_names_and_a_pattern_without_any_is_refused(
         find_targets(model, ("q_proj",))
 
 
-def test_layers_on_which_nothing_depends_are_quantised_and_never_adapted(
-    make_kind: Callable[[str], Kind],
-) -> None:
+def test_layers_on_which_nothing_depends_are_quantised_and_never_adapted(make_kind):
     pattern = "*vision_tower*.layers.2.*.q_proj"
     model = make_kind("llava").build()
     with pytest.raises(StageConfigError, match="matches no linear layer that affects an output"):
@@ -162,9 +153,7 @@ def tied_dir(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("pattern", ["lm_head", "*", "*head"])
-def test_a_head_that_is_the_embeddings_is_no_target(
-    make_kind: Callable[[str], Kind], tied_dir: Path, pattern: str
-) -> None:
+def test_a_head_that_is_the_embeddings_is_no_target(make_kind, tied_dir, pattern):
     kind = make_kind("qwen2_5_vl")
     found = find_targets(kind.build(), (pattern,))
     assert "lm_head" in found  # where it has weights of its own
@@ -177,16 +166,14 @@ def test_a_head_that_is_the_embeddings_is_no_target(
     add_adapters(tied, AdaptersConfig(targets=("language",)), seed=0)
 
 
-def test_a_wide_pattern_of_layers_in_4_bits_may_skip_a_tied_head(
-    make_kind: Callable[[str], Kind], tied_dir: Path
-) -> None:
+def test_a_wide_pattern_of_layers_in_4_bits_may_skip_a_tied_head(make_kind, tied_dir):
     tied = load_model(tied_dir, make_kind("qwen2_5_vl").facts)
     config = QuantizeConfig(targets=("*",), skip=("lm_head", "*visual*"))
     quantize_model(tied, config, torch.device("cpu"))
     assert sum(1 for _ in quantized_layers(tied)) > 0
 
 
-def test_a_head_of_the_small_model_that_is_the_embeddings_is_no_target() -> None:
+def test_a_head_of_the_small_model_that_is_the_embeddings_is_no_target():
     model = build_model(CONFIG, make_facts(), seed=0)
     config = dataclasses.replace(
         model.config, language={**model.config.language, "tie_word_embeddings": True}
@@ -196,8 +183,8 @@ def test_a_head_of_the_small_model_that_is_the_embeddings_is_no_target() -> None
 
 
 def test_a_tied_head_that_learned_by_itself_is_not_lost_without_a_word(
-    make_kind: Callable[[str], Kind], tied_dir: Path, tmp_path: Path
-) -> None:
+    make_kind, tied_dir, tmp_path
+):
     model = load_model(tied_dir, make_kind("qwen2_5_vl").facts)
     weights = dict(model.state_dict())
     model.save_pretrained(tmp_path, weights)
@@ -207,9 +194,7 @@ def test_a_tied_head_that_learned_by_itself_is_not_lost_without_a_word(
         )
 
 
-def test_peft_reads_tied_embeddings_that_learned_beside_adapters(
-    make_kind: Callable[[str], Kind], tied_dir: Path, tmp_path: Path
-) -> None:
+def test_peft_reads_tied_embeddings_that_learned_beside_adapters(make_kind, tied_dir, tmp_path):
     """And a layer that has adapters, where all of it learned."""
     model = load_model(tied_dir, make_kind("qwen2_5_vl").facts)
     add_adapters(model, CONFIG_4, seed=0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -66,18 +65,14 @@ def refused_by_all(config: ModelConfig, facts: DataFacts, words: str) -> None:
     assert str(read.value) == str(unread.value)
 
 
-def test_model_with_the_data_sets_own_processor_beside_it_is_taken(
-    kind: Kind, tmp_path: Path
-) -> None:
+def test_model_with_the_data_sets_own_processor_beside_it_is_taken(kind, tmp_path):
     config = whole_folder(kind, tmp_path / "model")
     build_model(config, kind.facts, seed=0)
     make_unloaded(config, kind.facts, META)
 
 
 @pytest.mark.parametrize("name", ["qwen3_vl", "smolvlm", "llava"])
-def test_tokenizer_of_the_same_size_with_other_numbers_is_refused(
-    make_kind: Callable[[str], Kind], name: str, tmp_path: Path
-) -> None:
+def test_tokenizer_of_the_same_size_with_other_numbers_is_refused(make_kind, name, tmp_path):
     kind = make_kind(name)
     config = whole_folder(kind, tmp_path / "model")
     swap(tmp_path / "model", "a", "b")
@@ -85,7 +80,7 @@ def test_tokenizer_of_the_same_size_with_other_numbers_is_refused(
     refused_by_all(config, kind.facts, OTHER_NUMBERS)
 
 
-def test_tokenizer_beside_an_exported_small_model_is_compared(tmp_path: Path) -> None:
+def test_tokenizer_beside_an_exported_small_model_is_compared(tmp_path):
     def read(name: str, tokens: tuple[str, ...] = CHATML_TOKENS) -> DataFacts:
         tokenizer = load_tokenizer(write_tokenizer(tmp_path / name, tokens=tokens))
         return replace(read_facts(make_facts().info, tokenizer), eos_token_id=1)
@@ -100,9 +95,7 @@ def test_tokenizer_beside_an_exported_small_model_is_compared(tmp_path: Path) ->
     refused_by_all(config, replace(other, eos_token_id=1), OTHER_NUMBERS)
 
 
-def test_place_for_a_token_of_ones_own_may_be_named_and_a_token_of_words_may_not(
-    tmp_path: Path,
-) -> None:
+def test_place_for_a_token_of_ones_own_may_be_named_and_a_token_of_words_may_not(tmp_path):
     model = write_qwen2(tmp_path / "model", tied=True, vocab_size=300)
     folder = write_tokenizer(model, tokens=(*CHATML_TOKENS, "<|reserved|>"))
     write_tokenizer(tmp_path / "named", tokens=(*CHATML_TOKENS, "<image>", "<|one more|>"))
@@ -121,9 +114,7 @@ def test_place_for_a_token_of_ones_own_may_be_named_and_a_token_of_words_may_not
 
 
 @pytest.mark.parametrize("name", ["qwen3_vl", "llava_next"])
-def test_other_mean_or_deviation_than_the_models_own_is_refused(
-    make_kind: Callable[[str], Kind], name: str, tmp_path: Path
-) -> None:
+def test_other_mean_or_deviation_than_the_models_own_is_refused(make_kind, name, tmp_path):
     kind = make_kind(name)
     config = whole_folder(kind, tmp_path / "model")
     info = replace(kind.facts.info, image_mean=(0.2,) * 3)
@@ -136,17 +127,15 @@ def test_other_mean_or_deviation_than_the_models_own_is_refused(
 
 
 def test_model_whose_processor_leaves_pixels_as_they_are_is_told_from_one_that_does_not(
-    make_kind: Callable[[str], Kind], tmp_path: Path
-) -> None:
+    make_kind, tmp_path
+):
     kind = make_kind("qwen3_vl")
     config = whole_folder(kind, tmp_path / "model")
     edit(tmp_path / "model/processor_config.json", do_normalize=False)
     refused_by_all(config, kind.facts, r"image mean: model \(0\.0, .*deviation: model \(1\.0, ")
 
 
-def test_what_a_folder_leaves_to_its_image_processors_class_is_compared(
-    make_kind: Callable[[str], Kind], tmp_path: Path
-) -> None:
+def test_what_a_folder_leaves_to_its_image_processors_class_is_compared(make_kind, tmp_path):
     kind = make_kind("qwen2_vl")
     config = whole_folder(kind, tmp_path / "model")
     (tmp_path / "model/processor_config.json").unlink()
@@ -159,9 +148,7 @@ def test_what_a_folder_leaves_to_its_image_processors_class_is_compared(
     )
 
 
-def test_encoders_and_exported_small_models_must_see_pixels_as_the_data_set_has_them(
-    tmp_path: Path,
-) -> None:
+def test_encoders_and_exported_small_models_must_see_pixels_as_the_data_set_has_them(tmp_path):
     folder = write_image_processor(write_siglip(tmp_path / "siglip"))
     encoder = replace(CONFIG, vision=VisionConfig(path=str(folder)))
     build_model(encoder, make_facts(), seed=0).save_pretrained(folder := tmp_path)
@@ -172,16 +159,14 @@ def test_encoders_and_exported_small_models_must_see_pixels_as_the_data_set_has_
     refused_by_all(whole, make_facts(), r"image deviation: model \(0\.4, 0\.4, 0\.4\), data set")
 
 
-def test_processor_of_an_unknown_class_without_mean_is_not_compared(tmp_path: Path) -> None:
+def test_processor_of_an_unknown_class_without_mean_is_not_compared(tmp_path):
     folder = write_siglip(tmp_path / "siglip")
     says = {"image_processor_type": "OwnImageProcessor", "image_mean": [0.1] * 3}
     (folder / "preprocessor_config.json").write_text(json.dumps(says))
     build_model(from_folders(folder, None), make_facts(), seed=0)
 
 
-def test_model_of_the_hubs_cache_is_compared(
-    make_kind: Callable[[str], Kind], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_model_of_the_hubs_cache_is_compared(make_kind, tmp_path, monkeypatch):
     kind = make_kind("qwen3_vl")
     cached = tmp_path / "models--some--model"
     whole_folder(kind, cached / "snapshots/abc")

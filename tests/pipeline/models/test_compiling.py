@@ -1,21 +1,26 @@
-"""Layers that are compiled: once a kind whatever the length, in training alone, by their names."""
+"""Layers that are compiled, and zeros that are appended for faster kernels."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 import torch
+from torch import nn
+from torch._dynamo.testing import CompileCounter
+from torch.nn import functional
 
 from pipeline.models import compute
 from pipeline.models.build import build_model
 from pipeline.models.compute import (
+    align_products,
     chosen_layers,
     compile_layers,
     count_compiled,
     count_recomputed,
     describe_compiling,
+    gated_aligned,
     read_work,
     recompute_layers,
     torch_version,
@@ -27,7 +32,6 @@ from pipeline.train.device import Workplace
 from slurm_jobs.shared.configs.training_parts import CompileConfig
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.heartbeat import begin_steps
-from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.test_recompute import passes
 from tests.pipeline.models.test_small_vlm import CONFIG, make_facts, make_images, make_prompts
 from tests.pipeline.models.test_small_vlm import loss_of as small_loss
@@ -71,7 +75,7 @@ def make(config: CompileConfig | None = None, *, again: bool = False) -> SmallVL
 
 
 @pytest.mark.parametrize("again", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_a_kind_of_layer_is_compiled_once_for_all_lengths(again: bool) -> None:
+def test_a_kind_of_layer_is_compiled_once_for_all_lengths(again):
     model, told = make(BOTH, again=again), []
     assert (count_compiled(model), count_recomputed(model)) == (4, 4 * again)
     with CompileWatch(told.append, num_expected=8, is_main=False):
@@ -82,7 +86,7 @@ def test_a_kind_of_layer_is_compiled_once_for_all_lengths(again: bool) -> None:
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
-def test_names_and_work_stay_and_a_tower_may_be_left_out() -> None:
+def test_names_and_work_stay_and_a_tower_may_be_left_out():
     plain, compiled = make(), make(CompileConfig(backend="eager"))
     assert count_compiled(compiled) == len(chosen_layers(compiled, CompileConfig())) == 2
     assert list(compiled.state_dict()) == list(plain.state_dict())
@@ -90,7 +94,7 @@ def test_names_and_work_stay_and_a_tower_may_be_left_out() -> None:
     assert read_work(compiled) == read_work(plain)
 
 
-def test_nothing_is_compiled_for_evaluation_or_generation() -> None:
+def test_nothing_is_compiled_for_evaluation_or_generation():
     model, told = make(BOTH).eval(), []
     with CompileWatch(told.append, num_expected=8, is_main=False):
         prompts = make_prompts([[7, *[4] * 4, 8, 9]])
@@ -102,15 +106,13 @@ def test_nothing_is_compiled_for_evaluation_or_generation() -> None:
     assert told == []
 
 
-def test_a_warning_says_that_it_goes_on_and_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_warning_says_that_it_goes_on_and_on(caplog):
     with CompileWatch(lambda _: None, num_expected=1, is_main=True):
         train(make(BOTH), (12,))
     assert "layers have been compiled more than 1 times" in caplog.text
 
 
-def test_a_compilation_in_the_midst_of_steps_has_the_patience_of_one(
-    last_beat: Callable[[], dict[str, Any]],
-) -> None:
+def test_a_compilation_in_the_midst_of_steps_has_the_patience_of_one(last_beat):
     doing = []
 
     def backend(graph: torch.fx.GraphModule, _: object) -> Callable[..., object]:
@@ -127,8 +129,8 @@ def test_a_compilation_in_the_midst_of_steps_has_the_patience_of_one(
 
 
 def test_without_borders_vision_layers_of_qwen_would_be_compiled_for_each_number_of_sizes(
-    make_kind: Callable[[str], Kind],
-) -> None:
+    make_kind,
+):
     """Which is why towers of these families are refused: see below."""
     kind = make_kind("qwen2_vl")
     model, samples = kind.build().train(), kind.samples()
@@ -146,9 +148,7 @@ def test_without_borders_vision_layers_of_qwen_would_be_compiled_for_each_number
 
 
 @pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
-def test_vision_layers_of_qwen_are_compiled_once_where_attention_takes_borders(
-    make_kind: Callable[[str], Kind], name: str
-) -> None:
+def test_vision_layers_of_qwen_are_compiled_once_where_attention_takes_borders(make_kind, name):
     kind = make_kind(name)
     plain, model = kind.build().train(), kind.build().train()
     samples = [sample for sample in kind.samples() if sample.images]
@@ -173,9 +173,7 @@ def test_vision_layers_of_qwen_are_compiled_once_where_attention_takes_borders(
 
 @pytest.mark.skipif(torch_version() >= (2, 14), reason="torch 2.14 compiles these layers")
 @pytest.mark.parametrize("name", ["llava", "llava_next"])
-def test_a_layer_that_cannot_be_compiled_is_named_with_the_remedy(
-    make_kind: Callable[[str], Kind], name: str
-) -> None:
+def test_a_layer_that_cannot_be_compiled_is_named_with_the_remedy(make_kind, name):
     """Which is why towers of these families are refused: see below."""
     kind = make_kind(name)
     model = kind.build().train()
@@ -185,9 +183,7 @@ def test_a_layer_that_cannot_be_compiled_is_named_with_the_remedy(
         passes(kind, model)
 
 
-def test_a_vision_tower_that_cannot_be_compiled_is_refused_with_the_reason(
-    make_kind: Callable[[str], Kind],
-) -> None:
+def test_a_vision_tower_that_cannot_be_compiled_is_refused_with_the_reason(make_kind):
     model = make_kind("qwen2_5_vl").build().train()
     expected = r"compile.towers is \[vision, language\], .* image by image, .*; leave `vision`"
     with pytest.raises(StageConfigError, match=expected):
@@ -195,9 +191,7 @@ def test_a_vision_tower_that_cannot_be_compiled_is_refused_with_the_reason(
     assert count_compiled(model) == 0
 
 
-def test_the_log_says_which_layers_are_compiled_and_why_others_are_not(
-    make_kind: Callable[[str], Kind],
-) -> None:
+def test_the_log_says_which_layers_are_compiled_and_why_others_are_not(make_kind):
     language = CompileConfig(backend="eager")
     said = "eager compiles 2 layers of the language model when first called"
     assert describe_compiling(make(), language) == (
@@ -213,7 +207,7 @@ def test_the_log_says_which_layers_are_compiled_and_why_others_are_not(
     )
 
 
-def test_an_environment_that_switches_compiling_off_is_refused() -> None:
+def test_an_environment_that_switches_compiling_off_is_refused():
     # pytest's own patching would leave the setting hidden from whatever runs after this.
     with (
         torch._dynamo.config.patch(disable=True),
@@ -224,8 +218,82 @@ def test_an_environment_that_switches_compiling_off_is_refused() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("again", [False, True])
-def test_kernels_of_inductor_compute_the_same_within_rounding(again: bool) -> None:
+def test_kernels_of_inductor_compute_the_same_within_rounding(again):
     towers: tuple = ("vision", "language")
     found = train(make(CompileConfig(towers=towers), again=again), LENGTHS)
     for one, other in zip(found, train(make(), LENGTHS), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+class Gated(nn.Module):
+    """As the layers of vision towers are written in transformers."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(16, width)
+        self.up_proj = nn.Linear(16, width)
+        self.down_proj = nn.Linear(width, 16)
+        self.act_fn = nn.SiLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
+
+
+class WidthsOfProducts(torch.overrides.TorchFunctionMode):
+    """Collects the shapes of the weights that are multiplied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[int, ...]] = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is functional.linear:
+            self.found.append(tuple(args[1].shape))
+        return func(*args, **(kwargs or {}))
+
+
+def test_zeros_change_neither_values_nor_gradients():
+    torch.manual_seed(0)
+    plain = Gated(42).double()
+    padded, x = copy.deepcopy(plain), torch.randn(5, 16, dtype=torch.float64)
+    expected = plain(x)
+    with WidthsOfProducts() as widths:
+        output = gated_aligned(padded, x)
+    assert widths.found == [(48, 16), (48, 16), (16, 48)]
+    torch.testing.assert_close(output, expected)
+    for each in (expected, output):
+        each.square().sum().backward()
+    for (name, was), now in zip(plain.named_parameters(), padded.parameters(), strict=True):
+        torch.testing.assert_close(now.grad, was.grad, msg=name)
+
+
+def test_layers_are_called_as_before_where_nothing_is_gained():
+    wide, odd = Gated(48), Gated(42)
+    tower = nn.ModuleList([wide, odd])
+    align_products(tower)
+    assert type(wide) is Gated
+    assert (type(odd).__name__, isinstance(odd, Gated)) == ("Gated", True)
+    with WidthsOfProducts() as widths:
+        odd(torch.randn(5, 16))  # a CPU has no such kernels
+    assert widths.found == [(42, 16), (42, 16), (16, 42)]
+    assert list(odd.state_dict()) == list(Gated(42).state_dict())
+
+
+@pytest.mark.parametrize("gains", [False, True])
+def test_all_layers_are_compiled_as_one(monkeypatch, gains):
+    monkeypatch.setattr(compute, "_gains", lambda *_: gains)
+    tower = nn.ModuleList([Gated(42) for _ in range(3)])
+    align_products(tower)
+    torch._dynamo.reset()
+    counts = CompileCounter()
+    for layer in tower:
+        torch.compile(layer, backend=counts, fullgraph=True)(torch.randn(5, 16))
+    assert counts.frame_count == 1
+
+
+def test_copies_of_aligned_layers_have_weights_of_their_own():
+    tower = nn.ModuleList([Gated(42)])
+    align_products(tower)
+    again = copy.deepcopy(tower)
+    assert again[0].gate_proj.weight is not tower[0].gate_proj.weight
+    assert type(again[0]) is type(tower[0])

@@ -78,7 +78,7 @@ def reads_of(model: HuggingFaceVLM, inputs: ModelInputs) -> HostReads:
 
 
 @names_functions
-def test_host_reads_no_value_of_the_device_in_a_pass(kind: Kind, recomputed) -> None:
+def test_host_reads_no_value_of_the_device_in_a_pass(kind, recomputed):
     version = tuple(map(int, transformers.__version__.split(".")[:2]))
     if kind.name in {"idefics3", "smolvlm"} and version < (5, 23):
         pytest.skip("transformers before 5.23 reads back the places of patches in these families")
@@ -92,7 +92,7 @@ def test_host_reads_no_value_of_the_device_in_a_pass(kind: Kind, recomputed) -> 
 
 @names_functions
 @pytest.mark.parametrize("num_pictures", [0, 2])
-def test_host_reads_no_value_of_the_device_for_the_small_model(num_pictures: int) -> None:
+def test_host_reads_no_value_of_the_device_for_the_small_model(num_pictures):
     model = build_model(CONFIG, make_facts(), seed=0).train()
     ids = torch.full((2, 12), 5)
     ids[:, : 2 * num_pictures] = IMAGE
@@ -128,8 +128,8 @@ def test_host_reads_no_value_of_the_device_for_the_small_model(num_pictures: int
 @names_functions
 @pytest.mark.parametrize("name", QWEN)
 def test_each_vision_layer_would_read_lengths_if_sizes_were_on_the_device(
-    make_kind: Callable[[str], Kind], name: str, recomputed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    make_kind, name, recomputed, monkeypatch
+):
     # The control of the test above.
     kind = make_kind(name)
     model = recomputed(kind)
@@ -144,9 +144,7 @@ def test_each_vision_layer_would_read_lengths_if_sizes_were_on_the_device(
 
 
 @names_functions
-def test_places_of_image_tokens_are_read_of_the_device_where_the_batch_has_none(
-    kind: Kind, recomputed
-) -> None:
+def test_places_of_image_tokens_are_read_of_the_device_where_the_batch_has_none(kind, recomputed):
     # The control of the test that nothing is read.
     model = recomputed(kind)
     inputs = inputs_of(kind, model, pictures=True)
@@ -155,7 +153,7 @@ def test_places_of_image_tokens_are_read_of_the_device_where_the_batch_has_none(
     assert reads.number == expected, reads.by_place
 
 
-def test_image_tokens_without_features_are_refused_on_the_host(kind: Kind) -> None:
+def test_image_tokens_without_features_are_refused_on_the_host(kind):
     model = kind.build()
     inputs = inputs_of(kind, model, pictures=True)
     fewer = dataclasses.replace(inputs, image_places=inputs.image_places[1:])
@@ -171,9 +169,7 @@ def model_and_pictures(kind: Kind) -> tuple[HuggingFaceVLM, VisionInputs]:
 
 
 @pytest.mark.parametrize("name", QWEN)
-def test_features_are_the_same_bits_as_when_transformers_works_it_out(
-    make_kind: Callable[[str], Kind], name: str
-) -> None:
+def test_features_are_the_same_bits_as_when_transformers_works_it_out(make_kind, name):
     kind = make_kind(name)
     model, vision = model_and_pictures(kind)
     plain = plain_arguments(vision, torch.device("cpu"))
@@ -187,9 +183,7 @@ def test_features_are_the_same_bits_as_when_transformers_works_it_out(
 
 
 @pytest.mark.parametrize("name", [*QWEN, "llava_next"])
-def test_sharded_root_does_not_move_sizes_to_the_device(
-    make_kind: Callable[[str], Kind], name: str
-) -> None:
+def test_sharded_root_does_not_move_sizes_to_the_device(make_kind, name):
     _, vision = model_and_pictures(make_kind(name))
     # What fully_shard and DistributedDataParallel do with what a model is called with.
     _, (moved,) = _to_kwargs((), {"vision": vision}, torch.device("meta"), False)

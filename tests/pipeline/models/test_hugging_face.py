@@ -48,7 +48,7 @@ def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
 
 
-def test_logits_are_those_of_the_model_called_as_its_processor_would(kind: Kind) -> None:
+def test_logits_are_those_of_the_model_called_as_its_processor_would(kind):
     model = kind.build().eval()
     head = model.output_head()
     for sample, row in zip(kind.samples(), ROWS, strict=True):
@@ -63,7 +63,7 @@ def test_logits_are_those_of_the_model_called_as_its_processor_would(kind: Kind)
         torch.testing.assert_close(head(hidden), expected, atol=1e-5, rtol=1e-4)
 
 
-def test_packed_and_unpacked_losses_and_gradients_agree(kind: Kind) -> None:
+def test_packed_and_unpacked_losses_and_gradients_agree(kind):
     model, samples = kind.build(), kind.samples()
     rows, length = packed_rows(samples)
     losses, found = [], []
@@ -100,8 +100,8 @@ def leaks() -> dict[str, Callable[[dict[str, Any], torch.Tensor], dict[str, Any]
 @pytest.mark.parametrize("name", ["llava_siglip", "smolvlm", "qwen2_vl", "qwen3_vl"])
 @pytest.mark.parametrize("leak", list(leaks()))
 def test_samples_would_see_each_other_if_the_model_were_called_otherwise(
-    make_kind: Callable[[str], Kind], name: str, leak: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    make_kind, name, leak, monkeypatch
+):
     # The control of the test above: each of these would have made it fail.
     kind = make_kind(name)
     model, samples = kind.build(), kind.samples()
@@ -119,9 +119,7 @@ def test_samples_would_see_each_other_if_the_model_were_called_otherwise(
 
 
 @pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
-def test_samples_would_see_each_other_without_the_fourth_row_of_positions(
-    make_kind: Callable[[str], Kind], name: str
-) -> None:
+def test_samples_would_see_each_other_without_the_fourth_row_of_positions(make_kind, name):
     kind = make_kind(name)
     model, samples = kind.build(), kind.samples()
     rows, length = packed_rows(samples)
@@ -138,9 +136,7 @@ def test_samples_would_see_each_other_without_the_fourth_row_of_positions(
     assert abs(three.detach().sum() - sound) > 1e-2
 
 
-def test_batch_without_images_gives_every_parameter_the_gradient_that_it_may_have(
-    kind: Kind,
-) -> None:
+def test_batch_without_images_gives_every_parameter_the_gradient_that_it_may_have(kind):
     model, samples = kind.build(), kind.samples()
     loss(model, kind.batch(model, [[samples[2]]])).backward()
     lacking = [n for n, p in model.named_parameters() if p.requires_grad and p.grad is None]
@@ -149,7 +145,7 @@ def test_batch_without_images_gives_every_parameter_the_gradient_that_it_may_hav
     assert not any(p.grad.any() for p in model.parameters() if id(p) in vision and p.requires_grad)
 
 
-def test_features_that_overflow_keep_the_loss_of_a_batch_without_images_finite(kind: Kind) -> None:
+def test_features_that_overflow_keep_the_loss_of_a_batch_without_images_finite(kind):
     model, samples = kind.build(), kind.samples()
     features = model.image_features
     model.image_features = lambda vision: _infinite(features(vision))
@@ -163,7 +159,7 @@ def _infinite(found: Any) -> Any:
     return found
 
 
-def test_batch_with_images_moves_every_parameter_that_is_not_frozen(kind: Kind) -> None:
+def test_batch_with_images_moves_every_parameter_that_is_not_frozen(kind):
     model, samples = kind.build(), kind.samples()
     loss(model, kind.batch(model, [[sample] for sample in samples])).backward()
     still = {n for n, p in model.named_parameters() if p.requires_grad and not p.grad.any()}
@@ -175,9 +171,7 @@ def test_batch_with_images_moves_every_parameter_that_is_not_frozen(kind: Kind) 
     assert all(".vision_tower." in name for name in frozen)
 
 
-def test_saved_weights_load_equal_under_the_names_of_the_original_files(
-    kind: Kind, tmp_path: Any
-) -> None:
+def test_saved_weights_load_equal_under_the_names_of_the_original_files(kind, tmp_path):
     model = kind.build()
     written = model.save_pretrained(tmp_path)
     check_weights(tmp_path, written)
@@ -188,9 +182,7 @@ def test_saved_weights_load_equal_under_the_names_of_the_original_files(
 
 
 @pytest.mark.parametrize("name", ["llava", "smolvlm", "qwen2_5_vl"])
-def test_tied_output_head_is_saved_once_and_is_still_tied(
-    make_kind: Callable[[str], Kind], name: str, tmp_path: Any
-) -> None:
+def test_tied_output_head_is_saved_once_and_is_still_tied(make_kind, name, tmp_path):
     kind = make_kind(name)
     folder = write_tiny(name, tmp_path / "tied", tied=True)
     model = load_model(folder, kind.facts)
@@ -224,7 +216,7 @@ def prompt_of(kind: Kind, sample: Sample) -> Prompt:
     ],
     indirect=True,
 )
-def test_model_that_learned_its_samples_says_them_after_saving(kind: Kind, tmp_path: Any) -> None:
+def test_model_that_learned_its_samples_says_them_after_saving(kind, tmp_path):
     model, samples = kind.build(), kind.samples()
     rows, length = packed_rows(samples)
     batches = [
@@ -246,9 +238,7 @@ def test_model_that_learned_its_samples_says_them_after_saving(kind: Kind, tmp_p
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_batched_answers_equal_those_one_by_one(
-    make_kind: Callable[[str], Kind], name: str
-) -> None:
+def test_batched_answers_equal_those_one_by_one(make_kind, name):
     kind = make_kind(name)
     model = kind.build().eval()
     prompts = [prompt_of(kind, sample) for sample in kind.samples()]
@@ -258,9 +248,7 @@ def test_batched_answers_equal_those_one_by_one(
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", KINDS)
-def test_model_in_half_precision_answers_and_has_its_buffers_as_they_were(
-    make_kind: Callable[[str], Kind], name: str, dtype: torch.dtype
-) -> None:
+def test_model_in_half_precision_answers_and_has_its_buffers_as_they_were(make_kind, name, dtype):
     kind = make_kind(name)
     whole = load_model(kind.model_dir, kind.facts)
     model = load_model(kind.model_dir, kind.facts, dtype=dtype).eval()
@@ -273,7 +261,7 @@ def test_model_in_half_precision_answers_and_has_its_buffers_as_they_were(
     assert len(model.generate(prompts, max_new_tokens=2)) == len(prompts)
 
 
-def test_residual_sums_beyond_fp16_stay_finite_under_autocast(kind: Kind) -> None:
+def test_residual_sums_beyond_fp16_stay_finite_under_autocast(kind):
     """As in the Qwen2 family, where layers add up to more than fp16 holds."""
     hidden = {}
     for keeps in (False, True):
@@ -292,9 +280,7 @@ def test_residual_sums_beyond_fp16_stay_finite_under_autocast(kind: Kind) -> Non
     assert not torch.isfinite(hidden[False]).any()
 
 
-def test_weights_saved_in_half_precision_are_trained_in_single(
-    make_kind: Callable[[str], Kind], tmp_path: Any
-) -> None:
+def test_weights_saved_in_half_precision_are_trained_in_single(make_kind, tmp_path):
     kind = make_kind("smolvlm")
     shutil.copytree(kind.model_dir, tmp_path / "half")
     weights = load_file(kind.model_dir / "model.safetensors")
@@ -308,9 +294,7 @@ def test_weights_saved_in_half_precision_are_trained_in_single(
     assert model.training
 
 
-def test_weights_that_a_folder_lacks_are_refused(
-    make_kind: Callable[[str], Kind], tmp_path: Any
-) -> None:
+def test_weights_that_a_folder_lacks_are_refused(make_kind, tmp_path):
     kind = make_kind("qwen2_vl")
     shutil.copytree(kind.model_dir, tmp_path / "cut")
     weights = load_file(kind.model_dir / "model.safetensors")
@@ -322,9 +306,7 @@ def test_weights_that_a_folder_lacks_are_refused(
 
 
 @pytest.mark.parametrize("name", ["llava", "smolvlm", "qwen2_5_vl"])
-def test_head_of_its_own_that_the_config_ties_is_refused(
-    make_kind: Callable[[str], Kind], name: str, tmp_path: Any
-) -> None:
+def test_head_of_its_own_that_the_config_ties_is_refused(make_kind, name, tmp_path):
     folder = write_tiny(name, tmp_path / "model", tied=False)
     config = json.loads((folder / "config.json").read_text())
     config["tie_word_embeddings"] = config["text_config"]["tie_word_embeddings"] = True
@@ -333,9 +315,7 @@ def test_head_of_its_own_that_the_config_ties_is_refused(
         load_model(folder, make_kind(name).facts)
 
 
-def test_model_of_an_unknown_type_or_none_is_refused(
-    make_kind: Callable[[str], Kind], tmp_path: Any
-) -> None:
+def test_model_of_an_unknown_type_or_none_is_refused(make_kind, tmp_path):
     facts = make_kind("llava").facts
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     with pytest.raises(
@@ -347,9 +327,7 @@ def test_model_of_an_unknown_type_or_none_is_refused(
         load_model(tmp_path, facts)
 
 
-def test_model_and_data_set_that_do_not_fit_are_refused_with_what_differs(
-    make_kind: Callable[[str], Kind],
-) -> None:
+def test_model_and_data_set_that_do_not_fit_are_refused_with_what_differs(make_kind):
     tiled, native = make_kind("smolvlm"), make_kind("qwen2_vl")
     with pytest.raises(StageConfigError, match=r"images are native, .* smolvlm needs tiled ones"):
         load_model(tiled.model_dir, native.facts)

@@ -115,8 +115,8 @@ def cut(sample: Sample, level: int) -> Sample:
     ],
 )
 def test_whole_batch_in_one_pass_equals_every_level_of_every_sample_by_itself(
-    setting, rules: LevelRules, is_packed: bool
-) -> None:
+    setting, rules, is_packed
+):
     model, samples, make_batch = setting
     rows = [samples[:2], samples[2:]] if is_packed else [[sample] for sample in samples]
     together = losses(model, make_batch(rows, rules))
@@ -138,7 +138,7 @@ def test_whole_batch_in_one_pass_equals_every_level_of_every_sample_by_itself(
             torch.testing.assert_close(gradients[name], parameter.grad, atol=5e-4, rtol=5e-3)
 
 
-def test_level_does_not_see_what_later_levels_say(setting) -> None:
+def test_level_does_not_see_what_later_levels_say(setting):
     model, samples, make_batch = setting
     before = losses(model, make_batch([[samples[0]]], MIXED)).detach()
     learned = np.flatnonzero(samples[0].labels != -100)
@@ -154,7 +154,7 @@ def test_level_does_not_see_what_later_levels_say(setting) -> None:
     assert before[2] != after[2]
 
 
-def test_counts_are_of_tokens_of_text_and_of_answers_told_by_class(setting) -> None:
+def test_counts_are_of_tokens_of_text_and_of_answers_told_by_class(setting):
     model, samples, make_batch = setting
     text, mixed = (make_batch([[s] for s in samples], rules) for rules in (TEXT, MIXED))
     assert (

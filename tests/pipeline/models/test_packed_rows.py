@@ -59,7 +59,7 @@ def loss_of(model: SmallVLM, batch: Batch) -> torch.Tensor:
     return batches.loss_of(model, batches.to_device(batch, CPU, model.layout))
 
 
-def test_packed_and_unpacked_logits_agree(model: SmallVLM) -> None:
+def test_packed_and_unpacked_logits_agree(model):
     samples = make_samples()
     packed = make_batch([[samples[0], samples[1], samples[2]], [samples[4], samples[3]]], length=60)
     found = model.language.lm_head(hidden_states(model, packed))
@@ -76,7 +76,7 @@ def test_packed_and_unpacked_logits_agree(model: SmallVLM) -> None:
         torch.testing.assert_close(segment, expected, atol=2e-5, rtol=1e-4)
 
 
-def test_logits_would_differ_if_samples_saw_each_other(model: SmallVLM) -> None:
+def test_logits_would_differ_if_samples_saw_each_other(model):
     # The control of the test above: without positions that begin anew the row is one text.
     samples = make_samples()
     packed = make_batch([[samples[0], samples[1]]])
@@ -88,7 +88,7 @@ def test_logits_would_differ_if_samples_saw_each_other(model: SmallVLM) -> None:
     assert (leaking[start:] - alone).abs().max() > 1e-2
 
 
-def test_packed_and_unpacked_losses_and_gradients_agree(model: SmallVLM) -> None:
+def test_packed_and_unpacked_losses_and_gradients_agree(model):
     samples = make_samples()
     gradients = []
     losses = []
@@ -104,7 +104,7 @@ def test_packed_and_unpacked_losses_and_gradients_agree(model: SmallVLM) -> None
             torch.testing.assert_close(gradient[name], value, atol=2e-4, rtol=2e-3)
 
 
-def test_a_change_in_one_sample_changes_no_other_of_its_row(model: SmallVLM) -> None:
+def test_a_change_in_one_sample_changes_no_other_of_its_row(model):
     samples = make_samples()
     other = Sample(
         key="1",

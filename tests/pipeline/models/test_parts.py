@@ -1,21 +1,18 @@
-"""Parts of models, and which parameters patterns stand for."""
+"""Parts of models, which parameters patterns stand for, and what is suggested for a wrong one."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import pytest
 
 from pipeline.models.adapters import add_adapters
 from pipeline.models.build import build_model
-from pipeline.models.compute import choose, parts_of, set_trainable, visible_name
+from pipeline.models.compute import choose, near_patterns, parts_of, set_trainable, visible_name
 from slurm_jobs.shared.configs.model_parts import AdaptersConfig
 from slurm_jobs.shared.errors import StageConfigError
-from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.test_small_vlm import CONFIG, make_facts
 
 
-def test_every_parameter_of_every_kind_belongs_to_the_part_that_its_module_is(kind: Kind) -> None:
+def test_every_parameter_of_every_kind_belongs_to_the_part_that_its_module_is(kind):
     model = kind.build()
     parts = parts_of(model)
     assert set(parts.values()) == {"vision", "projector", "language"}
@@ -32,7 +29,7 @@ def test_every_parameter_of_every_kind_belongs_to_the_part_that_its_module_is(ki
     assert len(language) == sum(part == "language" for part in parts.values())
 
 
-def test_parts_of_the_small_model() -> None:
+def test_parts_of_the_small_model():
     parts = parts_of(build_model(CONFIG, make_facts(), seed=0))
     assert choose(parts, ["projector"], "train") == {
         f"projector.{layer}.{kind}" for layer in (0, 2) for kind in ("weight", "bias")
@@ -40,7 +37,7 @@ def test_parts_of_the_small_model() -> None:
     assert choose(parts, ["all"], "train") == set(parts)
 
 
-def test_patterns_match_names_as_the_files_have_them(make_kind: Callable[[str], Kind]) -> None:
+def test_patterns_match_names_as_the_files_have_them(make_kind):
     model = make_kind("qwen2_5_vl").build()
     add_adapters(model, AdaptersConfig(rank=2), seed=0)
     parts = parts_of(model)
@@ -62,17 +59,13 @@ def test_patterns_match_names_as_the_files_have_them(make_kind: Callable[[str], 
         ("heads", "the model has no heads; set `levels` with a `head: classes`"),
     ],
 )
-def test_pattern_that_matches_nothing_is_refused_with_what_is_near(
-    pattern: str, words: str
-) -> None:
+def test_pattern_that_matches_nothing_is_refused_with_what_is_near(pattern, words):
     parts = parts_of(build_model(CONFIG, make_facts(), seed=0))
     with pytest.raises(StageConfigError, match=words):
         choose(parts, [pattern], "phases.0.train")
 
 
-def test_chosen_parameters_are_trained_but_never_those_that_nothing_depends_on(
-    make_kind: Callable[[str], Kind],
-) -> None:
+def test_chosen_parameters_are_trained_but_never_those_that_nothing_depends_on(make_kind):
     model = make_kind("llava").build()
     unused = model.unused_parameters()
     assert unused
@@ -83,3 +76,30 @@ def test_chosen_parameters_are_trained_but_never_those_that_nothing_depends_on(
     assert not trained & unused
     set_trainable(model, choose(parts_of(model), ["all"], "train"))
     assert {n for n, p in model.named_parameters() if not p.requires_grad} == unused
+
+
+NAMES = [
+    "vision.post_layernorm.weight",
+    "projector.0.weight",
+    "language.model.layers.0.self_attn.q_proj.weight",
+    "language.model.layers.0.self_attn.k_proj.weight",
+    "language.model.layers.1.mlp.down_proj.weight",
+]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "nearest"),
+    [
+        ("*.q_porj.weight", "*.q_proj.weight"),
+        ("*.layers.*.q_porj.weight", "*.layers.*.q_proj.weight"),
+        ("*.self_atn.k_proj.weight", "*.self_attn.k_proj.weight"),
+        ("projecter", "projector"),
+        ("projector.1.weight", "projector.0.weight"),
+    ],
+)
+def test_the_nearest_comes_first(pattern, nearest):
+    assert near_patterns(pattern, ["projector", "language", "all"], NAMES)[0] == nearest
+
+
+def test_nothing_is_suggested_where_nothing_is_near():
+    assert near_patterns("xyzzy12345", ["projector"], ["a.b"]) == []

@@ -60,7 +60,7 @@ def quantized(layer: nn.Linear, config: QuantizeConfig) -> QuantizedLinear:
 @pytest.mark.parametrize("double", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("storage", STORAGES)
-def test_a_layer_computes_what_bitsandbytes_own_does(storage, dtype, double) -> None:
+def test_a_layer_computes_what_bitsandbytes_own_does(storage, dtype, double):
     layer = make_layer()
     ours = quantized(layer, QuantizeConfig(storage=storage, double=double))
     ours.compute_dtype = dtype
@@ -82,7 +82,7 @@ def test_a_layer_computes_what_bitsandbytes_own_does(storage, dtype, double) -> 
 
 @pytest.mark.parametrize("storage", STORAGES)
 @pytest.mark.parametrize("double", [True, False])
-def test_shapes_without_weights_are_those_of_real_layers(storage, double) -> None:
+def test_shapes_without_weights_are_those_of_real_layers(storage, double):
     config = QuantizeConfig(storage=storage, double=double)
     for width in (96, 4096, 33 if storage == "uint8" else 34):
         real = quantized(make_layer(width), config)
@@ -96,7 +96,7 @@ def test_shapes_without_weights_are_those_of_real_layers(storage, double) -> Non
             assert facts[0] == facts[1]
 
 
-def test_computing_in_any_mode_and_precision_changes_nothing_that_is_stored() -> None:
+def test_computing_in_any_mode_and_precision_changes_nothing_that_is_stored():
     ours = quantized(make_layer(), NF4)
     tensors = [*ours.parameters(), *ours.buffers()]
     before = [tensor.clone() for tensor in tensors]
@@ -109,7 +109,7 @@ def test_computing_in_any_mode_and_precision_changes_nothing_that_is_stored() ->
     assert all(a is t and torch.equal(a, b) for a, t, b in zip(after, tensors, before, strict=True))
 
 
-def test_language_layers_alone_are_quantised_and_adapted_by_peft_s_own_layer(kind: Kind) -> None:
+def test_language_layers_alone_are_quantised_and_adapted_by_peft_s_own_layer(kind):
     model = kind.build()
     linear = {
         name for name, module in model.named_modules()
@@ -130,9 +130,7 @@ def test_language_layers_alone_are_quantised_and_adapted_by_peft_s_own_layer(kin
     assert len(adapted) == len(linear)
 
 
-def test_the_quantised_model_computes_what_its_dequantised_merged_weights_do(
-    kind: Kind, tmp_path: Path
-) -> None:
+def test_the_quantised_model_computes_what_its_dequantised_merged_weights_do(kind, tmp_path):
     model = kind.build()
     plain = loss(kind, model)
     quantize_model(model, NF4, CPU)
@@ -147,9 +145,7 @@ def test_the_quantised_model_computes_what_its_dequantised_merged_weights_do(
 
 
 @pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl", "smolvlm", "llava"])
-def test_the_vision_tower_can_be_quantised_where_it_is_asked_for(
-    make_kind: Callable[[str], Kind], name: str
-) -> None:
+def test_the_vision_tower_can_be_quantised_where_it_is_asked_for(make_kind, name):
     kind = make_kind(name)
     model = kind.build()
     plain = loss(kind, model)
@@ -164,9 +160,7 @@ def test_the_vision_tower_can_be_quantised_where_it_is_asked_for(
     assert quantized != plain
 
 
-def test_weights_stored_as_bf16_are_quantised_as_their_fp32_copies(
-    kind: Kind, tmp_path: Path
-) -> None:
+def test_weights_stored_as_bf16_are_quantised_as_their_fp32_copies(kind, tmp_path):
     halved = kind.build().hf.bfloat16()
     halved.save_pretrained(tmp_path)
     config = ModelConfig(type="hugging_face", path=str(tmp_path))
@@ -184,7 +178,7 @@ def test_weights_stored_as_bf16_are_quantised_as_their_fp32_copies(
         assert torch.equal(tensor, tensors[1][name]), name
 
 
-def test_an_unloaded_model_has_the_names_and_shapes_of_the_loaded_one(kind: Kind) -> None:
+def test_an_unloaded_model_has_the_names_and_shapes_of_the_loaded_one(kind):
     models = [kind.build(), make_unloaded(kind.config, kind.facts, torch.device("meta"))]
     facts = []
     for model in models:
@@ -196,7 +190,7 @@ def test_an_unloaded_model_has_the_names_and_shapes_of_the_loaded_one(kind: Kind
     assert facts[0] == facts[1]
 
 
-def test_the_small_model_is_quantised_too_but_for_what_is_skipped() -> None:
+def test_the_small_model_is_quantised_too_but_for_what_is_skipped():
     model = build_model(CONFIG, make_facts(), seed=0)
     quantize_model(model, QuantizeConfig(skip=("*.mlp.*",)), CPU)
     leaves = {name.split(".")[-2] for name in quantized_names(model)}
@@ -212,15 +206,13 @@ def test_the_small_model_is_quantised_too_but_for_what_is_skipped() -> None:
         ({"skip": ("lm_head",)}, "quantize.skip: 'lm_head' matches none of the layers"),
     ],
 )
-def test_patterns_that_match_nothing_are_refused(changes, words) -> None:
+def test_patterns_that_match_nothing_are_refused(changes, words):
     model = build_model(CONFIG, make_facts(), seed=0)
     with pytest.raises(StageConfigError, match=words):
         quantize_model(model, QuantizeConfig(**changes), CPU)
 
 
-def test_sum_of_losses_of_a_quantised_model_is_near_to_the_plain_one_s(
-    make_kind: Callable[[str], Kind],
-) -> None:
+def test_sum_of_losses_of_a_quantised_model_is_near_to_the_plain_one_s(make_kind):
     kind = make_kind("qwen2_5_vl")
     model = kind.build()
     batch = kind.batch(model, [[sample] for sample in kind.samples()])
@@ -272,7 +264,7 @@ print(peak[0] - before)
 
 
 @pytest.mark.slow
-def test_quantising_a_bf16_folder_never_holds_the_model_unpacked(tmp_path: Path) -> None:
+def test_quantising_a_bf16_folder_never_holds_the_model_unpacked(tmp_path):
     layers = {"num_hidden_layers": 16, "num_attention_heads": 8, "num_key_value_heads": 8}
     sizes = {"vocab_size": 100, "hidden_size": 1024, "intermediate_size": 4096}
     model = Qwen2ForCausalLM(Qwen2Config(**sizes, **layers)).bfloat16()

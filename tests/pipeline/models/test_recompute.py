@@ -6,7 +6,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -70,7 +69,7 @@ def count_runs(layer: nn.Module) -> list[str]:
     return told
 
 
-def test_losses_and_gradients_are_the_same_bits_and_names(kind: Kind) -> None:
+def test_losses_and_gradients_are_the_same_bits_and_names(kind):
     assert_the_same_bits(kind, lambda: kind.build().train())
     plain, again = kind.build(), kind.build()
     recompute_layers(again)
@@ -81,9 +80,7 @@ def test_losses_and_gradients_are_the_same_bits_and_names(kind: Kind) -> None:
     assert read_work(again) == read_work(plain)
 
 
-def test_generators_are_kept_for_layers_with_dropout_alone(
-    make_kind: Callable[[str], Kind], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_generators_are_kept_for_layers_with_dropout_alone(make_kind, monkeypatch):
     kind, kept = make_kind("smolvlm"), list[bool]()
 
     def noted(*args: Any, **options: Any) -> Any:
@@ -104,19 +101,19 @@ def test_generators_are_kept_for_layers_with_dropout_alone(
     assert compute.may_draw(attends)
 
 
-def test_dropout_leaves_out_the_same_the_second_time(make_kind: Callable[[str], Kind]) -> None:
+def test_dropout_leaves_out_the_same_the_second_time(make_kind):
     kind = make_kind("smolvlm")
     assert_the_same_bits(kind, lambda: adapted(kind, dropout=0.5))
     without, left_out = (passes(kind, adapted(kind, dropout=share)) for share in (0.0, 0.5))
     assert any(not torch.equal(without[name], left_out[name]) for name in without)
 
 
-def test_layers_in_4_bits_give_the_same_bits(make_kind: Callable[[str], Kind]) -> None:
+def test_layers_in_4_bits_give_the_same_bits(make_kind):
     kind = make_kind("qwen2_5_vl")
     assert_the_same_bits(kind, lambda: adapted(kind, quantized=True, dropout=0.1))
 
 
-def test_under_autocast_the_second_time_computes_in_the_same_precision() -> None:
+def test_under_autocast_the_second_time_computes_in_the_same_precision():
     ids = torch.tensor([[4] * 4 + [7, 8, 9, 10]])
     found = []
     for is_again in (False, True):
@@ -130,7 +127,7 @@ def test_under_autocast_the_second_time_computes_in_the_same_precision() -> None
     assert all(torch.equal(once, again) for once, again in zip(*found, strict=True))
 
 
-def test_layers_run_twice_in_training_and_once_without_gradients() -> None:
+def test_layers_run_twice_in_training_and_once_without_gradients():
     model = build_model(CONFIG, make_facts(), seed=0)
     recompute_layers(model)
     ids = torch.tensor([[4] * 4 + [7, 8, 9, 10]])
@@ -143,7 +140,7 @@ def test_layers_run_twice_in_training_and_once_without_gradients() -> None:
     assert len(runs) == 4
 
 
-def test_generation_keeps_its_cache() -> None:
+def test_generation_keeps_its_cache():
     plain, again = (build_model(CONFIG, make_facts(), seed=0).eval() for _ in range(2))
     recompute_layers(again)
     widths: list[int] = []
@@ -195,6 +192,6 @@ def peak_of_training(*, is_again: bool) -> int:
     return memory.peak_bytes - sum(p.numel() * p.element_size() for p in model.parameters())
 
 
-def test_the_peak_of_memory_is_several_times_lower() -> None:
+def test_the_peak_of_memory_is_several_times_lower():
     once, again = (peak_of_training(is_again=is_again) for is_again in (False, True))
     assert again < once / 4

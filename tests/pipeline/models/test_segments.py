@@ -1,10 +1,10 @@
-"""Attention within segments gives what transformers' own attention gives, in fewer calls."""
+"""Attention within segments gives what transformers' own gives, in fewer calls."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,13 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from transformers import AutoModelForImageTextToText, MistralConfig, Qwen2Config
 
-from pipeline.models import segments
-from pipeline.models.compute import compile_layers, recompute_layers
+from pipeline.models import adapters, segments
+from pipeline.models.compute import (
+    AttentionSizes,
+    attention_sizes,
+    compile_layers,
+    recompute_layers,
+)
 from pipeline.models.hugging_face import HuggingFaceVLM, features_of
 from pipeline.models.segments import (
     Packing,
@@ -25,6 +30,7 @@ from pipeline.models.segments import (
     reference_attention,
 )
 from pipeline.models.vision_language import VisionLanguageModel, plain_arguments
+from pipeline.train.attention import call_of, uses_of
 from pipeline.train.batches import loss_of, to_device
 from pipeline.train.device import Workplace
 from slurm_jobs.shared.configs.training_parts import CompileConfig
@@ -88,8 +94,8 @@ def features_and_gradients(
 @pytest.mark.parametrize("uses_varlen", [False, True])
 @pytest.mark.parametrize("name", QWEN)
 def test_features_and_gradients_of_pictures_are_those_of_transformers_loop(
-    make_kind: Callable[[str], Kind], name: str, uses_varlen: bool
-) -> None:
+    make_kind, name, uses_varlen
+):
     kind = make_kind(name)
     original, model = original_of(kind), build(kind)
     model.uses_varlen = uses_varlen
@@ -123,9 +129,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", QWEN)
-def test_attention_is_called_once_for_each_length_and_layer(
-    make_kind: Callable[[str], Kind], name: str
-) -> None:
+def test_attention_is_called_once_for_each_length_and_layer(make_kind, name):
     kind = make_kind(name)
     original, model = original_of(kind), build(kind)
     vision = pictures(model.vision_tower)
@@ -146,7 +150,7 @@ def test_attention_is_called_once_for_each_length_and_layer(
         ([2, 3, 2, 3, 3], ((2, 2), (3, 3)), True),
     ],
 )
-def test_segments_of_one_length_come_together_and_go_back(lengths, runs, is_moved) -> None:
+def test_segments_of_one_length_come_together_and_go_back(lengths, runs, is_moved):
     bounds = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32)
     found = picture_segments(bounds, lambda tensor: tensor)
     assert (found.runs, found.order is not None) == (runs, is_moved)
@@ -167,8 +171,8 @@ def packed_loss(
 
 
 def test_packed_rows_have_one_additive_mask_and_give_the_bits_of_transformers_own(
-    kind: Kind, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    kind, monkeypatch
+):
     model = build(kind)
     with CountsAttention() as ours:
         loss, found = packed_loss(kind, model)
@@ -190,7 +194,7 @@ HOW = {
 
 
 @pytest.mark.parametrize("how", ["plain", "recomputed"])
-def test_varlen_gives_losses_and_gradients_of_the_dense_mask(kind: Kind, how: str) -> None:
+def test_varlen_gives_losses_and_gradients_of_the_dense_mask(kind, how):
     check_varlen(kind, how)
 
 
@@ -198,9 +202,7 @@ def test_varlen_gives_losses_and_gradients_of_the_dense_mask(kind: Kind, how: st
     ("name", "how"),
     [("llava", "traced"), pytest.param("qwen2_5_vl", "compiled", marks=pytest.mark.slow)],
 )
-def test_varlen_is_compiled_with_its_layer(
-    make_kind: Callable[[str], Kind], name: str, how: str
-) -> None:
+def test_varlen_is_compiled_with_its_layer(make_kind, name, how):
     check_varlen(make_kind(name), how)
 
 
@@ -218,7 +220,7 @@ def check_varlen(kind: Kind, how: str) -> None:
         torch.testing.assert_close(found[name], value, atol=3e-4, rtol=3e-3)
 
 
-def test_borders_that_are_wrong_give_another_loss(make_kind: Callable[[str], Kind]) -> None:
+def test_borders_that_are_wrong_give_another_loss(make_kind):
     # The control of the tests above.
     kind = make_kind("llava")
     model = build(kind)
@@ -240,9 +242,7 @@ IDS = torch.zeros(2, 16, dtype=torch.int64)
 
 @pytest.mark.parametrize("window", [None, 3])
 @pytest.mark.parametrize(("num_heads", "num_kv_heads", "size"), [(4, 2, 8), (3, 3, 5), (6, 1, 10)])
-def test_reference_is_attention_under_the_dense_mask(
-    num_heads: int, num_kv_heads: int, size: int, window: int | None
-) -> None:
+def test_reference_is_attention_under_the_dense_mask(num_heads, num_kv_heads, size, window):
     draw = torch.Generator().manual_seed(2)
     shapes = [(32, heads, size) for heads in (num_heads, num_kv_heads, num_kv_heads)]
     q, k, v = (
@@ -261,13 +261,13 @@ def test_reference_is_attention_under_the_dense_mask(
     torch.testing.assert_close(ours, theirs)
 
 
-def test_reference_is_a_well_formed_operation() -> None:
+def test_reference_is_a_well_formed_operation():
     shapes = [(16, heads, 4) for heads in (4, 2, 2)]
     q, k, v = (torch.randn(s, requires_grad=True) for s in shapes)
     torch.library.opcheck(reference_attention, (q, k, v, BOUNDS[:5], 0.5, -1, 0))
 
 
-def test_mask_is_aligned_for_kernels_whatever_the_length() -> None:
+def test_mask_is_aligned_for_kernels_whatever_the_length():
     bounds = torch.tensor([0, 3, 13, 26], dtype=torch.int32)
     mask = dense_mask(bounds, torch.bfloat16, 2, 13)
     assert mask.shape == (2, 1, 13, 13)
@@ -289,14 +289,14 @@ def test_mask_is_aligned_for_kernels_whatever_the_length() -> None:
         (Qwen2Config(sliding_window=4), {None: 16}),
     ],
 )
-def test_layers_with_a_sliding_window_have_a_mask_of_their_own(config: Any, seen: Any) -> None:
+def test_layers_with_a_sliding_window_have_a_mask_of_their_own(config, seen):
     found = attention_arguments(PACKING, config, IDS, uses_varlen=False)["attention_mask"]
     by_layer = found if isinstance(found, dict) else {None: found}
     most = {kind: int((mask[1, 0] == 0).sum(-1).max()) for kind, mask in by_layer.items()}
     assert most == seen
 
 
-def test_an_unknown_language_model_gets_no_mask_from_here() -> None:
+def test_an_unknown_language_model_gets_no_mask_from_here():
     config = Qwen2Config()
     config.model_type = "another"
     for uses_varlen in (False, True):
@@ -305,14 +305,14 @@ def test_an_unknown_language_model_gets_no_mask_from_here() -> None:
 
 
 @pytest.mark.parametrize(("window", "is_ours"), [(None, True), (4, False)])
-def test_rows_of_one_sample_have_a_mask_only_if_layers_have_a_window(window, is_ours) -> None:
+def test_rows_of_one_sample_have_a_mask_only_if_layers_have_a_window(window, is_ours):
     config = MistralConfig(sliding_window=window, attn_implementation="sdpa")
     rows = dataclasses.replace(PACKING, bounds=None)
     mask = attention_arguments(rows, config, IDS, uses_varlen=False)["attention_mask"]
     assert (mask is not None and mask.shape == (0,) * 4) == is_ours
 
 
-def test_the_kernel_gets_what_autocast_computes_in() -> None:
+def test_the_kernel_gets_what_autocast_computes_in():
     """Layers of 4 bits give fp32 for fp32; the kernel on a GPU takes bf16 and fp16 alone."""
     bounds = torch.tensor([0, 3, 5], dtype=torch.int32)
     given = [torch.randn(5, 2, 8) for _ in range(3)]
@@ -325,9 +325,78 @@ def test_the_kernel_gets_what_autocast_computes_in() -> None:
     torch.testing.assert_close(found.float(), expected, rtol=0.03, atol=0.03)
 
 
-def test_attention_by_borders_is_counted_without_weights() -> None:
+def test_attention_by_borders_is_counted_without_weights():
     """`python -m benchmarks.attention` does so."""
     given = [torch.empty(5, 2, 8, device="meta") for _ in range(3)]
     bounds = torch.empty(3, dtype=torch.int32, device="meta")
     borders = {"bounds": bounds, "longest": 3, "scale": None, "window": (-1, 0)}
     assert segments._by_borders(*given, **borders).shape == (5, 2, 8)
+
+
+class Recorder(TorchFunctionMode):
+    """Notes how attention is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: set[tuple] = set()
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func is functional.scaled_dot_product_attention:
+            names = ("query", "key", "value")
+            self.calls.add(told_of({**dict(zip(names, args, strict=False)), **kwargs}))
+        return func(*args, **kwargs)
+
+
+def told_of(call: dict) -> tuple:
+    query, key = call["query"], call["key"]
+    mask = call.get("attn_mask")
+    return (
+        *(query.shape[1], key.shape[1], query.shape[-1]),
+        *(mask is not None, bool(call.get("is_causal")), bool(call.get("enable_gqa"))),
+    )
+
+
+def calls_and_loss(model, batch) -> tuple[set[tuple], torch.Tensor]:
+    with Recorder() as recorder:
+        loss = loss_of(model, to_device(batch, PLACE, model.layout))
+    return recorder.calls, loss
+
+
+def asked_for(model, *, has_mask: bool, **how) -> set[tuple]:
+    uses = uses_of(model, {"packed" if has_mask else "shuffled"}, torch.float32)
+    of_rows = [use for use in uses if use.has_mask == has_mask or use.tower == "vision"]
+    return {told_of(call_of(use, CPU, **how)) for use in of_rows}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_pytorch_is_asked_what_the_model_asks_of_it(kind, packed):
+    model, samples = kind.build(), kind.samples()
+    rows = [samples] if packed else [[sample] for sample in samples]
+    calls, _ = calls_and_loss(model, kind.batch(model, rows))
+    assert calls == asked_for(model, has_mask=packed)
+
+
+def test_with_shared_keys_repeated_the_model_asks_for_no_sharing_and_gives_the_same(kind):
+    model = kind.build()
+    batch = kind.batch(model, [[sample] for sample in kind.samples()])
+    calls, expected = calls_and_loss(model, batch)
+    adapters.repeat_shared_keys(on=True)
+    try:
+        repeated_calls, loss = calls_and_loss(model, batch)
+    finally:
+        adapters.repeat_shared_keys(on=False)
+    assert repeated_calls == asked_for(model, has_mask=False, repeats_keys=True)
+    assert any(gqa for *_, gqa in calls)
+    assert not any(gqa for *_, gqa in repeated_calls)
+    torch.testing.assert_close(loss, expected)
+    assert calls_and_loss(model, batch)[0] == calls
+
+
+def test_rows_that_may_become_packed_are_asked_for_with_and_without_a_mask(make_kind):
+    model = make_kind("qwen2_vl").build()
+    masks = [use.has_mask for use in uses_of(model, {"auto", "shuffled"}, torch.float32)]
+    assert masks == [False, False, True]  # the vision tower's is the first
+    full_rows = [use.has_mask for use in uses_of(model, {"packed"}, torch.float32)]
+    assert full_rows == [False, False, True]
+    assert attention_sizes(model)[1] == AttentionSizes(num_heads=4, num_kv_heads=2, head_dim=8)

@@ -376,8 +376,4 @@ def test_parts_beside_a_whole_model_are_refused(whole):
 
 def test_sizes_of_a_random_model_are_those_that_were_not_given():
     assert VisionConfig(hidden_size=64).sizes()["num_layers"] == 4
-    with pytest.raises(ValueError, match=r"num_heads is 4: give a divisor of hidden_size \(30\)"):
-        VisionConfig(hidden_size=30)
-    with pytest.raises(ValueError, match=r"num_kv_heads is 2: give a divisor of num_heads \(1\)"):
-        LanguageConfig(num_heads=1)
     assert {f.name for f in dataclasses.fields(VisionConfig)} == {"path", *VisionConfig().sizes()}

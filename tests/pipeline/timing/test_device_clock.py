@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from pipeline.timing.recorder import CudaClock, StepRecorder
-from slurm_jobs.shared.timings import DEVICE_FIELDS, read_steps, steps_path
+from slurm_jobs.shared.timings import DEVICE_FIELDS
 from tests.pipeline.clock import stop_the_clock
-from tests.pipeline.timing.test_steps import COUNTS, OUTCOME, record
+from tests.pipeline.timing.test_steps import COUNTS, OUTCOME, record, steps_of
 
 
 class Device:
@@ -69,10 +69,6 @@ def make_step(recorder, device, step):
     device.work(0.5)
     recorder.lap("optimizer_s")
     recorder.end_step(COUNTS, OUTCOME)
-
-
-def steps_of(tmp_path):
-    return read_steps(steps_path(tmp_path, 0)).steps
 
 
 @pytest.fixture

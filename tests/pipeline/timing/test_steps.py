@@ -1,12 +1,24 @@
-"""The recorder of steps, and spans."""
+"""The recorder of steps, spans, and where the time of a thread's work goes."""
 
 import json
+import math
 import re
+import threading
+import time
 
 import numpy as np
 import pytest
 
-from pipeline.timing.recorder import SpanLog, StepCounts, StepOutcome, StepRecorder
+from pipeline.timing import recorder
+from pipeline.timing.recorder import (
+    SpanLog,
+    StepCounts,
+    StepOutcome,
+    StepRecorder,
+    ThreadClock,
+    ThreadTimes,
+    add_up,
+)
 from slurm_jobs.shared.timings import (
     ADDED_FIELDS,
     DEVICE_FIELDS,
@@ -33,6 +45,10 @@ COUNTS = StepCounts(
     model_flops=2e6,
 )
 OUTCOME = StepOutcome(loss=0.5, learning_rate=1e-3)
+
+
+def steps_of(folder):
+    return read_steps(steps_path(folder, 0)).steps
 
 
 def record(recorder, num_steps, first=0):
@@ -77,7 +93,7 @@ def test_compiling_is_set_apart_from_the_phase_that_it_happened_in(tmp_path, clo
         clock.advance(0.5)
         recorder.lap("forward_s")
         recorder.end_step(COUNTS, OUTCOME)
-    (step,) = read_steps(steps_path(tmp_path, 0)).steps
+    (step,) = steps_of(tmp_path)
     assert [step[name] for name in ("compile_s", "forward_s", "step_s")] == [2.0, 1.5, 3.5]
 
 
@@ -90,7 +106,7 @@ def test_a_part_of_a_phase_is_told_beside_it_and_adds_nothing_to_the_step(tmp_pa
         recorder.lap("rank_wait_s")
         recorder.end_step(COUNTS, OUTCOME)
         record(recorder, 1, first=1)  # which tells no part
-    told, untold = read_steps(steps_path(tmp_path, 0)).steps
+    told, untold = steps_of(tmp_path)
     assert [told[name] for name in ("rank_wait_data_s", "rank_wait_s", "step_s")] == [
         0.5, 0.75, 0.75,
     ]  # fmt: skip
@@ -105,7 +121,7 @@ def test_data_wait_begins_before_the_loader_is_asked(tmp_path, clock):
         clock.advance(0.25)
         recorder.lap("data_wait_s")
         recorder.end_step(COUNTS, OUTCOME)
-    (step,) = read_steps(steps_path(tmp_path, 0)).steps
+    (step,) = steps_of(tmp_path)
     assert step["start_unix_s"] == asked_unix_s
     assert step["data_wait_s"] == step["step_s"] == 0.25
 
@@ -117,7 +133,7 @@ def test_laps_of_one_step_do_not_leak_into_the_next(tmp_path, clock):
         recorder.lap("forward_s")
         recorder.end_step(COUNTS, OUTCOME)
         record(recorder, 1, first=1)
-    assert read_steps(steps_path(tmp_path, 0)).steps["forward_s"][1] == 0
+    assert steps_of(tmp_path)["forward_s"][1] == 0
 
 
 def test_file_torn_by_a_kill_still_reads(tmp_path):
@@ -166,7 +182,7 @@ def test_file_that_lacks_any_other_field_is_refused_by_name(tmp_path):
 def test_without_a_device_its_times_are_absent_and_so_is_mfu(tmp_path):
     with StepRecorder(tmp_path, 0, {}) as recorder:
         record(recorder, 1)
-    (step,) = read_steps(steps_path(tmp_path, 0)).steps
+    (step,) = steps_of(tmp_path)
     assert all(np.isnan(step[name]) for name in (*DEVICE_FIELDS, "mfu"))
     assert step["model_flops"] == 2e6
 
@@ -184,7 +200,7 @@ def test_mfu_is_of_the_step_without_checkpoint_evaluation_and_compiling(tmp_path
             clock.advance(seconds)
             recorder.lap(phase)
         recorder.end_step(COUNTS, OUTCOME)
-    (step,) = read_steps(steps_path(tmp_path, 0)).steps
+    (step,) = steps_of(tmp_path)
     assert step["mfu"] == pytest.approx(2e6 / 0.4 / 1e7)
     assert step["evaluation_s"] == 7.0
 
@@ -198,7 +214,7 @@ def test_with_sync_the_device_is_waited_for_before_each_lap_is_read(tmp_path, cl
         recorder.lap("forward_s")
         recorder.lap("backward_s")
         recorder.end_step(COUNTS, OUTCOME)
-    (step,) = read_steps(steps_path(tmp_path, 0)).steps
+    (step,) = steps_of(tmp_path)
     assert step["forward_s"] == step["backward_s"] == 0.5
 
 
@@ -207,9 +223,9 @@ def test_crash_loses_only_what_waits_to_be_written(tmp_path):
     record(recorder, 3)
     recorder.flush()
     record(recorder, 1, first=3)
-    assert len(read_steps(steps_path(tmp_path, 0)).steps) == 3
+    assert len(steps_of(tmp_path)) == 3
     recorder.close()
-    assert len(read_steps(steps_path(tmp_path, 0)).steps) == 4
+    assert len(steps_of(tmp_path)) == 4
 
 
 def test_crash_in_a_checkpoint_keeps_its_step_and_all_before(tmp_path):
@@ -218,7 +234,7 @@ def test_crash_in_a_checkpoint_keeps_its_step_and_all_before(tmp_path):
     recorder.start_step(3)
     recorder.lap("forward_s")
     recorder.write_so_far(COUNTS, OUTCOME)
-    steps = read_steps(steps_path(tmp_path, 0)).steps
+    steps = steps_of(tmp_path)
     assert steps["step"].tolist() == [0, 1, 2, 3]
     assert steps["loss"][-1] == 0.5
     assert sum(float(steps[-1][name]) for name in STEP_PHASES) == pytest.approx(
@@ -237,7 +253,7 @@ def test_step_written_before_its_checkpoint_has_the_checkpoint_once_it_ends(tmp_
         recorder.end_step(COUNTS, OUTCOME)
         recorder.start_step(3)
         recorder.end_step(COUNTS, OUTCOME)
-    steps = read_steps(steps_path(tmp_path, 0)).steps
+    steps = steps_of(tmp_path)
     assert steps["step"].tolist() == [0, 1, 2, 3]
     assert steps["checkpoint_s"].tolist() == [0, 0, 0.25, 0]
     assert steps["step_s"].tolist() == [0, 0, 0.25, 0]
@@ -256,10 +272,10 @@ def test_disk_that_fills_up_is_an_error_that_names_the_file_and_leaves_only_whol
     path = steps_path(tmp_path, 0)
     with full_disk(path, num_bytes_left=50), pytest.raises(OSError, match=re.escape(str(path))):
         recorder.flush()
-    assert read_steps(steps_path(tmp_path, 0)).steps["step"].tolist() == [0, 1, 2]
+    assert steps_of(tmp_path)["step"].tolist() == [0, 1, 2]
     record(recorder, 1, first=5)
     recorder.close()
-    steps = read_steps(steps_path(tmp_path, 0)).steps
+    steps = steps_of(tmp_path)
     assert steps["step"].tolist() == [0, 1, 2, 3, 4, 5]
     assert steps["num_tokens"].tolist() == [40] * 6
 
@@ -273,7 +289,7 @@ def test_disk_that_is_full_before_a_checkpoint_leaves_nothing_of_the_open_step(t
         recorder.write_so_far(COUNTS, OUTCOME)
     recorder.end_step(COUNTS, OUTCOME)
     recorder.close()
-    assert read_steps(steps_path(tmp_path, 0)).steps["step"].tolist() == [0, 1]
+    assert steps_of(tmp_path)["step"].tolist() == [0, 1]
 
 
 def test_error_of_the_training_is_told_though_its_records_cannot_be_written(tmp_path, caplog):
@@ -337,3 +353,54 @@ def test_an_evaluation_within_a_step_does_not_make_the_patience_longer(tmp_path,
     beat = last_beat()
     assert beat["steps"] == 3
     assert (beat["median_step_s"], beat["longest_step_s"]) == pytest.approx((0.25, 0.25))
+
+
+def times_of(work):
+    """Of `work`, in a thread of its own beside others."""
+    found = []
+
+    def run():
+        clock = ThreadClock()
+        work()
+        found.append(clock.read())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def compute_for(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        sum(range(1000))
+
+
+def test_a_thread_that_computes_is_on_a_core_or_wants_one():
+    found = times_of(lambda: compute_for(0.2))
+    assert found.cpu_s == pytest.approx(0.2, abs=0.02)
+    assert found.wall_s >= found.cpu_s + found.core_wait_s - 1e-3
+
+
+def test_a_thread_that_is_blocked_computes_nothing():
+    found = times_of(lambda: threading.Event().wait(0.2))  # nobody sets it
+    assert found.wall_s > 0.15
+    assert found.cpu_s < 0.05
+    assert found.wall_s - found.cpu_s - found.core_wait_s > 0.1
+
+
+def test_where_the_kernel_keeps_no_account_waits_for_a_core_are_not_known(monkeypatch, tmp_path):
+    monkeypatch.setattr(recorder, "_SCHEDSTAT", tmp_path / "none")
+    recorder._is_accounted.cache_clear()
+    try:
+        found = ThreadClock().read()
+    finally:
+        recorder._is_accounted.cache_clear()
+    assert math.isnan(found.core_wait_s)
+    assert found.cpu_s >= 0
+
+
+def test_several_pieces_of_work_add_up_and_what_is_not_known_of_one_is_not_of_all():
+    known = ThreadTimes(wall_s=1.0, cpu_s=0.5, core_wait_s=0.25)
+    assert add_up([known, known]) == ThreadTimes(wall_s=2.0, cpu_s=1.0, core_wait_s=0.5)
+    assert math.isnan(add_up([known, ThreadTimes()]).wall_s)

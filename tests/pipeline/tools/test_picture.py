@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,20 +59,18 @@ def share_of(image: Image.Image, colour: tuple[int, ...]) -> float:
         ([100], 100, [(0, 1000, 0)]),
     ],
 )
-def test_pieces_are_as_long_as_samples_and_padding(
-    lengths: list[int], padded: int, expected: list[tuple[int, int, int]]
-) -> None:
+def test_pieces_are_as_long_as_samples_and_padding(lengths, padded, expected):
     assert bar_pieces(lengths, padded, max_tokens=100, width=1000) == expected
 
 
-def test_samples_narrower_than_a_pixel_shift_nothing() -> None:
+def test_samples_narrower_than_a_pixel_shift_nothing():
     pieces = bar_pieces([1] * 1000, 2000, max_tokens=2000, width=100)
     assert pieces[0][0] == 0
     assert pieces[-1] == (50, 100, -1)
     assert all(left[1] == right[0] for left, right in pairwise(pieces))
 
 
-def test_colours_have_the_area_of_what_they_stand_for() -> None:
+def test_colours_have_the_area_of_what_they_stand_for():
     rows = [([50, 25], 100)] * 40  # so that the legend weighs little
     image = draw_view(view(way("exact", rows)))
     assert image.width == WIDTH
@@ -82,20 +79,20 @@ def test_colours_have_the_area_of_what_they_stand_for() -> None:
     assert share_of(image, PADDING) == pytest.approx(0.25, abs=0.02)
 
 
-def test_a_row_that_ends_early_leaves_the_background() -> None:
+def test_a_row_that_ends_early_leaves_the_background():
     image = draw_view(view(way("shuffled", [([20], 40)] * 3)))
     right_half = image.crop((WIDTH * 6 // 10, 135, WIDTH, image.height))
     assert right_half.getcolors() == [(right_half.width * right_half.height, BACKGROUND)]
 
 
-def test_what_cannot_be_is_not_drawn() -> None:
+def test_what_cannot_be_is_not_drawn():
     one = view(way("exact", [([50], 100)]))
     wrong = {"name": "greedy", "problem": "sizes do not divide", "rows": []}
     two = view(way("exact", [([50], 100)]), wrong)
     assert draw_view(two).tobytes() == draw_view(one).tobytes()
 
 
-def test_the_file_is_a_png(tmp_path: Path) -> None:
+def test_the_file_is_a_png(tmp_path):
     write_picture(view(way("exact", [([50], 100)], step_s=0.5, s_per_1000_samples=2.0)),
                   tmp_path / "p.png")  # fmt: skip
     with Image.open(tmp_path / "p.png") as image:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +47,7 @@ def unlearn(tokens: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_samples_of_every_kind_are_sound_and_their_pieces_are_their_text(
-    kind: str, tmp_path: Path
-) -> None:
+def test_samples_of_every_kind_are_sound_and_their_pieces_are_their_text(kind, tmp_path):
     answer = ask(write_kind_set(kind, tmp_path), num=9)
     assert answer["findings"] == []
     assert (answer["num_samples"], answer["num_audited"]) == (4, 4)
@@ -77,7 +74,7 @@ def test_samples_of_every_kind_are_sound_and_their_pieces_are_their_text(
 
 
 @pytest.mark.parametrize("kind", ["llava", "llava_next", "smolvlm", "qwen2_vl"])
-def test_image_token_too_few_is_told_for_every_way_to_count_them(kind: str, tmp_path: Path) -> None:
+def test_image_token_too_few_is_told_for_every_way_to_count_them(kind, tmp_path):
     folder = write_kind_set(kind, tmp_path)
     token_id = read_dataset_info(folder).image_token_id
 
@@ -91,7 +88,7 @@ def test_image_token_too_few_is_told_for_every_way_to_count_them(kind: str, tmp_
     assert finding["message"].startswith(f"{num_expected - 1} image tokens, but ")
 
 
-def test_every_kind_of_fault_is_told_with_key_and_shard(folder: Path) -> None:
+def test_every_kind_of_fault_is_told_with_key_and_shard(folder):
     image = read_dataset_info(folder).image_token_id
 
     def learn_images(tokens: np.ndarray) -> np.ndarray:
@@ -129,7 +126,7 @@ def test_every_kind_of_fault_is_told_with_key_and_shard(folder: Path) -> None:
         assert finding["shard"] == f"shards/shard-{shard_of[int(finding['key'])]:06d}.tar"
 
 
-def test_limit_reads_the_first_and_asks_the_index_of_the_others(folder: Path) -> None:
+def test_limit_reads_the_first_and_asks_the_index_of_the_others(folder):
     keys = open_dataset(folder).index.key.tolist()
 
     def no_token(tokens: np.ndarray) -> np.ndarray:
@@ -143,9 +140,7 @@ def test_limit_reads_the_first_and_asks_the_index_of_the_others(folder: Path) ->
     assert answer["num_audited"] == 5
 
 
-def test_findings_beyond_the_most_are_counted(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_findings_beyond_the_most_are_counted(folder, monkeypatch):
     monkeypatch.setattr(sample_audit, "MOST_FINDINGS", 3)
     change_samples(folder, dict.fromkeys(range(10), unlearn))
     answer = ask(folder)
@@ -153,7 +148,7 @@ def test_findings_beyond_the_most_are_counted(
     assert answer["num_findings"] == {"nothing_supervised": 10}
 
 
-def test_damaged_and_missing_shards_are_told_sample_by_sample(folder: Path) -> None:
+def test_damaged_and_missing_shards_are_told_sample_by_sample(folder):
     index = open_dataset(folder).index
     path = folder / "shards" / "shard-000001.tar"
     numbers = [number for number in range(23) if index.shard[number] == 1]
@@ -169,7 +164,7 @@ def test_damaged_and_missing_shards_are_told_sample_by_sample(folder: Path) -> N
     assert [int(sample["key"]) for sample in unread] == lost
 
 
-def test_garbage_within_a_sample_is_told_and_the_others_are_shown(folder: Path) -> None:
+def test_garbage_within_a_sample_is_told_and_the_others_are_shown(folder):
     index = open_dataset(folder).index
     with (folder / "shards" / "shard-000000.tar").open("r+b") as stream:
         stream.seek(int(index.offset[1]) + 512 + 10)
@@ -183,7 +178,7 @@ def test_garbage_within_a_sample_is_told_and_the_others_are_shown(folder: Path) 
     assert [sample["problem"] is None for sample in answer["samples"]] == [True, False, False, True]
 
 
-def test_index_that_was_changed_is_refused(folder: Path) -> None:
+def test_index_that_was_changed_is_refused(folder):
     path = folder / "index.arrow"
     data = bytearray(path.read_bytes())
     place = bytes(data).index(open_dataset(folder).index.num_bytes.tobytes())
@@ -193,20 +188,20 @@ def test_index_that_was_changed_is_refused(folder: Path) -> None:
         ask(folder)
 
 
-def test_progress_reaches_all_samples(folder: Path) -> None:
+def test_progress_reaches_all_samples(folder):
     said: list[tuple[int, int, str]] = []
     values = {"folder": str(folder), "num": 0, "keys": [], "random_seed": None, "limit": None}
     run({**values, "with_pictures": False, "num_threads": 3}, lambda *words: said.append(words))
     assert max(said) == (23, 23, "samples")
 
 
-def test_keys_pick_samples_and_unknown_ones_are_named(folder: Path) -> None:
+def test_keys_pick_samples_and_unknown_ones_are_named(folder):
     answer = ask(folder, keys=[7, 3])
     assert [sample["key"] for sample in answer["samples"]] == ["000000007", "000000003"]
     assert ask(folder, keys=[7, 99]) == {"unknown_keys": ["000000099"]}
 
 
-def test_seed_draws_the_same_samples_again_and_another_others(folder: Path) -> None:
+def test_seed_draws_the_same_samples_again_and_another_others(folder):
     def drawn(seed: int) -> list[str]:
         return [sample["key"] for sample in ask(folder, num=8, random_seed=seed)["samples"]]
 
@@ -216,9 +211,7 @@ def test_seed_draws_the_same_samples_again_and_another_others(folder: Path) -> N
 
 
 @pytest.mark.parametrize("image_format", ["png", "jpeg", "raw"])
-def test_pictures_are_those_of_the_shard(
-    make_dataset: Callable[..., Path], image_format: str
-) -> None:
+def test_pictures_are_those_of_the_shard(make_dataset, image_format):
     folder = make_dataset(5, image_format=image_format)
     dataset = open_dataset(folder)
     answer = ask(folder, with_pictures=True)
@@ -231,7 +224,7 @@ def test_pictures_are_those_of_the_shard(
         assert np.array_equal(shown, stored)
 
 
-def test_pictures_shrink_to_the_budget(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_shrink_to_the_budget(folder, monkeypatch):
     monkeypatch.setattr(sample_audit, "_PICTURES_BYTES", 2)
     monkeypatch.setattr(sample_audit, "_LEAST_PICTURE_BYTES", 1)
     ((picture,),) = [
@@ -240,9 +233,7 @@ def test_pictures_shrink_to_the_budget(folder: Path, monkeypatch: pytest.MonkeyP
     assert picture["uri"].startswith("data:image/jpeg")
 
 
-def test_picture_that_does_not_decode_is_told_in_its_place(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_picture_that_does_not_decode_is_told_in_its_place(folder, monkeypatch):
     def broken(*_: object, **__: object) -> str:
         message = "broken data stream"
         raise OSError(message)
@@ -253,7 +244,7 @@ def test_picture_that_does_not_decode_is_told_in_its_place(
     assert sample["pictures"] == [{"uri": None, "problem": problem}]
 
 
-def test_unfinished_data_set_is_refused(folder: Path) -> None:
+def test_unfinished_data_set_is_refused(folder):
     (folder / "dataset.json").unlink()
     with pytest.raises(StageError, match="not finished; run consolidate"):
         ask(folder)

@@ -50,7 +50,7 @@ def files_of(folder: Path) -> dict[str, tuple[int, int]]:
     return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in folder.rglob("*")}
 
 
-def test_every_way_is_counted_and_timed_and_nothing_is_written(dataset_dir: Path) -> None:
+def test_every_way_is_counted_and_timed_and_nothing_is_written(dataset_dir):
     before = files_of(dataset_dir)
     told: list[tuple[int, int, str]] = []
     found = look(dataset_dir, limit_s=60, report=lambda *word: told.append(word))
@@ -72,13 +72,13 @@ def test_every_way_is_counted_and_timed_and_nothing_is_written(dataset_dir: Path
     assert (found["num_samples"], found["num_looked_at"], found["max_tokens"]) == (40, 40, 256)
 
 
-def test_without_timing_no_step_is_taken(dataset_dir: Path) -> None:
+def test_without_timing_no_step_is_taken(dataset_dir):
     found = look(dataset_dir)
     assert found["device"] is None
     assert all("step_s" not in way for way in found["ways"])
 
 
-def test_without_a_model_work_is_tokens_and_nothing_is_timed(dataset_dir: Path) -> None:
+def test_without_a_model_work_is_tokens_and_nothing_is_timed(dataset_dir):
     found = look(dataset_dir, is_model_known=False, limit_s=60)
     assert found["device"] is None
     packed = [way for way in found["ways"] if "packed" in way["batching"]]
@@ -89,7 +89,7 @@ def test_without_a_model_work_is_tokens_and_nothing_is_timed(dataset_dir: Path) 
     ]
 
 
-def test_a_model_that_does_not_fit_is_told_and_the_rest_is_shown(dataset_dir: Path) -> None:
+def test_a_model_that_does_not_fit_is_told_and_the_rest_is_shown(dataset_dir):
     wrong = {**SMALL, "vision": {**SMALL["vision"], "patch_size": 12}}
     found = look(dataset_dir, limit_s=60, config={"model": wrong})
     (note,) = found["notes"]
@@ -100,9 +100,7 @@ def test_a_model_that_does_not_fit_is_told_and_the_rest_is_shown(dataset_dir: Pa
 
 
 @pytest.mark.slow
-def test_a_model_in_a_folder_has_its_sizes_and_other_weights(
-    dataset_dir: Path, tmp_path: Path
-) -> None:
+def test_a_model_in_a_folder_has_its_sizes_and_other_weights(dataset_dir, tmp_path):
     from pipeline.data.dataset import open_dataset
     from pipeline.tools.packing_timing import make_bench
     from slurm_jobs.shared.config import build_config
@@ -126,9 +124,7 @@ def test_a_model_in_a_folder_has_its_sizes_and_other_weights(
         {"strategy": "accelerate", "accelerate": {"config": "fp16.yaml"}},
     ],
 )
-def test_a_training_on_many_ranks_is_timed_on_one(
-    dataset_dir: Path, tmp_path: Path, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_training_on_many_ranks_is_timed_on_one(dataset_dir, tmp_path, changes, monkeypatch):
     from pipeline.data.dataset import open_dataset
     from pipeline.tools.packing_timing import make_bench
     from slurm_jobs.shared.config import build_config
@@ -142,14 +138,14 @@ def test_a_training_on_many_ranks_is_timed_on_one(
     assert bench.workplace.precision == ("fp16" if "accelerate" in changes else "fp32")
 
 
-def test_a_gpu_that_is_not_here_is_told(dataset_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_is_not_here_is_told(dataset_dir, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     found = look(dataset_dir, limit_s=60, config={"device": "cuda"})
     assert found["device"].startswith("CPU, ")
     assert found["notes"][0].startswith("timed on the CPU, as there is no GPU here")
 
 
-def test_too_little_time_is_told(dataset_dir: Path) -> None:
+def test_too_little_time_is_told(dataset_dir):
     found = look(dataset_dir, limit_s=0)
     late, cold = found["notes"]
     assert late.startswith("0 s were over before these were timed: constrained, ")
@@ -157,7 +153,7 @@ def test_too_little_time_is_told(dataset_dir: Path) -> None:
     assert [way["name"] for way in found["ways"] if "step_s" in way] == ["shuffled"]
 
 
-def test_a_way_that_cannot_be_laid_out_is_told_and_the_others_are_shown(dataset_dir: Path) -> None:
+def test_a_way_that_cannot_be_laid_out_is_told_and_the_others_are_shown(dataset_dir):
     # Four rows for each rank, cut in four, do; of packs each has fewer.
     found = look(dataset_dir, config={"global_batch_size": 8, "num_microbatches": 4,
                                       "num_lanes": 2})  # fmt: skip
@@ -166,26 +162,24 @@ def test_a_way_that_cannot_be_laid_out_is_told_and_the_others_are_shown(dataset_
     assert "must be a multiple" in problems["exact"]
 
 
-def test_a_number_of_microbatches_that_is_to_be_found_is_one_here(dataset_dir: Path) -> None:
+def test_a_number_of_microbatches_that_is_to_be_found_is_one_here(dataset_dir):
     found = look(dataset_dir, config={"num_microbatches": "auto"})
     assert found["num_microbatches"] == 1
     assert any(note.startswith("num_microbatches is auto") for note in found["notes"])
 
 
-def test_what_suits_no_way_is_an_error(dataset_dir: Path) -> None:
+def test_what_suits_no_way_is_an_error(dataset_dir):
     with pytest.raises(StageConfigError, match="num_lanes is 8 and the number of ranks is 3"):
         look(dataset_dir, num_ranks=3)
 
 
-def test_a_data_set_that_is_not_finished_is_told(tmp_path: Path) -> None:
+def test_a_data_set_that_is_not_finished_is_told(tmp_path):
     with pytest.raises(StageError, match=r"dataset\.json: missing"):
         look(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["smolvlm", "qwen2_vl"])
-def test_models_of_transformers_are_timed_on_the_data_that_they_take(
-    kind: str, dataset_dir: Path, tmp_path: Path
-) -> None:
+def test_models_of_transformers_are_timed_on_the_data_that_they_take(kind, dataset_dir, tmp_path):
     folder, model_dir = write_dataset(kind, tmp_path), write_tiny(kind, tmp_path / "model")
     config = {
         "model": {"type": "hugging_face", "path": str(model_dir)},
@@ -201,9 +195,7 @@ def test_models_of_transformers_are_timed_on_the_data_that_they_take(
     assert f"a model of type {kind} needs" in refused["notes"][0]
 
 
-def test_model_that_memory_does_not_hold_is_not_built(
-    dataset_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_model_that_memory_does_not_hold_is_not_built(dataset_dir, monkeypatch):
     monkeypatch.setattr(packing_timing, "available_memory_bytes", lambda: 10**5)
     found = look(dataset_dir, limit_s=60)
     assert found["notes"][0].startswith("nothing is timed: the 0.0 billion parameters of the model")

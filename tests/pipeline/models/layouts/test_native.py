@@ -63,7 +63,7 @@ def qwen():
 
 @settings(deadline=None, max_examples=60)
 @given(samples=st.lists(pieces, min_size=1, max_size=3), spare=st.integers(0, 3))
-def test_places_of_packed_samples_are_those_of_each_alone(qwen, samples, spare) -> None:
+def test_places_of_packed_samples_are_those_of_each_alone(qwen, samples, spare):
     image_id = qwen.config.image_token_id
     ids = [tokens_of(sample, image_id) for sample in samples]
     ends = list(itertools.accumulate((len(i) for i in ids), initial=0))
@@ -94,7 +94,7 @@ def test_places_of_packed_samples_are_those_of_each_alone(qwen, samples, spare) 
         assert (found[-3:, 0, start : start + len(tokens)] == expected[:, 0].numpy()).all()
 
 
-def test_patches_of_pictures_follow_each_other_as_the_processor_cuts_them() -> None:
+def test_patches_of_pictures_follow_each_other_as_the_processor_cuts_them():
     from transformers import Qwen2VLImageProcessorPil
 
     draw = np.random.default_rng(0)
