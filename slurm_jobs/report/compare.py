@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,7 +13,6 @@ from typing import Any, Literal
 from slurm_jobs.report.inputs import ReportInputs, StageInputs
 from slurm_jobs.report.report_model import ExposedCommunication
 from slurm_jobs.report.steps import MIN_STEPS
-from slurm_jobs.report.steps import MIN_STEPS as LEAST_STEPS
 from slurm_jobs.shared import units
 from slurm_jobs.shared.statistics import CONFIDENCE, MIN_BLOCK_STEPS, two_sided
 
@@ -33,7 +33,7 @@ EQUAL_SHARE = 0.01
 MIN_RUNS = 2
 """Minimum of each arm for a claim: with one there is no spread between runs."""
 _UNLIKE_ARMS, _TWO_RUNS = 1.2, 1.5
-"""Maximum degrees of freedom, as a multiple of the smaller arm's (`_most_degrees`). Own choices, by
+"""Maximum degrees of freedom, as a multiple of the smaller arm's (`_half`). Own choices, by
 simulation: the largest with which equal settings are called different in at most 6 % of the
 comparisons, for any spreads."""
 MAX_RUNS = 1_000
@@ -58,7 +58,7 @@ class Verdict:
 def judge(first: Sequence[float], second: Sequence[float]) -> Verdict:
     """Compare the speeds of two arms, one number per run (Welch's t-test on their logarithms).
 
-    With few runs the degrees of freedom are held down, see `_most_degrees`.
+    With few runs the degrees of freedom are held down, see `_half`.
 
     Args:
         first: speeds of the runs of the first arm, at least `MIN_RUNS`, each above 0.
@@ -72,9 +72,25 @@ def judge(first: Sequence[float], second: Sequence[float]) -> Verdict:
         raise ValueError(message)
     a, b = _logarithms(first), _logarithms(second)
     change, half = _welch(a, b)
-    word = _word(change, half)
-    more = _more_runs(a, b, change) if word == "cannot tell" else None
-    return _verdict_of(word, change, half, more)
+    margin = math.log1p(EQUAL_SHARE)
+    if abs(change) + half <= margin:  # even if the interval excludes 1
+        return _verdict_of("equal", change, half)
+    if abs(change) > half:
+        return _verdict_of("faster" if change > 0 else "slower", change, half)
+
+    # Runs for an interval whose half is less than the change from none, or from the margin.
+    wanted = max(abs(change), margin - abs(change))
+
+    def would_tell(num_more: int) -> bool:
+        return _half(a, b, num_more) < wanted
+
+    low, high = 0, MAX_RUNS - min(len(a), len(b))
+    if not would_tell(high):
+        return _verdict_of("cannot tell", change, half)
+    while high - low > 1:  # `low` would not, `high` would: more runs give a narrower interval
+        middle = (low + high) // 2
+        low, high = (low, middle) if would_tell(middle) else (middle, high)
+    return _verdict_of("cannot tell", change, half, more_runs=high)
 
 
 def judge_single(first: Sequence[float], second: Sequence[float]) -> Verdict:
@@ -92,20 +108,20 @@ def judge_single(first: Sequence[float], second: Sequence[float]) -> Verdict:
         message = f"2 stretches a run are needed, here are {len(first)} and {len(second)}"
         raise ValueError(message)
     change, half = _welch(_logarithms(first), _logarithms(second))
-    return _verdict_of("different here" if abs(change) > half else "alike here", change, half, None)
+    return _verdict_of("different here" if abs(change) > half else "alike here", change, half)
 
 
 def interval(speeds: Sequence[float]) -> tuple[float, float, float]:
     """Return the geometric mean of some runs' speeds, and its interval; infinite for one run."""
     logs = _logarithms(speeds)
-    mean = sum(logs) / len(logs)
+    mean = _mean(logs)
     if len(logs) < MIN_RUNS:
         return math.exp(mean), 0.0, math.inf
     half = two_sided(CONFIDENCE, len(logs) - 1) * math.sqrt(_variance(logs) / len(logs))
     return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 
 
-def _verdict_of(word: Word, change: float, half: float, more_runs: int | None) -> Verdict:
+def _verdict_of(word: Word, change: float, half: float, more_runs: int | None = None) -> Verdict:
     return Verdict(
         word=word,
         ratio=math.exp(change),
@@ -115,72 +131,40 @@ def _verdict_of(word: Word, change: float, half: float, more_runs: int | None) -
     )
 
 
-def _word(change: float, half: float) -> Word:
-    """Return the word; an interval wholly within the margin is equal, even if it excludes 1."""
-    margin = math.log1p(EQUAL_SHARE)
-    if abs(change) + half <= margin:
-        return "equal"
-    if abs(change) <= half:
-        return "cannot tell"
-    return "faster" if change > 0 else "slower"
-
-
 def _welch(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
     """Return the difference of means, and half its interval (Welch 1947, Satterthwaite 1946)."""
-    change = sum(b) / len(b) - sum(a) / len(a)
-    return change, _half((_variance(a), _variance(b)), (len(a), len(b)))
+    return _mean(b) - _mean(a), _half(a, b)
 
 
-def _half(variances: tuple[float, float], sizes: tuple[int, int]) -> float:
-    """Return half of the interval of the difference, with so many runs in the arms."""
-    parts = [variance / size for variance, size in zip(variances, sizes, strict=True)]
+def _half(a: Sequence[float], b: Sequence[float], num_more: int = 0) -> float:
+    """Return half of the interval of the difference, if each arm had so many more runs.
+
+    Satterthwaite's degrees of freedom come from the observed spreads, and are limited here. If the
+    smaller arm's few runs are close together by chance, they equal the larger arm's, and the
+    interval is too narrow: of 2 runs against 8 with a spread of a third, 11 % are called different
+    from their equals.
+    """
+    sizes = [len(a) + num_more, len(b) + num_more]
+    parts = [_variance(values) / size for values, size in zip((a, b), sizes, strict=True)]
     if sum(parts) == 0:
         return 0.0
     num_degrees = sum(parts) ** 2 / sum(
         part**2 / (size - 1) for part, size in zip(parts, sizes, strict=True)
     )
-    num_degrees = min(num_degrees, _most_degrees(*sizes))
+    least = min(sizes) - 1
+    if sizes[0] != sizes[1]:
+        num_degrees = min(num_degrees, _UNLIKE_ARMS * least)
+    elif least == 1:
+        num_degrees = min(num_degrees, _TWO_RUNS)
     return two_sided(CONFIDENCE, num_degrees) * math.sqrt(sum(parts))
 
 
-def _most_degrees(num_first: int, num_second: int) -> float:
-    """Return the limit on the degrees of freedom.
-
-    Satterthwaite's come from the observed spreads. If the smaller arm's few runs are close together
-    by chance, they equal the larger arm's, and the interval is too narrow: of 2 runs against 8 with
-    a spread of a third, 11 % are called different from their equals.
-    """
-    least = min(num_first, num_second) - 1
-    if num_first != num_second:
-        return _UNLIKE_ARMS * least
-    return _TWO_RUNS if least == 1 else math.inf
-
-
-def _more_runs(a: Sequence[float], b: Sequence[float], change: float) -> int | None:
-    """Return the runs per arm for an interval whose half is less than the change to detect.
-
-    That is the change from none, or, if it is small, from the margin of equality.
-    """
-    variances = _variance(a), _variance(b)
-    wanted = max(abs(change), math.log1p(EQUAL_SHARE) - abs(change))
-
-    def would_tell(num_more: int) -> bool:
-        return _half(variances, (len(a) + num_more, len(b) + num_more)) < wanted
-
-    low, high = (
-        0,
-        MAX_RUNS - min(len(a), len(b)),
-    )  # `low` would not, `high` would: more runs give a narrower interval
-    if not would_tell(high):
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if would_tell(middle) else (middle, high)
-    return high
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
 
 
 def _variance(values: Sequence[float]) -> float:
-    mean = sum(values) / len(values)
+    mean = _mean(values)
     return sum((value - mean) ** 2 for value in values) / (len(values) - 1)
 
 
@@ -300,12 +284,18 @@ def problems(runs: Sequence[RunMeasure], others: Sequence[RunMeasure]) -> tuple[
         runs: on the same number of ranks.
         others: runs of the same series on other numbers.
     """
-    found = [line for run in runs for line in (*_memory(run), *_start(run), *_held(run))]
-    found += _hardware(runs, others)
-    return tuple(dict.fromkeys(found))
+    lines = [line for run in runs for line in _problems_of(run)]
+    for what, own, usual in (
+        ("cards", {r.cards for r in runs}, {r.cards for r in others}),
+        ("processors", {r.cpus for r in runs}, {r.cpus for r in others}),
+    ):
+        known, known_others = own - {()}, usual - {()}
+        if known and known_others and not known <= known_others:
+            lines.append(f"other {what} than the rest: {_kinds(known)}, not {_kinds(known_others)}")
+    return tuple(dict.fromkeys(lines))
 
 
-def _memory(run: RunMeasure) -> Iterator[str]:
+def _problems_of(run: RunMeasure) -> Iterator[str]:
     if run.num_allocator_retries:
         yield f"memory pressure: {run.num_allocator_retries:,} x allocator retry ({run.run_id})"
     capacity = run.memory_capacity_bytes
@@ -315,17 +305,17 @@ def _memory(run: RunMeasure) -> Iterator[str]:
             f"memory pressure: {units.num_bytes(run.memory_peak_bytes)} of "
             f"{units.num_bytes(capacity)} at the peak, {share} ({run.run_id})"
         )
-
-
-def _start(run: RunMeasure) -> Iterator[str]:
-    share = run.start_share
+    start = run.start_share
     if run.token_stretches:
-        share = run.token_stretches[0] / statistics.median(run.token_stretches[1:])
-    if share is not None and share < SLOW_START:
+        start = run.token_stretches[0] / statistics.median(run.token_stretches[1:])
+    if start is not None and start < SLOW_START:
         yield (
-            f"its first tenth ran at {units.percent(share)} of the speed of the rest, as with "
+            f"its first tenth ran at {units.percent(start)} of the speed of the rest, as with "
             f"compiling inside ({run.run_id}); leave more out with --warmup-steps"
         )
+    if run.share_held is not None and run.share_held >= HELD_SHARE:
+        share = units.percent(run.share_held)
+        yield f"processes of others held {share} of the cores that it had asked for ({run.run_id})"
 
 
 def memory_not_judged(runs: Sequence[RunMeasure]) -> str:
@@ -339,22 +329,7 @@ def memory_not_judged(runs: Sequence[RunMeasure]) -> str:
     return f"memory not judged: no reading shows how much the GPUs had ({', '.join(silent)})"
 
 
-def _held(run: RunMeasure) -> Iterator[str]:
-    if run.share_held is not None and run.share_held >= HELD_SHARE:
-        share = units.percent(run.share_held)
-        yield f"processes of others held {share} of the cores that it had asked for ({run.run_id})"
-
-
-def _hardware(runs: Sequence[RunMeasure], others: Sequence[RunMeasure]) -> Iterator[str]:
-    for kind in ("cards", "cpus"):
-        own = {getattr(run, kind) for run in runs if getattr(run, kind)}
-        usual = {getattr(run, kind) for run in others if getattr(run, kind)}
-        if own and usual and not own <= usual:
-            what = "cards" if kind == "cards" else "processors"
-            yield f"other {what} than the rest: {_listed_ranks(own)}, not {_listed_ranks(usual)}"
-
-
-def _listed_ranks(kinds: set[tuple[str, ...]]) -> str:
+def _kinds(kinds: set[tuple[str, ...]]) -> str:
     return "; ".join(sorted(", ".join(kind) for kind in kinds))
 
 
@@ -372,23 +347,34 @@ def headline(comparison: Comparison) -> str:
     verdict = comparison.tokens
     if verdict is None:
         return f"No verdict: {_why_none(comparison)}."
+    rate = f"{change(verdict)} in real tokens a second"
     if verdict.word in {"faster", "slower"}:
-        return f"B is {verdict.word} than A: {change(verdict)} in real tokens a second."
+        return f"B is {verdict.word} than A: {rate}."
     if verdict.word == "equal":
-        margin = f"{EQUAL_SHARE * 100:g} %"
-        return f"A and B are equal within {margin}: {change(verdict)} in real tokens a second."
+        return f"A and B are equal within {EQUAL_SHARE * 100:g} %: {rate}."
     if verdict.word == "cannot tell":
         few = " from so few runs" if width_text(verdict.low, verdict.high) else ""
-        told = f"{change(verdict)} in real tokens a second"
-        return f"Cannot tell{few}: {told}; {_what_it_takes(comparison)}."
-    return _of_two_runs(verdict)
+        needed = f"more than {MAX_RUNS} runs of each would be needed"
+        if verdict.more_runs is not None and comparison.cost_rank_hours is not None:
+            runs = units.number_of("more run", verdict.more_runs)
+            needed = (
+                f"{runs} of each would suffice, if ratio and spread stay as they are: about "
+                f"{units.significant(comparison.cost_rank_hours)} {hours_word(comparison.first[0])}"
+            )
+        return f"Cannot tell{few}: {rate}; {needed}."
+    is_different = verdict.word == "different here"
+    return (
+        f"{'Different' if is_different else 'No difference'} in these two runs: {rate}, from "
+        "stretches within each run. Single runs cannot show whether the next two would agree: give "
+        f"{MIN_RUNS} or more of each (A1,A2 B1,B2)."
+    )
 
 
 def change(verdict: Verdict) -> str:
     """Return `B / A 1.032 (95 % interval 1.010 to 1.054)`; without a verdict, the width."""
     wide = width_text(verdict.low, verdict.high) if verdict.word == "cannot tell" else ""
-    told = wide or f"{verdict.low:.3f} to {verdict.high:.3f}"
-    return f"B / A {verdict.ratio:.3f} ({_INTERVAL} {told})"
+    ends = wide or f"{verdict.low:.3f} to {verdict.high:.3f}"
+    return f"B / A {verdict.ratio:.3f} ({_INTERVAL} {ends})"
 
 
 def width_text(low: float, high: float) -> str:
@@ -404,52 +390,24 @@ def hours_word(run: RunMeasure) -> str:
     return "GPU-hours" if run.device == "cuda" else "rank-hours"
 
 
-def _of_two_runs(verdict: Verdict) -> str:
-    found = (
-        "different in these two runs"
-        if verdict.word == "different here"
-        else ("no difference in these two runs")
-    )
-    return (
-        f"{found.capitalize()}: {change(verdict)} in real tokens a second, from stretches within "
-        "each run. Single runs cannot show whether the next two would agree: give "
-        f"{MIN_RUNS} or more of each (A1,A2 B1,B2)."
-    )
-
-
-def _what_it_takes(comparison: Comparison) -> str:
-    verdict = comparison.tokens
-    assert verdict is not None
-    if verdict.more_runs is None or comparison.cost_rank_hours is None:
-        return f"more than {MAX_RUNS} runs of each would be needed"
-    hours = units.significant(comparison.cost_rank_hours)
-    runs = units.number_of("more run", verdict.more_runs)
-    return (
-        f"{runs} of each would suffice, if ratio and spread stay as they are: about {hours} "
-        f"{hours_word(comparison.first[0])}"
-    )
-
-
 def _why_none(comparison: Comparison) -> str:
     runs = (*comparison.first, *comparison.second)
     if not all(run.tokens_per_s for run in runs):
         return "not all runs counted tokens"
-    few = [f"{run.run_id} has {run.num_steps}" for run in runs if run.num_steps < LEAST_STEPS]
+    few = [f"{run.run_id} has {run.num_steps}" for run in runs if run.num_steps < MIN_STEPS]
     if few:
         return (
-            f"too few steps after the warm-up: {', '.join(few)}, and {LEAST_STEPS} are needed; "
+            f"too few steps after the warm-up: {', '.join(few)}, and {MIN_STEPS} are needed; "
             "train for longer"
         )
-    if (
-        min(len(comparison.first), len(comparison.second)) < MIN_RUNS
-        and max(len(comparison.first), len(comparison.second)) >= MIN_RUNS
-    ):
+    sizes = len(comparison.first), len(comparison.second)
+    if min(sizes) < MIN_RUNS <= max(sizes):
         return f"one arm has a single run; {MIN_RUNS} of each are needed for a claim"
     short = [f"{run.run_id} has {run.num_steps}" for run in runs if not run.token_stretches]
     return (
         f"too few steps after the warm-up: {', '.join(short)}, and {MIN_BLOCK_STEPS} are needed to "
         f"tell a run's noise; train for longer, or give {MIN_RUNS} or more of each (A1,A2 B1,B2), "
-        f"for which {LEAST_STEPS} steps each will do"
+        f"for which {MIN_STEPS} steps each will do"
     )
 
 
@@ -503,45 +461,50 @@ def settings_of(inputs: ReportInputs, stage: StageInputs, num_ranks: int) -> dic
         dirty = " with uncommitted changes" if newest.is_dirty else ""
         flat["code"] = f"{newest.commit or 'not known'}{dirty}"
         flat["slurm-jobs"] = newest.slurm_jobs_version
-    for kind, values in _of_nodes(inputs, stage).items():
-        flat[kind] = ", ".join(sorted(values))
-    return flat
+    of_nodes: defaultdict[str, set[str]] = defaultdict(set)
+    for node in stage.nodes:
+        of_nodes["node.cpu"].add(node.cpu)
+        of_nodes["node.gpus"].update(node.gpus)
+        of_nodes["node.driver"].update(node.drivers)
+        python = inputs.pythons.get(node.python)
+        if python is not None:
+            of_nodes["python"].add(python.version)
+            for name, version in python.packages.items():
+                of_nodes[f"package {name}"].add(version)
+    return flat | {kind: ", ".join(sorted(values)) for kind, values in of_nodes.items() if values}
 
 
 def differences(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> list[Difference]:
     """Return settings of which the arms have different sets of values: the training's first."""
-    names = sorted({name for run in (*first, *second) for name in run.settings}, key=_weight)
-    found = [
+
+    def order(name: str) -> tuple[bool, bool, str]:
+        is_training = name == "num_ranks" or name.startswith(f"{TRAINING}.")
+        return name.startswith(_OTHER_STAGE), not is_training, name
+
+    names = sorted({name for run in (*first, *second) for name in run.settings}, key=order)
+    both = [
         Difference(name=name, first=_values(first, name), second=_values(second, name))
         for name in names
     ]
-    return [one for one in found if set(one.first) != set(one.second)]
-
-
-def _weight(name: str) -> tuple[bool, bool, str]:
-    """Return the sort key: the compared training, then the run, then its other stages."""
-    is_own = name == "num_ranks" or name.startswith(f"{TRAINING}.")
-    return name.startswith(_OTHER_STAGE), not is_own, name
+    return [setting for setting in both if set(setting.first) != set(setting.second)]
 
 
 def in_short(
     found: Sequence[Difference], first: Sequence[RunMeasure], second: Sequence[RunMeasure]
 ) -> list[Difference]:
     """Return the differences, with only one line for a stage that one arm does not have."""
-    stages = [_stages(first), _stages(second)]
-    whole = {
-        stage: Difference(name=stage, first=sides[0], second=sides[1])
-        for stage in sorted(stages[0] ^ stages[1])
-        for sides in [[(_WHOLE if stage in arm else ABSENT,) for arm in stages]]
-    }
-    others = [one for one in found if one.name.partition(".")[0] not in whole]
-    return [*others, *whole.values()]
-
-
-def _stages(arm: Sequence[RunMeasure]) -> set[str]:
-    """Return the stages other than the training that any run of an arm has."""
-    names = (name.partition(".")[0] for run in arm for name in run.settings)
-    return {name for name in names if name.startswith(_OTHER_STAGE)}
+    in_first, in_second = (
+        {name.partition(".")[0] for run in arm for name in run.settings} for arm in (first, second)
+    )
+    missing = sorted(name for name in in_first ^ in_second if name.startswith(_OTHER_STAGE))
+    return [setting for setting in found if setting.name.partition(".")[0] not in missing] + [
+        Difference(
+            name=stage,
+            first=(_WHOLE if stage in in_first else ABSENT,),
+            second=(_WHOLE if stage in in_second else ABSENT,),
+        )
+        for stage in missing
+    ]
 
 
 def unlike_within(arm: Sequence[RunMeasure]) -> list[str]:
@@ -572,21 +535,6 @@ def _flatten(value: Any, prefix: str) -> Iterator[tuple[str, str]]:
         yield prefix, json.dumps(value, sort_keys=True)
 
 
-def _of_nodes(inputs: ReportInputs, stage: StageInputs) -> dict[str, set[str]]:
-    """Return kinds of processors and GPUs, drivers, and package versions of all its nodes."""
-    found: dict[str, set[str]] = {}
-    for node in stage.nodes:
-        found.setdefault("node.cpu", set()).add(node.cpu)
-        found.setdefault("node.gpus", set()).update(node.gpus)
-        found.setdefault("node.driver", set()).update(node.drivers)
-        python = inputs.pythons.get(node.python)
-        if python is not None:
-            found.setdefault("python", set()).add(python.version)
-            for name, version in python.packages.items():
-                found.setdefault(f"package {name}", set()).add(version)
-    return {kind: values for kind, values in found.items() if values}
-
-
 TOKENS_ALIKE = 0.02
 """Mean real tokens per sample may differ by this share; otherwise the data differ. Own choice."""
 _HELD_MORE = 0.10
@@ -605,17 +553,21 @@ def compare(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> Compar
     """
     runs = (*first, *second)
     tokens = _verdict(first, second, "tokens_per_s") if all(r.tokens_per_s for r in runs) else None
-    samples = _verdict(first, second, "samples_per_s")
     more = tokens.more_runs if tokens is not None else None
-    mean_hours = [sum(r.rank_hours for r in arm) / len(arm) for arm in (first, second)]
+    mean_hours = [_mean([r.rank_hours for r in arm]) for arm in (first, second)]
     return Comparison(
         first=tuple(first),
         second=tuple(second),
         tokens=tokens,
-        samples=samples,
+        samples=_verdict(first, second, "samples_per_s"),
         cost_rank_hours=more * sum(mean_hours) if more else None,
         differences=tuple(differences(first, second)),
-        warnings=tuple(_warnings(first, second)),
+        warnings=(
+            *_run_warnings(first, second),
+            *_load_warnings(first, second),
+            *_data_warnings(first, second),
+            *notes_once(runs),
+        ),
     )
 
 
@@ -634,85 +586,65 @@ def _verdict(
     return judge_single(*stretches) if all(stretches) else None
 
 
-def _warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> list[str]:
-    said: list[str] = []
+def _run_warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> Iterator[str]:
     runs = (*first, *second)
     for name, arm in (("A", first), ("B", second)):
         unlike = unlike_within(arm)
         if unlike:
-            said.append(
-                f"the runs of {name} are no repeats of each other: they differ in {_listed(unlike)}"
-            )
+            listed = ", ".join(unlike[:_MANY])
+            if len(unlike) > _MANY:
+                listed += f" and {len(unlike) - _MANY} more"
+            yield f"the runs of {name} are no repeats of each other: they differ in {listed}"
     devices = {run.device for run in runs if run.device}
     if len(devices) > 1:
-        said.append(f"the runs had unlike devices: {', '.join(sorted(devices))}")
+        yield f"the runs had unlike devices: {', '.join(sorted(devices))}"
     if len({run.num_ranks for run in runs}) > 1:
-        said.append(
+        yield (
             "the numbers of ranks differ: this compares what whole jobs do a second; "
             "`slurm-jobs scaling` shows what each rank adds"
         )
-    for kind, values in (
-        ("cards", [r.cards for r in runs]),
-        ("processors", [r.cpus for r in runs]),
-    ):
-        known = {value for value in values if value}
+    for what, kinds in (("cards", {r.cards for r in runs}), ("processors", {r.cpus for r in runs})):
+        known = kinds - {()}
         if len(known) > 1:
-            listed = "; ".join(sorted(", ".join(value) for value in known))
-            said.append(f"not all runs had the same {kind} ({listed}): part of the difference")
-    said.extend(_load_warnings(first, second))
-    said.extend(_data_warnings(first, second))
-    return said + notes_once(runs)
+            yield f"not all runs had the same {what} ({_kinds(known)}): part of the difference"
 
 
-def _load_warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> list[str]:
+def _load_warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> Iterator[str]:
     """Yield warnings on other processes on a run's cores, which are no setting but slow it down."""
-    known = {
-        name: [run.share_held for run in arm if run.share_held is not None]
-        for name, arm in (("A", first), ("B", second))
-    }
-    means = {name: sum(shares) / len(shares) for name, shares in known.items() if shares}
-    is_unlike = len(means) > 1 and abs(means["A"] - means["B"]) >= _HELD_MORE
-    if not is_unlike and max((max(s) for s in known.values() if s), default=0.0) < HELD_SHARE:
-        return []
-    told = " and ".join(
-        f"{units.percent(means[name])} in {name}" if name in means else f"not read in {name}"
-        for name in known
-    )
-    return [
-        (
-            f"processes of others held cores that the runs had asked for ({told}, on average): "
+    held = [[r.share_held for r in arm if r.share_held is not None] for arm in (first, second)]
+    means = [_mean(shares) if shares else None for shares in held]
+    in_a, in_b = means
+    is_unlike = in_a is not None and in_b is not None and abs(in_a - in_b) >= _HELD_MORE
+    if is_unlike or max((share for shares in held for share in shares), default=0.0) >= HELD_SHARE:
+        shown = " and ".join(
+            f"not read in {name}" if mean is None else f"{units.percent(mean)} in {name}"
+            for name, mean in zip("AB", means, strict=True)
+        )
+        yield (
+            f"processes of others held cores that the runs had asked for ({shown}, on average): "
             "that is a part of the difference, or hides one"
         )
-    ]
 
 
-def _data_warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> list[str]:
-    said = []
-    lengths = [sum(r.tokens_per_sample for r in arm) / len(arm) for arm in (first, second)]
+def _data_warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> Iterator[str]:
+    arms = (first, second)
+    lengths = [_mean([r.tokens_per_sample for r in arm]) for arm in arms]
     if min(lengths) > 0 and max(lengths) / min(lengths) - 1 > TOKENS_ALIKE:
-        said.append(
+        yield (
             f"the samples are not alike: {lengths[0]:.1f} real tokens each in A, {lengths[1]:.1f} "
             "in B; tokens/s and samples/s then mean different things"
         )
-    phases = sorted({name for run in (*first, *second) for name in run.phase_shares})
-    shares = [
-        [sum(r.phase_shares.get(name, 0.0) for r in arm) / len(arm) for name in phases]
-        for arm in (first, second)
-    ]
-    if any(abs(a - b) > TOKENS_ALIKE for a, b in zip(*shares, strict=True)):
-        said.append(
-            "the phases of the training do not have the same shares of the steps in A and B, and "
-            "each phase has a speed of its own"
-        )
-    batches = [sum(r.samples_per_step for r in arm) / len(arm) for arm in (first, second)]
+    for phase in {name for run in (*first, *second) for name in run.phase_shares}:
+        a, b = (_mean([r.phase_shares.get(phase, 0.0) for r in arm]) for arm in arms)
+        if abs(a - b) > TOKENS_ALIKE:
+            yield (
+                "the phases of the training do not have the same shares of the steps in A and B, "
+                "and each phase has a speed of its own"
+            )
+            break
+    batches = [_mean([r.samples_per_step for r in arm]) for arm in arms]
     if max(batches) / min(batches) - 1 > TOKENS_ALIKE:
-        said.append(
+        yield (
             f"the global batches differ ({batches[0]:.0f} and {batches[1]:.0f} samples a step): "
             "times of steps are not compared, and what a step teaches is not the same"
         )
-    return said
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _MANY
-    return ", ".join(names[:_MANY]) + (f" and {more} more" if more > 0 else "")
