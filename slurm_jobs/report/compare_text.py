@@ -12,7 +12,6 @@ from rich.text import Text
 
 from slurm_jobs.report.compare import (
     Comparison,
-    RunMeasure,
     change,
     headline,
     hours_word,
@@ -36,31 +35,38 @@ _DIFFERS = 0.02
 
 def communication_lines(comparison: Comparison) -> list[str]:
     """Return a line per arm, and the conclusion; none if no step of either was profiled."""
-    arms = (("A", comparison.first), ("B", comparison.second))
-    if not any(run.exposed for _, runs in arms for run in runs):
-        return []
-    return [*(f"{name}: {_of_arm(runs)}" for name, runs in arms), *_reading(comparison)]
-
-
-def _of_arm(runs: Sequence[RunMeasure]) -> str:
-    found = [run.exposed for run in runs if run.exposed is not None]
-    if not found:
-        return "no steps were profiled (`profile: {steps: [20, 40]}`)"
-    whole = sum(one.communication_share for one in found) / len(found)
-    exposed = sum(one.share for one in found) / len(found)
-    num_steps = units.number_of("step", sum(one.num_steps for one in found))
-    return f"{units.percent(whole)} of {num_steps}, {units.percent(exposed)} exposed"
-
-
-def _reading(comparison: Comparison) -> list[str]:
-    """Return what the profiles predict for B, and what the speeds show."""
-    first, second = (
+    arms = [
         [run.exposed for run in arm if run.exposed is not None]
         for arm in (comparison.first, comparison.second)
-    )
-    verdict = comparison.tokens
-    if not first or not second or verdict is None or not _are_alike(comparison):
+    ]
+    if not any(arms):
         return []
+    lines = []
+    for name, profiles in zip("AB", arms, strict=True):
+        text = "no steps were profiled (`profile: {steps: [20, 40]}`)"
+        if profiles:
+            whole = _mean([profile.communication_share for profile in profiles])
+            num_steps = units.number_of("step", sum(profile.num_steps for profile in profiles))
+            exposed = units.percent(_mean_exposed(profiles))
+            text = f"{units.percent(whole)} of {num_steps}, {exposed} exposed"
+        lines.append(f"{name}: {text}")
+    return [*lines, *_reading(comparison, *arms)]
+
+
+def _reading(
+    comparison: Comparison,
+    first: Sequence[ExposedCommunication],
+    second: Sequence[ExposedCommunication],
+) -> list[str]:
+    """Return what the profiles predict for B, and what the speeds show."""
+    verdict = comparison.tokens
+    if not first or not second or verdict is None:
+        return []
+    runs = (*comparison.first, *comparison.second)
+    batches = [run.samples_per_step for run in runs]
+    kinds = {(run.num_ranks, run.cards) for run in runs}
+    if len(kinds) > 1 or max(batches) > (1 + _DIFFERS) * min(batches):
+        return []  # what a step communicates and computes is not the same
     before, after = _mean_exposed(first), _mean_exposed(second)
     if abs(before - after) < _DIFFERS or max(before, after) >= 1:
         return []
@@ -80,22 +86,18 @@ def _reading(comparison: Comparison) -> list[str]:
     return [text]
 
 
-def _are_alike(comparison: Comparison) -> bool:
-    """Compare ranks, GPUs and batches: others change what a step communicates and computes."""
-    runs = (*comparison.first, *comparison.second)
-    batches = [run.samples_per_step for run in runs]
-    kinds = {(run.num_ranks, run.cards) for run in runs}
-    return len(kinds) == 1 and max(batches) <= (1 + _DIFFERS) * min(batches)
+def _mean_exposed(profiles: Sequence[ExposedCommunication]) -> float:
+    return _mean([profile.share for profile in profiles])
 
 
-def _mean_exposed(found: Sequence[ExposedCommunication]) -> float:
-    return sum(one.share for one in found) / len(found)
-
-
-def _share_hidden(found: Sequence[ExposedCommunication]) -> float:
+def _share_hidden(profiles: Sequence[ExposedCommunication]) -> float:
     """Return the share of the communication that is concurrent with computation."""
-    whole = sum(one.communication_share for one in found)
-    return 1 - sum(one.share for one in found) / whole if whole > 0 else 0.0
+    whole = sum(profile.communication_share for profile in profiles)
+    return 1 - sum(profile.share for profile in profiles) / whole if whole > 0 else 0.0
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
 
 
 # Scaling on one screen of the terminal, 80 columns wide. rich honours NO_COLOR.
@@ -114,7 +116,24 @@ def render_scaling(scaling: Scaling) -> RenderableType:
     """Render all series."""
     parts: list[RenderableType] = []
     for series in scaling.series:
-        parts.extend(_series(series))
+        named = f" [{series.name}]" if series.name else ""
+        style = "bold red" if series.as_given[0].problems else "bold"
+        parts += [
+            Text(f"{_TITLES[series.kind].capitalize()}{named}", style="bold"),
+            Text(f"  {scaling_headline(series)}", style=style),
+        ]
+        parts += [
+            Text(f"  {units.number_of('rank', point.num_ranks)}: {line}", style="red")
+            for point in series.as_given
+            for line in point.problems
+        ]
+        parts += [Text(f"  note: {note}", style="yellow") for note in series.notes]
+        if series.batch_note:
+            parts.append(Text(f"  {series.batch_note}", style="yellow"))
+        parts.append(_table(series.as_given))
+        if series.honest:
+            parts += [Text("  against the first valid base", style="dim"), _table(series.honest)]
+        parts.append(Text(""))
     parts.extend(Text(f"note: {line}", style="yellow") for line in scaling.warnings)
     return Group(*parts)
 
@@ -144,28 +163,6 @@ def _reached(point: Point) -> str:
     )
 
 
-def _series(series: Series) -> list[RenderableType]:
-    base = series.as_given[0]
-    style = "bold red" if base.problems else "bold"
-    named = f" [{series.name}]" if series.name else ""
-    parts: list[RenderableType] = [
-        Text(f"{_TITLES[series.kind].capitalize()}{named}", style="bold"),
-        Text(f"  {scaling_headline(series)}", style=style),
-    ]
-    parts += [
-        Text(f"  {units.number_of('rank', point.num_ranks)}: {line}", style="red")
-        for point in series.as_given
-        for line in point.problems
-    ]
-    parts += [Text(f"  note: {note}", style="yellow") for note in series.notes]
-    if series.batch_note:
-        parts.append(Text(f"  {series.batch_note}", style="yellow"))
-    parts.append(_table(series.as_given))
-    if series.honest:
-        parts += [Text("  against the first valid base", style="dim"), _table(series.honest)]
-    return [*parts, Text("")]
-
-
 def _table(points: Sequence[Point]) -> RenderableType:
     table = Table(box=None, padding=(0, 1), header_style="dim")
     for name in ("ranks", "runs", "tokens/s", "times", "ideal", "of ideal", "95 % interval"):
@@ -173,6 +170,12 @@ def _table(points: Sequence[Point]) -> RenderableType:
     table.add_column("| is the ideal", overflow="fold")
     most = max(max(point.speedup, point.ideal) for point in points)
     for point in points:
+        if point.low is None or point.high is None:
+            interval = "" if point.speedup == point.ideal == 1 else "single runs"
+        elif width_text(point.low, point.high):
+            interval = "too few runs"
+        else:
+            interval = f"{point.low * 100:.0f} to {units.percent(point.high)}"
         table.add_row(
             f"{point.num_ranks}",
             f"{len(point.runs)}",
@@ -180,18 +183,10 @@ def _table(points: Sequence[Point]) -> RenderableType:
             f"{point.speedup:.2f}",
             f"{point.ideal:.2f}",
             units.percent(point.efficiency),
-            _interval(point),
+            interval,
             _Bar(point, most),
         )
     return table
-
-
-def _interval(point: Point) -> str:
-    if point.low is None or point.high is None:
-        return "" if point.speedup == point.ideal == 1 else "single runs"
-    if width_text(point.low, point.high):
-        return "too few runs"
-    return f"{point.low * 100:.0f} to {units.percent(point.high)}"
 
 
 @dataclass(frozen=True)
@@ -235,7 +230,7 @@ def render_comparison(comparison: Comparison, *, width: int = 80) -> RenderableT
     word = comparison.tokens.word if comparison.tokens is not None else ""
     parts: list[RenderableType] = [Text(headline(comparison), style=_STYLES.get(word, "bold"))]
     parts.extend(Text(f"  note: {line}", style="yellow") for line in comparison.warnings)
-    parts.extend([Text("\nRuns", style="bold"), _runs(comparison)])
+    parts.extend([Text("\nRuns", style="bold"), *_runs(comparison)])
     if comparison.samples is not None:
         parts.append(Text(f"  per sample: {change(comparison.samples)}"))
     parts.extend([Text("\nSet apart (not in the speeds)", style="bold"), _apart(comparison)])
@@ -248,8 +243,8 @@ def render_comparison(comparison: Comparison, *, width: int = 80) -> RenderableT
     return Group(*parts)
 
 
-def _runs(comparison: Comparison) -> RenderableType:
-    """Return a line per run with a short name, and the full names above."""
+def _runs(comparison: Comparison) -> list[RenderableType]:
+    """Return a table with short names of the runs, and their full names below."""
     table = Table(box=None, padding=(0, 1), header_style="dim")
     table.add_column("", no_wrap=True)
     hours = hours_word(comparison.first[0]).replace("hours", "h")
@@ -258,45 +253,40 @@ def _runs(comparison: Comparison) -> RenderableType:
     names = []
     for arm, runs in (("A", comparison.first), ("B", comparison.second)):
         for number, run in enumerate(runs, 1):
-            called = arm if len(runs) == 1 else f"{arm}{number}"
-            table.add_row(called, *_facts(run))
-            names.append(Text(f" {called:3} {run.run_id}"))
+            short_name = arm if len(runs) == 1 else f"{arm}{number}"
+            table.add_row(
+                short_name,
+                f"{run.num_ranks}",
+                f"{run.num_steps:,}",
+                units.significant(run.tokens_per_s) if run.tokens_per_s else units.NOT_KNOWN,
+                units.significant(run.samples_per_s),
+                f"{run.samples_per_step:.4g}",
+                units.num_bytes(run.memory_peak_bytes),
+                units.NOT_KNOWN if run.last_loss is None else units.significant(run.last_loss),
+                units.significant(run.rank_hours),
+            )
+            names.append(Text(f" {short_name:3} {run.run_id}"))
     if comparison.tokens is not None and comparison.tokens.word in _OF_TWO:
         names.append(Text(_TWO_RATES, style="dim"))
-    return Group(table, *names)
-
-
-def _facts(run: RunMeasure) -> tuple[str, ...]:
-    return (
-        f"{run.num_ranks}",
-        f"{run.num_steps:,}",
-        units.significant(run.tokens_per_s) if run.tokens_per_s else units.NOT_KNOWN,
-        units.significant(run.samples_per_s),
-        f"{run.samples_per_step:.4g}",
-        units.num_bytes(run.memory_peak_bytes),
-        units.NOT_KNOWN if run.last_loss is None else units.significant(run.last_loss),
-        units.significant(run.rank_hours),
-    )
+    return [table, *names]
 
 
 def _apart(comparison: Comparison) -> RenderableType:
     table = Table.grid(padding=(0, 2))
     for arm, runs in (("A", comparison.first), ("B", comparison.second)):
-        said = ", ".join(
+        text = "mean of a run: " + ", ".join(
             f"{name} {units.seconds(_mean([run.apart_s[kind] for run in runs]))}"
             for kind, name in _APART.items()
         )
-        table.add_row(f"  {arm}", Text(f"mean of a run: {said}{_left_out(runs)}"))
+        counts = {
+            "that compiled": sum(run.num_compiled_steps for run in runs),
+            "about a profile": sum(run.num_profiled_steps for run in runs),
+        }
+        left_out = [f"{units.number_of('step', n)} {which}" for which, n in counts.items() if n]
+        if left_out:
+            text += f"; left out: {', '.join(left_out)}"
+        table.add_row(f"  {arm}", Text(text))
     return table
-
-
-def _left_out(runs: Sequence[RunMeasure]) -> str:
-    counts = {
-        "that compiled": sum(run.num_compiled_steps for run in runs),
-        "about a profile": sum(run.num_profiled_steps for run in runs),
-    }
-    listed = [f"{units.number_of('step', num)} {which}" for which, num in counts.items() if num]
-    return f"; left out: {', '.join(listed)}" if listed else ""
 
 
 def _settings(comparison: Comparison, width: int) -> list[RenderableType]:
@@ -319,7 +309,3 @@ def _settings(comparison: Comparison, width: int) -> list[RenderableType]:
         return [table, *left]
     stacked = [Text(f" {name}\n   A  {first}\n   B  {second}") for name, first, second in shown]
     return [*stacked, *left]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

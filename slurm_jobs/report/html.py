@@ -52,7 +52,6 @@ from slurm_jobs.report.report_model import (
     PythonFacts,
     RankNumbers,
     RunReport,
-    StageNumbers,
     SubmissionFacts,
     TrainingNumbers,
 )
@@ -78,9 +77,22 @@ _NUM_STAGE_TONES = 6
 
 def render_html(report: RunReport) -> str:
     """Return the whole page."""
+    header = report.header
+    tiles = [
+        el(
+            "li",
+            el("span", tile.label, class_="label"),
+            el("span", tile.value, class_="value"),
+            el("span", tile.note, class_="dim"),
+        )
+        for tile in report.tiles
+    ]
+    status = el("span", header.status, class_=f"pill p-{header.status}")
+    findings = [_finding_card(number, f) for number, f in enumerate(report.findings, 1)]
+    nothing = el("p", prose(sentences.no_finding(report.checks)))
     sections = [
         *map(step_section, report.training),
-        _findings_section(report),
+        el("section", el("h2", "Findings"), findings or nothing, id="findings"),
         timeline_section(report),
         *map(training_section, report.training),
         *map(data_section, report.data),
@@ -97,30 +109,16 @@ def render_html(report: RunReport) -> str:
         _method_section(report),
     ]
     return render_page(
-        title=f"{report.header.title}: run report",
-        header=_header(report),
+        title=f"{header.title}: run report",
+        header=el(
+            "header",
+            el("p", status, " ", header.run_id),
+            el("h1", header.title),
+            el("p", report.verdict, class_="verdict"),
+            el("ul", tiles, class_="tiles"),
+        ),
         sections=sections,
-        version=report.header.version,
-    )
-
-
-def _header(report: RunReport) -> Html:
-    header = report.header
-    tiles = [
-        el(
-            "li",
-            el("span", tile.label, class_="label"),
-            el("span", tile.value, class_="value"),
-            el("span", tile.note, class_="dim"),
-        )
-        for tile in report.tiles
-    ]
-    return el(
-        "header",
-        el("p", el("span", header.status, class_=f"pill p-{header.status}"), " ", header.run_id),
-        el("h1", header.title),
-        el("p", report.verdict, class_="verdict"),
-        el("ul", tiles, class_="tiles"),
+        version=header.version,
     )
 
 
@@ -164,12 +162,6 @@ def step_section(numbers: TrainingNumbers) -> Html:
 
 def _budget(shares: Sequence[TimeShare], label: str, whole: str) -> tuple[Html, Html]:
     return stacked_bar(shares, label), legend(shares, whole)
-
-
-def _findings_section(report: RunReport) -> Html:
-    cards = [_finding_card(number, f) for number, f in enumerate(report.findings, 1)]
-    nothing = el("p", prose(sentences.no_finding(report.checks)))
-    return el("section", el("h2", "Findings"), cards or nothing, id="findings")
 
 
 def _finding_card(number: int, finding: Finding) -> Html:
@@ -255,16 +247,19 @@ def _stage_rows(stage: str, bars: Sequence[Bar], span: tuple[float, float]) -> l
     """Return a row of boxes for each slice, or one of the tasks over time if there are many."""
     slices = sorted({bar.slice_index for bar in bars})
     if len(slices) > _MAX_SLICES:
-        lanes = [(f"{stage} x {len(slices):,}", el("div", _crowd(bars, span), class_="lane tall"))]
+        lanes = {f"{stage} x {len(slices):,}": el("div", _crowd(bars, span), class_="lane tall")}
     else:
-        lanes = []
-        for index in slices:
-            name = stage if len(slices) == 1 else f"{stage} {index}"
-            boxes = [_boxes(bar, span) for bar in bars if bar.slice_index == index]
-            lanes.append((name, el("div", boxes, class_="lane")))
+        lanes = {
+            (stage if len(slices) == 1 else f"{stage} {index}"): el(
+                "div",
+                [_boxes(bar, span) for bar in bars if bar.slice_index == index],
+                class_="lane",
+            )
+            for index in slices
+        }
     return [
         el("div", el("span", name, class_="label", title=name), lane, class_="row")
-        for name, lane in lanes
+        for name, lane in lanes.items()
     ]
 
 
@@ -322,10 +317,41 @@ def _crowd(bars: Sequence[Bar], span: tuple[float, float]) -> Html:
 
 def training_section(numbers: TrainingNumbers) -> Html:
     """Return rates, curves, ranks, and the time around the steps."""
+    attempts = units.number_of("attempt", numbers.num_attempts)
+    facts = [
+        ("steps", f"{numbers.num_steps:,} in {attempts}, on {units.ranks(numbers.rank_counts)}")
+    ]
+    repeated = "none"
+    if numbers.num_repeated_steps:
+        steps = units.number_of("step", numbers.num_repeated_steps)
+        repeated = f"{steps}, {units.seconds(numbers.repeated_s)}"
+    facts.append(("done twice", repeated))
+    if numbers.num_abandoned_steps:
+        abandoned = units.number_of("step", numbers.num_abandoned_steps)
+        facts.append(("of an earlier config", f"{abandoned}, {units.seconds(numbers.abandoned_s)}"))
+    facts += [
+        ("rate", units.with_reason(numbers.steps_per_s)),
+        ("samples", units.with_reason(numbers.samples_per_s)),
+        ("real tokens", units.with_reason(numbers.tokens_per_s)),
+    ]
+    facts += [
+        (f"on {units.number_of('rank', some.num_ranks)}", sentences.rates(some))
+        for some in numbers.rates_by_ranks
+    ]
+    last_loss = f"loss, {units.last_steps(numbers.num_last_losses)}"
+    facts += [
+        ("step, median", units.with_reason(numbers.step_median_s)),
+        ("step, p95", units.with_reason(numbers.step_p95_s)),
+        ("padding", units.with_reason(numbers.padding_share)),
+        ("loss, first step", units.with_reason(numbers.first_loss)),
+        (last_loss, units.with_reason(numbers.last_loss)),
+        ("memory peak", units.with_reason(numbers.memory_peak_bytes)),
+        ("allocator retries", f"{numbers.num_allocator_retries:,}"),
+    ]
     return el(
         "section",
         el("h2", f"Training: {numbers.stage}"),
-        definitions(_facts(numbers)),
+        definitions(facts),
         _curves(numbers.curves, numbers.last_loss.unit) if numbers.curves else None,
         _ranks(numbers) if numbers.ranks else None,
         el("h3", "Around the steps"),
@@ -333,41 +359,6 @@ def training_section(numbers: TrainingNumbers) -> Html:
         _budget(numbers.budget, "around the steps", "seconds of all attempts"),
         id="training",
     )
-
-
-def _facts(numbers: TrainingNumbers) -> list[tuple[str, str]]:
-    attempts = units.number_of("attempt", numbers.num_attempts)
-    steps = f"{numbers.num_steps:,} in {attempts}, on {units.ranks(numbers.rank_counts)}"
-    facts = [("steps", steps), ("done twice", "none")]
-    if numbers.num_repeated_steps:
-        repeated = units.number_of("step", numbers.num_repeated_steps)
-        facts[1] = ("done twice", f"{repeated}, {units.seconds(numbers.repeated_s)}")
-    if numbers.num_abandoned_steps:
-        abandoned = units.number_of("step", numbers.num_abandoned_steps)
-        facts.append(("of an earlier config", f"{abandoned}, {units.seconds(numbers.abandoned_s)}"))
-    rates = {
-        "rate": numbers.steps_per_s,
-        "samples": numbers.samples_per_s,
-        "real tokens": numbers.tokens_per_s,
-    }
-    others = {
-        "step, median": numbers.step_median_s,
-        "step, p95": numbers.step_p95_s,
-        "padding": numbers.padding_share,
-        "loss, first step": numbers.first_loss,
-        f"loss, {units.last_steps(numbers.num_last_losses)}": numbers.last_loss,
-        "memory peak": numbers.memory_peak_bytes,
-    }
-    return [
-        *facts,
-        *((name, units.with_reason(number)) for name, number in rates.items()),
-        *(
-            (f"on {units.number_of('rank', some.num_ranks)}", sentences.rates(some))
-            for some in numbers.rates_by_ranks
-        ),
-        *((name, units.with_reason(number)) for name, number in others.items()),
-        ("allocator retries", f"{numbers.num_allocator_retries:,}"),
-    ]
 
 
 def _curves(curves: Curves, loss_unit: str) -> Html:
@@ -433,8 +424,9 @@ def _rank_row(rank: RankNumbers, longest_s: float, *, with_steps: bool) -> Html:
         )
         for kind, s in rank.phases_s.items()
     ]
-    steps = f", {units.number_of('step', rank.num_steps)}" if with_steps else ""
-    name = f"rank {rank.rank}" + (f" {rank.node}" if rank.node else "") + steps
+    name = f"rank {rank.rank}"
+    name += f" {rank.node}" if rank.node else ""
+    name += f", {units.number_of('step', rank.num_steps)}" if with_steps else ""
     return el(
         "div",
         el("span", name, class_="label", title=name),
@@ -476,13 +468,14 @@ def data_section(numbers: DataNumbers) -> Html:
     if numbers.stored_image:
         facts.append(("stored image", units.stored_image(numbers.stored_image)))
     charts = []
-    rejects = [(reason, float(count)) for reason, count in numbers.rejects[:20]]
-    if rejects:
+    if rejects := [(reason, float(count)) for reason, count in numbers.rejects[:20]]:
         title = el("h3", f"Rejects by reason{more}")
         charts.append(el("div", title, count_bars(rejects, "rejects")))
     lengths = [(f"to {most:,} tokens", float(count)) for most, count in numbers.length_counts]
+    distribution = None
     if statistics is not None:  # of the finished data set
         charts += statistics_charts(statistics)
+        distribution = [el("h3", "Distribution over all samples"), statistics_table(statistics)]
     elif lengths:
         title = el("h3", f"Samples by length{more}")
         charts.append(el("div", title, count_bars(lengths, "lengths")))
@@ -491,8 +484,7 @@ def data_section(numbers: DataNumbers) -> Html:
         el("h2", f"Data: {numbers.stage}"),
         definitions(facts),
         el("div", charts, class_="charts"),
-        None if statistics is None else el("h3", "Distribution over all samples"),
-        None if statistics is None else statistics_table(statistics),
+        distribution,
         id="data",
     )
 
@@ -558,25 +550,23 @@ _USES = {
 
 
 def _stages_section(report: RunReport) -> Html:
-    waits, uses = [], []
+    waits, uses, slowest = [], [], []
+    failures: list[str] = []
     for stage in report.stages:
         name = units.stage_name(stage.name, is_former=stage.is_former)
         done = f"{stage.num_completed}/{stage.num_tasks}"
         times = stage.task_time
         spread = (times.median_s, times.p95_s, times.max_s) if times else ()
         shown = [units.seconds(value) for value in spread] or [units.NOT_KNOWN] * 3
-        numbers = _quantities(stage, _WAITS.values())
+        numbers = [units.quantity(getattr(stage, field)) for field in _WAITS.values()]
         waits.append([name, stage.status, done, f"{stage.num_attempts}", *numbers, *shown])
-        request = sentences.next_request(report, stage.name)
-        uses.append([name, request, *_quantities(stage, _USES.values())])
+        numbers = [units.quantity(getattr(stage, field)) for field in _USES.values()]
+        uses.append([name, sentences.next_request(report, stage.name), *numbers])
+        if times and times.num > 1:
+            slowest.append(f"slowest task of {stage.name}: {times.slowest}")
+        failures += stage.failures
     wait_columns = ("stage", "status", "done", "attempts", *_WAITS, "median task", "p95", "slowest")
     stranded = sentences.why_stranded(report.stages)
-    slowest = [
-        f"slowest task of {stage.name}: {stage.task_time.slowest}"
-        for stage in report.stages
-        if stage.task_time and stage.task_time.num > 1
-    ]
-    failures = [line for stage in report.stages for line in stage.failures]
     more = len(failures) - _MAX_FAILURES
     note = (
         "Waits are medians over jobs: submit to eligible, eligible to start. A stage ran for as "
@@ -596,10 +586,6 @@ def _stages_section(report: RunReport) -> Html:
         el("p", note, class_="dim"),
         id="slurm",
     )
-
-
-def _quantities(stage: StageNumbers, fields: Iterable[str]) -> list[str]:
-    return [units.quantity(getattr(stage, name)) for name in fields]
 
 
 def _list(lines: Iterable[str]) -> Html:

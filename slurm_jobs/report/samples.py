@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from slurm_jobs.report.html import statistics_charts, statistics_table
-from slurm_jobs.report.markup import Html, el, join, render_page, table
+from slurm_jobs.report.markup import Child, Html, el, render_page, table
 from slurm_jobs.report.report_model import DataStatistics
 
 # Values of the answer of `pipeline.tools.sample_audit`.
@@ -97,6 +97,28 @@ def read_sample(values: Mapping[str, Any], image_token_id: int) -> ShownSample:
     """Convert a sample from the JSON of `pipeline.tools`."""
     ids, labels = values.get("input_ids", ()), values.get("labels", ())
     pieces = values.get("pieces", ())
+
+    def kind(position: int) -> tuple[int, int]:
+        """Return equal keys for tokens of one run; a token that represents no image is a run."""
+        is_image = ids[position] == image_token_id
+        return (-1, labels[position]) if is_image else (position, 0)
+
+    runs = []
+    for _, group in groupby(range(len(ids)), key=kind):
+        first, *others = group
+        run = TokenRun(
+            first=first,
+            token_id=ids[first],
+            label=labels[first],
+            text=pieces[first],
+            num=1 + len(others),
+            is_image=ids[first] == image_token_id,
+        )
+        runs.append(run)
+    images = [
+        Image(original=tuple(image["original"]), stored=tuple(map(tuple, image["stored"])))
+        for image in values.get("images", ())
+    ]
     return ShownSample(
         key=values["key"],
         shard=values["shard"],
@@ -104,36 +126,10 @@ def read_sample(values: Mapping[str, Any], image_token_id: int) -> ShownSample:
         row=values.get("row", int(values["key"])),
         source=values.get("source", ""),
         is_truncated=values.get("is_truncated", False),
-        images=tuple(_image(image) for image in values.get("images", ())),
-        runs=tuple(_runs(ids, labels, pieces, image_token_id)),
+        images=tuple(images),
+        runs=tuple(runs),
         pictures=tuple(Picture(**picture) for picture in values.get("pictures", ())),
     )
-
-
-def _image(values: Mapping[str, Any]) -> Image:
-    width, height = values["original"]
-    return Image(original=(width, height), stored=tuple((w, h) for w, h in values["stored"]))
-
-
-def _runs(
-    ids: Sequence[int], labels: Sequence[int], pieces: Sequence[str], image_token_id: int
-) -> Iterator[TokenRun]:
-    def kind(position: int) -> tuple[int, int]:
-        """Return equal keys for tokens of one run; a token that represents no image is a run."""
-        is_image = ids[position] == image_token_id
-        return (-1, labels[position]) if is_image else (position, 0)
-
-    for _, group in groupby(range(len(ids)), key=kind):
-        positions = list(group)
-        first = positions[0]
-        yield TokenRun(
-            first=first,
-            token_id=ids[first],
-            label=labels[first],
-            text=pieces[first],
-            num=len(positions),
-            is_image=ids[first] == image_token_id,
-        )
 
 
 # Untrusted text, made safe to display.
@@ -149,23 +145,24 @@ _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 def visible(text: str) -> str:
     r"""Replace every invisible character by its code: `\x1b`, `\u202e`."""
-    return "".join(_shown_character(char) for char in text)
+    characters = []
+    for char in text:
+        code = ord(char)
+        if not is_hidden(char):
+            shown = char
+        elif char in _ESCAPES:
+            shown = _ESCAPES[char]
+        elif code < 0x100:
+            shown = f"\\x{code:02x}"
+        else:
+            shown = f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+        characters.append(shown)
+    return "".join(characters)
 
 
 def is_hidden(char: str) -> bool:
     """Check whether `visible` replaces it."""
     return unicodedata.category(char) in _HIDDEN_CATEGORIES
-
-
-def _shown_character(char: str) -> str:
-    if not is_hidden(char):
-        return char
-    if char in _ESCAPES:
-        return _ESCAPES[char]
-    code = ord(char)
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def image_text(image: Image) -> str:
@@ -204,24 +201,52 @@ class SamplesPage:
 
 def render_samples(page: SamplesPage) -> str:
     """Return the whole page."""
-    legend = el(
-        "p",
-        el("span", "supervised tokens", class_="t s"),
-        " are what the model learns. Thin lines separate tokens; rest the pointer "
-        "on one for its id and position.",
-        class_="dim",
+    found = f"{problems_text(page.num_findings)} found"
+    pill = el("span", found, class_=f"pill p-{'failed' if page.num_findings else 'completed'}")
+    part = "all" if page.num_audited == page.num_samples else f"the first {page.num_audited:,} of"
+    header = el(
+        "header",
+        el("p", pill, f" {visible(page.folder)}"),
+        el("h1", f"{len(page.samples)} of {page.num_samples:,} samples"),
+        el("p", f"Labels, tokens and images of {part} {page.num_samples:,} samples were audited."),
     )
-    statistics = page.statistics
+    sections = []
+    if page.findings:
+        shown = page.findings[:MOST_FINDINGS]
+        rows = [
+            (el("span", f["key"], " ", el("span", f["shard"], class_="dim")), visible(f["message"]))
+            for f in shown
+        ]
+        more = page.num_findings - len(shown)
+        findings = el(
+            "section",
+            el("h2", "What is wrong"),
+            table(("sample", "what"), rows, num_text=2),
+            el("p", f"{more:,} more: slurm-jobs samples --json", class_="dim") if more else None,
+        )
+        sections.append(findings)
+    if page.samples:
+        legend = el(
+            "p",
+            el("span", "supervised tokens", class_="t s"),
+            " are what the model learns. Thin lines separate tokens; rest the pointer "
+            "on one for its id and position.",
+            class_="dim",
+        )
+        articles = [_sample(s) for s in page.samples]
+        sections.append(el("section", el("h2", "Samples"), legend, articles))
+    if page.statistics is not None:
+        statistics = el(
+            "section",
+            el("h2", f"All {page.statistics.num_samples:,} samples"),
+            statistics_table(page.statistics),
+            el("div", statistics_charts(page.statistics), class_="charts"),
+        )
+        sections.append(statistics)
     return render_page(
         title=f"samples of {visible(page.folder)}",
-        header=_header(page),
-        sections=[
-            _findings(page),
-            el("section", el("h2", "Samples"), legend, [_sample(s) for s in page.samples])
-            if page.samples
-            else None,
-            None if statistics is None else _statistics(statistics),
-        ],
+        header=header,
+        sections=sections,
         version=page.version,
         more_style="samples.css",
     )
@@ -230,45 +255,6 @@ def render_samples(page: SamplesPage) -> str:
 def problems_text(num: int) -> str:
     """Return `no problems`, `1 problem`, `1,234 problems`."""
     return f"{num:,} problem{'' if num == 1 else 's'}" if num else "no problems"
-
-
-def _header(page: SamplesPage) -> Html:
-    is_wrong = page.num_findings > 0
-    part = "all" if page.num_audited == page.num_samples else f"the first {page.num_audited:,} of"
-    found = f"{problems_text(page.num_findings)} found"
-    pill = el("span", found, class_=f"pill p-{'failed' if is_wrong else 'completed'}")
-    return el(
-        "header",
-        el("p", pill, f" {visible(page.folder)}"),
-        el("h1", f"{len(page.samples)} of {page.num_samples:,} samples"),
-        el("p", f"Labels, tokens and images of {part} {page.num_samples:,} samples were audited."),
-    )
-
-
-def _findings(page: SamplesPage) -> Html | None:
-    if not page.findings:
-        return None
-    shown = page.findings[:MOST_FINDINGS]
-    rows = [
-        (el("span", f["key"], " ", el("span", f["shard"], class_="dim")), visible(f["message"]))
-        for f in shown
-    ]
-    more = page.num_findings - len(shown)
-    return el(
-        "section",
-        el("h2", "What is wrong"),
-        table(("sample", "what"), rows, num_text=2),
-        el("p", f"{more:,} more: slurm-jobs samples --json", class_="dim") if more else None,
-    )
-
-
-def _statistics(numbers: DataStatistics) -> Html:
-    return el(
-        "section",
-        el("h2", f"All {numbers.num_samples:,} samples"),
-        statistics_table(numbers),
-        el("div", statistics_charts(numbers), class_="charts"),
-    )
 
 
 def _sample(sample: ShownSample) -> Html:
@@ -285,36 +271,28 @@ def _sample(sample: ShownSample) -> Html:
         "article",
         title,
         el("p", facts, class_="dim"),
-        _pictures(sample) if sample.pictures else None,
+        el("div", _figures(sample), class_="pictures") if sample.pictures else None,
         el("div", [_token(run) for run in sample.runs], class_="tokens"),
         class_="sample",
     )
 
 
-def _pictures(sample: ShownSample) -> Html:
-    """Return each image of the row with all that is stored of it."""
-    figures, start = [], 0
+def _figures(sample: ShownSample) -> Iterator[Html]:
+    """Yield each image of the row with all that is stored of it."""
+    place = 0
     for image in sample.images:
-        end = start + len(image.stored)
-        figures.append(_figure(image, sample, range(start, end)))
-        start = end
-    return el("div", figures, class_="pictures")
-
-
-def _figure(image: Image, sample: ShownSample, places: range) -> Html:
-    shown = []
-    for place in places:
-        picture = sample.pictures[place] if place < len(sample.pictures) else None
-        if picture is None or picture.uri is None:
-            why = "not stored" if picture is None else picture.problem or ""
-            shown.append(el("p", visible(why), class_="note"))
-        else:
-            shown.append(el("img", src=picture.uri, alt=f"stored image {place}", loading="lazy"))
-    return el(
-        "figure",
-        el("div", shown, class_="tiles-of"),
-        el("figcaption", image_text(image), class_="cap"),
-    )
+        shown = []
+        for _ in image.stored:
+            picture = sample.pictures[place] if place < len(sample.pictures) else None
+            if picture is not None and picture.uri is not None:
+                alt = f"stored image {place}"
+                shown.append(el("img", src=picture.uri, alt=alt, loading="lazy"))
+            else:
+                why = "not stored" if picture is None else picture.problem or ""
+                shown.append(el("p", visible(why), class_="note"))
+            place += 1
+        caption = el("figcaption", image_text(image), class_="cap")
+        yield el("figure", el("div", shown, class_="tiles-of"), caption)
 
 
 def _token(run: TokenRun) -> Html:
@@ -322,22 +300,20 @@ def _token(run: TokenRun) -> Html:
     if run.num > 1:
         place = f"positions {run.first:,} to {run.first + run.num - 1:,}"
     label = f", label {run.label}" if run.is_supervised and run.label != run.token_id else ""
-    kinds = [("s", run.is_supervised), ("i", run.is_image), ("w", bool(label))]
-    names = " ".join(["t", *(name for name, holds in kinds if holds)])
-    text: list[str] = [_shown(run.text)]
+    kinds = [("t", True), ("s", run.is_supervised), ("i", run.is_image), ("w", bool(label))]
+    line_break = [el("span", "↵", class_="c"), "\n"]
+    first, *others = run.text.split("\n")
+    text: list[Child] = [visible(first), *([line_break, visible(line)] for line in others)]
+    if not run.text:  # a token that only begins a character
+        text = [el("span", "·", class_="c")]
     if run.num > 1:
         text.append(f" x {run.num}")
-    return el("span", text, class_=names, title=f"id {run.token_id}, {place}{label}")
-
-
-def _shown(text: str) -> Html:
-    """Return the text with visible line breaks; a token that only begins a character is a dot."""
-    if not text:
-        return el("span", "·", class_="c")
-    lines = text.split("\n")
-    parts = [visible(line) for line in lines]
-    brk = join([el("span", "↵", class_="c"), "\n"])
-    return join([*(join([part, brk]) for part in parts[:-1]), parts[-1]])
+    return el(
+        "span",
+        text,
+        class_=" ".join(name for name, holds in kinds if holds),
+        title=f"id {run.token_id}, {place}{label}",
+    )
 
 
 # Samples in a terminal: their text, with supervised tokens in colour or between marks.
@@ -414,27 +390,19 @@ def text_lines(runs: Sequence[TokenRun], marks: tuple[str, str] | None) -> list[
         if marks is not None and run.is_supervised != was_supervised:
             lines[-1].append(marks[0] if run.is_supervised else marks[1])
         was_supervised = run.is_supervised
-        for number, piece in enumerate(_with_breaks(run)):
+        style = _SUPERVISED if run.is_supervised else ""
+        if run.is_image:
+            style = _WRONG if run.is_supervised else _IMAGE
+            pieces = [f"({run.text} x {run.num})" if run.num > 1 else run.text]
+        else:
+            *whole, last = run.text.split("\n")
+            pieces = [*(f"{line}\n" for line in whole), last]
+        for number, piece in enumerate(pieces):
             if number:
                 lines.append(Text())
-            _append(lines[-1], piece, run)
+            for is_code, chars in groupby(piece, key=is_hidden):
+                shown = visible("".join(chars))
+                lines[-1].append(shown, style=f"{style} {_ESCAPE}".strip() if is_code else style)
     if marks is not None and was_supervised:
         lines[-1].append(marks[1])
     return lines if lines[-1].plain else lines[:-1]
-
-
-def _with_breaks(run: TokenRun) -> list[str]:
-    """Return the run's text in pieces that end at its line breaks."""
-    if run.is_image:
-        return [f"({run.text} x {run.num})" if run.num > 1 else run.text]
-    *whole, last = run.text.split("\n")
-    return [*(f"{line}\n" for line in whole), last]
-
-
-def _append(line: Text, piece: str, run: TokenRun) -> None:
-    style = _SUPERVISED if run.is_supervised else ""
-    if run.is_image:
-        style = _WRONG if run.is_supervised else _IMAGE
-    for is_code, chars in groupby(piece, key=is_hidden):
-        shown = visible("".join(chars))
-        line.append(shown, style=f"{style} {_ESCAPE}".strip() if is_code else style)

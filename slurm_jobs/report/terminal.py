@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -108,7 +109,8 @@ class _Shares:
         if large := [s for s in self.shares if s not in small]:
             yield self._table(large, options)
         if small:
-            yield from _lines([Text(_in_words(s), style="dim") for s in small], options.max_width)
+            texts = [Text(_in_words(share), style="dim") for share in small]
+            yield from _lines(texts, options.max_width)
 
     @staticmethod
     def _table(shares: Sequence[TimeShare], options: ConsoleOptions) -> Table:
@@ -122,19 +124,15 @@ class _Shares:
         table.add_column(justify="right", no_wrap=True)
         table.add_column(justify="right", no_wrap=True)
         for share, (name, percent, seconds) in zip(shares, rows, strict=True):
-            bar = [_bar(share, cells)] if cells >= _MIN_BAR_CELLS else []
-            table.add_row(Text(name), *bar, percent, seconds)
+            filled = max(0, min(cells, round(share.share * cells)))
+            bar = Text("█" * filled, style=_KIND_STYLES.get(share.kind, "blue"))
+            bar.append("·" * (cells - filled), style="dim")
+            table.add_row(Text(name), *([bar] if cells >= _MIN_BAR_CELLS else []), percent, seconds)
         return table
 
 
 def _in_words(share: TimeShare) -> str:
     return f"{share.name} {units.percent(share.share)} ({units.seconds(share.seconds)})"
-
-
-def _bar(share: TimeShare, cells: int) -> Text:
-    filled = max(0, min(cells, round(share.share * cells)))
-    bar = Text("█" * filled, style=_KIND_STYLES.get(share.kind, "blue"))
-    return bar.append("·" * (cells - filled), style="dim")
 
 
 _SHOWN_FAILURES = 3
@@ -154,58 +152,53 @@ def render(report: RunReport) -> RenderableType:
     parts: list[RenderableType] = [
         Text(f"{report.header.title}  {report.header.run_id}", style="bold"),
         Text(report.verdict),
-        _tiles(report),
+        Tiles([(tile.label, tile.value, tile.note) for tile in report.tiles]),
     ]
     for training in report.training:
-        parts.append(_heading(f"Where a step's time goes: {training.stage}"))
-        parts.append(shares_of(training.phases))
-        parts.extend(_device(training))
+        parts += [
+            _heading(f"Where a step's time goes: {training.stage}"),
+            shares_of(training.phases),
+        ]
+        if training.device_timeline:
+            parts += [Text("  on the device:", style="dim"), shares_of(training.device_timeline)]
+        if training.loads:
+            line = sentences.load_line(min(training.loads, key=sentences.least_busy))
+            parts.append(_indented(f"load of {line}", style="dim"))
     parts.append(_heading("Findings"))
     parts.extend(_finding(number, f) for number, f in enumerate(report.findings, 1))
     if not report.findings:
         parts.append(_indented(no_finding(report.checks)))
-    parts.append(_heading("From submit to end"))
-    parts.append(shares_of(report.timeline))
-    parts.extend(_cost(report))
+    parts += [_heading("From submit to end"), shares_of(report.timeline)]
+    if taken := sentences.taken(report.cost):
+        parts.append(Text(f"  {taken}"))
+    parts.extend(Text(f"  {line}") for line in sentences.parts(report.cost))
+    for projection in report.projections:
+        parts.append(Text(f"  ahead: {sentences.ahead(projection, report.cost.currency)}"))
     for training in report.training:
-        parts.extend([_heading(f"Training: {training.stage}"), _training(training)])
+        parts += [_heading(f"Training: {training.stage}"), *_training(training)]
     for data in report.data:
-        parts.extend([_heading(f"Data: {data.stage}"), _data(data)])
+        parts += [_heading(f"Data: {data.stage}"), *_data(data)]
     for evaluation in report.evaluation:
-        shown_numbers = Pairs(units.evaluation(evaluation.numbers))
-        parts.extend([_heading(f"Evaluation: {evaluation.stage}"), shown_numbers])
-    parts.extend([_heading("Stages"), _stages(report.stages)])
-    parts.extend([_heading("Method and what is missing"), _method(report)])
-    return Group(*parts)
-
-
-def _device(training: TrainingNumbers) -> list[RenderableType]:
-    """Return the device's timeline, and the node whose devices are idle most."""
-    parts: list[RenderableType] = []
-    if training.device_timeline:
-        parts += [Text("  on the device:", style="dim"), shares_of(training.device_timeline)]
-    if training.loads:
-        line = sentences.load_line(min(training.loads, key=sentences.least_busy))
-        parts.append(_indented(f"load of {line}", style="dim"))
-    return parts
-
-
-def _cost(report: RunReport) -> list[RenderableType]:
-    lines = [f"  {line}" for line in filter(None, [sentences.taken(report.cost)])]
-    lines += [f"  {line}" for line in sentences.parts(report.cost)]
-    lines += [
-        f"  ahead: {sentences.ahead(projection, report.cost.currency)}"
-        for projection in report.projections
+        parts.append(_heading(f"Evaluation: {evaluation.stage}"))
+        parts.append(Pairs(units.evaluation(evaluation.numbers)))
+    parts += [_heading("Stages"), _StageTable(report.stages)]
+    parts.extend(map(_indented, [*why_stranded(report.stages), *_failures(report.stages)]))
+    outcomes = Counter(check.outcome for check in report.checks)
+    parts += [
+        _heading("Method and what is missing"),
+        _indented(
+            f"Rules: {len(report.findings)} found, {outcomes['clear']} clear, "
+            f"{outcomes['abstained']} abstained; the page says which, and why."
+        ),
     ]
-    return [Text(line) for line in lines]
+    if report.findings:
+        parts.append(_indented("Ceilings hold one at a time; they do not multiply."))
+    parts.extend(map(_indented, report.notes))
+    return Group(*parts)
 
 
 def _heading(title: str) -> Text:
     return Text(f"\n{title}", style="bold")
-
-
-def _tiles(report: RunReport) -> RenderableType:
-    return Tiles([(tile.label, tile.value, tile.note) for tile in report.tiles])
 
 
 def _finding(number: int, finding: Finding) -> RenderableType:
@@ -221,12 +214,6 @@ def _finding(number: int, finding: Finding) -> RenderableType:
     if finding.severity != "note":
         table.add_row("     gain", Text(finding.ceiling))
     return Group(text, table)
-
-
-def _stages(stages: Sequence[StageNumbers]) -> RenderableType:
-    failures = [line for stage in stages for line in _failures(stage)]
-    lines = [*why_stranded(stages), *failures]
-    return Group(_StageTable(stages), *map(_indented, lines))
 
 
 _STAGE_COLUMNS = ("done", "attempts", "median queue", "ran for", "CPU", "memory")
@@ -272,14 +259,21 @@ def _stage_facts(stage: StageNumbers) -> tuple[str, ...]:
     )
 
 
-def _failures(stage: StageNumbers) -> list[str]:
-    was = "failed, before it completed" if stage.status == "completed" else "failed"
-    shown = [f"{was}: {line}" for line in stage.failures[:_SHOWN_FAILURES]]
-    more = len(stage.failures) - len(shown)
-    return [*shown, *([f"... and {more} more failed attempts of {stage.name}"] if more else [])]
+def _failures(stages: Sequence[StageNumbers]) -> Iterator[str]:
+    for stage in stages:
+        was = "failed, before it completed" if stage.status == "completed" else "failed"
+        yield from (f"{was}: {line}" for line in stage.failures[:_SHOWN_FAILURES])
+        more = len(stage.failures) - _SHOWN_FAILURES
+        if more > 0:
+            yield f"... and {more} more failed attempts of {stage.name}"
 
 
-def _training(numbers: TrainingNumbers) -> RenderableType:
+def _training(numbers: TrainingNumbers) -> Iterator[RenderableType]:
+    loss = units.NOT_KNOWN
+    if numbers.first_loss.value is not None and numbers.last_loss.value is not None:
+        first, last = map(units.significant, (numbers.first_loss.value, numbers.last_loss.value))
+        steps = units.last_steps(numbers.num_last_losses)
+        loss = f"{first} (first step), {last} ({steps}) {numbers.last_loss.unit}"
     pairs = [
         ("steps", f"{numbers.num_steps:,} on {units.ranks(numbers.rank_counts)}"),
         ("done twice", f"{numbers.num_repeated_steps:,}"),
@@ -289,74 +283,46 @@ def _training(numbers: TrainingNumbers) -> RenderableType:
         ("", units.quantity(numbers.samples_per_s)),
         ("", units.quantity(numbers.tokens_per_s)),
         ("padding", units.quantity(numbers.padding_share)),
-        ("loss", _loss(numbers)),
+        ("loss", loss),
         ("memory peak", units.quantity(numbers.memory_peak_bytes)),
     ]
     ratio = numbers.straggler.slowest_over_mean if numbers.straggler else None
     if ratio is not None:
         pairs.append(("own work, slowest rank over mean", f"{ratio:.3f}"))
-    by_ranks = [
-        Text(f"  on {units.number_of('rank', some.num_ranks)}: {rates(some)}")
-        for some in numbers.rates_by_ranks
-    ]
-    return Group(Pairs(pairs), *by_ranks, *_budget(numbers))
+    yield Pairs(pairs)
+    for some in numbers.rates_by_ranks:
+        yield Text(f"  on {units.number_of('rank', some.num_ranks)}: {rates(some)}")
+    if budget := shown(numbers.budget):
+        yield Text("  rank 0, from the start of each attempt to its end:", style="dim")
+        yield Pairs([("", _in_words(part)) for part in budget])
 
 
-def _budget(numbers: TrainingNumbers) -> list[RenderableType]:
-    """Return the time around the steps, in a few lines."""
-    parts = [
-        ("", f"{part.name} {units.percent(part.share)} ({units.seconds(part.seconds)})")
-        for part in shown(numbers.budget)
-    ]
-    if not parts:
-        return []
-    return [Text("  rank 0, from the start of each attempt to its end:", style="dim"), Pairs(parts)]
-
-
-def _loss(numbers: TrainingNumbers) -> str:
-    if numbers.first_loss.value is None or numbers.last_loss.value is None:
-        return units.NOT_KNOWN
-    first = units.significant(numbers.first_loss.value)
-    last = units.significant(numbers.last_loss.value)
-    steps = units.last_steps(numbers.num_last_losses)
-    return f"{first} (first step), {last} ({steps}) {numbers.last_loss.unit}"
-
-
-def _data(numbers: DataNumbers) -> RenderableType:
-    pairs = [
-        ("rows", units.quantity(numbers.num_rows)),
-        ("samples", units.quantity(numbers.num_samples)),
-        ("rejected", units.quantity(numbers.num_rejects)),
-        ("of these too long", units.quantity(numbers.num_too_long)),
-        ("tokens", units.quantity(numbers.num_tokens)),
-        ("mean", units.quantity(numbers.mean_tokens)),
-        ("shards", units.quantity(numbers.num_shards)),
-    ]
-    shown, others = numbers.rejects[:_MOST_REASONS], numbers.rejects[_MOST_REASONS:]
-    rejects = ", ".join(f"{reason} {count:,}" for reason, count in shown)
+def _data(numbers: DataNumbers) -> Iterator[RenderableType]:
+    part = units.of_slices(numbers.num_slices_reported, numbers.num_slices)
+    if part:
+        yield Text(f"  {part}, those that completed:", style="dim")
+    yield Pairs(
+        [
+            ("rows", units.quantity(numbers.num_rows)),
+            ("samples", units.quantity(numbers.num_samples)),
+            ("rejected", units.quantity(numbers.num_rejects)),
+            ("of these too long", units.quantity(numbers.num_too_long)),
+            ("tokens", units.quantity(numbers.num_tokens)),
+            ("mean", units.quantity(numbers.mean_tokens)),
+            ("shards", units.quantity(numbers.num_shards)),
+        ]
+    )
+    named, others = numbers.rejects[:_MOST_REASONS], numbers.rejects[_MOST_REASONS:]
+    rejects = ", ".join(f"{reason} {count:,}" for reason, count in named)
     if others:
         other = "1 other reason" if len(others) == 1 else f"{len(others)} other reasons"
         rejects += f", of {other} {sum(count for _, count in others):,}"
-    lines = [_indented(f"rejects: {rejects}")] if rejects else []
+    if rejects:
+        yield _indented(f"rejects: {rejects}")
     if numbers.stored_image:
-        lines.append(_indented(f"stored image: {units.stored_image(numbers.stored_image)}"))
+        yield _indented(f"stored image: {units.stored_image(numbers.stored_image)}")
     if numbers.statistics is not None:
-        lines += map(_indented, statistics_lines(numbers.statistics))
-    part = units.of_slices(numbers.num_slices_reported, numbers.num_slices)
-    caption = [Text(f"  {part}, those that completed:", style="dim")] if part else []
-    return Group(*caption, Pairs(pairs), *lines)
-
-
-def _method(report: RunReport) -> RenderableType:
-    abstained = [c for c in report.checks if c.outcome == "abstained"]
-    clear = sum(c.outcome == "clear" for c in report.checks)
-    counts = f"{len(report.findings)} found, {clear} clear, {len(abstained)} abstained"
-    lines = [
-        f"Rules: {counts}; the page says which, and why.",
-        *(["Ceilings hold one at a time; they do not multiply."] if report.findings else []),
-        *report.notes,
-    ]
-    return Group(*map(_indented, lines))
+        yield from map(_indented, statistics_lines(numbers.statistics))
 
 
 def _indented(line: str, style: str = "") -> RenderableType:
