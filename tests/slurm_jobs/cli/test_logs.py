@@ -2,6 +2,7 @@
 
 import itertools
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ from slurm_jobs.cli.problems import last_lines, numbered_lines
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import write_json_atomic
 from slurm_jobs.shared.records import AttemptRecord, record_to_json
-from tests.slurm_jobs.cli.command import run_command
+from tests.slurm_jobs.cli.command import Command
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm, account_row, make_fake_slurm
+
+Logs = Callable[..., tuple[list[str], str]]
 
 
 @pytest.fixture(autouse=True)
@@ -24,264 +27,38 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
 
 
 @pytest.fixture
+def logs(command: Command, request: pytest.FixtureRequest) -> Logs:
+    """The lines that `logs` prints of a run, or of a fixture's, and its errors."""
+
+    def run(paths: RunPaths | str, *words: str, code: int = 0) -> tuple[list[str], str]:
+        if isinstance(paths, str):
+            paths = request.getfixturevalue(paths)
+        ended = command("logs", paths.run_dir, *words)
+        assert ended.code == code, ended.err
+        return ended.out.splitlines(), ended.err
+
+    return run
+
+
+def log(paths: RunPaths, stage: str, slice_index: int = 0, *, text: str, rank: int = 0) -> None:
+    """Write the log of the first attempt of a rank."""
+    paths.logs_dir(stage).mkdir(parents=True, exist_ok=True)
+    paths.rank_log(stage, slice_index, 1, rank).write_text(text)
+
+
+@pytest.fixture
 def paths(tmp_path: Path) -> RunPaths:
     """An array of four of which slices 1 and 3 failed; slice 1 has a rank more."""
     paths = make_run(tmp_path / "r", {"preprocess": 4, "train": 1})
     submit(paths, "preprocess", 4, "12")
     end(paths, "preprocess", [0, 2])
     end(paths, "preprocess", [1, 3], "failed", reason="it broke")
-    folder = paths.logs_dir("preprocess")
-    folder.mkdir(parents=True)
     for index in range(4):
         text = f"begin {index}\n" + "row\n" * 30 + f"disk quota of {index} exceeded\nend {index}\n"
-        paths.rank_log("preprocess", index, 1, 0).write_text(text)
+        log(paths, "preprocess", index, text=text)
         paths.job_log("preprocess", f"12_{index}").write_text(f"supervisor of {index}\n")
-    paths.rank_log("preprocess", 1, 1, 1).write_text("the other rank\n")
+    log(paths, "preprocess", 1, text="the other rank\n", rank=1)
     return paths
-
-
-def logs(paths: RunPaths, *words: str, expect: int = 0) -> None:
-    run_command("logs", str(paths.run_dir), *words, code=expect)
-
-
-def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    return capsys.readouterr().out.splitlines()
-
-
-def test_the_ends_of_all_failed_logs_are_printed_under_their_names(
-    paths: RunPaths, capsys: pytest.CaptureFixture[str]
-) -> None:
-    logs(paths, "preprocess", "--failed", "--tail", "20")
-    lines = printed(capsys)
-    heads = [line for line in lines if line.startswith("==>")]
-    assert heads == [
-        "==> s00001.a0001.rank-00000.log <==",
-        "==> s00001.a0001.rank-00001.log <==",
-        "==> s00003.a0001.rank-00000.log <==",
-    ]
-    assert len(lines) == len(heads) + 20 + 1 + 20
-    assert lines[-1] == "end 3"
-
-
-def test_grep_names_file_number_and_line(
-    paths: RunPaths, capsys: pytest.CaptureFixture[str]
-) -> None:
-    logs(paths, "preprocess", "--grep", r"quota of \d")
-    assert printed(capsys) == [
-        f"s0000{index}.a0001.rank-00000.log:32:disk quota of {index} exceeded" for index in range(4)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("words", "files"),
-    [
-        (["--failed"], ["s00001.a0001.rank-00000.log", "s00003.a0001.rank-00000.log"]),
-        (["--slice", "2"], ["s00002.a0001.rank-00000.log"]),
-        (["--slice", "1", "--rank", "0"], ["s00001.a0001.rank-00000.log"]),
-        (["--attempt", "1", "--slice", "0"], ["s00000.a0001.rank-00000.log"]),
-        (["--tail", "2", "--slice", "0"], ["s00000.a0001.rank-00000.log"]),
-    ],
-)
-def test_grep_looks_only_into_the_logs_that_are_chosen(
-    paths: RunPaths, capsys: pytest.CaptureFixture[str], words: list[str], files: list[str]
-) -> None:
-    logs(paths, "preprocess", "--grep", "quota", *words)
-    lines = printed(capsys)
-    assert [line.partition(":")[0] for line in lines] == files
-    assert {line.split(":")[1] for line in lines} == {"32"}
-
-
-@pytest.mark.parametrize("number", ["9" * 18, "9" * 20, "9" * 5000])
-def test_a_tail_longer_than_any_log_is_the_whole_log(
-    paths: RunPaths, capsys: pytest.CaptureFixture[str], number: str
-) -> None:
-    logs(paths, "preprocess", "--slice", "0", "--grep", "end|begin", "--tail", number)
-    assert [line.split(":")[1] for line in printed(capsys)] == ["1", "33"]
-    logs(paths, "preprocess", "--slice", "0", "--tail", number)
-    assert len(printed(capsys)) == 33
-
-
-def test_grep_searches_the_supervisors_logs_where_told(
-    paths: RunPaths, capsys: pytest.CaptureFixture[str]
-) -> None:
-    logs(paths, "preprocess", "--grep", "of 3", "--supervisor")
-    assert printed(capsys) == ["slurm-12_3.log:1:supervisor of 3"]
-
-
-def test_grep_finds_what_grep_finds(paths: RunPaths, capsys: pytest.CaptureFixture[str]) -> None:
-    log = paths.rank_log("preprocess", 0, 1, 0)
-    log.write_bytes(b"caf\xc3\xa9 1\nno\xff 2\r\nno 3\n")
-    logs(paths, "preprocess", "--slice", "0", "--grep", "no|caf")
-    command = ["grep", "-anE", "no|caf", str(log)]
-    theirs = subprocess.run(command, capture_output=True, check=True).stdout
-    expected = theirs.decode(errors="replace").replace("\r\n", "\n").splitlines()
-    assert printed(capsys) == [f"{log.name}:{line}" for line in expected]
-
-
-def test_of_a_progress_bar_only_the_states_that_match_are_printed(
-    paths: RunPaths, capsys: pytest.CaptureFixture[str]
-) -> None:
-    paths.rank_log("preprocess", 0, 1, 0).write_bytes(b"10%\r20%\r30% nan\r40%\n")
-    logs(paths, "preprocess", "--slice", "0", "--grep", "nan")
-    assert printed(capsys) == ["s00000.a0001.rank-00000.log:1:30% nan"]
-
-
-@pytest.mark.parametrize("words", [["--grep", "nowhere"], ["--failed", "--grep", "begin 2"]])
-def test_grep_without_a_match_ends_with_1_as_grep_does(
-    paths: RunPaths, capsys: pytest.CaptureFixture[str], words: list[str]
-) -> None:
-    logs(paths, "preprocess", *words, expect=1)
-    assert printed(capsys) == []
-
-
-def test_grep_without_a_stage_searches_all_stages(
-    sweep: RunPaths, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sweep.rank_log("z", 0, 1, 0).write_text("one more\n")
-    logs(sweep, "--grep", "one")
-    both = [
-        "fit-1/s00000.a0001.rank-00000.log:1:one",
-        "z/s00000.a0001.rank-00000.log:1:one more",
-    ]
-    assert printed(capsys) == both
-    logs(sweep, "--grep", "one", "--slice", "0")
-    assert printed(capsys) == both
-    logs(sweep, "--grep", "nowhere", expect=1)
-    assert printed(capsys) == []
-
-
-def test_grep_for_an_attempt_that_no_stage_has_tells_of_every_stage(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    paths = make_run(tmp_path / "many", {"clean": 1, "train": 1, "later": 1})
-    for number, name in enumerate(("clean", "train"), start=1):
-        submit(paths, name, 1, str(number))
-        paths.logs_dir(name).mkdir(parents=True)
-        paths.rank_log(name, 0, 1, 0).write_text("epoch 1\n")
-    logs(paths, "--grep", "epoch", "--attempt", "7", expect=2)
-    said = capsys.readouterr().err
-    assert "no log of `later` yet" in said
-    assert "none of `clean`, `train` has a log of that rank or attempt; without" in said
-    logs(paths, "train", "--grep", "epoch", "--attempt", "7", expect=2)
-    assert "`train` has no log of that rank or attempt; without" in capsys.readouterr().err
-
-
-def test_grep_without_a_stage_searches_those_that_have_the_slice(
-    paths: RunPaths, capsys: pytest.CaptureFixture[str]
-) -> None:
-    logs(paths, "--grep", "quota", "--slice", "3")
-    assert printed(capsys) == ["preprocess/s00003.a0001.rank-00000.log:32:disk quota of 3 exceeded"]
-    logs(paths, "--grep", "quota", "--slice", "4", expect=2)
-    assert "`preprocess` has the slices 0 to 3" in capsys.readouterr().err
-
-
-def test_a_bad_pattern_is_an_input_error_that_says_what_is_wrong(
-    paths: RunPaths, capsys: pytest.CaptureFixture[str]
-) -> None:
-    logs(paths, "preprocess", "--grep", "quota (of", expect=2)
-    errors = capsys.readouterr().err
-    assert "quota (of" in errors
-    assert "missing )" in errors
-
-
-@pytest.mark.parametrize("words", [["--follow", "--grep", "x"], ["--tail", "-1"]])
-def test_what_makes_no_sense_together_is_refused(paths: RunPaths, words: list[str]) -> None:
-    logs(paths, "preprocess", *words, expect=2)
-
-
-def test_where_no_slice_failed_this_is_said(
-    paths: RunPaths, capsys: pytest.CaptureFixture[str]
-) -> None:
-    logs(paths, "train", "--failed")
-    assert "no slice of `train` failed" in capsys.readouterr().err
-
-
-def test_failed_logs_of_all_stages_are_printed_and_an_empty_one_hides_no_other(
-    paths: RunPaths, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    submit(paths, "train", 1, "13")
-    end(paths, "train", [0], "failed", reason="it broke")
-    paths.logs_dir("train").mkdir(parents=True)
-    paths.rank_log("train", 0, 1, 0).write_text("no memory\n")
-    for index in (1, 3):
-        paths.rank_log("preprocess", index, 1, 0).write_text("")
-    logs(paths, "--failed", "--tail", "1")
-    whole = [
-        "==> preprocess/s00001.a0001.rank-00000.log <== (empty)",
-        "==> preprocess/s00001.a0001.rank-00001.log <==",
-        "the other rank",
-        "==> preprocess/s00003.a0001.rank-00000.log <== (empty)",
-        "==> train/s00000.a0001.rank-00000.log <==",
-        "no memory",
-    ]
-    assert printed(capsys) == whole
-    monkeypatch.setattr("slurm_jobs.cli.logs.MAX_FAILED_LOGS", 3)
-    logs(paths, "--failed")
-    out, err = capsys.readouterr()
-    assert out.splitlines() == whole[:4]
-    assert err == "... and 1 more log; name a stage for all of its logs\n"
-
-
-@pytest.fixture
-def ended(tmp_path: Path) -> RunPaths:
-    """A complete run of which `train` has said something last, and `report` nothing."""
-    paths = make_run(tmp_path / "e", {"preprocess": 2, "train": 1, "report": 1})
-    for stage, number, job_id in (("preprocess", 2, "12"), ("train", 1, "13"), ("report", 1, "14")):
-        submit(paths, stage, number, job_id)
-        end(paths, stage, range(number))
-        paths.logs_dir(stage).mkdir(parents=True)
-        for index in range(number):
-            paths.rank_log(stage, index, 1, 0).write_text("" if stage == "report" else "said\n")
-    return paths
-
-
-def test_without_a_stage_the_last_that_has_said_something_is_shown(
-    ended: RunPaths, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ended.rank_log("train", 0, 1, 0).write_text("the last words\n")
-    logs(ended)
-    assert capsys.readouterr() == ("the last words\n", "")
-
-
-def test_where_no_stage_has_said_anything_this_is_said(
-    ended: RunPaths, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for stage, index in (("preprocess", 0), ("preprocess", 1), ("train", 0)):
-        ended.rank_log(stage, index, 1, 0).write_text("")
-    logs(ended)
-    assert capsys.readouterr() == ("", "the log of `report` is empty\n")
-    logs(ended, "preprocess")
-    assert capsys.readouterr() == ("", "the logs of `preprocess` are empty\n")
-
-
-def test_an_empty_log_among_others_is_called_so(
-    ended: RunPaths, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ended.rank_log("preprocess", 0, 1, 0).write_text("")
-    logs(ended, "preprocess")
-    assert printed(capsys) == [
-        "==> s00000.a0001.rank-00000.log <== (empty)",
-        "==> s00001.a0001.rank-00000.log <==",
-        "said",
-    ]
-
-
-def test_of_a_stage_without_any_log_no_rank_is_missed(
-    paths: RunPaths, capsys: pytest.CaptureFixture[str]
-) -> None:
-    logs(paths, "train", "--rank", "0")
-    assert capsys.readouterr().err == "no log of `train` yet\n"
-    logs(paths, "preprocess", "--rank", "7", expect=2)
-    assert "no log of that rank or attempt" in capsys.readouterr().err
-
-
-def test_a_misspelt_stage_of_the_newest_run_is_told_with_the_nearest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    make_run(tmp_path / "runs" / "r", {"preprocess": 1, "train": 1})
-    run_command("logs", "trian", code=2)
-    assert "(preprocess, train); did you mean `train`?" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -294,39 +71,20 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunPaths:
         submit(paths, stage, 1, str(number))
         end(paths, stage, [0])
         paths.logs_dir(stage).mkdir(parents=True)
-    paths.rank_log("fit-1", 0, 1, 0).write_text("one\n")
+    log(paths, "fit-1", text="one\n")
     return paths
 
 
-def test_a_matrix_stages_own_name_means_the_logs_of_all_its_combinations(
-    sweep: RunPaths, capsys: pytest.CaptureFixture[str]
-) -> None:
-    logs(sweep, "fit")
-    assert printed(capsys) == ["==> fit-1/s00000.a0001.rank-00000.log <==", "one"]
-    sweep.rank_log("fit-2", 0, 1, 0).write_text("two\n")
-    whole = [
-        "==> fit-1/s00000.a0001.rank-00000.log <==",
-        "one",
-        "==> fit-2/s00000.a0001.rank-00000.log <==",
-        "two",
-    ]
-    logs(sweep, "fit")
-    assert printed(capsys) == whole
-    logs(sweep, "fit", "--follow")
-    assert printed(capsys) == whole
-    logs(sweep, "fit", "--grep", "w")
-    assert printed(capsys) == ["fit-2/s00000.a0001.rank-00000.log:1:two"]
-    run_command("logs", "fit", "--tail", "1")
-    assert printed(capsys) == whole
-
-
-def test_the_name_of_one_combination_means_its_logs_alone(
-    sweep: RunPaths, capsys: pytest.CaptureFixture[str]
-) -> None:
-    logs(sweep, "fit-1")
-    assert printed(capsys) == ["one"]
-    logs(sweep, "fitt", expect=2)
-    assert "no stage `fitt`; did you mean `fit`?" in capsys.readouterr().err
+@pytest.fixture
+def ended(tmp_path: Path) -> RunPaths:
+    """A complete run of which `train` has printed something last, and `report` nothing."""
+    paths = make_run(tmp_path / "e", {"preprocess": 2, "train": 1, "report": 1})
+    for stage, number, job_id in (("preprocess", 2, "12"), ("train", 1, "13"), ("report", 1, "14")):
+        submit(paths, stage, number, job_id)
+        end(paths, stage, range(number))
+        for index in range(number):
+            log(paths, stage, index, text="" if stage == "report" else f"said by {stage}\n")
+    return paths
 
 
 def begin(paths: RunPaths, stage: str, slice_index: int, attempt: int, job_id: str) -> None:
@@ -372,121 +130,245 @@ def attempts(tmp_path: Path) -> RunPaths:
     return made
 
 
-def test_the_supervisors_log_is_that_of_the_attempt_that_was_named(
-    attempts: RunPaths, capsys: pytest.CaptureFixture[str]
-) -> None:
-    logs(attempts, "train", "--supervisor")
-    assert printed(capsys) == ["job 13, attempt 2"]
-    logs(attempts, "train", "--supervisor", "--attempt", "2")
-    assert printed(capsys) == ["job 13, attempt 2"]
-    logs(attempts, "train", "--supervisor", "--attempt", "1")
-    assert printed(capsys) == ["job 11, attempt 1"]
-    logs(attempts, "train", "--supervisor", "--attempt", "1", "--grep", "attempt")
-    assert printed(capsys) == ["slurm-11.log:1:job 11, attempt 1"]
+def quota(index: int) -> str:
+    return f"s0000{index}.a0001.rank-00000.log:32:disk quota of {index} exceeded"
 
 
-def test_each_array_task_has_the_supervisors_log_of_its_own_attempt(
-    attempts: RunPaths, capsys: pytest.CaptureFixture[str]
+TWO_TASKS = [
+    *("==> slurm-12_0.log <==", "job 12_0, attempt 1"),
+    *("==> slurm-12_1.log <==", "job 12_1, attempt 1", "job 12_1, attempt 2"),
+]
+
+
+@pytest.mark.parametrize(
+    ("run", "words", "printed"),
+    [
+        ("paths", r"preprocess --grep quota\sof\s\d", [quota(index) for index in range(4)]),
+        ("paths", "preprocess --grep quota --failed", [quota(1), quota(3)]),
+        ("paths", "preprocess --grep quota --slice 2", [quota(2)]),
+        ("paths", "preprocess --grep quota --slice 1 --rank 0", [quota(1)]),
+        ("paths", "preprocess --grep quota --attempt 1 --slice 0", [quota(0)]),
+        ("paths", "preprocess --grep quota --tail 2 --slice 0", [quota(0)]),
+        ("paths", r"preprocess --grep of\s3 --supervisor", ["slurm-12_3.log:1:supervisor of 3"]),
+        # without a stage those that have the slice are searched
+        ("paths", "--grep quota --slice 3", [f"preprocess/{quota(3)}"]),
+        # a job and an array of two, each submitted twice
+        ("attempts", "train --supervisor", ["job 13, attempt 2"]),
+        ("attempts", "train --supervisor --attempt 2", ["job 13, attempt 2"]),
+        ("attempts", "train --supervisor --attempt 1", ["job 11, attempt 1"]),
+        (
+            *("attempts", "train --supervisor --attempt 1 --grep attempt"),
+            ["slurm-11.log:1:job 11, attempt 1"],
+        ),
+        ("attempts", "preprocess --supervisor --attempt 1", TWO_TASKS),
+        (
+            *("attempts", "preprocess --supervisor --attempt 2"),
+            ["==> slurm-14_0.log <==", "job 14_0, attempt 2", *TWO_TASKS[2:]],
+        ),
+        ("attempts", "preprocess --supervisor --attempt 3 --slice 1", ["job 14_1, attempt 3"]),
+        # the last stage that has printed something
+        ("ended", "", ["said by train"]),
+        # one combination of a matrix, and all of which one has a log
+        ("sweep", "fit-1", ["one"]),
+        ("sweep", "fit", ["==> fit-1/s00000.a0001.rank-00000.log <==", "one"]),
+    ],
+)
+def test_the_logs_that_are_chosen_are_printed(
+    logs: Logs, run: str, words: str, printed: list[str]
 ) -> None:
-    logs(attempts, "preprocess", "--supervisor", "--attempt", "1")
-    assert printed(capsys) == [
-        "==> slurm-12_0.log <==",
-        "job 12_0, attempt 1",
-        "==> slurm-12_1.log <==",
-        "job 12_1, attempt 1",
-        "job 12_1, attempt 2",
+    assert logs(run, *words.split()) == (printed, "")
+
+
+@pytest.mark.parametrize(
+    ("run", "words", "code", "said"),
+    [
+        # as grep does
+        ("paths", "preprocess --grep nowhere", 1, ""),
+        ("paths", r"preprocess --failed --grep begin\s2", 1, ""),
+        ("sweep", "--grep nowhere", 1, ""),
+        ("paths", "--grep quota --slice 4", 2, "`preprocess` has the slices 0 to 3"),
+        ("paths", "preprocess --grep quota\\s(of", 2, "missing )"),
+        ("paths", "preprocess --follow --grep x", 2, ""),
+        ("paths", "preprocess --tail -1", 2, ""),
+        ("paths", "train --failed", 0, "no slice of `train` failed"),
+        ("paths", "train --rank 0", 0, "no log of `train` yet\n"),
+        ("paths", "preprocess --rank 7", 2, "`preprocess` has no log of that rank or attempt"),
+        ("attempts", "preprocess --supervisor --attempt 4", 2, "`preprocess` has no log of that"),
+        ("sweep", "fitt", 2, "no stage `fitt`; did you mean `fit`?"),
+    ],
+)
+def test_where_no_log_is_chosen_the_reason_is_printed(
+    logs: Logs, run: str, words: str, code: int, said: str
+) -> None:
+    lines, errors = logs(run, *words.split(), code=code)
+    assert lines == []
+    assert said in errors
+
+
+def test_the_ends_of_all_failed_logs_are_printed_under_their_names(
+    paths: RunPaths, logs: Logs
+) -> None:
+    lines, _ = logs(paths, "preprocess", "--failed", "--tail", "20")
+    heads = [line for line in lines if line.startswith("==>")]
+    names = ("s00001.a0001.rank-00000", "s00001.a0001.rank-00001", "s00003.a0001.rank-00000")
+    assert heads == [f"==> {name}.log <==" for name in names]
+    assert len(lines) == len(heads) + 20 + 1 + 20
+    assert lines[-1] == "end 3"
+
+
+@pytest.mark.parametrize("number", ["9" * 18, "9" * 20, "9" * 5000])
+def test_a_tail_longer_than_any_log_is_the_whole_log(
+    paths: RunPaths, logs: Logs, number: str
+) -> None:
+    words = ("preprocess", "--slice", "0", "--tail", number)
+    assert [line.split(":")[1] for line in logs(paths, *words, "--grep", "end|begin")[0]] == [
+        *("1", "33")
     ]
-    logs(attempts, "preprocess", "--supervisor", "--attempt", "2")
-    assert [line for line in printed(capsys) if line.startswith("==>")] == [
-        "==> slurm-14_0.log <==",
-        "==> slurm-12_1.log <==",
-    ]
-    logs(attempts, "preprocess", "--supervisor", "--attempt", "3", "--slice", "1")
-    assert printed(capsys) == ["job 14_1, attempt 3"]
+    assert len(logs(paths, *words)[0]) == 33
 
 
-def test_an_attempt_that_never_began_has_no_supervisors_log(
-    attempts: RunPaths, capsys: pytest.CaptureFixture[str]
+def test_grep_finds_what_grep_finds(paths: RunPaths, logs: Logs) -> None:
+    file = paths.rank_log("preprocess", 0, 1, 0)
+    file.write_bytes(b"caf\xc3\xa9 1\nno\xff 2\r\nno 3\n")
+    command = ["grep", "-anE", "no|caf", str(file)]
+    theirs = subprocess.run(command, capture_output=True, check=True).stdout
+    expected = theirs.decode(errors="replace").replace("\r\n", "\n").splitlines()
+    lines, _ = logs(paths, "preprocess", "--slice", "0", "--grep", "no|caf")
+    assert lines == [f"{file.name}:{line}" for line in expected]
+
+
+def test_of_a_progress_bar_only_the_states_that_match_are_printed(
+    paths: RunPaths, logs: Logs
 ) -> None:
-    logs(attempts, "preprocess", "--supervisor", "--attempt", "4", expect=2)
-    assert "`preprocess` has no log of that rank or attempt" in capsys.readouterr().err
+    paths.rank_log("preprocess", 0, 1, 0).write_bytes(b"10%\r20%\r30% nan\r40%\n")
+    lines, _ = logs(paths, "preprocess", "--slice", "0", "--grep", "nan")
+    assert lines == ["s00000.a0001.rank-00000.log:1:30% nan"]
+
+
+def test_grep_without_a_stage_searches_all_stages(sweep: RunPaths, logs: Logs) -> None:
+    log(sweep, "z", text="one more\n")
+    both = ["fit-1/s00000.a0001.rank-00000.log:1:one", "z/s00000.a0001.rank-00000.log:1:one more"]
+    assert logs(sweep, "--grep", "one") == (both, "")
+    assert logs(sweep, "--grep", "one", "--slice", "0") == (both, "")
+
+
+def test_grep_for_an_attempt_that_no_stage_has_names_every_stage(
+    tmp_path: Path, logs: Logs
+) -> None:
+    paths = make_run(tmp_path / "many", {"clean": 1, "train": 1, "later": 1})
+    for number, name in enumerate(("clean", "train"), start=1):
+        submit(paths, name, 1, str(number))
+        log(paths, name, text="epoch 1\n")
+    _, said = logs(paths, "--grep", "epoch", "--attempt", "7", code=2)
+    assert "no log of `later` yet" in said
+    assert "none of `clean`, `train` has a log of that rank or attempt; without" in said
+    _, said = logs(paths, "train", "--grep", "epoch", "--attempt", "7", code=2)
+    assert "`train` has no log of that rank or attempt; without" in said
+
+
+def test_failed_logs_of_all_stages_are_printed_and_an_empty_one_hides_no_other(
+    paths: RunPaths, logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(paths, "train", 1, "13")
+    end(paths, "train", [0], "failed", reason="it broke")
+    log(paths, "train", text="no memory\n")
+    for index in (1, 3):
+        log(paths, "preprocess", index, text="")
+    whole = [
+        "==> preprocess/s00001.a0001.rank-00000.log <== (empty)",
+        "==> preprocess/s00001.a0001.rank-00001.log <==",
+        "the other rank",
+        "==> preprocess/s00003.a0001.rank-00000.log <== (empty)",
+        "==> train/s00000.a0001.rank-00000.log <==",
+        "no memory",
+    ]
+    assert logs(paths, "--failed", "--tail", "1") == (whole, "")
+    monkeypatch.setattr("slurm_jobs.cli.logs.MAX_FAILED_LOGS", 3)
+    said = "... and 1 more log; name a stage for all of its logs\n"
+    assert logs(paths, "--failed") == (whole[:4], said)
+
+
+def test_empty_logs_are_called_so(ended: RunPaths, logs: Logs) -> None:
+    log(ended, "preprocess", 0, text="")
+    head = "==> s0000{}.a0001.rank-00000.log <=={}"
+    said = [head.format(0, " (empty)"), head.format(1, ""), "said by preprocess"]
+    assert logs(ended, "preprocess") == (said, "")
+    log(ended, "preprocess", 1, text="")
+    log(ended, "train", text="")
+    assert logs(ended) == ([], "the log of `report` is empty\n")
+    assert logs(ended, "preprocess") == ([], "the logs of `preprocess` are empty\n")
+
+
+def test_a_misspelt_stage_of_the_newest_run_is_answered_with_the_nearest(
+    sweep: RunPaths, command: Command
+) -> None:
+    assert "(fit-1, fit-2, z); did you mean `fit`?" in command("logs", "fitt").err
+
+
+def test_a_matrix_stages_own_name_means_the_logs_of_all_its_combinations(
+    sweep: RunPaths, logs: Logs, command: Command
+) -> None:
+    log(sweep, "fit-2", text="two\n")
+    heads = [f"==> fit-{number}/s00000.a0001.rank-00000.log <==" for number in (1, 2)]
+    whole = [heads[0], "one", heads[1], "two"]
+    assert logs(sweep, "fit") == logs(sweep, "fit", "--follow") == (whole, "")
+    assert command("logs", "fit", "--tail", "1").result.splitlines() == whole
+    assert logs(sweep, "fit", "--grep", "w")[0] == ["fit-2/s00000.a0001.rank-00000.log:1:two"]
 
 
 def test_where_the_named_attempt_has_no_log_of_a_rank_its_own_supervisors_is_printed(
-    attempts: RunPaths, capsys: pytest.CaptureFixture[str]
+    attempts: RunPaths, logs: Logs
 ) -> None:
-    logs(attempts, "train", "--attempt", "1")
-    assert printed(capsys) == ["job 11, attempt 1"]
+    first = ["job 11, attempt 1"]
+    assert logs(attempts, "train", "--attempt", "1")[0] == first
     attempts.rank_log("train", 0, 2, 0).write_text("the rank\n")
-    logs(attempts, "train", "--attempt", "1")
-    assert printed(capsys) == ["job 11, attempt 1"]
-    logs(attempts, "train", "--attempt", "2")
-    assert printed(capsys) == ["the rank"]
-    logs(attempts, "train", "--attempt", "3", expect=2)
-    assert "`train` has no log of that rank or attempt" in capsys.readouterr().err
+    assert logs(attempts, "train", "--attempt", "1")[0] == first
+    assert logs(attempts, "train", "--attempt", "2")[0] == ["the rank"]
+    _, said = logs(attempts, "train", "--attempt", "3", code=2)
+    assert "`train` has no log of that rank or attempt" in said
 
 
-@pytest.mark.parametrize("words", [("--attempt", "0"), ("--attempt", "-1"), ("--rank", "-1")])
 def test_a_number_that_no_attempt_or_rank_has_is_refused_with_those_that_there_are(
-    attempts: RunPaths, capsys: pytest.CaptureFixture[str], words: tuple[str, str]
+    attempts: RunPaths, logs: Logs
 ) -> None:
     attempts.rank_log("train", 0, 2, 0).write_text("the rank\n")
     attempts.rank_log("train", 0, 2, 1).write_text("another rank\n")
-    logs(attempts, "train", *words, expect=2)
-    assert "(there is attempt 1-2, rank 0-1)" in capsys.readouterr().err
-    logs(attempts, "train", "--rank", "7", expect=2)
-    assert "(there is attempt 1-2, rank 0-1)" in capsys.readouterr().err
-
-
-@pytest.fixture
-def full_disk(tmp_path: Path, slurm: FakeSlurm) -> RunPaths:
-    """A run whose rank said nothing, and whose supervisor could not write down how it ended."""
-    paths = make_run(tmp_path / "f", {"a": 1})
-    submit(paths, "a", 1, "12")
-    slurm.says("sacct", account_row("12", "NODE_FAIL"))
-    attempt = paths.attempt("a", 0, 1)
-    attempt.parent.mkdir(parents=True)
-    write_json_atomic(attempt, {"started_unix_s": 1.0})
-    paths.logs_dir("a").mkdir(parents=True)
-    paths.rank_log("a", 0, 1, 0).write_text("")
-    lines = "".join(f"line {number}\n" for number in range(30))
-    paths.job_log("a", "12").write_text(f"{lines}OSError: [Errno 28] No space left on device\n")
-    return paths
+    for words in ("--attempt 0", "--attempt -1", "--rank -1", "--rank 7"):
+        _, said = logs(attempts, "train", *words.split(), code=2)
+        assert "(there is attempt 1-2, rank 0-1)" in said
 
 
 HEAD = "==> slurm-12.log <== (the supervisor's, as no rank said why it failed)"
 
 
 def test_the_supervisors_log_explains_a_failure_without_a_record_of_which_ranks_say_nothing(
-    full_disk: RunPaths, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, slurm: FakeSlurm, logs: Logs
 ) -> None:
-    logs(full_disk)
-    said = capsys.readouterr()
-    assert said.err == "the log of `a` is empty\n"
-    lines = said.out.splitlines()
-    assert (lines[0], len(lines)) == (HEAD, 1 + 20)
-    assert lines[-1] == "OSError: [Errno 28] No space left on device"
-    logs(full_disk, "a", "--tail", "1")
-    assert printed(capsys) == [HEAD, lines[-1]]
+    paths = make_run(tmp_path / "f", {"a": 1})
+    submit(paths, "a", 1, "12")
+    slurm.says("sacct", account_row("12", "NODE_FAIL"))
+    attempt = paths.attempt("a", 0, 1)
+    attempt.parent.mkdir(parents=True)
+    write_json_atomic(attempt, {"started_unix_s": 1.0})
+    log(paths, "a", text="")
+    full = "OSError: [Errno 28] No space left on device"
+    lines = "".join(f"line {number}\n" for number in range(30))
+    paths.job_log("a", "12").write_text(f"{lines}{full}\n")
 
-
-def test_the_supervisors_log_is_not_shown_twice_nor_where_a_rank_has_spoken(
-    full_disk: RunPaths, capsys: pytest.CaptureFixture[str]
-) -> None:
-    logs(full_disk, "a", "--supervisor")
-    assert HEAD not in printed(capsys)
-    log = full_disk.rank_log("a", 0, 1, 0)
-    log.write_text("said\n")
-    logs(full_disk, "a")
-    assert printed(capsys) == ["said"]
-    log.unlink()
-    logs(full_disk, "a")
-    lines = printed(capsys)
-    assert (HEAD in lines, len(lines)) == (False, 31)
-    log.write_text("")
-    end(full_disk, "a", [0], "failed", reason="it broke")
-    logs(full_disk, "a")
-    assert capsys.readouterr() == ("", "the log of `a` is empty\n")
+    printed, said = logs(paths)
+    assert (printed[0], len(printed), printed[-1]) == (HEAD, 1 + 20, full)
+    assert said == "the log of `a` is empty\n"
+    assert logs(paths, "a", "--tail", "1")[0] == [HEAD, full]
+    # not twice, nor where a rank has spoken
+    assert HEAD not in logs(paths, "a", "--supervisor")[0]
+    log(paths, "a", text="said\n")
+    assert logs(paths, "a")[0] == ["said"]
+    paths.rank_log("a", 0, 1, 0).unlink()
+    printed, _ = logs(paths, "a")
+    assert (HEAD in printed, len(printed)) == (False, 31)
+    log(paths, "a", text="")
+    end(paths, "a", [0], "failed", reason="it broke")
+    assert logs(paths, "a") == ([], "the log of `a` is empty\n")
 
 
 @pytest.mark.parametrize("ending", ["", "\n"])
