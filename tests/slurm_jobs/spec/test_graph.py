@@ -18,7 +18,6 @@ from slurm_jobs.spec.graph import (
 from slurm_jobs.spec.spec_files import Files
 from slurm_jobs.spec.yaml import read_yaml
 
-Check = Callable[..., list[str]]
 FILES = Files(read_text=lambda _file: "", exists=lambda _file: False)
 
 

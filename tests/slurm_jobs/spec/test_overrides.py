@@ -1,13 +1,16 @@
-from collections.abc import Callable
+"""What `--set` changes, now and when the file of a run is read again."""
+
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from slurm_jobs.commands.read_spec import load
+from slurm_jobs.shared.errors import SpecError
+from slurm_jobs.spec.load import LoadedSpec
 from slurm_jobs.spec.overrides import apply_overrides
 from slurm_jobs.spec.yaml import read_yaml
-
-Check = Callable[..., list[str]]
+from tests.slurm_jobs.spec.conftest import Check
 
 TEXT = """\
 name: a
@@ -20,53 +23,39 @@ stages:
 """
 
 
-def values(*overrides: str) -> object:
-    document = apply_overrides(read_yaml(TEXT, "f"), overrides)
+@pytest.mark.parametrize(
+    ("overrides", "path", "value"),
+    [
+        (["stages.train.resources.nodes=2"], "stages.train.resources", {"nodes": 2}),
+        (
+            *(["stages.train.config={lr: 1e-4, b: [1, 2]}"], "stages.train.config"),
+            {"lr": 1e-4, "b": [1, 2]},
+        ),
+        # missing and empty keys on the way are made
+        (
+            *(["stages.train.config.model.vision.num_layers=2"], "stages.train.config"),
+            {"model": {"vision": {"num_layers": 2}}},
+        ),
+        (["stages.extra={shell: make}"], "stages.extra", {"shell": "make"}),
+        (["setup.1=three"], "setup", ["one", "three"]),
+        (["setup.2=three", "setup.3=four"], "setup", ["one", "two", "three", "four"]),
+        (["code.0=helpers"], "code", ["helpers"]),
+        (["stages.train.setup.0=module load cuda"], "stages.train.setup", ["module load cuda"]),
+        (["name=b", "name=c"], "name", "c"),
+        (["stages.train.shell=A=1 x"], "stages.train.shell", "A=1 x"),
+    ],
+)
+def test_a_value_is_read_as_yaml_and_put_in_its_place(
+    overrides: list[str], path: str, value: object
+) -> None:
+    given = read_yaml(TEXT, "f")
+    document = apply_overrides(given, overrides)
     assert document.problems == ()
-    return document.value
-
-
-def problem(override: str) -> str:
-    (found,) = apply_overrides(read_yaml(TEXT, "f"), [override]).problems
-    return str(found)
-
-
-def test_a_value_is_read_as_yaml() -> None:
-    value = values("stages.train.resources.nodes=2", "stages.train.config={lr: 1e-4, b: [1, 2]}")
-    stage = value["stages"]["train"]  # type: ignore[index]
-    assert stage["resources"] == {"nodes": 2}
-    assert stage["config"] == {"lr": 1e-4, "b": [1, 2]}
-
-
-def test_missing_and_empty_keys_on_the_way_are_made() -> None:
-    value = values("stages.train.config.model.vision.num_layers=2")
-    assert value["stages"]["train"]["config"] == {"model": {"vision": {"num_layers": 2}}}  # type: ignore[index]
-
-
-def test_a_place_of_a_list_can_be_set() -> None:
-    assert values("setup.1=three")["setup"] == ["one", "three"]  # type: ignore[index]
-
-
-def test_the_place_after_the_last_appends() -> None:
-    assert values("setup.2=three", "setup.3=four")["setup"] == ["one", "two", "three", "four"]  # type: ignore[index]
-
-
-def test_a_missing_list_is_made_for_its_place_0() -> None:
-    value = values("code.0=helpers", "stages.train.setup.0=module load cuda")
-    assert value["code"] == ["helpers"]  # type: ignore[index]
-    assert value["stages"]["train"]["setup"] == ["module load cuda"]  # type: ignore[index]
-
-
-def test_the_last_of_two_wins() -> None:
-    assert values("name=b", "name=c")["name"] == "c"  # type: ignore[index]
-
-
-def test_a_value_may_hold_an_equals_sign() -> None:
-    assert values("stages.train.shell=A=1 x")["stages"]["train"]["shell"] == "A=1 x"  # type: ignore[index]
-
-
-def test_a_new_stage_can_be_given_whole() -> None:
-    assert "extra" in values("stages.extra={shell: make}")["stages"]  # type: ignore[index]
+    found: Any = document.value
+    for key in path.split("."):
+        found = found[key]
+    assert found == value
+    assert given == read_yaml(TEXT, "f")
 
 
 @pytest.mark.parametrize(
@@ -82,29 +71,25 @@ def test_a_new_stage_can_be_given_whole() -> None:
         ("stages.train.retries=0x10", "another base"),
         ("name=[", "not valid YAML"),
         ("name=!!python/name:os.system", "tag"),
+        ("stages.train.timeout_min=12:00:00", "`timeout_min` counts minutes: write 720"),
     ],
 )
-def test_what_cannot_be_set_is_told_at_the_option(override: str, message: str) -> None:
-    line = problem(override)
-    assert line.startswith(f"--set {override}: ")
-    assert message in line
+def test_what_cannot_be_set_is_a_problem_of_the_option(override: str, message: str) -> None:
+    (found,) = apply_overrides(read_yaml(TEXT, "f"), [override]).problems
+    assert str(found).startswith(f"--set {override}: ")
+    assert message in str(found)
 
 
 def test_a_wrong_value_is_reported_at_the_option_and_not_at_the_file(check: Check) -> None:
-    lines = check(TEXT.replace("config:", "retries: 1"), overrides=("stages.train.retries=x",))
-    assert lines == [
-        (
-            "--set stages.train.retries=x: stages.train.retries: expected a whole number, "
-            "found the text `x`"
-        )
-    ]
+    (line,) = check(TEXT.replace("config:", "retries: 1"), overrides=("stages.train.retries=x",))
+    assert line.startswith("--set stages.train.retries=x: stages.train.retries: expected a whole")
 
 
 @pytest.mark.parametrize(
     "override",
     ["stages.train.config.num_epochs=2", "stages.train.config.reader=webdataset"],
 )
-def test_of_keys_that_contradict_each_other_the_one_that_was_set_is_told(
+def test_of_keys_that_contradict_each_other_the_one_that_was_set_is_reported(
     check: Check, override: str
 ) -> None:
     text = (
@@ -117,7 +102,7 @@ def test_of_keys_that_contradict_each_other_the_one_that_was_set_is_told(
     assert line.startswith(f"--set {override}: stages.train.config: ")
 
 
-def test_an_override_mends_what_the_file_has_wrong(check: Check) -> None:
+def test_an_override_repairs_what_the_file_has_wrong(check: Check) -> None:
     text = TEXT.replace("config:", "retries: many")
     assert len(check(text)) == 1
     assert check(text, overrides=("stages.train.retries=2",)) == []
@@ -136,21 +121,104 @@ def test_a_limit_that_no_stage_takes_is_refused_where_it_is_typed(check: Check) 
     text = TEXT.replace("    config:\n", "")
     (line,) = check(text, overrides=("limit=5",))
     assert line.startswith("--set limit=5: limit: no stage of this spec takes it: `run: preproc")
-    assert check(text, overrides=("limit=null",)) == []
-    assert check(f"limit: 5\n{text}") == []
+    assert check(text, overrides=("limit=null",)) == check(f"limit: 5\n{text}") == []
     (line,) = check(text, overrides=("limit=x",))
     assert "no stage" not in line
     (line,) = check(text.replace("shell: x", "run: preproces"), overrides=("limit=5",))
     assert "no stage" not in line
 
 
-def test_the_document_given_is_not_changed() -> None:
-    document = read_yaml(TEXT, "f")
-    apply_overrides(document, ["name=b"])
-    assert document.value["name"] == "a"
+SPEC = """\
+name: m
+cluster: local
+setup: [one]
+stages:
+  a: {shell: "true", matrix: {r: [1]}}
+  z: {shell: "true", after: a}
+"""
 
 
-def test_a_time_that_is_set_is_told_in_the_unit_of_its_key() -> None:
-    document = apply_overrides(read_yaml("a: {}", "f"), ["a.timeout_min=12:00:00"])
-    (problem,) = document.problems
-    assert problem.message.endswith("`timeout_min` counts minutes: write 720")
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "spec.yaml").write_text(SPEC)
+    return tmp_path / "spec.yaml"
+
+
+def loaded(file: Path, *earlier: str, typed: tuple[str, ...] = ()) -> LoadedSpec:
+    return load(file, overrides=typed, earlier=earlier)
+
+
+def problem(file: Path, *earlier: str, typed: tuple[str, ...] = ()) -> str:
+    with pytest.raises(SpecError) as caught:
+        loaded(file, *earlier, typed=typed)
+    (found,) = caught.value.problems
+    return str(found)
+
+
+@pytest.mark.parametrize("stage", ["a-2", "extra"])
+def test_what_was_set_of_a_stage_that_is_no_more_is_left_out_and_said(
+    file: Path, stage: str
+) -> None:
+    kept = "stages.a-1.retries=1"
+    gone = f"stages.{stage}.environment.TOKEN=xyz"
+    spec = loaded(file, gone, kept, typed=("stages.z.retries=2",))
+    assert spec.overrides == (kept, "stages.z.retries=2")
+    assert {name: stage.retries for name, stage in spec.spec.stages.items()} == {"a-1": 1, "z": 2}
+    (said,) = spec.left_out
+    assert said.startswith(f"--set stages.{stage}.environment.TOKEN=..., which was set earlier")
+    assert f"there is no stage `{stage}`" in said
+    assert "(stages: a-1, z)" in said
+    assert "xyz" not in said
+
+
+def test_where_the_file_has_no_matrix_any_more_its_combinations_are_left_out(file: Path) -> None:
+    file.write_text(SPEC.replace(", matrix: {r: [1]}", ""))
+    spec = loaded(file, "stages.a-1.retries=1")
+    assert spec.overrides == ()
+    assert len(spec.left_out) == 1
+
+
+def test_a_stage_that_is_not_there_stays_a_mistake_of_what_is_typed_now(file: Path) -> None:
+    gone = "stages.a-2.retries=1"
+    said = problem(file, gone, typed=(gone,))
+    assert said.startswith(f"--set {gone}: there is no stage `a-2`; did you mean `a-1`?")
+    assert "earlier" not in said
+
+
+@pytest.mark.parametrize(
+    ("earlier", "typed"),
+    [
+        ("stages.z.after=extra", "stages.z.after=a"),
+        ("setup.3=four", "setup=[four]"),
+        ("stages.z.shell.x=1", "stages.z.shell=x"),
+        ("stages.z.retris=1", "stages.z={shell: x, after: a}"),
+    ],
+)
+def test_what_was_set_earlier_and_is_wrong_otherwise_says_so_and_can_be_replaced(
+    file: Path, earlier: str, typed: str
+) -> None:
+    said = problem(file, earlier)
+    key = earlier.partition("=")[0]
+    assert said.startswith(f"--set {earlier}: ")
+    assert said.endswith(
+        "; this was set earlier for this run, and is put into the file again: replace it with "
+        f"--set {key}=..., or set a key above it"
+    )
+    spec = loaded(file, earlier, typed=(typed,))
+    assert spec.left_out == ()
+    assert loaded(file, *spec.overrides).spec == spec.spec
+
+
+def test_what_replaced_an_earlier_override_comes_after_it_though_its_stage_was_not_there(
+    file: Path,
+) -> None:
+    spec = loaded(file, "stages.new.retries=7", typed=("stages.new={shell: x}",))
+    assert spec.spec.stages["new"].retries == 0
+    assert (spec.overrides, spec.left_out) == (("stages.new={shell: x}",), ())
+
+
+def test_combinations_of_a_matrix_that_is_itself_set_may_be_named(file: Path) -> None:
+    file.write_text(SPEC.replace(", matrix: {r: [1]}", ""))
+    typed = ("stages.a.matrix={r: [8, 9]}", "stages.a-9.retries=1")
+    stages = loaded(file, typed=typed).spec.stages
+    assert {name: stage.retries for name, stage in stages.items()} == {"a-8": 0, "a-9": 1, "z": 0}

@@ -15,8 +15,9 @@ from slurm_jobs.shared.files import dump_json
 ROOT = Path(__file__).resolve().parents[3]
 SPECS = sorted((ROOT / "configs").glob("*.yaml"))
 PROFILES = sorted((ROOT / "configs" / "clusters").glob("*.yaml"))
-SPEC = jsonschema.Draft202012Validator(spec_schema())
-PROFILE = jsonschema.Draft202012Validator(profile_schema())
+SPEC_SCHEMA, PROFILE_SCHEMA = spec_schema(), profile_schema()
+SPEC = jsonschema.Draft202012Validator(SPEC_SCHEMA)
+PROFILE = jsonschema.Draft202012Validator(PROFILE_SCHEMA)
 GOOD: dict[str, Any] = {
     "name": "a",
     "stages": {
@@ -26,10 +27,24 @@ GOOD: dict[str, Any] = {
             "resources": {"gpus_per_node": 1, "gpu": "a100", "slurm": {"qos": "x"}},
             "config": {"manifest": "m", "processor": "p"},
         },
+        "train": {"run": "train", "config": {"device": "cpu"}},
         "own": {"run": "my.module:f", "after": ["prep"], "config": {"any": {"thing": 1}}},
         "shell": {"shell": "make", "after": {"own": "afterany"}},
     },
 }
+
+
+def changed(where: str, value: object) -> dict[str, Any]:
+    """Return the good spec with another value, or with none, at a place."""
+    spec = copy.deepcopy(GOOD)
+    *path, last = where.split(".")
+    holder = spec
+    for step in path:
+        holder = holder.setdefault(step, {})
+    holder[last] = value
+    if value is None:
+        del holder[last]
+    return spec
 
 
 def load(path: Path) -> Any:
@@ -37,8 +52,8 @@ def load(path: Path) -> Any:
 
 
 def test_the_schemas_are_schemas() -> None:
-    SPEC.check_schema(spec_schema())
-    PROFILE.check_schema(profile_schema())
+    SPEC.check_schema(SPEC_SCHEMA)
+    PROFILE.check_schema(PROFILE_SCHEMA)
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.name)
@@ -71,14 +86,7 @@ def test_a_sound_spec_passes() -> None:
 def test_any_value_of_a_stage_may_be_a_place_whatever_it_stands_for(
     where: str, value: object
 ) -> None:
-    spec = copy.deepcopy(GOOD)
-    spec["stages"]["train"] = {"run": "train", "config": {"device": "cpu"}}
-    *path, last = where.split(".")
-    holder = spec["stages"]
-    for step in path:
-        holder = holder.setdefault(step, {})
-    holder[last] = value
-    SPEC.validate(spec)
+    SPEC.validate(changed(f"stages.{where}", value))
 
 
 @pytest.mark.parametrize(
@@ -112,15 +120,7 @@ def test_any_value_of_a_stage_may_be_a_place_whatever_it_stands_for(
     ],
 )
 def test_typical_mistakes_fail(where: str, value: object) -> None:
-    spec = copy.deepcopy(GOOD)
-    *path, last = where.split(".")
-    holder = spec
-    for step in path:
-        holder = holder.setdefault(step, {})
-    holder[last] = value
-    if value is None:
-        del holder[last]
-    assert not SPEC.is_valid(spec)
+    assert not SPEC.is_valid(changed(where, value))
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_typical_mistakes_in_a_profile_fail(profile: dict[str, Any]) -> None:
 
 
 def test_every_key_is_documented() -> None:
-    models = {"spec": spec_schema(), "profile": profile_schema(), **spec_schema()["$defs"]}
+    models = {"spec": SPEC_SCHEMA, "profile": PROFILE_SCHEMA, **SPEC_SCHEMA["$defs"]}
     bare = [
         f"{name}.{key}"
         for name, model in models.items()
@@ -164,7 +164,7 @@ def test_the_command_prints_the_shipped_schema(options: list[str]) -> None:
     name = "profile" if options else "spec"
     shipped = ROOT / "templates" / "schema" / f"{name}.schema.json"
     assert result.stdout == shipped.read_text(encoding="utf-8")
-    assert json.loads(result.stdout) == (profile_schema() if options else spec_schema())
+    assert json.loads(result.stdout) == (PROFILE_SCHEMA if options else SPEC_SCHEMA)
     assert dump_json(json.loads(result.stdout)) == result.stdout
 
 

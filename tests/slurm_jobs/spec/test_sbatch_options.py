@@ -1,5 +1,3 @@
-from collections.abc import Callable
-
 import pytest
 
 from slurm_jobs.spec.hints import option_hint
@@ -7,8 +5,8 @@ from slurm_jobs.spec.model import Resources, known_keys
 from slurm_jobs.spec.sbatch_options import OPTION_FORMS, OWN_SLURM_KEYS, is_resource
 from slurm_jobs.spec.validation import validate_values
 from slurm_jobs.spec.yaml import read_yaml
+from tests.slurm_jobs.spec.conftest import Check
 
-Check = Callable[..., list[str]]
 KNOWN = known_keys(Resources, ())
 
 SPEC = """\

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,8 +7,7 @@ from slurm_jobs.spec.matrix import expand_matrix
 from slurm_jobs.spec.model import RunSpec, origin_of
 from slurm_jobs.spec.profile import LOCAL
 from slurm_jobs.spec.yaml import read_yaml
-
-Check = Callable[..., list[str]]
+from tests.slurm_jobs.spec.conftest import Check
 
 HEAD = "name: m\ncluster: local\nstages:\n"
 SWEEP = (

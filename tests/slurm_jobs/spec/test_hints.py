@@ -1,0 +1,376 @@
+"""Hints for keys of other tools, and for values that are not lists or keys and values."""
+
+import re
+import typing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_jobs.shared.errors import Problem
+from slurm_jobs.spec.hints import (
+    FORMS,
+    OWN_KEYS,
+    OwnKey,
+    foreign_key,
+    list_remedy,
+    mapping_remedy,
+)
+from slurm_jobs.spec.model import (
+    Resources,
+    RunSpec,
+    Stage,
+    config_class,
+    fields_of,
+    is_model,
+    known_keys,
+    with_keys,
+)
+from slurm_jobs.spec.validation import validate_values
+from slurm_jobs.spec.yaml import KeyPath, YamlDocument, read_yaml
+from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC as PREPROCESS
+from tests.slurm_jobs.spec.checks.preprocess_spec import write_processor
+from tests.slurm_jobs.spec.conftest import Check
+
+TRAIN = config_class("train")
+WORDS = [(word, own) for words, own in OWN_KEYS for word in words.split()]
+NEEDED = {
+    "train": {"num_steps": 1000, "adapters": {"rank": 8}},
+    "preprocess": {"manifest": "rows.csv", "processor": "models/processor"},
+}
+SPEC = """\
+name: a
+cluster: local
+stages:
+  train:
+    run: train
+    resources: {tasks_per_node: 2}
+    config:
+      dataset: .
+      num_steps: 10
+      device: cpu
+"""
+
+
+def wrong_in(stage: str, example: str) -> list[Problem]:
+    """What a stage's config refuses of an example, beside the keys that it cannot do without."""
+    document = read_yaml(f"{{{example}}}", "f")
+    assert document.problems == ()
+    needed: dict[str, Any] = {**NEEDED[stage]}
+    if {"num_epochs", "phases"} & document.value.keys():
+        del needed["num_steps"]
+    if "learn" in document.value:
+        del needed["adapters"]
+    _, problems = validate_values(config_class(stage), document, {**needed, **document.value}, ())
+    return problems
+
+
+def test_each_word_stands_in_the_table_once_and_is_no_key_here() -> None:
+    words = [word for word, _ in WORDS]
+    assert len(words) == len(set(words))
+    for *holder, word in (word.split(".") for word in words):
+        assert word not in known_keys(TRAIN, tuple(holder))
+    assert all(word == word.lower().replace("-", "_") for word in words)
+
+
+@pytest.mark.parametrize(("word", "own"), WORDS)
+def test_the_key_that_a_hint_names_is_there_and_takes_its_example(word: str, own: OwnKey) -> None:
+    *holders, key = word.split(".")
+    hint = foreign_key(TRAIN, {}, (*holders, key))
+    assert hint is not None
+    if not own.path:
+        assert own.note.startswith("leave it out: ")
+        return
+    steps = own.path.split(".")
+    assert steps[-1] in known_keys(config_class(own.stage), tuple(steps[:-1]))
+    example = hint.example
+    for holder in holders:
+        example = f"{holder}: {{{example}}}"
+    value = read_yaml(f"{{{example}}}", "f").value
+    for step in steps:
+        value = value[step]
+    assert value is not None
+    assert wrong_in(own.stage, example) == []
+    for also in re.findall(r"`([^`]+: [^`]+)`", own.note):
+        assert wrong_in(own.stage, also) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "place", "example"),
+    [
+        ("lr", "optimizer.learning_rate", "optimizer: {learning_rate: 1e-4}"),
+        ("learning_rate", "optimizer.learning_rate", "optimizer: {learning_rate: 1e-4}"),
+        ("lora", "adapters", "adapters: {rank: 16}"),
+        ("lora_r", "adapters.rank", "adapters: {rank: 16}"),
+        ("lora_alpha", "adapters.alpha", "adapters: {alpha: 32}"),
+        ("fp16", "precision", "precision: fp16"),
+        ("report_to", "trackers.use", "trackers: {use: [tensorboard]}"),
+        ("num_train_epochs", "num_epochs", "num_epochs: 3"),
+        ("max_steps", "num_steps", "num_steps: 1000"),
+        ("warmup_ratio", "schedule.warmup_share", "schedule: {warmup_share: 0.05}"),
+        ("logging_steps", "log_every_steps", "log_every_steps: 50"),
+        ("save_steps", "checkpoint.every_steps", "checkpoint: {every_steps: 500}"),
+        ("save_total_limit", "checkpoint.keep_last", "checkpoint: {keep_last: 2}"),
+        (
+            *("eval_steps", "evaluate.every_steps"),
+            "evaluate: {manifest: data/heldout.jsonl, every_steps: 500}",
+        ),
+        ("gradient_checkpointing", "activation_checkpointing", "activation_checkpointing: true"),
+        ("optim", "optimizer.kind", "optimizer: {kind: adamw}"),
+        ("packing", "batching.kind", "batching: {kind: packed}"),
+        ("Gradient-Checkpointing", "activation_checkpointing", "activation_checkpointing: true"),
+    ],
+)
+def test_a_key_of_another_tool_is_told_with_its_place_and_form_here(
+    check: Check, key: str, place: str, example: str
+) -> None:
+    (line,) = check(f"{SPEC}      {key}: 1\n")
+    hint = f"here it is `stages.train.config.{place}`: write `{example}`"
+    assert line.startswith(f"11:7: unknown key `{key}`; {hint}")
+    assert "(allowed: device, dataset, model, " in line
+
+
+def test_what_another_stage_is_asked_is_sent_there(check: Check) -> None:
+    for key in ("max_length", "max_seq_length"):
+        (line,) = check(f"{SPEC}      {key}: 4096\n")
+        assert line.startswith(
+            f"11:7: unknown key `{key}`; here it is `max_tokens` in the config of the stage that "
+            "runs `preprocess`: write `max_tokens: 2048` there"
+        )
+
+
+@pytest.mark.parametrize(
+    "mapping",
+    [name for name, hint in fields_of(TRAIN).items() if is_model(with_keys(hint))],
+)
+def test_every_word_is_an_unknown_key_in_every_mapping(mapping: str) -> None:
+    known = known_keys(TRAIN, (mapping,))
+    words = [word for word, _ in WORDS if word not in known]
+    keys = ", ".join(f"{word}: 1" for word in words)
+    said = [problem.message for problem in wrong_in("train", f"{mapping}: {{{keys}}}")]
+    for word in words:
+        assert any(each.startswith(f"unknown key `{word}`") for each in said), word
+
+
+@pytest.mark.parametrize(
+    ("config", "hint"),
+    [
+        ("optimizer: {type: adamw}", "`stages.train.config.optimizer.kind`: write `kind: adamw`"),
+        ("optimizer: {name: adamw}", "`stages.train.config.optimizer.kind`: write `kind: adamw`"),
+        ("adapters: {r: 16}", "`stages.train.config.adapters.rank`: write `rank: 16`"),
+        (
+            "save_strategy: steps",
+            (
+                "`stages.train.config.checkpoint.every_steps`: write `checkpoint: {every_steps: "
+                "500}`"
+            ),
+        ),
+    ],
+)
+def test_a_key_within_another_or_beside_it_is_sent_to_its_place(
+    check: Check, config: str, hint: str
+) -> None:
+    (line,) = check(f"{SPEC}      {config}\n")
+    assert f"; here it is {hint} (allowed: " in line
+
+
+def test_words_of_training_mean_nothing_in_other_stages(check: Check) -> None:
+    (line,) = check("name: a\ncluster: local\nstages:\n  s: {shell: x, lr: 1}\n")
+    assert line.startswith("4:17: unknown key `lr` (allowed: ")
+
+
+def test_in_a_matrix_the_hint_has_the_name_in_the_file_and_is_told_once(check: Check) -> None:
+    (line,) = check(f"{SPEC}      lr: 1\n    matrix: {{seed: [1, 2]}}\n")
+    assert "here it is `stages.train.config.optimizer.learning_rate`" in line
+
+
+@pytest.mark.parametrize(
+    ("key", "place", "example"),
+    [
+        *(
+            (key, "image_pixels.max", "image_pixels: {max: 1003520}")
+            for key in (
+                *("image_max_pixels", "max_image_pixels", "longest_edge", "image_resolution"),
+                *("resize", "image_size", "MAX_PIXELS", "total_pixels"),
+            )
+        ),
+        *(
+            (key, "image_pixels.min", "image_pixels: {min: 3136}")
+            for key in ("min_pixels", "image_min_pixels", "MIN_PIXELS", "shortest_edge")
+        ),
+    ],
+)
+def test_a_limit_of_resized_images_is_not_taken_for_the_one_that_rejects(
+    check: Check, tmp_path: Path, key: str, place: str, example: str
+) -> None:
+    (tmp_path / "rows.csv").write_text("image_path,text\na.png,red\n")
+    write_processor(tmp_path)
+    text = PREPROCESS.replace("{name}", "rows.csv")
+    (line,) = check(f"{text}      {key}: 1003520\n")
+    assert f"unknown key `{key}`; here it is `stages.p.config.{place}`: write `{example}`" in line
+    if place.endswith("max"):
+        assert "`max_pixels` of `preprocess` is another limit, which rejects image files" in line
+    (below,) = check(f"{text}      image_pixels: {{max_pixels: 9, max: 1003520}}\n")
+    assert "unknown key `max_pixels`; here it is `stages.p.config.image_pixels.max`" in below
+
+
+OF_A_STAGE = ("array", "on_resume", "resources")
+LEFT_OUT = "; for none leave it out"
+
+
+def models_below(target: Any) -> dict[KeyPath, str]:
+    """The settings of a model that hold keys, or lists of such, and the models' names."""
+    found: dict[KeyPath, str] = {}
+    for key, hint in fields_of(target).items():
+        bare = with_keys(hint)
+        is_list = typing.get_origin(bare) in {list, tuple}
+        model = with_keys(typing.get_args(bare)[0]) if is_list else bare
+        if is_model(model):
+            found[key,] = model.__name__
+            below = {} if is_list else models_below(model)
+            found |= {(key, *path): name for path, name in below.items()}
+    return found
+
+
+def refused(place: KeyPath, value: Any) -> list[str]:
+    """What a training refuses of a value at a place, beside what that place cannot do without."""
+    needed: dict[str, Any] = {
+        "num_steps": 1000,
+        **({"strategy": "accelerate"} if place[0] == "accelerate" else {}),
+        **({"adapters": {"rank": 8}} if place[0] == "quantize" else {}),
+    }
+    if place[0] == "phases":
+        del needed["num_steps"]
+    for step in reversed(place):
+        value = {step: value}
+    document = read_yaml("a", "f")
+    return [p.message for p in validate_values(TRAIN, document, {**needed, **value}, ())[1]]
+
+
+def test_every_setting_of_a_training_that_holds_keys_has_a_form() -> None:
+    preprocess = models_below(config_class("preprocess"))
+    del preprocess["processor",]  # a folder's name stands there as well
+    names = {
+        *models_below(TRAIN).values(),
+        *models_below(Stage).values(),
+        *preprocess.values(),
+    }
+    assert names == set(FORMS)
+
+
+@pytest.mark.parametrize(
+    "value", [True, False, None, 3, 1e-4, "nonsense", "text", "auto", "off", ["a"]]
+)
+@pytest.mark.parametrize("place", models_below(TRAIN))
+def test_the_form_that_is_shown_is_taken(place: KeyPath, value: Any) -> None:
+    remedy = mapping_remedy(TRAIN, place, value)
+    if remedy == LEFT_OUT:
+        assert value is False
+        return
+    shown = re.fullmatch(r"; write (?:for example )?`(.+)`(?: for none)?", remedy)
+    assert shown is not None
+    document = read_yaml(f"{{{shown[1]}}}", "f")
+    assert document.problems == ()
+    assert list(document.value) == [place[-1]]
+    assert refused(place, document.value[place[-1]]) == []
+
+
+@pytest.mark.parametrize("key", OF_A_STAGE)
+def test_the_form_of_a_stages_own_settings_is_taken(key: str) -> None:
+    shown = re.search("`(.+)`", mapping_remedy(Stage, (key,), "x"))
+    assert shown is not None
+    values = {"shell": "x", **read_yaml(f"{{{shown[1]}}}", "f").value}
+    assert validate_values(Stage, read_yaml("a", "f"), values, ())[1] == []
+
+
+@pytest.mark.parametrize(
+    ("config", "place", "found", "remedy"),
+    [
+        ("compile: true", "compile", "`true`", "write `compile: {}`"),
+        ("quantize: nf4", "quantize", "the text `nf4`", "write `quantize: {kind: nf4}`"),
+        (
+            *("trackers: tensorboard", "trackers", "the text `tensorboard`"),
+            "write `trackers: {use: [tensorboard]}`",
+        ),
+        ("adapters: 8", "adapters", "`8`", "write `adapters: {rank: 8}`"),
+        ("batching: packed", "batching", "the text `packed`", "write `batching: {kind: packed}`"),
+        ("evaluate: false", "evaluate", "`false`", "for none leave it out"),
+        (
+            *("model: models/qwen", "model", "the text `models/qwen`"),
+            "write `model: {type: hugging_face, path: models/qwen}`",
+        ),
+    ],
+)
+def test_one_value_in_place_of_keys_is_told_with_the_form(
+    check: Check, config: str, place: str, found: str, remedy: str
+) -> None:
+    (line,) = check(f"{SPEC}      {config}\n")
+    start = f"stages.train.config.{place}: expected keys and values, found {found}; {remedy}"
+    assert line.partition(": ")[2].startswith(start)
+
+
+def test_what_has_no_name_has_no_form() -> None:
+    assert mapping_remedy(Resources, (), None) == ""
+    assert mapping_remedy(RunSpec, ("stages", "s", "config"), 3) == ""
+
+
+STEPS = "give the first and the last step, such as [20, 40]"
+
+
+def remedy_of(section: str, key: str, value: Any) -> str:
+    """What a training's config says of a value, behind what was found."""
+    values = {"num_steps": 100, section: {key: value}}
+    document = YamlDocument(file="f", value=values)
+    (problem,) = validate_values(TRAIN, document, values, ())[1]
+    return problem.message.partition(": expected a list, found ")[2].partition("; ")[2]
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "remedy"),
+    [
+        ("profile", "steps", "20-40", "write [20, 40]"),
+        ("profile", "steps", "20:40", "write [20, 40]"),
+        ("profile", "steps", "20 to 40", "write [20, 40]"),
+        ("profile", "steps", "20, 40", "write [20, 40]"),
+        ("profile", "steps", "20 40", "write [20, 40]"),
+        ("profile", "steps", "[20, 40]", "remove the quotes"),
+        ("profile", "steps", 20, STEPS),
+        ("profile", "steps", "40-20", STEPS),
+        ("profile", "steps", "some", ""),
+        ("profile", "steps", True, ""),
+        ("profile", "ranks", 0, "write [0]"),
+        ("profile", "ranks", "0", "write [0]"),
+        ("profile", "ranks", "0-3", "write [0, 1, 2, 3]"),
+        ("profile", "ranks", "0-63", "write each of them: [0, 1, ..., 63]"),
+        ("compile", "towers", "vision", "write [vision]"),
+        ("compile", "towers", "vision, language", "write [vision, language]"),
+        ("compile", "towers", "both", ""),
+        ("adapters", "targets", "language", "write [language]"),
+        ("adapters", "targets", "20-40", "write [20-40]"),
+        ("adapters", "targets", "a: b", 'write ["a: b"]'),
+        ("adapters", "targets", "x" * 500, ""),
+        ("trackers", "use", "wandb,tensorboard", "write [wandb, tensorboard]"),
+        ("trackers", "use", "tensorbord", ""),
+    ],
+)
+def test_a_list_that_was_given_otherwise_is_proposed_as_it_is_taken(
+    section: str, key: str, value: Any, remedy: str
+) -> None:
+    assert remedy_of(section, key, value) == remedy
+    if remedy.startswith("write ["):
+        proposed = read_yaml(remedy.removeprefix("write "), "f").value
+        values = {"num_steps": 100, section: {key: proposed}}
+        assert validate_values(TRAIN, read_yaml("a", "f"), values, ())[1] == []
+
+
+def test_one_line_of_shell_stays_one() -> None:
+    values = {"shell": "x", "setup": "module load a, b"}
+    (problem,) = validate_values(Stage, read_yaml("a", "f"), values, ())[1]
+    assert problem.message.endswith('; write ["module load a, b"]')
+
+
+def test_a_list_of_lists_and_numbered_items_are_told_apart() -> None:
+    assert list_remedy("code", {"1": "x"}, lambda _: None) == (
+        "; the first item has the number 0: code.0"
+    )
+    assert list_remedy("code", {"a": "x"}, lambda _: None) == ""
