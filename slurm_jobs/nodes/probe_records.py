@@ -106,46 +106,38 @@ def compare(probe: NodeProbe, probes: Sequence[NodeProbe]) -> Comparison:
     others = [p for p in probes if p.node != probe.node and _hardware(p) == _hardware(probe)]
     slow, most = [], 0
     for measure in MEASURES:
-        if measure.name not in JUDGED or measure.name not in probe.numbers:
+        value = probe.numbers.get(measure.name)
+        if measure.name not in JUDGED or value is None:
             continue
-        beside = [
+        peers = [
             p
             for p in others
             if measure.name in p.numbers and _made_by(p, measure) == _made_by(probe, measure)
         ]
-        most = max(most, len(beside))
-        if len(beside) >= MIN_OTHERS:
-            slow += _slow(probe, measure, beside)
+        most = max(most, len(peers))
+        if len(peers) < MIN_OTHERS:
+            continue
+        details = probe.details.get(measure.group) or {}
+        best = details.get(_BEST[measure.name]) if measure.name in _BEST else None
+        reached = max(value, best) if isinstance(best, int | float) else value
+        values = sorted(p.numbers[measure.name] for p in peers)
+        if reached >= SLOW_SHARE * values[len(values) // QUARTILE]:
+            continue
+        talks = details if measure.group in {"network", "nccl"} else ()
+        talk = max(talks, key=lambda talk: talk["bytes_per_s"], default=None)
+        apart_s = max(abs(p.measured_unix_s - probe.measured_unix_s) for p in peers)
+        slow.append(
+            SlowMeasure(
+                name=measure.name,
+                value=value,
+                median=statistics.median(values),
+                num_others=len(peers),
+                partner="" if talk is None else str(talk.get("with", "")),
+                days_apart=apart_s / _DAY_S,
+            )
+        )
     slow.sort(key=lambda s: s.share)
     return Comparison(probe=probe, num_compared=most, slow=tuple(slow))
-
-
-def _slow(probe: NodeProbe, measure: Measure, beside: Sequence[NodeProbe]) -> list[SlowMeasure]:
-    """Return the measure in a list if it is slow."""
-    value, others = probe.numbers[measure.name], sorted(p.numbers[measure.name] for p in beside)
-    if _reached(probe, measure) >= SLOW_SHARE * others[len(others) // QUARTILE]:
-        return []
-    apart_s = max(abs(p.measured_unix_s - probe.measured_unix_s) for p in beside)
-    talks = probe.details.get(measure.group) if measure.group in {"network", "nccl"} else None
-    talk = max(talks or (), key=lambda talk: talk["bytes_per_s"], default=None)
-    return [
-        SlowMeasure(
-            name=measure.name,
-            value=value,
-            median=statistics.median(others),
-            num_others=len(beside),
-            partner="" if talk is None else str(talk.get("with", "")),
-            days_apart=apart_s / _DAY_S,
-        )
-    ]
-
-
-def _reached(probe: NodeProbe, measure: Measure) -> float:
-    """Return the best repeat if it is recorded, otherwise the measure itself."""
-    value = probe.numbers[measure.name]
-    key = _BEST.get(measure.name)
-    found = (probe.details.get(measure.group) or {}).get(key) if key else None
-    return max(value, found) if isinstance(found, int | float) else value
 
 
 def _hardware(probe: NodeProbe) -> Hashable:
@@ -179,18 +171,16 @@ def num_named(text: str) -> int:
     Raises:
         ValueError: it is not a host list.
     """
-    items = re.split(r",(?![^\[]*\])", text)
-    return sum(_num_of(item.strip()) for item in items)
-
-
-def _num_of(item: str) -> int:
-    if not _ITEM.fullmatch(item):
-        message = f"`{item}` is no name of a node, nor a list such as gpu[01-04,7]"
-        raise ValueError(message)
-    number = 1
-    for group in _GROUP.findall(item):
-        number *= sum(_num_in(part) for part in group.split(","))
-    return number
+    total = 0
+    for item in map(str.strip, re.split(r",(?![^\[]*\])", text)):
+        if not _ITEM.fullmatch(item):
+            message = f"`{item}` is no name of a node, nor a list such as gpu[01-04,7]"
+            raise ValueError(message)
+        num = 1
+        for group in _GROUP.findall(item):
+            num *= sum(map(_num_in, group.split(",")))
+        total += num
+    return total
 
 
 def _num_in(part: str) -> int:

@@ -44,17 +44,15 @@ def el(tag: str, *children: Child, **attributes: str | float | None) -> Html:
 
 def join(children: Iterable[Child]) -> Html:
     """Concatenate the children."""
-    return Html("".join(_one(child) for child in children))
-
-
-def _one(child: Child) -> str:
-    if child is None:
-        return ""
-    if isinstance(child, Html):
-        return child
-    if isinstance(child, str):
-        return _escaped(child)
-    return join(child)
+    parts: list[str] = []
+    for child in children:
+        if isinstance(child, Html):
+            parts.append(child)
+        elif isinstance(child, str):
+            parts.append(_escaped(child))
+        elif child is not None:
+            parts.append(join(child))
+    return Html("".join(parts))
 
 
 def _escaped(text: str) -> str:
@@ -161,23 +159,49 @@ def line_chart(
 ) -> Html:
     """Return lines over the steps; `marks` are dashed verticals (resumes)."""
     low, high = _y_range(series, from_zero=from_zero)
-    x_range = (x[0], max(x[-1], x[0] + 1))
+    first, last = x[0], max(x[-1], x[0] + 1)
+
+    def place_x(value: float) -> str:
+        return _num((value - first) / (last - first) * _WIDTH)
+
+    def place_y(value: float) -> str:
+        return _num(_HEIGHT * (1 - (min(max(value, low), high) - low) / (high - low)))
+
+    grid = [
+        el("line", x1=0, x2=_WIDTH, y1=y, y2=y, class_="grid")
+        for y in (0.5, _HEIGHT / 2, _HEIGHT - 0.5)
+    ]
+    resumes = [
+        el("line", x1=place_x(mark), x2=place_x(mark), y1=0, y2=_HEIGHT, class_="mark")
+        for mark in marks
+        if first <= mark <= last
+    ]
+    lines, names = [], []
+    for line in series:
+        points = " ".join(
+            f"{place_x(at)},{place_y(value)}"
+            for at, value in zip(x, line.values, strict=True)
+            if math.isfinite(value)
+        )
+        lines.append(el("polyline", points=points, class_=f"line s-{line.kind}"))
+        key = el("span", class_=f"key s-{line.kind}")
+        names.append(el("li", key, el("span", line.name, class_="name")))
     box = el(
         "svg",
-        _grid(),
-        [_mark(mark, x_range) for mark in marks if x_range[0] <= mark <= x_range[1]],
-        [_line(one, x, x_range, (low, high)) for one in series],
+        grid,
+        resumes,
+        lines,
         viewBox=f"0 0 {_WIDTH:.0f} {_HEIGHT:.0f}",
         preserveAspectRatio="none",
         role="img",
         aria_label=title,
     )
     ticks = [el("span", units.significant(v)) for v in (high, (low + high) / 2, low)]
-    steps = [el("span", f"{v:,.0f}") for v in (x_range[0], sum(x_range) / 2, x_range[1])]
+    steps = [el("span", f"{v:,.0f}") for v in (first, (first + last) / 2, last)]
     return el(
         "figure",
         el("figcaption", el("b", title), f" {unit}", class_="cap"),
-        _names(series) if len(series) > 1 else None,
+        el("ul", names, class_="keys") if len(series) > 1 else None,
         el(
             "div",
             el("div", ticks, class_="ticks"),
@@ -189,35 +213,6 @@ def line_chart(
     )
 
 
-def _grid() -> list[Html]:
-    heights = (0.5, _HEIGHT / 2, _HEIGHT - 0.5)
-    return [el("line", x1=0, x2=_WIDTH, y1=y, y2=y, class_="grid") for y in heights]
-
-
-def _place_x(value: float, x_range: tuple[float, float]) -> float:
-    return (value - x_range[0]) / (x_range[1] - x_range[0]) * _WIDTH
-
-
-def _mark(value: float, x_range: tuple[float, float]) -> Html:
-    x = _num(_place_x(value, x_range))
-    return el("line", x1=x, x2=x, y1=0, y2=_HEIGHT, class_="mark")
-
-
-def _line(
-    one: Series, x: Sequence[float], x_range: tuple[float, float], y_range: tuple[float, float]
-) -> Html:
-    points = _points([_place_x(value, x_range) for value in x], one.values, *y_range)
-    return el("polyline", points=points, class_=f"line s-{one.kind}")
-
-
-def _names(series: Sequence[Series]) -> Html:
-    names = [
-        el("li", el("span", class_=f"key s-{one.kind}"), el("span", one.name, class_="name"))
-        for one in series
-    ]
-    return el("ul", names, class_="keys")
-
-
 def _y_range(series: Sequence[Series], *, from_zero: bool) -> tuple[float, float]:
     """Return the displayed range; single spikes far above the rest are cut off."""
     values = sorted(v for one in series for v in one.values if math.isfinite(v))
@@ -227,15 +222,6 @@ def _y_range(series: Sequence[Series], *, from_zero: bool) -> tuple[float, float
     high = min(values[-1], 1.5 * usual) if usual > 0 else values[-1]
     low = 0.0 if from_zero else values[0]
     return low, high if high > low else low + max(1.0, abs(low))
-
-
-def _points(x: Sequence[float], values: Sequence[float], low: float, high: float) -> str:
-    pairs = []
-    for at, value in zip(x, values, strict=True):
-        if math.isfinite(value):
-            y = _HEIGHT * (1 - (min(max(value, low), high) - low) / (high - low))
-            pairs.append(f"{_num(at)},{_num(y)}")
-    return " ".join(pairs)
 
 
 def _num(value: float) -> str:

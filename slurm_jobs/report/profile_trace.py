@@ -76,23 +76,20 @@ def read_trace(path: Path) -> Trace:
     """
     try:
         with gzip.open(path, "rt", encoding="utf-8", errors="replace") as stream:
-            events = json.load(stream)["traceEvents"]
-        return _trace([event for event in events if event.get("ph") == "X"])
+            every = json.load(stream)["traceEvents"]
+        events = [event for event in every if event.get("ph") == "X"]
+        has_device = any(event.get("cat") == "kernel" for event in events)
+        on_device = _steps(events, "gpu_user_annotation") if has_device else ()
+        return Trace(
+            has_device=has_device,
+            compute=_pieces(events, lambda e: _is_compute(e, has_device=has_device)),
+            communication=_pieces(events, lambda e: _is_collective(e, has_device=has_device)),
+            copies=_pieces(events, lambda e: e.get("cat") in _COPIES),
+            steps=on_device or _steps(events, "user_annotation"),
+        )
     except _DAMAGE as error:
         message = f"{path}: no whole Chrome trace ({error!r:.80}); profile the steps again"
         raise DamagedFileError(message) from error
-
-
-def _trace(found: list[dict[str, Any]]) -> Trace:
-    has_device = any(event.get("cat") == "kernel" for event in found)
-    on_device = _steps(found, "gpu_user_annotation") if has_device else ()
-    return Trace(
-        has_device=has_device,
-        compute=_pieces(found, lambda e: _is_compute(e, has_device=has_device)),
-        communication=_pieces(found, lambda e: _is_collective(e, has_device=has_device)),
-        copies=_pieces(found, lambda e: e.get("cat") in _COPIES),
-        steps=on_device or _steps(found, "user_annotation"),
-    )
 
 
 def _steps(events: list[dict[str, Any]], kind: str) -> tuple[tuple[int, float, float], ...]:
@@ -111,12 +108,7 @@ def _pieces(events: list[dict[str, Any]], is_meant: Any) -> Pieces:
 
 
 def _times(event: dict[str, Any]) -> tuple[float, float]:
-    """Return start and end.
-
-    Raises:
-        TypeError: they are no numbers.
-        ValueError: they are no moments.
-    """
+    """Return start and end, in seconds."""
     start_us, length_us = event.get("ts") or 0.0, event.get("dur") or 0.0
     for value in (start_us, length_us):
         if not isinstance(value, int | float):

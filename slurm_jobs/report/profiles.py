@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from rich.text import Text
 
 from slurm_jobs.report.profile_trace import (
     Occupancy,
-    ProfileFinding,
     Trace,
     find,
     occupancy,
@@ -62,7 +61,14 @@ def find_trace(run_dir: Path, stage: str | None, rank: int | None) -> FoundTrace
         InputError: no trace exists, or the stage must be named, or is not in the run.
     """
     paths = RunPaths(run_dir)
-    every = _traces(paths)
+    folder = paths.timing_stage_dir("x").parent
+    every = [
+        FoundTrace(
+            path=path, stage=stage_dir.name, rank=int(path.name.split(".")[0][len("rank-") :])
+        )
+        for stage_dir in (sorted(folder.iterdir()) if folder.is_dir() else [])
+        for path in sorted(stage_dir.glob(_FILES))
+    ]
     of_stage = [trace for trace in every if stage in {None, trace.stage}]
     names = list(dict.fromkeys(trace.stage for trace in of_stage))
     if len(names) > 1:
@@ -77,16 +83,6 @@ def find_trace(run_dir: Path, stage: str | None, rank: int | None) -> FoundTrace
         raise InputError(_no_rank(paths, of_stage, rank))
     newest = max(trace.attempt for trace in meant)
     return min((t for t in meant if t.attempt == newest), key=lambda t: t.rank)
-
-
-def _traces(paths: RunPaths) -> list[FoundTrace]:
-    folder = paths.timing_stage_dir("x").parent
-    stages = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [
-        FoundTrace(path=path, stage=stage.name, rank=int(path.name.split(".")[0][len("rank-") :]))
-        for stage in stages
-        for path in sorted(stage.glob(_FILES))
-    ]
 
 
 def _no_rank(paths: RunPaths, traces: Sequence[FoundTrace], rank: int | None) -> str:
@@ -141,7 +137,10 @@ def _to_record(paths: RunPaths, name: str, stage: Mapping[str, Any], ranks: Sequ
             "new run), or its log says what went wrong\n"
             f"next: slurm-jobs logs {shlex.quote(str(paths.run_dir))} {name}"
         )
-    first, last = profile.get("steps") or _usual(config.get("num_steps"))
+    steps, num_steps = profile.get("steps") or _USUAL_STEPS, config.get("num_steps")
+    if not profile.get("steps") and num_steps is not None and num_steps <= _USUAL_STEPS[1]:
+        steps = num_steps // 2, max(num_steps - 1, 0)  # the later half of a short training
+    first, last = steps
     ranks_text = "" if list(ranks) == [0] else f", ranks: {sorted(ranks)}"
     key = f"stages.{origin_of(name, stage.get('matrix')) or name}.config.profile"
     origin = read_json(paths.spec_origin)  # overrides from the command line of the run count, too
@@ -153,13 +152,6 @@ def _to_record(paths: RunPaths, name: str, stage: Mapping[str, Any], ranks: Sequ
         "a new run records one (a resume makes no step again)\n"
         f"next: slurm-jobs submit {shlex.join(words)}"
     )
-
-
-def _usual(num_steps: int | None) -> tuple[int, int]:
-    """Return the steps that are usually recorded; the later half of a shorter training."""
-    if num_steps is None or num_steps > _USUAL_STEPS[1]:
-        return _USUAL_STEPS
-    return num_steps // 2, max(num_steps - 1, 0)
 
 
 def _trainings(paths: RunPaths) -> Mapping[str, Mapping[str, Any]]:
@@ -184,16 +176,32 @@ def render(
 ) -> RenderableType:
     """Render occupancy, steps, findings and operators of one rank's profile."""
     found = occupancy(trace)
+    clock = "  The device's own timeline; recorded steps are slower than others."
+    if not trace.has_device:
+        clock = (
+            "  No device: operators and collectives of the host, which share its cores. Recorded "
+            "steps are slower than others."
+        )
     parts: list[RenderableType] = [
         Text(title, style="bold"),
-        Text(_timeline_of(trace)),
+        Text(clock),
         _occupancy(found, has_device=trace.has_device),
         Text(f"  {overlap_text(found)}"),
         Text("\nStep by step", style="bold"),
         _steps(trace),
         Text("\nFindings", style="bold"),
-        *_findings(find(found, has_device=trace.has_device)),
     ]
+    findings = find(found, has_device=trace.has_device)
+    for number, finding in enumerate(findings, 1):
+        parts.append(Text(f"  {number}. {finding.title}", style="yellow"))
+        facts = Table.grid(padding=(0, 1, 0, 0))
+        facts.add_row("     why", Text(finding.evidence))
+        facts.add_row("     rule", Text(finding.rule))
+        facts.add_row("     next", Text(finding.next_knob))
+        facts.add_row("     gain", Text(finding.ceiling))
+        parts.append(facts)
+    if not findings:
+        parts.append(Text("  none"))
     if table is not None:
         parts += [Text("\nOperators", style="bold"), _operators(table, num_operators)]
     return Group(*parts)
@@ -209,15 +217,6 @@ def shares(found: Occupancy) -> dict[str, float]:
         "copying alone": max(0.0, alone),
         "idle": found.idle_s,
     }
-
-
-def _timeline_of(trace: Trace) -> str:
-    if trace.has_device:
-        return "  The device's own timeline; recorded steps are slower than others."
-    return (
-        "  No device: operators and collectives of the host, which share its cores. Recorded "
-        "steps are slower than others."
-    )
 
 
 def _occupancy(found: Occupancy, *, has_device: bool) -> RenderableType:
@@ -253,18 +252,6 @@ def _steps(trace: Trace) -> RenderableType:
         table.add_row(f"{step[0]}", units.seconds(one.wall_s), *cells)
     more = len(trace.steps) - _MOST_STEPS
     return Group(table, *([Text(f"  ... and {more} more (--json has all)")] if more > 0 else []))
-
-
-def _findings(findings: Iterable[ProfileFinding]) -> list[RenderableType]:
-    parts: list[RenderableType] = []
-    for number, finding in enumerate(findings, 1):
-        parts.append(Text(f"  {number}. {finding.title}", style="yellow"))
-        rendered = Table.grid(padding=(0, 1, 0, 0))
-        for name in ("evidence", "rule", "next_knob", "ceiling"):
-            label = {"evidence": "why", "next_knob": "next", "ceiling": "gain"}.get(name, name)
-            rendered.add_row(f"     {label}", Text(getattr(finding, name)))
-        parts.append(rendered)
-    return parts or [Text("  none")]
 
 
 def _operators(found: OperatorTable, most: int) -> RenderableType:

@@ -192,29 +192,26 @@ def _course(
     begun: Mapping[str, float] = _NONE_BEGUN,
 ) -> _Course:
     median, longest = stage.queue_wait_median_s.value, stage.queue_wait_max_s.value
-    running = [b for b in bars if b.stage == stage.name and b.outcome == "running"]
+    runs_for_s = [
+        bar.end_unix_s - min(bar.start_unix_s, begun.get(bar.job_id, bar.start_unix_s))
+        for bar in bars
+        if bar.stage == stage.name and bar.outcome == "running"
+    ]
     asked = {name: int(inputs.resources.get(name) or 0) for name in _COUNTED}
     options = inputs.resources.get("slurm") or {}
     num_gpus = asked["gpus_per_node"] or gpus_of_options(options, max(1, asked["tasks_per_node"]))
     num_tasks = max(1, asked["nodes"]) * max(1, asked["tasks_per_node"])
+    limit_s = stage.time_limit_s.value
+    if not limit_s and (minutes := inputs.resources.get("timeout_min")):  # without accounting
+        limit_s = float(minutes) * 60
     return _Course(
         startup_s=numbers.start_s + (numbers.pace.warmup_s if numbers.pace else 0.0),
-        limit_s=stage.time_limit_s.value or _asked_limit_s(inputs),
+        limit_s=limit_s or None,
         wait=None if median is None or longest is None else Span(low=median, high=longest),
-        running_since_s=max((_runs_for_s(bar, begun) for bar in running), default=None),
+        running_since_s=max(runs_for_s, default=None),
         num_gpus=max(1, asked["nodes"]) * num_gpus,
         num_cpus=num_tasks * max(1, asked["cpus_per_task"]),
     )
-
-
-def _runs_for_s(bar: Bar, begun: Mapping[str, float]) -> float:
-    return bar.end_unix_s - min(bar.start_unix_s, begun.get(bar.job_id, bar.start_unix_s))
-
-
-def _asked_limit_s(inputs: StageInputs) -> float | None:
-    """Return the limit in the request, for use without accounting."""
-    minutes = inputs.resources.get("timeout_min")
-    return float(minutes) * 60 if minutes else None
 
 
 _COUNTED = ("nodes", "tasks_per_node", "cpus_per_task", "gpus_per_node")
@@ -229,52 +226,45 @@ def _project(
     *,
     what: str,
 ) -> Projection:
-    low_s, high_s = time_of(pace, num_steps)
-    starts = [_num_starts(course, work_s) for work_s in (low_s, high_s)]
-    held = Span(
-        low=low_s + starts[0] * course.startup_s, high=high_s + starts[1] * course.startup_s
-    )
+    work_s = time_of(pace, num_steps)
+    starts = [_num_starts(course, seconds) for seconds in work_s]
+    held_s = [s + num * course.startup_s for s, num in zip(work_s, starts, strict=True)]
+    hours = [course.num_gpus * s / 3600 for s in held_s]
+    cpu_hours = [course.num_cpus * s / 3600 for s in held_s]
+    money = [money_of(g, c, price) for g, c in zip(hours, cpu_hours, strict=True)]
     wait = course.wait
     if wait is not None:
         wait = Span(low=starts[0] * wait.low, high=starts[1] * wait.high)
-    hours = [course.num_gpus * s / 3600 for s in (held.low, held.high)]
-    cpu_hours = [course.num_cpus * s / 3600 for s in (held.low, held.high)]
-    money = [money_of(g, c, price) for g, c in zip(hours, cpu_hours, strict=True)]
     low_wait, high_wait = (wait.low, wait.high) if wait is not None else (0.0, 0.0)
+    steps, ranks = units.number_of("step", pace.num_steps), units.ranks([pace.num_ranks])
+    basis = f"at {units.seconds(pace.step_s)} a step, as in {steps} on {ranks}"
+    if starts[1]:
+        start = "start" if course.running_since_s is None else "further start"
+        waits = "without waits in the queue, of which none is known"
+        if wait is not None:
+            waits = "and waits in the queue as this run had them"
+        basis += (
+            f"; with {units.number_of(start, starts[1])} of the job at most, each with "
+            f"{units.seconds(course.startup_s)} of start-up, warm-up and end; {waits}"
+        )
     return Projection(
         stage=numbers.stage,
         what=what,
         num_steps=num_steps,
-        seconds=Span(low=held.low + low_wait, high=held.high + high_wait),
+        seconds=Span(low=held_s[0] + low_wait, high=held_s[1] + high_wait),
         num_starts=starts[1],
         wait=wait,
         gpu_hours=Span(low=hours[0], high=hours[1]) if course.num_gpus else None,
         money=None if money[0] is None or money[1] is None else Span(low=money[0], high=money[1]),
-        basis=_basis(pace, course, starts[1]),
+        basis=basis,
     )
 
 
 def _num_starts(course: _Course, work_s: float) -> int:
     """Return the number of further starts of the job; the running one does not count."""
-    is_running = course.running_since_s is not None
-    if course.limit_s is None:
-        return 0 if is_running else 1
-    usable_s = max(1.0, course.limit_s - course.startup_s)
-    left_s = max(0.0, course.limit_s - course.running_since_s) if is_running else 0.0  # type: ignore[operator]
+    running_s, limit_s = course.running_since_s, course.limit_s
+    if limit_s is None:
+        return 1 if running_s is None else 0
+    usable_s = max(1.0, limit_s - course.startup_s)
+    left_s = 0.0 if running_s is None else max(0.0, limit_s - running_s)
     return math.ceil(max(0.0, work_s - left_s) / usable_s)
-
-
-def _basis(pace: Pace, course: _Course, num_starts: int) -> str:
-    steps, ranks = units.number_of("step", pace.num_steps), units.ranks([pace.num_ranks])
-    parts = [f"at {units.seconds(pace.step_s)} a step, as in {steps} on {ranks}"]
-    if num_starts:
-        each = f"{units.seconds(course.startup_s)} of start-up, warm-up and end"
-        start = "start" if course.running_since_s is None else "further start"
-        starts = units.number_of(start, num_starts)
-        parts.append(f"with {starts} of the job at most, each with {each}")
-        parts.append(
-            "and waits in the queue as this run had them"
-            if course.wait is not None
-            else "without waits in the queue, of which none is known"
-        )
-    return "; ".join(parts)

@@ -29,6 +29,10 @@ Kind = Literal["strong", "weak", "neither"]
 """Strong: the same global batch on more ranks. Weak: the same batch per rank."""
 
 
+Identity = tuple[tuple[str, str], ...]
+"""Names and values of the settings that all runs of a series share."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
     """All runs of a series on so many ranks, against the base of a curve."""
@@ -102,103 +106,79 @@ def scale(runs: Sequence[RunMeasure]) -> Scaling:
         ValueError: a run counted no tokens, or all that are long enough to be judged have the same
             number of ranks.
     """
-    short = _too_short(runs)
-    runs = _judged(runs, short)
-    grouped: dict[tuple[tuple[str, str], ...], list[RunMeasure]] = {}
-    for run in runs:
-        grouped.setdefault(_identity(run.settings), []).append(run)
-    grouped = _with_single_ranks(grouped)
-    telling = _telling(list(grouped))
-    series, warnings = [], [f"left out: {short}"] if short else []
-    warnings += notes_once(runs)
-    for identity, members in grouped.items():
-        name = ", ".join(f"{key} {dict(identity).get(key, ABSENT)}" for key in telling)
-        if len({run.num_ranks for run in members}) < MIN_RUNS:
-            ids = ", ".join(run.run_id for run in members)
-            own = f" ({name})" if name else ""
-            warnings.append(
-                f"left out, as nothing on other numbers of ranks is like it: {ids}{own}"
-            )
-            continue
-        series.append(_series(name, members))
-    codes = {run.settings.get("code", ABSENT) for run in runs}
-    if len(codes) > 1:
-        warnings.append(f"the runs are of different code: {', '.join(sorted(codes))}")
-    return Scaling(series=tuple(series), warnings=tuple(warnings))
-
-
-def _judged(runs: Sequence[RunMeasure], short: str) -> list[RunMeasure]:
-    """Return the runs with enough steps; `short` has the reasons of the others.
-
-    Raises:
-        ValueError: see `scale`.
-    """
     silent = [run.run_id for run in runs if run.tokens_per_s <= 0]
     if silent:
         message = f"{', '.join(silent)}: no tokens were counted, so there is no speed to compare"
         raise ValueError(message)
     judged = [run for run in runs if run.num_steps >= MIN_STEPS]
+    few = [f"{run.run_id} has {run.num_steps}" for run in runs if run.num_steps < MIN_STEPS]
+    short = (  # as in `compare`: so few steps may all be one stall
+        f"too few steps after the warm-up: {', '.join(few)}, and {MIN_STEPS} are needed; "
+        "train for longer"
+    )
     if len({run.num_ranks for run in judged}) < MIN_RUNS:
-        if short:
+        if few:
             raise ValueError(short)
         ranks = units.number_of("rank", judged[0].num_ranks)
         message = (
             f"all runs had {ranks}; name runs on other numbers too, or use `slurm-jobs compare`"
         )
         raise ValueError(message)
-    return judged
-
-
-def _too_short(runs: Sequence[RunMeasure]) -> str:
-    """Return the runs without a claim, as in `compare`: so few steps may all be one stall."""
-    few = [f"{run.run_id} has {run.num_steps}" for run in runs if run.num_steps < MIN_STEPS]
-    if not few:
-        return ""
-    return (
-        f"too few steps after the warm-up: {', '.join(few)}, and {MIN_STEPS} are needed; "
-        "train for longer"
-    )
-
-
-def _identity(settings: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return everything that runs of one series share."""
-    kept = {k: v for k, v in settings.items() if not k.startswith(_SCALED) and _BESIDE not in k}
-    return tuple(sorted(kept.items()))
+    grouped: dict[Identity, list[RunMeasure]] = {}
+    for run in judged:
+        shared = {
+            name: value
+            for name, value in run.settings.items()
+            if not name.startswith(_SCALED) and _BESIDE not in name
+        }
+        grouped.setdefault(tuple(sorted(shared.items())), []).append(run)
+    grouped = _with_single_ranks(grouped)
+    each = [dict(identity) for identity in grouped]
+    names = sorted({name for settings in each for name in settings})
+    unlike = [n for n in names if len({settings.get(n, ABSENT) for settings in each}) > 1]
+    series, warnings = [], [f"left out: {short}"] if few else []
+    warnings += notes_once(judged)
+    for settings, members in zip(each, grouped.values(), strict=True):
+        name = ", ".join(f"{key} {settings.get(key, ABSENT)}" for key in unlike)
+        if len({run.num_ranks for run in members}) >= MIN_RUNS:
+            series.append(_series(name, members))
+            continue
+        ids = ", ".join(run.run_id for run in members)
+        own = f" ({name})" if name else ""
+        warnings.append(f"left out, as nothing on other numbers of ranks is like it: {ids}{own}")
+    codes = {run.settings.get("code", ABSENT) for run in judged}
+    if len(codes) > 1:
+        warnings.append(f"the runs are of different code: {', '.join(sorted(codes))}")
+    return Scaling(series=tuple(series), warnings=tuple(warnings))
 
 
 def _with_single_ranks(
-    grouped: Mapping[tuple[tuple[str, str], ...], list[RunMeasure]],
-) -> dict[tuple[tuple[str, str], ...], list[RunMeasure]]:
+    grouped: Mapping[Identity, list[RunMeasure]],
+) -> dict[Identity, list[RunMeasure]]:
     """Use `strategy: single` as the base of every other strategy: one rank shards nothing."""
+
+    def but_strategy(identity: Identity) -> dict[str, str]:
+        return {k: v for k, v in identity if k != _STRATEGY and not k.startswith(_SHARDING)}
+
     alone = {
         identity: runs
         for identity, runs in grouped.items()
         if dict(identity).get(_STRATEGY) == "single" and all(r.num_ranks == 1 for r in runs)
     }
-    found = {identity: list(runs) for identity, runs in grouped.items()}
+    merged = {identity: list(runs) for identity, runs in grouped.items()}
     for identity, runs in alone.items():
-        like = [other for other in grouped if other not in alone and _but(other) == _but(identity)]
-        for other in like:
-            found[other] += runs
-        if like:
-            del found[identity]
-    return found
-
-
-def _but(identity: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    """Return everything except how the ranks share the model."""
-    return {k: v for k, v in identity if k != _STRATEGY and not k.startswith(_SHARDING)}
-
-
-def _telling(identities: Sequence[tuple[tuple[str, str], ...]]) -> list[str]:
-    """Return names of the settings in which series differ."""
-    each = [dict(identity) for identity in identities]
-    names = sorted({name for settings in each for name in settings})
-    return [n for n in names if len({settings.get(n, ABSENT) for settings in each}) > 1]
+        rest = but_strategy(identity)
+        others = [o for o in grouped if o not in alone and but_strategy(o) == rest]
+        for other in others:
+            merged[other] += runs
+        if others:
+            del merged[identity]
+    return merged
 
 
 def _series(name: str, runs: Sequence[RunMeasure]) -> Series:
-    by_ranks = {num: [r for r in runs if r.num_ranks == num] for num in _numbers(runs)}
+    nums = sorted({run.num_ranks for run in runs})
+    by_ranks = {num: [r for r in runs if r.num_ranks == num] for num in nums}
     kind, batch_note = _kind(runs)
     found = {
         num: problems(some, [r for r in runs if r.num_ranks != num])
@@ -206,26 +186,24 @@ def _series(name: str, runs: Sequence[RunMeasure]) -> Series:
     }
     for num, line in _unlike_batches(by_ranks).items():
         found[num] = (*found[num], line)
-    bases = [num for num in by_ranks if num != max(by_ranks)]
+    bases = nums[:-1]
     for base in bases:  # a valid one may still be slow for an unrecorded reason
         if not found[base]:
             too_good = _too_good(_curve(by_ranks, base, found))
             if not too_good:
                 break
             found[base] = (too_good,)
-    sound = [num for num in bases if not found[num]]
-    as_given = _curve(by_ranks, min(by_ranks), found)
+    valid = [num for num in bases if not found[num]]
     honest: tuple[Point, ...] = ()
-    if found[min(by_ranks)] and sound:
-        later = {num: some for num, some in by_ranks.items() if num >= min(sound)}
-        honest = _curve(later, min(sound), found)
-    judged = [run for base in bases for run in by_ranks[base]]
-    note = memory_not_judged(judged)
+    if found[nums[0]] and valid:
+        later = {num: some for num, some in by_ranks.items() if num >= valid[0]}
+        honest = _curve(later, valid[0], found)
+    note = memory_not_judged([run for base in bases for run in by_ranks[base]])
     return Series(
         name=name,
         kind=kind,
         batch_note=batch_note,
-        as_given=as_given,
+        as_given=_curve(by_ranks, nums[0], found),
         honest=honest,
         notes=(note,) if note else (),
     )
@@ -248,10 +226,6 @@ def _unlike_batches(by_ranks: Mapping[int, Sequence[RunMeasure]]) -> dict[int, s
         found[num] = f"another global batch than the rest: {own} samples a step, not {others}"
     last = [r for n in nums[-2:] for r in by_ranks[n]]
     return found if _kind(last)[0] != "neither" else {}
-
-
-def _numbers(runs: Sequence[RunMeasure]) -> list[int]:
-    return sorted({run.num_ranks for run in runs})
 
 
 def _kind(runs: Sequence[RunMeasure]) -> tuple[Kind, str]:
@@ -277,31 +251,24 @@ def _curve(
         speeds = [run.tokens_per_s for run in runs]
         mean, ideal = interval(speeds)[0], num / base
         speedup = mean / interval(at_base)[0]
-        low, high = _bounds(at_base, speeds, ideal) if num != base else (None, None)
-        points.append(
-            Point(
-                num_ranks=num,
-                runs=tuple(runs),
-                tokens_per_s=mean,
-                speedup=speedup,
-                ideal=ideal,
-                efficiency=speedup / ideal,
-                low=low,
-                high=high,
-                problems=found[num],
-            )
+        low = high = None
+        if num != base and min(len(at_base), len(speeds)) >= MIN_RUNS:
+            verdict = judge(at_base, speeds)
+            assert math.isfinite(verdict.high)
+            low, high = verdict.low / ideal, verdict.high / ideal
+        point = Point(
+            num_ranks=num,
+            runs=tuple(runs),
+            tokens_per_s=mean,
+            speedup=speedup,
+            ideal=ideal,
+            efficiency=speedup / ideal,
+            low=low,
+            high=high,
+            problems=found[num],
         )
+        points.append(point)
     return tuple(points)
-
-
-def _bounds(
-    base: Sequence[float], speeds: Sequence[float], ideal: float
-) -> tuple[float | None, float | None]:
-    if min(len(base), len(speeds)) < MIN_RUNS:
-        return None, None
-    verdict = judge(base, speeds)
-    assert math.isfinite(verdict.high)
-    return verdict.low / ideal, verdict.high / ideal
 
 
 def _too_good(points: Sequence[Point]) -> str:
