@@ -33,7 +33,6 @@ from slurm_jobs.status import (
     DECIDING_FIRST,
     NOT_NEEDED,
     SliceStatus,
-    StageStatus,
     Status,
     reconcile,
 )
@@ -64,20 +63,20 @@ def join_rows(
         rows: accounting by job id, starts in order.
         completions: completions of the stage.
     """
-    restarts: dict[str, set[int]] = {}
+    restarts: dict[str, set[int]] = defaultdict(set)
     for record in records:
-        restarts.setdefault(record.job_id, set()).add(record.restart)
-    found: dict[Key, TaskAccounting | None] = {}
+        restarts[record.job_id].add(record.restart)
+    joined: dict[Key, TaskAccounting | None] = {}
     for record in records:
-        key, own = (record.slice_index, record.attempt), rows.get(record.job_id, ())
-        if restarts[record.job_id] == set(range(len(own))):
-            found[key] = own[record.restart]
+        key, job_rows = (record.slice_index, record.attempt), rows.get(record.job_id, ())
+        if restarts[record.job_id] == set(range(len(job_rows))):
+            joined[key] = job_rows[record.restart]
         else:
-            found[key] = _by_clock(record, own, completions.get(key))
-    return found
+            joined[key] = _row_by_clock(record, job_rows, completions.get(key))
+    return joined
 
 
-def _by_clock(
+def _row_by_clock(
     record: AttemptRecord, rows: Sequence[TaskAccounting], completion: CompletionRecord | None
 ) -> TaskAccounting | None:
     """Return the start in which an attempt ran: the last one before it that had not ended.
@@ -86,17 +85,12 @@ def _by_clock(
     """
     for row in reversed(rows):
         assert row.start_unix_s is not None
-        has_begun = record.started_unix_s >= row.start_unix_s - CLOCK_SKEW_S
-        latest = float("inf") if row.end_unix_s is None else row.end_unix_s + CLOCK_SKEW_S
-        if has_begun:
+        if record.started_unix_s >= row.start_unix_s - CLOCK_SKEW_S:
+            latest = float("inf") if row.end_unix_s is None else row.end_unix_s + CLOCK_SKEW_S
             return row if record.started_unix_s <= latest else None
-    is_its_own = len(rows) == 1 and completion is not None and _ended_in(completion, rows[0])
-    return rows[0] if is_its_own else None
-
-
-def _ended_in(completion: CompletionRecord, row: TaskAccounting) -> bool:
-    assert row.start_unix_s is not None
-    return row.start_unix_s < completion.ended_unix_s
+        if len(rows) == 1 and completion and row.start_unix_s < completion.ended_unix_s:
+            return row
+    return None
 
 
 # Contradictions between the clocks of a run, and which one counts.
@@ -170,20 +164,37 @@ def gather_attempts(inputs: ReportInputs) -> Mapping[str, tuple[AttemptFacts, ..
     rows: dict[str, list[TaskAccounting]] = defaultdict(list)
     for row in sorted(filter(began, inputs.accounting), key=lambda r: r.start_unix_s or 0.0):
         rows[row.job_id].append(row)
-    found = {
+    attempts = {
         stage.name: _stage_attempts(stage, rows, inputs.answer, inputs.read_unix_s)
         for stage in inputs.stages
     }
-    joined = {id(f.accounting) for facts in found.values() for f in facts}
+    joined = {id(f.accounting) for facts in attempts.values() for f in facts}
     elements = elements_of(inputs)
-    for job_rows in rows.values():
-        for row in job_rows:
-            element = elements.get(row.job_id)
-            if id(row) not in joined and element is not None and element.stage in found:
-                found[element.stage].append(_without_record(row, element, inputs.read_unix_s))
+    for row in (row for job_rows in rows.values() for row in job_rows):
+        element = elements.get(row.job_id)
+        if id(row) in joined or element is None or element.stage not in attempts:
+            continue
+        # The supervisor of this start never wrote a record.
+        assert row.start_unix_s is not None
+        is_over = row.end_unix_s is not None or row.state not in LIVING_STATES
+        bar = Bar(
+            stage=element.stage,
+            slice_index=min(element.slices),
+            attempt=0,
+            job_id=row.job_id,
+            node=row.node_list,
+            eligible_unix_s=row.eligible_unix_s,
+            start_unix_s=row.start_unix_s,
+            end_unix_s=row.end_unix_s if row.end_unix_s is not None else inputs.read_unix_s,
+            outcome=_SLURMS_WORD.get(row.state, "failed") if is_over else "running",
+            reason=f"{row.state} before its supervisor started; see its log" if is_over else "",
+        )
+        attempts[element.stage].append(
+            AttemptFacts(bar=bar, record=None, completion=None, accounting=row)
+        )
     return {
         name: tuple(sorted(facts, key=lambda f: (f.bar.slice_index, f.bar.start_unix_s)))
-        for name, facts in found.items()
+        for name, facts in attempts.items()
     }
 
 
@@ -195,10 +206,10 @@ def began(row: TaskAccounting) -> bool:
 
 def begun_jobs(inputs: ReportInputs) -> dict[str, float]:
     """Return the begin of each running start by job id, from the scheduler."""
-    told = [*inputs.accounting, *(inputs.answer.tasks.values() if inputs.answer else ())]
+    rows = [*inputs.accounting, *(inputs.answer.tasks.values() if inputs.answer else ())]
     return {
         row.job_id: row.start_unix_s
-        for row in told
+        for row in rows
         if row.state in RUNNING_STATES and row.start_unix_s is not None
     }
 
@@ -231,28 +242,59 @@ def elements_of(inputs: ReportInputs) -> dict[str, Element]:
     }
 
 
-def _without_record(row: TaskAccounting, element: Element, now_unix_s: float) -> AttemptFacts:
-    """Return the attempt of a start whose supervisor never wrote a record."""
-    assert row.start_unix_s is not None
-    is_over = row.end_unix_s is not None or row.state not in LIVING_STATES
-    outcome = _SLURMS_WORD.get(row.state, "failed") if is_over else "running"
-    reason = f"{row.state} before its supervisor started; see its log" if is_over else ""
-    bar = Bar(
-        stage=element.stage,
-        slice_index=min(element.slices),
-        attempt=0,
-        job_id=row.job_id,
-        node=row.node_list,
-        eligible_unix_s=row.eligible_unix_s,
-        start_unix_s=row.start_unix_s,
-        end_unix_s=row.end_unix_s if row.end_unix_s is not None else now_unix_s,
-        outcome=outcome,
-        reason=reason,
-    )
-    return AttemptFacts(bar=bar, record=None, completion=None, accounting=row)
+def _stage_attempts(
+    stage: StageInputs,
+    rows: Mapping[str, Sequence[TaskAccounting]],
+    answer: Answer | None,
+    now_unix_s: float,
+) -> list[AttemptFacts]:
+    """Return the attempts with a record."""
+    completions = {(c.slice_index, c.attempt): c for c in stage.completions}
+    joined = join_rows(stage.attempts, rows, completions)
+    last_attempts = {record.slice_index: record.attempt for record in stage.attempts}
+    facts: list[AttemptFacts] = []
+    starts: dict[int, list[int]] = defaultdict(list)  # places in `facts` by row
+    for record in sorted(stage.attempts, key=lambda a: a.started_unix_s):
+        key = (record.slice_index, record.attempt)
+        row, completion = joined[key], completions.get(key)
+        newest_row = row
+        timings: Sequence[RankTiming] | None = stage.timings
+        if record.attempt == last_attempts[record.slice_index]:
+            newest_row = row if answer is None else _newest_row(record, row, answer)
+            if stage.run == REPORT_RUN and not stage.is_former:
+                timings = None
+        outcome, reason, end = _ending(record, completion, newest_row, timings, now_unix_s)
+        first_row = None if id(row) in starts else row
+        starts[id(row)].append(len(facts))
+        bar = Bar(
+            stage=record.stage,
+            slice_index=record.slice_index,
+            attempt=record.attempt,
+            job_id=record.job_id,
+            node=",".join(record.node_names),
+            eligible_unix_s=first_row.eligible_unix_s if first_row else None,
+            start_unix_s=record.started_unix_s,
+            end_unix_s=max(end, record.started_unix_s),
+            outcome=outcome,
+            reason=reason,
+        )
+        facts.append(
+            AttemptFacts(bar=bar, record=record, completion=completion, accounting=first_row)
+        )
+    for places in starts.values():
+        last = facts[places[-1]]
+        bar, row = last.bar, joined[last.bar.slice_index, last.bar.attempt]
+        if row is None or row.end_unix_s is None or last.completion is None:
+            continue
+        begun = facts[places[0]].bar.start_unix_s
+        if why := why_end_is_the_rows(begun, last.completion, row):
+            name = units.attempt_name(bar.stage, bar.slice_index, bar.attempt, bar.job_id)
+            bar = replace(bar, end_unix_s=max(row.end_unix_s, bar.start_unix_s))
+            facts[places[-1]] = replace(last, bar=bar, clock_note=f"{name}: {why}")
+    return facts
 
 
-def _newest_word(
+def _newest_row(
     record: AttemptRecord, row: TaskAccounting | None, answer: Answer
 ) -> TaskAccounting | None:
     """Return the newest state of a slice's last attempt: `status`'s answer if it is newer."""
@@ -264,76 +306,7 @@ def _newest_word(
     return task if is_newer else row
 
 
-def _stage_attempts(
-    stage: StageInputs,
-    rows: Mapping[str, Sequence[TaskAccounting]],
-    answer: Answer | None,
-    now_unix_s: float,
-) -> list[AttemptFacts]:
-    completions = {(c.slice_index, c.attempt): c for c in stage.completions}
-    joined = join_rows(stage.attempts, rows, completions)
-    last_attempt: dict[int, int] = {}
-    for record in stage.attempts:
-        last_attempt[record.slice_index] = record.attempt
-    facts = []
-    told: set[int] = set()
-    for record in sorted(stage.attempts, key=lambda a: a.started_unix_s):
-        key = (record.slice_index, record.attempt)
-        row = joined[key]
-        is_last = last_attempt[record.slice_index] == record.attempt
-        own_report = stage.run == REPORT_RUN and is_last and not stage.is_former
-        word = _newest_word(record, row, answer) if is_last and answer is not None else row
-        outcome, reason, end = _how_it_ended(
-            record, completions.get(key), word, None if own_report else stage.timings, now_unix_s
-        )
-        first_row = row if id(row) not in told else None
-        told.add(id(row))
-        bar = _bar(record, first_row, outcome, reason, end)
-        ended = completions.get(key)
-        facts.append(AttemptFacts(bar=bar, record=record, completion=ended, accounting=first_row))
-    return _ended_by_rows(facts, joined)
-
-
-def _ended_by_rows(
-    facts: Sequence[AttemptFacts], joined: Mapping[Key, TaskAccounting | None]
-) -> list[AttemptFacts]:
-    """Sort the attempts; those whose node's clock was set get their row's end."""
-    rows = [joined[fact.bar.slice_index, fact.bar.attempt] for fact in facts]
-    places: dict[int, list[int]] = {}
-    for place, row in enumerate(rows):
-        places.setdefault(id(row), []).append(place)
-    found = list(facts)
-    for first, *more in places.values():
-        last = (first, *more)[-1]
-        row, completion = rows[last], facts[last].completion
-        if row is None or row.end_unix_s is None or completion is None:
-            continue
-        bar, begun = facts[last].bar, facts[first].bar.start_unix_s
-        if why := why_end_is_the_rows(begun, completion, row):
-            name = units.attempt_name(bar.stage, bar.slice_index, bar.attempt, bar.job_id)
-            bar = replace(bar, end_unix_s=max(row.end_unix_s, bar.start_unix_s))
-            found[last] = replace(facts[last], bar=bar, clock_note=f"{name}: {why}")
-    return found
-
-
-def _bar(
-    record: AttemptRecord, row: TaskAccounting | None, outcome: str, reason: str, end: float
-) -> Bar:
-    return Bar(
-        stage=record.stage,
-        slice_index=record.slice_index,
-        attempt=record.attempt,
-        job_id=record.job_id,
-        node=",".join(record.node_names),
-        eligible_unix_s=row.eligible_unix_s if row else None,
-        start_unix_s=record.started_unix_s,
-        end_unix_s=max(end, record.started_unix_s),
-        outcome=outcome,
-        reason=reason,
-    )
-
-
-def _how_it_ended(
+def _ending(
     record: AttemptRecord,
     completion: CompletionRecord | None,
     row: TaskAccounting | None,
@@ -353,20 +326,15 @@ def _how_it_ended(
         return outcome, f"no completion record; {row.source} says {row.state}", row.end_unix_s
     if timings is None:
         return "running", "", now_unix_s
-    last_sign = _last_sign_of_life(record, timings)
-    return "unknown", "no completion record, and no accounting of its end", last_sign
-
-
-def _last_sign_of_life(record: AttemptRecord, timings: Sequence[RankTiming]) -> float:
-    signs = [record.started_unix_s]
+    signs_of_life = [record.started_unix_s]
     for timing in timings:
         if (timing.slice_index, timing.attempt) != (record.slice_index, record.attempt):
             continue
         if timing.steps is not None and len(timing.steps.steps):
             last = timing.steps.steps[-1]
-            signs.append(float(last["start_unix_s"]) + float(last["step_s"]))
-        signs.extend(s["start_unix_s"] + s["duration_s"] for s in timing.spans)
-    return max(signs)
+            signs_of_life.append(float(last["start_unix_s"]) + float(last["step_s"]))
+        signs_of_life.extend(s["start_unix_s"] + s["duration_s"] for s in timing.spans)
+    return "unknown", "no completion record, and no accounting of its end", max(signs_of_life)
 
 
 # Valid results of the stages.
@@ -383,20 +351,24 @@ SliceResults = Mapping[int, Mapping[str, Any]]
 
 
 def current_results(inputs: ReportInputs) -> Mapping[str, SliceResults]:
-    """Return the valid results by stage; those of all jobs if the ledger is unreadable."""
-    return {stage.name: _slice_results(stage, inputs.intents) for stage in inputs.stages}
+    """Return the valid results by stage; those of all jobs if the ledger is unreadable.
 
-
-def _slice_results(stage: StageInputs, intents: Sequence[Intent] | None) -> SliceResults:
-    """Return the result of the last completed attempt of each slice that the stage still has."""
-    newest = latest_intents(intents or (), stage.name)
-    found: dict[int, Mapping[str, Any]] = {}
-    for done in stage.completions:
-        index = done.slice_index
-        is_own = intents is None or (index in newest and newest[index].token == done.token)
-        if done.outcome == "completed" and index < stage.num_slices and is_own:
-            found[index] = done.result
-    return found
+    It is that of the last completed attempt of each slice that the stage still has.
+    """
+    results: dict[str, dict[int, Mapping[str, Any]]] = {}
+    for stage in inputs.stages:
+        newest = latest_intents(inputs.intents or (), stage.name)
+        results[stage.name] = {
+            done.slice_index: done.result
+            for done in stage.completions
+            if done.outcome == "completed"
+            and done.slice_index < stage.num_slices
+            and (
+                inputs.intents is None
+                or (done.slice_index in newest and newest[done.slice_index].token == done.token)
+            )
+        }
+    return results
 
 
 def has_newest_steps(
@@ -413,29 +385,22 @@ def has_newest_steps(
     newest = latest_intents(intents or (), stage.name).get(slice_index)
     if newest is None:
         return True
-    own = {
+    current = {
         a.attempt
         for a in stage.attempts
         if a.slice_index == slice_index and a.fingerprint == newest.fingerprint
     }
-    return not own.isdisjoint(_with_steps(stage, slice_index))
-
-
-def _with_steps(stage: StageInputs, slice_index: int) -> set[int]:
-    """Return the attempts with steps, or that continued from a checkpoint with some."""
-    timings = [t for t in stage.timings if t.slice_index == slice_index]
-    found = {t.attempt for t in timings if t.steps is not None and len(t.steps.steps)}
-    found |= {
-        t.attempt
-        for t in timings
-        for span in t.spans
-        if span["name"] == "checkpoint_load" and _is_past_start(span.get("step"))
-    }
-    return found | {
-        done.attempt
+    for timing in stage.timings:
+        if timing.slice_index == slice_index and timing.attempt in current:
+            loads = (s.get("step") for s in timing.spans if s["name"] == "checkpoint_load")
+            has_steps = timing.steps is not None and len(timing.steps.steps) > 0
+            if has_steps or any(map(_is_past_start, loads)):
+                return True
+    return any(
+        _is_past_start(done.result.get("resumed_from_step"))
         for done in stage.completions
-        if done.slice_index == slice_index and _is_past_start(done.result.get("resumed_from_step"))
-    }
+        if done.slice_index == slice_index and done.attempt in current
+    )
 
 
 def _is_past_start(step: object) -> bool:
@@ -459,19 +424,24 @@ def flat_numbers(values: Mapping[str, object], prefix: str = "") -> dict[str, fl
 
 
 def evaluation_numbers(stages: Sequence[StageNumbers]) -> tuple[EvaluationNumbers, ...]:
-    """Return an entry for each stage with evaluation results, in the spec's order."""
-    found = [EvaluationNumbers(stage=s.name, numbers=_evaluation(s.results)) for s in stages]
-    return tuple(evaluation for evaluation in found if evaluation.numbers)
+    """Return an entry for each stage with evaluation results, in the spec's order.
 
-
-def _evaluation(results: Mapping[str, float]) -> Mapping[str, float]:
-    """Return the evaluation numbers, without the prefix `evaluation.` unless names then collide."""
-    own = {k: v for k, v in results.items() if not _EVALUATION_KEYS.isdisjoint(k.split("."))}
-    found: dict[str, float] = {}
-    for key, value in own.items():
-        short = key.removeprefix("evaluation.")
-        found[short if own.get(short, value) == value else key] = value
-    return found
+    Names lose the prefix `evaluation.` unless they then collide.
+    """
+    evaluations = []
+    for stage in stages:
+        results = {
+            key: value
+            for key, value in stage.results.items()
+            if not _EVALUATION_KEYS.isdisjoint(key.split("."))
+        }
+        numbers: dict[str, float] = {}
+        for key, value in results.items():
+            short = key.removeprefix("evaluation.")
+            numbers[short if results.get(short, value) == value else key] = value
+        if numbers:
+            evaluations.append(EvaluationNumbers(stage=stage.name, numbers=numbers))
+    return tuple(evaluations)
 
 
 # Status of every stage, with the terms and rules of `status`.
@@ -499,12 +469,29 @@ def standings(
     inputs: ReportInputs, attempts: Mapping[str, Sequence[AttemptFacts]]
 ) -> Mapping[str, Standing]:
     """Return the standing of each stage."""
-    run = _records(inputs)
-    status = reconcile(run, _answer(inputs, run.intents))
-    return {
-        stage.name: _standing(stage, status.stage(stage.name), attempts[stage.name])
-        for stage in inputs.stages
-    }
+    run = _run_records(inputs)
+    run_status = reconcile(run, _answer(inputs, run.intents))
+    standing: dict[str, Standing] = {}
+    for stage in inputs.stages:
+        reconciled = run_status.stage(stage.name)
+        status, slices = reconciled.status, reconciled.slices
+        last = {fact.bar.slice_index: fact for fact in attempts[stage.name]}
+        if stage.run == REPORT_RUN and any(f.bar.outcome == "running" for f in last.values()):
+            # It writes this report, so it runs, regardless of the accounting.
+            status = "running"
+            slices = tuple(
+                replace(s, status=status) if s.status == "unknown" else s for s in slices
+            )
+        standing[stage.name] = Standing(
+            status=status,
+            reason=reconciled.reason or _reason(stage, status, slices, last),
+            counts=replace(reconciled, slices=slices).counts,
+            is_open=any(
+                s.status == "running" or (s.status == "waiting" and s.source != _NO_WORD)
+                for s in slices
+            ),
+        )
+    return standing
 
 
 def overall_status(
@@ -516,78 +503,68 @@ def overall_status(
     for status in order:
         for name, standing in needed:
             if standing.status == status:
-                told = standing.reason not in {"", status}
-                reason = f": {standing.reason}" if told else ""
+                reason = f": {standing.reason}" if standing.reason not in {"", status} else ""
                 return status, f"{name} {status}{reason}"
     return "completed", ""
 
 
-def _records(inputs: ReportInputs) -> RunRecords:
+def _run_records(inputs: ReportInputs) -> RunRecords:
+    """Convert the inputs for `reconcile`; without a readable ledger, records of any job count."""
+    run = inputs.run
+    summaries: list[StageSummary] = []
+    substitutes: list[Intent] = []
+    records: dict[str, StageRecords] = {}
+    for stage in inputs.stages:
+        is_array = stage.num_slices > 1
+        summaries.append(
+            StageSummary(
+                name=stage.name,
+                run=stage.run,
+                num_slices=stage.num_slices,
+                is_array=is_array,
+                retries=0,
+                fingerprint="",
+                after={} if stage.is_former else stage.after,  # its dependencies may have changed
+                partition=str(stage.resources.get("slurm", {}).get("partition", "")),
+            )
+        )
+        substitutes.append(
+            Intent(
+                number=0,
+                token=_ANY_JOB,
+                stage=stage.name,
+                slices=tuple(range(stage.num_slices)),
+                is_array=is_array,
+                fingerprint="",
+                job_name="",
+                time_unix_s=0.0,
+            )
+        )
+        attempts: dict[int, tuple[int, ...]] = {}
+        for start in stage.attempts:
+            attempts[start.slice_index] = (*attempts.get(start.slice_index, ()), start.attempt)
+        endings: dict[int, dict[int, CompletionName]] = {}
+        for end in stage.completions:
+            token = _ANY_JOB if inputs.intents is None else end.token
+            name = CompletionName(end.slice_index, end.attempt, token, end.outcome)
+            endings.setdefault(end.slice_index, {})[end.attempt] = name
+        records[stage.name] = StageRecords(attempts=attempts, endings=endings)
     return RunRecords(
-        meta=_meta(inputs.run),
-        stages=tuple(_summary(stage) for stage in inputs.stages),
-        intents=inputs.intents
-        if inputs.intents is not None
-        else tuple(_made_up_intent(stage) for stage in inputs.stages),
-        records={
-            s.name: _stage_records(s, trust_all=inputs.intents is None) for s in inputs.stages
-        },
+        meta=RunMeta(  # `reconcile` ignores it
+            run_id=str(run.get("run_id", "")),
+            name=str(run.get("name", "")),
+            created_unix_s=float(run["created_unix_s"]),
+            submitted_by="",
+            host="",
+            scheduler="",
+            version="",
+            spec_file="",
+        ),
+        stages=tuple(summaries),
+        intents=inputs.intents if inputs.intents is not None else tuple(substitutes),
+        records=records,
         is_submitting=inputs.is_submitting,
     )
-
-
-def _meta(run: Mapping[str, Any]) -> RunMeta:
-    """Return the fields that `reconcile` requires and ignores."""
-    return RunMeta(
-        run_id=str(run.get("run_id", "")),
-        name=str(run.get("name", "")),
-        created_unix_s=float(run["created_unix_s"]),
-        submitted_by=str(run.get("submitted_by", "")),
-        host=str(run.get("host", "")),
-        scheduler=str(run.get("scheduler", "")),
-        version=str(run.get("version", "")),
-        spec_file=str(run.get("spec_file", "")),
-    )
-
-
-def _summary(stage: StageInputs) -> StageSummary:
-    return StageSummary(
-        name=stage.name,
-        run=stage.run,
-        num_slices=stage.num_slices,
-        is_array=stage.num_slices > 1,
-        retries=0,
-        fingerprint="",
-        after={} if stage.is_former else stage.after,  # its dependencies may have changed
-        partition=str(stage.resources.get("slurm", {}).get("partition", "")),
-    )
-
-
-def _made_up_intent(stage: StageInputs) -> Intent:
-    """Return a substitute for an unreadable ledger: the records of any job count."""
-    return Intent(
-        number=0,
-        token=_ANY_JOB,
-        stage=stage.name,
-        slices=tuple(range(stage.num_slices)),
-        is_array=stage.num_slices > 1,
-        fingerprint="",
-        job_name="",
-        time_unix_s=0.0,
-    )
-
-
-def _stage_records(stage: StageInputs, *, trust_all: bool) -> StageRecords:
-    """Convert the records for `reconcile`; `trust_all`: those of any job count."""
-    attempts: dict[int, tuple[int, ...]] = {}
-    for start in stage.attempts:
-        attempts[start.slice_index] = (*attempts.get(start.slice_index, ()), start.attempt)
-    endings: dict[int, dict[int, CompletionName]] = {}
-    for end in stage.completions:
-        token = _ANY_JOB if trust_all else end.token
-        name = CompletionName(end.slice_index, end.attempt, token, end.outcome)
-        endings.setdefault(end.slice_index, {})[end.attempt] = name
-    return StageRecords(attempts=attempts, endings=endings)
 
 
 def _answer(inputs: ReportInputs, intents: Sequence[Intent]) -> Answer:
@@ -608,27 +585,6 @@ def _answer(inputs: ReportInputs, intents: Sequence[Intent]) -> Answer:
             if (stage.name, index) not in begun and index not in intent.cancelled_slices
             if (job_id := intent.element_id(index)) is not None
         }
-    )
-
-
-def _standing(stage: StageInputs, found: StageStatus, facts: Sequence[AttemptFacts]) -> Standing:
-    last = {fact.bar.slice_index: fact for fact in facts}
-    slices = found.slices
-    status = found.status
-    if stage.run == REPORT_RUN and any(f.bar.outcome == "running" for f in last.values()):
-        # It writes this report, so it runs, regardless of the accounting.
-        status = "running"
-        slices = tuple(
-            replace(s, status=status) if s.status == "unknown" else s for s in found.slices
-        )
-    return Standing(
-        status=status,
-        reason=found.reason or _reason(stage, status, slices, last),
-        counts=replace(found, slices=slices).counts,
-        is_open=any(
-            s.status == "running" or (s.status == "waiting" and s.source != _NO_WORD)
-            for s in slices
-        ),
     )
 
 
