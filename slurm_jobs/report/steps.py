@@ -139,25 +139,22 @@ def without_profile_waits(
     """
     found = []
     for timing, steps in members:
-        others = [other for other, _ in members if other is not timing]
-        found.append((timing, _without(steps, profile_times(others))))
-    return found
-
-
-def _without(steps: np.ndarray, times: Sequence[Interval]) -> np.ndarray:
-    if not times:
-        return steps
-    starts, ends = steps["start_unix_s"], steps["start_unix_s"] + steps["step_s"]
-    overlaps = [np.minimum(ends, end) - np.maximum(starts, start) for start, end in times]
-    within = np.sum([np.maximum(overlap, 0) for overlap in overlaps], axis=0)
-    found: np.ndarray = steps.copy()
-    found["start_unix_s"] = steps["start_unix_s"] + np.minimum(within, steps["rank_wait_s"])
-    part = steps["rank_wait_data_s"]  # first in the step; NaN stays NaN
-    found["rank_wait_data_s"] = part - np.minimum(within, part)
-    for wait, whole in _WAITS:
-        waited = np.minimum(within, steps[wait])
-        found[wait] = steps[wait] - waited
-        found[whole] = steps[whole] - waited
+        times = profile_times(other for other, _ in members if other is not timing)
+        if not times:
+            found.append((timing, steps))
+            continue
+        starts, ends = steps["start_unix_s"], steps["start_unix_s"] + steps["step_s"]
+        overlaps = [np.minimum(ends, end) - np.maximum(starts, start) for start, end in times]
+        within = np.sum([np.maximum(overlap, 0) for overlap in overlaps], axis=0)
+        without: np.ndarray = steps.copy()
+        without["start_unix_s"] = steps["start_unix_s"] + np.minimum(within, steps["rank_wait_s"])
+        part = steps["rank_wait_data_s"]  # first in the step; NaN stays NaN
+        without["rank_wait_data_s"] = part - np.minimum(within, part)
+        for wait, whole in _WAITS:
+            waited = np.minimum(within, steps[wait])
+            without[wait] = steps[wait] - waited
+            without[whole] = steps[whole] - waited
+        found.append((timing, without))
     return found
 
 
@@ -260,38 +257,38 @@ def split_attempts(
     by_attempt = {a: without_profile_waits(members) for a, members in by_attempt.items()}
     trainings = _trainings(by_attempt, fingerprints)
     split: list[AttemptSteps] = []
-    firsts: dict[str, int] = {}  # of the later attempts, by training
+    firsts: dict[str, int] = {}  # first step of the later attempts, by training
     for attempt in sorted(by_attempt, reverse=True):
         members = sorted(by_attempt[attempt], key=lambda member: member[0].rank)
+        phases = trainings[attempt]
         records = tuple(steps for _, steps in members)
-        kept = [_num_before(steps, min((_NEVER, *firsts.values()))) for steps in records]
+        end = min((_NEVER, *firsts.values()))
+        num_kept = tuple(int(np.searchsorted(steps["step"], end)) for steps in records)
+        said_ranks = [
+            int(timing.steps.metadata.get("num_ranks", 0))
+            for timing, _ in members
+            if timing.steps is not None
+        ]
         split.append(
             AttemptSteps(
                 attempt=attempt,
                 ranks=tuple(timing for timing, _ in members),
                 records=records,
-                num_kept=tuple(kept),
+                num_kept=num_kept,
                 is_repeated=tuple(
-                    _is_repeated(steps[num:], trainings[attempt], firsts)
-                    for steps, num in zip(records, kept, strict=True)
+                    _is_repeated(steps[num:], phases, firsts)
+                    for steps, num in zip(records, num_kept, strict=True)
                 ),
                 warmup_steps=warmup_steps,
-                num_ranks=max(_num_ranks(members), len(members)),
+                num_ranks=max([*said_ranks, len(members)]),
             )
         )
-        for name, first in _firsts(trainings[attempt], _first_step(members)).items():
-            firsts[name] = min(firsts.get(name, _NEVER), first)
+        begun = _first_step(members)
+        ends = [*(start for start, _ in phases[1:]), _NEVER]
+        for (start, name), phase_end in zip(phases, ends, strict=True):
+            if phase_end > begun:
+                firsts[name] = min(firsts.get(name, _NEVER), max(start, begun))
     return tuple(reversed(split))
-
-
-def _firsts(phases: Phases, begun: int) -> dict[str, int]:
-    """Return by training the first step of it in an attempt that begins at the step `begun`."""
-    ends = [*(start for start, _ in phases[1:]), _NEVER]
-    found: dict[str, int] = {}
-    for (start, name), end in zip(phases, ends, strict=True):
-        if end > begun:
-            found.setdefault(name, max(start, begun))
-    return found
 
 
 def _is_repeated(steps: np.ndarray, phases: Phases, firsts: Mapping[str, int]) -> np.ndarray:
@@ -320,8 +317,8 @@ def _trainings(
         begun = _first_step(members)
         phases = []
         for start, name in _said_phases(members, fingerprints.get(attempt, "")):
-            if before and start < begun:
-                known[name] = _name_at(before, start)
+            if before and start < begun:  # it continues what the previous attempt did there
+                known[name] = next(own for first, own in reversed(before) if first <= start)
             known.setdefault(name, f"from step {start} of attempt {attempt}")
             phases.append((start, known[name]))
         found[attempt] = before = phases
@@ -339,22 +336,8 @@ def _said_phases(members: Members, fingerprint: str) -> Phases:
     return [(0, name or fingerprint)]
 
 
-def _name_at(phases: Phases, step: int) -> str:
-    return next(name for start, name in reversed(phases) if start <= step)
-
-
 def _first_step(members: Members) -> int:
     return min(int(steps["step"][0]) for _, steps in members)
-
-
-def _num_before(records: np.ndarray, step: int) -> int:
-    return int(np.searchsorted(records["step"], step))
-
-
-def _num_ranks(members: Members) -> int:
-    """Return the recorded number; 0 if there is none."""
-    files = (timing.steps for timing, _ in members)
-    return max(int(file.metadata.get("num_ranks", 0)) for file in files if file is not None)
 
 
 # Attempts and steps that represent the current state of a training.
@@ -466,58 +449,54 @@ def find_pace(
         timings: timings of the slice, including starts without a step.
     """
     newest = attempts[-1]
-    phase, whole = phase_of(newest), _whole(of_newest(attempts, fingerprints))
-    parts = [_since(attempt, phase.first_step) for attempt in whole]
-    seconds = np.concatenate([times for times, _ in parts]) if parts else np.empty(0)
+    phase = phase_of(newest)
+    complete = [
+        a
+        for a in of_newest(attempts, fingerprints)
+        if a.num_ranks == newest.num_ranks == len(a.ranks) and a.num_measured
+    ]
+    lengths, num_samples = [np.empty(0)], 0.0
+    for attempt in complete:
+        ranks = [attempt.measured(index) for index in range(len(attempt.ranks))]
+        in_phase = ranks[attempt.longest]["step"] >= phase.first_step
+        lengths.append(ranks[attempt.longest]["step_s"][in_phase])
+        num_samples += sum(
+            float(rank["num_samples"][in_phase].sum(dtype=np.float64)) for rank in ranks
+        )
+    seconds = np.concatenate(lengths)
     speeds = stretch_speeds(np.ones(len(seconds)), seconds.astype(np.float64))
     if not speeds:
         return None
     times = [1 / speed for speed in speeds]
+    file = newest.ranks[0].steps
+    num_planned = file.metadata.get("num_steps") if file is not None else None
+    kept = newest.kept(newest.longest)
+    saved = kept["step"][kept["checkpoint_s"] > 0]
+    loaded_steps = [
+        span["step"]
+        for timing in sorted(timings, key=lambda timing: timing.attempt)
+        for span in timing.spans
+        if timing.attempt > newest.attempt
+        and span["name"] == "checkpoint_load"
+        and isinstance(span.get("step"), int)
+    ]
+    num_saved = int(kept["step"][0]) if len(kept) else 0
     return Pace(
         num_ranks=newest.num_ranks,
         step_s=statistics.mean(times),
         spread_s=statistics.stdev(times),
         num_steps=len(seconds),
         num_stretches=len(times),
-        samples_per_step=sum(samples for _, samples in parts) / len(seconds),
-        num_planned=_num_planned(newest),
+        samples_per_step=num_samples / len(seconds),
+        num_planned=int(num_planned) if num_planned else None,
         num_done=int(newest.records[newest.longest]["step"][-1]) + 1,
-        num_saved=_num_saved(newest),
+        num_saved=int(saved[-1]) + 1 if len(saved) else num_saved,
         num_phases=phase.num_phases,
         is_last_phase=phase.is_last,
         attempt=newest.attempt,
-        warmup_s=_warmup_s(whole, phase.first_step, statistics.mean(times)),
-        num_loaded=_num_loaded(newest, timings) if phase.num_phases == 1 else None,
+        warmup_s=_warmup_s(complete, phase.first_step, statistics.mean(times)),
+        num_loaded=int(loaded_steps[-1]) if loaded_steps and phase.num_phases == 1 else None,
     )
-
-
-def _whole(attempts: Sequence[AttemptSteps]) -> list[AttemptSteps]:
-    """Return complete attempts on as many ranks as the last, with steps after the warm-up."""
-    num_ranks = attempts[-1].num_ranks
-    return [a for a in attempts if a.num_ranks == num_ranks == len(a.ranks) and a.num_measured]
-
-
-def _num_planned(attempt: AttemptSteps) -> int | None:
-    file = attempt.ranks[0].steps
-    planned = file.metadata.get("num_steps") if file is not None else None
-    return int(planned) if planned else None
-
-
-def _since(attempt: AttemptSteps, first_step: int) -> tuple[np.ndarray, float]:
-    """Return seconds and samples (of all ranks) of its measured steps, from a first step on."""
-    ranks = [attempt.measured(index) for index in range(len(attempt.ranks))]
-    now = ranks[attempt.longest]["step"] >= first_step
-    samples = sum(float(rank["num_samples"][now].sum(dtype=np.float64)) for rank in ranks)
-    return ranks[attempt.longest]["step_s"][now], samples
-
-
-def _num_saved(attempt: AttemptSteps) -> int:
-    """Return the steps up to the last save: what a killed attempt leaves."""
-    kept = attempt.kept(attempt.longest)
-    saved = kept["step"][kept["checkpoint_s"] > 0]
-    if len(saved):
-        return int(saved[-1]) + 1
-    return int(kept["step"][0]) if len(kept) else 0
 
 
 def _warmup_s(attempts: Sequence[AttemptSteps], first_step: int, step_s: float) -> float:
@@ -534,19 +513,6 @@ def _warmup_s(attempts: Sequence[AttemptSteps], first_step: int, step_s: float) 
             whole_s = float(steps["compile_s"].sum(dtype=np.float64))
         extra.append(max(0.0, whole_s))
     return statistics.median(extra)
-
-
-def _num_loaded(newest: AttemptSteps, timings: Sequence[RankTiming]) -> int | None:
-    """Return the loaded step of the latest start after that attempt, as the start recorded it."""
-    steps = [
-        span["step"]
-        for timing in sorted(timings, key=lambda timing: timing.attempt)
-        for span in timing.spans
-        if timing.attempt > newest.attempt
-        and span["name"] == "checkpoint_load"
-        and isinstance(span.get("step"), int)
-    ]
-    return int(steps[-1]) if steps else None
 
 
 def time_of(pace: Pace, num_steps: int) -> tuple[float, float]:
@@ -569,12 +535,65 @@ def time_of(pace: Pace, num_steps: int) -> tuple[float, float]:
 
 def step_notes(attempts: Sequence[AttemptSteps]) -> tuple[str, ...]:
     """Return notes on gaps and contradictions."""
-    own = (
-        f"attempt {attempt.attempt}: {note}"
-        for attempt in attempts
-        for note in (*_other_work(attempt), *_uneven(attempt), *_clock(attempt))
-    )
-    return (*own, *_lost(attempts), *_no_numbers(attempts))
+    notes: list[str] = []
+    for attempt in attempts:
+        name = f"attempt {attempt.attempt}"
+        if num_abandoned := len(attempt.abandoned(attempt.longest)):
+            notes.append(
+                f"{name}: {units.number_of('step', num_abandoned)} under an earlier config or "
+                "code, which no later attempt continued: other work, neither progress nor repeated"
+            )
+        if lacking := attempt.num_ranks - len(attempt.ranks):
+            notes.append(
+                f"{name}: {lacking} of {attempt.num_ranks} ranks left no step records; "
+                "its steps are left out of the rates"
+            )
+        fewest, most = min(attempt.num_kept), max(attempt.num_kept)
+        if fewest < most:
+            short = attempt.ranks[attempt.num_kept.index(fewest)].rank
+            notes.append(
+                f"{name}: the ranks recorded unequal numbers of steps ({fewest:,} by rank "
+                f"{short}, {most:,} at most; normal where an attempt was killed or "
+                "still runs); rates and shares are of those that all recorded"
+            )
+        share, wall_s, rank = _off_the_clock(attempt)
+        if share > CLOCK_TOLERANCE:
+            notes.append(
+                f"{name}: by rank {rank}'s wall clock the steps took {units.seconds(wall_s)}, "
+                f"{units.percent(share)} off the sum of their times: the clock was set, or there "
+                "were gaps between steps; rates are over the sum"
+            )
+    return (*notes, *_lost(attempts), *_no_numbers(attempts))
+
+
+def _off_the_clock(attempt: AttemptSteps) -> tuple[float, float, int]:
+    """Return how far wall clock and sum of steps differ (share), that time, and the worst rank.
+
+    Time that the rank recorded between two steps is excluded, and so are the profiles of all. A
+    step that waited for a profile now begins later by that wait: the gap before it extends back
+    from the profile by at most the rest of the step.
+    """
+    profiles = profile_times(attempt.ranks)
+    worst = (0.0, 0.0, 0)
+    for index, timing in enumerate(attempt.ranks):
+        steps = attempt.measured(index)
+        if not len(steps):
+            continue
+        starts, lengths = steps["start_unix_s"], steps["step_s"]
+        reach_s = float(lengths.max())
+        wall_s = float(starts[-1] + lengths[-1] - starts[0])
+        sum_s = float(lengths.sum(dtype=np.float64))
+        if abs(wall_s - sum_s) > CLOCK_TOLERANCE * sum_s:
+            gaps = merge(zip((starts + lengths)[:-1].tolist(), starts[1:].tolist(), strict=True))
+            spans = [
+                (span["start_unix_s"], span["start_unix_s"] + span["duration_s"])
+                for span in timing.spans
+            ]
+            explained = merge([*spans, *((start - reach_s, end) for start, end in profiles)])
+            wall_s -= total_s(gaps) - total_s(subtract(gaps, explained))
+        share = abs(wall_s - sum_s) / sum_s if sum_s else 0.0
+        worst = max(worst, (share, wall_s, timing.rank))
+    return worst
 
 
 def _lost(attempts: Sequence[AttemptSteps]) -> Iterator[str]:
@@ -608,68 +627,3 @@ def _no_numbers(attempts: Sequence[AttemptSteps]) -> Iterator[str]:
             f"the loss of the last {units.number_of('step', at_end)} is no number (NaN or "
             "infinite): the reported loss is that of the steps before"
         )
-
-
-def _other_work(attempt: AttemptSteps) -> Iterator[str]:
-    num_steps = len(attempt.abandoned(attempt.longest))
-    if num_steps:
-        yield (
-            f"{units.number_of('step', num_steps)} under an earlier config or code, which no later "
-            "attempt continued: other work, neither progress nor repeated"
-        )
-
-
-def _uneven(attempt: AttemptSteps) -> Iterator[str]:
-    lacking = attempt.num_ranks - len(attempt.ranks)
-    if lacking:
-        yield (
-            f"{lacking} of {attempt.num_ranks} ranks left no step records; "
-            "its steps are left out of the rates"
-        )
-    if min(attempt.num_kept) < max(attempt.num_kept):
-        short = attempt.ranks[attempt.num_kept.index(min(attempt.num_kept))].rank
-        yield (
-            f"the ranks recorded unequal numbers of steps ({min(attempt.num_kept):,} by rank "
-            f"{short}, {max(attempt.num_kept):,} at most; normal where an attempt was killed or "
-            "still runs); rates and shares are of those that all recorded"
-        )
-
-
-def _clock(attempt: AttemptSteps) -> Iterator[str]:
-    profiles = profile_times(attempt.ranks)
-    off = (
-        _off_the_clock(attempt.measured(index), timing, profiles)
-        for index, timing in enumerate(attempt.ranks)
-        if len(attempt.measured(index))
-    )
-    share, wall_s, rank = max(off, default=(0.0, 0.0, 0))
-    if share > CLOCK_TOLERANCE:
-        yield (
-            f"by rank {rank}'s wall clock the steps took {units.seconds(wall_s)}, "
-            f"{units.percent(share)} off the sum of their times: the clock was set, or there were "
-            "gaps between steps; rates are over the sum"
-        )
-
-
-def _off_the_clock(
-    steps: np.ndarray, timing: RankTiming, profiles: Sequence[Interval]
-) -> tuple[float, float, int]:
-    """Return the share by which wall clock and sum of steps differ, that time, and the rank.
-
-    Time that the rank recorded between two steps is excluded, and so are the `profiles` of all. A
-    step that waited for a profile now begins later by that wait: the gap before it extends back
-    from the profile by at most the rest of the step.
-    """
-    starts, lengths = steps["start_unix_s"], steps["step_s"]
-    reach_s = float(lengths.max())
-    wall_s = float(starts[-1] + lengths[-1] - starts[0])
-    sum_s = float(lengths.sum(dtype=np.float64))
-    if abs(wall_s - sum_s) > CLOCK_TOLERANCE * sum_s:
-        gaps = merge(zip((starts + lengths)[:-1].tolist(), starts[1:].tolist(), strict=True))
-        own = [
-            (span["start_unix_s"], span["start_unix_s"] + span["duration_s"])
-            for span in timing.spans
-        ]
-        told = merge([*own, *((start - reach_s, end) for start, end in profiles)])
-        wall_s -= total_s(gaps) - total_s(subtract(gaps, told))
-    return abs(wall_s - sum_s) / sum_s if sum_s else 0.0, wall_s, timing.rank

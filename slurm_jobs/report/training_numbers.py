@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -88,23 +87,19 @@ def _attempt_points(
     tokens = np.stack([r["num_tokens"] for r in ranks]).sum(axis=0, dtype=np.float64)
     for begin, end in itertools.pairwise(edges):
         part, times = lead[begin:end], step_s[:, begin:end]
+        losses = part["loss"][np.isfinite(part["loss"])]
         wall_s = float(part["step_s"].sum(dtype=np.float64))
         p50, p95 = (float(np.percentile(times, percent)) for percent in (50, 95))
         busy_s = float(times.sum(dtype=np.float64))
         yield (
             float(part["step"].mean()),
-            _finite_mean(part["loss"]),
+            float(losses.mean(dtype=np.float64)) if len(losses) else float("nan"),
             float(tokens[begin:end].sum() / wall_s) if wall_s > 0 else float("nan"),
             p50,
             p95,
             float(times.max()),
             float(wait_s[begin:end].sum() / busy_s) if busy_s > 0 else float("nan"),
         )
-
-
-def _finite_mean(values: np.ndarray) -> float:
-    finite = values[np.isfinite(values)]
-    return float(finite.mean(dtype=np.float64)) if len(finite) else float("nan")
 
 
 # Device times in step records, in words.
@@ -117,11 +112,32 @@ NOT_RECORDED = "device timeline (busy, idle, communicating): not recorded"
 
 def device_notes(attempts: Sequence[AttemptSteps]) -> tuple[str, ...]:
     """Return for each attempt how it was timed, and its mean device step if recorded."""
-    return tuple(
-        f"attempt {attempt.attempt}: {note}"
-        for attempt in attempts
-        for note in (*_sync(attempt), *_device_step(attempt), *_mfu(attempt))
-    )
+    notes: list[str] = []
+    for attempt in attempts:
+        name = f"attempt {attempt.attempt}"
+        modes = {t.steps.metadata.get("timing") for t in attempt.ranks if t.steps is not None}
+        if "sync" in modes:
+            notes.append(
+                f"{name}: timed with `timing: sync`, the host waiting for the device at each step "
+                "phase: its steps are slower than without, its phases not comparable with those "
+                "of other attempts"
+            )
+        if step_s := _mean(attempt, "device_step_s"):
+            shares = {n: _mean(attempt, f"device_{n}") / step_s for n in DEVICE_PHASES}
+            rest = max(0.0, 1 - sum(shares.values()))
+            listed = ", ".join(
+                f"{phase_name(n.removesuffix('_s'))} {units.percent(s)}" for n, s in shares.items()
+            )
+            notes.append(
+                f"{name}: on the device a mean step takes {units.seconds(step_s)}: {listed}, "
+                f"the rest {units.percent(rest)}; it is idle during waits"
+            )
+        if mfu := _mean_mfu(attempt):
+            notes.append(
+                f"{name}: MFU {units.percent(mfu)}: operations over what the cards could have done "
+                "in all ranks' measured steps, without checkpoints, evaluation and compilation"
+            )
+    return tuple(notes)
 
 
 _TIMELINE = (
@@ -167,38 +183,6 @@ def device_timeline(attempts: Sequence[AttemptSteps]) -> tuple[TimeShare, ...]:
 def has_device_times(attempts: Sequence[AttemptSteps]) -> bool:
     """Check whether any step of any rank has device times."""
     return any(np.isfinite(r["device_step_s"]).any() for a in attempts for r in a.records)
-
-
-def _sync(attempt: AttemptSteps) -> Iterator[str]:
-    modes = {t.steps.metadata.get("timing") for t in attempt.ranks if t.steps is not None}
-    if "sync" in modes:
-        yield (
-            "timed with `timing: sync`, the host waiting for the device at each step phase: its "
-            "steps are slower than without, its phases not comparable with those of other attempts"
-        )
-
-
-def _device_step(attempt: AttemptSteps) -> Iterator[str]:
-    step_s = _mean(attempt, "device_step_s")
-    if step_s:
-        shares = {name: _mean(attempt, f"device_{name}") / step_s for name in DEVICE_PHASES}
-        rest = max(0.0, 1 - sum(shares.values()))
-        listed = [
-            f"{phase_name(n.removesuffix('_s'))} {units.percent(s)}" for n, s in shares.items()
-        ]
-        yield (
-            f"on the device a mean step takes {units.seconds(step_s)}: {', '.join(listed)}, "
-            f"the rest {units.percent(rest)}; it is idle during waits"
-        )
-
-
-def _mfu(attempt: AttemptSteps) -> Iterator[str]:
-    share = _mean_mfu(attempt)
-    if share:
-        yield (
-            f"MFU {units.percent(share)}: operations over what the cards could have done in all "
-            "ranks' measured steps, without checkpoints, evaluation and compilation"
-        )
 
 
 def _mean_mfu(attempt: AttemptSteps) -> float:
@@ -269,23 +253,22 @@ def ranks_of(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
     """Return how many ranks made the steps, and rates by number if there are several."""
     working = [a for a in attempts if max(a.num_kept)] or list(attempts)
     counts = [num for num, _ in itertools.groupby(a.num_ranks for a in working)]
-    alike = {num: [a for a in working if a.num_ranks == num] for num in counts}
+    by_ranks = []
+    for num_ranks in dict.fromkeys(counts) if len(set(counts)) > 1 else ():
+        alike = [a for a in working if a.num_ranks == num_ranks]
+        found = rates(alike)
+        by_ranks.append(
+            RankCountRates(
+                num_ranks=num_ranks,
+                num_steps=sum(a.num_measured for a in alike),
+                **{name: found[name] for name in ("step_median_s", "steps_per_s", "tokens_per_s")},
+            )
+        )
     return {
         "num_ranks": max(a.num_ranks for a in attempts),
         "rank_counts": tuple(counts),
-        "rates_by_ranks": tuple(_rates_on(num, some) for num, some in alike.items())
-        if len(alike) > 1
-        else (),
+        "rates_by_ranks": tuple(by_ranks),
     }
-
-
-def _rates_on(num_ranks: int, attempts: Sequence[AttemptSteps]) -> RankCountRates:
-    found = rates(attempts)
-    return RankCountRates(
-        num_ranks=num_ranks,
-        num_steps=sum(a.num_measured for a in attempts),
-        **{name: found[name] for name in ("step_median_s", "steps_per_s", "tokens_per_s")},
-    )
 
 
 def total(records: Sequence[np.ndarray], name: str) -> float:
@@ -326,15 +309,11 @@ def training_numbers(
             and what came around the steps, which are of all.
     """
     indices = sorted({t.slice_index for t in stage.timings if t.steps is not None})
-    found = (_of_slice(stage, facts, index, warmup_steps, to_judge=to_judge) for index in indices)
-    numbers = zip(indices, found, strict=True)
-    return tuple(
-        own
-        if has_newest_steps(stage, index, intents)
-        else replace(own, is_earlier=True, notes=(*own.notes, _EARLIER))
-        for index, own in numbers
-        if own is not None
+    numbers = (
+        _of_slice(stage, facts, index, warmup_steps, intents, to_judge=to_judge)
+        for index in indices
     )
+    return tuple(of_slice for of_slice in numbers if of_slice is not None)
 
 
 def _of_slice(
@@ -342,6 +321,7 @@ def _of_slice(
     facts: Sequence[AttemptFacts],
     index: int,
     warmup_steps: int,
+    intents: Sequence[Intent] | None,
     *,
     to_judge: bool,
 ) -> TrainingNumbers | None:
@@ -350,155 +330,94 @@ def _of_slice(
     attempts = split_attempts(timings, warmup_steps, fingerprints)
     if not attempts:
         return None
-    is_only = stage.num_slices == 1 and index == 0
-    name = stage.name if is_only else f"{stage.name} (slice {index})"
     bars = {f.bar.attempt: f.bar for f in facts if f.record and f.bar.slice_index == index}
-    budget = attempt_budget(attempts, bars, timings)
     own = judged_attempts(attempts, fingerprints) if to_judge else attempts
-    numbers = _numbers(name, own, budget, _loss_unit(stage))
-    return replace(
-        numbers,
-        notes=(*numbers.notes, *mixed_note(attempts, fingerprints)),
-        loader=loader_load(stage, own, numbers.ranks) if is_ours(stage) else None,
-        checkpoint=_checkpoint(stage),
-        saves_ahead=_saves_ahead(stage, own),
-        pace=find_pace(attempts, fingerprints, timings),
-        start_s=usual_start_s(attempts, bars, timings),
-        **_of_nodes(stage, index, own),
-        **_done_and_lost(attempts),
-    )
+    config = stage.config if is_ours(stage) else {}
 
+    means = attempt_means(own)
+    ranks = rank_numbers(own, means)
+    num_measured = sum(len(a.measured(0)) for a in own)
+    memory = max(float(r["memory_peak_bytes"].max()) for a in own for r in a.records)
+    microbatches = np.concatenate([r["num_microbatches"] for a in own for r in a.records])
+    devices = [t.steps.metadata.get("device") for t in own[-1].ranks if t.steps is not None]
+    meetings = meeting_price(own)
+    repeated = [a.repeated(a.longest) for a in attempts]
+    abandoned = [a.abandoned(a.longest) for a in attempts]
 
-def _numbers(
-    name: str, attempts: Sequence[AttemptSteps], budget: tuple[TimeShare, ...], loss_unit: str
-) -> TrainingNumbers:
-    num_measured, means = sum(len(a.measured(0)) for a in attempts), attempt_means(attempts)
-    memory = max(float(r["memory_peak_bytes"].max()) for a in attempts for r in a.records)
+    # Where levels are learned, the loss is the sum of weight times mean.
+    loss_unit = "nats, weighted sum over levels" if config.get("levels") else "nats/token"
+    losses = np.concatenate([a.kept(a.longest)["loss"] for a in own])
+    last = last_losses(own)
+
+    # A save ahead is one other than at the end of an attempt or a phase.
+    num_saves = sum(int((a.records[a.longest]["checkpoint_s"][:-1] > 0).sum()) for a in own)
+    save_keys = ("mode", "every_min", "every_steps") if "checkpoint" in config else ()
+
+    loads = node_loads([r for r in stage.readings if r.slice_index == index], own, stage.resources)
+    sizes = [load.gpu_memory_bytes for load in loads if load.gpu_memory_bytes is not None]
+    profiles = [p for p in stage.profiles if p.slice_index == index]
+
+    notes = (*step_notes(own), *device_notes(own), *mixed_note(attempts, fingerprints))
+    is_earlier = not has_newest_steps(stage, index, intents)
     return TrainingNumbers(
-        stage=name,
+        stage=stage.name
+        if stage.num_slices == 1 and index == 0
+        else f"{stage.name} (slice {index})",
+        num_attempts=len(attempts),
+        num_steps=sum(max(a.num_kept) for a in attempts),
+        num_repeated_steps=sum(len(r) for r in repeated),
+        repeated_s=total(repeated, "step_s"),
+        num_abandoned_steps=sum(len(r) for r in abandoned),
+        abandoned_s=total(abandoned, "step_s"),
         num_measured=num_measured,
-        warmup_steps=attempts[0].warmup_steps,
-        too_few=_too_few(num_measured, attempts[0].warmup_steps),
+        warmup_steps=own[0].warmup_steps,
+        too_few=""
+        if num_measured >= MIN_STEPS
+        else f"{num_measured} steps after a warm-up of {own[0].warmup_steps} an attempt; "
+        f"{MIN_STEPS} are needed for a judgement",
         phases=mean_phases(means),
-        critical_shares=critical_shares(attempts),
-        ranks=rank_numbers(attempts, means),
+        critical_shares=critical_shares(own),
+        ranks=ranks,
         memory_peak_bytes=known(memory, "bytes")
         if memory > 0
         else missing("bytes", "not recorded"),
         num_allocator_retries=sum(
-            int(r["num_allocator_retries"].max()) for a in attempts for r in a.records
+            int(r["num_allocator_retries"].max()) for a in own for r in a.records
         ),
         straggler=find_straggler(means),
-        budget=budget,
-        curves=make_curves(attempts),
-        notes=(*step_notes(attempts), *device_notes(attempts)),
-        has_device_times=has_device_times(attempts),
-        device_timeline=device_timeline(attempts),
-        device=_device(attempts),
-        far_ranks=far_ranks(attempts[-1]),
-        num_microbatches=_usual_microbatches(attempts),
-        **_done_and_lost(attempts),
-        **_meetings(attempts),
-        **_losses(attempts, loss_unit),
-        **rates(attempts),
-        **ranks_of(attempts),
+        budget=attempt_budget(attempts, bars, timings),
+        curves=make_curves(own),
+        notes=(*notes, _EARLIER) if is_earlier else notes,
+        is_earlier=is_earlier,
+        has_device_times=has_device_times(own),
+        device_timeline=device_timeline(own),
+        device=str(devices[0] or "") if devices else "",
+        far_ranks=far_ranks(own[-1]),
+        num_microbatches=int(np.median(microbatches)),
+        meeting_share=None if meetings is None else meetings.share,
+        meetings_apart=meetings is not None and meetings.is_apart,
+        first_loss=_loss(losses[np.isfinite(losses)][:1], loss_unit),
+        last_loss=_loss(last, loss_unit),
+        num_last_losses=len(last),
+        loader=loader_load(stage, own, ranks) if is_ours(stage) else None,
+        checkpoint={name: config["checkpoint"].get(name) for name in save_keys},
+        saves_ahead=num_saves > max(0, len(config.get("phases") or ()) - 1),
+        pace=find_pace(attempts, fingerprints, timings),
+        start_s=usual_start_s(attempts, bars, timings),
+        loads=loads,
+        exposed=exposed_communication(profiles),
+        profiled=next((p.device for p in profiles if p.device is not None), None),
+        memory_capacity_bytes=min(sizes, default=None),
+        num_loader_threads=config.get("num_loader_threads"),
+        activation_checkpointing=bool(config.get("activation_checkpointing")),
+        **rates(own),
+        **ranks_of(own),
     )
-
-
-def _done_and_lost(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
-    repeated = [a.repeated(a.longest) for a in attempts]
-    abandoned = [a.abandoned(a.longest) for a in attempts]
-    return {
-        "num_attempts": len(attempts),
-        "num_steps": sum(max(a.num_kept) for a in attempts),
-        "num_repeated_steps": sum(len(r) for r in repeated),
-        "repeated_s": total(repeated, "step_s"),
-        "num_abandoned_steps": sum(len(r) for r in abandoned),
-        "abandoned_s": total(abandoned, "step_s"),
-    }
-
-
-def _meetings(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
-    price = meeting_price(attempts)
-    return {
-        "meeting_share": None if price is None else price.share,
-        "meetings_apart": price is not None and price.is_apart,
-    }
-
-
-def _of_nodes(stage: StageInputs, index: int, attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
-    """Return numbers from the readings of its nodes, and the input of rules on them."""
-    readings = [r for r in stage.readings if r.slice_index == index]
-    loads = node_loads(readings, attempts, stage.resources)
-    profiles = [p for p in stage.profiles if p.slice_index == index]
-    sizes = [load.gpu_memory_bytes for load in loads if load.gpu_memory_bytes is not None]
-    return {
-        "loads": loads,
-        "exposed": exposed_communication(profiles),
-        "profiled": next((p.device for p in profiles if p.device is not None), None),
-        "memory_capacity_bytes": min(sizes, default=None),
-        "num_loader_threads": stage.config.get("num_loader_threads") if is_ours(stage) else None,
-        "activation_checkpointing": is_ours(stage)
-        and bool(stage.config.get("activation_checkpointing")),
-    }
 
 
 def is_ours(stage: StageInputs) -> bool:
     """Check whether its config is known here."""
     return stage.run == TRAIN_RUN
-
-
-def _checkpoint(stage: StageInputs) -> Mapping[str, Any]:
-    """Return the newest config's keys on when and how the state is saved."""
-    if stage.run != TRAIN_RUN or "checkpoint" not in stage.config:
-        return {}
-    return {
-        name: stage.config["checkpoint"].get(name) for name in ("mode", "every_min", "every_steps")
-    }
-
-
-def _saves_ahead(stage: StageInputs, attempts: Sequence[AttemptSteps]) -> bool:
-    """Check whether a state was saved other than at the end of an attempt or a phase."""
-    saves = sum(int((a.records[a.longest]["checkpoint_s"][:-1] > 0).sum()) for a in attempts)
-    phases = stage.config.get("phases") if stage.run == TRAIN_RUN else None
-    return saves > max(0, len(phases or ()) - 1)
-
-
-def _device(attempts: Sequence[AttemptSteps]) -> str:
-    """Return the device of the newest attempt."""
-    said = [t.steps.metadata.get("device") for t in attempts[-1].ranks if t.steps is not None]
-    return str(said[0] or "") if said else ""
-
-
-def _usual_microbatches(attempts: Sequence[AttemptSteps]) -> int:
-    counts = np.concatenate([r["num_microbatches"] for a in attempts for r in a.records])
-    return int(np.median(counts))
-
-
-def _too_few(num_measured: int, warmup_steps: int) -> str:
-    if num_measured >= MIN_STEPS:
-        return ""
-    return (
-        f"{num_measured} steps after a warm-up of {warmup_steps} an attempt; "
-        f"{MIN_STEPS} are needed for a judgement"
-    )
-
-
-def _loss_unit(stage: StageInputs) -> str:
-    """Return the unit; where levels are learned, the loss is the sum of weight times mean."""
-    has_levels = stage.run == TRAIN_RUN and stage.config.get("levels")
-    return "nats, weighted sum over levels" if has_levels else "nats/token"
-
-
-def _losses(attempts: Sequence[AttemptSteps], unit: str) -> dict[str, Any]:
-    losses = np.concatenate([a.kept(a.longest)["loss"] for a in attempts])
-    losses = losses[np.isfinite(losses)]
-    last = last_losses(attempts)
-    return {
-        "first_loss": _loss(losses[:1], unit),
-        "last_loss": _loss(last, unit),
-        "num_last_losses": len(last),
-    }
 
 
 def _loss(values: np.ndarray, unit: str) -> Quantity:
