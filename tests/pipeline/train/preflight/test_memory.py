@@ -54,7 +54,7 @@ from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.machine import memory_bytes
 from tests.contexts import make_context
 from tests.pipeline.train.preflight.cards import A100, CPU, H100, V100, V100_32, card
-from tests.pipeline.train.tiny_runs import tiny_config
+from tests.pipeline.train.tiny_runs import rows_of, tiny_config
 
 MB, GB = 10**6, 10**9
 MIB = 2**20
@@ -628,8 +628,7 @@ def test_what_is_counted_is_what_an_export_holds_and_an_evaluation_loads(
 
     really_write = export._write_model
     monkeypatch.setattr(export, "_write_model", hold)
-    rows = made[0].parents[1] / "source" / "rows.jsonl"
-    evaluate = {"manifest": str(rows), "max_new_tokens": 1}
+    evaluate = {"manifest": rows_of(made), "max_new_tokens": 1}
     config = {"num_steps": 1, "adapters": {"rank": 4}, "quantize": quantize, "evaluate": evaluate}
     run = make_train_run(**tiny_config(made, **config))
     counted = run.run_here()["preflight"]["memory"]
