@@ -306,12 +306,12 @@ def number_text(probe: NodeProbe, name: str) -> str:
 def slow_text(slow: SlowMeasure) -> str:
     """Format `node-local read 0.41 GB/s, 35 % of the median of 3 others (1.17 GB/s)`."""
     measure = BY_NAME[slow.name]
-    beside = f", measured with {slow.partner}" if slow.partner else ""
+    note = f", measured with {slow.partner}" if slow.partner else ""
     if slow.days_apart > OLD_DAYS:
-        beside += f"; others were probed up to {slow.days_apart:,.0f} days before or after it"
+        note += f"; others were probed up to {slow.days_apart:,.0f} days before or after it"
     return (
         f"{measure.label} {value_text(measure.unit, slow.value)}, {units.percent(slow.share)} of "
-        f"the median of {slow.num_others} others ({value_text(measure.unit, slow.median)}){beside}"
+        f"the median of {slow.num_others} others ({value_text(measure.unit, slow.median)}){note}"
     )
 
 
@@ -319,14 +319,14 @@ def compute_row(probe: NodeProbe) -> tuple[str, ...]:
     """Return the row of one node under `COMPUTE_COLUMNS`."""
     names = [n for n in BY_NAME if n.startswith("matmul_") and n in probe.numbers]
     names.sort(key=lambda name: -probe.numbers[name])
-    told = [f"{number_text(probe, name)} {name.split('_')[1]}" for name in names]
+    matmuls = [f"{number_text(probe, name)} {name.split('_')[1]}" for name in names]
     group = "nccl" if "nccl_bytes_per_s" in probe.numbers else "network"
     return (
         probe.node,
         _cards(probe),
         _cores(probe),
         number_text(probe, "core_loops_per_s"),
-        ", ".join(told) or NOTHING,
+        ", ".join(matmuls) or NOTHING,
         _both(probe, "host_to_device_pinned_bytes_per_s", "host_to_device_pageable_bytes_per_s"),
         _both(probe, f"{group}_bytes_per_s", f"{group}_latency_s"),
         number_text(probe, "link_bits_per_s"),
@@ -369,9 +369,9 @@ def warm_reads(probes: Iterable[NodeProbe]) -> list[str]:
     """Return notes on reads that are, or may be, from memory."""
     nodes: dict[str, list[str]] = {}
     for probe in probes:
-        for place, told in (("local", "node-local"), ("shared", "shared")):
+        for place, label in (("local", "node-local"), ("shared", "shared")):
             if note := _read_note(probe, place):
-                nodes.setdefault(f"{told} {note}", []).append(probe.node)
+                nodes.setdefault(f"{label} {note}", []).append(probe.node)
     return [f"{text}: {', '.join(names)}" for text, names in nodes.items()]
 
 
@@ -395,8 +395,8 @@ def _cores(probe: NodeProbe) -> str:
 
 
 def _both(probe: NodeProbe, *names: str) -> str:
-    told = [number_text(probe, name) for name in names]
-    return NOTHING if set(told) == {NOTHING} else ", ".join(told)
+    texts = [number_text(probe, name) for name in names]
+    return NOTHING if set(texts) == {NOTHING} else ", ".join(texts)
 
 
 def reasons(probes: Iterable[NodeProbe]) -> list[str]:
@@ -415,8 +415,8 @@ def reasons(probes: Iterable[NodeProbe]) -> list[str]:
 
 def topology(probes: Sequence[NodeProbe]) -> list[str]:
     """Return the links between the GPUs of each node that has several."""
-    told = {probe.node: (probe.details.get("gpu") or {}).get("links_told") for probe in probes}
-    return [f"links between the GPUs of {node}: {text}" for node, text in told.items() if text]
+    links = {probe.node: (probe.details.get("gpu") or {}).get("links_told") for probe in probes}
+    return [f"links between the GPUs of {node}: {text}" for node, text in links.items() if text]
 
 
 def busy(probes: Iterable[NodeProbe]) -> list[str]:

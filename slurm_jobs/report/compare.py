@@ -98,7 +98,7 @@ def judge_single(first: Sequence[float], second: Sequence[float]) -> Verdict:
 
     Args:
         first: speeds of stretches of the one run that follow each other and are long enough for
-            their means to be nearly independent; see `stretches`.
+            their means to be nearly independent; see `stretch_speeds`.
         second: speeds of the other run.
 
     Raises:
@@ -204,7 +204,7 @@ class RunMeasure:
     """Sum over all ranks: the global batch."""
     tokens_per_sample: float
     token_stretches: tuple[float, ...]
-    """Tokens/s of stretches of the run, in order; see `stretches`."""
+    """Tokens/s of stretches of the run, in order; see `stretch_speeds`."""
     apart_s: Mapping[str, float]
     """Seconds over all its steps, by step phase that is no training (`checkpoint_s` ...)."""
     num_compiled_steps: int
@@ -226,7 +226,7 @@ class RunMeasure:
     """Share of its requested cores that others kept busy during the steps, on the worst node; None
     without readings."""
     start_share: float | None = None
-    """For a run without such stretches: see `stretches.start_share`."""
+    """For a run without such stretches: see `shared.statistics.start_share`."""
     num_profiled_steps: int = 0
     """Steps after the warm-up that were profiled, or warmed up the profiler: also excluded."""
     notes: tuple[str, ...] = ()

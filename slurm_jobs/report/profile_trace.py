@@ -76,20 +76,39 @@ def read_trace(path: Path) -> Trace:
     """
     try:
         with gzip.open(path, "rt", encoding="utf-8", errors="replace") as stream:
-            every = json.load(stream)["traceEvents"]
-        events = [event for event in every if event.get("ph") == "X"]
-        has_device = any(event.get("cat") == "kernel" for event in events)
-        on_device = _steps(events, "gpu_user_annotation") if has_device else ()
-        return Trace(
-            has_device=has_device,
-            compute=_pieces(events, lambda e: _is_compute(e, has_device=has_device)),
-            communication=_pieces(events, lambda e: _is_collective(e, has_device=has_device)),
-            copies=_pieces(events, lambda e: e.get("cat") in _COPIES),
-            steps=on_device or _steps(events, "user_annotation"),
-        )
+            events = json.load(stream)["traceEvents"]
+        return _trace([event for event in events if event.get("ph") == "X"])
     except _DAMAGE as error:
         message = f"{path}: no whole Chrome trace ({error!r:.80}); profile the steps again"
         raise DamagedFileError(message) from error
+
+
+def _trace(events: list[dict[str, Any]]) -> Trace:
+    has_device = any(event.get("cat") == "kernel" for event in events)
+    # Collectives are recognised in the same way as by `pipeline.timing.recorder`.
+    compute: list[dict[str, Any]] = []
+    communication: list[dict[str, Any]] = []
+    for event in events:
+        kind, name = event.get("cat"), str(event.get("name", ""))
+        if has_device:
+            is_collective = kind == "kernel" and name.startswith("nccl")
+            is_compute = kind == "kernel" and not is_collective
+        else:
+            is_collective = kind not in _ON_DEVICE and name.startswith("gloo:")
+            is_operator = "::" in name and not name.startswith(_NO_COMPUTATION)
+            is_compute = kind == _HOST_WORK and is_operator
+        if is_collective:
+            communication.append(event)
+        elif is_compute:
+            compute.append(event)
+    on_device = _steps(events, "gpu_user_annotation") if has_device else ()
+    return Trace(
+        has_device=has_device,
+        compute=_pieces(compute),
+        communication=_pieces(communication),
+        copies=_pieces([event for event in events if event.get("cat") in _COPIES]),
+        steps=on_device or _steps(events, "user_annotation"),
+    )
 
 
 def _steps(events: list[dict[str, Any]], kind: str) -> tuple[tuple[int, float, float], ...]:
@@ -98,12 +117,12 @@ def _steps(events: list[dict[str, Any]], kind: str) -> tuple[tuple[int, float, f
     return tuple(sorted((int(match[1]), *_times(event)) for match, event in named if match))
 
 
-def _pieces(events: list[dict[str, Any]], is_meant: Any) -> Pieces:
-    chosen = sorted((*_times(e), str(e.get("name", ""))) for e in events if is_meant(e))
+def _pieces(events: list[dict[str, Any]]) -> Pieces:
+    ordered = sorted((*_times(event), str(event.get("name", ""))) for event in events)
     return Pieces(
-        starts_s=np.array([start for start, _, _ in chosen], np.float64),
-        ends_s=np.array([end for _, end, _ in chosen], np.float64),
-        names=tuple(name for _, _, name in chosen),
+        starts_s=np.array([start for start, _, _ in ordered], np.float64),
+        ends_s=np.array([end for _, end, _ in ordered], np.float64),
+        names=tuple(name for _, _, name in ordered),
     )
 
 
@@ -119,22 +138,6 @@ def _times(event: dict[str, Any]) -> tuple[float, float]:
         message = f"from {start_us!r:.20} on for {length_us!r:.20} microseconds"
         raise ValueError(message)
     return start_s, start_s + length_s
-
-
-def _is_collective(event: dict[str, Any], *, has_device: bool) -> bool:
-    """Check for a collective in the same way as `pipeline.timing.recorder`."""
-    name = str(event.get("name", ""))
-    if has_device:
-        return event.get("cat") == "kernel" and name.startswith("nccl")
-    return event.get("cat") not in _ON_DEVICE and name.startswith("gloo:")
-
-
-def _is_compute(event: dict[str, Any], *, has_device: bool) -> bool:
-    name = str(event.get("name", ""))
-    if has_device:
-        return event.get("cat") == "kernel" and not name.startswith("nccl")
-    is_operator = "::" in name and not name.startswith(_NO_COMPUTATION)
-    return event.get("cat") == _HOST_WORK and is_operator
 
 
 # Time of computation, communication, copies and idleness, from intervals.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from slurm_jobs.report.report_model import (
     Bin,
@@ -105,22 +105,17 @@ def parts(cost: CostNumbers) -> list[str]:
 def ahead(projection: Projection, currency: str) -> str:
     """Return `train, to the end: 2 h 05 min to 2 h 31 min for 1,200 steps, 8.1 to 9.9 GPU h`."""
     steps = units.number_of("step", projection.num_steps)
-    times = _times(projection.seconds)
-    found = [f"{projection.stage}, {projection.what}: {times} for {steps}"]
+    times = _span_text(projection.seconds, units.seconds)
+    text = f"{projection.stage}, {projection.what}: {times} for {steps}"
     if projection.gpu_hours is not None:
-        found.append(f"{_numbers(projection.gpu_hours)} GPU h")
+        text += f", {_span_text(projection.gpu_hours, units.significant)} GPU h"
     if projection.money is not None:
-        found.append(f"{_numbers(projection.money)} {currency}")
-    return f"{', '.join(found)} ({projection.basis})"
+        text += f", {_span_text(projection.money, units.significant)} {currency}"
+    return f"{text} ({projection.basis})"
 
 
-def _times(span: Span) -> str:
-    low, high = units.seconds(span.low), units.seconds(span.high)
-    return low if low == high else f"{low} to {high}"
-
-
-def _numbers(span: Span) -> str:
-    low, high = units.significant(span.low), units.significant(span.high)
+def _span_text(span: Span, text_of: Callable[[float], str]) -> str:
+    low, high = text_of(span.low), text_of(span.high)
     return low if low == high else f"{low} to {high}"
 
 
@@ -138,17 +133,16 @@ def next_request(report: RunReport, stage: str) -> str:
     """Return `mem_gb: 2; time not judged`; `as asked` if both rules are satisfied."""
     knobs = {f.rule_id: f.next_knob.partition(" (")[0] for f in report.findings}
     outcomes = {check.rule_id: check.outcome for check in report.checks}
-    said, unknown = [], []
+    advice, unknown = [], []
     for rule, what in _RULES.items():
         rule_id = f"{rule}:{stage}"
         if rule_id in knobs:
-            said.append(knobs[rule_id])
+            advice.append(knobs[rule_id])
         elif outcomes.get(rule_id) != "clear":
-            unknown.append(what)
+            unknown.append(f"{what} not judged")
     if len(unknown) == len(_RULES):
         return "not judged"
-    told = said or ["as asked"]
-    return "; ".join([*told, *(f"{what} not judged" for what in unknown)])
+    return "; ".join([*(advice or ["as asked"]), *unknown])
 
 
 def why_stranded(stages: Iterable[StageNumbers]) -> list[str]:
@@ -163,14 +157,13 @@ def why_stranded(stages: Iterable[StageNumbers]) -> list[str]:
 
 def no_finding(checks: Sequence[Check]) -> str:
     """Return the text for a report without findings: rules that lacked data count as such, too."""
-    num = sum(check.outcome == "abstained" for check in checks)
-    could_not = f"{num} of {units.number_of('rule', len(checks))} could not judge" if num else ""
-    said = "No rule found anything to change" + (f"; {could_not}." if num else ".")
-    is_exchange_unseen = any(
-        check.outcome == "abstained" and check.rule_id.startswith("exposed-communication:")
-        for check in checks
-    )
-    return f"{said} {_EXCHANGE_UNSEEN}" if is_exchange_unseen else said
+    abstained = [check.rule_id for check in checks if check.outcome == "abstained"]
+    text = "No rule found anything to change"
+    if abstained:
+        text += f"; {len(abstained)} of {units.number_of('rule', len(checks))} could not judge"
+    if any(rule_id.startswith("exposed-communication:") for rule_id in abstained):
+        return f"{text}. {_EXCHANGE_UNSEEN}"
+    return f"{text}."
 
 
 def rates(given: RankCountRates) -> str:

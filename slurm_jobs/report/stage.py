@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -16,7 +16,7 @@ from slurm_jobs.report.html import render_html
 from slurm_jobs.report.inputs import ReportInputs, StageInputs, read_inputs
 from slurm_jobs.report.numbers import build_report
 from slurm_jobs.report.report_model import RunReport, report_to_json
-from slurm_jobs.report.steps import AttemptSteps, split_attempts
+from slurm_jobs.report.steps import split_attempts
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared.config import build_config
@@ -67,9 +67,9 @@ def export_steps(inputs: ReportInputs, path: Path) -> int:
             f"`slurm-jobs status {run_id}` says how far it is"
         )
         raise InputError(message)
-    write = _writer(path)
+    check_suffix(path)
     with atomic_writer(path) as stream:
-        write(stream, parts)
+        (_write_csv if path.suffix == ".csv" else _write_parquet)(stream, parts)
     return sum(len(part["step"]) for part in parts)
 
 
@@ -79,71 +79,62 @@ def check_suffix(path: Path) -> None:
     Raises:
         InputError: see `export_steps`.
     """
-    _writer(path)
+    if path.suffix not in SUFFIXES:
+        message = f"--export {path}: name a file that ends with {' or '.join(SUFFIXES)}"
+        raise InputError(message)
+    if path.suffix == ".parquet":
+        try:
+            import pyarrow  # noqa: F401, ICN001 - only whether it is there
+        except ImportError as error:
+            message = (
+                f"--export {path}: Parquet needs pyarrow, which this Python does not have; pip "
+                "install pyarrow, or name a .csv"
+            )
+            raise InputError(message) from error
 
 
 def _parts(stage: StageInputs) -> Iterator[Columns]:
+    """Yield the rows of each rank in each attempt."""
     for index in sorted({t.slice_index for t in stage.timings if t.steps is not None}):
         timings = [t for t in stage.timings if t.slice_index == index]
         fingerprints = {a.attempt: a.fingerprint for a in stage.attempts if a.slice_index == index}
         for attempt in split_attempts(timings, 0, fingerprints):
-            for place in range(len(attempt.ranks)):
-                yield _columns(stage.name, index, attempt, place)
-
-
-def _columns(stage: str, index: int, attempt: AttemptSteps, place: int) -> Columns:
-    timing = attempt.ranks[place]
-    assert timing.steps is not None  # an attempt has the ranks that recorded steps
-    records = timing.steps.steps  # as they were written: the waits for profiles included
-    is_repeated = np.zeros(len(records), bool)
-    is_repeated[attempt.num_kept[place] :] = attempt.is_repeated[place]
-    return {
-        "stage": stage,
-        "slice": index,
-        "attempt": attempt.attempt,
-        "rank": timing.rank,
-        "node": str(timing.steps.metadata.get("node_name", "")),
-        "counts": np.arange(len(records)) < attempt.num_kept[place],
-        "is_repeated": is_repeated,
-        **{name: records[name] for name, _ in STEP_FIELDS},
-    }
-
-
-def _writer(path: Path) -> Callable[[IO[bytes], Sequence[Columns]], None]:
-    if path.suffix == ".csv":
-        return _write_csv
-    if path.suffix != ".parquet":
-        message = f"--export {path}: name a file that ends with {' or '.join(SUFFIXES)}"
-        raise InputError(message)
-    try:
-        import pyarrow  # noqa: F401, ICN001 - only whether it is there
-    except ImportError as error:
-        message = (
-            f"--export {path}: Parquet needs pyarrow, which this Python does not have; pip install "
-            f"pyarrow, or name a .csv"
-        )
-        raise InputError(message) from error
-    return _write_parquet
+            for place, timing in enumerate(attempt.ranks):
+                assert timing.steps is not None  # an attempt has the ranks that recorded steps
+                records = timing.steps.steps  # as they were written: waits for profiles included
+                is_repeated = np.zeros(len(records), bool)
+                is_repeated[attempt.num_kept[place] :] = attempt.is_repeated[place]
+                yield {
+                    "stage": stage.name,
+                    "slice": index,
+                    "attempt": attempt.attempt,
+                    "rank": timing.rank,
+                    "node": str(timing.steps.metadata.get("node_name", "")),
+                    "counts": np.arange(len(records)) < attempt.num_kept[place],
+                    "is_repeated": is_repeated,
+                    **{name: records[name] for name, _ in STEP_FIELDS},
+                }
 
 
 def _write_csv(stream: IO[bytes], parts: Sequence[Columns]) -> None:
-    """Write CSV; NaN is an empty field, as other programs read it."""
+    """Write CSV: float32 with the fewest digits that read back equal, NaN as an empty field."""
     text = io.TextIOWrapper(stream, encoding="utf-8", newline="", write_through=True)
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(COLUMNS)
     for part in parts:
-        rows.writerows(zip(*(_cells(part[name], len(part["step"])) for name in COLUMNS)))  # noqa: B905 - all as long as the records
+        columns = []
+        for name in COLUMNS:
+            values = part[name]
+            if not isinstance(values, np.ndarray):
+                cells = [values] * len(part["step"])
+            elif values.dtype == np.float32:
+                cells = ["" if value == "nan" else value for value in values.astype(str).tolist()]
+            else:
+                cells = values.tolist()
+            columns.append(cells)
+        rows.writerows(zip(*columns, strict=True))
     text.flush()
     text.detach()
-
-
-def _cells(values: Any, num_rows: int) -> list[Any]:
-    """Format values; float32 with the fewest digits that read back equal."""
-    if not isinstance(values, np.ndarray):
-        return [values] * num_rows
-    if values.dtype == np.float32:
-        return ["" if value == "nan" else value for value in values.astype(str).tolist()]
-    return list(values.tolist())
 
 
 def _write_parquet(stream: IO[bytes], parts: Sequence[Columns]) -> None:
