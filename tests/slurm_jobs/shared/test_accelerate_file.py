@@ -154,7 +154,11 @@ def test_one_rank_is_told_to_take_no_or_more():
 
 scalars = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.floats()
 values_of_yaml = st.recursive(
-    scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=5), inner)
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=5,
 )
 
 

@@ -12,6 +12,8 @@ from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from slurm_jobs.shared.errors import DamagedFileError
 from slurm_jobs.shared.files import (
@@ -19,7 +21,9 @@ from slurm_jobs.shared.files import (
     create_once,
     dump_json,
     make_private_dir,
+    parse_ranges,
     private_umask,
+    ranges_text,
     read_json,
     remove_leftovers,
     write_bytes_atomic,
@@ -203,3 +207,35 @@ def test_an_error_of_what_is_read_is_not_told_of_what_is_written(tmp_path: Path)
         with atomic_writer(tmp_path / "f"):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
     assert told.value.filename is None
+
+
+@given(st.sets(st.integers(min_value=0, max_value=10_000)))
+def test_ranges_say_exactly_the_numbers_that_they_were_made_from(numbers: set[int]) -> None:
+    ordered = tuple(sorted(numbers))
+    text = ranges_text(ordered)
+    assert (parse_ranges(text) if text else ()) == ordered
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("7", (7,)),
+        ("0-3,7", (0, 1, 2, 3, 7)),
+        ("0-3%2", (0, 1, 2, 3)),
+        ("0-9:3", (0, 3, 6, 9)),
+        ("1-4:2,8%1", (1, 3, 8)),
+    ],
+)
+def test_slurms_own_forms_are_understood(text: str, numbers: tuple[int, ...]) -> None:
+    assert parse_ranges(text) == numbers
+
+
+@pytest.mark.parametrize("text", ["0-9999999999", f"2,0-{10**30}", f"{10**30}", "0-4", "9-5:-1"])
+def test_numbers_beyond_a_bound_are_refused_and_never_made(text: str) -> None:
+    with pytest.raises(ValueError, match="beyond 3"):
+        parse_ranges(text, below=4)
+    assert parse_ranges("0-1,3", below=4) == (0, 1, 3)
+
+
+def test_neighbours_are_joined() -> None:
+    assert ranges_text([0, 1, 2, 4, 6, 7]) == "0-2,4,6-7"

@@ -17,6 +17,7 @@ from slurm_jobs.commands.image_folder import (
 from slurm_jobs.commands.starter_data import is_image_folder
 from slurm_jobs.shared.errors import InputError
 
+BOX = "0 0.5 0.5 0.2 0.3\n"
 NEITHER = "neither train nor evaluation"
 KNOWN_BY_SUFFIX = "images and captions are known by their suffixes"
 
@@ -71,23 +72,109 @@ def test_texts_next_to_images_are_their_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("image", "caption"),
+    ("images", "texts", "expected", "said"),
     [
-        ("k.jpg", "k.TXT"),
-        ("k.jpg", "k.Txt"),
-        ("i.jpg", "i.jpg.txt"),
-        ("i.JPG", "i.JPG.TXT"),
-        ("a.b.png", "a.b.txt"),
-        ("a.b.png", "a.b.png.txt"),
-        ("c.jfif", "c.caption"),
-        ("d.avif", "d.txt"),
-        ("e.jpe", "e.jpe.caption"),
+        *(
+            (image, {caption: "a cup"}, {image: "a cup"}, "")
+            for image, caption in (
+                *(("k.jpg", "k.TXT"), ("k.jpg", "k.Txt"), ("i.jpg", "i.jpg.txt")),
+                *(("i.JPG", "i.JPG.TXT"), ("a.b.png", "a.b.txt"), ("a.b.png", "a.b.png.txt")),
+                *(("c.jfif", "c.caption"), ("d.avif", "d.txt"), ("e.jpe", "e.jpe.caption")),
+            )
+        ),
+        (
+            *("i.jpg i.png", {"i.txt": "a cup"}, {"i.jpg": "a cup", "i.png": "a cup"}),
+            "1 caption shared by images of one name, as the words of each (i.txt)",
+        ),
+        # folders of classes are the words where there are no texts
+        (
+            *("red_square/1.jpg x/deep/2.jpg 3.jpg", {}),
+            {"red_square/1.jpg": "red square", "x/deep/2.jpg": "deep"},
+            "left out: 1 image without words (3.jpg)",
+        ),
+        (
+            *("cat/train/1.jpg cat/test/2.jpg dog/train/images/1.jpg", {}),
+            *({"cat/train/1.jpg": "cat", "dog/train/images/1.jpg": "dog"}, ""),
+        ),
+        # classes may be called like splits and annotations
+        (
+            *("car/1.jpg test/1.jpg", {}, {"car/1.jpg": "car", "test/1.jpg": "test"}),
+            "not taken for splits, though named as such: test;",
+        ),
+        ("car/1.jpg train/1.jpg", {}, {"car/1.jpg": "car", "train/1.jpg": "train"}, ""),
+        ("mask/1.jpg no_mask/2.jpg", {}, {"mask/1.jpg": "mask", "no_mask/2.jpg": "no mask"}, ""),
+        ("masks/1.jpg no_mask/2.jpg", {}, {"masks/1.jpg": "masks", "no_mask/2.jpg": "no mask"}, ""),
+        # captions are judged by most files
+        *(
+            (
+                "1.jpg 2.jpg 3.jpg 4.jpg",
+                {
+                    "1.txt": "a cup",
+                    "2.txt": "1 2 3 4 5",
+                    "3.txt": "0 0.5 0.5 0.2 0.3",
+                    "4.txt": "7",
+                },
+                {"1.jpg": "a cup", "2.jpg": "1 2 3 4 5", "4.jpg": "7"},
+                said,
+            )
+            for said in (
+                "1 text file of labels, not words (3.txt)",
+                "1 caption of one number alone (4.txt), trained on as it is",
+            )
+        ),
     ],
 )
-def test_captions_have_several_names(tmp_path: Path, image: str, caption: str) -> None:
-    touch(tmp_path, image)
-    (tmp_path / caption).write_text("a cup")
-    assert rows(tmp_path) == {image: "a cup"}
+def test_words_of_images_are_their_captions_or_the_names_of_their_folders(
+    tmp_path: Path, images: str, texts: dict[str, str], expected: dict[str, str], said: str
+) -> None:
+    touch(tmp_path, *images.split())
+    write(tmp_path, **texts)
+    assert rows(tmp_path) == expected
+    assert said in notes(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("images", "texts", "said"),
+    [
+        ("1.jpg", {}, "1 image and no words for them: put a text file"),
+        ("a.heic b.HEIF", {}, r"no image that can be opened\. left out: 1 \.heic file"),
+        ("val/cat/1.jpg test/cat/1.jpg", {}, "images for test and validation and none for train"),
+        # folders next to plain images, or of images of anything, are no classes
+        ("images/1.jpg masks/1.png", {}, "no words for them.*masks"),
+        ("images/1.jpg overview/1.png", {}, "no words for them.*overview"),
+        *(
+            (f"{folder}/1.jpg", {}, "1 image and no words for them")
+            for folder in ("images", "JPEGImages", "photos", "data")
+        ),
+        *(
+            (
+                "images/train/1.jpg images/train/2.jpg images/val/1.jpg images/val/2.jpg",
+                {
+                    f"{labels}/{split}/{number}.txt": text
+                    for split in ("train", "val")
+                    for number, text in ((1, BOX), (2, ""))
+                },
+                r"`0 0\.5 0\.5 0\.2 0\.3` is a YOLO label .*2 of 4 text",
+            )
+            for labels in ("images", "labels")
+        ),
+        (
+            *(
+                "images/1.jpg",
+                {"annotations/captions_train2017.json": "{}", "images/1.xml": "<a/>"},
+            ),
+            r"not read: 2 files of lists .*captions_train2017\.json",
+        ),
+    ],
+)
+def test_images_without_words_are_refused_with_what_to_do(
+    tmp_path: Path, images: str, texts: dict[str, str], said: str
+) -> None:
+    touch(tmp_path, *images.split())
+    write(tmp_path, **texts)
+    assert is_image_folder(tmp_path)
+    with pytest.raises(InputError, match=said):
+        read_image_folder(tmp_path)
 
 
 def test_two_captions_that_differ_are_refused_and_equal_ones_taken(tmp_path: Path) -> None:
@@ -97,13 +184,6 @@ def test_two_captions_that_differ_are_refused_and_equal_ones_taken(tmp_path: Pat
     write(tmp_path, **{"i.jpg.txt": "a mug"})
     with pytest.raises(InputError, match=r"two captions that differ, i\.jpg\.txt and i\.txt: keep"):
         read_image_folder(tmp_path)
-
-
-def test_a_caption_that_two_images_share_is_said(tmp_path: Path) -> None:
-    touch(tmp_path, "i.jpg", "i.png")
-    write(tmp_path, **{"i.txt": "a cup"})
-    assert rows(tmp_path) == {"i.jpg": "a cup", "i.png": "a cup"}
-    assert "1 caption shared by images of one name, as the words of each (i.txt)" in notes(tmp_path)
 
 
 def test_what_is_left_out_is_counted_and_named(tmp_path: Path) -> None:
@@ -119,13 +199,6 @@ def test_what_is_left_out_is_counted_and_named(tmp_path: Path) -> None:
     assert "left out: 1 text file without image (z.txt)" in told
     assert "1 caption empty (b.txt)" in told
     assert "not read: 1 file of lists or labels (a.json); to use one, name it" in told
-
-
-def test_a_folder_of_images_that_cannot_be_opened_says_so(tmp_path: Path) -> None:
-    touch(tmp_path, "a.heic", "b.HEIF")
-    assert is_image_folder(tmp_path)
-    with pytest.raises(InputError, match=r"no image that can be opened\. left out: 1 \.heic file"):
-        read_image_folder(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -209,17 +282,6 @@ def test_no_split_is_trained_on_in_silence(
     assert said in notes(tmp_path)
 
 
-def test_a_class_may_be_called_test(tmp_path: Path) -> None:
-    touch(tmp_path, "car/1.jpg", "test/1.jpg")
-    assert rows(tmp_path) == {"car/1.jpg": "car", "test/1.jpg": "test"}
-    assert "not taken for splits, though named as such: test;" in notes(tmp_path)
-
-
-def test_classes_above_splits_are_the_words(tmp_path: Path) -> None:
-    touch(tmp_path, "cat/train/1.jpg", "cat/test/2.jpg", "dog/train/images/1.jpg")
-    assert rows(tmp_path) == {"cat/train/1.jpg": "cat", "dog/train/images/1.jpg": "dog"}
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -235,25 +297,12 @@ def test_pictures_of_annotations_are_left_out(tmp_path: Path, name: str) -> None
     assert "left out: 1 image in *_mask.png: its name says" in notes(tmp_path)
 
 
-@pytest.mark.parametrize("masks", ["masks", "overview"])
-def test_folders_next_to_plain_images_are_no_classes(tmp_path: Path, masks: str) -> None:
-    touch(tmp_path, "images/1.jpg", f"{masks}/1.png")
-    with pytest.raises(InputError, match=f"no words for them.*{masks}"):
-        read_image_folder(tmp_path)
-
-
 def test_a_word_that_all_folders_share_says_nothing_of_annotations(tmp_path: Path) -> None:
     touch(tmp_path, "seg_train/seg_train/cat/1.jpg", "seg_test/seg_test/cat/2.jpg")
     touch(tmp_path, "seg_pred/seg_pred/3.jpg")
     assert rows(tmp_path) == {"seg_train/seg_train/cat/1.jpg": "cat"}
     said = ("splits: train is trained on, test is evaluated", f"left out: 1 image of {NEITHER}")
     assert read_image_folder(tmp_path).notes == said
-
-
-@pytest.mark.parametrize("name", ["mask", "masks"])
-def test_a_class_may_be_called_mask(tmp_path: Path, name: str) -> None:
-    touch(tmp_path, f"{name}/1.jpg", "no_mask/2.jpg")
-    assert rows(tmp_path) == {f"{name}/1.jpg": name, "no_mask/2.jpg": "no mask"}
 
 
 def test_files_of_no_known_kind_are_counted_by_suffix(tmp_path: Path) -> None:
@@ -277,12 +326,6 @@ def test_of_three_splits_the_test_is_left_for_the_end(tmp_path: Path) -> None:
     assert "left out: 2 images of neither train nor evaluation" in found.notes
 
 
-def test_splits_without_one_to_train_on_are_refused(tmp_path: Path) -> None:
-    touch(tmp_path, "val/cat/1.jpg", "test/cat/1.jpg")
-    with pytest.raises(InputError, match="images for test and validation and none for training"):
-        read_image_folder(tmp_path)
-
-
 def test_images_outside_of_the_held_out_split_are_trained_on(tmp_path: Path) -> None:
     touch(tmp_path, "1.jpg", "val/2.jpg")
     write(tmp_path, **{"1.txt": "one", "val/2.txt": "two"})
@@ -290,25 +333,6 @@ def test_images_outside_of_the_held_out_split_are_trained_on(tmp_path: Path) -> 
     found = read_image_folder(tmp_path)
     assert found.evaluation is not None
     assert found.evaluation.words == ("two",)
-
-
-def test_a_class_may_be_called_train(tmp_path: Path) -> None:
-    touch(tmp_path, "car/1.jpg", "bus/1.jpg", "train/1.jpg")
-    assert rows(tmp_path) == {"bus/1.jpg": "bus", "car/1.jpg": "car", "train/1.jpg": "train"}
-    assert read_image_folder(tmp_path).evaluation is None
-
-
-def test_folders_of_classes_are_the_words_where_there_are_no_texts(tmp_path: Path) -> None:
-    touch(tmp_path, "red_square/1.jpg", "x/deep/2.jpg", "3.jpg")
-    assert rows(tmp_path) == {"red_square/1.jpg": "red square", "x/deep/2.jpg": "deep"}
-    assert "left out: 1 image without words (3.jpg)" in notes(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["images", "JPEGImages", "photos", "data"])
-def test_a_folder_that_holds_images_of_anything_is_no_class(tmp_path: Path, name: str) -> None:
-    touch(tmp_path, f"{name}/1.jpg")
-    with pytest.raises(InputError, match="1 image and no words for them"):
-        read_image_folder(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -347,32 +371,6 @@ def test_labels_of_boxes_are_told_from_words(text: str, is_label: bool) -> None:
     assert bool(label_kind(text)) == is_label
 
 
-def test_captions_are_judged_by_most_files(tmp_path: Path) -> None:
-    touch(tmp_path, "1.jpg", "2.jpg", "3.jpg", "4.jpg")
-    texts = {"1.txt": "a cup", "2.txt": "1 2 3 4 5", "3.txt": "0 0.5 0.5 0.2 0.3", "4.txt": "7"}
-    write(tmp_path, **texts)
-    assert rows(tmp_path) == {"1.jpg": "a cup", "2.jpg": "1 2 3 4 5", "4.jpg": "7"}
-    assert "1 text file of labels, not words (3.txt)" in notes(tmp_path)
-    assert "1 caption of one number alone (4.txt), trained on as it is" in notes(tmp_path)
-
-
-@pytest.mark.parametrize("labels", ["images", "labels"])
-def test_boxes_of_objects_are_no_captions(tmp_path: Path, labels: str) -> None:
-    for split in ("train", "val"):
-        touch(tmp_path, f"images/{split}/1.jpg", f"images/{split}/2.jpg")
-        write(tmp_path, **{f"{labels}/{split}/1.txt": "0 0.5 0.5 0.2 0.3\n"})
-        write(tmp_path, **{f"{labels}/{split}/2.txt": ""})
-    with pytest.raises(InputError, match=r"`0 0\.5 0\.5 0\.2 0\.3` is a YOLO label .*2 of 4 text"):
-        read_image_folder(tmp_path)
-
-
-def test_lists_of_annotations_are_named_where_there_are_no_words(tmp_path: Path) -> None:
-    touch(tmp_path, "images/1.jpg")
-    write(tmp_path, **{"annotations/captions_train2017.json": "{}", "images/1.xml": "<a/>"})
-    with pytest.raises(InputError, match=r"not read: 2 files of lists .*captions_train2017\.json"):
-        read_image_folder(tmp_path)
-
-
 def test_the_lists_of_an_image_folder_are_its_manifests(tmp_path: Path) -> None:
     assert metadata_files(tmp_path) == (None, None)
     write(tmp_path, **{"Train/metadata.jsonl": "{}", "validation/metadata.csv": "a"})
@@ -392,12 +390,6 @@ def test_folders_behind_links_are_read_once(tmp_path: Path) -> None:
     (data / "train").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "cat" / "loop").symlink_to(tmp_path / "elsewhere")
     assert rows(data) == {"train/cat/1.jpg": "cat"}
-
-
-def test_images_without_any_words_are_refused_with_what_to_do(tmp_path: Path) -> None:
-    touch(tmp_path, "1.jpg")
-    with pytest.raises(InputError, match="1 image and no words for them: put a text file"):
-        read_image_folder(tmp_path)
 
 
 def test_a_text_that_is_no_utf_8_is_named(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Pictures that a manifest holds as text."""
+"""What a manifest's values mean: paths, pictures, kinds of models."""
+
+from __future__ import annotations
 
 import base64
 import io
@@ -7,8 +9,63 @@ from urllib.parse import quote
 import pytest
 from PIL import Image
 
+from pipeline.models.families import FAMILIES
+from slurm_jobs.shared.manifest_formats import (
+    MADE_IMAGES,
+    TAKEN_IMAGES,
+    image_processor_class,
+    lies_within,
+    place_of,
+)
 from slurm_jobs.shared.manifests.keys import inline_image, is_inline_image
 from slurm_jobs.shared.manifests.messages import Content
+from slurm_jobs.shared.processors import folder
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("a.jpg", "/data/a.jpg"),
+        ("./b/../a.jpg", "/data/a.jpg"),
+        ("../other/a.jpg", "/other/a.jpg"),
+        ("../../../../etc/passwd", "/etc/passwd"),
+        ("/etc/passwd", "/etc/passwd"),
+        ("//etc/passwd", "/etc/passwd"),
+        ("t.tar::../../a.jpg", "/data/t.tar"),
+        ("../t.tar::a.jpg", "/t.tar"),
+        ("a::b.jpg", "/data/a::b.jpg"),
+        ("file:///data/a%20b.jpg", "/data/a b.jpg"),
+        ("FILE://localhost/etc/passwd", "/etc/passwd"),
+        ("file:/data/%2e%2e/etc/passwd", "/etc/passwd"),
+        ("file:///data/t.tar::a.jpg", "/data/t.tar"),
+        ("file://server/a.jpg", "/data/file:/server/a.jpg"),
+    ],
+)
+def test_a_name_means_one_absolute_path_without_dots(name: str, path: str) -> None:
+    assert place_of(name, "/data")[0] == path
+
+
+@pytest.mark.parametrize(
+    ("path", "folder", "is_inside"),
+    [
+        ("/data/a.jpg", "/data", True),
+        ("/data/b/a.jpg", "/data/", True),
+        ("/data/b/a.jpg", "/data/x/..", True),
+        ("/database/a.jpg", "/data", False),
+        ("/data", "/data", False),
+        ("/etc/passwd", "/data", False),
+        ("/etc/passwd", "/", True),
+    ],
+)
+def test_a_folder_holds_what_is_below_it_and_nothing_beside_it(
+    path: str, folder: str, *, is_inside: bool
+) -> None:
+    assert lies_within(path, folder) is is_inside
+
+
+def test_an_archive_is_told_by_the_name_alone() -> None:
+    assert place_of("a/t.TAR::x::y.jpg", "/data") == ("/data/a/t.TAR", "x::y.jpg")
+    assert place_of("odd::name.jpg", "/data") == ("/data/odd::name.jpg", None)
 
 
 def picture(image_format: str) -> bytes:
@@ -94,3 +151,32 @@ def test_a_broken_one_has_a_short_reason(text: str, problem: str) -> None:
 def test_text_of_a_message_stays_text() -> None:
     text = f"data:image/png;base64,{TEXT}"
     assert Content(kind="text", value=text).value == text
+
+
+_KINDS = {
+    folder.build_fixed: "fixed",
+    folder.build_idefics: "tiled",
+    folder.build_llava_next: "tiled",
+    folder.build_native: "native",
+}
+
+
+def test_whole_models_that_check_knows_are_the_families_that_can_be_trained() -> None:
+    assert {name: family.image_kind for name, family in FAMILIES.items()} == TAKEN_IMAGES
+
+
+def test_processors_that_check_knows_are_those_that_preprocess_understands() -> None:
+    assert {name: _KINDS[one.build] for name, one in folder.BUILDERS.items()} == MADE_IMAGES
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({"image_processor_type": "Qwen2VLImageProcessorFast"}, "Qwen2VLImageProcessor"),
+        ({"image_processor_type": "SmolVLMImageProcessorPil"}, "SmolVLMImageProcessor"),
+        ({"feature_extractor_type": "CLIPFeatureExtractor"}, "CLIPImageProcessor"),
+        ({}, ""),
+    ],
+)
+def test_a_processor_has_one_name_whatever_its_back_end(values: dict[str, str], name: str) -> None:
+    assert image_processor_class(values) == name
