@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +16,9 @@ import yaml
 from PIL import Image
 
 from slurm_jobs.commands.init import recipe_names
-from tests.slurm_jobs.cli.command import run_command
+from tests.slurm_jobs.cli.command import Command, Ended
+
+Init = Callable[..., Ended]
 
 
 @pytest.fixture(autouse=True)
@@ -23,13 +26,22 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def init(*words: str, code: int = 0) -> None:
-    begin("--local", *words, code=code)
+@pytest.fixture
+def begin(command: Command) -> Init:
+    """`init` on a cluster, if there is one."""
+
+    def run(*words: str, code: int = 0) -> Ended:
+        ended = command("init", *words)
+        assert ended.code == code, ended.err
+        return ended
+
+    return run
 
 
-def begin(*words: str, code: int = 0) -> None:
-    """On a cluster, if there is one."""
-    run_command("init", *words, code=code)
+@pytest.fixture
+def init(begin: Init) -> Init:
+    """`init` for this machine alone."""
+    return lambda *words, code=0: begin("--local", *words, code=code)
 
 
 def images(folder: Path) -> Path:
@@ -50,28 +62,24 @@ def model(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("recipe", recipe_names())
-def test_each_recipe_passes_its_check_with_the_files_that_it_needs(
-    recipe: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    init("--recipe", recipe)
-    said = capsys.readouterr().out
+def test_each_recipe_passes_its_check_with_the_files_that_it_needs(init: Init, recipe: str) -> None:
+    said = init("--recipe", recipe).out
     assert f"configs/{recipe}.yaml: no problems found" in said
     assert f"run configs/{recipe}.yaml" in said
 
 
-def test_without_data_and_without_anybody_to_ask_it_is_the_demo(tmp_path: Path) -> None:
+def test_without_data_and_without_anybody_to_ask_it_is_the_demo(init: Init, tmp_path: Path) -> None:
     init()
     found = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
     assert found == ["configs/clusters/local.yaml", "configs/demo.yaml", "configs/shapes_demo.py"]
 
 
 def test_images_in_folders_and_a_model_become_a_spec_that_passes_its_check(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    init: Init, tmp_path: Path
 ) -> None:
     images(tmp_path / "pics")
     model(tmp_path / "models" / "vlm")
-    init("specs", "--data", "pics", "--model", "models/vlm", "--name", "mine", "--yes")
-    said = capsys.readouterr().out
+    said = init("specs", "--data", "pics", "--model", "models/vlm", "--name", "mine", "--yes").out
     assert "data: 2 images of pics with their words" in said
     *_, note, following, _then = said.splitlines()
     assert note.startswith("note: no image could be opened: 2 files tried, the first is pics/cat")
@@ -84,7 +92,9 @@ def test_images_in_folders_and_a_model_become_a_spec_that_passes_its_check(
     assert not (tmp_path / "specs" / "recipes.py").exists()
 
 
-def test_a_model_on_the_hub_needs_one_module_which_the_spec_names(tmp_path: Path) -> None:
+def test_a_model_on_the_hub_needs_one_module_which_the_spec_names(
+    init: Init, tmp_path: Path
+) -> None:
     images(tmp_path / "pics")
     init("specs", "--data", "pics", "--model", "Some/Model", "--yes")
     spec = (tmp_path / "specs/finetune.yaml").read_text()
@@ -104,7 +114,7 @@ def qwen(folder: Path) -> Path:
     ("name", "num_images"), [("m.csv", 1), ("m.jsonl", 3), ("m.json", 9), ("m.parquet", 9)]
 )
 def test_photos_that_a_manifest_names_get_limits_in_which_every_row_fits(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, num_images: int
+    init: Init, tmp_path: Path, name: str, num_images: int
 ) -> None:
     qwen(tmp_path / "vlm")
     (tmp_path / "photos").mkdir()
@@ -120,8 +130,7 @@ def test_photos_that_a_manifest_names_get_limits_in_which_every_row_fits(
         (tmp_path / name).write_text(texts[name])
     else:
         pq.write_table(pa.Table.from_pylist(rows), tmp_path / name)
-    init("specs", "--data", name, "--model", "vlm", "--name", "mine", "--yes")
-    said = capsys.readouterr().out
+    said = init("specs", "--data", name, "--model", "vlm", "--name", "mine", "--yes").out
     spec = yaml.safe_load((tmp_path / "specs/mine.yaml").read_text())
     config = spec["stages"]["preprocess"]["config"]
     assert "lengths: 12 rows read, images of 4032 x 3024 in the median" in said
@@ -133,9 +142,7 @@ def test_photos_that_a_manifest_names_get_limits_in_which_every_row_fits(
     assert config.get("max_images", 8) == max(8, num_images)
 
 
-def test_a_list_in_parquet_beside_its_images_is_the_manifest(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_list_in_parquet_beside_its_images_is_the_manifest(init: Init, tmp_path: Path) -> None:
     qwen(tmp_path / "vlm")
     (tmp_path / "photos").mkdir()
     rows = [{"file_name": f"{number}.png", "text": "word"} for number in range(3)]
@@ -143,8 +150,7 @@ def test_a_list_in_parquet_beside_its_images_is_the_manifest(
         Image.new("1", (64, 64)).save(tmp_path / "photos" / row["file_name"])
     (tmp_path / "photos/0.png").write_bytes(b"broken")
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "photos/metadata.parquet")
-    init("specs", "--data", "photos", "--model", "vlm", "--yes")
-    said = capsys.readouterr().out
+    said = init("specs", "--data", "photos", "--model", "vlm", "--yes").out
     assert "data: photos/metadata.parquet, the list of photos" in said
     assert "1 of 3 rows could not be measured; the first is metadata.parquet:row 0" in said
     assert "none of 3 images exists" not in said
@@ -154,7 +160,7 @@ def test_a_list_in_parquet_beside_its_images_is_the_manifest(
 
 
 def test_data_elsewhere_are_named_by_their_whole_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    init: Init, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifest = tmp_path / "data" / "m.csv"
     manifest.parent.mkdir()
@@ -166,27 +172,23 @@ def test_data_elsewhere_are_named_by_their_whole_path(
     assert f'manifest: "{manifest}"' in (tmp_path / "work/configs/finetune.yaml").read_text()
 
 
-def test_a_list_does_not_let_in_images_elsewhere_by_itself(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_list_does_not_let_in_images_elsewhere_by_itself(init: Init, tmp_path: Path) -> None:
     images(tmp_path / "pics")
     model(tmp_path / "models" / "vlm")
     (tmp_path / "lists").mkdir()
     (tmp_path / "lists/m.csv").write_text("image_path,text\n../pics/cat/1.jpg,cat\n")
     words = ("--data", "lists/m.csv", "--model", "models/vlm", "--name", "mine", "--yes")
-    init("specs", *words, code=2)
-    told = capsys.readouterr().err
+    told = init("specs", *words, code=2).err
     assert "set `images_within` next to it, to a folder that holds them all" in told
     assert f"are in {tmp_path}/pics/cat" in told
     assert "images_within" not in (tmp_path / "specs/mine.yaml").read_text()
 
 
 def test_what_is_wrong_with_the_data_is_told_at_its_line_and_ends_with_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    init: Init, tmp_path: Path
 ) -> None:
     (tmp_path / "m.csv").write_text("snap,text\na,b\n")
-    init("--data", "m.csv", "--yes", code=2)
-    said = capsys.readouterr()
+    said = init("--data", "m.csv", "--yes", code=2)
     assert "m.csv:1: no column has images" in said.err
     assert "then: " in said.err.splitlines()[-1]
     assert said.err.endswith("check configs/finetune.yaml\n")  # without Slurm
@@ -194,25 +196,23 @@ def test_what_is_wrong_with_the_data_is_told_at_its_line_and_ends_with_2(
 
 
 def test_a_second_init_keeps_what_it_would_write_and_replaces_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    init: Init, tmp_path: Path
 ) -> None:
     init("--recipe", "demo")
     profile = tmp_path / "configs" / "clusters" / "local.yaml"
     profile.write_text(profile.read_text() + "max_cpus: 1\n")
     before = profile.read_bytes()
-    init("--recipe", "demo")
-    assert "kept configs/demo.yaml" in capsys.readouterr().out
+    assert "kept configs/demo.yaml" in init("--recipe", "demo").out
     assert profile.read_bytes() == before
     demo = tmp_path / "configs" / "demo.yaml"
     demo.write_text(demo.read_text().replace("name: shapes", "name: ours"))
-    init("--recipe", "demo", code=2)
-    assert "configs holds demo.yaml already" in capsys.readouterr().err
+    assert "configs holds demo.yaml already" in init("--recipe", "demo", code=2).err
     assert "name: ours" in demo.read_text()
     init("--recipe", "demo", "--name", "second")
     assert "name: second\n" in (tmp_path / "configs" / "second.yaml").read_text()
 
 
-def test_all_recipes_come_with_profiles_and_files_of_accelerate(tmp_path: Path) -> None:
+def test_all_recipes_come_with_profiles_and_files_of_accelerate(init: Init, tmp_path: Path) -> None:
     init("--recipe", "all")
     names = {
         str(p.relative_to(tmp_path / "configs")) for p in (tmp_path / "configs").rglob("*.yaml")
@@ -224,20 +224,26 @@ def test_all_recipes_come_with_profiles_and_files_of_accelerate(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--recipe", "dmo"], "no such recipe; did you mean `demo`?"),
-        (["--recipe", "demo", "--data", "x"], "--data is for your own data"),
-        (["--recipe", "all", "--name", "x"], "--recipe all copies several"),
-        (["--data", "none.csv", "--yes"], "none.csv: No such file or directory"),
-        (["--name", "9 lives"], "--name 9 lives: `9 lives` is no name"),
-        (["--partition", "gpu"], "--local is this machine alone"),
+        ("--recipe dmo", "no such recipe; did you mean `demo`?"),
+        ("--recipe demo --data x", "--data is for your own data"),
+        ("--recipe all --name x", "--recipe all copies several"),
+        ("--data none.csv --yes", "none.csv: No such file or directory"),
+        ("--name 9-lives", "--name 9-lives: `9-lives` is no name"),
+        ("--partition gpu", "--local is this machine alone"),
+        ("--data pics --model models --yes", "models has no config.json"),
+        ("--data pics --model no/model/here --yes", "neither a folder nor a name on the hub"),
+        ("--data pics --model ~nobody-of-that-name --yes", "this machine has no user `nobody-of"),
+        ("--data ~nobody-of-that-name --yes", "this machine has no user `nobody-of-that-name`"),
+        ("--data pics/cat/1.jpg --yes", "is an image: name its folder"),
     ],
 )
-def test_wrong_words_are_told_before_anything_is_written(
-    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_wrong_words_are_refused_before_anything_is_written(
+    init: Init, words: str, said: str, tmp_path: Path
 ) -> None:
-    init(*words, code=2)
-    assert said in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
+    images(tmp_path / "pics")
+    (tmp_path / "models").mkdir()
+    assert said in init(*words.split(), code=2).err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["models", "pics"]
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
@@ -248,12 +254,11 @@ def answering(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 
 
 def test_questions_are_answered_and_enter_takes_the_default(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    init: Init, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images(tmp_path / "pics")
     answering(monkeypatch, "pics\n\n")
-    init("--name", "asked")
-    said = capsys.readouterr()
+    said = init("--name", "asked")
     assert "your manifest or folder of images" in said.err
     assert "Qwen/Qwen2.5-VL-3B-Instruct, which the stage `models` downloads" in said.out
 
@@ -273,56 +278,29 @@ DATA, MODEL = "your manifest or folder", "model: a folder, or OWNER/NAME"
     ],
 )
 def test_a_path_or_a_model_that_is_not_there_is_asked_again(
-    answers: str,
-    told: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    init: Init, answers: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images(tmp_path / "pics")
     answering(monkeypatch, answers)
-    init("--name", "asked")
-    said = capsys.readouterr()
+    said = init("--name", "asked")
     assert told in said.err
     assert (said.err.count(DATA), said.err.count(MODEL)) in {(2, 1), (1, 2)}
     assert "wrote configs/asked.yaml" in said.out
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--model", "models"], "models has no config.json"),
-        (["--model", "no model"], "neither a folder nor a name on the hub"),
-        (["--model", "~nobody-of-that-name"], "this machine has no user `nobody-of-that-name`"),
-        (["--data", "~nobody-of-that-name"], "this machine has no user `nobody-of-that-name`"),
-        (["--data", "pics/cat/1.jpg"], "is an image: name its folder"),
-    ],
-)
-def test_what_is_no_data_or_no_model_is_told(
-    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    images(tmp_path / "pics")
-    (tmp_path / "models").mkdir()
-    init("--data", "pics", *words, "--yes", code=2)
-    assert said in capsys.readouterr().err
-    assert not (tmp_path / "configs").exists()
-
-
 def test_ctrl_d_ends_the_questions_and_writes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    init: Init, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answering(monkeypatch, "")
-    init(code=2)
-    assert "nothing was written: the input ended" in capsys.readouterr().err
+    assert "nothing was written: the input ended" in init(code=2).err
     assert list(tmp_path.iterdir()) == []
 
 
 def test_json_names_the_files_and_asks_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    init: Init, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answering(monkeypatch, "")
-    init("--json")
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(init("--json").result)
     assert found["spec"] == str(tmp_path / "configs" / "demo.yaml")
     assert "configs/demo.yaml" in found["files"]
     assert found["problems"] == []
@@ -351,7 +329,7 @@ def fake_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch, **other: str) -> N
 
 
 def test_variables_of_sbatch_do_not_hide_the_gpus(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    begin: Init, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_slurm(tmp_path / "bin", monkeypatch)
     monkeypatch.setenv("SBATCH_ACCOUNT", "lab")
@@ -365,16 +343,17 @@ def test_variables_of_sbatch_do_not_hide_the_gpus(
 
 
 def test_nothing_is_written_where_slurm_does_not_say_what_nodes_there_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    begin: Init, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_slurm(tmp_path / "bin", monkeypatch, sinfo="echo 'timed out' >&2; exit 1")
-    begin("--yes", code=3)
-    assert "nothing was written: the cluster's kinds could not be asked" in capsys.readouterr().err
+    assert (
+        "nothing was written: the cluster's kinds could not be asked" in begin("--yes", code=3).err
+    )
     assert not (tmp_path / "configs").exists()
 
 
 def test_an_option_that_a_profile_which_stays_does_not_have_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    begin: Init, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_slurm(tmp_path / "bin", monkeypatch)
     begin("--yes", "--account", "lab")
@@ -383,12 +362,16 @@ def test_an_option_that_a_profile_which_stays_does_not_have_is_refused(
     lines = profile.read_text().replace("partition: gpu", "partition: other")
     profile.write_text(f"{lines}# of a and of gpu\n")
     for words in (("--account", "grant"), ("--account", "a"), ("--partition", "gpu")):
-        begin("--yes", *words, "--name", "third", code=2)
-        assert f"{' '.join(words)} would have no effect" in capsys.readouterr().err
+        assert (
+            f"{' '.join(words)} would have no effect"
+            in begin("--yes", *words, "--name", "third", code=2).err
+        )
     assert not (tmp_path / "configs/third.yaml").exists()
 
 
-def test_few_samples_fill_some_steps_and_a_model_of_ours_is_known(tmp_path: Path) -> None:
+def test_few_samples_fill_some_steps_and_a_model_of_ours_is_known(
+    init: Init, tmp_path: Path
+) -> None:
     images(tmp_path / "pics")
     for number in range(60):
         (tmp_path / "pics/cat" / f"{number}.jpg").touch()
@@ -403,10 +386,9 @@ def test_few_samples_fill_some_steps_and_a_model_of_ours_is_known(tmp_path: Path
 
 
 def test_slurm_that_does_not_answer_is_3_and_names_the_way_without_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    begin: Init, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     silent = dict.fromkeys(SLURM, "echo 'slurm_load: unable to contact' >&2; exit 1")
     fake_slurm(tmp_path / "bin", monkeypatch, **silent)
-    begin("--yes", code=3)
-    assert "add --local to run the jobs on this machine" in capsys.readouterr().err
+    assert "add --local to run the jobs on this machine" in begin("--yes", code=3).err
     assert not (tmp_path / "configs").exists()
