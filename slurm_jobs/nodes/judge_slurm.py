@@ -259,19 +259,19 @@ def _commands(facts: SlurmFacts) -> Iterator[Check]:
 
 
 def _queue(answer: Asked) -> Check:
-    problem, number = answer.problem, 0
+    problem = answer.problem
     if not problem:
         try:
             number = len(split_rows(answer.text, 9, "squeue"))
         except SchedulerError as error:
             problem = str(error)
-    if problem:
-        return Check.problem(
-            "squeue",
-            f"squeue did not answer: {problem}",
-            "without it nothing is submitted or resumed; report it to the site's support",
-        )
-    return Check.ok("squeue", f"squeue answers; your jobs there: {number}")
+        else:
+            return Check.ok("squeue", f"squeue answers; your jobs there: {number}")
+    return Check.problem(
+        "squeue",
+        f"squeue did not answer: {problem}",
+        "without it nothing is submitted or resumed; report it to the site's support",
+    )
 
 
 def _accounts(facts: SlurmFacts, settings: Mapping[str, str]) -> Iterator[Check]:

@@ -394,12 +394,8 @@ def _why_none(comparison: Comparison) -> str:
     runs = (*comparison.first, *comparison.second)
     if not all(run.tokens_per_s for run in runs):
         return "not all runs counted tokens"
-    few = [f"{run.run_id} has {run.num_steps}" for run in runs if run.num_steps < MIN_STEPS]
-    if few:
-        return (
-            f"too few steps after the warm-up: {', '.join(few)}, and {MIN_STEPS} are needed; "
-            "train for longer"
-        )
+    if few := too_few_steps(runs):
+        return few
     sizes = len(comparison.first), len(comparison.second)
     if min(sizes) < MIN_RUNS <= max(sizes):
         return f"one arm has a single run; {MIN_RUNS} of each are needed for a claim"
@@ -408,6 +404,17 @@ def _why_none(comparison: Comparison) -> str:
         f"too few steps after the warm-up: {', '.join(short)}, and {MIN_BLOCK_STEPS} are needed to "
         f"tell a run's noise; train for longer, or give {MIN_RUNS} or more of each (A1,A2 B1,B2), "
         f"for which {MIN_STEPS} steps each will do"
+    )
+
+
+def too_few_steps(runs: Sequence[RunMeasure]) -> str:
+    """Return the runs whose few steps may all be one stall; empty if there are none."""
+    few = [f"{run.run_id} has {run.num_steps}" for run in runs if run.num_steps < MIN_STEPS]
+    if not few:
+        return ""
+    return (
+        f"too few steps after the warm-up: {', '.join(few)}, and {MIN_STEPS} are needed; "
+        "train for longer"
     )
 
 

@@ -18,6 +18,7 @@ from slurm_jobs.report.compare import (
     memory_not_judged,
     notes_once,
     problems,
+    too_few_steps,
 )
 from slurm_jobs.report.steps import MIN_STEPS
 from slurm_jobs.shared import units
@@ -111,13 +112,9 @@ def scale(runs: Sequence[RunMeasure]) -> Scaling:
         message = f"{', '.join(silent)}: no tokens were counted, so there is no speed to compare"
         raise ValueError(message)
     judged = [run for run in runs if run.num_steps >= MIN_STEPS]
-    few = [f"{run.run_id} has {run.num_steps}" for run in runs if run.num_steps < MIN_STEPS]
-    short = (  # as in `compare`: so few steps may all be one stall
-        f"too few steps after the warm-up: {', '.join(few)}, and {MIN_STEPS} are needed; "
-        "train for longer"
-    )
+    short = too_few_steps(runs)
     if len({run.num_ranks for run in judged}) < MIN_RUNS:
-        if few:
+        if short:
             raise ValueError(short)
         ranks = units.number_of("rank", judged[0].num_ranks)
         message = (
@@ -136,7 +133,7 @@ def scale(runs: Sequence[RunMeasure]) -> Scaling:
     each = [dict(identity) for identity in grouped]
     names = sorted({name for settings in each for name in settings})
     unlike = [n for n in names if len({settings.get(n, ABSENT) for settings in each}) > 1]
-    series, warnings = [], [f"left out: {short}"] if few else []
+    series, warnings = [], [f"left out: {short}"] if short else []
     warnings += notes_once(judged)
     for settings, members in zip(each, grouped.values(), strict=True):
         name = ", ".join(f"{key} {settings.get(key, ABSENT)}" for key in unlike)
