@@ -96,8 +96,8 @@ def _without_defaults(target: Any, config: Any, earlier: Any) -> Any:
 
 def _default(target: Any, key: str) -> Any:
     """Return a field's default as it is in a spec's JSON; MISSING if it has none."""
-    (found,) = (each for each in dataclasses.fields(target) if each.name == key)
-    default = found.default if found.default_factory is MISSING else found.default_factory()
+    (field,) = (each for each in dataclasses.fields(target) if each.name == key)
+    default = field.default if field.default_factory is MISSING else field.default_factory()
     return default if default is MISSING else json.loads(json.dumps(default, default=asdict))
 
 
@@ -209,10 +209,10 @@ class Piece:
 
 def by_kind(slices: Sequence[int], kinds: Mapping[int, str]) -> dict[str, tuple[int, ...]]:
     """Group the slices (ascending) by the type of GPU that each is bound to; empty for any."""
-    found: dict[str, tuple[int, ...]] = {}
+    groups: dict[str, tuple[int, ...]] = {}
     for kind in dict.fromkeys(kinds.get(i, "") for i in slices):
-        found[kind] = tuple(i for i in slices if kinds.get(i, "") == kind)
-    return found
+        groups[kind] = tuple(i for i in slices if kinds.get(i, "") == kind)
+    return groups
 
 
 def cut_slices(
@@ -451,8 +451,8 @@ def _planned_stage(
 def options_of(stage: Stage, profile: ClusterProfile) -> dict[str, SlurmValue]:
     """Return the stage's sbatch options together with those of the profile that apply to it."""
     asked = stage.resources
-    own = {**profile.slurm, **asked.slurm}
-    asks_for_gpus = asked.gpus_per_node or gpus_of_options(own, asked.tasks_per_node)
+    options = {**profile.slurm, **asked.slurm}
+    asks_for_gpus = asked.gpus_per_node or gpus_of_options(options, asked.tasks_per_node)
     return {**profile.slurm, **(profile.gpu_slurm if asks_for_gpus else {}), **asked.slurm}
 
 

@@ -375,18 +375,18 @@ def with_causes(
         waits = part.status == "stranded" or (part.status == "waiting" and part.job_id is not None)
         if not (waits or is_taken_away):
             return None
-        own = cause or _element_cause(part, after, parents)
-        if own is not None or not is_taken_away:
-            return own
+        cause_of_element = cause or _element_cause(part, after, parents)
+        if cause_of_element is not None or not is_taken_away:
+            return cause_of_element
         since = jobs.earlier.get(part.slice_index, 0)
         if since not in lost:
             lost[since] = _lost_cause(after, parents, jobs, since)
         return lost[since]
 
-    found = [(part, why(part)) for part in slices]
+    causes = [(part, why(part)) for part in slices]
     return tuple(
         part if reason is None else replace(part, status="stranded", reason=reason, wait="")
-        for part, reason in found
+        for part, reason in causes
     )
 
 
@@ -473,7 +473,7 @@ def outdated_slices(
         ages: of the parents; a parent that is left out is ignored.
     """
     above = _above(after, ages, newest)
-    return frozenset(i for i, own in newest.items() if own.number < above[i])
+    return frozenset(i for i, intent in newest.items() if intent.number < above[i])
 
 
 def ages_of(
@@ -544,8 +544,8 @@ class StageStatus:
     @property
     def sources(self) -> tuple[str, ...]:
         """Sources of the slices that have the stage's status."""
-        found = {s.source for s in self.slices if s.status == self.status}
-        return tuple(sorted(found or {s.source for s in self.slices}))
+        names = {s.source for s in self.slices if s.status == self.status}
+        return tuple(sorted(names or {s.source for s in self.slices}))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -603,12 +603,12 @@ def reconcile(run: RunRecords, answer: Answer) -> RunStatus:
             _to_run_again(s, is_submitting=run.is_submitting) if s.slice_index in outdated else s
             for s in slices
         )
-        numbers[name] = {index: own.number for index, own in newest.items()}
+        numbers[name] = {index: intent.number for index, intent in newest.items()}
         jobs = AwaitedJobs(numbers=numbers, earlier=_earlier_numbers(run.intents, name, newest))
         silent = not answer.knows_the_living
         stages[name] = _stage_status(summary, slices, stages, jobs, is_silent=silent)
-        own = {} if stages[name].is_not_needed else newest
-        ages[name] = ages_of(after, own, ages, summary.num_slices)
+        intent = {} if stages[name].is_not_needed else newest
+        ages[name] = ages_of(after, intent, ages, summary.num_slices)
     listed = tuple(stages.values())
     return RunStatus(
         status=_run_status(listed, is_silent=not answer.knows_the_living),

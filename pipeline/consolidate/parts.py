@@ -93,8 +93,8 @@ def gather_parts(parent: ParentStage) -> Parts:
     with ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="part") as pool:
         indexes = list(pool.map(_read_index, paths))
     _check_same_data(parent, paths, indexes)
-    said = [(i.num_samples, i.samples_xxh3, i.xxh3) for i in indexes]
-    words = dump_json([indexes[0].settings, indexes[0].model_inputs, said])
+    counts = [(i.num_samples, i.samples_xxh3, i.xxh3) for i in indexes]
+    words = dump_json([indexes[0].settings, indexes[0].model_inputs, counts])
     return Parts(
         parent=parent,
         paths=paths,
@@ -318,13 +318,13 @@ def read_pieces(paths: Sequence[PiecePaths], dealing: str) -> list[Piece] | None
     A task checks after writing its own piece. Of tasks that end at the same time one sees all
     pieces, because an NFS client that has just changed a folder lists it on the server.
     """
-    found = []
+    pieces = []
     for path in paths:
         piece = read_piece(path, dealing)
         if piece is None:
             return None
-        found.append(piece)
-    return found
+        pieces.append(piece)
+    return pieces
 
 
 def iter_rows(paths: PiecePaths, piece: Piece) -> Iterator[np.ndarray]:

@@ -69,7 +69,11 @@ _LEFT = re.compile(r"\.(.+)\.[0-9a-f]+\.tmp")
 
 
 def finish_dataset(
-    parts: Parts, paths: Sequence[PiecePaths], pieces: Sequence[Piece], own: PiecePaths, seed: int
+    parts: Parts,
+    paths: Sequence[PiecePaths],
+    pieces: Sequence[Piece],
+    piece_paths: PiecePaths,
+    seed: int,
 ) -> DatasetInfo:
     """Write all but the shards, whose existence the pieces prove.
 
@@ -77,20 +81,20 @@ def finish_dataset(
         StageConfigError: the processor changed or disappeared since `preprocess`.
         StageError: the rows of a piece are damaged, or a list of rejects is missing.
     """
-    folder = own.output_dir
+    folder = piece_paths.output_dir
     shards = tuple(shard for piece in pieces for shard in piece.shards)
     _remove_other_shards(folder / SHARDS_DIR, {shard.name for shard in shards})
-    _copy_processor(parts, own.workplace, folder / PROCESSOR_DIR)
-    _, rejects_xxh3 = merge_rejects(parts, own)
-    index = _write_index(paths, pieces, own.workplace / INDEX_NAME)
-    _move(own.workplace / INDEX_NAME, folder)
+    _copy_processor(parts, piece_paths.workplace, folder / PROCESSOR_DIR)
+    _, rejects_xxh3 = merge_rejects(parts, piece_paths)
+    index = _write_index(paths, pieces, piece_paths.workplace / INDEX_NAME)
+    _move(piece_paths.workplace / INDEX_NAME, folder)
     info = replace(
         _describe(parts, pieces, shards, seed=seed, index=index),
         rejects_xxh3=rejects_xxh3,
         processor_sha256=processor_checksums(folder / PROCESSOR_DIR),
     )
-    write_json_atomic(own.workplace / INFO_NAME, dataset_info_to_json(info))
-    _move(own.workplace / INFO_NAME, folder)
+    write_json_atomic(piece_paths.workplace / INFO_NAME, dataset_info_to_json(info))
+    _move(piece_paths.workplace / INFO_NAME, folder)
     _tidy(folder / PIECES_DIR, paths)
     return info
 
@@ -151,13 +155,13 @@ def _copy_processor(parts: Parts, workplace: Path, folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def merge_rejects(parts: Parts, own: PiecePaths) -> tuple[Path, str]:
+def merge_rejects(parts: Parts, piece_paths: PiecePaths) -> tuple[Path, str]:
     """Write the rejects of all parts as one list, and return its path and its xxh3-64.
 
     Raises:
         StageError: the list of a part is missing.
     """
-    merged, digest = own.workplace / REJECTS_NAME, xxhash.xxh3_64()
+    merged, digest = piece_paths.workplace / REJECTS_NAME, xxhash.xxh3_64()
     with atomic_writer(merged) as stream:
         for part in parts.paths:
             try:
@@ -168,8 +172,8 @@ def merge_rejects(parts: Parts, own: PiecePaths) -> tuple[Path, str]:
             except FileNotFoundError as error:
                 message = f"{part.rejects}: missing; preprocess slice {part.slice_index} again"
                 raise StageError(message) from error
-    _move(merged, own.output_dir)
-    return own.output_dir / REJECTS_NAME, digest.hexdigest()
+    _move(merged, piece_paths.output_dir)
+    return piece_paths.output_dir / REJECTS_NAME, digest.hexdigest()
 
 
 def _write_index(paths: Sequence[PiecePaths], pieces: Sequence[Piece], path: Path) -> IndexInfo:
@@ -241,18 +245,22 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         PiecePaths(output_dir=context.output_dir, slice_index=i, num_slices=context.num_slices)
         for i in range(context.num_slices)
     )
-    own = paths[context.slice_index]
-    with _workplace(own):
-        _check(parts, stage, context, own)
+    piece_paths = paths[context.slice_index]
+    with _workplace(piece_paths):
+        _check(parts, stage, context, piece_paths)
         deal = make_deal(stage, num_samples=parts.num_samples, num_bytes=parts.num_bytes)
         dealing = dealing_of(parts, stage, deal)
-        piece = _write_own(parts, deal, stage, context, own, dealing=dealing, guard=guard)
+        piece = _write_own(parts, deal, stage, context, piece_paths, dealing=dealing, guard=guard)
         pieces = read_pieces(paths, dealing)
-        info = None if pieces is None else finish_dataset(parts, paths, pieces, own, stage.seed)
+        info = (
+            None
+            if pieces is None
+            else finish_dataset(parts, paths, pieces, piece_paths, stage.seed)
+        )
     return {
         **_own_numbers(piece),
         **_numbers_of_all(parts, info, context.output_dir),
-        "outputs": describe_outputs(context.output_dir, _outputs(own, piece, info)),
+        "outputs": describe_outputs(context.output_dir, _outputs(piece_paths, piece, info)),
         "duration_s": round(time.perf_counter() - started_s, 3),
     }
 
@@ -272,20 +280,22 @@ def _gather(context: TaskContext) -> Parts:
 
 
 @contextmanager
-def _workplace(own: PiecePaths) -> Iterator[None]:
+def _workplace(piece_paths: PiecePaths) -> Iterator[None]:
     """Provide this task's own folder, empty; it is removed afterwards."""
-    shutil.rmtree(own.workplace, ignore_errors=True)  # of a killed attempt
-    make_private_dir(own.workplace)
+    shutil.rmtree(piece_paths.workplace, ignore_errors=True)  # of a killed attempt
+    make_private_dir(piece_paths.workplace)
     try:
         yield
     finally:
-        shutil.rmtree(own.workplace, ignore_errors=True)
-        if own.num_slices == 1:  # otherwise another task may be about to write there
+        shutil.rmtree(piece_paths.workplace, ignore_errors=True)
+        if piece_paths.num_slices == 1:  # otherwise another task may be about to write there
             with suppress(OSError):  # its piece exists, but the data set could not be finished
-                own.workplace.parent.rmdir()
+                piece_paths.workplace.parent.rmdir()
 
 
-def _check(parts: Parts, stage: ConsolidateConfig, context: TaskContext, own: PiecePaths) -> None:
+def _check(
+    parts: Parts, stage: ConsolidateConfig, context: TaskContext, piece_paths: PiecePaths
+) -> None:
     """Refuse to continue if the processor changed, or too many rows were lost over all slices.
 
     Raises:
@@ -300,7 +310,7 @@ def _check(parts: Parts, stage: ConsolidateConfig, context: TaskContext, own: Pi
         limit = replace(limit, max_too_long_share=stage.max_too_long_share)
     problem = _too_few_left(parts, limit, context)
     if problem:
-        rejects, _ = merge_rejects(parts, own)
+        rejects, _ = merge_rejects(parts, piece_paths)
         message = f"{parts.settings['manifest']}: {problem}. All rejects: {rejects}"
         raise StageConfigError(message)
 
@@ -352,16 +362,16 @@ def _write_own(
     deal: Deal,
     stage: ConsolidateConfig,
     context: TaskContext,
-    own: PiecePaths,
+    piece_paths: PiecePaths,
     *,
     dealing: str,
     guard: StopGuard,
 ) -> Piece:
     """Write this task's shards, and the piece that proves them."""
-    shards = shards_of_task(deal.num_shards, own.slice_index, own.num_slices)
-    _make_room(shards, context.output_dir, own, dealing)
+    shards = shards_of_task(deal.num_shards, piece_paths.slice_index, piece_paths.num_slices)
+    _make_room(shards, context.output_dir, piece_paths, dealing)
     progress = Progress(context.task_dir, "samples", len(deal.places(shards)))
-    with atomic_writer(own.workplace / own.rows.name) as stream:
+    with atomic_writer(piece_paths.workplace / piece_paths.rows.name) as stream:
         index = PieceRows(stream, len(deal.places(shards)))
         written = write_shards(
             parts,
@@ -373,21 +383,21 @@ def _write_own(
             guard=guard,
             num_threads=stage.num_read_threads,
         )
-    (own.workplace / own.rows.name).replace(own.rows)
+    (piece_paths.workplace / piece_paths.rows.name).replace(piece_paths.rows)
     piece = index.finish(dealing, written)
-    write_piece(own, piece)
+    write_piece(piece_paths, piece)
     return piece
 
 
-def _make_room(shards: range, output_dir: Path, own: PiecePaths, dealing: str) -> None:
+def _make_room(shards: range, output_dir: Path, piece_paths: PiecePaths, dealing: str) -> None:
     """Remove the proofs of shards that will be written, and remains of killed attempts.
 
     While one task is working, the data set is incomplete, and no other task can finish it.
     """
     (output_dir / INFO_NAME).unlink(missing_ok=True)
-    own.info.unlink(missing_ok=True)
-    remove_other_pieces(own, dealing)
-    for path in (own.info, own.rows):
+    piece_paths.info.unlink(missing_ok=True)
+    remove_other_pieces(piece_paths, dealing)
+    for path in (piece_paths.info, piece_paths.rows):
         remove_leftovers(path.parent, path.name)
     folder = output_dir / SHARDS_DIR
     make_private_dir(folder)
@@ -418,12 +428,12 @@ def _numbers_of_all(parts: Parts, info: DatasetInfo | None, folder: Path) -> dic
     }
 
 
-def _outputs(own: PiecePaths, piece: Piece, info: DatasetInfo | None) -> list[Path]:
+def _outputs(piece_paths: PiecePaths, piece: Piece, info: DatasetInfo | None) -> list[Path]:
     """Return the files of this task; not files that trainings or users added."""
-    folder = own.output_dir
+    folder = piece_paths.output_dir
     files = [folder / SHARDS_DIR / shard.name for shard in piece.shards]
-    if own.num_slices > 1:
-        files += [own.rows, own.info]
+    if piece_paths.num_slices > 1:
+        files += [piece_paths.rows, piece_paths.info]
     if info is not None:
         files += [folder / name for name in (INFO_NAME, INDEX_NAME, REJECTS_NAME)]
         files += processor_files(folder / PROCESSOR_DIR)

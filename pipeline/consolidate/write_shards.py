@@ -155,9 +155,9 @@ def _samples(
     for window in windows(places, _WINDOW_SAMPLES):
         numbers = deal.order.slice(window.start, window.stop)
         rows = fetch_rows(parts, numbers, num_threads=num_threads)
-        own = index_rows(rows, window, deal.bounds, num_bytes_before=num_bytes_before)
-        index.append(own)
-        num_bytes_before = int(own["offset"][-1] + own["num_bytes"][-1])
+        rows_of_window = index_rows(rows, window, deal.bounds, num_bytes_before=num_bytes_before)
+        index.append(rows_of_window)
+        num_bytes_before = int(rows_of_window["offset"][-1] + rows_of_window["num_bytes"][-1])
         if window.stop in deal.bounds:
             num_bytes_before = 0
         part, _ = parts.locate(numbers)

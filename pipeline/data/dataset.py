@@ -106,7 +106,7 @@ def gather_samples(
     Raises:
         ValueError: an image does not fit the rule.
     """
-    found = Gathered(
+    gathered = Gathered(
         keys=[],
         input_ids=[],
         labels=[],
@@ -116,14 +116,14 @@ def gather_samples(
     )
     for sample in samples:
         rule.check(sample)
-        found.keys.append(sample.key)
-        found.input_ids.append(sample.input_ids)
-        found.labels.append(sample.labels)
-        found.images.extend(image.reshape(-1) for image in sample.images)
-        found.image_sizes.extend(image.shape[:2] for image in sample.images)
-        if found.original_sizes is not None:
-            found.original_sizes.extend(_original_sizes(sample))
-    return found
+        gathered.keys.append(sample.key)
+        gathered.input_ids.append(sample.input_ids)
+        gathered.labels.append(sample.labels)
+        gathered.images.extend(image.reshape(-1) for image in sample.images)
+        gathered.image_sizes.extend(image.shape[:2] for image in sample.images)
+        if gathered.original_sizes is not None:
+            gathered.original_sizes.extend(_original_sizes(sample))
+    return gathered
 
 
 def _original_sizes(sample: Sample) -> list[ImageSize]:
@@ -197,7 +197,7 @@ class ShardedDataset:
         columns = index.shard, index.offset, index.num_bytes, index.num_tokens, index.num_images
         rows = [column[numbers].tolist() for column in columns]  # all at once is cheaper
         keys = [format_key(key) for key in index.key[numbers].tolist()]
-        found = Gathered(
+        gathered = Gathered(
             keys=keys, input_ids=[], labels=[], images=[], image_sizes=[], original_sizes=None
         )
         wholes = self._wholes(numbers, rows[0], rows[2])
@@ -212,11 +212,11 @@ class ShardedDataset:
                 else:
                     view = self._view(number, shard, start, size)
                 arrays = self._arrays(number, view, place)
-            found.input_ids.append(arrays[0])
-            found.labels.append(arrays[1])
-            found.images.extend(arrays[2])
-            found.image_sizes.extend(arrays[3])
-        return found
+            gathered.input_ids.append(arrays[0])
+            gathered.labels.append(arrays[1])
+            gathered.images.extend(arrays[2])
+            gathered.image_sizes.extend(arrays[3])
+        return gathered
 
     def views(self, numbers: list[int]) -> list[memoryview]:
         """Return the bytes of several samples; faster than `raw` for each.

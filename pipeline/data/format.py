@@ -181,10 +181,10 @@ def read_dataset_info(dataset_dir: Path) -> DatasetInfo:
     except (ValueError, RecursionError) as error:
         message = f"{path}: damaged, no valid JSON ({error}); run consolidate again"
         raise StageError(message) from error
-    found = values.get("format") if isinstance(values, dict) else None
-    if found != DATASET_FORMAT:
+    version = values.get("format") if isinstance(values, dict) else None
+    if version != DATASET_FORMAT:
         message = (
-            f"{path}: format {found!r}, expected {DATASET_FORMAT!r}; run preprocess and "
+            f"{path}: format {version!r}, expected {DATASET_FORMAT!r}; run preprocess and "
             f"consolidate again"
         )
         raise StageError(message)

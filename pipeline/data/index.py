@@ -338,16 +338,16 @@ def bins(counts: np.ndarray) -> list[list[int]]:
     width = 1
     while usual // width - first // width >= MAX_BINS:
         width *= 2
-    made = [
+    listed = [
         [start, start + width - 1, int(counts[start : start + width].sum())]
         for start in range(first // width * width, usual + 1, width)
     ]
-    if last > made[-1][1]:
-        start = made[-1][1] + 1
-        made.append([start, last, int(counts[start:].sum())])
-    made[-1][1] = min(made[-1][1], last)
-    made[0][0] = max(made[0][0], first)
-    return made
+    if last > listed[-1][1]:
+        start = listed[-1][1] + 1
+        listed.append([start, last, int(counts[start:].sum())])
+    listed[-1][1] = min(listed[-1][1], last)
+    listed[0][0] = max(listed[0][0], first)
+    return listed
 
 
 def _pixels(index: DatasetIndex, info: DatasetInfo) -> dict[str, float] | None:

@@ -92,8 +92,8 @@ def shuffled_order(num_packs: int, seed: int) -> EpochOrder:
     def packs(epoch: int, start: int, stop: int) -> np.ndarray:
         first, last = start // _STRETCH, (max(start, stop - 1)) // _STRETCH
         pieces = [stretch(epoch, number) for number in range(first, last + 1)]
-        found = pieces[0] if first == last else np.concatenate(pieces)
-        return found[start - first * _STRETCH : stop - first * _STRETCH]
+        joined = pieces[0] if first == last else np.concatenate(pieces)
+        return joined[start - first * _STRETCH : stop - first * _STRETCH]
 
     return packs
 

@@ -44,13 +44,13 @@ class Permutation:
         """
         values = np.asarray(places).astype(np.uint64).ravel()
         assert not len(values) or int(values.max()) < self.size
-        found = self._encrypt(values)
-        outside = np.flatnonzero(found >= np.uint64(self.size))
+        encrypted = self._encrypt(values)
+        outside = np.flatnonzero(encrypted >= np.uint64(self.size))
         while len(outside):
-            walked = self._encrypt(found[outside])
-            found[outside] = walked
+            walked = self._encrypt(encrypted[outside])
+            encrypted[outside] = walked
             outside = outside[walked >= np.uint64(self.size)]
-        return found.astype(np.int64).reshape(np.shape(places))
+        return encrypted.astype(np.int64).reshape(np.shape(places))
 
     def slice(self, start: int, stop: int) -> np.ndarray:
         """Return the entries `start` up to `stop`, int64 [stop - start]."""

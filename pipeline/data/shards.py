@@ -425,12 +425,12 @@ class _Recent(Generic[OpenedT]):
             if shard in self._opened:
                 self._opened.move_to_end(shard)
                 return self._opened[shard]
-        found = self._open(shard)  # without the lock: at worst two threads open it
+        reader = self._open(shard)  # without the lock: at worst two threads open it
         with self._lock:
-            self._opened[shard] = found
+            self._opened[shard] = reader
             while len(self._opened) > max_opened():
                 self._opened.popitem(last=False)  # samples in use keep their shards mapped
-        return found
+        return reader
 
     def drop(self, shard: int) -> None:
         """Open the shard again the next time."""

@@ -78,9 +78,9 @@ class ShardStream:
 
     def shards_of_pass(self, number: int) -> list[str]:
         """Return this rank's shards, in the order of one pass."""
-        own = self.urls[self.rank :: self.num_ranks]
+        shards = self.urls[self.rank :: self.num_ranks]
         draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence(self._words(number))))
-        return [self.locate(own[place]) for place in draw.permutation(len(own))]
+        return [self.locate(shards[place]) for place in draw.permutation(len(shards))]
 
     def _words(self, number: int) -> list[int]:
         return [_STREAM_WORD, self.seed, self.start_step, number, self.rank]

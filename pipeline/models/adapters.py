@@ -129,12 +129,12 @@ def save_adapters(
     from peft import get_peft_model_state_dict
 
     root, prefix = model.root(), root_prefix(model)
-    own = {name.removeprefix(prefix): weight for name, weight in weights.items()}
-    chosen = get_peft_model_state_dict(root, state_dict=own, save_embedding_layers=False)
+    by_name = {name.removeprefix(prefix): weight for name, weight in weights.items()}
+    chosen = get_peft_model_state_dict(root, state_dict=by_name, save_embedding_layers=False)
     modules = _beside(root, {n.removeprefix(prefix) for n in learned if n.startswith(prefix)})
     places = tuple(f"{name}." for name in modules)
-    chosen |= {name: weight for name, weight in own.items() if name.startswith(places)}
-    copies = _tied_copies(model, own, places)
+    chosen |= {name: weight for name, weight in by_name.items() if name.startswith(places)}
+    copies = _tied_copies(model, by_name, places)
     chosen |= copies
     modules += [name.rpartition(".")[0] for name in copies]
     # Names as in PeftModel, which nests the model in two wrappers.
@@ -143,8 +143,8 @@ def save_adapters(
         for name, weight in chosen.items()
     }
     save_file(written, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
-    told = {"base_model_name_or_path": base, "modules_to_save": sorted(modules) or None}
-    _write_settings(folder, root.peft_config[_NAME].to_dict() | told | {"inference_mode": True})
+    settings = {"base_model_name_or_path": base, "modules_to_save": sorted(modules) or None}
+    _write_settings(folder, root.peft_config[_NAME].to_dict() | settings | {"inference_mode": True})
     return written
 
 
@@ -154,7 +154,7 @@ def _write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
 
 
 def _tied_copies(
-    model: VisionLanguageModel, own: Mapping[str, torch.Tensor], places: tuple[str, ...]
+    model: VisionLanguageModel, by_name: Mapping[str, torch.Tensor], places: tuple[str, ...]
 ) -> dict[str, torch.Tensor]:
     """Return weights tied to those of modules that peft copies: they keep the old values.
 
@@ -165,7 +165,7 @@ def _tied_copies(
         name.removeprefix(prefix): of.removeprefix(prefix)
         for name, of in model.tied_weights().items()
     }
-    return {name: own[of].clone() for name, of in tied.items() if of.startswith(places)}
+    return {name: by_name[of].clone() for name, of in tied.items() if of.startswith(places)}
 
 
 def _beside(root: nn.Module, learned: AbstractSet[str]) -> list[str]:
@@ -182,13 +182,17 @@ def _beside(root: nn.Module, learned: AbstractSet[str]) -> list[str]:
 
 def whole_modules(root: nn.Module, names: AbstractSet[str]) -> tuple[list[str], AbstractSet[str]]:
     """Return the largest modules with all parameters in `names`, and the remaining names."""
-    found, left = [], set(names)
+    modules, left = [], set(names)
     for name, module in root.named_modules():  # inner modules come later
-        own = {f"{name}.{parameter}" for parameter, _ in module.named_parameters()}
-        if own and own <= left and not isinstance(module, nn.ModuleList | nn.ModuleDict):
-            found.append(name)
-            left -= own
-    return found, left
+        parameters = {f"{name}.{parameter}" for parameter, _ in module.named_parameters()}
+        if (
+            parameters
+            and parameters <= left
+            and not isinstance(module, nn.ModuleList | nn.ModuleDict)
+        ):
+            modules.append(name)
+            left -= parameters
+    return modules, left
 
 
 # Classifier heads, as files next to the model: the levels, and their weights.

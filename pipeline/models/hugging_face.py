@@ -87,16 +87,16 @@ class HuggingFaceVLM(VisionLanguageModel):
         embeddings = embed(input_ids)
         images: dict[str, Any] = {}
         if vision:
-            found = self.image_features(vision)
+            output = self.image_features(vision)
             places = image_places
             if places is None:
                 places = find_places(input_ids, self.facts.info.image_token_id)
-            embeddings = put_features(embeddings, _joined(found.pooler_output), places)
-            images = _added_features(found, places)
+            embeddings = put_features(embeddings, _joined(output.pooler_output), places)
+            images = _added_features(output, places)
         elif self.training:
             smallest = self.layout.smallest(input_ids.device, embed.weight.dtype)
-            found = self.image_features(smallest)
-            unused = sum((zero_of(value) for value in features_of(found)), start=unused)
+            output = self.image_features(smallest)
+            unused = sum((zero_of(value) for value in features_of(output)), start=unused)
             # The input of the layers has a gradient where images do: see `VisionLanguageModel`.
             embeddings = embeddings + unused.to(embeddings.dtype)
         apart = attention_arguments(
@@ -205,8 +205,8 @@ class HuggingFaceVLM(VisionLanguageModel):
         with torch.device("meta"):
             shell = AutoModelForImageTextToText.from_config(self.hf.config)
         # A tied output head is the input embeddings, and is written once.
-        own = dict(_without_prefix(self.state_dict() if weights is None else weights))
-        once = without_tied(own, shell.all_tied_weights_keys)
+        own_weights = dict(_without_prefix(self.state_dict() if weights is None else weights))
+        once = without_tied(own_weights, shell.all_tied_weights_keys)
         whole = {name: value.detach().cpu() for name, value in once.items()}
         # Copies, because both functions remove what they have processed.
         shell.save_pretrained(folder, state_dict=dict(whole), max_shard_size=_MAX_FILE_SIZE)
@@ -219,8 +219,8 @@ class HuggingFaceVLM(VisionLanguageModel):
         settings: dict[str, Any] = json.loads(self.hf.generation_config.to_json_string())
         # Without this, releases before transformers 5 use the end token of config.json.
         settings.pop("_from_model_config", None)
-        own, end_id = settings.get("eos_token_id"), self.facts.eos_token_id
-        others = [token for token in _as_list(own) if token != end_id]
+        end_tokens, end_id = settings.get("eos_token_id"), self.facts.eos_token_id
+        others = [token for token in _as_list(end_tokens) if token != end_id]
         return {**settings, "eos_token_id": [end_id, *others] if others else end_id}
 
     @torch.inference_mode()
@@ -244,14 +244,14 @@ class HuggingFaceVLM(VisionLanguageModel):
         )
         # Otherwise sharded models would synchronise at each token, also with idle ranks.
         with _without_own_settings(self.hf):
-            found = self.hf.generate(
+            generated = self.hf.generate(
                 input_ids=ids,
                 attention_mask=mask,
                 generation_config=settings,
                 synced_gpus=False,
                 **vision,
             )
-        answers = found[:, ids.shape[1] :].tolist()  # SYNC: the answers come to the host
+        answers = generated[:, ids.shape[1] :].tolist()  # SYNC: the answers come to the host
         return [before(answer, end_id) for answer in answers]
 
 
@@ -263,12 +263,12 @@ def _without_own_settings(hf: Any) -> Iterator[None]:
     model's own. So answers were not the likeliest ones, and ranks whose model had no such file
     gave other answers.
     """
-    own = hf.generation_config
+    settings = hf.generation_config
     hf.generation_config = GenerationConfig()
     try:
         yield
     finally:
-        hf.generation_config = own
+        hf.generation_config = settings
 
 
 def _as_list(tokens: int | list[int] | None) -> list[int]:
@@ -287,9 +287,9 @@ def _joined(features: torch.Tensor | Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.cat(list(features))
 
 
-def _added_features(found: Any, places: torch.Tensor) -> dict[str, Any]:
+def _added_features(output: Any, places: torch.Tensor) -> dict[str, Any]:
     """Return the arguments by which Qwen3-VL's language model adds features to its first layers."""
-    by_layer = getattr(found, "deepstack_features", None)
+    by_layer = getattr(output, "deepstack_features", None)
     if by_layer is None:
         return {}
     features = [_joined(each) for each in by_layer]
@@ -310,9 +310,9 @@ def _add_features_by_place(language: Any) -> None:
     language._deepstack_process = add  # noqa: SLF001
 
 
-def features_of(found: Any) -> Iterator[torch.Tensor]:
+def features_of(output: Any) -> Iterator[torch.Tensor]:
     """Yield all tensors that a vision tower passes to the language model."""
-    yield from _tensors_in([found.pooler_output, getattr(found, "deepstack_features", None)])
+    yield from _tensors_in([output.pooler_output, getattr(output, "deepstack_features", None)])
 
 
 def _tensors_in(values: Any) -> Iterator[torch.Tensor]:
@@ -330,7 +330,7 @@ def _layers(tower: nn.Module) -> list[nn.Module]:
         for name, module in tower.named_modules()
         if isinstance(module, nn.ModuleList) and name.rpartition(".")[2] in _LAYER_LISTS
     ]
-    return list(max(lists, key=lambda found: sum(p.numel() for p in found.parameters())))
+    return list(max(lists, key=lambda layers: sum(p.numel() for p in layers.parameters())))
 
 
 def _unused_parameters(hf: Any, family: Family) -> Iterator[nn.Parameter]:

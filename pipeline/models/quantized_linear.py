@@ -79,7 +79,7 @@ class QuantizedLinear(PackedLinear, bnb.nn.Linear4bit):
     @torch.no_grad()
     def take(self, weight: torch.Tensor, device: torch.device) -> None:
         """Quantise a float matrix [out_features, in_features] on `device`, into this layer."""
-        packed, found = quantize_4bit(
+        packed, quant_state = quantize_4bit(
             weight.to(device).float(),
             blocksize=BLOCK_SIZE,
             compress_statistics=self.is_double,
@@ -87,12 +87,12 @@ class QuantizedLinear(PackedLinear, bnb.nn.Linear4bit):
             quant_storage=self.quant_storage,
         )
         self.weight.copy_(packed)
-        self.absmax.copy_(found.absmax)
-        self.code.copy_(found.code)
+        self.absmax.copy_(quant_state.absmax)
+        self.code.copy_(quant_state.code)
         if self.is_double:
-            self.offset.copy_(found.offset)
-            self.nested_absmax.copy_(found.state2.absmax)
-            self.nested_code.copy_(found.state2.code)
+            self.offset.copy_(quant_state.offset)
+            self.nested_absmax.copy_(quant_state.state2.absmax)
+            self.nested_code.copy_(quant_state.state2.code)
 
     def state(self, dtype: torch.dtype) -> QuantState:
         """Return bitsandbytes' state of the weight for a result of `dtype`."""
@@ -119,8 +119,8 @@ class QuantizedLinear(PackedLinear, bnb.nn.Linear4bit):
         """Compute float [..., in_features] to [..., out_features] of the same dtype."""
         dtype = self.compute_dtype
         bias = None if self.bias is None else self.bias.to(dtype)
-        found = bnb.matmul_4bit(x.to(dtype), self.weight, self.state(dtype), bias=bias)
-        return found.to(x.dtype)
+        output = bnb.matmul_4bit(x.to(dtype), self.weight, self.state(dtype), bias=bias)
+        return output.to(x.dtype)
 
     def dequantize(self, packed: torch.Tensor) -> torch.Tensor:
         """Return float32 [out_features, in_features]: the dequantised base weight.

@@ -169,10 +169,10 @@ def attend_rows_by(attend_rows: AttendRows) -> None:
         # [rows, heads, length, size] to [tokens, heads, size].
         q, k, v = (each.transpose(1, 2).flatten(0, 1) for each in (query, key, value))
         window = (-1 if sliding_window is None else sliding_window - 1, 0)
-        found = _by_borders(
+        output = _by_borders(
             q, k, v, bounds=cu_seq_lens_q, longest=max_length_q, scale=scaling, window=window
         )
-        return found.view(query.shape[0], query.shape[2], *found.shape[1:]), None
+        return output.view(query.shape[0], query.shape[2], *output.shape[1:]), None
 
     AttentionInterface.register(_ROWS, attend)
 
@@ -278,16 +278,16 @@ def _attend_pictures(
         here = segments[len(cu_seq_lens_q)]
     if here.order is not None:
         q, k, v = (_Reorder.apply(each, here.order, here.inverse) for each in (q, k, v))
-    found, start = [], 0
+    outputs, start = [], 0
     for number, length in here.runs:
         end = start + number * length
         parts = (
             each[start:end].unflatten(0, (number, length)).transpose(1, 2) for each in (q, k, v)
         )
         attended = functional.scaled_dot_product_attention(*parts, scale=scaling)
-        found.append(attended.transpose(1, 2).flatten(0, 1))
+        outputs.append(attended.transpose(1, 2).flatten(0, 1))
         start = end
-    joined = found[0] if len(found) == 1 else torch.cat(found)
+    joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
     if here.order is not None:
         joined = _Reorder.apply(joined, here.inverse, here.order)
     return joined[None], None
@@ -350,13 +350,13 @@ def _by_borders(
     if size % _MULTIPLE:  # zeros change no score, and give zeros
         missing = (0, -size % _MULTIPLE)
         query, key, value = (functional.pad(each, missing) for each in (query, key, value))
-    found = attend(
+    output = attend(
         *(query, key, value, bounds, bounds, longest, longest),
         scale=scale,
         window_size=window,
         **options,
     )
-    return found[..., :size]
+    return output[..., :size]
 
 
 def _segments(
@@ -400,12 +400,12 @@ def reference_attention(  # noqa: PLR0917 - as the kernel
 
     It is a custom operation, so that a compiled layer contains it as a whole, like the kernel.
     """
-    found = torch.empty_like(query)
+    output = torch.empty_like(query)
     q, k, v = (_by_head(each, query.shape[1]) for each in (query, key, value))
     for part, seen in _segments(bounds, len(query), before, after):
         weights = _weights(q[:, part], k[:, part], seen, scale)
-        found[part] = (weights @ v[:, part]).transpose(0, 1).to(found.dtype)
-    return found
+        output[part] = (weights @ v[:, part]).transpose(0, 1).to(output.dtype)
+    return output
 
 
 @reference_attention.register_fake
@@ -436,8 +436,8 @@ def _reference_backward(  # noqa: PLR0917 - as the kernel's
         of_q[:, part] = scale * of_scores @ k[:, part]
         of_k[:, part] = scale * of_scores.mT @ q[:, part]
     of_k, of_v = (each.unflatten(0, (key.shape[1], -1)).sum(1) for each in (of_k, of_v))
-    found = (each.transpose(0, 1).to(query.dtype).contiguous() for each in (of_q, of_k, of_v))
-    return tuple(found)
+    gradients = (each.transpose(0, 1).to(query.dtype).contiguous() for each in (of_q, of_k, of_v))
+    return tuple(gradients)
 
 
 @_reference_backward.register_fake

@@ -245,10 +245,10 @@ class SmallVLM(VisionLanguageModel):
 
         An output head that is tied to the token embeddings is written once, under their name.
         """
-        found = self.state_dict() if weights is None else weights
+        state = self.state_dict() if weights is None else weights
         whole = {
             name: tensor.detach().cpu().contiguous()
-            for name, tensor in without_tied(found, self.tied_weights()).items()
+            for name, tensor in without_tied(state, self.tied_weights()).items()
             if not name.startswith(HEADS_PREFIX)
         }
         save_file(whole, folder / WEIGHTS_NAME, metadata={"format": "pt"})
@@ -349,16 +349,16 @@ def read_vision_config(config: VisionConfig) -> SiglipVisionConfig:
     assert config.path is not None
     _check_kind(_VISION_KEY, config.path, VISION_PART)
     # From a whole SigLIP this reads the vision model's part.
-    found = SiglipVisionConfig.from_pretrained(config.path, local_files_only=True)
-    found.vision_use_head = False
-    found.image_size = _side(found.image_size, "image_size", config.path)
-    found.patch_size = _side(found.patch_size, "patch_size", config.path)
-    if found.num_channels != _RGB:
-        message = f"{config.path}: num_channels is {found.num_channels}; images have {_RGB}"
+    vision_config = SiglipVisionConfig.from_pretrained(config.path, local_files_only=True)
+    vision_config.vision_use_head = False
+    vision_config.image_size = _side(vision_config.image_size, "image_size", config.path)
+    vision_config.patch_size = _side(vision_config.patch_size, "patch_size", config.path)
+    if vision_config.num_channels != _RGB:
+        message = f"{config.path}: num_channels is {vision_config.num_channels}; images have {_RGB}"
         raise StageConfigError(message)
-    sizes = {"patch_size": found.patch_size, **_sizes_of(found)}
+    sizes = {"patch_size": vision_config.patch_size, **_sizes_of(vision_config)}
     _check_given("model.vision", config.path, config.given(), sizes)
-    return found
+    return vision_config
 
 
 def read_language_config(config: LanguageConfig) -> Qwen2Config:
@@ -369,14 +369,14 @@ def read_language_config(config: LanguageConfig) -> Qwen2Config:
     """
     assert config.path is not None
     _check_kind(_LANGUAGE_KEY, config.path, LANGUAGE_PART)
-    found = Qwen2Config.from_pretrained(config.path, local_files_only=True)
+    language_config = Qwen2Config.from_pretrained(config.path, local_files_only=True)
     sizes = {
-        "num_kv_heads": found.num_key_value_heads,
-        "max_positions": found.max_position_embeddings,
-        **_sizes_of(found),
+        "num_kv_heads": language_config.num_key_value_heads,
+        "max_positions": language_config.max_position_embeddings,
+        **_sizes_of(language_config),
     }
     _check_given("model.language", config.path, config.given(), sizes)
-    return found
+    return language_config
 
 
 def load_vision_tower(config: VisionConfig) -> SiglipVisionModel:
@@ -395,18 +395,18 @@ def load_language_tower(config: LanguageConfig, eos_token_id: int) -> Qwen2ForCa
     Raises:
         StageConfigError: it cannot be loaded completely.
     """
-    found = read_language_config(config)
-    found.eos_token_id = eos_token_id
+    language_config = read_language_config(config)
+    language_config.eos_token_id = eos_token_id
     assert config.path is not None
-    return load_part(Qwen2ForCausalLM, config.path, _LANGUAGE_KEY, found)
+    return load_part(Qwen2ForCausalLM, config.path, _LANGUAGE_KEY, language_config)
 
 
 def vision_values(config: SiglipVisionConfig) -> dict[str, Any]:
     """Return the values of `SmallVLMConfig.vision`."""
-    own = _own_values(config)
+    values = _own_values(config)
     # The small model never has one; transformers 5.20 omits it.
-    own.pop("vision_use_head", None)
-    return own
+    values.pop("vision_use_head", None)
+    return values
 
 
 def language_values(config: Qwen2Config, eos_token_id: int) -> dict[str, Any]:
@@ -420,12 +420,13 @@ def check_image_size(config: VisionConfig, info: DatasetInfo) -> None:
     Raises:
         StageConfigError: they differ.
     """
-    found = read_vision_config(config)
-    if found.image_size != info.image_height:
-        places = found.image_size // found.patch_size
+    vision_config = read_vision_config(config)
+    if vision_config.image_size != info.image_height:
+        places = vision_config.image_size // vision_config.patch_size
         message = (
-            f"{config.path} needs images of {found.image_size} x {found.image_size} pixels (its "
-            f"learned position table has {places} x {places} entries), but the data set's are "
+            f"{config.path} needs images of {vision_config.image_size} x "
+            f"{vision_config.image_size} pixels (its learned position table "
+            f"has {places} x {places} entries), but the data set's are "
             f"{info.image_height} x {info.image_width}: preprocess with the image processor of "
             "that folder (`processor.images`), or use an encoder of that size"
         )
@@ -452,8 +453,8 @@ def check_vocabulary(config: LanguageConfig, num_rows: int, facts: DataFacts) ->
 
 def _own_values(config: PreTrainedConfig) -> dict[str, Any]:
     """Return the values of a config that are specific to its kind of model."""
-    own = type(config)().to_dict().keys() - PreTrainedConfig().to_dict().keys()
-    return {name: value for name, value in sorted(config.to_dict().items()) if name in own}
+    names = type(config)().to_dict().keys() - PreTrainedConfig().to_dict().keys()
+    return {name: value for name, value in sorted(config.to_dict().items()) if name in names}
 
 
 def _sizes_of(config: Any) -> dict[str, float]:
@@ -465,11 +466,13 @@ def _sizes_of(config: Any) -> dict[str, float]:
     }
 
 
-def _check_given(key: str, path: str, given: Mapping[str, int], found: Mapping[str, float]) -> None:
+def _check_given(
+    key: str, path: str, given: Mapping[str, int], values: Mapping[str, float]
+) -> None:
     wrong = [
-        f"{key}.{name} is {value}, but {found[name]:g} there"
+        f"{key}.{name} is {value}, but {values[name]:g} there"
         for name, value in given.items()
-        if value != found[name]
+        if value != values[name]
     ]
     if wrong:
         message = f"{path}: {'; '.join(wrong)}: leave it out, the folder determines sizes"

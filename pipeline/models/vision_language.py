@@ -366,10 +366,12 @@ def arrange_prompts(
     images = [prompt.images for prompt in prompts if len(prompt.images.sizes)]
     if not images:
         return {}
-    originals = [found.original_sizes for found in images if found.original_sizes is not None]
+    originals = [
+        image_set.original_sizes for image_set in images if image_set.original_sizes is not None
+    ]
     joined = StoredImages(
-        pixels=torch.cat([found.pixels for found in images]).to(device),
-        sizes=torch.cat([found.sizes for found in images]),
+        pixels=torch.cat([image_set.pixels for image_set in images]).to(device),
+        sizes=torch.cat([image_set.sizes for image_set in images]),
         original_sizes=torch.cat(originals) if originals else None,
     )
     return layout.arrange(joined, dtype)
@@ -439,20 +441,20 @@ def tower_arguments(
 
     `uses_varlen`: True if the attention kernel takes the bounds of images.
     """
-    found = plain_arguments(vision, torch.device("cpu"))
+    arguments = plain_arguments(vision, torch.device("cpu"))
     if follow is None:
-        return found
-    move = functools.partial(_queue_copy, device=found["pixel_values"].device)
-    followed = follow(found["image_grid_thw"], tower)
+        return arguments
+    move = functools.partial(_queue_copy, device=arguments["pixel_values"].device)
+    followed = follow(arguments["image_grid_thw"], tower)
     borders = {name: value for name, value in followed.items() if name.startswith("cu_")}
     copied = {name: move(value) for name, value in followed.items() if name not in borders}
     if uses_varlen:
         moved = {name: move(bounds.to(torch.int32)) for name, bounds in borders.items()}
         longest = {_LONGEST[name]: int(bounds.diff().max()) for name, bounds in borders.items()}
-        return {**found, **copied, **moved, **longest, "uses_varlen": True}
+        return {**arguments, **copied, **moved, **longest, "uses_varlen": True}
     # Lengths are only read, by `tolist`.
     segments = {len(bounds): picture_segments(bounds, move) for bounds in borders.values()}
-    return {**found, **copied, **borders, "segments": segments}
+    return {**arguments, **copied, **borders, "segments": segments}
 
 
 def _queue_copy(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -44,7 +44,10 @@ def measure_matmul(num_threads: int, deadline: Deadline, *, side: int | None = N
         share_s = deadline.left_s / (len(plan) - number)
         rate = _matmul_rate(device, precision, side, Deadline.after(share_s))
         rates.setdefault(precision, []).append(rate)
-    numbers = {f"matmul_{name}_flops_per_s": min(found) for name, found in rates.items()}
+    numbers = {
+        f"matmul_{name}_flops_per_s": min(rates_of_devices)
+        for name, rates_of_devices in rates.items()
+    }
     details: dict[str, Any] = {
         "device": devices[0].type,
         "side": side,

@@ -413,8 +413,8 @@ def measure_file_system(
 
 def _too_full(folder: Path, config: ProbeConfig) -> str:
     """Return why nothing is written; empty if there is room."""
-    found = os.statvfs(folder)
-    free, whole = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+    stats = os.statvfs(folder)
+    free, whole = stats.f_bavail * stats.f_frsize, stats.f_blocks * stats.f_frsize
     left = min(int(whole * _FREE_SHARE), _FREE_BYTES)
     if free >= config.file_mb * MIB + left:
         return ""
@@ -586,9 +586,11 @@ def read_links(text: str) -> Sequence[Mapping[str, str]]:
         if not columns:
             columns = [word for word in words if _GPU.fullmatch(word)]
         elif words and words[0] in columns:
-            own = columns.index(words[0])
+            column = columns.index(words[0])
             pairs = zip(columns, words[1:], strict=False)
-            links += [{"a": words[0], "b": b, "link": link} for b, link in list(pairs)[own + 1 :]]
+            links += [
+                {"a": words[0], "b": b, "link": link} for b, link in list(pairs)[column + 1 :]
+            ]
     return links
 
 
@@ -612,7 +614,7 @@ def measure_links(sys: Path = _SYS) -> Measured:
         return not_measured("link", f"{sys}/class/net cannot be read: {error.strerror}")
     speeds = [link["bits_per_s"] for link in links if link["is_up"] and link["bits_per_s"]]
     if not speeds:
-        told = ", ".join(link["name"] for link in links) or "there is none"
-        reason = f"no network interface says its speed ({told}): virtual ones do not"
+        names = ", ".join(link["name"] for link in links) or "there is none"
+        reason = f"no network interface says its speed ({names}): virtual ones do not"
         return not_measured("link", reason, links)
     return Measured(numbers={"link_bits_per_s": max(speeds)}, details={"link": links})

@@ -53,20 +53,20 @@ def measure_network(context: TaskContext, keep: Callable[[Measured], None]) -> M
             names = [""] * ranks.num_ranks
             dist.all_gather_object(names, context.node_name, group=ranks.host_group)
             host = _Line(group=ranks.host_group, device=torch.device("cpu"))
-            found = _summed_up("network", _ring(ranks, host, names))
+            measured = _summed_up("network", _ring(ranks, host, names))
             has_gpu = torch.cuda.is_available() and torch.cuda.device_count() > 0
             if ranks.sums([float(has_gpu)])[0] < ranks.num_ranks:
                 reason = "not every node of the job has a GPU that torch sees"
-                return merged(found, not_measured("nccl", reason))
-            keep(found)
+                return merged(measured, not_measured("nccl", reason))
+            keep(measured)
             try:
                 torch.cuda.set_device(0)
                 group = dist.new_group(backend="nccl")
                 assert isinstance(group, dist.ProcessGroup)
                 cards = _Line(group=group, device=torch.device("cuda", 0))
-                return merged(found, _summed_up("nccl", _ring(ranks, cards, names)))
+                return merged(measured, _summed_up("nccl", _ring(ranks, cards, names)))
             except (RuntimeError, ValueError) as error:
-                return merged(found, not_measured("nccl", f"NCCL: {_first_line(error)}"))
+                return merged(measured, not_measured("nccl", f"NCCL: {_first_line(error)}"))
         finally:
             leave_ranks()
     except (RuntimeError, OSError, ValueError) as error:  # DistError and its subclasses
@@ -125,10 +125,10 @@ def _measure(line: _Line, other: int) -> dict[str, float]:
     message = torch.zeros(size, dtype=torch.uint8, device=line.device)
     seconds = median([_sent(line, other, message) for _ in range(_NUM_MESSAGES)])
     # A message and its answer are two trips; for a large one the answer takes no time.
-    found = {"bytes_per_s": size / seconds, "latency_s": median(pings[1:]) / 2}
-    told = torch.tensor(list(found.values()), dtype=torch.float64, device=line.device)
-    _sent(line, other, told)
-    return found
+    results = {"bytes_per_s": size / seconds, "latency_s": median(pings[1:]) / 2}
+    rates = torch.tensor(list(results.values()), dtype=torch.float64, device=line.device)
+    _sent(line, other, rates)
+    return results
 
 
 def _answer(line: _Line, other: int) -> dict[str, float]:
@@ -142,18 +142,18 @@ def _answer(line: _Line, other: int) -> dict[str, float]:
     message = torch.zeros(int(size.item()), dtype=torch.uint8, device=line.device)
     for _ in range(_NUM_MESSAGES):
         _received(line, other, message)
-    told = torch.zeros(2, dtype=torch.float64, device=line.device)
-    _received(line, other, told)
-    bytes_per_s, latency_s = told.tolist()
+    rates = torch.zeros(2, dtype=torch.float64, device=line.device)
+    _received(line, other, rates)
+    bytes_per_s, latency_s = rates.tolist()
     return {"bytes_per_s": bytes_per_s, "latency_s": latency_s}
 
 
 def _sent(line: _Line, other: int, tensor: torch.Tensor) -> float:
     """Return seconds until the other side confirms arrival."""
-    said = torch.zeros(1, device=line.device)
+    reply = torch.zeros(1, device=line.device)
     start_s = time.perf_counter()
     dist.send(tensor, other, group=line.group)
-    dist.recv(said, other, group=line.group)
+    dist.recv(reply, other, group=line.group)
     if line.device.type == "cuda":
         torch.cuda.synchronize(line.device)
     return time.perf_counter() - start_s

@@ -72,7 +72,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         folder = make_node_dir(paths, node)
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
-    gpus, found = look_at_gpus()
+    gpus, measured = look_at_gpus()
     cpu, num_asked = cpu_facts(), asked_cores(os.environ.get("SLURM_CPUS_PER_TASK"))
     probe = NodeProbe(
         node=node,
@@ -90,7 +90,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
 
     def keep(more: Measured) -> None:
         with _telling(paths):
-            keep_probe(paths, _with(probe, merged(found, more), remaining), context.attempt)
+            keep_probe(paths, _with(probe, merged(measured, more), remaining), context.attempt)
 
     def network() -> Measured:
         from pipeline.nodes.network import measure_network
@@ -102,14 +102,14 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
             names = ", ".join(name.replace("_", " ") for name in remaining)
             message = f"asked to stop before these were measured: {names}; earlier results are kept"
             raise StageError(message)
-        found = merged(found, _answer(name, measure))
+        measured = merged(measured, _answer(name, measure))
         remaining = remaining[1:] if name != "network" else []
         keep(Measured())
     return {
         "node": probe.node,
         "seconds": time.time() - started_unix_s,
-        **found.numbers,
-        "not_measured": dict(found.reasons),
+        **measured.numbers,
+        "not_measured": dict(measured.reasons),
     }
 
 
@@ -180,18 +180,18 @@ def _node_name(called: str, slurms: str | None) -> str:
     return host_facts()["name"] if called != slurms and is_local_node(called) else called
 
 
-def _with(probe: NodeProbe, found: Measured, left: Sequence[str]) -> NodeProbe:
+def _with(probe: NodeProbe, measured: Measured, left: Sequence[str]) -> NodeProbe:
     """Return the record so far; for remaining measurements it states that the probe has ended.
 
     This is true if the probe is killed, and is replaced when all is measured.
     """
-    have = {*found.reasons, *(m.group for m in MEASURES if m.name in found.numbers)}
+    have = {*measured.reasons, *(m.group for m in MEASURES if m.name in measured.numbers)}
     reasons = {name: _ENDED for name in left if name not in have}
     return replace(
         probe,
-        numbers=found.numbers,
-        reasons={**found.reasons, **reasons},
-        details=found.details,
+        numbers=measured.numbers,
+        reasons={**measured.reasons, **reasons},
+        details=measured.details,
         is_partial=not set(left) <= set(_TALKS),
     )
 

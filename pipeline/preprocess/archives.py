@@ -524,8 +524,8 @@ class Archive:
         """
         before, length = (0, member.stored_bytes) if self._is_zip else (BLOCK, member.num_bytes)
         if not before <= member.offset <= self._num_bytes - length:
-            found = f"{length} bytes at byte {member.offset} are not within it"
-            raise self._changed(found)
+            problem = f"{length} bytes at byte {member.offset} are not within it"
+            raise self._changed(problem)
         if self._is_zip:
             try:
                 return read_zip_member(self._fd, member)
@@ -534,8 +534,8 @@ class Archive:
         data = read_at(self._fd, member.offset - BLOCK, BLOCK + member.num_bytes)
         is_same = xxhash.xxh3_64_intdigest(data[:BLOCK], seed=member.num_bytes) == member.check
         if not is_same or len(data) < BLOCK + member.num_bytes:
-            found = f"another header before byte {member.offset}"
-            raise self._changed(found)
+            problem = f"another header before byte {member.offset}"
+            raise self._changed(problem)
         return data[BLOCK:]
 
     def check_table(self) -> None:
@@ -545,12 +545,12 @@ class Archive:
             ArchiveChangedError: it is damaged; the next attempt builds it again.
         """
         if not self.table.is_whole():
-            found = "the kept list of them has another checksum"
-            raise self._changed(found)
+            problem = "the kept list of them has another checksum"
+            raise self._changed(problem)
 
-    def _changed(self, found: str) -> ArchiveChangedError:
+    def _changed(self, problem: str) -> ArchiveChangedError:
         self._kept.remove()
-        message = f"{self._path}: changed since its members were listed, or damaged ({found})"
+        message = f"{self._path}: changed since its members were listed, or damaged ({problem})"
         return ArchiveChangedError(message)
 
 

@@ -121,28 +121,28 @@ def make_chatml(image_token: str, system_prompt: str | None) -> str:
     return text.replace("DEFAULT_SYSTEM", default)
 
 
-def find_system_prompt(own: str, special_tokens: Mapping[str, Any]) -> str | None:
+def find_system_prompt(template: str, special_tokens: Mapping[str, Any]) -> str | None:
     """Return the default system prompt of a model's own template, if it is ChatML."""
-    rendered = _render(own, (_CHATML_QUESTION,), special_tokens, as_items=False)
+    rendered = _render(template, (_CHATML_QUESTION,), special_tokens, as_items=False)
     first, last = f"{_BEGIN}system\n", f"{_END}\n{_BEGIN}user\n{_CHATML_QUESTION[1]}"
     if rendered is None or not rendered.startswith(first) or last not in rendered:
         return None
     return rendered[len(first) : rendered.index(last)]
 
 
-def find_difference(own: str, ours: str, special_tokens: Mapping[str, Any]) -> str | None:
+def find_difference(template: str, ours: str, special_tokens: Mapping[str, Any]) -> str | None:
     """Describe how two templates differ on text chats; None if they do not.
 
     Conversations that the model's own template refuses are not compared.
     """
     for turns in _TRIED:
-        expected = _render(own, turns, special_tokens, as_items=False)
-        found = _render(ours, turns, special_tokens, as_items=True)
+        expected = _render(template, turns, special_tokens, as_items=False)
+        rendered = _render(ours, turns, special_tokens, as_items=True)
         if expected is None and turns != _TRIED[0]:
             continue
-        if found != expected:
+        if rendered != expected:
             roles = ", ".join(role for role, _ in turns)
-            return f"of {roles} it prints {expected!r}, ChatML {found!r}"
+            return f"of {roles} it prints {expected!r}, ChatML {rendered!r}"
     return None
 
 
@@ -216,8 +216,8 @@ def write_with_pixels(source: Path, pixels: ImagePixels, root: Path) -> Path:
             images = with_image_pixels(processor["image_processor"], pixels)
             whole = {**processor, "image_processor": images}
             files[processor_file.name] = dump_json(whole).encode()
-        if own := read_folder_json(own_file):
-            files[own_file.name] = dump_json(with_image_pixels(own, pixels)).encode()
+        if values := read_folder_json(own_file):
+            files[own_file.name] = dump_json(with_image_pixels(values, pixels)).encode()
     except PixelLimitsError as error:
         message = f"{images_file}: {error}"
         raise StageConfigError(message) from error
@@ -620,9 +620,9 @@ def _instead(chat: ChatTokenizer, asked: ChatMessages) -> str:
     """Name the replacement that renders this question like the template, if there is one."""
     tokens = chat.tokenizer.special_tokens_map
 
-    def renders_alike(own: str, other: str) -> bool:
+    def renders_alike(template: str, other: str) -> bool:
         with suppress(TemplateRefusedError):
-            return render(own, asked, tokens)[0] == render(other, asked, tokens)[0]
+            return render(template, asked, tokens)[0] == render(other, asked, tokens)[0]
         return False
 
     name = find_replacement(chat.tokenizer.chat_template, renders_alike)
@@ -637,9 +637,9 @@ def _instead(chat: ChatTokenizer, asked: ChatMessages) -> str:
 def closes_each_text(chat: ChatTokenizer) -> bool:
     """Check whether the template prints more around two texts of a message than around one."""
     image, words = {"type": "image"}, (_BEFORE, _BETWEEN)
-    one, two = (image, "".join(words)), (words[0], image, words[1])
+    first, two = (image, "".join(words)), (words[0], image, words[1])
     return any(
-        _around(chat, role, one, words) != _around(chat, role, two, words)
+        _around(chat, role, first, words) != _around(chat, role, two, words)
         for role in ("user", "assistant")
     )
 

@@ -99,17 +99,17 @@ def _find_problem(prompt: str, answered: str, whole: str, header: str) -> str:
     return ""
 
 
-def _num_alike(one: str, other: str) -> int:
+def _num_alike(first: str, other: str) -> int:
     """Return the length of the common prefix."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+    pairs = enumerate(zip(first, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(first), len(other)))
 
 
-def _differing(one: str, other: str) -> str:
+def _differing(first: str, other: str) -> str:
     """Describe where two texts begin to differ."""
-    start = _num_alike(one, other)
-    before = one[max(0, start - _AROUND) : start]
-    texts = (text[start : start + _AROUND] for text in (one, other))
+    start = _num_alike(first, other)
+    before = first[max(0, start - _AROUND) : start]
+    texts = (text[start : start + _AROUND] for text in (first, other))
     one_end, other_end = (f"{text!r}" if text else "to its end" for text in texts)
     return f"after {before!r} {one_end}, and {other_end}"
 

@@ -142,12 +142,12 @@ class SampleEncoder:
         expanded = self._image_tokens.expand(tokens, [image.plan for image in planned])
         if len(expanded.input_ids) > self._max_tokens:
             raise SampleRejectedError(reason="too_long", message=self._length(expanded, row))
-        made = self.images.make(row, planned)
+        arrays = self.images.make(row, planned)
         return EncodedPrompt(
             key=row.key,
             input_ids=expanded.input_ids,
-            images=made.images,
-            original_sizes=made.original_sizes,
+            images=arrays.images,
+            original_sizes=arrays.original_sizes,
             reference=answer.text,
         )
 
@@ -267,8 +267,8 @@ class SampleEncoder:
 
     def _cut(self, tokens: TokenSequence, row: ManifestRow) -> TokenSequence:
         cut = cut_text(tokens, max_tokens=self._max_tokens)
-        said = cut.input_ids[cut.supervised]
-        if not self.chat.tokenizer.decode(said, skip_special_tokens=True).strip():
+        answer = cut.input_ids[cut.supervised]
+        if not self.chat.tokenizer.decode(answer, skip_special_tokens=True).strip():
             message = f"{self._length(tokens, row)}; cut to that, the assistant says nothing"
             raise SampleRejectedError(
                 reason="too_long", message=message, num_tokens=len(tokens.input_ids)

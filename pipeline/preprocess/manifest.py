@@ -136,19 +136,19 @@ def _make_index(text_format: TextFormat, limit: int | None) -> _Index:
     num_rows = 0
     with text_format.path.open("rb", buffering=0) as file:
         stream = io.BufferedReader(_Hashing(file, digest), 1 << 20)
-        for found in text_format.find(stream):
-            header = header or found.header
-            if found.num_rows:
+        for record in text_format.find(stream):
+            header = header or record.header
+            if record.num_rows:
                 block = Block(
                     first_row=num_rows,
-                    num_rows=found.num_rows,
-                    offset=found.offset,
-                    num_bytes=len(found.data),
-                    line=found.line,
-                    xxh3=xxhash.xxh3_64_intdigest(found.data),
+                    num_rows=record.num_rows,
+                    offset=record.offset,
+                    num_bytes=len(record.data),
+                    line=record.line,
+                    xxh3=xxhash.xxh3_64_intdigest(record.data),
                 )
                 blocks.append(block)
-                num_rows += found.num_rows
+                num_rows += record.num_rows
             if limit is not None and num_rows >= limit:
                 num_rows = limit
                 break

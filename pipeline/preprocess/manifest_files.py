@@ -39,12 +39,12 @@ def facts_of(path: Path, fd: int | None = None) -> FileFacts:
     Raises:
         OSError: it does not exist, or its state cannot be read.
     """
-    found = path.stat() if fd is None else os.fstat(fd)
+    stat = path.stat() if fd is None else os.fstat(fd)
     return FileFacts(
         path=str(path),
-        num_bytes=found.st_size,
-        mtime_ns=found.st_mtime_ns,
-        ctime_ns=found.st_ctime_ns,
+        num_bytes=stat.st_size,
+        mtime_ns=stat.st_mtime_ns,
+        ctime_ns=stat.st_ctime_ns,
     )
 
 
@@ -150,10 +150,10 @@ class Manifest(Protocol):
         ...
 
 
-def changed(path: Path, found: str) -> StageError:
+def changed(path: Path, change: str) -> StageError:
     """Return the error of a manifest whose content has changed since it was counted."""
     message = (
-        f"{path}: changed while its rows were read ({found}); nothing was written. Do not change "
+        f"{path}: changed while its rows were read ({change}); nothing was written. Do not change "
         "it while the array runs, and preprocess all slices of one manifest"
     )
     return StageError(message)

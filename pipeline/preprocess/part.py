@@ -197,8 +197,8 @@ def damaged_rows(rows: np.ndarray) -> np.ndarray:
     """Return which rows (`SAMPLE_ROW`) do not match their check value: positions, ascending."""
     data = np.ascontiguousarray(rows).tobytes()
     starts = range(0, len(data), SAMPLE_ROW.itemsize)
-    found = [_check_of(data[start : start + _FIELDS.size]) for start in starts]
-    return np.flatnonzero(rows["check"] != np.array(found, dtype=np.uint32))
+    checksums = [_check_of(data[start : start + _FIELDS.size]) for start in starts]
+    return np.flatnonzero(rows["check"] != np.array(checksums, dtype=np.uint32))
 
 
 def npy_bytes(samples: np.ndarray) -> bytes:
@@ -225,9 +225,9 @@ def read_part_index(path: Path) -> PartIndex:
         ValueError: it is not a part's index, or has another version.
     """
     values = json.loads(path.read_bytes())
-    found = values.pop("format", None) if isinstance(values, dict) else None
-    if found != PART_FORMAT:
-        message = f"format {found!r}, expected {PART_FORMAT!r}"
+    version = values.pop("format", None) if isinstance(values, dict) else None
+    if version != PART_FORMAT:
+        message = f"format {version!r}, expected {PART_FORMAT!r}"
         raise ValueError(message)
     return PartIndex(**values)
 
@@ -318,9 +318,9 @@ def image_to_bytes(
 def price_of(pixels: np.ndarray, stored: bytes, image_format: ImageFormat) -> StoredPrice:
     """Read a stored image back as training does, and compare it with its pixels."""
     start_s = time.thread_time()
-    found = decode_stored_image(memoryview(stored), f"image0.{MEMBER_SUFFIX[image_format]}")
+    image = decode_stored_image(memoryview(stored), f"image0.{MEMBER_SUFFIX[image_format]}")
     decode_s = time.thread_time() - start_s
-    difference = found.astype(np.float32) - pixels
+    difference = image.astype(np.float32) - pixels
     return StoredPrice(
         num_bytes=len(stored), decode_s=decode_s, squared_error=float(np.mean(difference**2))
     )

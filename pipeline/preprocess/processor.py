@@ -118,11 +118,11 @@ def _try(
     folder: Path,
 ) -> None:
     num_images = text.count("{}")
-    one = np.asarray(_ids(tokenizer, text.replace("{}", images.image_token)), dtype=np.int32)
+    at_once = np.asarray(_ids(tokenizer, text.replace("{}", images.image_token)), dtype=np.int32)
     expected = np.asarray(_ids(tokenizer, text.replace("{}", plan.text)), dtype=np.int32)
-    if count_token(one, tokens.image_token_id) == num_images:
-        nothing = np.zeros(len(one), dtype=bool)
-        sequence = TokenSequence(input_ids=one, supervised=nothing, of_image=nothing)
+    if count_token(at_once, tokens.image_token_id) == num_images:
+        nothing = np.zeros(len(at_once), dtype=bool)
+        sequence = TokenSequence(input_ids=at_once, supervised=nothing, of_image=nothing)
         if np.array_equal(tokens.expand(sequence, [plan] * num_images).input_ids, expected):
             return
     message = (
@@ -203,12 +203,12 @@ def _read_encoder(folder: Path) -> tuple[int, int]:
             f"of a SigLIP 2 of fixed resolution, whose config.json has the size of patches"
         )
         raise StageConfigError(message)
-    found = {name: vision.get(name, default) for name, default in SIGLIP_DEFAULTS.items()}
-    for name, value in found.items():
+    sizes = {name: vision.get(name, default) for name, default in SIGLIP_DEFAULTS.items()}
+    for name, value in sizes.items():
         if not isinstance(value, int):
             message = f"{file}: {name} is {value!r}, expected a whole number"
             raise StageConfigError(message)
-    return found["image_size"], found["patch_size"]
+    return sizes["image_size"], sizes["patch_size"]
 
 
 def _read_images(folder: Path) -> Mapping[str, Any]:
@@ -219,12 +219,12 @@ def _read_images(folder: Path) -> Mapping[str, Any]:
 
 
 def _check_size(folder: Path, parts: ComposedProcessor, side: int) -> None:
-    made = read_processor(folder).images.model_inputs()
-    if (made["image_height"], made["image_width"]) != (side, side):
+    inputs = read_processor(folder).images.model_inputs()
+    if (inputs["image_height"], inputs["image_width"]) != (side, side):
         message = (
-            f"{parts.images}: its image processor makes pictures of {made['image_width']} x "
-            f"{made['image_height']} pixels, and the encoder of config.json takes {side} x {side}; "
-            f"set `size` in its preprocessor_config.json to that"
+            f"{parts.images}: its image processor makes pictures of {inputs['image_width']} x "
+            f"{inputs['image_height']} pixels, and the encoder of config.json takes "
+            f"{side} x {side}; set `size` in its preprocessor_config.json to that"
         )
         raise StageConfigError(message)
 
@@ -253,14 +253,14 @@ def _make_template(parts: ComposedProcessor, tokenizer: PreTrainedTokenizerBase)
         return read_text(Path(parts.template))
     for token in TURN_TOKENS:
         _check_token(tokenizer, token, parts, "turns are not ChatML: give processor.template")
-    own = _own_template(tokenizer)
-    if own is None:
+    published = _own_template(tokenizer)
+    if published is None:
         return make_chatml(parts.image_token, None)
     special_tokens = tokenizer.special_tokens_map
-    made = make_chatml(parts.image_token, find_system_prompt(own, special_tokens))
-    difference = find_difference(own, made, special_tokens)
+    template = make_chatml(parts.image_token, find_system_prompt(published, special_tokens))
+    difference = find_difference(published, template, special_tokens)
     if difference is None:
-        return made
+        return template
     message = (
         f"{parts.text}: its chat template is not ChatML as in Qwen2.5 ({difference}); set "
         f"processor.template to that template with {parts.image_token} in place of images"
@@ -269,10 +269,10 @@ def _make_template(parts: ComposedProcessor, tokenizer: PreTrainedTokenizerBase)
 
 
 def _own_template(tokenizer: PreTrainedTokenizerBase) -> str | None:
-    own = tokenizer.chat_template
-    if isinstance(own, Mapping):  # several, by name
-        own = own.get("default")
-    return own and own.removeprefix("\ufeff")
+    template = tokenizer.chat_template
+    if isinstance(template, Mapping):  # several, by name
+        template = template.get("default")
+    return template and template.removeprefix("\ufeff")
 
 
 def _check_token(

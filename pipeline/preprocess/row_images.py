@@ -502,14 +502,14 @@ def carry_out(
     `begun` has the upright RGB image after some resizes, keyed by them: after none (`()`), or
     after the first ones of all recipes.
     """
-    made = dict(begun)
+    resized = dict(begun)
     arrays = []
     for recipe in plan.recipes:
         for num_done, size in enumerate(recipe.resizes):
             before, after = recipe.resizes[:num_done], recipe.resizes[: num_done + 1]
-            if after not in made:  # all tiles come from the same image
-                made[after] = made[before].resize(size, Image.Resampling(resample))
-        whole = made[recipe.resizes]
+            if after not in resized:  # all tiles come from the same image
+                resized[after] = resized[before].resize(size, Image.Resampling(resample))
+        whole = resized[recipe.resizes]
         arrays.append(np.asarray(whole if recipe.box is None else whole.crop(recipe.box)))
     return arrays
 

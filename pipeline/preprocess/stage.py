@@ -470,11 +470,11 @@ def _check_unchanged(manifest: Manifest, num_rows: int, num_found: int) -> None:
     """
     after = manifest.fingerprint_now()
     if after != manifest.fingerprint or num_found != num_rows:
-        found = (
+        difference = (
             f"{num_found} of {num_rows} rows of this slice; xxh3 {manifest.fingerprint} before, "
             f"{after or 'no file'} after"
         )
-        raise changed(manifest.path, found)
+        raise changed(manifest.path, difference)
 
 
 def _write_samples(

@@ -267,7 +267,7 @@ class ParquetTable:
     def batches(self, piece: int) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a piece (`TableFile.batches`)."""
         group = self._metadata.row_group(piece)
-        found = self._file.iter_batches(
+        batches_of_group = self._file.iter_batches(
             batch_size=rows_a_batch(group.num_rows, group.total_byte_size),
             row_groups=[piece],
             columns=self._looked_at,
@@ -275,7 +275,7 @@ class ParquetTable:
         )
         while True:
             with broken_file(self._path, "Parquet"):
-                batch = next(found, None)
+                batch = next(batches_of_group, None)
             if batch is None:
                 return
             yield batch

@@ -59,8 +59,8 @@ def compile_control_tokens(chat: ChatTokenizer, image_tokens: Iterable[str]) -> 
 def find_control_token(pattern: re.Pattern[str], message: Message) -> str | None:
     """Return the first control token in a message, including one that two texts form together."""
     texts = (item.value if item.kind == "text" else "\n" for item in message.content)
-    found = pattern.search("".join(texts))
-    return found.group() if found else None
+    match = pattern.search("".join(texts))
+    return match.group() if match else None
 
 
 _NAMED_TOKENS = (

@@ -184,13 +184,13 @@ class Store:
 
     def others(self, fingerprint: str) -> list[OtherCopy]:
         """Return the copies of other data sets, and remove remains; only within `locked`."""
-        found = []
+        copies = []
         for folder in self._datasets.iterdir():
             if folder.name.startswith(_EVICTED):
                 shutil.rmtree(folder, ignore_errors=True)
             elif folder.name != fingerprint and folder.is_dir():
-                found.append(_describe(folder))
-        return found
+                copies.append(_describe(folder))
+        return copies
 
     def evict(self, fingerprint: str) -> None:
         """Evict a copy; it never exists half removed; only within `locked`."""

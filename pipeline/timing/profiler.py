@@ -153,15 +153,15 @@ class Profiling:
             )
             for event in events
         )
-        found = find_communication(pieces, has_device=self._has_device)
+        communication = find_communication(pieces, has_device=self._has_device)
         averages = profiler.key_averages()
         table = OperatorTable(
             first_step=steps[0],
             num_steps=len(steps),
             wall_s=wall_s,
             operators=operators_of(averages, with_memory=self._config.memory),
-            communication_s=found.busy_s,
-            exposed_communication_s=found.exposed_s,
+            communication_s=communication.busy_s,
+            exposed_communication_s=communication.exposed_s,
         )
         write_json_atomic(
             operators_path(folder, rank), {"format": OPERATORS_FORMAT_NAME, **asdict(table)}
@@ -211,7 +211,7 @@ def operators_of(averages: Sequence[Any], *, with_memory: bool) -> list[Operator
     rows = [r for r in averages if not r.is_user_annotation and not r.key.startswith("step ")]
     cpu_us = sum(row.self_cpu_time_total for row in rows)
     device_us = sum(row.self_device_time_total for row in rows if _is_kernel(row))
-    found = [
+    operators = [
         Operator(
             name=row.key,
             kind="kernel" if _is_kernel(row) else "operator",
@@ -227,7 +227,7 @@ def operators_of(averages: Sequence[Any], *, with_memory: bool) -> list[Operator
         )
         for row in rows
     ]
-    return sorted(found, key=lambda row: (row.self_device_s, row.self_cpu_s), reverse=True)
+    return sorted(operators, key=lambda row: (row.self_device_s, row.self_cpu_s), reverse=True)
 
 
 def _is_kernel(row: Any) -> bool:

@@ -159,14 +159,14 @@ class DeviceStep:
 
     def read(self) -> Mapping[str, float]:
         """Return seconds by field of `DEVICE_FIELDS` of a passed step; recycles the events."""
-        found = dict.fromkeys(DEVICE_PHASES, 0.0)
+        seconds = dict.fromkeys(DEVICE_PHASES, 0.0)
         for index, phase in enumerate(self._phases):
-            if phase in found:
+            if phase in seconds:
                 first, last = self._marks[index : index + 2]
-                found[phase] += self._clock.seconds_between(first, last)
+                seconds[phase] += self._clock.seconds_between(first, last)
         step_s = self._clock.seconds_between(self._marks[0], self._marks[-1])
         self._clock.give_back(self._marks)
-        return {**{f"device_{name}": s for name, s in found.items()}, "device_step_s": step_s}
+        return {**{f"device_{name}": s for name, s in seconds.items()}, "device_step_s": step_s}
 
 
 # Communication without parallel computation, from a profiler's events.
@@ -301,11 +301,11 @@ NOT_TIMED = ThreadTimes()
 
 def add_up(times: Iterable[ThreadTimes]) -> ThreadTimes:
     """Return the sum of each; NaN if one is unknown."""
-    found = list(times)
+    listed = list(times)
     return ThreadTimes(
-        wall_s=math.fsum(one.wall_s for one in found),
-        cpu_s=math.fsum(one.cpu_s for one in found),
-        core_wait_s=math.fsum(one.core_wait_s for one in found),
+        wall_s=math.fsum(entry.wall_s for entry in listed),
+        cpu_s=math.fsum(entry.cpu_s for entry in listed),
+        core_wait_s=math.fsum(entry.core_wait_s for entry in listed),
     )
 
 

@@ -112,14 +112,14 @@ class CpuSource:
 def read_cpu_ticks(text: str, cores: Collection[int]) -> Mapping[Hashable, Sequence[int]]:
     """Parse /proc/stat by core: time in user, nice, system, idle, iowait, irq, softirq, steal."""
     wanted = {f"cpu{core}" for core in cores}
-    found: dict[Hashable, Sequence[int]] = {}
+    ticks: dict[Hashable, Sequence[int]] = {}
     for line in text.splitlines():
         if not line.startswith("cpu"):
             break  # the rest may be long: a number for each interrupt
         name, _, rest = line.partition(" ")
         if name in wanted:
-            found[name] = [int(word) for word in rest.split()[:_CPU_COLUMNS]]
-    return found
+            ticks[name] = [int(word) for word in rest.split()[:_CPU_COLUMNS]]
+    return ticks
 
 
 def read_memory(_interval_s: float) -> Mapping[str, float]:
@@ -148,26 +148,26 @@ def read_disk_bytes(
     devices: Collection[str], diskstats: Path = Path("/proc/diskstats")
 ) -> Mapping[Hashable, Sequence[float]]:
     """Return bytes read and written by disk, a `major:minor`."""
-    found: dict[Hashable, Sequence[float]] = {}
+    num_bytes: dict[Hashable, Sequence[float]] = {}
     for line in diskstats.read_text().splitlines():
         words = line.split()
         device = f"{words[0]}:{words[1]}"
         if device in devices:
-            found[device] = [int(words[5]) * _SECTOR_BYTES, int(words[9]) * _SECTOR_BYTES]
-    return found
+            num_bytes[device] = [int(words[5]) * _SECTOR_BYTES, int(words[9]) * _SECTOR_BYTES]
+    return num_bytes
 
 
 def read_network_bytes(
     interfaces: Collection[str], net_dev: Path = Path("/proc/net/dev")
 ) -> Mapping[Hashable, Sequence[float]]:
     """Return bytes received and sent by network interface."""
-    found: dict[Hashable, Sequence[float]] = {}
+    num_bytes: dict[Hashable, Sequence[float]] = {}
     for line in net_dev.read_text().splitlines()[2:]:
         name, _, rest = line.partition(":")
         if name.strip() in interfaces:
             words = rest.split()
-            found[name.strip()] = [int(words[0]), int(words[8])]
-    return found
+            num_bytes[name.strip()] = [int(words[0]), int(words[8])]
+    return num_bytes
 
 
 def read_infiniband_bytes(ports: Collection[Path]) -> Mapping[Hashable, Sequence[float]]:
@@ -187,8 +187,8 @@ _SYS = Path("/sys")
 
 def whole_disks(sys: Path = _SYS) -> Sequence[str]:
     """Return physical disks as `major:minor`: no partitions, RAID or LVM devices."""
-    found = sorted((sys / "block").glob("*/device"))
-    return [(path.parent / "dev").read_text().strip() for path in found]
+    devices = sorted((sys / "block").glob("*/device"))
+    return [(path.parent / "dev").read_text().strip() for path in devices]
 
 
 def disk_behind(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:
@@ -236,8 +236,8 @@ def choose_gpus(visible: str | None, uuids: Sequence[str]) -> Sequence[str]:
             chosen.append(uuids[int(word)])
         elif word.startswith("MIG-"):
             chosen.append(word)
-        elif word.startswith("GPU-") and (found := [u for u in uuids if u.startswith(word)]):
-            chosen.append(found[0])
+        elif word.startswith("GPU-") and (matching := [u for u in uuids if u.startswith(word)]):
+            chosen.append(matching[0])
         else:
             break
     return list(dict.fromkeys(chosen))[:MAX_GPUS]
@@ -399,13 +399,13 @@ class JobProcesses:
         """Return the rates; a process counts from the first reading after its discovery."""
         if self._clock() >= self._look_at_s:
             self.look()
-        found = {pid: stat for pid in self._pids if (stat := self._stat(pid)) is not None}
+        stats = {pid: stat for pid in self._pids if (stat := self._stat(pid)) is not None}
         grown = self._increase.see(
-            {(pid, stat.start_ticks): [stat.cpu_ticks] for pid, stat in found.items()}
+            {(pid, stat.start_ticks): [stat.cpu_ticks] for pid, stat in stats.items()}
         )
         values = {
             "job_resident_bytes": float(
-                self._page_bytes * sum(stat.resident_pages for stat in found.values())
+                self._page_bytes * sum(stat.resident_pages for stat in stats.values())
             )
         }
         if grown is not None and interval_s > 0:

@@ -323,10 +323,10 @@ def measure_plans(
             return None if spent_s is None else Step(work=work, spent_s=spent_s)
 
         steps = take_turns(readers, take_step, limit_s=limit_s, report=report)
-    found = {name: summarise(taken) for name, taken in steps.items() if taken}
-    shared = {name: found[other] for name, other in same_as.items() if other in found}
+    summaries = {name: summarise(taken) for name, taken in steps.items() if taken}
+    shared = {name: summaries[other] for name, other in same_as.items() if other in summaries}
     return Timings(
-        measured=found | shared,
+        measured=summaries | shared,
         same_as=same_as,
         too_large=frozenset(name for name in plans if steps[same_as.get(name, name)] is None),
     )

@@ -383,10 +383,10 @@ def data_uri(data: memoryview, suffix: str, *, max_bytes: int) -> str:
     for side in _SIDES:
         small = pixels.copy()
         small.thumbnail((side, side))
-        made = _encoded(small, "JPEG", quality=_QUALITY)
-        if len(made) <= max_bytes:
+        encoded = _encoded(small, "JPEG", quality=_QUALITY)
+        if len(encoded) <= max_bytes:
             break
-    return _uri("image/jpeg", made)
+    return _uri("image/jpeg", encoded)
 
 
 def _encoded(pixels: Image.Image, kind: str, **options: int) -> bytes:
@@ -506,8 +506,8 @@ def _choose(index: DatasetIndex, arguments: Mapping[str, Any]) -> tuple[list[int
     keys: Sequence[int] = arguments["keys"]
     if keys:
         places = {key: np.flatnonzero(index.key == key) for key in keys}
-        unknown = [format_key(key) for key, found in places.items() if not len(found)]
-        return [int(found[0]) for found in places.values() if len(found)], unknown
+        unknown = [format_key(key) for key, rows_of_key in places.items() if not len(rows_of_key)]
+        return [int(rows_of_key[0]) for rows_of_key in places.values() if len(rows_of_key)], unknown
     num = min(arguments["num"], len(index))
     if arguments["random_seed"] is None:
         return list(range(num)), []

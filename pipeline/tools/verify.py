@@ -97,25 +97,25 @@ def shard_problems(reader: ShardReader, shard: int) -> list[Problem]:
     path = reader.folder / name
     if not path.is_file():
         return [problem("missing")]
-    found = []
+    problems = []
     size = path.stat().st_size
     if size != expected.num_bytes:
-        found.append(problem(f"{size} bytes, expected {expected.num_bytes}"))
+        problems.append(problem(f"{size} bytes, expected {expected.num_bytes}"))
     rows = range(*reader.first_sample[shard : shard + 2].tolist())
     digest = xxhash.xxh3_64()
     with path.open("rb", buffering=0) as stream:
         if reader.index is not None and _follow_each_other(reader.index, rows, shard, expected):
             wrong = _sample_problems(reader, reader.index, rows, stream, digest)
-            found += _first_of(wrong, problem)
+            problems += _first_of(wrong, problem)
         elif reader.index is not None:
             message = "its samples are not consecutive in the index"
-            found.append(problem(message))
+            problems.append(problem(message))
         while block := stream.read(_BLOCK_BYTES):
             digest.update(block)
             reader.count(len(block))
     if size == expected.num_bytes and digest.hexdigest() != expected.xxh3:
-        found.insert(0, problem(f"xxh3 {digest.hexdigest()}, expected {expected.xxh3}"))
-    return found
+        problems.insert(0, problem(f"xxh3 {digest.hexdigest()}, expected {expected.xxh3}"))
+    return problems
 
 
 def _first_of(
@@ -133,12 +133,12 @@ def _first_of(
 
 def _follow_each_other(index: DatasetIndex, rows: range, shard: int, expected: ShardInfo) -> bool:
     """Check whether the index has the samples of a shard consecutively, from start to end."""
-    own = slice(rows.start, rows.stop)
-    ends = np.cumsum(index.num_bytes[own])
+    shard_rows = slice(rows.start, rows.stop)
+    ends = np.cumsum(index.num_bytes[shard_rows])
     return bool(
-        np.all(index.shard[own] == shard)
-        and np.all(index.num_bytes[own] > 0)
-        and np.array_equal(index.offset[own], ends - index.num_bytes[own])
+        np.all(index.shard[shard_rows] == shard)
+        and np.all(index.num_bytes[shard_rows] > 0)
+        and np.array_equal(index.offset[shard_rows], ends - index.num_bytes[shard_rows])
         and int(ends[-1]) + len(END_OF_ARCHIVE) == expected.num_bytes
     )
 
@@ -265,8 +265,8 @@ def verify_dataset(
         first_sample=np.cumsum([0, *sizes], dtype=np.int64),
     )
     with ThreadPoolExecutor(num_threads, thread_name_prefix="verify") as pool:
-        found = pool.map(lambda shard: shard_problems(reader, shard), range(info.num_shards))
-        problems += [problem for of_shard in found for problem in of_shard]
+        results = pool.map(lambda shard: shard_problems(reader, shard), range(info.num_shards))
+        problems += [problem for of_shard in results for problem in of_shard]
     return problems, info
 
 

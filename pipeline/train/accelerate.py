@@ -106,8 +106,8 @@ def _file_variables(path: str, num_ranks: int) -> dict[str, str]:
     options = ["--num_processes", str(num_ranks), "--num_machines", "1", "--machine_rank", "0"]
     options += ["--main_process_port", "0", "--config_file", path]
     args, *_ = _validate_launch_command(parser.parse_args([*options, "no_script"]))
-    found = prepare_multi_gpu_env(args)
-    return {k: v for k, v in found.items() if k.startswith(_PREFIXES)} | _OURS
+    variables = prepare_multi_gpu_env(args)
+    return {k: v for k, v in variables.items() if k.startswith(_PREFIXES)} | _OURS
 
 
 def _rank_variables(

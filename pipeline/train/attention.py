@@ -104,8 +104,8 @@ def check_attention(
     finally:
         spread.bare.uses_varlen = True
     varlen = _compute(batch, **way)
-    found = _differences(varlen, dense, may_overflow=scaling.is_on)
-    by_rank: list[dict[str, float]] = ranks.from_main(ranks.gather(found))
+    differences = _differences(varlen, dense, may_overflow=scaling.is_on)
+    by_rank: list[dict[str, float]] = ranks.from_main(ranks.gather(differences))
     worst = {
         what: max((each.get(what, 0.0), rank) for rank, each in enumerate(by_rank))
         for what in dict.fromkeys(what for each in by_rank for what in each)
@@ -453,39 +453,39 @@ def call_of(
     }
 
 
-def attention_note(found: AttentionFound) -> str:
+def attention_note(choice: AttentionFound) -> str:
     """Return `language efficient (a dense mask keeps packed samples apart; flash without)`."""
-    note = f"{found.use.tower} {found.kernel}"
-    if found.use.has_mask and found.kernel != found.kernel_otherwise:
-        note += f" (packed rows have a dense mask; {found.kernel_otherwise} without)"
-    if found.repeats_keys:
+    note = f"{choice.use.tower} {choice.kernel}"
+    if choice.use.has_mask and choice.kernel != choice.kernel_otherwise:
+        note += f" (packed rows have a dense mask; {choice.kernel_otherwise} without)"
+    if choice.repeats_keys:
         note += " (with shared keys repeated for each head, which this card needs)"
     return note
 
 
-def attention_warning(found: AttentionFound, *, where: str, max_tokens: int | None) -> str | None:
+def attention_warning(choice: AttentionFound, *, where: str, max_tokens: int | None) -> str | None:
     """Warn on a GPU about memory if every score is stored.
 
     `where` is the card; `max_tokens` of a row are None if unknown.
     """
-    if found.kernel not in _HOLDS_SCORES:
+    if choice.kernel not in _HOLDS_SCORES:
         return None
     length = max_tokens or 1000
-    num_bytes = found.use.sizes.num_heads * length**2 * 4  # in fp32
+    num_bytes = choice.use.sizes.num_heads * length**2 * 4  # in fp32
     return (
-        f"attention of the {found.use.tower} model runs the {found.kernel} kernel on {where} in "
-        f"{found.use.dtype}, which stores every score: a row of {length} tokens takes "
-        f"{num_bytes / 1e9:.2f} GB in each layer{_remedy(found)}"
+        f"attention of the {choice.use.tower} model runs the {choice.kernel} kernel on {where} in "
+        f"{choice.use.dtype}, which stores every score: a row of {length} tokens takes "
+        f"{num_bytes / 1e9:.2f} GB in each layer{_remedy(choice)}"
     )
 
 
-def _remedy(found: AttentionFound) -> str:
-    if found.kernel == "eager":
+def _remedy(choice: AttentionFound) -> str:
+    if choice.kernel == "eager":
         return "; set `model: {attention: sdpa}`"
-    if found.kernel_otherwise in _HOLDS_SCORES:
+    if choice.kernel_otherwise in _HOLDS_SCORES:
         return "; use fewer tokens per row, or more microbatches"
-    if found.use.has_mask:
-        return f"; rows without a mask run {found.kernel_otherwise}: `batching: {{kind: grouped}}`"
-    if found.use.tower == "vision":  # its rows are images, packed or not
+    if choice.use.has_mask:
+        return f"; rows without a mask run {choice.kernel_otherwise}: `batching: {{kind: grouped}}`"
+    if choice.use.tower == "vision":  # its rows are images, packed or not
         return ""
-    return f"; packed rows run {found.kernel_otherwise}: `batching: {{kind: packed}}`"
+    return f"; packed rows run {choice.kernel_otherwise}: `batching: {{kind: packed}}`"

@@ -57,19 +57,19 @@ def conclude(checkpoints: Checkpoints, step: int) -> str:
     Raises:
         StageError: on every rank: it cannot be read, or the others cannot be removed.
     """
-    problem, found = "", ""
+    problem, stored = "", ""
     if checkpoints.ranks.rank == 0:
         folder = checkpoint_files.checkpoint_dir(checkpoints.root, step)
         try:
             info = read_info(folder)
-            found = record_hash(info)
+            stored = record_hash(info)
             checkpoint_files.keep_newest(checkpoints.root, 1, info)
         except (*DAMAGE, OSError, StageError) as error:
             problem = f"checkpoint {folder}, which the next phase follows: {error}"
-    problem, found = checkpoints.ranks.from_main((problem, found))
+    problem, stored = checkpoints.ranks.from_main((problem, stored))
     if problem:
         raise StageError(problem)
-    return found
+    return stored
 
 
 # Restoring of the newest valid state of this training; a collective of all ranks.
@@ -121,10 +121,10 @@ def restore(checkpoints: Checkpoints) -> Restored:
     lost: list[Path] = []
     while folder := ranks.from_main(_newest(root, lost) if ranks.rank == 0 else None):
         was_tried = True
-        found = _try_restore(checkpoints, folder)
-        if isinstance(found, Restored):
-            return found
-        aside = ranks.rank == 0 and _set_aside(folder, found, checkpoints.attempt)
+        restored = _try_restore(checkpoints, folder)
+        if isinstance(restored, Restored):
+            return restored
+        aside = ranks.rank == 0 and _set_aside(folder, restored, checkpoints.attempt)
         if not ranks.from_main(aside):
             lost.append(folder)
         _check_lost(len(lost), root)

@@ -201,8 +201,8 @@ def list_checkpoints(root: Path) -> list[tuple[int, Path]]:
     """Return steps and folders of all complete checkpoints, newest first."""
     if not root.is_dir():
         return []
-    found = ((_STEP_NAME.fullmatch(path.name), path) for path in root.iterdir())
-    return sorted(((int(match[1]), path) for match, path in found if match), reverse=True)
+    matches = ((_STEP_NAME.fullmatch(path.name), path) for path in root.iterdir())
+    return sorted(((int(match[1]), path) for match, path in matches if match), reverse=True)
 
 
 def hash_file(path: Path) -> FileFacts:
@@ -275,8 +275,10 @@ def publish_checkpoint(temp_dir: Path, final_dir: Path, info: CheckpointInfo, at
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
         with suppress(*DAMAGE):
-            found = read_info(final_dir)
-            if _training(found) == _training(info) and not damaged_files(final_dir, found.files):
+            published = read_info(final_dir)
+            if _training(published) == _training(info) and not damaged_files(
+                final_dir, published.files
+            ):
                 remove_folder(temp_dir)
                 return
         set_aside(final_dir, attempt)

@@ -176,12 +176,12 @@ def join_parts(optimizer: LocalOptimizer, by_rank: Mapping[str, _States]) -> Non
 
 def _of_rank(stored: Mapping[str, STORAGE_TYPES], rank: str) -> dict[str, dict[str, STORAGE_TYPES]]:
     prefix = f"extra.{rank}.{NAME}."
-    found: dict[str, dict[str, STORAGE_TYPES]] = defaultdict(dict)
+    nested: dict[str, dict[str, STORAGE_TYPES]] = defaultdict(dict)
     for flat, value in stored.items():
         if flat.startswith(prefix):
             name, _, key = flat.removeprefix(prefix).rpartition(".")
-            found[name][key] = value
-    return dict(found)
+            nested[name][key] = value
+    return dict(nested)
 
 
 # Saved state of a training: model, optimizer, and each rank's own state.

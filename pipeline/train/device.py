@@ -492,10 +492,10 @@ class Scaling:
         """Return the state for a checkpoint: numbers, equal on all ranks."""
         if not self.is_on:
             return {}
-        found = self._scaler.state_dict()
+        scaler_state = self._scaler.state_dict()
         return {
-            "scale": float(found["scale"]),
-            "growth_tracker": int(found["_growth_tracker"]),
+            "scale": float(scaler_state["scale"]),
+            "growth_tracker": int(scaler_state["_growth_tracker"]),
             "num_skips_in_a_row": self.num_skips_in_a_row,
             "num_skips": self.num_skips,
         }

@@ -40,6 +40,20 @@ from slurm_jobs.shared.manifests.messages import Content, ManifestRow, Message
 # As in use: the manifest's answers are used only for the comparison.
 
 
+def to_prompt(encoded: EncodedPrompt) -> Prompt:
+    """Return the model's form of an encoded prompt."""
+    flat = [image.reshape(-1, 3) for image in encoded.images]
+    sizes = [image.shape[:2] for image in encoded.images]
+    originals = [(height, width) for width, height in encoded.original_sizes]
+    pixels = np.concatenate(flat) if flat else np.empty((0, 3), dtype=np.uint8)
+    images = StoredImages(
+        pixels=torch.from_numpy(pixels),
+        sizes=torch.tensor(sizes, dtype=torch.int64).reshape(-1, 2),
+        original_sizes=torch.tensor(originals, dtype=torch.int64).reshape(-1, 2),
+    )
+    return Prompt(input_ids=encoded.input_ids.tolist(), images=images)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asker:
     """Model with levels, and the encoding of rows as its prompts."""
@@ -62,19 +76,9 @@ class Asker:
 
     def generate(self, prompts: Sequence[EncodedPrompt]) -> list[str]:
         """Return the model's answers as text."""
-        asked = []
-        for prompt in prompts:
-            flat = [image.reshape(-1, 3) for image in prompt.images]
-            sizes = [image.shape[:2] for image in prompt.images]
-            originals = [(height, width) for width, height in prompt.original_sizes]
-            pixels = np.concatenate(flat) if flat else np.empty((0, 3), dtype=np.uint8)
-            images = StoredImages(
-                pixels=torch.from_numpy(pixels),
-                sizes=torch.tensor(sizes, dtype=torch.int64).reshape(-1, 2),
-                original_sizes=torch.tensor(originals, dtype=torch.int64).reshape(-1, 2),
-            )
-            asked.append(Prompt(input_ids=prompt.input_ids.tolist(), images=images))
-        answers = self.model.generate(asked, max_new_tokens=self.max_new_tokens)
+        answers = self.model.generate(
+            list(map(to_prompt, prompts)), max_new_tokens=self.max_new_tokens
+        )
         decode = self.encoder.chat.tokenizer.decode
         return [decode(answer, skip_special_tokens=True).strip() for answer in answers]
 
@@ -141,8 +145,8 @@ def row_up_to(row: ManifestRow, level: int, answers: Sequence[str]) -> ManifestR
     turns = [n for n, message in enumerate(row.messages) if message.role == "assistant"]
     messages = list(row.messages[: turns[level] + 1])
     for turn, answer in zip(turns[:level], answers, strict=True):
-        said = (Content(kind="text", value=answer),)
-        messages[turn] = dataclasses.replace(messages[turn], content=said)
+        content = (Content(kind="text", value=answer),)
+        messages[turn] = dataclasses.replace(messages[turn], content=content)
     return dataclasses.replace(row, messages=tuple(messages))
 
 
@@ -234,8 +238,8 @@ def evaluate(
         max_new_tokens=config.max_new_tokens,
     )
     rows = read_rows(config, manifest, preprocess)
-    own = range(ranks.rank, len(rows), ranks.num_ranks)
-    prompts, rejected = encode_prompts(asker.encoder, rows, own, levels)
+    own_rows = range(ranks.rank, len(rows), ranks.num_ranks)
+    prompts, rejected = encode_prompts(asker.encoder, rows, own_rows, levels)
     ranks.meet("evaluation", speaks=ranks.rank in (0, 1))  # nodes read at different speeds
     batches = ending.between(list(in_batches(prompts, config.batch_size)), "held-out samples")
     with torch.autocast(workplace.device.type, torch.float16, enabled=half):
@@ -308,14 +312,14 @@ def check_heldout(
 
 
 def _nothing_to_ask(manifest: Path, problems: Sequence[str]) -> StageConfigError:
-    found = f"none of its {len(problems)} rows can be used" if problems else "it has no rows"
+    reason = f"none of its {len(problems)} rows can be used" if problems else "it has no rows"
     first = f" (first: {problems[0]})" if problems else ""
     # for an image that was not found or is in another folder
     fixes = {": no such ": "evaluate.image_root", ": is outside of ": "evaluate.images_within"}
     keys = [key for text, key in fixes.items() if any(text in problem for problem in problems)]
     remedy = ", ".join(["fix it", *(f"set {key}" for key in keys), "or"]) if keys else "fix it, or"
     return StageConfigError(
-        f"evaluate.manifest {manifest}: {found}{first}; {remedy} disable evaluation with "
+        f"evaluate.manifest {manifest}: {reason}{first}; {remedy} disable evaluation with "
         "`evaluate.manifest: null`"
     )
 
@@ -401,10 +405,10 @@ def answer(
         chains = ask_chains(asker, [rows[number] for number, _ in batch])
     else:
         prompts = [prompt for _, prompt in batch]
-        said = asker.generate(prompts)
+        answers = asker.generate(prompts)
         chains = [
             {"": LevelAnswer(reference=prompt.reference.strip(), generated=text)}
-            for prompt, text in zip(prompts, said, strict=True)
+            for prompt, text in zip(prompts, answers, strict=True)
         ]
     for (row, prompt), chain in zip(batch, chains, strict=True):
         *_, last = chain.values()

@@ -189,8 +189,8 @@ def _holds_same_files(folder: Path, temp_dir: Path) -> bool:
         return False
 
 
-def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if one.dtype != other.dtype or one.shape != other.shape:
+def _same_bytes(first: torch.Tensor, other: torch.Tensor) -> bool:
+    if first.dtype != other.dtype or first.shape != other.shape:
         return False
-    flat = (one.contiguous().flatten(), other.cpu().contiguous().flatten())
+    flat = (first.contiguous().flatten(), other.cpu().contiguous().flatten())
     return torch.equal(*(tensor.view(torch.uint8) for tensor in flat))

@@ -310,10 +310,10 @@ class HeldOut:
                     counts = self._count_answers(model)
             finally:
                 model.train()
-            *found, num_stops = job.ranks.sums([*sums, *counts, float(stop_requested())])
+            *sums_of_ranks, num_stops = job.ranks.sums([*sums, *counts, float(stop_requested())])
         if num_stops:
             return None
-        look = self._conclude(step, found, time.perf_counter() - start_s)
+        look = self._conclude(step, sums_of_ranks, time.perf_counter() - start_s)
         self._log.write(look)
         return look
 
@@ -363,12 +363,12 @@ class HeldOut:
                 answers += answer(asker, self._share.rows, batch)
         return [float(len(answers)), float(sum(found.exact for found in answers))]
 
-    def _conclude(self, step: int, found: Sequence[float], duration_s: float) -> Look:
+    def _conclude(self, step: int, sums: Sequence[float], duration_s: float) -> Look:
         levels = self._job.config.levels
         weights = [level.weight for level in levels] or [1.0]
-        losses, nums = found[: len(weights)], found[len(weights) : 2 * len(weights)]
+        losses, nums = sums[: len(weights)], sums[len(weights) : 2 * len(weights)]
         means = [loss / num if num else math.nan for loss, num in zip(losses, nums, strict=True)]
-        num_answers, num_exact = (int(number) for number in found[2 * len(weights) :])
+        num_answers, num_exact = (int(number) for number in sums[2 * len(weights) :])
         return Look(
             step=step,
             loss=sum(weight * mean for weight, mean in zip(weights, means, strict=True)),

@@ -60,9 +60,9 @@ def slurm_limits(variables: Mapping[str, str]) -> dict[str, int]:
         value = variables.get(name, "")
         return int(value) if value.isdigit() else 0
 
-    found = {"SLURM_MEM_PER_NODE": number("SLURM_MEM_PER_NODE")}
-    found |= {each: number(each) * number(how_many) for each, how_many in _SLURM_PAIRS}
-    return {name: megabytes * _MIB for name, megabytes in found.items() if megabytes}
+    limits = {"SLURM_MEM_PER_NODE": number("SLURM_MEM_PER_NODE")}
+    limits |= {each: number(each) * number(how_many) for each, how_many in _SLURM_PAIRS}
+    return {name: megabytes * _MIB for name, megabytes in limits.items() if megabytes}
 
 
 def cgroup_limits(own: Path, root: Path) -> Iterator[tuple[str, int]]:
@@ -98,6 +98,6 @@ def _read_number(file: Path) -> int | None:
 
 def resident_bytes(status: Path = Path("/proc/self/status")) -> int:
     """Return memory of this process that is not backed by a file."""
-    found = re.search(r"^RssAnon:\s+(\d+) kB$", status.read_text(), re.MULTILINE)
-    assert found is not None  # of every kernel since 4.5
-    return int(found[1]) * 1024
+    match = re.search(r"^RssAnon:\s+(\d+) kB$", status.read_text(), re.MULTILINE)
+    assert match is not None  # of every kernel since 4.5
+    return int(match[1]) * 1024

@@ -98,8 +98,8 @@ class LocalOptimizer(torch.optim.Optimizer):
         names: Mapping[int, str],
     ) -> None:
         """Create it; `make` creates bitsandbytes' optimizer; `names` are keyed by parameter id."""
-        own = [{**group, "params": list(group["params"])} for group in groups]
-        super().__init__(own, {})
+        own_groups = [{**group, "params": list(group["params"])} for group in groups]
+        super().__init__(own_groups, {})
         # parameters that share this memory
         self._locals = [
             [nn.Parameter(local_part(p.detach())) for p in group["params"]]
@@ -107,8 +107,8 @@ class LocalOptimizer(torch.optim.Optimizer):
         ]
         self._names = [[names[id(p)] for p in group["params"]] for group in self.param_groups]
         inner_groups = [
-            {**group, "params": [local for local in found if local.numel()]}
-            for group, found in zip(groups, self._locals, strict=True)
+            {**group, "params": [local for local in tensors if local.numel()]}
+            for group, tensors in zip(groups, self._locals, strict=True)
         ]
         self._inner: Any = make(inner_groups)
         for group, inner in zip(self.param_groups, self._inner.param_groups, strict=True):
@@ -123,16 +123,16 @@ class LocalOptimizer(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Update the rank's part of each parameter that has a gradient."""
         assert closure is None
-        for group, inner, found in self._groups():
+        for group, inner, tensors in self._groups():
             inner.update({key: group[key] for key in _SHARED})
-            for parameter, local in zip(group["params"], found, strict=True):
+            for parameter, local in zip(group["params"], tensors, strict=True):
                 # Otherwise it would update memory that the model no longer uses.
                 assert local_part(parameter).data_ptr() == local.data_ptr()
                 gradient = parameter.grad
                 local.grad = None if gradient is None else local_part(gradient)
         self._inner.step()  # SYNC: bitsandbytes waits for the GPU after each parameter
-        for _, _, found in self._groups():
-            for local in found:
+        for _, _, tensors in self._groups():
+            for local in tensors:
                 local.grad = None
 
     def state_dict(self) -> dict[str, Any]:
@@ -144,13 +144,13 @@ class LocalOptimizer(torch.optim.Optimizer):
         places = dict(self._places())
         assert places.keys() == state_dict.keys()
         for name, loaded in state_dict.items():
-            found = self._inner.state[places[name][1]]
+            state = self._inner.state[places[name][1]]
             self._state_of(*places[name])
             for key, value in loaded.items():
                 if isinstance(value, torch.Tensor):
-                    found[key].copy_(value)  # in place: pages stay pages
+                    state[key].copy_(value)  # in place: pages stay pages
                 else:
-                    found[key] = value
+                    state[key] = value
 
     def fits(self, state_dict: Mapping[str, Any]) -> bool:
         """Check whether the state is of the same parts of the parameters."""
@@ -213,15 +213,15 @@ class LocalOptimizer(torch.optim.Optimizer):
 
     def _places(self) -> Iterator[tuple[str, tuple[int, nn.Parameter]]]:
         """Yield the name of each parameter that this rank has a part of, with group and part."""
-        for number, found in enumerate(self._locals):
-            for name, local in zip(self._names[number], found, strict=True):
+        for number, tensors in enumerate(self._locals):
+            for name, local in zip(self._names[number], tensors, strict=True):
                 if local.numel():
                     yield name, (number, local)
 
     def _state_of(self, number: int, local: nn.Parameter) -> dict[str, Any]:
         inner, group = self._inner, self._inner.param_groups[number]
         if not inner.state[local]:
-            index = next(i for i, one in enumerate(group["params"]) if one is local)
+            index = next(i for i, parameter in enumerate(group["params"]) if parameter is local)
             inner.init_state(group, local, number, index)
         return {key: value for key, value in inner.state[local].items() if key not in _TABLES}
 

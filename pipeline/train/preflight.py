@@ -390,7 +390,7 @@ class _RankChecks:
     def _check_attention(self) -> None:
         """Find the kernels by tower, for the rows of every phase; CPUs have enough memory."""
         workplace = self.job.workplace
-        found = [
+        kernels = [
             find_kernels(
                 use,
                 workplace.device,
@@ -399,10 +399,10 @@ class _RankChecks:
             )
             for use in uses_of(self.shell, self.batching_kinds, workplace.dtype)
         ]
-        self.notes = [attention_note(each) for each in found]
-        if any(each.use.has_mask or each.use.sizes_differ for each in found):
+        self.notes = [attention_note(each) for each in kernels]
+        if any(each.use.has_mask or each.use.sizes_differ for each in kernels):
             self.notes.append(f"{self.choice.packed}: {self.choice.reason}")
-        self.repeats_keys = any(each.repeats_keys for each in found)
+        self.repeats_keys = any(each.repeats_keys for each in kernels)
         if self.device.type != "cpu":
             lengths = [
                 phase.config.batching.max_tokens or info.preprocess.get("max_tokens")
@@ -410,11 +410,11 @@ class _RankChecks:
             ]
             longest, where = max(filter(None, lengths), default=None), str(self.device)
             self.warnings += (
-                attention_warning(each, where=where, max_tokens=longest) for each in found
+                attention_warning(each, where=where, max_tokens=longest) for each in kernels
             )
         self.values["attention"] = {
             f"{each.use.tower}{', packed' if each.use.has_mask else ''}": each.kernel
-            for each in found
+            for each in kernels
         }
         self.values["packed_attention"] = asdict(self.choice)
         self.values["cudnn_attention"] = torch.backends.cuda.cudnn_sdp_enabled()

@@ -112,7 +112,7 @@ def what_learns(model: VisionLanguageModel, phases: Sequence[Phase]) -> tuple[fr
     parts, unused = parts_of(model), model.unused_parameters()
     heads = frozenset(name for name, part in parts.items() if part == "heads")
     quantized = quantized_names(model)
-    found: list[frozenset[str]] = []
+    learning: list[frozenset[str]] = []
     for phase in phases:
         names = choose(parts, phase.config.learning_parts, phase.key("learn"))
         if wrong := sorted(names & quantized):
@@ -121,8 +121,8 @@ def what_learns(model: VisionLanguageModel, phases: Sequence[Phase]) -> tuple[fr
                 f"({visible_name(wrong[0])}): leave them out, or name them in quantize.skip"
             )
             raise StageConfigError(message)
-        found.append((heads | names) - unused)
-    return tuple(found)
+        learning.append((heads | names) - unused)
+    return tuple(learning)
 
 
 def hash_base(model: VisionLanguageModel, learned: frozenset[str]) -> str:
@@ -143,9 +143,9 @@ def hash_base(model: VisionLanguageModel, learned: frozenset[str]) -> str:
     if not frozen and not renamed:
         return ""
     scales = [
-        (f"{name}.{own}", buffer)
+        (f"{name}.{buffer_name}", buffer)
         for name, layer in quantized_layers(model)
-        for own, buffer in layer.named_buffers(recurse=False)
+        for buffer_name, buffer in layer.named_buffers(recurse=False)
     ]
     digest = xxhash.xxh3_128("".join(renamed).encode())
     named = {n if have_learned else without_adapters(n): tensor for n, tensor in [*frozen, *scales]}
@@ -317,20 +317,22 @@ def _optimizer_of(phase: Phase) -> MakeOptimizer:
     return functools.partial(make_optimizer, config=phase.config.optimizer)
 
 
-def respread(made: SpreadModel, phase: Phase, workplace: Workplace) -> SpreadModel:
+def respread(model: SpreadModel, phase: Phase, workplace: Workplace) -> SpreadModel:
     """Return the model sharded for a phase, with its trained parameters and a new optimizer."""
-    bare = made.spread.bare
-    made.spread.optimizer.zero_grad()  # or gradients of now frozen parameters would stay
-    set_trainable(bare, made.learning.now[phase.number])
-    spread = made.strategy.respread(made.spread, _optimizer_of(phase))
+    bare = model.spread.bare
+    model.spread.optimizer.zero_grad()  # or gradients of now frozen parameters would stay
+    set_trainable(bare, model.learning.now[phase.number])
+    spread = model.strategy.respread(model.spread, _optimizer_of(phase))
     check_optimizer(spread.bare, spread.optimizer)
-    return dataclasses.replace(made, spread=spread, scaling=Scaling(phase.config.scaler, workplace))
+    return dataclasses.replace(
+        model, spread=spread, scaling=Scaling(phase.config.scaler, workplace)
+    )
 
 
-def count_learning(made: SpreadModel, phase: Phase) -> int:
+def count_learning(model: SpreadModel, phase: Phase) -> int:
     """Count the parameters trained in a phase."""
-    names = made.learning.now[phase.number]
-    return sum(p.numel() for name, p in made.spread.bare.named_parameters() if name in names)
+    names = model.learning.now[phase.number]
+    return sum(p.numel() for name, p in model.spread.bare.named_parameters() if name in names)
 
 
 def build_together(

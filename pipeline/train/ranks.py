@@ -129,11 +129,11 @@ def _named(store: dist.Store, ranks: list[int]) -> str:
     by_node: dict[str, list[int]] = {}
     for rank in ranks:
         by_node.setdefault(store.get(f"node/{rank}").decode(), []).append(rank)
-    told = (
+    nodes = (
         f"{node} (rank{'s' if len(there) > 1 else ''} {ranges_text(there)})"
         for node, there in by_node.items()
     )
-    return ", ".join(told) or "nobody"
+    return ", ".join(nodes) or "nobody"
 
 
 # Process group of all ranks, and small agreements between them on the host.

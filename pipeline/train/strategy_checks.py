@@ -227,12 +227,12 @@ def check_optimizer(bare: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         "in no group, and would never change": [n for n, p in learning if not counts[id(p)]],
         "in several groups": [n for n, p in learning if counts[id(p)] > 1],
     }
-    found = [f"{_some(names)}: {what}" for what, names in problems.items() if names]
+    lines = [f"{_some(names)}: {what}" for what, names in problems.items() if names]
     if num_strange:
-        found.append(f"{num_strange} parameters of the optimizer are not the model's")
-    if found:
+        lines.append(f"{num_strange} parameters of the optimizer are not the model's")
+    if lines:
         message = (
-            f"optimizer and model do not belong together ({'; '.join(found)}): make the optimizer "
+            f"optimizer and model do not belong together ({'; '.join(lines)}): make the optimizer "
             "when the strategy has spread the model, of all parameters that learn"
         )
         raise StageConfigError(message)
@@ -345,15 +345,15 @@ def check_quantized(bare: nn.Module, expected: Mapping[str, str], ranks: Ranks) 
     if not expected:
         return
     layers, units = dict(quantized_layers(bare)), units_within(bare)
-    found = {} if units else {name: _hash_layer(layer) for name, layer in layers.items()}
+    hashes = {} if units else {name: _hash_layer(layer) for name, layer in layers.items()}
     for unit in units:
         unit.unshard()
         for name, layer in layers.items():
-            if name not in found and not isinstance(layer.weight, DTensor):
-                found[name] = _hash_layer(layer)
+            if name not in hashes and not isinstance(layer.weight, DTensor):
+                hashes[name] = _hash_layer(layer)
         unit.reshard()
-    names = sorted(expected.keys() | found.keys())
-    wrong = [name for name in names if expected.get(name) != found.get(name)]
+    names = sorted(expected.keys() | hashes.keys())
+    wrong = [name for name in names if expected.get(name) != hashes.get(name)]
     by_rank = ranks.from_main(ranks.gather(wrong))
     for rank, lines in enumerate(by_rank):
         if lines:

@@ -239,10 +239,10 @@ class Trackers:
     def _read_kept(self, identity: str) -> dict[str, str]:
         """Return each tracker's name of the run; empty for those that need no such name."""
         try:
-            found = read_json(self._context.output_dir / _KEPT_FILE)
+            kept = read_json(self._context.output_dir / _KEPT_FILE)
         except FileNotFoundError:
             return {}
-        return dict(found["runs"]) if found["identity"] == identity else {}
+        return dict(kept["runs"]) if kept["identity"] == identity else {}
 
     def _try(self, name: str, act: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Call a tracker; None if it fails, and then that tracker gets no more calls."""

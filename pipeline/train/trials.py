@@ -392,23 +392,23 @@ def settle_microbatches(trial: Trial, folder: Path) -> TrainConfig:
     number = ranks.from_main(kept["num_microbatches"] if kept["key"] == _as_json(key) else None)
     if number is None:
         with trial.spans.span("microbatch_search") as notes:
-            found = search(trial, capacity)
-            notes |= {"num_microbatches": found.num_microbatches, "batching": kind}
-        number, use = found.num_microbatches, found.use
+            result = search(trial, capacity)
+            notes |= {"num_microbatches": result.num_microbatches, "batching": kind}
+        number, use = result.num_microbatches, result.use
         if ranks.rank == 0:
-            write_json_atomic(file, {**choices, kind: {"key": key, **asdict(found)}})
+            write_json_atomic(file, {**choices, kind: {"key": key, **asdict(result)}})
             log.info(
                 "num_microbatches: auto takes %s of %s a step on each rank (batching: %s): the "
                 "heaviest needs %s of the %s that memory_share allows (%.0f %% of %s); found in "
                 "%.1f s",
                 f"{number:,} microbatch{'' if number == 1 else 'es'}",
-                f"{found.num_rows:,} row{'' if found.num_rows == 1 else 's'}",
+                f"{result.num_rows:,} row{'' if result.num_rows == 1 else 's'}",
                 kind,
                 _gb_text(use.peak_bytes),
                 _gb_text(use.capacity_bytes * config.memory_share),
                 100 * config.memory_share,
                 _gb_text(use.capacity_bytes),
-                found.search_s,
+                result.search_s,
             )
     elif ranks.rank == 0:
         log.info("num_microbatches: auto takes %d, as an earlier attempt found", number)
@@ -527,4 +527,4 @@ def _measure(trial: Trial, folder: Path) -> dict[str, float]:
     finally:
         for reader in readers.values():
             reader.close()
-    return {kind: max(found) for kind, found in rates.items()}
+    return {kind: max(values) for kind, values in rates.items()}

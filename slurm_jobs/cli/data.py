@@ -373,35 +373,41 @@ def run_samples(options: argparse.Namespace) -> int:
     return 1 if any(audit.num_findings for audit in audits) else 0
 
 
-def _head_lines(found: SamplesFound) -> Iterator[str]:
+def _head_lines(samples: SamplesFound) -> Iterator[str]:
     """Yield a description of the data set."""
     from slurm_jobs.report.sentences import statistics_lines
 
     yield (
-        f"{shown_path(found.place.folder)}: {number_text(found.num_samples, 'sample')} in "
-        f"{number_text(found.num_shards, 'shard')}"
+        f"{shown_path(samples.place.folder)}: {number_text(samples.num_samples, 'sample')} in "
+        f"{number_text(samples.num_shards, 'shard')}"
     )
-    if found.statistics is not None:
-        yield from statistics_lines(found.statistics)
+    if samples.statistics is not None:
+        yield from statistics_lines(samples.statistics)
 
 
-def _finding_lines(found: SamplesFound, run_text: str | None) -> Iterator[str]:
+def _finding_lines(samples: SamplesFound, run_text: str | None) -> Iterator[str]:
     """Yield the results of the audit."""
     from slurm_jobs.report.samples import problems_text, visible
 
-    wrong = problems_text(sum(found.num_findings.values()))
-    part = "" if found.num_audited == found.num_samples else f"the first {found.num_audited:,} of "
-    yield f"audited {part}{found.num_samples:,} samples: {wrong} found"
-    for kind, num_of_kind in found.num_findings.items():
-        own = (finding for finding in found.findings if finding["kind"] == kind)
-        for finding in islice(own, _MOST_OF_A_KIND):
+    wrong = problems_text(sum(samples.num_findings.values()))
+    part = (
+        ""
+        if samples.num_audited == samples.num_samples
+        else f"the first {samples.num_audited:,} of "
+    )
+    yield f"audited {part}{samples.num_samples:,} samples: {wrong} found"
+    for kind, num_of_kind in samples.num_findings.items():
+        of_kind = (finding for finding in samples.findings if finding["kind"] == kind)
+        for finding in islice(of_kind, _MOST_OF_A_KIND):
             yield f"  {finding['shard']}: sample {finding['key']}: {visible(finding['message'])}"
         if num_of_kind > _MOST_OF_A_KIND:
             yield f"  {kind}: {num_of_kind - _MOST_OF_A_KIND:,} more; --json lists them"
-    if found.findings:
-        words = [run_text or str(found.place.folder)]
-        stage = ["--stage", found.place.stage] if found.place.stage and run_text is not None else []
-        first = found.findings[0]
+    if samples.findings:
+        words = [run_text or str(samples.place.folder)]
+        stage = (
+            ["--stage", samples.place.stage] if samples.place.stage and run_text is not None else []
+        )
+        first = samples.findings[0]
         if first["kind"] == "unreadable":
             yield f"next: {command_text('verify', *words, *stage)}"
         else:
@@ -409,37 +415,37 @@ def _finding_lines(found: SamplesFound, run_text: str | None) -> Iterator[str]:
             yield f"next: {command_text('samples', *words)}"
 
 
-def _write_page(path: Path, found: SamplesFound) -> None:
+def _write_page(path: Path, samples: SamplesFound) -> None:
     """Write the page atomically."""
     from slurm_jobs import __version__
     from slurm_jobs.report.samples import SamplesPage, render_samples
     from slurm_jobs.shared.files import write_bytes_atomic
 
     page = SamplesPage(
-        folder=shown_path(found.place.folder),
+        folder=shown_path(samples.place.folder),
         version=__version__,
-        num_samples=found.num_samples,
-        num_audited=found.num_audited,
-        num_findings=sum(found.num_findings.values()),
-        findings=found.findings,
-        statistics=found.statistics,
-        samples=found.samples,
+        num_samples=samples.num_samples,
+        num_audited=samples.num_audited,
+        num_findings=sum(samples.num_findings.values()),
+        findings=samples.findings,
+        statistics=samples.statistics,
+        samples=samples.samples,
     )
     write_bytes_atomic(path, render_samples(page).encode())
 
 
-def _audit_values(found: SamplesFound) -> dict[str, Any]:
+def _audit_values(samples: SamplesFound) -> dict[str, Any]:
     """Return one data set as JSON values; pictures are only on pages."""
     return {
-        "folder": str(found.place.folder),
-        "stage": found.place.stage or None,
-        **{name: value for name, value in found.values.items() if name not in _LEFT_OUT},
-        "num_findings": sum(found.num_findings.values()),
-        "num_findings_by_kind": dict(found.num_findings),
-        "findings": [dict(finding) for finding in found.findings],
+        "folder": str(samples.place.folder),
+        "stage": samples.place.stage or None,
+        **{name: value for name, value in samples.values.items() if name not in _LEFT_OUT},
+        "num_findings": sum(samples.num_findings.values()),
+        "num_findings_by_kind": dict(samples.num_findings),
+        "findings": [dict(finding) for finding in samples.findings],
         "samples": [
             {name: value for name, value in sample.items() if name != "pictures"}
-            for sample in found.values["samples"]
+            for sample in samples.values["samples"]
         ],
     }
 

@@ -105,11 +105,14 @@ def _refuse_wrong(options: argparse.Namespace) -> None:
     """Raise InputError for options that exclude each other, or a name that no spec may have."""
     from slurm_jobs.spec.model import check_name
 
-    own = [f"--{name}" for name in ("data", "model") if getattr(options, name) is not None]
+    local_options = [
+        f"--{name}" for name in ("data", "model") if getattr(options, name) is not None
+    ]
     message = ""
-    if options.recipe is not None and own:
+    if options.recipe is not None and local_options:
         message = (
-            f"{own[0]} is for your own data, but a recipe includes data; leave out one of the two"
+            f"{local_options[0]} is for your own data, but a recipe includes data; leave out one "
+            "of the two"
         )
     elif options.recipe == "all" and options.name is not None:
         message = "--name is for one spec, and --recipe all copies several"

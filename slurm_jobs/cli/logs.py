@@ -95,8 +95,8 @@ def print_logs(name: str, logs: Sequence[Path], tail: int | None, *, with_stage:
     """Print each log, with its name if there are several; report if all are empty."""
     empty = {log for log in logs if not log.stat().st_size}
     if logs and len(empty) == len(logs):
-        said = f"logs of `{name}` are empty" if len(logs) > 1 else f"log of `{name}` is empty"
-        print(f"the {said}", file=sys.stderr)
+        message = f"logs of `{name}` are empty" if len(logs) > 1 else f"log of `{name}` is empty"
+        print(f"the {message}", file=sys.stderr)
         return
     for log in logs:
         if len(logs) > 1 or with_stage:
@@ -115,7 +115,7 @@ def print_matches(
     logs: Sequence[Path], pattern: re.Pattern[str], tail: int | None, *, with_stage: bool
 ) -> bool:
     """Print matching lines like grep, `FILE:NUMBER:LINE`; return whether there were any."""
-    found, output = False, log_output()
+    has_match, output = False, log_output()
     for log in logs:
         shown = shown_name(log, with_stage=with_stage)
         lines: Iterable[tuple[int, str]] = numbered_lines(log)
@@ -123,8 +123,8 @@ def print_matches(
             for part in line.split("\r"):  # states of a progress bar
                 if pattern.search(part):
                     print(f"{plain(shown)}:{number}:{part}", file=output)
-                    found = True
-    return found
+                    has_match = True
+    return has_match
 
 
 MAX_FAILED_LOGS = 40

@@ -117,31 +117,31 @@ def run_doctor(options: argparse.Namespace) -> int:
         with_drill=options.drill,
         wait_s=options.wait * 60.0,
     )
-    found, is_interrupted = Found(), False
+    findings, is_interrupted = Found(), False
     say, hush = _progress()
     try:
         with ends_as_interrupts():
-            examine(wanted, found, say)
+            examine(wanted, findings, say)
     except KeyboardInterrupt:
         is_interrupted = True
     hush()
     if options.json:
-        checks = [dataclasses.asdict(check) for check in sorted_checks(found.checks)]
-        run_dirs = [str(path) for path in found.run_dirs]
-        print_json({"checks": checks, "unreachable": found.unreachable, "run_dirs": run_dirs})
+        checks = [dataclasses.asdict(check) for check in sorted_checks(findings.checks)]
+        run_dirs = [str(path) for path in findings.run_dirs]
+        print_json({"checks": checks, "unreachable": findings.unreachable, "run_dirs": run_dirs})
     else:
         here = f"{Path.cwd()}/"  # commands are shorter with relative paths
-        shown = [dataclasses.replace(c, remedy=c.remedy.replace(here, "")) for c in found.checks]
+        shown = [dataclasses.replace(c, remedy=c.remedy.replace(here, "")) for c in findings.checks]
         for line in lines_of(shown, min(console().width, 100), in_words=options.all):
             print(line)
-        for run_dir in found.run_dirs:
+        for run_dir in findings.run_dirs:
             print(f"kept for a day: {shown_path(run_dir)}")
     if is_interrupted:
         print("\ninterrupted; its jobs are cancelled", file=sys.stderr)
         return 130
-    if found.unreachable:
+    if findings.unreachable:
         return 3
-    return 1 if any(check.standing == "problem" for check in found.checks) else 0
+    return 1 if any(check.standing == "problem" for check in findings.checks) else 0
 
 
 def _progress() -> tuple[Callable[[str], None], Callable[[], None]]:

@@ -245,12 +245,12 @@ class _LogStream(GuardedStream):
         self.unguarded.write(_IN_A_LOG.sub(self._kept, text))
         return len(text)
 
-    def _kept(self, found: re.Match[str]) -> str:
-        if found[0] == "\r":
+    def _kept(self, match: re.Match[str]) -> str:
+        if match[0] == "\r":
             return "\r"
-        if _COLOUR.fullmatch(found[0]):
-            return found[0] if self._with_colours else ""
-        return plain(found[0])
+        if _COLOUR.fullmatch(match[0]):
+            return match[0] if self._with_colours else ""
+        return plain(match[0])
 
 
 def guard_streams() -> None:
@@ -284,9 +284,9 @@ _WIDER_THAN_ANY = 100_000
 
 def console() -> Console:
     """Return a console of the terminal's width; wide enough for whole lines in a file."""
-    found = page_console()
-    if found.is_terminal or "COLUMNS" in os.environ:
-        return found
+    shown_on = page_console()
+    if shown_on.is_terminal or "COLUMNS" in os.environ:
+        return shown_on
     return page_console(width=WIDTH_OF_A_PIPE)
 
 

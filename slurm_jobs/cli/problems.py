@@ -482,19 +482,19 @@ def rank_logs(
     set-up lines.
     """
     folder = paths.logs_dir(stage)
-    found: dict[int, list[tuple[int, int, Path]]] = {}
+    by_rank: dict[int, list[tuple[int, int, Path]]] = {}
     for name in os.listdir(folder) if folder.is_dir() else ():  # noqa: PTH208 - names alone: quick
         match = _RANK_LOG.fullmatch(name)
         if match is not None:
             index, number, owner = (int(group) for group in match.groups())
-            found.setdefault(index, []).append((number, owner, folder / name))
+            by_rank.setdefault(index, []).append((number, owner, folder / name))
     logs = []
     for part in slices:
-        ranks = found.get(part.slice_index, [])
+        ranks = by_rank.get(part.slice_index, [])
         newest = max((number for number, _, _ in ranks), default=0)
         first = newest if since is None else since.get(part.slice_index, 1)
         wanted: Collection[int] = {attempt} if attempt is not None else range(first, newest + 1)
-        tried = sorted(one for one in ranks if one[0] in wanted)
+        tried = sorted(entry for entry in ranks if entry[0] in wanted)
         logs += [path for _, owner, path in tried if rank in {None, owner}]
         if not ranks or (attempt is not None and not tried):
             logs += supervisor_logs(paths, stage, [part], attempt=attempt)
@@ -547,9 +547,9 @@ def has_explaining_log(paths: RunPaths, stage: str, part: SliceStatus) -> bool:
 
     Without a rank log, the supervisor's log is shown anyway.
     """
-    own = supervisor_logs(paths, stage, [part])
-    is_apart = failed_unrecorded(part) and rank_logs(paths, stage, [part]) != own
-    return is_apart and any(log.stat().st_size for log in own)
+    of_supervisor = supervisor_logs(paths, stage, [part])
+    is_apart = failed_unrecorded(part) and rank_logs(paths, stage, [part]) != of_supervisor
+    return is_apart and any(log.stat().st_size for log in of_supervisor)
 
 
 def failed_unrecorded(part: SliceStatus) -> bool:

@@ -86,11 +86,11 @@ def _measured(run_dirs: Sequence[Path], stage: str | None, warmup_steps: int) ->
     from slurm_jobs.cli.options import working
     from slurm_jobs.report.run_measures import measure
 
-    found = []
+    measures = []
     for run_dir in run_dirs:
         with working(f"reading the steps of {run_dir.name}"):
-            found.append(measure(run_dir, stage=stage, warmup_steps=warmup_steps))
-    return found
+            measures.append(measure(run_dir, stage=stage, warmup_steps=warmup_steps))
+    return measures
 
 
 def _runs_of(arm: str) -> list[Path]:
@@ -165,7 +165,7 @@ def run_profile(options: argparse.Namespace) -> int:
         trace = read_trace(path)
         table = read_operators(beside) if beside.is_file() else None
         try:
-            found = occupancy(trace)
+            profile = occupancy(trace)
         except ValueError as error:
             message = f"{path}: {error}"
             raise InputError(message) from error
@@ -175,7 +175,7 @@ def run_profile(options: argparse.Namespace) -> int:
             {
                 "trace": str(path),
                 "has_device": trace.has_device,
-                "occupancy": {**dataclasses.asdict(found), "exposed_s": found.exposed_s},
+                "occupancy": {**dataclasses.asdict(profile), "exposed_s": profile.exposed_s},
                 "steps": [{"step": step, **dataclasses.asdict(each)} for step, each in steps],
                 "operators": dataclasses.asdict(table) if table is not None else None,
             }

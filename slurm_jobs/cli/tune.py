@@ -324,10 +324,10 @@ def _before_and_after(result: Values) -> list[RenderableType]:
         parts.append(Text(f"  after, against before: {came(closing)}; {closing['word']}"))
     back = "  (taken back: the new spec does not have it)" if result.get("is_taken_back") else ""
     changes = _grid()
-    for one in result["kept"]:
+    for change in result["kept"]:
         changes.add_row(
-            Text(one["key"]),
-            Text(f"{value_text(one['was'])} -> {value_text(one['value'])}{back}"),
+            Text(change["key"]),
+            Text(f"{value_text(change['was'])} -> {value_text(change['value'])}{back}"),
         )
     return [*parts, changes]
 

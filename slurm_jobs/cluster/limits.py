@@ -125,10 +125,10 @@ class ClusterLimits:
         return tuple(a for a in self.associations if a.account.lower() == account.lower())
 
     def qos_of(
-        self, partition: Partition | None, asked: str | None, own: Iterable[Association]
+        self, partition: Partition | None, asked: str | None, associations: Iterable[Association]
     ) -> Iterator[Qos]:
         """Yield each QOS whose limits may apply to a job: the partition's and the job's."""
-        names = {asked} if asked is not None else {entry.default_qos for entry in own}
+        names = {asked} if asked is not None else {entry.default_qos for entry in associations}
         for name in (partition.qos if partition is not None else None, *names):
             if name is not None and name in self.qos:
                 yield self.qos[name]

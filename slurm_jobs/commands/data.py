@@ -505,14 +505,14 @@ def _pick(spec: RunSpec, stage: str | None, where: str) -> str:
             f"(those: {known})"
         )
         raise InputError(message)
-    found = trains or makes
-    if not found:
+    stages = trains or makes
+    if not stages:
         message = f"{where}: no stage of it runs `train` or `consolidate`, so it packs nothing"
         raise InputError(message)
-    if len(found) > 1:
-        message = f"{where}: name one of its stages by --stage: {', '.join(found)}"
+    if len(stages) > 1:
+        message = f"{where}: name one of its stages by --stage: {', '.join(stages)}"
         raise InputError(message)
-    return found[0]
+    return stages[0]
 
 
 def view_packing(
@@ -548,10 +548,10 @@ def view_packing(
         "limit_s": limit_s,
         "picture": None if picture is None else str(picture.absolute()),
     }
-    found = call_entry_point(
+    view = call_entry_point(
         "pipeline.tools.packing:run", arguments, python=case.python, on_progress=on_progress
     )
-    return {"folder": str(case.folder), "stage": case.stage or None, **found}
+    return {"folder": str(case.folder), "stage": case.stage or None, **view}
 
 
 # Samples of a data set, its composition, and problems of its labels and images.
@@ -604,7 +604,7 @@ def look_at_samples(
         InputError: the data set has no sample with a key.
         InputError, RunFailedError, FileError: see `call_entry_point`.
     """
-    found = call_entry_point(
+    values = call_entry_point(
         "pipeline.tools.sample_audit:run",
         {
             "folder": str(place.folder),
@@ -618,7 +618,7 @@ def look_at_samples(
         python=python_of(place, python),
         on_progress=on_progress,
     )
-    keys = found["unknown_keys"]
+    keys = values["unknown_keys"]
     if keys:
         message = (
             f"{place.folder}: no sample of key {', '.join(keys)}; a key is the number of a row of "
@@ -628,12 +628,12 @@ def look_at_samples(
         raise InputError(message)
     return SamplesFound(
         place=place,
-        num_samples=found["num_samples"],
-        num_shards=found["num_shards"],
-        num_audited=found["num_audited"],
-        samples=tuple(read_sample(s, found["image_token_id"]) for s in found["samples"]),
-        statistics=read_statistics(found["statistics"]),
-        findings=tuple(found["findings"]),
-        num_findings=found["num_findings"],
-        values=found,
+        num_samples=values["num_samples"],
+        num_shards=values["num_shards"],
+        num_audited=values["num_audited"],
+        samples=tuple(read_sample(s, values["image_token_id"]) for s in values["samples"]),
+        statistics=read_statistics(values["statistics"]),
+        findings=tuple(values["findings"]),
+        num_findings=values["num_findings"],
+        values=values,
     )

@@ -610,12 +610,12 @@ def _caption(image: Path, files: Sequence[Path], texts: Mapping[Path, str]) -> s
     Raises:
         InputError: two files say different things of it.
     """
-    said = {words for words in (" ".join(texts[file].split()) for file in files) if words}
-    if len(said) > 1:
+    captions = {words for words in (" ".join(texts[file].split()) for file in files) if words}
+    if len(captions) > 1:
         names = " and ".join(sorted(file.name for file in files))
         message = f"{image} has two captions that differ, {names}: keep one of them"
         raise InputError(message)
-    return next(iter(said), "")
+    return next(iter(captions), "")
 
 
 def _text(file: Path) -> str:

@@ -300,21 +300,21 @@ def fitting_changes(stages: Mapping[str, Any], place: Place) -> Iterator[Change]
 
 def _fitting(asked: Mapping[str, Any], room: Room) -> dict[str, Any]:
     """Return the requests with no number above what the room has."""
-    found: dict[str, Any] = {}
+    fitting: dict[str, Any] = {}
     ranks = asked.get("tasks_per_node", 1)
     if gpus := asked.get("gpus_per_node"):
-        found["gpus_per_node"] = min(gpus, room.gpus)
+        fitting["gpus_per_node"] = min(gpus, room.gpus)
         if ranks == gpus:
-            ranks = found["tasks_per_node"] = found["gpus_per_node"]
+            ranks = fitting["tasks_per_node"] = fitting["gpus_per_node"]
     cores = asked.get("cpus_per_task", 1)
-    found["cpus_per_task"] = max(1, min(cores, room.cpus // ranks))
+    fitting["cpus_per_task"] = max(1, min(cores, room.cpus // ranks))
     if "nodes" in asked:
-        found["nodes"] = min(asked["nodes"], room.num_nodes)
+        fitting["nodes"] = min(asked["nodes"], room.num_nodes)
     if "mem_gb" in asked and asked["mem_gb"] > room.mem_gb:
-        found["mem_gb"] = math.floor(room.mem_gb)
+        fitting["mem_gb"] = math.floor(room.mem_gb)
     if "timeout_min" in asked:
-        found["timeout_min"] = minutes(asked["timeout_min"], room)
-    return {key: value for key, value in found.items() if value != asked.get(key)}
+        fitting["timeout_min"] = minutes(asked["timeout_min"], room)
+    return {key: value for key, value in fitting.items() if value != asked.get(key)}
 
 
 # Text of a cluster profile, with comments on what was found.
@@ -512,8 +512,8 @@ def _refuse_without_effect(named: Mapping[str, str], profile: Path) -> None:
         values = yaml.safe_load(profile.read_text(encoding="utf-8", errors="replace"))
     except (yaml.YAMLError, ValueError, RecursionError):  # a date that is invalid, too
         values = None
-    found = values if isinstance(values, dict) else {}
-    sections = [found.get(key) for key in ("slurm", "gpu_slurm")]
+    mapping = values if isinstance(values, dict) else {}
+    sections = [mapping.get(key) for key in ("slurm", "gpu_slurm")]
     lost = []
     for option, value in named.items():
         key = option.removeprefix("--")
@@ -583,20 +583,20 @@ def _look_at_data(path: Path, folder: Path, name: str) -> _Seen:
                 manifest=f"{name}.csv", image_root=_as_named(path, folder), num_rows=num_rows
             )
             texts = {f"{name}.csv": found.train.manifest(path).encode()}
-            said = [f"data: {number_of('image', num_rows)} of {path} with their words"]
+            lines = [f"data: {number_of('image', num_rows)} of {path} with their words"]
             if found.evaluation is not None:
                 data = replace(data, evaluation=f"{name}-heldout.csv")
                 texts[f"{name}-heldout.csv"] = found.evaluation.manifest(path).encode()
-                said.append(f"evaluation: {number_of('image', len(found.evaluation.files))}")
+                lines.append(f"evaluation: {number_of('image', len(found.evaluation.files))}")
             rows, unread = _row_sizes(found.train)
-            return data, texts, rows, [*said, *found.notes, *unread]
+            return data, texts, rows, [*lines, *found.notes, *unread]
         data = data_files.inspect_data(manifest, as_named=_as_named(manifest, folder))
-        said = [f"data: {manifest}, the list of {path}; other files there are not read"]
+        lines = [f"data: {manifest}, the list of {path}; other files there are not read"]
         if held_out is not None:
-            said.append(f"evaluation: {held_out}")
+            lines.append(f"evaluation: {held_out}")
             data = replace(data, evaluation=_as_named(held_out, folder))
         rows, unread = _listed_sizes(manifest)
-        return data, {}, rows, [*said, *unread]
+        return data, {}, rows, [*lines, *unread]
     data = data_files.inspect_data(path, as_named=_as_named(path, folder))
     rows, unread = _listed_sizes(path)
     if data.num_rows is None:

@@ -56,7 +56,7 @@ def source_stage(spec: RunSpec, name: str | None) -> str:
         )
         raise InputError(message)
     stages = spec.stages
-    for found in (
+    for names in (
         [n for n, stage in stages.items() if stage.run == "train"],
         [
             n
@@ -66,10 +66,10 @@ def source_stage(spec: RunSpec, name: str | None) -> str:
         ],
         list(stages),
     ):
-        if found and _are_alike([stages[n] for n in found]):
-            return found[0]
-        if found:
-            message = f"several stages could be meant: {', '.join(found)}; name one with --stage"
+        if names and _are_alike([stages[n] for n in names]):
+            return names[0]
+        if names:
+            message = f"several stages could be meant: {', '.join(names)}; name one with --stage"
             raise InputError(message)
     raise AssertionError  # a spec has a stage
 
@@ -110,29 +110,36 @@ def fits(loaded: LoadedSpec, profile: ClusterProfile) -> bool:
     return not limit_problems(make_plan(loaded.spec, profile, limits=limits), limits)
 
 
-def one_stage_spec(loaded: LoadedSpec, source: str, made: OneStage) -> LoadedSpec:
+def one_stage_spec(loaded: LoadedSpec, source: str, one_stage: OneStage) -> LoadedSpec:
     """Return a spec with that stage only, and its surroundings from the stage `source`.
 
     If the cluster could never run it, the error names the line of `source`.
     """
     given = loaded.spec.stages[source]
     stage = Stage(
-        run=made.run,
+        run=one_stage.run,
         python=given.python,
         setup=given.setup,
         environment=given.environment,
         node_local_dir=given.node_local_dir,
-        resources=made.resources,
-        config=dict(made.config),
+        resources=one_stage.resources,
+        config=dict(one_stage.config),
     )
-    name = f"{loaded.spec.name[: _NAME_CHARS - len(made.name) - 1]}-{made.name}"
-    update: dict[str, Any] = {"name": name, "limit": None, "code": [], "stages": {made.name: stage}}
+    name = f"{loaded.spec.name[: _NAME_CHARS - len(one_stage.name) - 1]}-{one_stage.name}"
+    update: dict[str, Any] = {
+        "name": name,
+        "limit": None,
+        "code": [],
+        "stages": {one_stage.name: stage},
+    }
     spec = loaded.spec.model_copy(update=update)
     document = loaded.document
 
     def moved(places: dict[Any, Any]) -> dict[Any, Any]:
         return {
-            (("stages", made.name, *path[2:]) if path[:2] == ("stages", source) else path): place
+            (
+                ("stages", one_stage.name, *path[2:]) if path[:2] == ("stages", source) else path
+            ): place
             for path, place in places.items()
         }
 
@@ -239,7 +246,7 @@ def probe_spec(
     resources = a_task_a_node(
         asked, num_nodes=num_nodes, minutes=request.minutes, lead_s=_LEAD_S
     ).model_copy(update={"slurm": slurm})
-    made = OneStage(
+    stage = OneStage(
         name=STAGE, run=STAGE, config=dataclasses.asdict(request.config), resources=resources
     )
-    return one_stage_spec(loaded, source, made)
+    return one_stage_spec(loaded, source, stage)

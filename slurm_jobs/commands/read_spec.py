@@ -337,10 +337,10 @@ def _modules_in(folder: str) -> frozenset[str]:
     here = Path(folder)
     try:
         packages = [file.parent for file in here.glob("*/__init__.py")]
-        found = [path.stem for path in (*here.glob("*.py"), *packages)]
+        names = [path.stem for path in (*here.glob("*.py"), *packages)]
     except OSError:
         return frozenset()
-    return frozenset(name for name in found if name.isidentifier())
+    return frozenset(name for name in names if name.isidentifier())
 
 
 def _has_module(name: str) -> bool:

@@ -737,14 +737,14 @@ def _num_again(
 
     From all plans: a stage may be absent from the spec for a while.
     """
-    found: dict[str, dict[int, int]] = {stage.name: {} for stage in stages}
+    counts: dict[str, dict[int, int]] = {stage.name: {} for stage in stages}
     for number in range(1, last_plan_number(paths) + 1):
         for values in read_json(paths.plan(number))["stages"]:
             asked = {int(index): times for index, times in values.get("num_again", {}).items()}
-            found.get(values["name"], {}).update(asked)
+            counts.get(values["name"], {}).update(asked)
     for name, slices in again.items():
-        found[name] |= {index: found[name].get(index, 0) + 1 for index in slices}
-    return found
+        counts[name] |= {index: counts[name].get(index, 0) + 1 for index in slices}
+    return counts
 
 
 def _why_not(

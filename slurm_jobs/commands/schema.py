@@ -82,9 +82,9 @@ def _with_places(schema: Any) -> Any:
     is_strict = {"enum", "pattern", "$ref"} & set(schema) or schema.get("type") in _KINDS
     if not is_strict:
         return inner
-    told = {key: value for key, value in inner.items() if key in _TOLD}
+    documented = {key: value for key, value in inner.items() if key in _TOLD}
     strict = {key: value for key, value in inner.items() if key not in _TOLD}
-    return {**told, "anyOf": [strict, PLACE]}
+    return {**documented, "anyOf": [strict, PLACE]}
 
 
 def _with_places_within(schema: dict[str, Any]) -> dict[str, Any]:

@@ -379,8 +379,8 @@ def inspect_weights(name: str, *, as_named: str) -> Model:
     if not _ON_HUB.fullmatch(name):
         message = f"{name}: neither a folder nor a name on the hub (OWNER/NAME)"
         raise InputError(message)
-    found = _BILLIONS.search(name)
-    return Model(name=name, is_on_hub=True, weights_gb=2 * float(found[1]) if found else None)
+    match = _BILLIONS.search(name)
+    return Model(name=name, is_on_hub=True, weights_gb=2 * float(match[1]) if match else None)
 
 
 def image_rules(name: str) -> ImageRules | None:
@@ -390,8 +390,8 @@ def image_rules(name: str) -> ImageRules | None:
     """
     folder = expanded(Path(name))
     if not folder.is_dir():
-        found = (rules for words, rules in _HUB_RULES if re.search(words, name.lower()))
-        return next(found, None)
+        matching = (rules for words, rules in _HUB_RULES if re.search(words, name.lower()))
+        return next(matching, None)
     try:
         return read_processor(folder).images
     except (StageConfigError, OSError):  # `check` reports what is wrong with it

@@ -173,8 +173,8 @@ def refuse_impossible(loaded: LoadedSpec, plan: Plan, limits: ClusterLimits) -> 
     from slurm_jobs.commands.limit_checks import limit_problems
 
     problems = [
-        problem_at(loaded.document, found.path, f"{path_text(found.path)}: {found.message}")
-        for found in limit_problems(plan, limits)
+        problem_at(loaded.document, problem.path, f"{path_text(problem.path)}: {problem.message}")
+        for problem in limit_problems(plan, limits)
     ]
     if problems:
         raise SpecError(sorted(problems, key=lambda p: (p.line, p.column)))

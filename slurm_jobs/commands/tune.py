@@ -119,14 +119,14 @@ def longest_phase(phases: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _ancestors(spec: RunSpec, name: str) -> set[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     open_names = list(spec.stages[name].after)
     while open_names:
         parent = open_names.pop()
-        if parent not in found:
-            found.add(parent)
+        if parent not in names:
+            names.add(parent)
             open_names.extend(spec.stages[parent].after)
-    return found
+    return names
 
 
 def _with_data_of(

@@ -274,7 +274,7 @@ def answers(runs: Mapping[Path, RunRecords], *, fresh: bool) -> dict[Path, Answe
 
     A run without jobs, or whose records prove all of it complete, gets an empty answer.
     """
-    found: dict[Path, Answer] = {}
+    by_run: dict[Path, Answer] = {}
     on_slurm: dict[Path, RunRecords] = {}
     for run_dir, run in runs.items():
         kept = None
@@ -287,17 +287,17 @@ def answers(runs: Mapping[Path, RunRecords], *, fresh: bool) -> dict[Path, Answe
         if kept is None:
             on_slurm[run_dir] = run
         else:
-            found[run_dir] = kept
+            by_run[run_dir] = kept
     if on_slurm:
         shared = _ask(on_slurm)
         parts = {run_dir: _part_of(shared, run) for run_dir, run in on_slurm.items()}
         doubtful = with_doubts(on_slurm, parts)
         for run_dir, run in on_slurm.items():
-            found[run_dir] = doubtful.get(run_dir, parts[run_dir])
+            by_run[run_dir] = doubtful.get(run_dir, parts[run_dir])
             if run_dir not in doubtful:  # not for users who query the right cluster
                 path = RunPaths(run_dir).scheduler_answer
-                keep_answer(path, scope_of(run.intents), found[run_dir])
-    return {run_dir: found[run_dir] for run_dir in runs}
+                keep_answer(path, scope_of(run.intents), by_run[run_dir])
+    return {run_dir: by_run[run_dir] for run_dir in runs}
 
 
 def _ask(runs: Mapping[Path, RunRecords]) -> Answer:
@@ -389,27 +389,27 @@ def list_runs(runs_dir: Path, *, number: int) -> Catalogue:
     Raises:
         OSError: the folder itself cannot be listed.
     """
-    found, unreadable = _runs_by_age(runs_dir)
+    run_dirs, unreadable = _runs_by_age(runs_dir)
     runs: dict[Path, RunRecords] = {}
-    said: dict[Path, Answer] = {}
-    for run_dir in found[:number]:
+    answered: dict[Path, Answer] = {}
+    for run_dir in run_dirs[:number]:
         with _noting(run_dir, unreadable):
             run = read_run(run_dir)
             if run.meta.scheduler == "local":  # its queue is in the folder
-                said |= answers({run_dir: run}, fresh=False)
+                answered |= answers({run_dir: run}, fresh=False)
             runs[run_dir] = run
-    on_slurm = {run_dir: run for run_dir, run in runs.items() if run_dir not in said}
-    said |= answers(on_slurm, fresh=False)
+    on_slurm = {run_dir: run for run_dir, run in runs.items() if run_dir not in answered}
+    answered |= answers(on_slurm, fresh=False)
     listed = []
     for run_dir, run in runs.items():
         with _noting(run_dir, unreadable):
-            now = read_run(run_dir) if said[run_dir].asked_unix_s else run  # see `status_of`
-            status = reconcile(now, said[run_dir])
+            now = read_run(run_dir) if answered[run_dir].asked_unix_s else run  # see `status_of`
+            status = reconcile(now, answered[run_dir])
             listed.append(ListedRun(run_dir=run_dir, meta=run.meta, status=status))
     return Catalogue(
         runs=tuple(sorted(listed, key=lambda run: -run.meta.created_unix_s)),
         unreadable=unreadable,
-        num_left_out=max(0, len(found) - number),
+        num_left_out=max(0, len(run_dirs) - number),
     )
 
 

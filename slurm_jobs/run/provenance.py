@@ -65,11 +65,11 @@ class GitFacts:
 def git_commands(folder: Path) -> dict[str, Sequence[str]]:
     """Return the git commands by their names here."""
     git = ["git", "-C", str(folder), *_SETTINGS]
-    own = ["-c", "diff.autoRefreshIndex=false"]  # or it writes the index, optional locks or not
+    options = ["-c", "diff.autoRefreshIndex=false"]  # or it writes the index, optional locks or not
     plain = ["--no-color", "--no-ext-diff", "--no-textconv"]
     return {
         "status": [*git, "status", "--porcelain=v2", "--branch", "-z", "--untracked-files=normal"],
-        "diff": [*git, *own, "diff", *plain, "--binary", "HEAD", "--"],
+        "diff": [*git, *options, "diff", *plain, "--binary", "HEAD", "--"],
         "remotes": [*git, "config", "-z", "--get-regexp", r"^remote\..*\.url$"],
     }
 

@@ -328,10 +328,10 @@ def adopt_lost_jobs(paths: RunPaths, run: RunRecords, scheduler: Scheduler) -> M
     lost = [i for i in run.intents if i.job_id is None and i.refused is None and not i.cancelled]
     if not lost:
         return {}
-    found = scheduler.find([intent.job_name for intent in lost])
+    job_ids = scheduler.find([intent.job_name for intent in lost])
     adopted: dict[str, str] = {}
     for intent in lost:
-        job_id = found.get(intent.job_name)
+        job_id = job_ids.get(intent.job_name)
         if job_id is not None:
             append_entry(paths.ledger_dir, "submitted", intent.token, {"job_id": job_id})
             known = adopted.get(intent.stage)
@@ -393,7 +393,7 @@ def what_failed_had(paths: RunPaths, run: RunRecords, stage: StageStatus) -> dic
     """Return the resources of each failed slice, as far as records and orders show them."""
     newest = latest_intents(run.intents, stage.stage.name)
     orders: dict[str, JobOrder] = {}
-    found = {}
+    by_slice = {}
     for part in stage.slices:
         if part.status != "failed":
             continue
@@ -404,12 +404,12 @@ def what_failed_had(paths: RunPaths, run: RunRecords, stage: StageStatus) -> dic
         if part.ending is not None:
             node = read_completion(paths, stage.stage.name, part.ending).failed_node or ""
         asked = orders[token].resources
-        found[part.slice_index] = Had(
+        by_slice[part.slice_index] = Had(
             node=node,
             mem_gb=asked.mem_gb,
             timeout_min=asked.timeout_min / (orders[token].slices_per_task or 1),
         )
-    return found
+    return by_slice
 
 
 def damaged_slices(paths: RunPaths, stage: StageStatus) -> Slices:
@@ -418,14 +418,14 @@ def damaged_slices(paths: RunPaths, stage: StageStatus) -> Slices:
     A stage lists its files as `outputs` in its result: bytes by path below its output folder.
     """
     folder = paths.output_dir(stage.stage.name)
-    found = set()
+    damaged = set()
     for part in stage.slices:
         if part.status != "completed" or part.ending is None:
             continue
         outputs = named_outputs(read_completion(paths, stage.stage.name, part.ending).result)
         if any(_size(folder / name) != num_bytes for name, num_bytes in outputs.items()):
-            found.add(part.slice_index)
-    return frozenset(found)
+            damaged.add(part.slice_index)
+    return frozenset(damaged)
 
 
 def _size(path: Path) -> int | None:

@@ -98,11 +98,11 @@ class Intent:
 
 def intents(entries: Iterable[Entry]) -> list[Intent]:
     """Return the intents in order, each with the outcome from later entries."""
-    found: dict[str, dict[str, Any]] = {}
+    by_token: dict[str, dict[str, Any]] = {}
     for entry in entries:
         values = entry.values
         if entry.kind == "intent":
-            found[entry.token] = {
+            by_token[entry.token] = {
                 "number": entry.number,
                 "token": entry.token,
                 "stage": values["stage"],
@@ -115,16 +115,16 @@ def intents(entries: Iterable[Entry]) -> list[Intent]:
                 "cancelled_slices": frozenset(),
                 "base_attempts": {int(k): v for k, v in values["base_attempts"].items()},
             }
-        elif entry.kind == "submitted" and entry.token in found:
-            intent = found[entry.token]
+        elif entry.kind == "submitted" and entry.token in by_token:
+            intent = by_token[entry.token]
             intent.update(job_id=values["job_id"], submitted_unix_s=values["time_unix_s"])
-        elif entry.kind == "refused" and entry.token in found:
-            found[entry.token]["refused"] = values["reason"]
-        elif entry.kind == "cancelled" and entry.token in found:
-            intent, ranges = found[entry.token], values.get("slices")
+        elif entry.kind == "refused" and entry.token in by_token:
+            by_token[entry.token]["refused"] = values["reason"]
+        elif entry.kind == "cancelled" and entry.token in by_token:
+            intent, ranges = by_token[entry.token], values.get("slices")
             slices = intent["slices"] if ranges is None else parse_ranges(ranges)
             intent["cancelled_slices"] = intent["cancelled_slices"].union(slices)
-    return [Intent(**values) for values in found.values()]
+    return [Intent(**values) for values in by_token.values()]
 
 
 def latest_intents(all_intents: Iterable[Intent], stage: str) -> dict[int, Intent]:

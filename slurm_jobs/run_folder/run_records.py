@@ -129,14 +129,14 @@ def stages_named(name: str, origins: Mapping[str, str], *, where: str = "") -> l
     Raises:
         InputError: there is no such stage; the message names the nearest.
     """
-    found = stages_called(name, origins)
-    if not found:
+    names = stages_called(name, origins)
+    if not names:
         from slurm_jobs.shared.errors import did_you_mean  # slow, and rarely needed
 
         near = did_you_mean(name, [*origins, *filter(None, origins.values())])
         message = f"{where}no stage `{name}`{near} (stages: {', '.join(origins)})"
         raise InputError(message)
-    return found
+    return names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -171,8 +171,8 @@ def _run_problems(values: Mapping[str, Any], asker: Asker) -> Iterator[str]:
         yield "parallelism_config is for distributed_type FSDP alone: leave it out"
     for name, size in sizes.items():
         if not name.startswith("dp_") and size != 1:
-            own = "each rank reads its own samples here, so leave it 1"
-            yield f"{_PARALLEL}{name} is {size}: {own}"
+            reason = "each rank reads its own samples here, so leave it 1"
+            yield f"{_PARALLEL}{name} is {size}: {reason}"
 
 
 def _is_on(value: Any) -> bool:

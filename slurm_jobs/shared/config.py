@@ -124,8 +124,8 @@ def with_keys_of(config: ConfigT, given: Mapping[str, Any]) -> ConfigT:
     Raises:
         TypeError: a key that it does not know (only a bug can cause that here).
     """
-    own = {name: getattr(config, name) for name in typing.get_type_hints(type(config))}
-    return build_config(type(config), {**own, **given})
+    values = {name: getattr(config, name) for name in typing.get_type_hints(type(config))}
+    return build_config(type(config), {**values, **given})
 
 
 class ConfigValuesError(ValueError):

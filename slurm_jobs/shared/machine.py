@@ -37,15 +37,15 @@ def installed_packages(folders: Iterable[str]) -> Mapping[str, str]:
 
     A folder that cannot be listed holds none.
     """
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for folder in folders:
         try:
             names = os.listdir(folder or ".")  # noqa: PTH208 - only the names are needed
         except OSError:
             continue
         for match in filter(None, map(_METADATA.fullmatch, sorted(names))):
-            found.setdefault(normalized(match["name"]), match["version"])
-    return dict(sorted(found.items()))
+            versions.setdefault(normalized(match["name"]), match["version"])
+    return dict(sorted(versions.items()))
 
 
 _CPU_MODEL_KEYS = ("model name", "cpu", "Model", "Hardware")
@@ -89,8 +89,8 @@ def cpu_facts(cpuinfo: Path = Path("/proc/cpuinfo")) -> Mapping[str, Any]:
     with suppress(OSError), cpuinfo.open("rb") as stream:
         lines = stream.read(_CPUINFO_BYTES).decode(errors="replace").splitlines()
     pairs = [line.partition(":") for line in lines]
-    found = {key.strip(): value.strip() for key, _, value in reversed(pairs)}
-    model = next((found[key] for key in _CPU_MODEL_KEYS if found.get(key)), "")
+    values = {key.strip(): value.strip() for key, _, value in reversed(pairs)}
+    model = next((values[key] for key in _CPU_MODEL_KEYS if values.get(key)), "")
     usable = len(os.sched_getaffinity(0))
     return {"model": model, "num_cores": os.cpu_count(), "num_usable_cores": usable}
 
@@ -121,13 +121,13 @@ class Mount(NamedTuple):
 
 def mount_of(text: str, folder: Path) -> Mount:
     """Return the mount that contains a folder, from /proc/self/mountinfo, see proc(5)."""
-    best, found = -1, Mount("", "")
+    best, mount = -1, Mount("", "")
     for line in text.splitlines():
         before, _, after = line.partition(" - ")
         point = Path(before.split()[4].replace(r"\040", " "))
         if folder.is_relative_to(point) and len(point.parts) >= best:  # the last one hides others
-            best, found = len(point.parts), Mount(*after.split()[:2])
-    return found
+            best, mount = len(point.parts), Mount(*after.split()[:2])
+    return mount
 
 
 def network_cards(sys: Path = Path("/sys")) -> Sequence[str]:
@@ -197,14 +197,14 @@ def interface_towards(addresses: Iterable[str]) -> str | None:
     numeric address (`127.0.0.1`) is the same everywhere.
     """
     for address in addresses:
-        own = ""
+        own_address = ""
         with suppress(OSError):  # no packet is sent
             family, kind, _, _, target = socket.getaddrinfo(address, 9, type=socket.SOCK_DGRAM)[0]
             with socket.socket(family, kind) as probe:
                 probe.connect(target)
-                own = str(probe.getsockname()[0]).partition("%")[0]
-        is_usable = own and (_is_loopback(address) or not _is_loopback(own))
-        name = _interface_of(own) if is_usable else None
+                own_address = str(probe.getsockname()[0]).partition("%")[0]
+        is_usable = own_address and (_is_loopback(address) or not _is_loopback(own_address))
+        name = _interface_of(own_address) if is_usable else None
         if name is not None:
             return name
     return None
@@ -217,21 +217,21 @@ def _is_loopback(address: str) -> bool:
         return False
 
 
-def _interface_of(own: str) -> str | None:
+def _interface_of(address: str) -> str | None:
     """Return the interface that has an address of this host."""
-    if ":" in own:
-        packed = ipaddress.ip_address(own).packed.hex()
+    if ":" in address:
+        packed = ipaddress.ip_address(address).packed.hex()
         with suppress(OSError):
             lines = Path("/proc/net/if_inet6").read_text().splitlines()
             return next((line.split()[5] for line in lines if line.startswith(packed)), None)
         return None
-    if _is_loopback(own):
-        own = "127.0.0.1"  # the network 127.0.0.0/8 belongs to one interface
+    if _is_loopback(address):
+        address = "127.0.0.1"  # the network 127.0.0.0/8 belongs to one interface
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             request = struct.pack("256s", name.encode()[:15])
             with suppress(OSError):  # it has no such address
                 answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
-                if socket.inet_ntoa(answer[20:24]) == own:
+                if socket.inet_ntoa(answer[20:24]) == address:
                     return name
     return None

@@ -368,8 +368,8 @@ class ProbePaths:
 
     def files_of(self, node: str) -> list[Path]:
         """Return this user's probes of one node, newest first; skip everything else."""
-        found = (path for path in self.node_dir(node).glob("*.json") if _NAME.fullmatch(path.name))
-        return sorted((p for p in found if stat.S_ISREG(p.lstat().st_mode)), reverse=True)
+        files = (path for path in self.node_dir(node).glob("*.json") if _NAME.fullmatch(path.name))
+        return sorted((p for p in files if stat.S_ISREG(p.lstat().st_mode)), reverse=True)
 
 
 def folder_of_probes(runs_dir: Path, uid: int) -> Path:

@@ -292,12 +292,12 @@ def wait_with_group(leader_pid: int, *, patience_s: float, spare: int | None = N
     with suppress(ProcessLookupError):
         os.killpg(leader_pid, signal.SIGKILL)
     end_s = time.monotonic() + patience_s
-    own = os.getpid()
+    own_pid = os.getpid()
     while others := [
         process.pid
         for process in _processes()
         if process.pid not in (leader_pid, spare)
-        and (process.group == leader_pid or process.parent == own)
+        and (process.group == leader_pid or process.parent == own_pid)
     ]:
         if time.monotonic() > end_s:
             return False

@@ -367,11 +367,11 @@ class TaskContext:
         Raises:
             LookupError: no such parent, or several; the spec's `after:` decides that.
         """
-        found = [parent for parent in self.parents if parent.run == run]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            names = ", ".join(parent.stage for parent in found)
+        matching = [parent for parent in self.parents if parent.run == run]
+        if len(matching) == 1:
+            return matching[0]
+        if matching:
+            names = ", ".join(parent.stage for parent in matching)
             message = f"stage {self.stage} comes after several stages with `run: {run}`: {names}"
             raise LookupError(message)
         known = ", ".join(f"{p.stage} ({p.run})" for p in self.parents) or "none"

@@ -289,12 +289,12 @@ STEERING = re.compile(
 
 def plain(text: str) -> str:
     r"""Return the text with each such character as its code, `\x1b`."""
-    return STEERING.sub(lambda found: ascii(found[0])[1:-1], text)
+    return STEERING.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def plain_json(text: str) -> str:
     r"""Return JSON with these characters in JSON's form, `\u001b`: its value is the same."""
-    return STEERING.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    return STEERING.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 # Text -> the value that it means, or why it has none; text that is safe to print.

@@ -225,8 +225,8 @@ def evaluation(numbers: Mapping[str, float]) -> list[tuple[str, str]]:
     """Return the numbers of an evaluation, each formatted by `result`."""
     rows = []
     for name, value in sorted(numbers.items()):
-        parent, dot, own = name.rpartition(".")
-        label = f"{parent}{dot}{own.removeprefix('num_')}".replace("_", " ")
+        parent, dot, leaf = name.rpartition(".")
+        label = f"{parent}{dot}{leaf.removeprefix('num_')}".replace("_", " ")
         rows.append((label, result(name, value)))
     return rows
 

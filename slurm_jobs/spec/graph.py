@@ -185,14 +185,14 @@ def _walk(parents: Mapping[str, tuple[str, ...]]) -> tuple[tuple[str, ...], list
 
 def ancestors(views: Views, stage: str) -> tuple[str, ...]:
     """Return all stages that come before `stage`, nearest first."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     queue = deque(views[stage].parents)
     while queue:
         name = queue.popleft()
-        if name not in found and name in views and name != stage:
-            found[name] = None
+        if name not in names and name in views and name != stage:
+            names[name] = None
             queue.extend(views[name].parents)
-    return tuple(found)
+    return tuple(names)
 
 
 def preprocess_of(views: Views, train: str, dataset: Any) -> str | None:
@@ -213,8 +213,8 @@ def preprocess_of(views: Views, train: str, dataset: Any) -> str | None:
 
 def _only_parent(views: Views, name: str, run: str) -> str | None:
     """Return the only direct parent with that `run`."""
-    found = [p for p in views[name].parents if p in views and views[p].run == run]
-    return found[0] if len(found) == 1 else None
+    matching = [p for p in views[name].parents if p in views and views[p].run == run]
+    return matching[0] if len(matching) == 1 else None
 
 
 def graph_problems(spec: CheckedSpec) -> Iterator[Problem]:
@@ -369,8 +369,8 @@ def modules_of_spec(values: Any, spec_dir: str, files: Files) -> frozenset[str]:
     code = values.get("code") if isinstance(values, dict) else None
     given = code if isinstance(code, list) else []  # other values are reported elsewhere
     listed = [PurePosixPath(path) for path in given if isinstance(path, str)]
-    own = {path.stem for path in listed if path.suffix in {"", ".py"}}
-    return frozenset({*files.modules_in(spec_dir), *own})
+    modules = {path.stem for path in listed if path.suffix in {"", ".py"}}
+    return frozenset({*files.modules_in(spec_dir), *modules})
 
 
 # References to stages and matrix axes: where they are allowed, what they may name.

@@ -166,17 +166,19 @@ def foreign_key(target: Any, values: Any, location: KeyPath) -> Hint | None:
         location: of the key.
     """
     word, *around = (str(step).lower().replace("-", "_") for step in location[:-3:-1])
-    own = _BY_WORD.get(".".join([*around, word])) or _BY_WORD.get(word)
+    own_key_of_word = _BY_WORD.get(".".join([*around, word])) or _BY_WORD.get(word)
     builtin = _CONFIGS.get(getattr(target, "__name__", ""), "")
     config: KeyPath = ()
     if not builtin and location[0] == "stages" and len(location) == 3:  # the config is below
         run = values["stages"][location[1]].get("run")
         builtin, config = (run if run in _CONFIGS.values() else ""), (*location[:2], "config")
-    if own is None or not builtin:
+    if own_key_of_word is None or not builtin:
         return None
-    path = tuple(own.path.split("."))
-    if own.stage != builtin or not own.path:
-        hint = Hint(own=own, place=(), example=_example(path, own), is_near=True)
+    path = tuple(own_key_of_word.path.split("."))
+    if own_key_of_word.stage != builtin or not own_key_of_word.path:
+        hint = Hint(
+            own=own_key_of_word, place=(), example=_example(path, own_key_of_word), is_near=True
+        )
         return hint if builtin == "train" else None
     holder = location[:-1]
     # The nearest mapping outwards that knows the key: a phase has some keys of its own.
@@ -185,7 +187,9 @@ def foreign_key(target: Any, values: Any, location: KeyPath) -> Hint | None:
     place: KeyPath = (*(config or base), *path)
     is_near = place[: len(holder)] == holder
     steps = (place[len(holder) :] if is_near else ()) or path
-    return Hint(own=own, place=place, example=_example(steps, own), is_near=is_near)
+    return Hint(
+        own=own_key_of_word, place=place, example=_example(steps, own_key_of_word), is_near=is_near
+    )
 
 
 def places_elsewhere(target: Any, location: KeyPath) -> list[KeyPath]:
@@ -383,10 +387,10 @@ def option_hint(key: str, known: Sequence[str], value: Any) -> str:
         return ""
     option = key.replace("_", "-")
     is_gpus = option == "gres" and str(value).startswith("gpu")
-    own = own_key("gpus" if is_gpus else key)
-    if own is not None:
-        form = f" (`{OPTION_FORMS[own]}`)" if own in OPTION_FORMS else ""
-        return f"; sbatch's `{key}` has a key of its own: {own}{form}"
+    place_of_key = own_key("gpus" if is_gpus else key)
+    if place_of_key is not None:
+        form = f" (`{OPTION_FORMS[place_of_key]}`)" if place_of_key in OPTION_FORMS else ""
+        return f"; sbatch's `{key}` has a key of its own: {place_of_key}{form}"
     if option in OTHER_OPTIONS:
         is_plain = isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= 60)
         form = f": write `slurm: {flow_text({key: value})}`" if is_plain else ""

@@ -104,8 +104,8 @@ def load_spec(
     try:
         loaded = load_document(document, text, files, overrides=expanded.overrides)
     except SpecError as error:
-        told = as_in_the_file(error.problems, document, expanded.origins)
-        raise SpecError(marked_earlier(told, earlier, typed)) from None
+        located = as_in_the_file(error.problems, document, expanded.origins)
+        raise SpecError(marked_earlier(located, earlier, typed)) from None
     notes = tuple(as_in_the_file(loaded.notes, document, expanded.origins))
     return dataclasses.replace(loaded, left_out=expanded.left_out, notes=notes)
 
@@ -220,10 +220,10 @@ def _elsewhere(first: Sequence[Problem], more: Iterable[Problem]) -> list[Proble
 
 def _beside_yaml(document: YamlDocument, problems: Sequence[Problem]) -> list[Problem]:
     """Return `problems` without those that follow from wrong YAML; a refused tag hides a type."""
-    said = [*document.problems]
+    listed = [*document.problems]
     for path in document.tagged:
-        said += [problem_at(document, path, "", at_key=at_key) for at_key in (False, True)]
-    return _elsewhere(said, problems)
+        listed += [problem_at(document, path, "", at_key=at_key) for at_key in (False, True)]
+    return _elsewhere(listed, problems)
 
 
 def _sorted(problems: list[Problem]) -> list[Problem]:
@@ -297,8 +297,8 @@ def read_profile(file: str, files: Files) -> ClusterProfile:
     problems += _elsewhere(problems, more)
     if isinstance(values, dict):
         for key in ("slurm", "gpu_slurm"):
-            found = environment_option_problems(values.get(key), (key,), document)
-            problems += _elsewhere(problems, found)
+            option_problems = environment_option_problems(values.get(key), (key,), document)
+            problems += _elsewhere(problems, option_problems)
     problems = [*document.problems, *_beside_yaml(document, problems)]
     if problems:
         raise SpecError(_sorted(problems))

@@ -110,7 +110,7 @@ def _families(
     document: YamlDocument, stages: Mapping[str, Any]
 ) -> tuple[dict[str, _Family], list[Problem]]:
     matrices = {name: _matrix_of(stage) for name, stage in stages.items()}
-    own: dict[str, _Family] = {}
+    families_of_stages: dict[str, _Family] = {}
     problems, wrong = [], set()
     for name, matrix in matrices.items():
         if matrix is None or isinstance(matrix, str):
@@ -127,16 +127,16 @@ def _families(
             products = itertools.product(*matrix.values())
             combinations = [dict(zip(matrix, values, strict=True)) for values in products]
         names = _names(name, combinations, stages)
-        own[name] = _Family(root=name, combinations=combinations, names=names)
-    families = dict(own)
+        families_of_stages[name] = _Family(root=name, combinations=combinations, names=names)
+    families = dict(families_of_stages)
     for name, root in matrices.items():
-        if isinstance(root, str) and root in own:
-            names = _names(name, own[root].combinations, stages)
-            families[name] = dataclasses.replace(own[root], names=names)
+        if isinstance(root, str) and root in families_of_stages:
+            names = _names(name, families_of_stages[root].combinations, stages)
+            families[name] = dataclasses.replace(families_of_stages[root], names=names)
         elif isinstance(root, str) and root not in wrong:
             message = (
-                f"`{root}` is no stage with its own matrix{did_you_mean(root, own)} "
-                f"(those: {', '.join(own) or 'none'})"
+                f"`{root}` is no stage with its own matrix{did_you_mean(root, families_of_stages)} "
+                f"(those: {', '.join(families_of_stages) or 'none'})"
             )
             problems.append(_problem(document, name, message))
     taken: dict[str, str] = {}
@@ -305,18 +305,18 @@ def _moved_places(
 
 
 def with_changed_matrices(
-    before: YamlDocument, after: YamlDocument, said: Callable[[str], str]
+    before: YamlDocument, after: YamlDocument, message_for: Callable[[str], str]
 ) -> YamlDocument:
     """Return `after` with a problem for each stage whose matrix differs from that in `before`.
 
     Args:
         before: the expanded document.
         after: the same with overrides.
-        said: message with remedy, for the name of a stage.
+        message_for: message with remedy, for the name of a stage.
     """
     known = _matrices(before)
     problems = [
-        problem_at(after, ("stages", name, "matrix"), f"stages.{name}.matrix: {said(name)}")
+        problem_at(after, ("stages", name, "matrix"), f"stages.{name}.matrix: {message_for(name)}")
         for name, matrix in _matrices(after).items()
         if matrix != known.get(name, "null")
     ]

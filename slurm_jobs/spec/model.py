@@ -75,16 +75,16 @@ def check_slurm_key(key: str) -> str:
         ValueError: it is none, a misspelt one, or has another key in the spec.
     """
     _require(_SLURM_KEY, key, "long name of an sbatch option (small letters, digits, - and _)")
-    own, near, message = own_key(key), near_option(key), ""
-    if own is not None:
-        message = f"`{key}` has a key of its own: {own}"
+    key_here, near, message = own_key(key), near_option(key), ""
+    if key_here is not None:
+        message = f"`{key}` has a key of its own: {key_here}"
     elif is_resource(key):
         message = (
             f"`{key}` is a key of `resources`, not an option of sbatch; write it next to slurm"
         )
     elif near:
-        own = own_key(near)
-        more = f" It has a key of its own: {own}" if own else ""
+        key_here = own_key(near)
+        more = f" It has a key of its own: {key_here}" if key_here else ""
         message = f"`{key}` is no option of sbatch; did you mean `{near}`?{more}"
     if message:
         raise ValueError(message)

@@ -193,7 +193,7 @@ def resolve_marked(
     Returns:
         New values, and every marked string found.
     """
-    found: list[MarkedString] = []
+    marked: list[MarkedString] = []
 
     def visit(hint: Any, value: Any, here: KeyPath, markers: tuple[Any, ...]) -> Any:
         if typing.get_origin(hint) is typing.Annotated:
@@ -212,7 +212,7 @@ def resolve_marked(
                 resolved, problem = _resolved(value, marker, around), ""
             except PathExpansionError as error:
                 resolved, problem = value, str(error)
-            found.append(
+            marked.append(
                 MarkedString(
                     path=here, marker=marker, given=value, resolved=resolved, problem=problem
                 )
@@ -227,7 +227,7 @@ def resolve_marked(
             return [visit(arguments[0], v, (*here, i), ()) for i, v in enumerate(value)]
         return value
 
-    return visit(target, values, path, ()), found
+    return visit(target, values, path, ()), marked
 
 
 def _resolved(given: str, marker: PathMarker, around: Surroundings) -> str:

@@ -276,8 +276,8 @@ def _merge(problems: list[Problem]) -> list[Problem]:
         first = merged.get(key)
         if first is not None and rest and ": expected " in first.message:
             wanted = rest.split(", found")[0]
-            head, _, found = first.message.partition(", found")
-            message = f"{head} or {wanted}, found{found}"
+            head, _, value_text = first.message.partition(", found")
+            message = f"{head} or {wanted}, found{value_text}"
             merged[key] = dataclasses.replace(first, message=message)
         else:
             merged.setdefault(key, problem)

@@ -164,8 +164,8 @@ _PROFILED_STEPS = 4
 def base_config(tune: TuneConfig) -> dict[str, Any]:
     """Return the training, or its phase to tune: all its keys, as JSON values."""
     train = build_config(TrainConfig, tune.train)
-    one = train if tune.phase is None else as_training(train, tune.phase)
-    values: dict[str, Any] = plain_json(asdict(one))
+    config = train if tune.phase is None else as_training(train, tune.phase)
+    values: dict[str, Any] = plain_json(asdict(config))
     return values
 
 
@@ -232,13 +232,13 @@ def read_trials(output_dir: Path) -> list[Trial]:
 
     A file that cannot be read is skipped: its trial runs again.
     """
-    found = []
+    trials = []
     for path in sorted((output_dir / JOURNAL_DIR).glob("[0-9]*.json")):
         try:
-            found.append(trial_from_json(read_json(path)))
+            trials.append(trial_from_json(read_json(path)))
         except (DamagedFileError, TypeError, KeyError, ValueError, AttributeError) as error:
             print(f"{path} is left out: {error}", flush=True)
-    return found
+    return trials
 
 
 def next_number(output_dir: Path) -> int:
@@ -308,7 +308,7 @@ def propose(causes: Sequence[Cause], train: _Values, hardware: Hardware) -> list
         train: the config with what was kept so far; all its keys.
         hardware: hardware of the allocation.
     """
-    found: list[Proposal] = []
+    proposals: list[Proposal] = []
     for cause in by_strength(causes):
         knobs = KNOBS.get(f"{cause.rule}:{cause.kind}") or KNOBS.get(cause.rule, (_unknown,))
         answers = [knob(train, hardware) for knob in knobs]
@@ -317,10 +317,12 @@ def propose(causes: Sequence[Cause], train: _Values, hardware: Hardware) -> list
                 continue
             if isinstance(answer, Change):
                 assert answer.key.partition(".")[0] in MAY_CHANGE, answer.key
-                found.append(Proposal(cause=cause, change=answer, name=answer.text))
+                proposals.append(Proposal(cause=cause, change=answer, name=answer.text))
             else:
-                found.append(Proposal(cause=cause, change=None, name=answer[0], why_not=answer[1]))
-    return found
+                proposals.append(
+                    Proposal(cause=cause, change=None, name=answer[0], why_not=answer[1])
+                )
+    return proposals
 
 
 def by_strength(causes: Sequence[Cause]) -> list[Cause]:
@@ -519,8 +521,8 @@ class Pairs:
     @property
     def num_missing(self) -> int:
         """Trials until a verdict is possible, of both arms; one more pair after an unclear one."""
-        made = len(self.first) + len(self.second)
-        return max(2 * MIN_REPEATS - made, 2 - made % 2)
+        num_made = len(self.first) + len(self.second)
+        return max(2 * MIN_REPEATS - num_made, 2 - num_made % 2)
 
 
 @functools.lru_cache
@@ -551,11 +553,13 @@ def pairs_of(
         nodes: nodes of this attempt.
         num_steps: length of a trial of this attempt.
     """
-    own = [trial for trial in trials if trial.comparison == comparison]
-    then = _sorted([trial for trial in own if _likeness(trial) == _likeness(own[-1])])
+    of_comparison = [trial for trial in trials if trial.comparison == comparison]
+    then = _sorted(
+        [trial for trial in of_comparison if _likeness(trial) == _likeness(of_comparison[-1])]
+    )
     if then.is_over:
         return then
-    return _sorted([trial for trial in own if _likeness(trial) == (nodes, num_steps)])
+    return _sorted([trial for trial in of_comparison if _likeness(trial) == (nodes, num_steps)])
 
 
 def _likeness(trial: Trial) -> tuple[tuple[str, ...], int]:
@@ -651,7 +655,9 @@ def read_trial(folder: Path, stage: str, train: Mapping[str, Any]) -> Reading:
             for span in timing.spans
             if span["name"] == "stage_in"
         ),
-        causes=tuple(by_strength([_cause(found, stage) for found in findings if _counts(found)])),
+        causes=tuple(
+            by_strength([_cause(finding, stage) for finding in findings if _counts(finding)])
+        ),
     )
 
 

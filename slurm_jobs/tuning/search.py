@@ -143,8 +143,8 @@ def open_trials(tried: Sequence[Pairs]) -> int:
 
 def _repeats_to_tell(pairs: Pairs) -> int:
     """Return the repeats of each arm that are needed, including finished ones."""
-    made = max(MIN_REPEATS, min(len(pairs.first), len(pairs.second)))
-    return made + (pairs.verdict.more_runs or 0 if pairs.verdict is not None else 0)
+    num_made = max(MIN_REPEATS, min(len(pairs.first), len(pairs.second)))
+    return num_made + (pairs.verdict.more_runs or 0 if pairs.verdict is not None else 0)
 
 
 def left_for_knobs_s(budget_s: float, trials: Sequence[Trial]) -> float:
@@ -406,10 +406,10 @@ def _leave(state: _State, proposal: Proposal, why: str, needs_s: float | None = 
 
 
 def _more_budget(state: _State) -> int | None:
-    needs = [one.needs_s for one in state.not_tried.values() if one.needs_s is not None]
+    needs = [entry.needs_s for entry in state.not_tried.values() if entry.needs_s is not None]
     if not needs:
         return None
-    compared = [state.pairs(_DATA), *(one.pairs for one in state.tried)]
+    compared = [state.pairs(_DATA), *(entry.pairs for entry in state.tried)]
     first_s = open_trials(compared) * state.trial_s
     given_s = state.facts.budget_s
     return more_budget_min(state.probe, state.trials, first_s + min(needs), state.trial_s, given_s)
@@ -585,8 +585,8 @@ def _why(part: TaskContext, code: int) -> str:
 
 
 def _ends(folder: Path) -> list[Any]:
-    found = (_read(path) for path in folder.glob("rank-*.end.json"))
-    return [end for end in found if end is not None]
+    ends = (_read(path) for path in folder.glob("rank-*.end.json"))
+    return [end for end in ends if end is not None]
 
 
 def _read(path: Path) -> Any:

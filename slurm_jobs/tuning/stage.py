@@ -157,6 +157,6 @@ def _more_budget(course: Course, context: TaskContext) -> str:
 
 def _line(trial: Trial) -> str:
     what = ", ".join(change.text for change in trial.changes) or "as it is"
-    said = trial.failure or f"{trial.speed:,.1f} tokens/s, {trial.data_wait_share:.1%} data wait"
+    result = trial.failure or f"{trial.speed:,.1f} tokens/s, {trial.data_wait_share:.1%} data wait"
     arm = f"{trial.purpose} {trial.arm}"
-    return f"trial {trial.number} ({arm}; {what}): {said}; {trial.wall_s:.1f} s"
+    return f"trial {trial.number} ({arm}; {what}): {result}; {trial.wall_s:.1f} s"

@@ -42,7 +42,7 @@ def result_of(
     assert course.probe is not None
     first = course.control.first
     assert course.control is not None
-    found = next((cause for cause in course.causes if cause.rule == "data-wait"), None)
+    data_wait = next((cause for cause in course.causes if cause.rule == "data-wait"), None)
     values: dict[str, Any] = {
         "format": FORMAT_NAME,
         "stage": stage,
@@ -55,15 +55,15 @@ def result_of(
         "num_steps": first[0].num_steps,
         "baseline": arm_values(first),
         "data": {
-            "predicted": "" if found is None else found.ceiling,
-            "predicted_times": None if found is None else found.times,
+            "predicted": "" if data_wait is None else data_wait.ceiling,
+            "predicted_times": None if data_wait is None else data_wait.times,
             "without": arm_values(course.control.second) if course.control.second else None,
             "failure": course.control.second_failure,
             **_verdict(course.control.verdict),
         },
         "findings": [asdict(cause) for cause in course.causes],
-        "tried": [_result_tried(one) for one in course.tried],
-        "not_tried": [asdict(one) for one in course.not_tried],
+        "tried": [_result_tried(entry) for entry in course.tried],
+        "not_tried": [asdict(entry) for entry in course.not_tried],
         "more_budget_min": course.more_budget_min,
         "not_measured": list(NOT_MEASURED),
         "kept": [{"key": c.key, "value": c.value, "was": _was(facts, c)} for c in _last(course)],
@@ -120,21 +120,21 @@ def _was(facts: Facts, change: Change) -> Any:
     return value
 
 
-def _result_tried(one: Tried) -> dict[str, Any]:
-    change = one.proposal.change
+def _result_tried(entry: Tried) -> dict[str, Any]:
+    change = entry.proposal.change
     assert change is not None
     return {
-        "name": one.proposal.name,
+        "name": entry.proposal.name,
         "key": change.key,
         "value": change.value,
-        "rule": one.proposal.cause.rule,
-        "finding": one.proposal.cause.title,
-        "predicted": one.proposal.cause.ceiling,
-        "predicted_times": one.proposal.cause.times,
-        "outcome": one.outcome,
-        "why": one.why,
-        "num_repeats": [len(one.pairs.first), len(one.pairs.second)],
-        **_verdict(one.pairs.verdict),
+        "rule": entry.proposal.cause.rule,
+        "finding": entry.proposal.cause.title,
+        "predicted": entry.proposal.cause.ceiling,
+        "predicted_times": entry.proposal.cause.times,
+        "outcome": entry.outcome,
+        "why": entry.why,
+        "num_repeats": [len(entry.pairs.first), len(entry.pairs.second)],
+        **_verdict(entry.pairs.verdict),
     }
 
 
@@ -183,7 +183,7 @@ def headline(result: Values) -> str:
     closing, kept = result["closing"], result["kept"]
     if not kept:
         return f"Nothing is kept: {_none(result)}."
-    names = ", ".join(f"{one['key']}: {value_text(one['value'])}" for one in kept)
+    names = ", ".join(f"{entry['key']}: {value_text(entry['value'])}" for entry in kept)
     if closing is not None and closing.get("failure"):  # earlier versions do not record it
         return (
             f"Nothing is changed: with {names} the training failed when before and after were "
@@ -196,20 +196,22 @@ def headline(result: Values) -> str:
         )
     if closing["word"] == "faster":
         return f"{came(closing)} as fast with {names}."
-    said = {
+    sentences = {
         "equal": "before and after are equally fast",
         "slower": "after is slower than before",
     }.get(closing["word"], "whether after is faster than before, their trials cannot tell")
-    return f"Nothing is changed, no gain is sure with {names}: {said}: {came(closing)}."
+    return f"Nothing is changed, no gain is sure with {names}: {sentences}: {came(closing)}."
 
 
 def disturbed(result: Values) -> str:
     """Return a note that other jobs used the cores during the baseline; empty if they did not."""
-    found = [one for one in result.get("findings", ()) if one["rule"] == "foreign-load"]
-    if not found:
+    findings = [
+        finding for finding in result.get("findings", ()) if finding["rule"] == "foreign-load"
+    ]
+    if not findings:
         return ""
     return (
-        f"{found[0]['title']}: what follows has that in it, intervals are wider for it, and "
+        f"{findings[0]['title']}: what follows has that in it, intervals are wider for it, and "
         "budgets that are advised longer. Tune again when no other jobs run there."
     )
 
@@ -235,10 +237,12 @@ def _none(result: Values) -> str:
 def why_nothing_tried(result: Values) -> str:
     """Return why nothing was tried: too small a budget for the findings, or no findings."""
     if names := [
-        _shown(one["name"]) for one in result["not_tried"] if one.get("needs_s") is not None
+        _shown(entry["name"]) for entry in result["not_tried"] if entry.get("needs_s") is not None
     ]:
         return f"the budget left no room for {', '.join(names)}"
-    if short := [_shown(one["name"]) for one in result["not_tried"] if one["why"] == TOO_SHORT]:
+    if short := [
+        _shown(entry["name"]) for entry in result["not_tried"] if entry["why"] == TOO_SHORT
+    ]:
         return f"trials have too few steps for {', '.join(short)}: give a larger --budget"
     return "no finding names a change that could be tried"
 

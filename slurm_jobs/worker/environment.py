@@ -78,8 +78,8 @@ def keep_kind(order: JobOrder, element_id: str, kind: str) -> str | None:
     arithmetic would differ from that of its checkpoint. Slurm lets a user change the request of a
     pending job, and a requeued job is pending while its processes still end.
     """
-    own = order.resources.slurm.get("constraint")
-    features = f"Features={with_own_constraint(kind, own)}"
+    constraint = order.resources.slurm.get("constraint")
+    features = f"Features={with_own_constraint(kind, constraint)}"
     problem = None
     for _ in range(_TRIES):
         problem = failure_of(["scontrol", "update", f"JobId={element_id}", features])

@@ -429,9 +429,9 @@ def find_cause(task_dir: Path, num_ranks: int) -> Cause | None:
     """
     all_of_them = {rank: read_stacks(task_dir, rank) for rank in range(num_ranks)}
     stacks = {
-        rank: found
-        for rank, found in all_of_them.items()
-        if found.main or not returned_path(task_dir, rank).exists()
+        rank: stack
+        for rank, stack in all_of_them.items()
+        if stack.main or not returned_path(task_dir, rank).exists()
     }
     if not stacks:
         return None
@@ -452,7 +452,7 @@ def describe_cause(stacks: Mapping[int, RankStacks]) -> tuple[int, str]:
     collective; one in a pass; one that waits for its device. If all are equal, the smallest group
     in the same place is the cause.
     """
-    kinds = {rank: _kind(found) for rank, found in stacks.items()}
+    kinds = {rank: _kind(stack) for rank, stack in stacks.items()}
     least = min(kinds.values())
     causes = [rank for rank, kind in kinds.items() if kind == least]
     others = [rank for rank in stacks if rank not in causes]

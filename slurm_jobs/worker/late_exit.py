@@ -78,8 +78,8 @@ def note_return(task_dir: Path, rank: int, code: int, patience: float) -> None:
         code: intended exit code of the process.
         patience: seconds that it may take.
     """
-    said = {"exit_code": code, "patience_s": patience, "returned_unix_s": time.time()}
-    write_json_atomic(returned_path(task_dir, rank), said)
+    values = {"exit_code": code, "patience_s": patience, "returned_unix_s": time.time()}
+    write_json_atomic(returned_path(task_dir, rank), values)
 
 
 def end_if_late(task_dir: Path, rank: int) -> None:
@@ -131,17 +131,17 @@ def _keepers() -> str:
     threads = [
         thread for thread in threading.enumerate() if not thread.daemon and thread is not main
     ]
-    said = [_thread_text(thread, frames.get(thread.ident or 0)) for thread in threads]
+    texts = [_thread_text(thread, frames.get(thread.ident or 0)) for thread in threads]
     if "multiprocessing" in sys.modules:
         from multiprocessing import active_children
 
         children = (child for child in active_children() if not child.daemon)
-        said += [f"child process `{child.name}` ({child.pid})" for child in children]
-    if not said:
+        texts += [f"child process `{child.name}` ({child.pid})" for child in children]
+    if not texts:
         innermost = frames.get(main.ident or 0)
-        said = [_handler_text(innermost) if innermost else "the interpreter"]
-    more = len(said) - _MOST_NAMED
-    text = ", ".join(said[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        texts = [_handler_text(innermost) if innermost else "the interpreter"]
+    more = len(texts) - _MOST_NAMED
+    text = ", ".join(texts[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
     return f"{text} still ran"
 
 
@@ -214,8 +214,8 @@ class LateExit:
 def read_returned(task_dir: Path, rank: int) -> dict[str, Any] | None:
     """Return the recorded outcome of a rank's function; None if it has not returned."""
     with suppress(FileNotFoundError):
-        said: dict[str, Any] = read_json(returned_path(task_dir, rank))
-        return said
+        values: dict[str, Any] = read_json(returned_path(task_dir, rank))
+        return values
     return None
 
 

@@ -272,8 +272,8 @@ class Ranks:
         Ranks of srun would prefer inherited identity variables to those of srun.
         """
         options = {key.replace("_", "-") for key in self._order.resources.slurm}
-        own = step_environment(os.environ, self._order.environment, options)
-        kept = {name: value for name, value in own.items() if name not in RANK_VARIABLES}
+        variables = step_environment(os.environ, self._order.environment, options)
+        kept = {name: value for name, value in variables.items() if name not in RANK_VARIABLES}
         kept["SLURM_JOBS_ENTRY_POINT"] = self._order.run
         if rank is None:
             return kept

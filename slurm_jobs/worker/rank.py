@@ -276,7 +276,7 @@ def rank_environment(
     Raises:
         OSError: a config that is too long for a variable cannot be written.
     """
-    own = {
+    variables = {
         "RANK": context.rank,
         "WORLD_SIZE": context.num_ranks,
         "LOCAL_RANK": context.local_rank,
@@ -295,9 +295,9 @@ def rank_environment(
         "PYTHONUNBUFFERED": "1",
     }
     for parent in context.parents:
-        own[output_dir_variable(parent.stage)] = parent.output_dir
+        variables[output_dir_variable(parent.stage)] = parent.output_dir
         if parent.origin:
-            own[output_dir_variable(parent.origin)] = parent.output_dir
+            variables[output_dir_variable(parent.origin)] = parent.output_dir
     defaults = default_variables(
         os.environ.keys(),
         num_threads=order["cpus_per_task"],
@@ -306,7 +306,7 @@ def rank_environment(
         flight_prefix=str(context.task_dir / "flight-"),
         interface=_interface(context, order),
     )
-    shown = {key: str(value) for key, value in own.items()}
+    shown = {key: str(value) for key, value in variables.items()}
     return {**os.environ, **marked_as_ours(defaults), **shown}
 
 
@@ -405,8 +405,8 @@ def keep_rank(task_dir: Path) -> int:
     late.stop()
     code, ended_unix_s = process.wait(), time.time()
     if code >= 0:
-        said = [result_path(task_dir, context.rank), error_path(task_dir, context.rank)]
-        note_exit(context, said, ended_unix_s)
+        reports = [result_path(task_dir, context.rank), error_path(task_dir, context.rank)]
+        note_exit(context, reports, ended_unix_s)
     note = ""
     if (returned := read_returned(task_dir, context.rank)) is not None:
         note = late_text(task_dir, context.rank, returned["exit_code"], code)

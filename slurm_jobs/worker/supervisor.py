@@ -190,7 +190,7 @@ def own_intent(paths: RunPaths, token: str) -> Intent | None:
 
 
 def slice_tasks(
-    order: JobOrder, paths: RunPaths, environment: JobEnvironment, own: Intent | None
+    order: JobOrder, paths: RunPaths, environment: JobEnvironment, intent: Intent | None
 ) -> list[SliceTask]:
     """Return the slices of this job or array task, in processing order."""
     return [
@@ -199,8 +199,8 @@ def slice_tasks(
             paths=paths,
             environment=environment,
             slice_index=index,
-            base_attempt=own.base_attempts.get(index, 0) if own is not None else 0,
-            intent_number=own.number if own is not None else 0,
+            base_attempt=intent.base_attempts.get(index, 0) if intent is not None else 0,
+            intent_number=intent.number if intent is not None else 0,
         )
         for index in environment.slices
     ]
@@ -212,9 +212,9 @@ def supervise(run_dir: Path, token: str) -> int:
     paths = RunPaths(run_dir)
     order = read_order(paths.job_json(token))
     environment = read_environment(order, os.environ)
-    own = own_intent(paths, token)
-    tasks = slice_tasks(order, paths, environment, own)
-    if own is None:  # it is unknown whether this job may work: a later one may have its slices
+    intent = own_intent(paths, token)
+    tasks = slice_tasks(order, paths, environment, intent)
+    if intent is None:  # it is unknown whether this job may work: a later one may have its slices
         reason = (
             f"this node does not see the job's own entry in {paths.ledger_dir}, after "
             f"{LISTING_PATIENCE_S:.0f} s: it sees an old state of that folder, or at another one; "

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -58,3 +64,30 @@ def test_a_page_has_what_stands_beside_a_field_in_the_source() -> None:
     assert (found["gpu"].kind, found["gpu"].default) == ("str", "''")
     said = source_docs.comments("slurm_jobs.shared.timings")
     assert said["mfu"] == "share of the card's peak, 0 to 1; NaN where the peak is not known"
+
+
+def _texts_of_python() -> Iterator[tuple[str, str]]:
+    """Yield the scripts of the documentation, and the Python blocks of its pages."""
+    for script in sorted((ROOT / "docs").glob("*.py")):
+        yield script.name, script.read_text(encoding="utf-8")
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        for block in re.findall(
+            r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL
+        ):
+            with suppress(SyntaxError):  # a piece of a class or of a call
+                ast.parse(block)
+                yield page.name, block
+
+
+def test_what_pages_and_their_scripts_import_of_ours_exists() -> None:
+    missing = [
+        f"{name}: {node.module}.{alias.name}"
+        for name, text in _texts_of_python()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ImportFrom)
+        and (node.module or "").partition(".")[0] in {"slurm_jobs", "pipeline"}
+        for alias in node.names
+        if not hasattr(importlib.import_module(node.module or ""), alias.name)
+        and find_spec(f"{node.module}.{alias.name}") is None
+    ]
+    assert missing == []

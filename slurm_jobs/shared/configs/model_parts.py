@@ -84,8 +84,8 @@ class VisionConfig(CheckedConfig):
 
     def given(self) -> dict[str, int]:
         """Return the sizes that the user gave."""
-        found = {name: getattr(self, name) for name in RANDOM_VISION}
-        return {name: value for name, value in found.items() if value is not None}
+        values = {name: getattr(self, name) for name in RANDOM_VISION}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,8 +131,8 @@ class LanguageConfig(CheckedConfig):
 
     def given(self) -> dict[str, int]:
         """Return the sizes that the user gave."""
-        found = {name: getattr(self, name) for name in RANDOM_LANGUAGE}
-        return {name: value for name, value in found.items() if value is not None}
+        values = {name: getattr(self, name) for name in RANDOM_LANGUAGE}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -243,11 +243,11 @@ class QuantizeConfig(CheckedConfig):
                 f"learn names {' and '.join(sorted(wrong))}, and quantize has the language model "
                 "in 4 bits, which cannot learn: name adapters, projector or vision"
             )
-        found = [
+        problems = [
             storage_problem(storage=self.storage, strategy=strategy, precision=each)
             for each in (sorted(_ALL) if precision == "auto" else [precision])
         ]
-        return found[0] if all(found) else None
+        return problems[0] if all(problems) else None
 
 
 def storage_problem(*, storage: str, strategy: str, precision: str) -> str | None:

@@ -227,7 +227,7 @@ def as_training(config: TrainConfig, number: int) -> TrainConfig:
 
 def train_problems(config: TrainConfig) -> list[str]:
     """Return one message for each broken rule, with field, value and remedy."""
-    own = [
+    problems = [
         *(_phases_problems(config) if config.phases else _length_problems(config)),
         *_same_names("levels", [level.name for level in config.levels]),
         *_learn_problems(config, config.learn),
@@ -235,12 +235,12 @@ def train_problems(config: TrainConfig) -> list[str]:
         *_data_problems(config),
         *_idle_adapters_problems(config),
     ]
-    messages = list(own)
+    messages = list(problems)
     for number, phase in enumerate(config.phases):
         try:
             as_training(config, number)
         except ValueError as error:
-            of_phase = (message for message in problems_in(error) if message not in own)
+            of_phase = (message for message in problems_in(error) if message not in problems)
             messages += [_of_phase(phase, number, message) for message in of_phase]
     return messages
 
@@ -298,7 +298,7 @@ def _learn_problems(config: TrainConfig, learn: Collection[str] | None) -> Itera
             meant = next((part for letters, part in _MEANT.items() if letters in name), "language")
             yield (
                 f"learn has {name!r}, and model.type is small_vlm, whose parameters have names "
-                f"that begin with {', '.join(f'{own}.' for own in _OWN_NAMES[:-1])} or "
+                f"that begin with {', '.join(f'{prefix}.' for prefix in _OWN_NAMES[:-1])} or "
                 f"{_OWN_NAMES[-1]}.: write for example `{meant}.*`"
             )
     if "adapters" in (learn or ()) and config.adapters is None:

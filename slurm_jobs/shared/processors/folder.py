@@ -191,10 +191,10 @@ class Described:
 
     def counts(self, key: str, names: Iterable[str], expected: str) -> tuple[int, ...]:
         """Return the values of a mapping of the image processor, which has exactly these keys."""
-        found, names = self.images.get(key), tuple(names)
-        if not isinstance(found, Mapping):
+        section, names = self.images.get(key), tuple(names)
+        if not isinstance(section, Mapping):
             self.refuse(key, expected)
-        given = {name: value for name, value in found.items() if value is not None}
+        given = {name: value for name, value in section.items() if value is not None}
         if not _has_counts(given, set(names)):
             self.refuse(key, expected)
         return tuple(given[name] for name in names)
@@ -570,9 +570,9 @@ def read_normalisation(folder: Path) -> Normalisation | None:
     beside = folder / "preprocessor_config.json"
     if not processor.get("image_processor") and not read_folder_json(beside):
         return None
-    found, file = find_images(processor, processor_file)
-    given = {key: value for key, value in found.items() if value is not None}
-    values = {**CLASS_DEFAULTS.get(image_processor_class(found), {}), **given}
+    images, file = find_images(processor, processor_file)
+    given = {key: value for key, value in images.items() if value is not None}
+    values = {**CLASS_DEFAULTS.get(image_processor_class(images), {}), **given}
     if values.get("do_normalize") is False:
         values |= {"image_mean": 0, "image_std": 1}
     if not {"image_mean", "image_std"} <= values.keys():
@@ -594,15 +594,15 @@ def find_images(processor: Mapping[str, Any], file: Path) -> tuple[Mapping[str, 
     Raises:
         StageConfigError: there are none.
     """
-    found = processor.get("image_processor")
-    if isinstance(found, dict) and found:
-        return found, file
+    section = processor.get("image_processor")
+    if isinstance(section, dict) and section:
+        return section, file
     own_file = file.with_name("preprocessor_config.json")
-    found = read_folder_json(own_file)
-    if not found:
+    section = read_folder_json(own_file)
+    if not section:
         message = f"{own_file}: missing; it gives the image size, mean and deviation"
         raise StageConfigError(message)
-    return found, own_file
+    return section, own_file
 
 
 def _channels(images: Mapping[str, Any], key: str, file: Path) -> tuple[float, ...]:

@@ -97,9 +97,9 @@ def _instead(folder: str, files: Files) -> str:
     path = PurePosixPath(folder)
     if path.name in _WITHIN and files.holds(f"{path.parent}/{INFO_NAME}"):
         return f"give {path.parent}"
-    made = f"{folder}/data/consolidate"
-    if files.holds(f"{made}/{INFO_NAME}"):
-        return f"it is a run: give {made}"
+    dataset = f"{folder}/data/consolidate"
+    if files.holds(f"{dataset}/{INFO_NAME}"):
+        return f"it is a run: give {dataset}"
     return (
         "give the folder that `consolidate` wrote (data/STAGE of a run); one that a stage of this "
         "spec makes is named `${STAGE.output_dir}`"

@@ -154,26 +154,28 @@ def _wrong_whole(values: Mapping[str, Any], type_given: Any, given: str) -> str:
     kind = values.get("model_type")
     if not isinstance(kind, str) or type_given not in {SMALL_VLM, "hugging_face"}:
         return ""
-    found = f"model_type is {kind!r}, and model.type is {type_given}"
+    conflict = f"model_type is {kind!r}, and model.type is {type_given}"
     if kind == SMALL_VLM or kind in WHOLE_TYPES:
         remedy = f"set `type: {SMALL_VLM}`" if kind == SMALL_VLM else _as_whole(given)
         is_right = (kind == SMALL_VLM) == (type_given == SMALL_VLM)
-        return "" if is_right else f"{found}: {remedy}"
+        return "" if is_right else f"{conflict}: {remedy}"
     for part in (VISION_PART, LANGUAGE_PART):
         if kind in part.model_types:
             return (
-                f"{found}: it is the {part.name} model alone; give it as "
+                f"{conflict}: it is the {part.name} model alone; give it as "
                 f"`model: {{{part.name}: {{path: {given}}}}}`, as a part of a {SMALL_VLM}"
             )
     if type_given == SMALL_VLM:
-        return f"{found}: give the `model/` that a training of one exported, or {_as_whole(given)}"
+        return (
+            f"{conflict}: give the `model/` that a training of one exported, or {_as_whole(given)}"
+        )
     names = values.get("architectures")
     has_vision = any("vision" in str(key) or "image" in str(key) for key in values)
     is_causal = isinstance(names, list) and any(str(n).endswith("ForCausalLM") for n in names)
     alone = "language" if is_causal and not has_vision else ""
     alone = "vision" if kind in _VISION_ALONE else alone
     what = f"it is a {alone} model alone; " if alone else ""
-    return f"{found}: {what}those that can be trained are {', '.join(WHOLE_TYPES)}"
+    return f"{conflict}: {what}those that can be trained are {', '.join(WHOLE_TYPES)}"
 
 
 def _as_whole(given: str) -> str:

@@ -186,9 +186,9 @@ def target_problems(spec: CheckedSpec) -> Iterator[Problem]:
     for name, view in spec.views.items():
         if view.run != "train":
             continue
-        own = {i.path[2:]: i.resolved for i in spec.expanded if i.path[:2] == ("stages", name)}
-        words = _last_words(own.get(_MODEL), spec.files)
-        tied = _tied_head(own, spec.files)
+        paths = {i.path[2:]: i.resolved for i in spec.expanded if i.path[:2] == ("stages", name)}
+        words = _last_words(paths.get(_MODEL), spec.files)
+        tied = _tied_head(paths, spec.files)
         patterns = list(_patterns(view.config or {}))
         for place, pattern in patterns:
             wrong = _wrong(pattern, words)
@@ -206,10 +206,10 @@ def target_problems(spec: CheckedSpec) -> Iterator[Problem]:
                 yield spec.problem(("stages", name, "config", *place), f"{pattern!r} {wrong}")
 
 
-def _tied_head(own: Mapping[KeyPath, str], files: Files) -> str:
+def _tied_head(paths: Mapping[KeyPath, str], files: Files) -> str:
     """Return the output head's full name if it is certain that it is the embeddings."""
     for path in (_MODEL, _LANGUAGE_MODEL):
-        values = files.json_values(f"{own[path]}/{MODEL_CONFIG}") if path in own else {}
+        values = files.json_values(f"{paths[path]}/{MODEL_CONFIG}") if path in paths else {}
         is_small = values.get("model_type") == SMALL_VLM
         language = values.get("language") if is_small else values
         if isinstance(language, Mapping) and language.get("tie_word_embeddings") is True:

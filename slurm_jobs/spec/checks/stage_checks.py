@@ -266,7 +266,7 @@ def row_notes(spec: CheckedSpec) -> Iterator[Problem]:
                 yield spec.problem((*at_config, "model", *keys), message)
             if source is None or not _packs(part):
                 continue
-            own = (config.phases[number].batching or ()) if config.phases else ()
+            batching = (config.phases[number].batching or ()) if config.phases else ()
             for key in ("max_tokens", "max_images"):
                 row, sample = getattr(part.batching, key), getattr(spec.configs[source], key)
                 if row is None or row >= sample:
@@ -277,7 +277,7 @@ def row_notes(spec: CheckedSpec) -> Iterator[Problem]:
                     f"before its first step; set it to {sample} or more, or {key} of stage "
                     f"`{source}` to {row}"
                 )
-                below = ("phases", number) if key in own else ()
+                below = ("phases", number) if key in batching else ()
                 yield spec.problem((*at_config, *below, "batching", key), message)
 
 
@@ -436,8 +436,8 @@ def _microbatch_problems(
     spec: CheckedSpec, name: str, num_ranks: int, config: Any
 ) -> Iterator[Problem]:
     """Yield samples of a rank that cannot be divided evenly; packed rows are not counted."""
-    own = [own_values(config, phase) for phase in config.phases] or [{}]
-    for phase, values in enumerate(own):
+    values_of_phases = [own_values(config, phase) for phase in config.phases] or [{}]
+    for phase, values in enumerate(values_of_phases):
         part = {key: values.get(key, getattr(config, key)) for key in _CUTS}
         per_rank, number = part["global_batch_size"] // num_ranks, part["num_microbatches"]
         is_packed = part["batching"].kind in {"packed", "auto"}
