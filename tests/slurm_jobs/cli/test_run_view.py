@@ -1,3 +1,5 @@
+"""What a look at a run shows: progress, the grid of slices, the live view."""
+
 import dataclasses
 import io
 from pathlib import Path
@@ -6,9 +8,117 @@ import pytest
 from rich.console import Console
 
 from slurm_jobs.cli.problems import Failure
-from slurm_jobs.cli.run_view import FOOTER, Seen, live_view, printable
-from slurm_jobs.status import Status
+from slurm_jobs.cli.run_view import (
+    FOOTER,
+    LETTERS,
+    Seen,
+    grid_lines,
+    legend,
+    live_view,
+    make_grid,
+    printable,
+    task_progress,
+)
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.files import Progress
+from slurm_jobs.status import SliceStatus, Status
 from tests.slurm_jobs.cli.statuses import NOW_S, seen, stage
+
+
+def part(attempt: int) -> SliceStatus:
+    return SliceStatus(
+        slice_index=0, status="running", attempt=attempt, source="squeue", job_id="7"
+    )
+
+
+@pytest.mark.parametrize(("attempt", "before"), [(1, ""), (2, "attempt 2: ")])
+def test_a_task_that_said_how_far_it_is_is_told_in_words_and_as_a_share(
+    tmp_path: Path, attempt: int, before: str
+) -> None:
+    folder = RunPaths(tmp_path).task_dir("train", 0, attempt)
+    folder.mkdir(parents=True)
+    Progress(folder, "steps", 400).update(100, detail="loss 0.5000, 2 min left")
+    text = f"{before}100/400 steps loss 0.5000, 2 min left"
+    assert task_progress(tmp_path, "train", part(attempt)) == (text, 0.25)
+
+
+@pytest.mark.parametrize(("attempt", "text"), [(1, ""), (3, "attempt 3")])
+def test_a_task_that_has_said_nothing_has_no_share(tmp_path: Path, attempt: int, text: str) -> None:
+    assert task_progress(tmp_path, "train", part(attempt)) == (text, None)
+
+
+def test_a_task_of_nothing_has_no_share(tmp_path: Path) -> None:
+    folder = RunPaths(tmp_path).task_dir("train", 0, 1)
+    folder.mkdir(parents=True)
+    Progress(folder, "rows", 0).update(0)
+    assert task_progress(tmp_path, "train", part(1)) == ("0/0 rows", None)
+
+
+def statuses(num_slices: int, **others: int) -> list[Status]:
+    """All complete, but for one slice of each status that is named."""
+    found: list[Status] = ["completed"] * num_slices
+    for word, index in others.items():
+        found[index] = word  # type: ignore[call-overload]
+    return found
+
+
+@pytest.mark.parametrize("width", [20, 60, 120, 200])
+@pytest.mark.parametrize("num_slices", [1, 9, 400, 1001, 10_000, 100_000])
+@pytest.mark.parametrize("max_rows", [1, 5, 20])
+def test_a_grid_fits_and_shows_every_slice_once(num_slices: int, width: int, max_rows: int) -> None:
+    words = statuses(num_slices)
+    grid = make_grid(words, width=width, max_rows=max_rows)
+    num_cells = sum(len(row) for row in grid.rows)
+    assert (num_cells - 1) * grid.slices_per_cell < num_slices <= num_cells * grid.slices_per_cell
+    assert len(grid.rows) <= max_rows
+    lines = grid_lines(words, width=width, max_rows=max_rows)
+    assert max(len(line.plain) for line in lines) <= width
+    assert sum(line.plain.count("C") for line in lines) == num_cells
+
+
+def test_a_few_slices_have_a_cell_each() -> None:
+    lines = grid_lines(statuses(12, running=3, failed=11), width=60, max_rows=5)
+    assert [line.plain for line in lines] == [" 0 CCCRCCCCCC CF"]
+
+
+def test_rows_begin_with_the_number_of_their_first_slice() -> None:
+    lines = grid_lines(statuses(45), width=25, max_rows=5)
+    assert [line.plain.split()[0] for line in lines] == ["0", "20", "40"]
+    condensed = make_grid(statuses(10_000), width=60, max_rows=4)
+    assert condensed.slices_per_cell == 50
+    assert condensed.first_slices == [0, 2500, 5000, 7500]
+
+
+@pytest.mark.parametrize("index", [0, 4321, 9999])
+def test_one_failure_among_ten_thousand_slices_is_seen(index: int) -> None:
+    words = statuses(10_000, failed=index)
+    words[index - 1 if index else 1] = "running"
+    (line,) = grid_lines(words, width=60, max_rows=1)
+    assert line.plain.count("F") == 1
+
+
+def test_the_worst_of_a_cell_wins() -> None:
+    worst_first: list[Status] = list(LETTERS)
+    assert worst_first[0] == "failed"
+    assert worst_first[-1] == "completed"
+    for number, word in enumerate(worst_first):
+        cell: list[Status] = [*worst_first[number:], *(["completed"] * 93)]
+        grid = make_grid(cell * 200, width=20, max_rows=1)
+        assert set(grid.rows[0]) == {word}
+
+
+def test_every_status_has_a_letter_of_its_own() -> None:
+    assert len(set(LETTERS.values())) == len(LETTERS)
+
+
+def test_the_legend_explains_what_is_there_and_what_a_cell_stands_for() -> None:
+    text = legend(statuses(10, running=2), slices_per_cell=20).plain
+    assert "C completed" in text
+    assert "R running" in text
+    assert "failed" not in text
+    assert "a cell is 20 slices" in text
+    assert "a cell" not in legend(statuses(10), slices_per_cell=1).plain
+
 
 TAIL = tuple(f"line {number} " + "x" * 300 for number in range(8))
 FAILURE = Failure(
