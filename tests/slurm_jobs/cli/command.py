@@ -34,12 +34,14 @@ def run_command(*words: object, code: int = 0) -> None:
 
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    """A function that runs the command with these words."""
+    """A function that runs the command with these words; `code` is the exit code to expect."""
 
-    def run(*words: object) -> Ended:
-        with pytest.raises(SystemExit) as ended:
+    def run(*words: object, code: int | None = None) -> Ended:
+        with pytest.raises(SystemExit) as end:
             main.main([*map(str, words)])
         printed = capsys.readouterr()
-        return Ended(int(ended.value.code or 0), printed.out, printed.err)
+        ended = Ended(int(end.value.code or 0), printed.out, printed.err)
+        assert code in {None, ended.code}, ended.err
+        return ended
 
     return run

@@ -16,7 +16,7 @@ import pytest
 from slurm_jobs.cli import main
 from slurm_jobs.run_folder.ledger import entry_path
 from slurm_jobs.run_folder.paths import RunPaths
-from tests.slurm_jobs.cli.command import run_command
+from tests.slurm_jobs.cli.command import Command
 from tests.slurm_jobs.run.closed import close
 from tests.slurm_jobs.run.fabricate import make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import make_fake_slurm
@@ -50,12 +50,11 @@ def test_a_ledger_that_cannot_be_read_is_3_with_every_verb(
     paths: RunPaths,
     verb: str,
     damage: Callable[[Path], None],
-    capsys: pytest.CaptureFixture[str],
+    command: Command,
 ) -> None:
     damage(entry_path(paths.ledger_dir, 1))
     as_json = {"logs": [], "cancel": ["--json", "--yes"]}.get(verb, ["--json"])
-    run_command(verb, str(paths.run_dir), *as_json, code=3)
-    said = capsys.readouterr()
+    said = command(verb, paths.run_dir, *as_json, code=3)
     if as_json:
         found = json.loads(said.out)
         assert found["problems"] == []
@@ -67,23 +66,19 @@ def test_a_ledger_that_cannot_be_read_is_3_with_every_verb(
 @pytest.mark.parametrize("is_there", [True, False])
 @pytest.mark.parametrize("verb", ["status", "watch", "logs", "resume", "cancel", "report"])
 def test_a_ledger_whose_entries_are_gone_is_not_taken_for_a_run_without_jobs(
-    paths: RunPaths, verb: str, is_there: bool, capsys: pytest.CaptureFixture[str]
+    paths: RunPaths, verb: str, is_there: bool, command: Command
 ) -> None:
     shutil.rmtree(paths.ledger_dir)
     if is_there:
         paths.ledger_dir.mkdir()
     paths.job_dir("aaaa0001").mkdir(parents=True, exist_ok=True)
-    run_command(verb, str(paths.run_dir), code=3)
-    assert f"{paths.ledger_dir} has no entries, but" in capsys.readouterr().err
+    assert f"{paths.ledger_dir} has no entries, but" in command(verb, paths.run_dir, code=3).err
     assert not list(paths.ledger_dir.glob("*"))
 
 
-def test_a_file_in_place_of_the_runs_is_wrong_input(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_in_place_of_the_runs_is_wrong_input(tmp_path: Path, command: Command) -> None:
     (tmp_path / "runs").touch()
-    run_command("runs", "--dir", str(tmp_path / "runs"), code=2)
-    assert "no runs in" in capsys.readouterr().err
+    assert "no runs in" in command("runs", "--dir", tmp_path / "runs", code=2).err
 
 
 @pytest.mark.parametrize("verb", ["status", "watch", "logs", "resume", "cancel", "report"])
@@ -91,18 +86,16 @@ def test_a_closed_folder_of_runs_is_3_with_every_verb(
     paths: RunPaths,
     verb: str,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: Command,
 ) -> None:
     monkeypatch.setenv("SLURM_JOBS_RUNS_DIR", str(paths.run_dir.parent))
     close(paths.run_dir.parent, monkeypatch)
-    run_command(verb, code=3)
-    assert f"{paths.run_dir.parent}: Permission denied" in capsys.readouterr().err
+    assert f"{paths.run_dir.parent}: Permission denied" in command(verb, code=3).err
 
 
-def test_an_init_that_cannot_write_is_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_init_that_cannot_write_is_3(tmp_path: Path, command: Command) -> None:
     (tmp_path / "file").write_text("")
-    run_command("init", "--local", str(tmp_path / "file" / "configs"), code=3)
-    assert "cannot write" in capsys.readouterr().err
+    assert "cannot write" in command("init", "--local", tmp_path / "file" / "configs", code=3).err
 
 
 def _ended(
@@ -159,7 +152,7 @@ def test_an_error_as_json_whose_reader_has_left_keeps_its_exit_code(tmp_path: Pa
 
 @pytest.mark.parametrize("verb", sorted(main.VERBS))
 def test_a_working_directory_that_was_removed_is_named_by_every_verb(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command, verb: str
 ) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
@@ -175,8 +168,7 @@ def test_a_working_directory_that_was_removed_is_named_by_every_verb(
         "completion": ["bash"],
         "probe": ["s.yaml"],
     }.get(verb, [])
-    run_command(verb, *words, code=3)
-    assert capsys.readouterr().err == (
+    assert command(verb, *words, code=3).err == (
         "slurm-jobs: the working directory cannot be used (No such file or directory): it was "
         "removed, or its file system is away; `cd` to a folder that exists and type the same "
         "again\n"
@@ -190,13 +182,12 @@ def test_a_folder_that_cannot_be_listed_is_3_and_not_taken_for_empty(
     verb: str,
     folder: str,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: Command,
 ) -> None:
     for name in ("attempts/a", "completions/a"):
         (paths.run_dir / name).mkdir(parents=True, exist_ok=True)
     close(paths.run_dir / folder, monkeypatch)
-    run_command(verb, str(paths.run_dir), *(["--yes"] if verb == "cancel" else []), code=3)
-    said = capsys.readouterr().err
+    said = command(verb, paths.run_dir, *(["--yes"] if verb == "cancel" else []), code=3).err
     assert str(paths.run_dir / folder) in said
     assert "Permission denied" in said
 
@@ -205,10 +196,9 @@ def test_a_folder_that_cannot_be_listed_is_3_and_not_taken_for_empty(
     "verb", ["status", "watch", "logs", "resume", "cancel", "report", "verify"]
 )
 def test_a_run_whose_file_system_is_away_is_3_and_names_what_is_missing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
+    tmp_path: Path, command: Command, verb: str
 ) -> None:
     run = tmp_path / "away/runs/words-20250101-000000-aaaa"
-    run_command(verb, str(run), code=3)
     assert f"{run} cannot be read: {tmp_path}/away: there is no such folder" in (
-        capsys.readouterr().err
+        command(verb, run, code=3).err
     )

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
@@ -161,13 +162,18 @@ def test_a_file_name_that_is_no_utf8_is_written_and_reads_back(tmp_path: Path) -
     assert (tmp_path / "c").read_text(encoding="utf-8") == "caf\\udce9.txt é"
 
 
-@pytest.fixture
+@contextmanager
 def full_disk() -> Iterator[None]:
-    """A write beyond 1,000 bytes of a file fails: the kernel names no file then, either."""
+    """A write beyond 1,000 bytes of a file fails: the kernel names no file then, either.
+
+    No fixture: pytest's own output may be a file, and is written before fixtures end.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def write_in_blocks(path: Path, data: bytes) -> None:
@@ -176,13 +182,12 @@ def write_in_blocks(path: Path, data: bytes) -> None:
             stream.write(data[start : start + 100])
 
 
-@pytest.mark.usefixtures("full_disk")
 @pytest.mark.parametrize("write", [write_bytes_atomic, create_once, write_in_blocks])
 @pytest.mark.parametrize("num_bytes", [2000, 2 << 20])
 def test_a_write_that_fails_names_the_file_that_was_to_be(
     tmp_path: Path, write: Callable[[Path, bytes], object], num_bytes: int
 ) -> None:
-    with pytest.raises(OSError, match=r"File too large: '.*/shard\.tar'") as told:
+    with full_disk(), pytest.raises(OSError, match=r"File too large: '.*/shard\.tar'") as told:
         write(tmp_path / "shard.tar", bytes(num_bytes))
     assert (told.value.errno, told.value.filename) == (errno.EFBIG, str(tmp_path / "shard.tar"))
     assert not list(tmp_path.iterdir())
