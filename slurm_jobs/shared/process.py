@@ -114,22 +114,22 @@ class _Running:
         env: Mapping[str, str] | None,
         prepare: Callable[[], None] | None,
     ) -> None:
-        def before_exec() -> None:
-            # Slurm sends the stop signal to all processes of a job.
-            signal.pthread_sigmask(signal.SIG_BLOCK, {STOP_SIGNAL})
-            if prepare is not None:
-                prepare()
-
         self.program = command[0]
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=env,
-            start_new_session=True,
-            preexec_fn=before_exec,  # noqa: PLW1509 - makes only system calls
-        )
+        # Slurm sends the stop signal to all processes of a job: the program inherits that it is
+        # blocked. A `preexec_fn` would run Python in a fork, which may crash if there are threads.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {STOP_SIGNAL})
+        try:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=env,
+                start_new_session=True,
+                preexec_fn=prepare,  # noqa: PLW1509 - only where this process has one thread
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self.output, self.errors = bytearray(), bytearray()
         self.is_cut = self.is_late = False
 
@@ -181,7 +181,7 @@ def ask_together(
         limit_s: for all together; programs that still run are then killed, with their children.
         max_bytes: of each output; a program that prints more is ended.
         env: their environment; by default that of this process.
-        prepare: as `preexec_fn` of subprocess.
+        prepare: as `preexec_fn` of subprocess, in a process with one thread.
     """
     answers: dict[str, CommandAnswer] = {}
     running: dict[str, _Running] = {}

@@ -21,7 +21,7 @@ differ in 11 % of the comparisons, with 20 in 6 % (`benchmarks/statistics.py`)."
 
 
 def stretch_speeds(counts: np.ndarray, seconds: np.ndarray) -> tuple[float, ...]:
-    """Return the speeds of stretches with equal numbers of steps; empty under `MIN_STEPS`.
+    """Return the speeds of stretches with equal numbers of steps; empty under `MIN_BLOCK_STEPS`.
 
     Args:
         counts: work of each step, such as tokens, [num_steps].

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import socket
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ def contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[TaskContex
 def test_the_nodes_reduce_a_number_over_the_interface_that_a_training_would_use(
     contexts: list[TaskContext],
 ) -> None:
-    with ThreadPoolExecutor(2) as pool:
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
         found = list(pool.map(all_reduce, contexts))
     assert [facts.problem for facts in found] == ["", ""]
     assert all(facts.interface == "lo" and facts.seconds is not None for facts in found)

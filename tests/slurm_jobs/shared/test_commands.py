@@ -102,3 +102,4 @@ def test_a_program_does_not_hear_that_the_job_is_to_stop() -> None:
     """Slurm sends the signal to all processes of a job; importing torch ended by it in `doctor`."""
     code = f"import os; os.kill(os.getpid(), {int(STOP_SIGNAL)}); print('said')"
     assert ask(python(code)).text == "said\n"
+    assert STOP_SIGNAL not in signal.pthread_sigmask(signal.SIG_BLOCK, ())  # of this thread
