@@ -243,15 +243,15 @@ class ShardedDataset:
         wanted = {shard for shard, bits in zip(shards, known, strict=True) if bits}
         wholes = {shard: self.files.whole(shard) or (None, 0) for shard in wanted}
         taken = {LOCAL: 0, SHARED: 0}
-        found: list[MappedShard | None] = []
+        mappings: list[MappedShard | None] = []
         for shard, bits, size in zip(shards, known, sizes, strict=True):
             mapped, place = wholes[shard] if bits else (None, 0)
             if bits & place:
                 taken[place] += size
-            found.append(mapped if bits & place else None)
+            mappings.append(mapped if bits & place else None)
         for place, num_bytes in taken.items():
             self.files.count_taken(place, num_bytes)
-        return found
+        return mappings
 
     def _arrays(self, number: int, view: memoryview, place: Place) -> Arrays:
         if self.layout is not None and self._known[number] & _LAID_OUT:

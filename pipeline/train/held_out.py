@@ -361,7 +361,7 @@ class HeldOut:
                 break
             with self._made.strategy.forward_context():
                 answers += answer(asker, self._share.rows, batch)
-        return [float(len(answers)), float(sum(found.exact for found in answers))]
+        return [float(len(answers)), float(sum(result.exact for result in answers))]
 
     def _conclude(self, step: int, sums: Sequence[float], duration_s: float) -> Look:
         levels = self._job.config.levels

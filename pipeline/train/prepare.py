@@ -361,8 +361,8 @@ def build_together(
     # Reading and quantising may take long, and the rank that reads for all logs nothing.
     ranks.meet("model_build", speaks=ranks.rank in (0, 1))
     problems = ranks.from_main(ranks.gather(problem))
-    if found := next(filter(None, problems), None):
-        raise StageConfigError(found)
+    if first_problem := next(filter(None, problems), None):
+        raise StageConfigError(first_problem)
     assert model is not None
     return model
 

@@ -577,19 +577,19 @@ def _look_at_data(path: Path, folder: Path, name: str) -> _Seen:
     if data_files.is_image_folder(path):
         manifest, held_out = image_folder.metadata_files(path)
         if manifest is None:
-            found = image_folder.read_image_folder(path)
-            num_rows = len(found.train.files)
+            image_data = image_folder.read_image_folder(path)
+            num_rows = len(image_data.train.files)
             data = Data(
                 manifest=f"{name}.csv", image_root=_as_named(path, folder), num_rows=num_rows
             )
-            texts = {f"{name}.csv": found.train.manifest(path).encode()}
+            texts = {f"{name}.csv": image_data.train.manifest(path).encode()}
             lines = [f"data: {number_of('image', num_rows)} of {path} with their words"]
-            if found.evaluation is not None:
+            if image_data.evaluation is not None:
                 data = replace(data, evaluation=f"{name}-heldout.csv")
-                texts[f"{name}-heldout.csv"] = found.evaluation.manifest(path).encode()
-                lines.append(f"evaluation: {number_of('image', len(found.evaluation.files))}")
-            rows, unread = _row_sizes(found.train)
-            return data, texts, rows, [*lines, *found.notes, *unread]
+                texts[f"{name}-heldout.csv"] = image_data.evaluation.manifest(path).encode()
+                lines.append(f"evaluation: {number_of('image', len(image_data.evaluation.files))}")
+            rows, unread = _row_sizes(image_data.train)
+            return data, texts, rows, [*lines, *image_data.notes, *unread]
         data = data_files.inspect_data(manifest, as_named=_as_named(manifest, folder))
         lines = [f"data: {manifest}, the list of {path}; other files there are not read"]
         if held_out is not None:

@@ -38,24 +38,24 @@ class Check:
     """Machines that were checked."""
 
     @classmethod
-    def ok(cls, name: str, told: str, remedy: str = "", where: str = LOGIN) -> Check:
+    def ok(cls, name: str, text: str, remedy: str = "", where: str = LOGIN) -> Check:
         """Return a passed check."""
-        return cls(name=name, standing="ok", told=told, remedy=remedy, where=where)
+        return cls(name=name, standing="ok", told=text, remedy=remedy, where=where)
 
     @classmethod
-    def unknown(cls, name: str, told: str, remedy: str = "", where: str = LOGIN) -> Check:
+    def unknown(cls, name: str, text: str, remedy: str = "", where: str = LOGIN) -> Check:
         """Return a check whose facts are missing."""
-        return cls(name=name, standing="unknown", told=told, remedy=remedy, where=where)
+        return cls(name=name, standing="unknown", told=text, remedy=remedy, where=where)
 
     @classmethod
-    def warning(cls, name: str, told: str, remedy: str = "", where: str = LOGIN) -> Check:
+    def warning(cls, name: str, text: str, remedy: str = "", where: str = LOGIN) -> Check:
         """Return a check of something that costs time or data later."""
-        return cls(name=name, standing="warning", told=told, remedy=remedy, where=where)
+        return cls(name=name, standing="warning", told=text, remedy=remedy, where=where)
 
     @classmethod
-    def problem(cls, name: str, told: str, remedy: str = "", where: str = LOGIN) -> Check:
+    def problem(cls, name: str, text: str, remedy: str = "", where: str = LOGIN) -> Check:
         """Return a check that fails."""
-        return cls(name=name, standing="problem", told=told, remedy=remedy, where=where)
+        return cls(name=name, standing="problem", told=text, remedy=remedy, where=where)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -182,9 +182,9 @@ def lines_of(checks: Sequence[Check], width: int, *, in_words: bool = False) -> 
     `in_words`: print the findings of passed checks, too.
     """
     listed = sorted_checks(checks)
-    told = [c for c in listed if in_words or c.standing != "ok" or c.name in _ALWAYS]
-    lines = [line for check in told for line in check_lines(check, width)]
-    named = dict.fromkeys(check.name for check in listed if check not in told)
+    shown = [c for c in listed if in_words or c.standing != "ok" or c.name in _ALWAYS]
+    lines = [line for check in shown for line in check_lines(check, width)]
+    named = dict.fromkeys(check.name for check in listed if check not in shown)
     if named:
         lines += _wrapped(f"{_HEADS['ok']:<{_HEAD}}{', '.join(named)}", width)
     return [*lines, "", summary(listed)]
@@ -251,7 +251,7 @@ class Mismatch:
 
 def bounds_of(requires: Sequence[str], extra: str = "") -> dict[str, str]:
     """Return bounds by package: of the base install, or of one extra without it."""
-    found = {}
+    by_name = {}
     for text in requires:
         match = _REQUIREMENT.fullmatch(text)
         if match is None:
@@ -260,10 +260,10 @@ def bounds_of(requires: Sequence[str], extra: str = "") -> dict[str, str]:
         if (named[1] if named else "") == extra:
             bounds = match[2]
             clauses = [clause.strip() for clause in bounds.split(",") if clause.strip()]
-            found[normalized(match[1])] = ",".join(
+            by_name[normalized(match[1])] = ",".join(
                 sorted(clauses, key=lambda clause: clause[0], reverse=True)
             )
-    return found
+    return by_name
 
 
 def meets(version: str, bounds: str) -> bool | None:
@@ -271,17 +271,19 @@ def meets(version: str, bounds: str) -> bool | None:
 
     Suffixes of the numbers (`+cu126`, `rc1`) do not count.
     """
-    own = _RELEASE.match(version)
+    parts = _RELEASE.match(version)
     clauses = [clause for clause in bounds.split(",") if clause]
     matches = [_CLAUSE.fullmatch(clause) for clause in clauses]
-    if own is None or not all(matches):
+    if parts is None or not all(matches):
         return None
-    return all(_holds(_numbers(own[1]), match[1], _numbers(match[2])) for match in matches if match)
+    return all(
+        _holds(_numbers(parts[1]), match[1], _numbers(match[2])) for match in matches if match
+    )
 
 
-def _holds(own: tuple[int, ...], sign: str, bound: tuple[int, ...]) -> bool:
-    length = max(len(own), len(bound))
-    left = own + (0,) * (length - len(own))
+def _holds(version: tuple[int, ...], sign: str, bound: tuple[int, ...]) -> bool:
+    length = max(len(version), len(bound))
+    left = version + (0,) * (length - len(version))
     right = bound + (0,) * (length - len(bound))
     return {
         ">=": left >= right,
@@ -298,7 +300,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def mismatches(packages: Mapping[str, str], bounds: Mapping[str, str]) -> list[Mismatch]:
     """Return packages that are missing, or outside their bounds."""
-    found = []
+    lines = []
     for name, wanted in bounds.items():
         version = packages.get(name)
         fault: Fault | None = None
@@ -307,5 +309,5 @@ def mismatches(packages: Mapping[str, str], bounds: Mapping[str, str]) -> list[M
         elif (met := meets(version, wanted)) is not True:
             fault = "unknown" if met is None else "outside"
         if fault is not None:
-            found.append(Mismatch(name=name, fault=fault, found=version or "", bounds=wanted))
-    return found
+            lines.append(Mismatch(name=name, fault=fault, found=version or "", bounds=wanted))
+    return lines

@@ -373,8 +373,8 @@ def node_checks(
         _numa,
         clock_checks,
     )
-    found = [replace(c, where=node.node) for rule in rules for node in nodes for c in rule(node)]
-    return merged(found)
+    checks = [replace(c, where=node.node) for rule in rules for node in nodes for c in rule(node)]
+    return merged(checks)
 
 
 def merged(checks: Sequence[Check]) -> list[Check]:

@@ -214,11 +214,11 @@ def probes_of_run(runs_dir: Path, run_id: str, problems: list[str]) -> tuple[Nod
 
     Only files of the run's owner count, because others can create files with the run's name.
     """
-    own = folder_of_probes(runs_dir, (runs_dir / run_id).stat().st_uid)
-    found = []
-    for files in _files_by_node([own], problems).values():
-        found += _newest([path for path in files if f".{run_id}.a" in path.name], problems)
-    return tuple(probe for probe in found if probe.run_id == run_id)
+    folder = folder_of_probes(runs_dir, (runs_dir / run_id).stat().st_uid)
+    probes = []
+    for files in _files_by_node([folder], problems).values():
+        probes += _newest([path for path in files if f".{run_id}.a" in path.name], problems)
+    return tuple(probe for probe in probes if probe.run_id == run_id)
 
 
 def _files_by_node(own_dirs: Iterable[Path], problems: list[str]) -> Mapping[str, list[Path]]:

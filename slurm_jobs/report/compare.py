@@ -457,8 +457,10 @@ def settings_of(inputs: ReportInputs, stage: StageInputs, num_ranks: int) -> dic
     for name, values in inputs.spec["stages"].items():
         if values.get("run") == "report":
             continue
-        own = {key: value for key, value in values.items() if key not in _NO_SETTING}
-        flat |= dict(_flatten(own, TRAINING if name == stage.name else f"{_OTHER_STAGE}{name}"))
+        settings = {key: value for key, value in values.items() if key not in _NO_SETTING}
+        flat |= dict(
+            _flatten(settings, TRAINING if name == stage.name else f"{_OTHER_STAGE}{name}")
+        )
     for name in _RUN_WIDE:
         flat |= dict(_flatten(inputs.spec.get(name), f"run.{name}"))
     for name in _CLUSTER_WIDE:
@@ -497,14 +499,14 @@ def differences(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> li
 
 
 def in_short(
-    found: Sequence[Difference], first: Sequence[RunMeasure], second: Sequence[RunMeasure]
+    listed: Sequence[Difference], first: Sequence[RunMeasure], second: Sequence[RunMeasure]
 ) -> list[Difference]:
     """Return the differences, with only one line for a stage that one arm does not have."""
     in_first, in_second = (
         {name.partition(".")[0] for run in arm for name in run.settings} for arm in (first, second)
     )
     missing = sorted(name for name in in_first ^ in_second if name.startswith(_OTHER_STAGE))
-    return [setting for setting in found if setting.name.partition(".")[0] not in missing] + [
+    return [setting for setting in listed if setting.name.partition(".")[0] not in missing] + [
         Difference(
             name=stage,
             first=(_WHOLE if stage in in_first else ABSENT,),
@@ -517,8 +519,8 @@ def in_short(
 def unlike_within(arm: Sequence[RunMeasure]) -> list[str]:
     """Return names of settings that the runs of one arm do not share, but repeats would."""
     names = sorted({name for run in arm for name in run.settings})
-    own = [name for name in names if not name.startswith(OWN_OF_A_RUN)]
-    return [name for name in own if len(_values(arm, name)) > 1]
+    settings = [name for name in names if not name.startswith(OWN_OF_A_RUN)]
+    return [name for name in settings if len(_values(arm, name)) > 1]
 
 
 def _values(arm: Sequence[RunMeasure], name: str) -> tuple[str, ...]:

@@ -298,8 +298,8 @@ def _settings(comparison: Comparison, width: int) -> list[RenderableType]:
     for name in ("setting", "A", "B"):
         table.add_column(name)
     shown = [
-        (one.name, ", ".join(one.first), ", ".join(one.second))
-        for one in listed[:_MOST_DIFFERENCES]
+        (difference.name, ", ".join(difference.first), ", ".join(difference.second))
+        for difference in listed[:_MOST_DIFFERENCES]
     ]
     for row in shown:
         table.add_row(*map(Text, row))

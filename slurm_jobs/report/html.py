@@ -512,9 +512,9 @@ def statistics_charts(numbers: DataStatistics) -> list[Html]:
     """Return two charts to place next to each other."""
 
     def chart(title: str, bins: Sequence[Bin], unit: str) -> Html:
-        one = unit.removesuffix("s")
+        singular = unit.removesuffix("s")
         rows = [
-            (f"{sentences.bin_text(b)} {one if b[:2] == (1, 1) else unit}", float(b[2]))
+            (f"{sentences.bin_text(b)} {singular if b[:2] == (1, 1) else unit}", float(b[2]))
             for b in bins
         ]
         return el("div", el("h3", title), count_bars(rows, f"samples by {unit}"))

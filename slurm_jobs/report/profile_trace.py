@@ -296,21 +296,21 @@ class ProfileFinding:
     """Upper bound of the gain, as a share of the recorded steps."""
 
 
-def find(found: Occupancy, *, has_device: bool) -> tuple[ProfileFinding, ...]:
+def find(profile: Occupancy, *, has_device: bool) -> tuple[ProfileFinding, ...]:
     """Return the findings by the share that each can gain, largest first."""
-    if found.wall_s <= 0:
+    if profile.wall_s <= 0:
         return ()
     judges = (communication, *(ON_DEVICES.values() if has_device else ()))
-    answers = [answer for judge in judges if (answer := judge(found)) is not None]
+    answers = [answer for judge in judges if (answer := judge(profile)) is not None]
     return tuple(sorted(answers, key=lambda a: -a.share))
 
 
-def overlap_text(found: Occupancy) -> str:
+def overlap_text(profile: Occupancy) -> str:
     """Say whether communication is hidden, and what hiding the rest could gain."""
-    if found.communication_s <= 0:
+    if profile.communication_s <= 0:
         return "No collective was recorded."
-    hidden = found.overlap_s / found.communication_s
-    share = found.exposed_s / found.wall_s
+    hidden = profile.overlap_s / profile.communication_s
+    share = profile.exposed_s / profile.wall_s
     gain = units.speed_without(share)
     return (
         f"{units.percent(hidden)} of the communication overlaps with computation; the rest is "
@@ -318,14 +318,14 @@ def overlap_text(found: Occupancy) -> str:
     )
 
 
-def communication(found: Occupancy) -> ProfileFinding | None:
+def communication(profile: Occupancy) -> ProfileFinding | None:
     """Find collectives without concurrent computation."""
-    share = found.exposed_s / found.wall_s
+    share = profile.exposed_s / profile.wall_s
     if share < EXPOSED_SHARE:
         return None
     return ProfileFinding(
         title=f"{units.percent(share)} of the steps is communication without computation",
-        evidence=_a_step(found, found.exposed_s, "exposed communication"),
+        evidence=_a_step(profile, profile.exposed_s, "exposed communication"),
         rule="10 % of the step or more (PyTorch's profiler)",
         next_knob="sharding: replicate across nodes, keep gathered weights "
         "(reshard_after_forward: false) or prefetch more; a collective's time has the wait for "
@@ -335,16 +335,16 @@ def communication(found: Occupancy) -> ProfileFinding | None:
     )
 
 
-def launches(found: Occupancy) -> ProfileFinding | None:
+def launches(profile: Occupancy) -> ProfileFinding | None:
     """Find a device that waits for the host between kernels shorter than a launch."""
-    idle, short = found.idle_s / found.wall_s, found.num_short / max(1, found.num_pieces)
+    idle, short = profile.idle_s / profile.wall_s, profile.num_short / max(1, profile.num_pieces)
     if idle < _IDLE_SHARE or short < _SHORT_SHARE:
         return None
     return ProfileFinding(
         title=f"the device is idle {units.percent(idle)} of the time between short kernels",
-        evidence=f"{found.num_pieces:,} kernels, {units.percent(short)} of them shorter than "
-        f"a launch takes; {found.num_gaps:,} gaps, the longest "
-        f"{units.seconds(found.longest_gap_s)}",
+        evidence=f"{profile.num_pieces:,} kernels, {units.percent(short)} of them shorter than "
+        f"a launch takes; {profile.num_gaps:,} gaps, the longest "
+        f"{units.seconds(profile.longest_gap_s)}",
         rule=f"{LAUNCHES} (own choice)",
         next_knob="compile, a larger microbatch, fewer microbatches a step, a fused optimizer",
         ceiling=_ceiling(idle, "no idle device"),
@@ -352,14 +352,14 @@ def launches(found: Occupancy) -> ProfileFinding | None:
     )
 
 
-def pageable(found: Occupancy) -> ProfileFinding | None:
+def pageable(profile: Occupancy) -> ProfileFinding | None:
     """Find copies for which the driver uses a staging buffer while the host waits."""
-    share = found.pageable_s / found.wall_s
+    share = profile.pageable_s / profile.wall_s
     if share < _PAGEABLE_SHARE:
         return None
     return ProfileFinding(
         title=f"copies through memory that is not pinned take {units.percent(share)}",
-        evidence=_a_step(found, found.pageable_s, "pageable copies"),
+        evidence=_a_step(profile, profile.pageable_s, "pageable copies"),
         rule=f"{PAGEABLE} (own choice)",
         next_knob="pin what is copied: the built-in reader does; tensors of your own need "
         "pin_memory() and non_blocking=True",
@@ -368,13 +368,13 @@ def pageable(found: Occupancy) -> ProfileFinding | None:
     )
 
 
-def small_copies(found: Occupancy) -> ProfileFinding | None:
+def small_copies(profile: Occupancy) -> ProfileFinding | None:
     """Find many copies that take longer to start than to transfer."""
-    share = found.num_small_copies / max(1, found.num_copies)
-    a_step = found.num_copies / found.num_steps
+    share = profile.num_small_copies / max(1, profile.num_copies)
+    a_step = profile.num_copies / profile.num_steps
     if share < _SMALL_SHARE or a_step < _SMALL_A_STEP:
         return None
-    taken = found.copies_s / found.wall_s
+    taken = profile.copies_s / profile.wall_s
     return ProfileFinding(
         title=f"{a_step:,.0f} copies a step, most of them small",
         evidence=f"{units.percent(share)} take less than 20 us; all take "
@@ -395,9 +395,9 @@ ON_DEVICES: Mapping[str, Callable[[Occupancy], ProfileFinding | None]] = {
 """Rules on the activity of a device, by name."""
 
 
-def _a_step(found: Occupancy, seconds: float, what: str) -> str:
-    steps = units.number_of("recorded step", found.num_steps)
-    return f"{units.seconds(seconds / found.num_steps)} of {what} a step, over {steps}"
+def _a_step(profile: Occupancy, seconds: float, what: str) -> str:
+    steps = units.number_of("recorded step", profile.num_steps)
+    return f"{units.seconds(seconds / profile.num_steps)} of {what} a step, over {steps}"
 
 
 def _ceiling(share: float, what: str) -> str:

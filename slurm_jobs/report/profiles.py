@@ -175,7 +175,7 @@ def render(
     title: str, trace: Trace, table: OperatorTable | None, *, num_operators: int
 ) -> RenderableType:
     """Render occupancy, steps, findings and operators of one rank's profile."""
-    found = occupancy(trace)
+    profile = occupancy(trace)
     clock = "  The device's own timeline; recorded steps are slower than others."
     if not trace.has_device:
         clock = (
@@ -185,13 +185,13 @@ def render(
     parts: list[RenderableType] = [
         Text(title, style="bold"),
         Text(clock),
-        _occupancy(found, has_device=trace.has_device),
-        Text(f"  {overlap_text(found)}"),
+        _occupancy(profile, has_device=trace.has_device),
+        Text(f"  {overlap_text(profile)}"),
         Text("\nStep by step", style="bold"),
         _steps(trace),
         Text("\nFindings", style="bold"),
     ]
-    findings = find(found, has_device=trace.has_device)
+    findings = find(profile, has_device=trace.has_device)
     for number, finding in enumerate(findings, 1):
         parts.append(Text(f"  {number}. {finding.title}", style="yellow"))
         facts = Table.grid(padding=(0, 1, 0, 0))
@@ -207,36 +207,37 @@ def render(
     return Group(*parts)
 
 
-def shares(found: Occupancy) -> dict[str, float]:
+def shares(profile: Occupancy) -> dict[str, float]:
     """Return seconds that add up to the recorded time: each moment counts once."""
-    alone = found.wall_s - found.idle_s - found.compute_s - found.exposed_s
+    alone = profile.wall_s - profile.idle_s - profile.compute_s - profile.exposed_s
     return {
-        "computing": found.compute_s - found.overlap_s,
-        "computing and communicating": found.overlap_s,
-        "exposed communication": found.exposed_s,
+        "computing": profile.compute_s - profile.overlap_s,
+        "computing and communicating": profile.overlap_s,
+        "exposed communication": profile.exposed_s,
         "copying alone": max(0.0, alone),
-        "idle": found.idle_s,
+        "idle": profile.idle_s,
     }
 
 
-def _occupancy(found: Occupancy, *, has_device: bool) -> RenderableType:
+def _occupancy(profile: Occupancy, *, has_device: bool) -> RenderableType:
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
-    for name, seconds in shares(found).items():
-        share = seconds / found.wall_s if found.wall_s else 0.0
+    for name, seconds in shares(profile).items():
+        share = seconds / profile.wall_s if profile.wall_s else 0.0
         filled = round(share * _CELLS)
         bar = Text("█" * filled, style=_COLOURS.get(name, "bright_black"))
         bar.append("·" * (_CELLS - filled), style="dim")
-        a_step = units.seconds(seconds / found.num_steps)
+        a_step = units.seconds(seconds / profile.num_steps)
         table.add_row(f"  {name}", bar, units.percent(share), f"{a_step} a step")
     kind = "kernels" if has_device else "operators"
     line = (
-        f"  {found.num_pieces / found.num_steps:,.0f} {kind} a step; "
-        f"{found.num_gaps / found.num_steps:,.0f} gaps, the longest "
-        f"{units.seconds(found.longest_gap_s)}; {found.num_copies / found.num_steps:,.0f} copies"
+        f"  {profile.num_pieces / profile.num_steps:,.0f} {kind} a step; "
+        f"{profile.num_gaps / profile.num_steps:,.0f} gaps, the longest "
+        f"{units.seconds(profile.longest_gap_s)}; "
+        f"{profile.num_copies / profile.num_steps:,.0f} copies"
     )
     return Group(table, Text(line))
 
@@ -246,21 +247,21 @@ def _steps(trace: Trace) -> RenderableType:
     for name in ("step", "time", "computing", "communicating", "of it exposed", "idle"):
         table.add_column(name, justify="right", no_wrap=True)
     for step in trace.steps[:_MOST_STEPS]:
-        one = occupancy(trace, [step])
-        seconds = (one.compute_s, one.communication_s, one.exposed_s, one.idle_s)
-        cells = (units.percent(s / one.wall_s) if one.wall_s else "" for s in seconds)
-        table.add_row(f"{step[0]}", units.seconds(one.wall_s), *cells)
+        shares = occupancy(trace, [step])
+        seconds = (shares.compute_s, shares.communication_s, shares.exposed_s, shares.idle_s)
+        cells = (units.percent(s / shares.wall_s) if shares.wall_s else "" for s in seconds)
+        table.add_row(f"{step[0]}", units.seconds(shares.wall_s), *cells)
     more = len(trace.steps) - _MOST_STEPS
     return Group(table, *([Text(f"  ... and {more} more (--json has all)")] if more > 0 else []))
 
 
-def _operators(found: OperatorTable, most: int) -> RenderableType:
+def _operators(table_of_operators: OperatorTable, most: int) -> RenderableType:
     table = Table(box=None, padding=(0, 1), header_style="dim")
     table.add_column("operator", no_wrap=True)
     for name in ("calls", "self host", "self device", "share"):
         table.add_column(name, justify="right", no_wrap=True)
-    on_device = any(op.self_device_s for op in found.operators)
-    for op in found.operators[:most]:
+    on_device = any(op.self_device_s for op in table_of_operators.operators)
+    for op in table_of_operators.operators[:most]:
         share = op.device_share if on_device else op.cpu_share
         table.add_row(
             Text(units.shortened(op.name, _OPERATOR_CHARS)),
@@ -273,8 +274,8 @@ def _operators(found: OperatorTable, most: int) -> RenderableType:
     rendered = Text(
         f"  share: of the {whose} time of all operators, each without those that it calls"
     )
-    more = len(found.operators) - most
+    more = len(table_of_operators.operators) - most
     left = [Text(f"  ... and {more} more (--operators N, or --json)")] if more > 0 else []
-    if any(len(op.name) > _OPERATOR_CHARS for op in found.operators[:most]):
+    if any(len(op.name) > _OPERATOR_CHARS for op in table_of_operators.operators[:most]):
         left.append(Text("  names are shortened; --json has the full names"))
     return Group(table, rendered, *left)

@@ -63,7 +63,7 @@ def projections(
     `begun` has by job id when the scheduler began the start that runs; its time limit counts from
     then, regardless of retries in place.
     """
-    found, notes = [], []
+    projected, notes = [], []
     for numbers in training:
         stage = _of(stages, numbers.stage)
         if stage is None or stage.status == "completed" or numbers.is_earlier:
@@ -81,8 +81,8 @@ def projections(
         else:
             left = pace.num_planned - _num_done(numbers, pace, bars)
             if left > 0:
-                found.append(_project(numbers, pace, course, left, price, what=TO_THE_END))
-    return tuple(found), tuple(notes)
+                projected.append(_project(numbers, pace, course, left, price, what=TO_THE_END))
+    return tuple(projected), tuple(notes)
 
 
 _HOPELESS = (
@@ -103,9 +103,9 @@ def _num_done(numbers: TrainingNumbers, pace: Pace, bars: Sequence[Bar]) -> int:
     The end of the last attempt with steps counts. A later one without steps has not repeated the
     lost ones yet, and may record from which step it continues.
     """
-    own = [bar for bar in bars if bar.stage == numbers.stage]
-    made = [bar for bar in own if bar.attempt == pace.attempt]
-    last = max(made or own, key=lambda bar: bar.start_unix_s, default=None)
+    of_stage = [bar for bar in bars if bar.stage == numbers.stage]
+    of_attempt = [bar for bar in of_stage if bar.attempt == pace.attempt]
+    last = max(of_attempt or of_stage, key=lambda bar: bar.start_unix_s, default=None)
     if last is None or last.outcome not in {"failed", "cancelled", "unknown"}:
         return pace.num_done
     saved = pace.num_saved if pace.num_loaded is None else pace.num_loaded
@@ -131,7 +131,7 @@ def project_epochs(
         num_epochs: above 0.
         num_samples: samples of each stage that made data, by name.
     """
-    found, notes = [], []
+    projected, notes = [], []
     for numbers in training:
         stage = _of(stages, numbers.stage)
         if stage is None or numbers.is_earlier:
@@ -144,10 +144,10 @@ def project_epochs(
             continue
         num_steps = math.ceil(num_epochs * num_samples[sources[0]] / pace.samples_per_step)
         what = units.number_of("epoch", 1) if num_epochs == 1 else f"{num_epochs:g} epochs"
-        found.append(_project(numbers, pace, course, num_steps, price, what=what))
-    if not found and not notes:
+        projected.append(_project(numbers, pace, course, num_steps, price, what=what))
+    if not projected and not notes:
         notes.append(f"{num_epochs:g} epochs are not projected: no training has recorded steps")
-    return tuple(found), tuple(notes)
+    return tuple(projected), tuple(notes)
 
 
 def _why_no_epochs(numbers: TrainingNumbers, num_sources: int, course: _Course) -> str:
@@ -156,10 +156,10 @@ def _why_no_epochs(numbers: TrainingNumbers, num_sources: int, course: _Course) 
     if pace is None:
         return _why_none(numbers)
     if num_sources != 1:
-        made = (
+        reason = (
             "several stages made data before it" if num_sources else "the run did not make its data"
         )
-        return f"{made}, so that an epoch has no known length"
+        return f"{reason}, so that an epoch has no known length"
     if pace.num_phases > 1:
         return "it has phases, each with a pace of its own"
     if not pace.samples_per_step:
@@ -169,14 +169,14 @@ def _why_no_epochs(numbers: TrainingNumbers, num_sources: int, course: _Course) 
 
 def ancestors_of(inputs: Mapping[str, StageInputs], name: str) -> list[str]:
     """Return all stages before this one, direct or indirect."""
-    found: list[str] = []
+    names: list[str] = []
     waiting = list(inputs[name].after)
     while waiting:
         parent = waiting.pop()
-        if parent in inputs and parent not in found:
-            found.append(parent)
+        if parent in inputs and parent not in names:
+            names.append(parent)
             waiting.extend(inputs[parent].after)
-    return sorted(found)
+    return sorted(names)
 
 
 def _of(stages: Sequence[StageNumbers], name: str) -> StageNumbers | None:

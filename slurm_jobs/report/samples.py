@@ -201,8 +201,8 @@ class SamplesPage:
 
 def render_samples(page: SamplesPage) -> str:
     """Return the whole page."""
-    found = f"{problems_text(page.num_findings)} found"
-    pill = el("span", found, class_=f"pill p-{'failed' if page.num_findings else 'completed'}")
+    count_text = f"{problems_text(page.num_findings)} found"
+    pill = el("span", count_text, class_=f"pill p-{'failed' if page.num_findings else 'completed'}")
     part = "all" if page.num_audited == page.num_samples else f"the first {page.num_audited:,} of"
     header = el(
         "header",

@@ -141,8 +141,8 @@ def scale(runs: Sequence[RunMeasure]) -> Scaling:
             series.append(_series(name, members))
             continue
         ids = ", ".join(run.run_id for run in members)
-        own = f" ({name})" if name else ""
-        warnings.append(f"left out, as nothing on other numbers of ranks is like it: {ids}{own}")
+        suffix = f" ({name})" if name else ""
+        warnings.append(f"left out, as nothing on other numbers of ranks is like it: {ids}{suffix}")
     codes = {run.settings.get("code", ABSENT) for run in judged}
     if len(codes) > 1:
         warnings.append(f"the runs are of different code: {', '.join(sorted(codes))}")
@@ -177,30 +177,30 @@ def _series(name: str, runs: Sequence[RunMeasure]) -> Series:
     nums = sorted({run.num_ranks for run in runs})
     by_ranks = {num: [r for r in runs if r.num_ranks == num] for num in nums}
     kind, batch_note = _kind(runs)
-    found = {
+    reasons = {
         num: problems(some, [r for r in runs if r.num_ranks != num])
         for num, some in by_ranks.items()
     }
     for num, line in _unlike_batches(by_ranks).items():
-        found[num] = (*found[num], line)
+        reasons[num] = (*reasons[num], line)
     bases = nums[:-1]
     for base in bases:  # a valid one may still be slow for an unrecorded reason
-        if not found[base]:
-            too_good = _too_good(_curve(by_ranks, base, found))
+        if not reasons[base]:
+            too_good = _too_good(_curve(by_ranks, base, reasons))
             if not too_good:
                 break
-            found[base] = (too_good,)
-    valid = [num for num in bases if not found[num]]
+            reasons[base] = (too_good,)
+    valid = [num for num in bases if not reasons[num]]
     honest: tuple[Point, ...] = ()
-    if found[nums[0]] and valid:
+    if reasons[nums[0]] and valid:
         later = {num: some for num, some in by_ranks.items() if num >= valid[0]}
-        honest = _curve(later, valid[0], found)
+        honest = _curve(later, valid[0], reasons)
     note = memory_not_judged([run for base in bases for run in by_ranks[base]])
     return Series(
         name=name,
         kind=kind,
         batch_note=batch_note,
-        as_given=_curve(by_ranks, nums[0], found),
+        as_given=_curve(by_ranks, nums[0], reasons),
         honest=honest,
         notes=(note,) if note else (),
     )
@@ -211,18 +211,18 @@ def _unlike_batches(by_ranks: Mapping[int, Sequence[RunMeasure]]) -> dict[int, s
 
     Empty if all follow, or if no two above a failing one do.
     """
-    nums, found = list(by_ranks), dict[int, str]()
+    nums, reasons = list(by_ranks), dict[int, str]()
     for place, num in enumerate(nums[:-2]):
         here_on, later = ([r for n in nums[k:] for r in by_ranks[n]] for k in (place, place + 1))
         if _kind(here_on)[0] != "neither":
-            return found
-        own, others = (
+            return reasons
+        first, others = (
             ", ".join(dict.fromkeys(f"{run.samples_per_step:.4g}" for run in some))
             for some in (by_ranks[num], later)
         )
-        found[num] = f"another global batch than the rest: {own} samples a step, not {others}"
+        reasons[num] = f"another global batch than the rest: {first} samples a step, not {others}"
     last = [r for n in nums[-2:] for r in by_ranks[n]]
-    return found if _kind(last)[0] != "neither" else {}
+    return reasons if _kind(last)[0] != "neither" else {}
 
 
 def _kind(runs: Sequence[RunMeasure]) -> tuple[Kind, str]:
@@ -240,7 +240,7 @@ def _kind(runs: Sequence[RunMeasure]) -> tuple[Kind, str]:
 
 
 def _curve(
-    by_ranks: Mapping[int, Sequence[RunMeasure]], base: int, found: Mapping[int, tuple[str, ...]]
+    by_ranks: Mapping[int, Sequence[RunMeasure]], base: int, reasons: Mapping[int, tuple[str, ...]]
 ) -> tuple[Point, ...]:
     at_base = [run.tokens_per_s for run in by_ranks[base]]
     points = []
@@ -262,7 +262,7 @@ def _curve(
             efficiency=speedup / ideal,
             low=low,
             high=high,
-            problems=found[num],
+            problems=reasons[num],
         )
         points.append(point)
     return tuple(points)

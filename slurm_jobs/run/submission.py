@@ -89,28 +89,32 @@ def job_dependencies(
     plan: Plan, job: PlannedJob, submitted: Sequence[SubmittedJob], connections: Connections
 ) -> JobDependencies:
     """Return the ids that a job depends on; completed parents are left out."""
-    found: list[tuple[DependencyKind, str]] = []
+    kinds_of_jobs: list[tuple[DependencyKind, str]] = []
     slices = frozenset(job.slices)
     for dependency in plan.stage(job.stage).after:
         parents = [done for done in submitted if done.stage == dependency.stage]
         active = connections.active.get(dependency.stage, {})
         if dependency.kind != "aftercorr":
-            found += [(dependency.kind, i) for i in [*(done.job_id for done in parents), *active]]
+            kinds_of_jobs += [
+                (dependency.kind, i) for i in [*(done.job_id for done in parents), *active]
+            ]
             continue
-        found += [
+        kinds_of_jobs += [
             ("aftercorr" if side_by_side(job, done.planned) else "afterok", done.job_id)
             for done in parents
             if slices.intersection(done.planned.slices)
         ]
-        found += [("afterok", job_id) for job_id, others in active.items() if slices & others]
-    found += [("afterany", job_id) for job_id in connections.ending.get(job.stage, ())]
+        kinds_of_jobs += [
+            ("afterok", job_id) for job_id, others in active.items() if slices & others
+        ]
+    kinds_of_jobs += [("afterany", job_id) for job_id in connections.ending.get(job.stage, ())]
     if job.after_active:
-        found += [("afterany", job_id) for job_id in connections.active.get(job.stage, ())]
+        kinds_of_jobs += [("afterany", job_id) for job_id in connections.active.get(job.stage, ())]
     if job.after_previous:
         previous = [done.job_id for done in submitted if done.stage == job.stage]
-        found += [("afterany", job_id) for job_id in previous[-1:]]
+        kinds_of_jobs += [("afterany", job_id) for job_id in previous[-1:]]
     dependencies: dict[DependencyKind, list[str]] = {}
-    for kind, job_id in found:
+    for kind, job_id in kinds_of_jobs:
         dependencies.setdefault(kind, []).append(job_id)
     return dependencies
 

@@ -251,14 +251,14 @@ def _former_stages(
 ) -> list[StageSummary]:
     """Return those of these stages that only earlier plans have; their parents may be missing."""
     wanted = [name for name in names if name not in present]
-    found: dict[str, StageSummary] = {}
+    summaries: dict[str, StageSummary] = {}
     for number in range(last_plan_number(paths) - 1, 0, -1):
-        if len(found) == len(wanted):
+        if len(summaries) == len(wanted):
             break
         values = {v["name"]: v for v in read_json(paths.plan(number))["stages"]}
-        found |= {n: _summary(values[n]) for n in wanted if n in values and n not in found}
+        summaries |= {n: _summary(values[n]) for n in wanted if n in values and n not in summaries}
     former: list[StageSummary] = []
-    for stage in (found[name] for name in wanted if name in found):
+    for stage in (summaries[name] for name in wanted if name in summaries):
         known = {*present, *(s.name for s in former)}
         after = {name: kind for name, kind in stage.after.items() if name in known}
         former.append(dataclasses.replace(stage, after=after))

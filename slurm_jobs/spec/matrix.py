@@ -242,10 +242,10 @@ def _with_parents(name: str, stage: Any, families: Mapping[str, _Family], number
     """Return the stage with its parents' new names, and those of its references to them."""
     if not isinstance(stage, dict):
         return stage
-    own = families.get(name)
+    family_of_stage = families.get(name)
     renamed: dict[str, Sequence[str]] = {}
     for parent, family in families.items():
-        is_pair = own is not None and own.root == family.root
+        is_pair = family_of_stage is not None and family_of_stage.root == family.root
         renamed[parent] = [family.names[number]] if is_pair else family.names
     changed, after = dict(stage), stage.get("after")
     kinds = after if isinstance(after, dict) else dict.fromkeys(parent_places(after), "afterok")

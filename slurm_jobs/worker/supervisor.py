@@ -183,9 +183,9 @@ def own_intent(paths: RunPaths, token: str) -> Intent | None:
     while True:
         is_last = time.monotonic() >= end_s
         listed = intents(read_ledger(paths.ledger_dir))
-        found = next((intent for intent in listed if intent.token == token), None)
-        if found is not None or is_last:
-            return found
+        newest = next((intent for intent in listed if intent.token == token), None)
+        if newest is not None or is_last:
+            return newest
         time.sleep(_POLL_S)
 
 

@@ -148,9 +148,9 @@ class _Lines:
                 within = [text for cell in cells or () for text in cell.splitlines()[1:]]
             row = _find_row(within, shape) if shape else ""
             if row:
-                found = f"its text has several lines, and one of them is a complete row: {row}"
+                cause = f"its text has several lines, and one of them is a complete row: {row}"
                 remedy = "; a text that is meant so: as JSON lines"
-                raise StageConfigError(_not_closed(self._path, line, found) + remedy)
+                raise StageConfigError(_not_closed(self._path, line, cause) + remedy)
             if not is_long:
                 break
         if not problem:

@@ -607,11 +607,11 @@ def find_images(processor: Mapping[str, Any], file: Path) -> tuple[Mapping[str, 
 
 def _channels(images: Mapping[str, Any], key: str, file: Path) -> tuple[float, ...]:
     """Return a number for each of the three channels; one number serves all."""
-    found = images[key]
-    values = (found,) * 3 if isinstance(found, int | float) else tuple(found)
+    numbers = images[key]
+    values = (numbers,) * 3 if isinstance(numbers, int | float) else tuple(numbers)
     if len(values) == 3 and all(isinstance(value, int | float) for value in values):
         return tuple(float(value) for value in values)
-    message = f"{file}: {key} {found!r}, expected three numbers"
+    message = f"{file}: {key} {numbers!r}, expected three numbers"
     raise StageConfigError(message)
 
 
