@@ -10,7 +10,7 @@ import pytest
 
 from slurm_jobs.run_folder.ledger import read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
-from tests.slurm_jobs.cli.command import run_command
+from tests.slurm_jobs.cli.command import Command, Ended
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm, make_fake_slurm, queue_row
 
@@ -35,83 +35,67 @@ def paths(tmp_path: Path) -> RunPaths:
     return made
 
 
-def cancel(
-    paths: RunPaths, answer: str, monkeypatch: pytest.MonkeyPatch, *words: str, expect: int = 0
-) -> None:
-    monkeypatch.setattr("sys.stdin", Terminal(answer))
-    run_command("cancel", str(paths.run_dir), *words, code=expect)
+@pytest.fixture
+def cancel(paths: RunPaths, command: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """`cancel` of the run, asked by a terminal that answers so."""
+
+    def run(answer: str, *words: str, code: int = 0) -> Ended:
+        monkeypatch.setattr("sys.stdin", Terminal(answer))
+        return command("cancel", paths.run_dir, *words, code=code)
+
+    return run
 
 
 @pytest.mark.parametrize("answer", ["", "\n", "n\n", "yeah no"])
 def test_all_but_a_yes_is_a_no_and_ctrl_d_too(
-    slurm: FakeSlurm,
-    paths: RunPaths,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    answer: str,
+    cancel: Command, slurm: FakeSlurm, paths: RunPaths, answer: str
 ) -> None:
-    cancel(paths, answer, monkeypatch)
-    said = capsys.readouterr()
+    said = cancel(answer)
     assert said.out == "nothing was cancelled\n"
     assert "cancel r? [y/N] " in said.err
-    cancel(paths, answer, monkeypatch, "--json")
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(cancel(answer, "--json").out)
     assert found == {"run_dir": str(paths.run_dir), "cancelled": []}
     assert slurm.calls("scancel") == []
 
 
 def test_a_yes_cancels_and_the_question_is_no_part_of_the_json(
-    slurm: FakeSlurm,
-    paths: RunPaths,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cancel: Command, slurm: FakeSlurm
 ) -> None:
-    cancel(paths, "Yes\n", monkeypatch, "--json")
-    assert json.loads(capsys.readouterr().out)["cancelled"] == ["1"]
+    assert json.loads(cancel("Yes\n", "--json").out)["cancelled"] == ["1"]
     assert len(slurm.calls("scancel")) == 1
 
 
 @pytest.mark.parametrize("words", [[], ["--stage", "a"]])
 def test_where_there_is_nothing_to_cancel_nobody_is_asked(
+    cancel: Command,
     slurm: FakeSlurm,
     paths: RunPaths,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
     words: list[str],
 ) -> None:
     end(paths, "a", [0])
     slurm.says("squeue", "")
     monkeypatch.setattr(Terminal, "isatty", lambda _: not words)
     before = len(read_ledger(paths.ledger_dir))
-    cancel(paths, "", monkeypatch, *words)
-    assert capsys.readouterr() == ("nothing to cancel: no job is queued or running\n", "")
-    cancel(paths, "", monkeypatch, *words, "--json")
-    assert json.loads(capsys.readouterr().out)["cancelled"] == []
+    assert cancel("", *words) == (0, "nothing to cancel: no job is queued or running\n", "")
+    assert json.loads(cancel("", *words, "--json").out)["cancelled"] == []
     assert (slurm.calls("scancel"), len(read_ledger(paths.ledger_dir))) == ([], before)
 
 
 def test_where_nobody_can_answer_what_lives_needs_a_yes(
-    slurm: FakeSlurm,
-    paths: RunPaths,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cancel: Command, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Terminal, "isatty", lambda _: False)
-    cancel(paths, "", monkeypatch, expect=2)
-    assert "there is no terminal; add --yes" in capsys.readouterr().err
+    assert "there is no terminal; add --yes" in cancel("", code=2).err
     assert slurm.calls("scancel") == []
-    cancel(paths, "", monkeypatch, "--yes")
+    cancel("", "--yes")
     assert len(slurm.calls("scancel")) == 1
 
 
 def test_a_misspelt_stage_is_told_before_anybody_is_asked(
-    slurm: FakeSlurm,
-    paths: RunPaths,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cancel: Command, slurm: FakeSlurm
 ) -> None:
-    cancel(paths, "y\n", monkeypatch, "--stage", "b", expect=2)
-    said = capsys.readouterr().err
+    said = cancel("y\n", "--stage", "b", code=2).err
     assert "no stage `b`" in said
     assert "[y/N]" not in said
     assert slurm.calls("squeue") == []

@@ -6,12 +6,11 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from slurm_jobs.run_folder.paths import RunPaths
-from tests.slurm_jobs.cli.command import run_command
+from tests.slurm_jobs.cli.command import Command
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import (
     DATABASE_DOWN,
@@ -39,17 +38,13 @@ def make(folder: Path, name: str, job_id: str, *, age_s: float = 0.0) -> RunPath
     return paths
 
 
-def runs(*words: str, expect: int = 0) -> None:
-    run_command("runs", *words, code=expect)
-
-
-def listed(capsys: pytest.CaptureFixture[str], *words: str, expect: int = 0) -> Any:
-    runs(*words, "--json", expect=expect)
-    return json.loads(capsys.readouterr().out)
+@pytest.fixture
+def runs(command: Command) -> Command:
+    return lambda *words, code=0: command("runs", *words, code=code)
 
 
 def test_runs_are_listed_newest_first_with_status_and_tasks_done(
-    slurm: FakeSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: Command, slurm: FakeSlurm, tmp_path: Path
 ) -> None:
     make(tmp_path / "runs", "old", "1", age_s=3 * 86400)
     going = make(tmp_path / "runs", "going", "2", age_s=7200)
@@ -58,8 +53,7 @@ def test_runs_are_listed_newest_first_with_status_and_tasks_done(
     end(going, "a", [1])
     slurm.says("squeue", queue_row("2_0", "RUNNING") + queue_row("2_2", "PENDING"))
     slurm.says("sacct", "".join(account_row(f"1_{index}", "TIMEOUT") for index in range(3)))
-    runs()
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    rows = [line.split() for line in runs().out.splitlines()]
     assert [row[:3] for row in rows[1:]] == [
         ["done", "completed", "3/3"],
         ["going", "running", "1/3"],
@@ -69,11 +63,11 @@ def test_runs_are_listed_newest_first_with_status_and_tasks_done(
 
 
 def test_any_number_of_runs_costs_one_squeue_and_one_sacct(
-    slurm: FakeSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: Command, slurm: FakeSlurm, tmp_path: Path
 ) -> None:
     for number in range(1, 31):
         make(tmp_path / "runs", f"r{number}", str(number), age_s=number * 60)
-    found = listed(capsys, "--number", "25")
+    found = json.loads(runs("--number", "25", "--json").out)
     assert [run["run_id"] for run in found["runs"]] == [f"r{number}" for number in range(1, 26)]
     assert found["num_left_out"] == 5
     assert len(slurm.calls("squeue")) == len(slurm.calls("sacct")) == 1
@@ -81,18 +75,17 @@ def test_any_number_of_runs_costs_one_squeue_and_one_sacct(
 
 
 def test_twenty_runs_are_listed_unless_told_otherwise(
-    slurm: FakeSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: Command, slurm: FakeSlurm, tmp_path: Path
 ) -> None:
     for number in range(1, 23):
         make(tmp_path / "runs", f"r{number}", str(number), age_s=number * 60)
-    runs()
-    output = capsys.readouterr().out
+    output = runs().out
     assert output.count("slurm") == 20
     assert "and 2 older" in output
 
 
 def test_folders_that_cannot_be_read_are_named_and_the_others_listed(
-    slurm: FakeSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: Command, slurm: FakeSlurm, tmp_path: Path
 ) -> None:
     folder = tmp_path / "runs"
     make(folder, "good", "1")
@@ -104,42 +97,36 @@ def test_folders_that_cannot_be_read_are_named_and_the_others_listed(
     (folder / "loop").symlink_to("loop")  # root may read all, but not this
     (folder / "notes").mkdir()
     (folder / "notes.txt").touch()
-    found = listed(capsys)
+    found = json.loads(runs("--json").out)
     assert [run["run_id"] for run in found["runs"]] == ["good"]
     assert {Path(name).name for name in found["unreadable"]} == {"cut", "odd", "early", "loop"}
-    runs()
-    output = capsys.readouterr().out
+    output = runs().out
     assert "cannot read runs/early: has no plan" in output
     assert "notes" not in output
 
 
 def test_a_folder_may_be_named_by_option_or_environment(
-    slurm: FakeSlurm,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    runs: Command, slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(tmp_path / "elsewhere", "there", "1")
-    assert [run["run_id"] for run in listed(capsys, "--dir", "elsewhere")["runs"]] == ["there"]
+    assert [
+        run["run_id"] for run in json.loads(runs("--dir", "elsewhere", "--json").out)["runs"]
+    ] == ["there"]
     monkeypatch.setenv("SLURM_JOBS_RUNS_DIR", "elsewhere")
-    assert [run["run_id"] for run in listed(capsys)["runs"]] == ["there"]
+    assert [run["run_id"] for run in json.loads(runs("--json").out)["runs"]] == ["there"]
     (tmp_path / "empty").mkdir()
-    runs("--dir", "empty")
-    assert "no run in empty" in capsys.readouterr().out
-    runs("--dir", "nowhere", expect=2)
-    assert "--dir" in capsys.readouterr().err
+    assert "no run in empty" in runs("--dir", "empty").out
+    assert "--dir" in runs("--dir", "nowhere", code=2).err
 
 
 def test_a_silent_scheduler_is_said_once_and_by_the_exit_code(
-    slurm: FakeSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: Command, slurm: FakeSlurm, tmp_path: Path
 ) -> None:
     for number in range(1, 4):
         make(tmp_path / "runs", f"r{number}", str(number))
     slurm.says("sacct", "", errors=DATABASE_DOWN, exit_code=1)
-    runs()
-    assert capsys.readouterr().out.count("could not be asked: sacct") == 1
+    assert runs().out.count("could not be asked: sacct") == 1
     slurm.says("squeue", "", exit_code=1)
     for number in range(1, 4):
         (tmp_path / f"runs/r{number}/scheduler-answer.json").unlink()
-    runs(expect=3)
-    assert capsys.readouterr().out.count("could not be asked: squeue") == 1
+    assert runs(code=3).out.count("could not be asked: squeue") == 1

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from slurm_jobs.run_folder.paths import RunPaths
-from tests.slurm_jobs.cli.command import run_command
+from tests.slurm_jobs.cli.command import Command
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import (
     ACCOUNTS_OFF,
@@ -39,19 +38,13 @@ def paths(tmp_path: Path) -> RunPaths:
     return made
 
 
-def status(paths: RunPaths, *words: str, expect: int = 0) -> None:
-    run_command("status", str(paths.run_dir), *words, code=expect)
+@pytest.fixture
+def status(paths: RunPaths, command: Command) -> Command:
+    return lambda *words, code=0: command("status", paths.run_dir, *words, code=code)
 
 
-def values(paths: RunPaths, capsys: pytest.CaptureFixture[str], *words: str) -> Any:
-    status(paths, "--json", *words)
-    return json.loads(capsys.readouterr().out)
-
-
-def test_each_slice_and_stage_says_its_source_and_age(
-    slurm: FakeSlurm, paths: RunPaths, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = values(paths, capsys)
+def test_each_slice_and_stage_says_its_source_and_age(status: Command, slurm: FakeSlurm) -> None:
+    found = json.loads(status("--json").out)
     (stage,) = found["stages"]
     assert [(part["status"], part["source"]) for part in stage["slices"]] == [
         ("running", "squeue"),
@@ -65,31 +58,24 @@ def test_each_slice_and_stage_says_its_source_and_age(
 
 
 def test_the_age_on_the_screen_is_that_of_the_answer_and_fresh_asks_anew(
-    slurm: FakeSlurm,
-    paths: RunPaths,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    status: Command, slurm: FakeSlurm, paths: RunPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("slurm_jobs.run.observe.FRESH_S", 3600.0)
-    status(paths)
+    status()
     kept = json.loads(paths.scheduler_answer.read_text())
     kept["asked_unix_s"] -= 600
     paths.scheduler_answer.write_text(json.dumps(kept))
-    capsys.readouterr()
-    status(paths)
-    assert "squeue, 10 min 0" in capsys.readouterr().out
-    status(paths, "--fresh")
-    assert "10 min" not in capsys.readouterr().out
+    assert "squeue, 10 min 0" in status().out
+    assert "10 min" not in status("--fresh").out
 
 
 def test_when_the_next_task_should_start_is_told(
-    slurm: FakeSlurm, paths: RunPaths, capsys: pytest.CaptureFixture[str]
+    status: Command, slurm: FakeSlurm, paths: RunPaths
 ) -> None:
     slurm.says("squeue", queue_row("1_1", "PENDING", "Priority", start="4102444800"))
     slurm.says("sacct", "")
     end(paths, "a", [0, 2])
-    status(paths)
-    assert "Priority; expected to start" in capsys.readouterr().out
+    assert "Priority; expected to start" in status().out
 
 
 @pytest.mark.parametrize(
@@ -100,26 +86,18 @@ def test_when_the_next_task_should_start_is_told(
     ],
 )
 def test_missing_accounts_are_said_and_prove_nothing(
-    slurm: FakeSlurm,
-    paths: RunPaths,
-    capsys: pytest.CaptureFixture[str],
-    errors: str,
-    said: str,
+    status: Command, slurm: FakeSlurm, errors: str, said: str
 ) -> None:
     slurm.says("sacct", "", errors=errors, exit_code=1)
-    status(paths)
-    output = capsys.readouterr().out
+    output = status().out
     assert said in output
     assert "1/4, 1 running, 1 waiting, 1 unknown" in output
     assert "a slice 2 unknown" in output
 
 
-def test_accounts_that_lag_are_said_and_prove_nothing(
-    slurm: FakeSlurm, paths: RunPaths, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_accounts_that_lag_are_said_and_prove_nothing(status: Command, slurm: FakeSlurm) -> None:
     slurm.says("squeue", "")
     slurm.says("sacct", "".join(account_row(f"1_{index}", "RUNNING") for index in range(3)))
-    status(paths, expect=3)
-    output = capsys.readouterr().out
+    output = status(code=3).out
     assert "1/4, 3 unknown" in output
     assert "sacct lags behind: it still says RUNNING" in output
