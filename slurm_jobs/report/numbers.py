@@ -51,11 +51,18 @@ from slurm_jobs.shared.units import TimeShare
 
 def provenance_numbers(inputs: ReportInputs) -> ProvenanceNumbers:
     """Return the provenance; equal nodes are listed once per stage."""
-    kinds = (kind for stage in inputs.stages for kind in node_kinds(stage.name, stage.nodes))
+    users: dict[tuple[str, tuple[str, ...]], dict[str, None]] = {}  # stages by Python and modules
+    for stage in inputs.stages:
+        for node in stage.nodes:
+            users.setdefault((node.python, node.modules), {})[stage.name] = None
     return ProvenanceNumbers(
         submissions=inputs.submissions,
-        nodes=tuple(kinds),
-        pythons=_pythons(inputs),
+        nodes=tuple(k for stage in inputs.stages for k in node_kinds(stage.name, stage.nodes)),
+        pythons=tuple(
+            StagePython(stages=tuple(names), python=inputs.pythons[fingerprint], modules=modules)
+            for (fingerprint, modules), names in users.items()
+            if fingerprint in inputs.pythons
+        ),
         probes=probes_of_nodes(inputs),
     )
 
@@ -64,42 +71,25 @@ def node_kinds(stage: str, nodes: Iterable[NodeFacts]) -> list[NodeKind]:
     """Return the nodes of a stage by their hardware and software, each kind once."""
     by_kind: dict[Hashable, list[NodeFacts]] = {}
     for node in nodes:
-        kind = (node.cpu, node.num_cores, _whole_gib(node.memory_bytes), node.system)
+        # Nodes of one kind differ by a few pages of memory.
+        memory_gib = None if node.memory_bytes is None else round(node.memory_bytes / 2**30)
+        kind = (node.cpu, node.num_cores, memory_gib, node.system)
         gpus = (tuple(sorted(node.gpus)), node.drivers, node.gpu_problem)
         by_kind.setdefault((kind, gpus), []).append(node)
-    return [_kind(stage, alike) for alike in by_kind.values()]
-
-
-def _whole_gib(memory_bytes: int | None) -> int | None:
-    """Round to GiB, because nodes of one kind differ by a few pages."""
-    return None if memory_bytes is None else round(memory_bytes / 2**30)
-
-
-def _kind(stage: str, alike: list[NodeFacts]) -> NodeKind:
-    first = alike[0]
-    return NodeKind(
-        stage=stage,
-        node_names=tuple(sorted({node.node_name for node in alike})),
-        cpu=first.cpu,
-        num_cores=first.num_cores,
-        memory_bytes=first.memory_bytes,
-        gpus=tuple(sorted(Counter(first.gpus).items())),
-        drivers=first.drivers,
-        gpu_problem=first.gpu_problem,
-        system=first.system,
-    )
-
-
-def _pythons(inputs: ReportInputs) -> tuple[StagePython, ...]:
-    stages: dict[tuple[str, tuple[str, ...]], dict[str, None]] = {}
-    for stage in inputs.stages:
-        for node in stage.nodes:
-            stages.setdefault((node.python, node.modules), {})[stage.name] = None
-    return tuple(
-        StagePython(stages=tuple(names), python=inputs.pythons[fingerprint], modules=modules)
-        for (fingerprint, modules), names in stages.items()
-        if fingerprint in inputs.pythons
-    )
+    return [
+        NodeKind(
+            stage=stage,
+            node_names=tuple(sorted({node.node_name for node in alike})),
+            cpu=alike[0].cpu,
+            num_cores=alike[0].num_cores,
+            memory_bytes=alike[0].memory_bytes,
+            gpus=tuple(sorted(Counter(alike[0].gpus).items())),
+            drivers=alike[0].drivers,
+            gpu_problem=alike[0].gpu_problem,
+            system=alike[0].system,
+        )
+        for alike in by_kind.values()
+    ]
 
 
 # Result of a run of `slurm-jobs tune`, in a sentence. The command prints the details.
@@ -234,53 +224,42 @@ def _wait_tile(main: TrainingNumbers | None) -> Tile:
     )
 
 
-def _exact_match(numbers: Mapping[str, float]) -> str | None:
-    """Return the name of the share that matched exactly, if there is one."""
-    names = [n for n in numbers if "exact_match" in n and not units.is_count(n)]
-    return min(names, default=None)
-
-
-def _held_out(numbers: Mapping[str, float], name: str) -> str:
-    """Return the number of samples of the share `name`, from the counts next to it."""
-    parent, dot, _ = name.rpartition(".")
-    num_exact, num_samples = (numbers.get(f"{parent}{dot}num_{n}") for n in ("exact", "samples"))
-    if num_exact is None or num_samples is None:
-        return ""
-    return f"{num_exact:,.0f} of {num_samples:,.0f} held out"
-
-
-def _last_loss(main: TrainingNumbers | None) -> str:
-    if main is None or main.is_earlier or main.last_loss.value is None:
-        return f"loss {units.NOT_KNOWN}"
-    last = units.significant(main.last_loss.value)
-    return f"loss {last}, {units.last_steps(main.num_last_losses)}"
-
-
 def _result_tile(main: TrainingNumbers | None, evaluations: Sequence[EvaluationNumbers]) -> Tile:
-    """Return the result of the other tiles' training; else of the last evaluating stage, named."""
-    matched = [e for e in evaluations if _exact_match(e.numbers) is not None]
-    own = [e for e in matched if main is not None and e.stage == main.stage]
-    if matched:
-        shown = (own or matched)[-1]
-        return _match_tile(shown, main if own else None, is_only=bool(own) and len(matched) == 1)
-    if main is None or main.is_earlier or main.last_loss.value is None:
+    """Return the result of the other tiles' training; else of the last evaluating stage, named.
+
+    That is the share that matched exactly, or else the loss.
+    """
+    shares: list[tuple[EvaluationNumbers, str]] = []
+    for evaluation in evaluations:
+        names = [n for n in evaluation.numbers if "exact_match" in n and not units.is_count(n)]
+        if names:
+            shares.append((evaluation, min(names)))
+    own = [share for share in shares if main is not None and share[0].stage == main.stage]
+    last = None if main is None or main.is_earlier else main.last_loss.value
+    if main is None or last is None:
+        loss, loss_of = units.NOT_KNOWN, ""
+    else:
+        loss, loss_of = units.significant(last), units.last_steps(main.num_last_losses)
+    if shares:
+        shown, name = (own or shares)[-1]
+        parent, dot, _ = name.rpartition(".")
+        num_exact, num_samples = (
+            shown.numbers.get(f"{parent}{dot}num_{count}") for count in ("exact", "samples")
+        )
+        note = ""
+        if num_exact is not None and num_samples is not None:
+            note = f"{num_exact:,.0f} of {num_samples:,.0f} held out"
+        elif own:
+            note = ", ".join(filter(None, (f"loss {loss}", loss_of)))
+        if not own or len(shares) > 1:
+            note = ": ".join(filter(None, (shown.stage, note)))
+        return Tile(label="exact match", value=units.result(name, shown.numbers[name]), note=note)
+    if main is None or last is None:
         is_earlier = main is not None and main.is_earlier
         note = "the newest job has no step" if is_earlier else "no evaluation, no loss"
         return Tile(label="result", value=units.NOT_KNOWN, note=note)
-    note = f"{units.last_steps(main.num_last_losses)}, from {units.quantity(main.first_loss)}"
-    return Tile(label="loss", value=units.significant(main.last_loss.value), note=note)
-
-
-def _match_tile(shown: EvaluationNumbers, main: TrainingNumbers | None, *, is_only: bool) -> Tile:
-    """Return the tile of a match; `main` is the training's stage, `is_only`: it is unambiguous."""
-    name = _exact_match(shown.numbers)
-    assert name is not None
-    what = _held_out(shown.numbers, name) or (_last_loss(main) if main is not None else "")
-    return Tile(
-        label="exact match",
-        value=units.result(name, shown.numbers[name]),
-        note=what if is_only else ": ".join(filter(None, (shown.stage, what))),
-    )
+    note = f"{loss_of}, from {units.quantity(main.first_loss)}"
+    return Tile(label="loss", value=loss, note=note)
 
 
 def build_report(
@@ -303,7 +282,7 @@ def build_report(
     ahead, not_known = _ahead(inputs, current, training, bars, data=data, num_epochs=num_epochs)
     findings, checks = find(current, judged, shares, note, data)
     tuned = tuning_sentences(inputs, results)
-    said = [*tuning_notes(inputs, tuned), *_notes(inputs, note, training, stages)]
+    said = [*tuning_notes(inputs, tuned), *_notes(inputs, attempts, note, training, stages)]
     return RunReport(
         header=header,
         verdict=make_verdict(header, shares, findings, checks, tuned=tuple(tuned.values())),
@@ -317,7 +296,7 @@ def build_report(
         evaluation=evaluation,
         findings=findings,
         checks=checks,
-        notes=(*said, *_clock_notes(inputs, attempts), *not_known),
+        notes=(*said, *not_known),
         spec=inputs.spec,
         provenance=provenance_numbers(inputs),
         cost=cost_numbers(stages, training, inputs.price),
@@ -335,18 +314,18 @@ def _training(
         if stage.is_former:
             continue
         facts = attempts[stage.name]
-        given = (stage, facts, config.warmup_steps, inputs.intents)
-        own = [
-            replace(numbers, probes=training_probes(numbers, inputs, facts))
-            for numbers in training_numbers(*given)
-        ]
-        told += own
-        if len({record.fingerprint for record in stage.attempts}) > 1:
+        is_mixed = len({record.fingerprint for record in stage.attempts}) > 1
+        for to_judge in (False, True) if is_mixed else (False,):
             own = [
                 replace(numbers, probes=training_probes(numbers, inputs, facts))
-                for numbers in training_numbers(*given, to_judge=True)
+                for numbers in training_numbers(
+                    stage, facts, config.warmup_steps, inputs.intents, to_judge=to_judge
+                )
             ]
-        judged += own
+            if not to_judge:
+                told += own
+            if to_judge or not is_mixed:
+                judged += own
     return tuple(told), tuple(judged)
 
 
@@ -387,24 +366,21 @@ def _header(
     is_silent = inputs.answer is not None and not inputs.answer.knows_the_living
     status, reason = overall_status(stages, is_silent=is_silent)
     name = str(run.get("name", inputs.spec.get("name", "")))
+    texts = ("run_id", "submitted_by", "host", "scheduler", "version", "spec_file")
     return RunHeader(
-        run_id=str(run.get("run_id", "")),
         name=name,
         title=config.title or name,
         status=status,
         status_reason=reason,
-        submitted_by=str(run.get("submitted_by", "")),
-        host=str(run.get("host", "")),
-        scheduler=str(run.get("scheduler", "")),
-        version=str(run.get("version", "")),
-        spec_file=str(run.get("spec_file", "")),
         created_unix_s=span[0],
         last_unix_s=span[1],
+        **{key: str(run.get(key, "")) for key in texts},
     )
 
 
 def _notes(
     inputs: ReportInputs,
+    attempts: Mapping[str, Sequence[AttemptFacts]],
     timeline_note: str,
     training: Sequence[TrainingNumbers],
     stages: Sequence[StageNumbers],
@@ -424,14 +400,11 @@ def _notes(
     if not any(t.has_device_times for t in training):
         notes.append(NOT_RECORDED)
     notes.extend(inputs.problems)
+    notes.extend(begin_note(inputs))
+    notes.extend(
+        fact.clock_note for facts in attempts.values() for fact in facts if fact.clock_note
+    )
     return tuple(notes)
-
-
-def _clock_notes(
-    inputs: ReportInputs, attempts: Mapping[str, Sequence[AttemptFacts]]
-) -> tuple[str, ...]:
-    notes = (fact.clock_note for facts in attempts.values() for fact in facts if fact.clock_note)
-    return (*begin_note(inputs), *notes)
 
 
 def _lower_bounds(stage: StageNumbers) -> Iterator[str]:
@@ -462,25 +435,19 @@ def without_failures(report: RunReport, names: Collection[str]) -> RunReport:
     """
     if not names:
         return report
-    header = replace(report.header, status_reason=_without_reason(report))
+    status_reason = report.header.status_reason
+    for stage in report.stages:
+        if status_reason == f"{stage.name} failed: {stage.status_reason}":
+            status_reason = f"{stage.name} failed"
+            break
+    header = replace(report.header, status_reason=status_reason)
+    heads = tuple(f"{name}: " for name in names)
     return replace(
         report,
         header=header,
         verdict=make_verdict(header, report.timeline, report.findings, report.checks),
-        stages=tuple(_stage_without(stage, names) for stage in report.stages),
+        stages=tuple(
+            replace(stage, failures=tuple(f for f in stage.failures if not f.startswith(heads)))
+            for stage in report.stages
+        ),
     )
-
-
-def _without_reason(report: RunReport) -> str:
-    """Return which stage sets the run's status; the reason only if that is no failure."""
-    told = report.header.status_reason
-    for stage in report.stages:
-        which = f"{stage.name} failed"
-        if told == f"{which}: {stage.status_reason}":
-            return which
-    return told
-
-
-def _stage_without(stage: StageNumbers, names: Collection[str]) -> StageNumbers:
-    heads = tuple(f"{name}: " for name in names)
-    return replace(stage, failures=tuple(f for f in stage.failures if not f.startswith(heads)))

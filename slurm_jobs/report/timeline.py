@@ -53,30 +53,21 @@ def usual_start_s(
         bars: start and end by attempt.
         timings: timings of the same slice, for the spans of the lowest rank.
     """
-    around = [
-        _before_s(attempt, bars[attempt.attempt]) + _after_s(attempt, timings)
-        for attempt in attempts
-        if attempt.attempt in bars
-    ]
-    return statistics.median(around) if around else 0.0
-
-
-def _before_s(attempt: AttemptSteps, bar: Bar) -> float:
-    first = float(attempt.records[attempt.longest]["start_unix_s"][0])
-    return max(0.0, first - bar.start_unix_s)
-
-
-def _after_s(attempt: AttemptSteps, timings: Sequence[RankTiming]) -> float:
-    ranks = [timing for timing in timings if timing.attempt == attempt.attempt]
-    spans = min(ranks, key=lambda timing: timing.rank).spans if ranks else ()
-    last = float(attempt.records[attempt.longest]["start_unix_s"][-1])
-    return total_s(
-        merge(
+    around = []
+    for attempt in attempts:
+        if attempt.attempt not in bars:
+            continue
+        starts = attempt.records[attempt.longest]["start_unix_s"]
+        ranks = [timing for timing in timings if timing.attempt == attempt.attempt]
+        spans = min(ranks, key=lambda timing: timing.rank).spans if ranks else ()
+        after = merge(
             (span["start_unix_s"], span["start_unix_s"] + span["duration_s"])
             for span in spans
-            if span["start_unix_s"] > last
+            if span["start_unix_s"] > float(starts[-1])
         )
-    )
+        before_s = max(0.0, float(starts[0]) - bars[attempt.attempt].start_unix_s)
+        around.append(before_s + total_s(after))
+    return statistics.median(around) if around else 0.0
 
 
 # Time of a training task from the start of each attempt to its end.
@@ -205,16 +196,13 @@ def _loop_parts(
     sum_s = sum(parts.values())
     if sum_s > loop_s:  # by other clocks the attempt ended before its steps did
         return {part: seconds * loop_s / sum_s for part, seconds in parts.items()}
-    profiles_s = min(_profiles_s(steps, latest_s), loop_s - sum_s)
+    begin, end = _loop_of(steps, latest_s)
+    profiles_s = total_s(
+        (max(a, begin), min(b, end)) for a, b in profile_times(steps.ranks) if b > begin and a < end
+    )
+    profiles_s = min(profiles_s, loop_s - sum_s)
     between = {_PROFILES: profiles_s, "between steps": loop_s - sum_s - profiles_s}
     return parts | {(name, "between"): seconds for name, seconds in between.items()}
-
-
-def _profiles_s(steps: AttemptSteps, latest_s: float) -> float:
-    """Return the seconds within the loop."""
-    begin, end = _loop_of(steps, latest_s)
-    times = profile_times(steps.ranks)
-    return total_s((max(a, begin), min(b, end)) for a, b in times if b > begin and a < end)
 
 
 Attempts = Mapping[str, tuple[AttemptFacts, ...]]
@@ -274,18 +262,39 @@ def timeline(
 ) -> tuple[tuple[TimeShare, ...], str]:
     """Return the budget of the whole run from submit to end, and a note on its basis."""
     start, end = span
+    rows = inputs.accounting
+    running = {stage: attempts[stage] for stage in _worked(inputs)}
     claims: list[tuple[str, str, Sequence[Interval]]] = [
-        (f"{stage} running", "running", _running(attempts[stage])) for stage in _worked(inputs)
+        (
+            f"{stage} running",
+            "running",
+            [(f.bar.start_unix_s, f.bar.end_unix_s) for f in facts if f.record is not None],
+        )
+        for stage, facts in [*running.items(), *_earlier_reports(inputs, attempts, end).items()]
     ]
-    claims += [
-        (f"{stage} running", "running", _running(facts))
-        for stage, facts in _earlier_reports(inputs, attempts, end).items()
+    # What Slurm counts as running outside the attempts is the job's.
+    jobs = [
+        (row.start_unix_s, row.end_unix_s)
+        for row in rows
+        if row.start_unix_s is not None and row.end_unix_s is not None
     ]
-    claims.append(("job start, end, pauses", "startup", _jobs(inputs)))
+    claims.append(("job start, end, pauses", "startup", jobs))
     claims.append(("requeue wait", "queue", _requeue_waits(attempts)))
-    claims.append(("queue wait", "queue", _queue_waits(inputs, end)))
+    # From eligible to start, or to the run's end for jobs that did not start.
+    queue_waits = [
+        (row.eligible_unix_s, row.start_unix_s if row.start_unix_s is not None else end)
+        for row in rows
+        if row.eligible_unix_s is not None
+        and (row.start_unix_s is not None or row.state == "PENDING")
+    ]
+    claims.append(("queue wait", "queue", queue_waits))
     parents_end = _parents_end(inputs)
-    claims.append(("waiting for a parent stage", "held", _held(inputs, parents_end)))
+    held = [
+        (row.submit_unix_s, min(row.eligible_unix_s, parents_end.get(row.job_id, math.inf)))
+        for row in rows
+        if row.submit_unix_s is not None and row.eligible_unix_s is not None
+    ]
+    claims.append(("waiting for a parent stage", "held", held))
     note = _coverage_note(inputs, attempts, end)
     if not note:
         idle = _nothing_submitted(inputs, parents_end, start, end)
@@ -312,19 +321,6 @@ def _earlier_reports(
     }
 
 
-def _running(facts: Sequence[AttemptFacts]) -> list[Interval]:
-    return [(f.bar.start_unix_s, f.bar.end_unix_s) for f in facts if f.record is not None]
-
-
-def _jobs(inputs: ReportInputs) -> list[Interval]:
-    """Return all time that Slurm counts as running; time outside attempts is the job's."""
-    return [
-        (row.start_unix_s, row.end_unix_s)
-        for row in inputs.accounting
-        if row.start_unix_s is not None and row.end_unix_s is not None
-    ]
-
-
 def _requeue_waits(attempts: Attempts) -> list[Interval]:
     """Return the time between two attempts of one job: Slurm requeued it."""
     waits = []
@@ -335,16 +331,6 @@ def _requeue_waits(attempts: Attempts) -> list[Interval]:
             if same and earlier.bar.job_id == later.bar.job_id:
                 waits.append((earlier.bar.end_unix_s, later.bar.start_unix_s))
     return waits
-
-
-def _queue_waits(inputs: ReportInputs, end: float) -> list[Interval]:
-    """Return the time from eligible to start, or to the run's end for jobs that did not start."""
-    return [
-        (row.eligible_unix_s, row.start_unix_s if row.start_unix_s is not None else end)
-        for row in inputs.accounting
-        if row.eligible_unix_s is not None
-        and (row.start_unix_s is not None or row.state == "PENDING")
-    ]
 
 
 def _parents_end(inputs: ReportInputs) -> dict[str, float]:
@@ -363,34 +349,21 @@ def _parents_end(inputs: ReportInputs) -> dict[str, float]:
         if row.job_id in elements and row.job_id in submits and began(row):
             end = row.end_unix_s if row.end_unix_s is not None else inputs.read_unix_s
             jobs.setdefault(elements[row.job_id].stage, []).append((submits[row.job_id], end))
-    above = _ancestors(inputs)
+    ancestors: dict[str, set[str]] = {}
+    for stage in inputs.stages:  # parents first
+        above = (name for parent in stage.after for name in ancestors.get(parent, ()))
+        ancestors[stage.name] = {*stage.after, *above}
     latest: dict[str, float] = {}
     same: dict[tuple[str, float], float] = {}  # of the elements of an array, listed once
     for row in inputs.accounting:
         if began(row) or row.job_id not in elements or row.job_id not in submits:
             continue
-        key = (elements[row.job_id].stage, submits[row.job_id])
+        name, submitted = key = (elements[row.job_id].stage, submits[row.job_id])
         if key not in same:
-            parents = (job for name in above[key[0]] for job in jobs.get(name, ()))
-            same[key] = max((end for submit, end in parents if submit <= key[1]), default=math.inf)
+            parents = (job for ancestor in ancestors[name] for job in jobs.get(ancestor, ()))
+            same[key] = max((end for at, end in parents if at <= submitted), default=math.inf)
         latest[row.job_id] = same[key]
     return latest
-
-
-def _ancestors(inputs: ReportInputs) -> dict[str, set[str]]:
-    """Return the ancestors of each stage; parents precede their children."""
-    above: dict[str, set[str]] = {}
-    for stage in inputs.stages:
-        above[stage.name] = {*stage.after, *(a for p in stage.after for a in above.get(p, ()))}
-    return above
-
-
-def _held(inputs: ReportInputs, parents_end: Mapping[str, float]) -> list[Interval]:
-    return [
-        (row.submit_unix_s, min(row.eligible_unix_s, parents_end.get(row.job_id, math.inf)))
-        for row in inputs.accounting
-        if row.submit_unix_s is not None and row.eligible_unix_s is not None
-    ]
 
 
 def _nothing_submitted(
