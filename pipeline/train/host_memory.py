@@ -65,7 +65,7 @@ def slurm_limits(variables: Mapping[str, str]) -> dict[str, int]:
     return {name: megabytes * _MIB for name, megabytes in limits.items() if megabytes}
 
 
-def cgroup_limits(own: Path, root: Path) -> Iterator[tuple[str, int]]:
+def cgroup_limits(own_group: Path, root: Path) -> Iterator[tuple[str, int]]:
     """Yield bytes that the process's cgroups allow, by file.
 
     Limits of parent groups count as well. In a container the path in `own` is the host's, and
@@ -75,7 +75,7 @@ def cgroup_limits(own: Path, root: Path) -> Iterator[tuple[str, int]]:
     """
     lines: list[str] = []
     with suppress(OSError):
-        lines = own.read_text().splitlines()
+        lines = own_group.read_text().splitlines()
     for line in lines:
         _, controllers, path = line.split(":", 2)
         for controller, file in _CGROUP_FILES.items():

@@ -220,19 +220,19 @@ def _evaluate(
 
 def _describe(trainer: Trainer) -> dict[str, Any]:
     """Return the result of the training, for the stage's result."""
-    job, made, phases = trainer.job, trainer.made, trainer.planned
+    job, spread, phases = trainer.job, trainer.made, trainer.planned
     values = {
         "num_steps": trainer.num_steps,
         "resumed_from_step": trainer.resumed_from_step,
         "final_loss": phases[-1].final_loss,
-        "num_parameters": made.num_parameters,
-        "num_learning": count_learning(made, phases[-1].phase),
+        "num_parameters": spread.num_parameters,
+        "num_learning": count_learning(spread, phases[-1].phase),
         "strategy": job.config.strategy,
-        "spread": asdict(made.facts),
+        "spread": asdict(spread.facts),
         "num_ranks": job.ranks.num_ranks,
         "precision": job.workplace.precision,
         "num_skipped_steps": sum(phase.num_skips for phase in phases),
-        "attention": made.spread.bare.attention_name,
+        "attention": spread.spread.bare.attention_name,
         "num_compute_threads": job.workplace.num_compute_threads,
         "tokens_per_s": trainer.tokens_per_s,
         "versions": versions(),
@@ -252,7 +252,7 @@ def _describe(trainer: Trainer) -> dict[str, Any]:
                 "num_steps": phase.num_steps,
                 "resumed_from_step": phase.resumed.step,
                 "final_loss": phase.final_loss,
-                "num_learning": count_learning(made, phase.phase),
+                "num_learning": count_learning(spread, phase.phase),
             }
             for phase in phases
         ]

@@ -303,10 +303,10 @@ def _try_rows(bench: _Bench, capacity_bytes: float) -> dict[int, MemoryUse]:
     def fullest(peak_bytes: float) -> MemoryUse:
         use = MemoryUse(peak_bytes=peak_bytes, capacity_bytes=capacity_bytes)
         by_rank = trial.ranks.gather(use)
-        found: MemoryUse = trial.ranks.from_main(
+        largest: MemoryUse = trial.ranks.from_main(
             max(by_rank, key=lambda use: use.share, default=None)
         )
-        return found
+        return largest
 
     # Half of the reserved memory is a margin for error.
     most_share = (1 + trial.config.memory_share) / 2

@@ -589,15 +589,23 @@ def _words_of(
         above = itertools.takewhile(lambda path: path != folder, (parent, *parent.parents))
         named = (path for path in above if path not in splits)
         classes[parent] = next((p for p in named if p.name.lower() not in PLAIN_NAMES), None)
-    if len({found for parent, found in classes.items() if found != parent} - {None}) == 1:
-        classes = {parent: found if found == parent else None for parent, found in classes.items()}
+    if (
+        len({class_name for parent, class_name in classes.items() if class_name != parent} - {None})
+        == 1
+    ):
+        classes = {
+            parent: class_name if class_name == parent else None
+            for parent, class_name in classes.items()
+        }
     beside_plain = {p.parent for p in classes if p.name.lower() in PLAIN_NAMES}
     no_class = sorted({p.name for p in classes.values() if p and p.parent in beside_plain})
     words = {}
     for image in images:
-        found = classes[image.parent]
-        is_class = found is not None and found.parent not in beside_plain
-        words[image] = found.name.replace("_", " ") if found is not None and is_class else ""
+        class_name = classes[image.parent]
+        is_class = class_name is not None and class_name.parent not in beside_plain
+        words[image] = (
+            class_name.name.replace("_", " ") if class_name is not None and is_class else ""
+        )
     if no_class:
         names = ", ".join(no_class[:_MOST_NAMED])
         return words, [f"the names of folders next to plain images are no words: {names}"]

@@ -237,8 +237,8 @@ def elements_of(inputs: ReportInputs) -> dict[str, Element]:
             submitted.setdefault(element_id, (intent.stage, []))[1].append(index)
         slices.update(submitted)
     return {
-        job_id: Element(stage=stage, slices=tuple(found))
-        for job_id, (stage, found) in slices.items()
+        job_id: Element(stage=stage, slices=tuple(indexes))
+        for job_id, (stage, indexes) in slices.items()
     }
 
 
@@ -414,13 +414,13 @@ def stage_results(stage: StageInputs, results: SliceResults) -> Mapping[str, flo
 
 def flat_numbers(values: Mapping[str, object], prefix: str = "") -> dict[str, float]:
     """Flatten nested mappings: `{"a": {"b": 1}}` is `{"a.b": 1}`; whole numbers stay whole."""
-    found: dict[str, float] = {}
+    flat: dict[str, float] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
-            found.update(flat_numbers(value, f"{prefix}{key}."))
+            flat.update(flat_numbers(value, f"{prefix}{key}."))
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            found[f"{prefix}{key}"] = value
-    return found
+            flat[f"{prefix}{key}"] = value
+    return flat
 
 
 def evaluation_numbers(stages: Sequence[StageNumbers]) -> tuple[EvaluationNumbers, ...]:

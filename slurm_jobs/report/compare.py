@@ -285,11 +285,11 @@ def problems(runs: Sequence[RunMeasure], others: Sequence[RunMeasure]) -> tuple[
         others: runs of the same series on other numbers.
     """
     lines = [line for run in runs for line in _problems_of(run)]
-    for what, own, usual in (
+    for what, kinds, usual in (
         ("cards", {r.cards for r in runs}, {r.cards for r in others}),
         ("processors", {r.cpus for r in runs}, {r.cpus for r in others}),
     ):
-        known, known_others = own - {()}, usual - {()}
+        known, known_others = kinds - {()}, usual - {()}
         if known and known_others and not known <= known_others:
             lines.append(f"other {what} than the rest: {_kinds(known)}, not {_kinds(known_others)}")
     return tuple(dict.fromkeys(lines))

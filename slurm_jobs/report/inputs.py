@@ -432,15 +432,15 @@ def _attempt_folders(folder: Path) -> Iterator[tuple[Path, int, int]]:
 
 def read_timings(folder: Path, problems: list[str], *, whole: bool) -> tuple[RankTiming, ...]:
     """Return records by slice, attempt and rank; `whole` keeps all fields of the files."""
-    found: list[RankTiming] = []
+    timings: list[RankTiming] = []
     for attempt_dir, slice_index, attempt in _attempt_folders(folder):
         names = [_TIMING_FILE.fullmatch(path.name) for path in list_files(attempt_dir)]
         ranks = sorted({int(name[1]) for name in names if name})
-        found.extend(
+        timings.extend(
             _read_rank(attempt_dir, slice_index, attempt, rank, problems, whole=whole)
             for rank in ranks
         )
-    return tuple(found)
+    return tuple(timings)
 
 
 def _read_rank(
@@ -481,7 +481,7 @@ def _read_rank(
 
 def read_readings(folder: Path, problems: list[str]) -> tuple[NodeReadings, ...]:
     """Return readings by slice, attempt and node; unreadable ones become problems."""
-    found = []
+    readings = []
     for attempt_dir, slice_index, attempt in _attempt_folders(folder):
         for path in list_files(attempt_dir):
             if _NODE_FILE.fullmatch(path.name) is None:
@@ -494,7 +494,7 @@ def read_readings(folder: Path, problems: list[str]) -> tuple[NodeReadings, ...]
             if file.num_damaged:
                 lost = units.number_of("reading", file.num_damaged)
                 problems.append(f"{attempt_dir.name}, {path.name}: {lost} left out as damaged")
-            found.append(
+            readings.append(
                 NodeReadings(
                     slice_index=slice_index,
                     attempt=attempt,
@@ -503,12 +503,12 @@ def read_readings(folder: Path, problems: list[str]) -> tuple[NodeReadings, ...]
                     readings=file.readings,
                 )
             )
-    return tuple(found)
+    return tuple(readings)
 
 
 def read_profiles(folder: Path, problems: list[str]) -> tuple[ProfileTable, ...]:
     """Return profiles by slice, attempt and rank; unreadable ones become problems."""
-    found = []
+    profiles = []
     for attempt_dir, slice_index, attempt in _attempt_folders(folder):
         for path in list_files(attempt_dir):
             match = _PROFILE_FILE.fullmatch(path.name)
@@ -520,10 +520,10 @@ def read_profiles(folder: Path, problems: list[str]) -> tuple[ProfileTable, ...]
                 problems.append(f"{attempt_dir.name}, rank {match[1]}: profile not read: {error}")
                 continue
             rank = int(match[1])
-            found.append(
+            profiles.append(
                 ProfileTable(slice_index=slice_index, attempt=attempt, rank=rank, table=table)
             )
-    return tuple(_with_device(profile, folder, found, problems) for profile in found)
+    return tuple(_with_device(profile, folder, profiles, problems) for profile in profiles)
 
 
 def _with_device(
@@ -700,7 +700,7 @@ def _read_completions(
     folder: Path, secrets: frozenset[str], problems: list[str], *, is_preprocessing: bool
 ) -> tuple[CompletionRecord, ...]:
     """Return the records without invalid results, and without secrets in their reasons."""
-    found = []
+    completions = []
     files = [path for path in list_files(folder) if parse_completion_name(path.name)]
     for path, record in _read_each(files, completion_from_json, problems, "a completion record"):
         result: Any = record.result
@@ -712,5 +712,5 @@ def _read_completions(
         if valid != result:
             problems.append(f"{path}: its result has values that are damaged; they are left out")
         reason = hidden_text(record.reason, secrets)
-        found.append(replace(record, result=truncated_values(valid), reason=reason))
-    return tuple(sorted(found, key=lambda c: (c.slice_index, c.attempt)))
+        completions.append(replace(record, result=truncated_values(valid), reason=reason))
+    return tuple(sorted(completions, key=lambda c: (c.slice_index, c.attempt)))

@@ -64,10 +64,10 @@ def node_loads(
 
 def num_ranks_at_a_time(attempts: Sequence[AttemptSteps], node: str) -> int:
     """Return the largest number of concurrent ranks: attempts may have different ranks there."""
-    files = ([timing.steps for timing in attempt.ranks] for attempt in attempts)
+    files_of_attempts = ([timing.steps for timing in attempt.ranks] for attempt in attempts)
     return max(
-        sum(str(file.metadata.get("node_name", "")) == node for file in own if file is not None)
-        for own in files
+        sum(str(file.metadata.get("node_name", "")) == node for file in files if file is not None)
+        for files in files_of_attempts
     )
 
 
@@ -127,12 +127,12 @@ def _load(
     num_ranks: int,
     num_cores_asked: int | None,
 ) -> NodeLoad:
-    said = [each.metadata for each, _ in parts]
-    gpus = [gpu for metadata in said for gpu in metadata.get("gpus") or ()]
+    metadata_of_parts = [each.metadata for each, _ in parts]
+    gpus = [gpu for metadata in metadata_of_parts for gpu in metadata.get("gpus") or ()]
     sizes = [float(gpu["memory_bytes"]) for gpu in gpus if gpu.get("memory_bytes")]
     used = np.concatenate([part["gpu_memory_used_bytes"].ravel() for _, part in parts])
     used = used[np.isfinite(used)]
-    num_cores = max(len(metadata.get("cores") or ()) for metadata in said)
+    num_cores = max(len(metadata.get("cores") or ()) for metadata in metadata_of_parts)
     return NodeLoad(
         node=node,
         num_readings=sum(len(part) for _, part in parts),
@@ -146,8 +146,8 @@ def _load(
         num_cores_unasked=_unasked(parts, num_cores_asked),
         disk_read=level_of(parts, "disk_read_bytes_per_s"),
         network_receive=_received(parts),
-        link_bytes_per_s=_link_speed(said),
-        gpu_names=tuple(str(gpu.get("name", "")) for gpu in said[0].get("gpus") or ()),
+        link_bytes_per_s=_link_speed(metadata_of_parts),
+        gpu_names=tuple(str(gpu.get("name", "")) for gpu in metadata_of_parts[0].get("gpus") or ()),
         gpu_busy=level_of(parts, "gpu_busy_share"),
         gpu_memory_peak_bytes=float(used.max()) if len(used) else None,
         gpu_memory_bytes=min(sizes, default=None),
@@ -179,11 +179,13 @@ def _num_cores(readings: NodeReadings) -> int:
     return len(readings.metadata.get("cores") or ())
 
 
-def _link_speed(said: Sequence[Mapping[str, Any]]) -> float | None:
+def _link_speed(metadata: Sequence[Mapping[str, Any]]) -> float | None:
     """Return the speed from the attempt whose node reported most links."""
     sums = [
-        sum(float(link.get("bits_per_s") or 0) for link in one.get("links") or () if link["is_up"])
-        for one in said
+        sum(
+            float(link.get("bits_per_s") or 0) for link in entry.get("links") or () if link["is_up"]
+        )
+        for entry in metadata
     ]
     return max(sums) / 8 or None
 
@@ -234,17 +236,17 @@ def loader_load(
     if worst is None:
         return None
     records = _of_rank(attempts, worst)[-1:]
-    is_told = [np.isfinite(r["loader_s"]) & np.isfinite(r["loader_cpu_s"]) for r in records]
-    num_told = sum(int(told.sum()) for told in is_told)
-    if not num_told:
+    known_steps = [np.isfinite(r["loader_s"]) & np.isfinite(r["loader_cpu_s"]) for r in records]
+    num_known = sum(int(is_known.sum()) for is_known in known_steps)
+    if not num_known:
         return None
 
     def mean(name: str) -> float:
         sums = (
-            np.nan_to_num(r[name][told]).sum(dtype=np.float64)
-            for r, told in zip(records, is_told, strict=True)
+            np.nan_to_num(r[name][is_known]).sum(dtype=np.float64)
+            for r, is_known in zip(records, known_steps, strict=True)
         )
-        return float(sum(sums)) / num_told
+        return float(sum(sums)) / num_known
 
     return LoaderLoad(
         rank=worst.rank,
@@ -253,12 +255,12 @@ def loader_load(
         work_s=mean("loader_s"),
         cpu_s=mean("loader_cpu_s"),
         core_wait_s=mean("loader_core_wait_s")
-        if _tells("loader_core_wait_s", records, is_told)
+        if _tells("loader_core_wait_s", records, known_steps)
         else None,
         step_s=mean("step_s"),
         data_wait_s=mean("data_wait_s"),
         read_blocked_s=mean("loader_read_blocked_s")
-        if _tells("loader_read_blocked_s", records, is_told)
+        if _tells("loader_read_blocked_s", records, known_steps)
         else None,
     )
 
@@ -275,9 +277,10 @@ def _of_rank(attempts: Sequence[AttemptSteps], rank: RankNumbers) -> list[Any]:
     ]
 
 
-def _tells(name: str, records: Sequence[Any], is_told: Sequence[np.ndarray]) -> bool:
+def _tells(name: str, records: Sequence[Any], known_steps: Sequence[np.ndarray]) -> bool:
     return all(
-        bool(np.isfinite(r[name][told]).all()) for r, told in zip(records, is_told, strict=True)
+        bool(np.isfinite(r[name][is_known]).all())
+        for r, is_known in zip(records, known_steps, strict=True)
     )
 
 
@@ -328,14 +331,14 @@ def _beside_its_like(
 ) -> ProbedNode:
     begin, end = span
     apart_s = max(0.0, begin - probe.measured_unix_s, probe.measured_unix_s - end)
-    found = compare(probe, probes)
+    comparison = compare(probe, probes)
     return ProbedNode(
         node=probe.node,
         measured_unix_s=probe.measured_unix_s,
         days_apart=apart_s / _DAY_S,
         other_busy_cores=others_busy(probe),
-        num_compared=found.num_compared,
-        slow=found.slow,
+        num_compared=comparison.num_compared,
+        slow=comparison.slow,
     )
 
 

@@ -97,19 +97,19 @@ def node_kinds(stage: str, nodes: Iterable[NodeFacts]) -> list[NodeKind]:
 
 def tuning_sentences(inputs: ReportInputs, results: Mapping[str, SliceResults]) -> dict[str, str]:
     """Return the sentence of each finished tuning stage, by its name."""
-    said = {
+    sentences = {
         stage.name: results[stage.name].get(0, {}).get(SAID)
         for stage in inputs.stages
         if stage.run == TUNE_RUN
     }
-    return {name: str(sentence) for name, sentence in said.items() if sentence}
+    return {name: str(sentence) for name, sentence in sentences.items() if sentence}
 
 
 def tuning_notes(inputs: ReportInputs, sentences: Mapping[str, str]) -> Iterator[str]:
     """Yield a note for each finished tuning stage, which names the command for details."""
-    for name, said in sentences.items():
+    for name, sentence in sentences.items():
         yield (
-            f"{name} tuned a training: {said} `slurm-jobs tune {inputs.run['run_id']}` "
+            f"{name} tuned a training: {sentence} `slurm-jobs tune {inputs.run['run_id']}` "
             "prints before and after and all that was tried, and writes the new spec"
         )
 
@@ -145,7 +145,7 @@ def make_verdict(
     if header.status_reason:
         parts[0] += f" ({header.status_reason})"
     if tuned:
-        return "; ".join([*parts, *(said.rstrip(".") for said in tuned)]) + "."
+        return "; ".join([*parts, *(sentence.rstrip(".") for sentence in tuned)]) + "."
     if header.status in {"failed", "stranded"}:
         return "; ".join([*parts, "`slurm-jobs status` says how to go on"]) + "."
     worth = [f for f in findings if f.severity != "note"]
@@ -234,14 +234,14 @@ def _result_tile(main: TrainingNumbers | None, evaluations: Sequence[EvaluationN
         names = [n for n in evaluation.numbers if "exact_match" in n and not units.is_count(n)]
         if names:
             shares.append((evaluation, min(names)))
-    own = [share for share in shares if main is not None and share[0].stage == main.stage]
+    of_training = [share for share in shares if main is not None and share[0].stage == main.stage]
     last = None if main is None or main.is_earlier else main.last_loss.value
     if main is None or last is None:
         loss, loss_of = units.NOT_KNOWN, ""
     else:
         loss, loss_of = units.significant(last), units.last_steps(main.num_last_losses)
     if shares:
-        shown, name = (own or shares)[-1]
+        shown, name = (of_training or shares)[-1]
         parent, dot, _ = name.rpartition(".")
         num_exact, num_samples = (
             shown.numbers.get(f"{parent}{dot}num_{count}") for count in ("exact", "samples")
@@ -249,9 +249,9 @@ def _result_tile(main: TrainingNumbers | None, evaluations: Sequence[EvaluationN
         note = ""
         if num_exact is not None and num_samples is not None:
             note = f"{num_exact:,.0f} of {num_samples:,.0f} held out"
-        elif own:
+        elif of_training:
             note = ", ".join(filter(None, (f"loss {loss}", loss_of)))
-        if not own or len(shares) > 1:
+        if not of_training or len(shares) > 1:
             note = ": ".join(filter(None, (shown.stage, note)))
         return Tile(label="exact match", value=units.result(name, shown.numbers[name]), note=note)
     if main is None or last is None:
@@ -282,7 +282,7 @@ def build_report(
     ahead, not_known = _ahead(inputs, current, training, bars, data=data, num_epochs=num_epochs)
     findings, checks = find(current, judged, shares, note, data)
     tuned = tuning_sentences(inputs, results)
-    said = [*tuning_notes(inputs, tuned), *_notes(inputs, attempts, note, training, stages)]
+    notes = [*tuning_notes(inputs, tuned), *_notes(inputs, attempts, note, training, stages)]
     return RunReport(
         header=header,
         verdict=make_verdict(header, shares, findings, checks, tuned=tuple(tuned.values())),
@@ -296,7 +296,7 @@ def build_report(
         evaluation=evaluation,
         findings=findings,
         checks=checks,
-        notes=(*said, *not_known),
+        notes=(*notes, *not_known),
         spec=inputs.spec,
         provenance=provenance_numbers(inputs),
         cost=cost_numbers(stages, training, inputs.price),
@@ -308,7 +308,7 @@ def _training(
     inputs: ReportInputs, attempts: Mapping[str, Sequence[AttemptFacts]], config: ReportConfig
 ) -> tuple[tuple[TrainingNumbers, ...], tuple[TrainingNumbers, ...]]:
     """Return the trainings of stages in the spec: to print, and for the rules."""
-    told: list[TrainingNumbers] = []
+    numbers_of_stages: list[TrainingNumbers] = []
     judged: list[TrainingNumbers] = []
     for stage in inputs.stages:
         if stage.is_former:
@@ -316,17 +316,17 @@ def _training(
         facts = attempts[stage.name]
         is_mixed = len({record.fingerprint for record in stage.attempts}) > 1
         for to_judge in (False, True) if is_mixed else (False,):
-            own = [
+            with_probes = [
                 replace(numbers, probes=training_probes(numbers, inputs, facts))
                 for numbers in training_numbers(
                     stage, facts, config.warmup_steps, inputs.intents, to_judge=to_judge
                 )
             ]
             if not to_judge:
-                told += own
+                numbers_of_stages += with_probes
             if to_judge or not is_mixed:
-                judged += own
-    return tuple(told), tuple(judged)
+                judged += with_probes
+    return tuple(numbers_of_stages), tuple(judged)
 
 
 def _ahead(
@@ -340,11 +340,11 @@ def _ahead(
 ) -> tuple[tuple[Projection, ...], tuple[str, ...]]:
     """Return the projections, and notes on what is unknown."""
     by_name = {stage.name: stage for stage in inputs.stages}
-    found, notes = projections(
+    projected, notes = projections(
         by_name, stages, training, bars, inputs.price, begun=begun_jobs(inputs)
     )
     if num_epochs is None:
-        return found, notes
+        return projected, notes
     more, why_not = project_epochs(
         by_name,
         stages,
@@ -353,7 +353,7 @@ def _ahead(
         num_epochs=num_epochs,
         num_samples={d.stage: d.num_samples.value for d in data if d.num_samples.value},
     )
-    return (*found, *more), (*notes, *why_not)
+    return (*projected, *more), (*notes, *why_not)
 
 
 def _header(

@@ -22,7 +22,7 @@ from slurm_jobs.shared.units import TimeShare
 def exposed_communication(profiles: Sequence[ProfileTable]) -> ExposedCommunication | None:
     """Return that of the newest attempt that has a profile."""
     newest = max((p.attempt for p in profiles), default=0)
-    told = [
+    shares = [
         ExposedCommunication(
             rank=p.rank,
             attempt=p.attempt,
@@ -35,7 +35,7 @@ def exposed_communication(profiles: Sequence[ProfileTable]) -> ExposedCommunicat
         and p.table.exposed_communication_s is not None
         and p.table.wall_s > 0
     ]
-    return max(told, key=lambda one: one.share, default=None)
+    return max(shares, key=lambda share: share.share, default=None)
 
 
 # Mean step of each rank, and the possible cost of each part of a step. PURE, vectorised.
@@ -145,9 +145,9 @@ def far_ranks(attempt: AttemptSteps) -> tuple[FarRank, ...] | None:
 
 def _cores(timing: RankTiming, name: str) -> tuple[int, ...]:
     """Return the cores in a rank's header; none in records of older versions."""
-    said = timing.steps.metadata.get(name) if timing.steps is not None else None
+    cores = timing.steps.metadata.get(name) if timing.steps is not None else None
     with suppress(ValueError):
-        return parse_ranges(said, below=_MOST_CORES) if isinstance(said, str) and said else ()
+        return parse_ranges(cores, below=_MOST_CORES) if isinstance(cores, str) and cores else ()
     return ()
 
 
@@ -156,23 +156,23 @@ def rank_numbers(
 ) -> tuple[RankNumbers, ...]:
     """Return the mean measured step of each rank on each of its nodes."""
     step_s: dict[tuple[int, str], list[np.ndarray]] = {}
-    own: dict[tuple[int, str], list[_Own]] = {}
+    by_place: dict[tuple[int, str], list[_Own]] = {}
     with_steps = [attempt for attempt in attempts if attempt.num_measured]
     for attempt, of_all in zip(with_steps, means, strict=True):
         for index, place in enumerate(of_all.members):
             step_s.setdefault(place, []).append(attempt.measured(index)["step_s"])
-            own.setdefault(place, []).append((of_all, index))
-    return tuple(_one_rank(place, step_s[place], own[place]) for place in sorted(own))
+            by_place.setdefault(place, []).append((of_all, index))
+    return tuple(_one_rank(place, step_s[place], by_place[place]) for place in sorted(by_place))
 
 
 def _one_rank(
-    place: tuple[int, str], step_s: Sequence[np.ndarray], own: Sequence[_Own]
+    place: tuple[int, str], step_s: Sequence[np.ndarray], entries: Sequence[_Own]
 ) -> RankNumbers:
     def mean(kind: str) -> float:
-        return _by_steps([(m.num_steps, float(m.means[kind][i])) for m, i in own])
+        return _by_steps([(m.num_steps, float(m.means[kind][i])) for m, i in entries])
 
     def excess(kind: str) -> float | None:
-        whole = [(m, m.means[kind], i) for m, i in own if m.is_whole]
+        whole = [(m, m.means[kind], i) for m, i in entries if m.is_whole]
         over = [(m.num_steps, float(values[i] - values.mean())) for m, values, i in whole]
         return _by_steps(over) if over else None
 
@@ -180,7 +180,7 @@ def _one_rank(
     return RankNumbers(
         rank=place[0],
         node=place[1],
-        num_steps=sum(m.num_steps for m, _ in own),
+        num_steps=sum(m.num_steps for m, _ in entries),
         step_mean_s=mean("step"),
         step_p95_s=float(np.percentile(np.concatenate(step_s), 95)),
         own_mean_s=mean("own"),

@@ -115,12 +115,12 @@ def _is_profiled(attempt: AttemptSteps, steps: np.ndarray) -> np.ndarray:
 
     Such steps are slower, and all ranks wait for the one that records.
     """
-    found = np.zeros(len(steps), bool)
+    is_profiled = np.zeros(len(steps), bool)
     for span in (span for timing in attempt.ranks for span in timing.spans):
         if span["name"] == PROFILE_WRITE_SPAN and "first_step" in span:
             first = int(span["first_step"])
-            found |= (steps >= first - 1) & (steps < first + int(span["num_steps"]))
-    return found
+            is_profiled |= (steps >= first - 1) & (steps < first + int(span["num_steps"]))
+    return is_profiled
 
 
 # Evidence from a run's nodes and profiles in addition to its steps.
@@ -239,27 +239,27 @@ def _notes(
 ) -> tuple[str, ...]:
     """Return what is excluded from the speed, and what could not be read."""
     name = str(inputs.run["run_id"])
-    said = []
-    if (made := made_of_planned(attempts)) is not None:
-        said.append(
-            f"{name}: {made[0]:,} of {made[1]:,} steps were made, it was stopped or still runs: "
-            "loss and memory are of these"
+    notes = []
+    if (progress := made_of_planned(attempts)) is not None:
+        notes.append(
+            f"{name}: {progress[0]:,} of {progress[1]:,} steps were made, it was stopped or still "
+            "runs: loss and memory are of these"
         )
     if len(newest) < len(attempts):
         num_steps = sum(len(a.records[a.longest]) for a in attempts if a not in newest)
-        said.append(
+        notes.append(
             f"{name}: {units.number_of('step', num_steps)} of an earlier config or code left out"
         )
     if len(alike) < len(newest):
-        said.append(
+        notes.append(
             f"{name}: {len(newest) - len(alike)} of {len(newest)} attempts left out (other numbers "
             "of ranks, ranks without records, or no step after the warm-up)"
         )
     short = [a for a in alike if min(a.num_kept) < max(a.num_kept)]
-    said += [f"{name}: its ranks recorded unequal numbers of steps" for _ in short[:1]]
+    notes += [f"{name}: its ranks recorded unequal numbers of steps" for _ in short[:1]]
     if note := profiler_note(alike):
-        said.append(f"{name}: {note}")
-    return (*said, *(f"{name}: {problem}" for problem in inputs.problems))
+        notes.append(f"{name}: {note}")
+    return (*notes, *(f"{name}: {problem}" for problem in inputs.problems))
 
 
 def made_of_planned(attempts: Sequence[AttemptSteps]) -> tuple[int, int] | None:
@@ -270,8 +270,8 @@ def made_of_planned(attempts: Sequence[AttemptSteps]) -> tuple[int, int] | None:
         for timing in newest.ranks
         if timing.steps is not None
     )
-    made = int(newest.records[newest.longest]["step"][-1]) + 1
-    return (made, planned) if made < planned else None
+    num_made = int(newest.records[newest.longest]["step"][-1]) + 1
+    return (num_made, planned) if num_made < planned else None
 
 
 def _measure(
@@ -286,7 +286,7 @@ def _measure(
         what = "its records count no samples" if num_steps else _ALL_APART
         message = f"run {inputs.run['run_id']}, stage {stage.name}: {what}"
         raise InputError(message)
-    said = [t.steps.metadata for a in attempts for t in a.ranks if t.steps is not None]
+    metadata = [t.steps.metadata for a in attempts for t in a.ranks if t.steps is not None]
     tokens, samples = float(steps.tokens.sum()), float(steps.samples.sum())
     num_ranks = attempts[0].num_ranks
     return RunMeasure(
@@ -294,8 +294,8 @@ def _measure(
         name=inputs.run["name"],
         stage=stage.name,
         num_ranks=num_ranks,
-        device=str(said[0].get("device", "")),
-        nodes=tuple(dict.fromkeys(str(m.get("node_name", "")) for m in said)),
+        device=str(metadata[0].get("device", "")),
+        nodes=tuple(dict.fromkeys(str(m.get("node_name", "")) for m in metadata)),
         cpus=tuple(sorted({n.cpu for n in stage.nodes if n.cpu})),
         num_steps=num_steps,
         seconds=seconds,
@@ -340,10 +340,10 @@ def _phase_shares(attempts: Sequence[AttemptSteps]) -> dict[str, float]:
         phases = (file.metadata.get("phases") if file is not None else None) or [{"first_step": 0}]
         steps = attempt.measured(0)["step"]
         firsts = [int(phase.get("first_step", 0)) for phase in phases]
-        own = np.searchsorted(firsts, steps, side="right") - 1
+        numbers = np.searchsorted(firsts, steps, side="right") - 1
         for number, phase in enumerate(phases):
             name = str(phase.get("name") or "")
-            counts[name] = counts.get(name, 0.0) + float((own == number).sum())
+            counts[name] = counts.get(name, 0.0) + float((numbers == number).sum())
     whole = sum(counts.values()) or 1.0
     return {name: count / whole for name, count in counts.items() if count}
 

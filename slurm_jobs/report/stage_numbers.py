@@ -75,7 +75,7 @@ def cost_numbers(
         price: `gpu_hour`, `cpu_hour` and `currency` of the cluster profile; None without one.
     """
     begun = [stage for stage in stages if stage.num_attempts]  # the others have cost nothing yet
-    own = {t.stage: t for t in reversed(training)}
+    by_stage = {t.stage: t for t in reversed(training)}
     currency = str(price["currency"]) if price else ""
     costs = tuple(
         StageCost(
@@ -83,7 +83,7 @@ def cost_numbers(
             gpu_hours=stage.gpu_hours,
             cpu_hours=stage.cpu_hours,
             money=_money(stage, price),
-            parts=_parts(own[stage.name], stage) if stage.name in own else (),
+            parts=_parts(by_stage[stage.name], stage) if stage.name in by_stage else (),
         )
         for stage in begun
     )
@@ -339,7 +339,7 @@ def _slices_per_task(facts: Sequence[AttemptFacts]) -> int:
     slices: dict[str, set[int]] = {}
     for fact in facts:
         slices.setdefault(fact.bar.job_id, set()).add(fact.bar.slice_index)
-    return max((len(own) for own in slices.values()), default=1)
+    return max((len(task_slices) for task_slices in slices.values()), default=1)
 
 
 def _failure(bar: Bar) -> str:
@@ -457,9 +457,9 @@ def _start(row: TaskAccounting, of_job: Sequence[AttemptFacts]) -> _Start:
     # Its first attempt may have an earlier time, by a clock that is behind.
     first = min((f.bar.start_unix_s for f in of_job if f.accounting is row), default=math.inf)
     begun = min(first, row.start_unix_s - CLOCK_SKEW_S)
-    own = [f for f in of_job if f.bar.start_unix_s >= begun]
-    is_running = any(f.bar.outcome == "running" for f in own)
-    ends = [f.bar.end_unix_s for f in own if f.record or f.bar.outcome == "running"]
+    after_begin = [f for f in of_job if f.bar.start_unix_s >= begun]
+    is_running = any(f.bar.outcome == "running" for f in after_begin)
+    ends = [f.bar.end_unix_s for f in after_begin if f.record or f.bar.outcome == "running"]
     elapsed_s = max(0.0, max(ends) - row.start_unix_s) if ends else None
     return _Start(row=row, elapsed_s=elapsed_s, is_at_least=not is_running)
 

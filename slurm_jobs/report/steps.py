@@ -137,11 +137,11 @@ def without_profile_waits(
     wait in it. As the writer's, their step begins when that is done: it is neither slow, nor
     does it wait for a slow rank.
     """
-    found = []
+    corrected = []
     for timing, steps in members:
         times = profile_times(other for other, _ in members if other is not timing)
         if not times:
-            found.append((timing, steps))
+            corrected.append((timing, steps))
             continue
         starts, ends = steps["start_unix_s"], steps["start_unix_s"] + steps["step_s"]
         overlaps = [np.minimum(ends, end) - np.maximum(starts, start) for start, end in times]
@@ -154,8 +154,8 @@ def without_profile_waits(
             waited = np.minimum(within, steps[wait])
             without[wait] = steps[wait] - waited
             without[whole] = steps[whole] - waited
-        found.append((timing, without))
-    return found
+        corrected.append((timing, without))
+    return corrected
 
 
 Members = Sequence[tuple[RankTiming, np.ndarray]]
@@ -294,8 +294,8 @@ def split_attempts(
 def _is_repeated(steps: np.ndarray, phases: Phases, firsts: Mapping[str, int]) -> np.ndarray:
     """Return for each record (bool) whether a later attempt repeated the step."""
     limits = np.array([firsts.get(name, _NEVER) for _, name in phases])
-    own = np.searchsorted([start for start, _ in phases], steps["step"], side="right") - 1
-    repeated: np.ndarray = steps["step"] >= limits[own]
+    numbers = np.searchsorted([start for start, _ in phases], steps["step"], side="right") - 1
+    repeated: np.ndarray = steps["step"] >= limits[numbers]
     return repeated
 
 
@@ -309,7 +309,7 @@ def _trainings(
     trainings. An attempt that continues keeps the previous attempt's training, whatever its config
     and code.
     """
-    found: dict[int, Phases] = {}
+    trainings: dict[int, Phases] = {}
     known: dict[str, str] = {}  # from the records, or the fingerprint
     before: Phases = ()
     for attempt in sorted(by_attempt):
@@ -318,21 +318,23 @@ def _trainings(
         phases = []
         for start, name in _said_phases(members, fingerprints.get(attempt, "")):
             if before and start < begun:  # it continues what the previous attempt did there
-                known[name] = next(own for first, own in reversed(before) if first <= start)
+                known[name] = next(
+                    earlier_phases for first, earlier_phases in reversed(before) if first <= start
+                )
             known.setdefault(name, f"from step {start} of attempt {attempt}")
             phases.append((start, known[name]))
-        found[attempt] = before = phases
-    return found
+        trainings[attempt] = before = phases
+    return trainings
 
 
 def _said_phases(members: Members, fingerprint: str) -> Phases:
     """Return the recorded phases; older versions recorded all phases together, or none."""
     files = [timing.steps.metadata for timing, _ in members if timing.steps is not None]
-    for said in files:
-        phases = said.get("phases") or ()
+    for metadata in files:
+        phases = metadata.get("phases") or ()
         if phases and all("training" in phase for phase in phases):
             return [(int(phase["first_step"]), str(phase["training"])) for phase in phases]
-    name = next((str(said["training"]) for said in files if said.get("training")), "")
+    name = next((str(metadata["training"]) for metadata in files if metadata.get("training")), "")
     return [(0, name or fingerprint)]
 
 
@@ -370,8 +372,8 @@ class PhasePlace:
 def phase_of(attempt: AttemptSteps) -> PhasePlace:
     """Return the phase of the last step that counts; a training without phases has only one."""
     file = attempt.ranks[0].steps
-    said = (file.metadata.get("phases") if file is not None else None) or [{}]
-    firsts = [int(phase.get("first_step", 0)) for phase in said]
+    listed = (file.metadata.get("phases") if file is not None else None) or [{}]
+    firsts = [int(phase.get("first_step", 0)) for phase in listed]
     kept = attempt.kept(attempt.longest)
     last = int(kept["step"][-1]) if len(kept) else 0
     number = max(0, int(np.searchsorted(firsts, last, side="right")) - 1)

@@ -230,14 +230,14 @@ def run_begin(inputs: ReportInputs) -> float:
 
     That is its first submit or start by the scheduler's clock; without accounting by the nodes'.
     """
-    told = [
+    moments = [
         moment
         for row in inputs.accounting
         for moment in (row.submit_unix_s, row.start_unix_s)
         if moment is not None
     ]
     started = [a.started_unix_s for stage in inputs.stages for a in stage.attempts]
-    return min([_created(inputs), *(told or started)])
+    return min([_created(inputs), *(moments or started)])
 
 
 def begin_note(inputs: ReportInputs) -> tuple[str, ...]:
@@ -399,7 +399,9 @@ def _coverage_note(inputs: ReportInputs, attempts: Attempts, end: float) -> str:
         )
     earlier = _earlier_reports(inputs, attempts, end)
     facts = {**{stage: attempts[stage] for stage in _worked(inputs)}, **earlier}
-    starts, num_starts = starts_without_row(f for own in facts.values() for f in own)
+    starts, num_starts = starts_without_row(
+        f for stage_facts in facts.values() for f in stage_facts
+    )
     if starts:
         lacking = sorted(set(starts))
         shown = ", ".join(lacking[:5]) + (" ..." if len(lacking) > 5 else "")

@@ -256,12 +256,15 @@ def ranks_of(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
     by_ranks = []
     for num_ranks in dict.fromkeys(counts) if len(set(counts)) > 1 else ():
         alike = [a for a in working if a.num_ranks == num_ranks]
-        found = rates(alike)
+        measured = rates(alike)
         by_ranks.append(
             RankCountRates(
                 num_ranks=num_ranks,
                 num_steps=sum(a.num_measured for a in alike),
-                **{name: found[name] for name in ("step_median_s", "steps_per_s", "tokens_per_s")},
+                **{
+                    name: measured[name]
+                    for name in ("step_median_s", "steps_per_s", "tokens_per_s")
+                },
             )
         )
     return {
@@ -331,33 +334,35 @@ def _of_slice(
     if not attempts:
         return None
     bars = {f.bar.attempt: f.bar for f in facts if f.record and f.bar.slice_index == index}
-    own = judged_attempts(attempts, fingerprints) if to_judge else attempts
+    judged = judged_attempts(attempts, fingerprints) if to_judge else attempts
     config = stage.config if is_ours(stage) else {}
 
-    means = attempt_means(own)
-    ranks = rank_numbers(own, means)
-    num_measured = sum(len(a.measured(0)) for a in own)
-    memory = max(float(r["memory_peak_bytes"].max()) for a in own for r in a.records)
-    microbatches = np.concatenate([r["num_microbatches"] for a in own for r in a.records])
-    devices = [t.steps.metadata.get("device") for t in own[-1].ranks if t.steps is not None]
-    meetings = meeting_price(own)
+    means = attempt_means(judged)
+    ranks = rank_numbers(judged, means)
+    num_measured = sum(len(a.measured(0)) for a in judged)
+    memory = max(float(r["memory_peak_bytes"].max()) for a in judged for r in a.records)
+    microbatches = np.concatenate([r["num_microbatches"] for a in judged for r in a.records])
+    devices = [t.steps.metadata.get("device") for t in judged[-1].ranks if t.steps is not None]
+    meetings = meeting_price(judged)
     repeated = [a.repeated(a.longest) for a in attempts]
     abandoned = [a.abandoned(a.longest) for a in attempts]
 
     # Where levels are learned, the loss is the sum of weight times mean.
     loss_unit = "nats, weighted sum over levels" if config.get("levels") else "nats/token"
-    losses = np.concatenate([a.kept(a.longest)["loss"] for a in own])
-    last = last_losses(own)
+    losses = np.concatenate([a.kept(a.longest)["loss"] for a in judged])
+    last = last_losses(judged)
 
     # A save ahead is one other than at the end of an attempt or a phase.
-    num_saves = sum(int((a.records[a.longest]["checkpoint_s"][:-1] > 0).sum()) for a in own)
+    num_saves = sum(int((a.records[a.longest]["checkpoint_s"][:-1] > 0).sum()) for a in judged)
     save_keys = ("mode", "every_min", "every_steps") if "checkpoint" in config else ()
 
-    loads = node_loads([r for r in stage.readings if r.slice_index == index], own, stage.resources)
+    loads = node_loads(
+        [r for r in stage.readings if r.slice_index == index], judged, stage.resources
+    )
     sizes = [load.gpu_memory_bytes for load in loads if load.gpu_memory_bytes is not None]
     profiles = [p for p in stage.profiles if p.slice_index == index]
 
-    notes = (*step_notes(own), *device_notes(own), *mixed_note(attempts, fingerprints))
+    notes = (*step_notes(judged), *device_notes(judged), *mixed_note(attempts, fingerprints))
     is_earlier = not has_newest_steps(stage, index, intents)
     return TrainingNumbers(
         stage=stage.name
@@ -370,36 +375,36 @@ def _of_slice(
         num_abandoned_steps=sum(len(r) for r in abandoned),
         abandoned_s=total(abandoned, "step_s"),
         num_measured=num_measured,
-        warmup_steps=own[0].warmup_steps,
+        warmup_steps=judged[0].warmup_steps,
         too_few=""
         if num_measured >= MIN_STEPS
-        else f"{num_measured} steps after a warm-up of {own[0].warmup_steps} an attempt; "
+        else f"{num_measured} steps after a warm-up of {judged[0].warmup_steps} an attempt; "
         f"{MIN_STEPS} are needed for a judgement",
         phases=mean_phases(means),
-        critical_shares=critical_shares(own),
+        critical_shares=critical_shares(judged),
         ranks=ranks,
         memory_peak_bytes=known(memory, "bytes")
         if memory > 0
         else missing("bytes", "not recorded"),
         num_allocator_retries=sum(
-            int(r["num_allocator_retries"].max()) for a in own for r in a.records
+            int(r["num_allocator_retries"].max()) for a in judged for r in a.records
         ),
         straggler=find_straggler(means),
         budget=attempt_budget(attempts, bars, timings),
-        curves=make_curves(own),
+        curves=make_curves(judged),
         notes=(*notes, _EARLIER) if is_earlier else notes,
         is_earlier=is_earlier,
-        has_device_times=has_device_times(own),
-        device_timeline=device_timeline(own),
+        has_device_times=has_device_times(judged),
+        device_timeline=device_timeline(judged),
         device=str(devices[0] or "") if devices else "",
-        far_ranks=far_ranks(own[-1]),
+        far_ranks=far_ranks(judged[-1]),
         num_microbatches=int(np.median(microbatches)),
         meeting_share=None if meetings is None else meetings.share,
         meetings_apart=meetings is not None and meetings.is_apart,
         first_loss=_loss(losses[np.isfinite(losses)][:1], loss_unit),
         last_loss=_loss(last, loss_unit),
         num_last_losses=len(last),
-        loader=loader_load(stage, own, ranks) if is_ours(stage) else None,
+        loader=loader_load(stage, judged, ranks) if is_ours(stage) else None,
         checkpoint={name: config["checkpoint"].get(name) for name in save_keys},
         saves_ahead=num_saves > max(0, len(config.get("phases") or ()) - 1),
         pace=find_pace(attempts, fingerprints, timings),
@@ -410,8 +415,8 @@ def _of_slice(
         memory_capacity_bytes=min(sizes, default=None),
         num_loader_threads=config.get("num_loader_threads"),
         activation_checkpointing=bool(config.get("activation_checkpointing")),
-        **rates(own),
-        **ranks_of(own),
+        **rates(judged),
+        **ranks_of(judged),
     )
 
 

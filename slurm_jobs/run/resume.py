@@ -266,7 +266,7 @@ def _waiting_for_all(
     started slice no longer waits.
     """
     waiting = _with_status(stage.slices, {"waiting", "stranded"})
-    found: Slices = frozenset()
+    waiting_slices: Slices = frozenset()
     for parent, kind in stage.stage.after.items():
         if kind != "aftercorr" or not again.get(parent):
             continue
@@ -279,8 +279,8 @@ def _waiting_for_all(
                 for p in parents
             )
             if waiting.issuperset(slices) and not is_side_by_side:
-                found |= frozenset(slices)
-    return found
+                waiting_slices |= frozenset(slices)
+    return waiting_slices
 
 
 def _older_living(

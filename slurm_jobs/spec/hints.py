@@ -206,11 +206,11 @@ def places_elsewhere(target: Any, location: KeyPath) -> list[KeyPath]:
     return []
 
 
-def _example(steps: KeyPath, own: OwnKey) -> str:
+def _example(steps: KeyPath, own_key: OwnKey) -> str:
     """Return `optimizer: {learning_rate: 1e-4}`."""
-    text = f"{steps[-1]}: {own.value}"
-    if own.beside and len(steps) > 1:
-        text = f"{own.beside}, {text}"
+    text = f"{steps[-1]}: {own_key.value}"
+    if own_key.beside and len(steps) > 1:
+        text = f"{own_key.beside}, {text}"
     for step in reversed(steps[:-1]):
         text = f"{step}: {{{text}}}"
     return text

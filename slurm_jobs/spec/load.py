@@ -139,8 +139,8 @@ def load_document(
     problems += _elsewhere(problems, conflict_problems(spec, options))
     for name, view in views.items():
         place = ("stages", name, "resources", "slurm")
-        found = environment_option_problems(view.resources.get("slurm"), place, document)
-        problems += _elsewhere(problems, found)
+        option_problems = environment_option_problems(view.resources.get("slurm"), place, document)
+        problems += _elsewhere(problems, option_problems)
     problems += entry_point_problems(spec)
     if not profile_problems:
         problems += module_problems(spec, profile)

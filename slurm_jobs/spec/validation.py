@@ -187,12 +187,12 @@ def _unknown_key(target: Any, values: Any, prefix: KeyPath, location: KeyPath, v
 
 
 def _foreign_hint(hint: Hint, prefix: KeyPath) -> str:
-    own = hint.own
-    if not own.path:
-        return f"; {own.note}"
-    note = f", {own.note}" if own.note else ""
+    own_key = hint.own
+    if not own_key.path:
+        return f"; {own_key.note}"
+    note = f", {own_key.note}" if own_key.note else ""
     if not hint.place:
-        where = f"`{own.path}` in the config of the stage that runs `{own.stage}`"
+        where = f"`{own_key.path}` in the config of the stage that runs `{own_key.stage}`"
         return f"; here it is {where}: write `{hint.example}` there{note}"
     place = path_text((*prefix, *hint.place))
     return f"; here it is `{place}`: write `{hint.example}`{note}"
