@@ -159,7 +159,8 @@ def missing_parts(stages: list[PlannedStage], spec: RunSpec, done: Done) -> list
             continue
         again[stage.name] = frozenset(missing)
         parents_again = [d.stage for d in stage.after if d.stage in again] if barred else []
-        why = f"{len(missing)} of {stage.num_slices} slices are not complete"
+        verb = "is" if len(missing) == 1 else "are"
+        why = f"{len(missing)} of {stage.num_slices} slices {verb} not complete"
         if stage.name in done.why_not:
             why = done.why_not[stage.name]
         elif parents_again:
@@ -184,7 +185,7 @@ def missing_parts(stages: list[PlannedStage], spec: RunSpec, done: Done) -> list
 def _never_needed(
     stage: PlannedStage, done: Done, runs_again: Collection[str], num_slices: Mapping[str, int]
 ) -> bool:
-    """Check for `afternotok` of a stage that is complete and stays so."""
+    """Check whether a stage handles the failure of one that is complete and does not run again."""
     return any(
         dependency.kind == "afternotok"
         and dependency.stage not in runs_again
@@ -256,14 +257,15 @@ def cut_slices(
 
 
 def share_out(max_running: int | None, num_pieces: int) -> list[int | None]:
-    """Divide a throttle among arrays that run at the same time; None where it is too small.
+    """Divide `max_running` among arrays that run at the same time.
 
-    Slurm throttles each array separately.
+    Slurm throttles each array separately. If there are more arrays than `max_running`, each gets
+    None, and they must run one after the other.
     """
     if max_running is None or max_running < num_pieces:
         return [None] * num_pieces
-    least, more = divmod(max_running, num_pieces)
-    return [least + (number < more) for number in range(num_pieces)]
+    share, remainder = divmod(max_running, num_pieces)
+    return [share + (number < remainder) for number in range(num_pieces)]
 
 
 def pack_for(
@@ -272,14 +274,14 @@ def pack_for(
     """Return slices per task by stage, so that all tasks together fit into `room`.
 
     Args:
-        num_missing: slices to submit by stage, of each kind that must stay apart; 1 for a stage
-            without an array.
-        given: slices a task by stage, as the spec says; more are taken if they must.
+        num_missing: by stage, the number of slices to submit for each GPU type; `[1]` without an
+            array.
+        given: the spec's slices per task by stage; raised if the tasks do not fit.
         room: array elements and jobs that may still be queued; None: any number.
 
     Returns:
-        The spec's own numbers, or the smallest common number that fits. If nothing
-        fits, every stage's slices are in one task each: the caller sees that by counting.
+        The spec's own numbers, or the smallest common number that fits. If nothing fits, one task
+        for each stage and GPU type; compare `num_tasks` with `room`.
     """
     packed = {stage: given.get(stage, 1) for stage in num_missing}
     if room is None:

@@ -30,7 +30,7 @@ from slurm_jobs.shared.records import CompletionName, Outcome, TaskAccounting
 
 Status = Literal["waiting", "running", "completed", "failed", "cancelled", "stranded", "unknown"]
 
-RUNNER_STARTS_ANEW = "the local runner has ended; `resume` starts one"
+RUNNER_ENDED = "the local runner has ended; `resume` starts one"
 NOT_SUBMITTED = "not submitted"
 BEFORE_SUPERVISOR = (
     "its supervisor never started, so a line of `setup:` has ended the job (`exit 0`, `exec`); "
@@ -137,7 +137,9 @@ def slice_status(
             known = replace(known, status="waiting", reason=task.reason, wait="")
         if _was_not_started(task):
             return known
-        return _stopped_and_left(_in_its_turn(known, intent, records, failed), intent, records)
+        return _stopped_and_left(
+            _adjust_for_shared_task(known, intent, records, failed), intent, records
+        )
     if failed is not None and failed.attempt == status.attempt:
         return replace(status, status="failed", source="record", ending=failed)
     if intent.job_id is None and is_submitting and index not in intent.cancelled_slices:
@@ -206,7 +208,7 @@ def _time_limit_reason(task: TaskAccounting) -> str:
 def _pending(known: SliceStatus, task: TaskAccounting) -> SliceStatus:
     """Return the status of a task in the queue; accounting's reason is as old as its submission."""
     if task.reason == NO_RUNNER:
-        return replace(known, status="stranded", reason=RUNNER_STARTS_ANEW)
+        return replace(known, status="stranded", reason=RUNNER_ENDED)
     if task.reason == NEVER:
         return replace(known, status="stranded", reason=NEVER, wait="never")
     wait, meaning = wait_of(task.state, task.reason) if task.source == "squeue" else ("", "")
@@ -238,12 +240,12 @@ def _was_not_started(task: TaskAccounting) -> bool:
     return task.source == "local" and task.state == "FAILED" and bool(task.reason)
 
 
-def _in_its_turn(
+def _adjust_for_shared_task(
     status: SliceStatus, intent: Intent, records: StageRecords, failed: CompletionName | None
 ) -> SliceStatus:
     """Adjust a status where one array task processes several slices, one at a time."""
-    beside = intent.slices_beside(status.slice_index) if intent.slices_per_task else ()
-    others = [i for i in beside if i != status.slice_index]
+    of_task = intent.slices_beside(status.slice_index) if intent.slices_per_task else ()
+    others = [i for i in of_task if i != status.slice_index]
     if status.status == "failed" and not status.attempt:
         begun = any(_own_attempt(i, intent, records) for i in others)
         return replace(status, reason=f"{status.state} before its turn came") if begun else status
@@ -274,18 +276,18 @@ def _without_scheduler(status: SliceStatus, intent: Intent, answer: Answer) -> S
     if intent.job_id is None:
         reason = "its submission was cut off; `resume` looks for the job and continues"
         return replace(status, reason=reason)
-    silent = ", ".join(problem.partition(":")[0] for problem in answer.problems)
+    unreachable = ", ".join(problem.partition(":")[0] for problem in answer.problems)
     lags = answer.lagging.get(status.job_id or "")
     if lags is not None:
         reason = f"squeue knows it no longer, and sacct lags behind: it still says {lags}"
-    elif silent:
-        reason = f"no source knows it, and {silent} could not be asked"
+    elif unreachable:
+        reason = f"no source knows it, and {unreachable} could not be asked"
     else:
         reason = "the scheduler does not know it"
     if status.attempt:
         reason = f"it started, has no completion record, and {reason}"
         return replace(status, source="record", reason=reason)
-    if lags is None and not silent:
+    if lags is None and not unreachable:
         reason += f" ({CANCELLED_UNSEEN}); `resume` runs it"
     return replace(status, reason=reason)
 
@@ -301,8 +303,8 @@ _WENT_WRONG: frozenset[Status] = frozenset({"failed", "cancelled", "stranded"})
 class AwaitedJobs:
     """Jobs of the parent stages that a slice's newest job can have waited for.
 
-    A command submits each stage after its parents. So whatever was submitted before the slice's
-    previous job belongs to an earlier command, and its completed part is not waited for any more.
+    A command submits parents before children. So a parent's job that is older than the slice's
+    previous job belongs to an earlier command, and does not explain why the newest job is gone.
     """
 
     numbers: Mapping[str, Mapping[int, int]]
@@ -319,8 +321,8 @@ class AwaitedJobs:
 def stage_cause(after: Mapping[str, str], parents: Mapping[str, StageStatus]) -> str | None:
     """Return why a stage can never start, named by the stage that caused it.
 
-    A parent that can never start is taken away, by which `afterany` and `afternotok` are met,
-    unless the scheduler leaves it in the queue.
+    The scheduler removes a parent's job that can never start, which satisfies `afterany` and
+    `afternotok`. If the job stays in the queue (`is_stuck`), they are not satisfied.
 
     Args:
         after: kind of dependency by parent.
@@ -358,7 +360,7 @@ def with_causes(
     *,
     is_silent: bool,
 ) -> tuple[SliceStatus, ...]:
-    """Mark slices as stranded that wait for something impossible, or were removed for that reason.
+    """Mark slices as stranded that wait for what cannot happen, or that lost their job by that.
 
     Args:
         slices: slices of a stage.
@@ -371,12 +373,12 @@ def with_causes(
     lost: dict[int, str | None] = {}  # the same for all slices of a job
 
     def why(part: SliceStatus) -> str | None:
-        is_taken_away = _is_taken_away(part, is_silent=is_silent)
+        may_be_removed = _may_be_removed(part, is_silent=is_silent)
         waits = part.status == "stranded" or (part.status == "waiting" and part.job_id is not None)
-        if not (waits or is_taken_away):
+        if not (waits or may_be_removed):
             return None
         cause_of_element = cause or _element_cause(part, after, parents)
-        if cause_of_element is not None or not is_taken_away:
+        if cause_of_element is not None or not may_be_removed:
             return cause_of_element
         since = jobs.earlier.get(part.slice_index, 0)
         if since not in lost:
@@ -390,7 +392,7 @@ def with_causes(
     )
 
 
-def _is_taken_away(part: SliceStatus, *, is_silent: bool) -> bool:
+def _may_be_removed(part: SliceStatus, *, is_silent: bool) -> bool:
     """Check whether a job may have ended because it could never start.
 
     Slurm removes such jobs with `--kill-on-invalid-dep=yes`; without accounting it forgets them
@@ -498,9 +500,6 @@ def _above(
 
 
 # Reconciliation: (stages, ledger, records, scheduler's answer) -> status with source.
-#
-# Only a completion record proves that work is done. The scheduler's word explains a failure; it
-# never proves a success. Unknown is never success, and never failure.
 
 
 OUTDATED = "older than what it comes after; `resume` runs it again"
@@ -661,8 +660,8 @@ def _stage_status(
         has_begun = status != "stranded" and (counts["completed"] or counts["failed"])
         status = "running" if has_begun else "waiting"
     why = cause or next((s.reason for s in slices if s.status == "stranded"), "")
-    is_told = cause or "aftercorr" in summary.after.values() or is_stuck_itself(slices)
-    reason = why if status == "stranded" and is_told else ""
+    shows_reason = cause or "aftercorr" in summary.after.values() or is_stuck_itself(slices)
+    reason = why if status == "stranded" and shows_reason else ""
     return StageStatus(
         stage=summary, status=status, slices=slices, reason=reason, is_stuck=is_stuck
     )

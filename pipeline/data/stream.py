@@ -70,33 +70,33 @@ class ShardStream:
 
     def __iter__(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
         """Yield the pass, from 0, and the members of a sample as webdataset's dict."""
-        number = 0
+        pass_index = 0
         while True:
-            for sample in self._one_pass(number):
-                yield number, sample
-            number += 1
+            for sample in self._one_pass(pass_index):
+                yield pass_index, sample
+            pass_index += 1
 
-    def shards_of_pass(self, number: int) -> list[str]:
+    def shards_of_pass(self, pass_index: int) -> list[str]:
         """Return this rank's shards, in the order of one pass."""
         shards = self.urls[self.rank :: self.num_ranks]
-        draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence(self._words(number))))
+        draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence(self._words(pass_index))))
         return [self.locate(shards[place]) for place in draw.permutation(len(shards))]
 
-    def _words(self, number: int) -> list[int]:
-        return [_STREAM_WORD, self.seed, self.start_step, number, self.rank]
+    def _words(self, pass_index: int) -> list[int]:
+        return [_STREAM_WORD, self.seed, self.start_step, pass_index, self.rank]
 
-    def _one_pass(self, number: int) -> Iterator[Mapping[str, Any]]:
+    def _one_pass(self, pass_index: int) -> Iterator[Mapping[str, Any]]:
         import webdataset as wds
 
         shards = wds.WebDataset(
-            self.shards_of_pass(number),
+            self.shards_of_pass(pass_index),
             shardshuffle=False,
             nodesplitter=None,
             workersplitter=None,
             seed=0,
         )
         shards = shards.map(_noted)  # before the buffer, which reads many samples at once
-        draw = random.Random(repr(self._words(number)))  # noqa: S311 - an order, no secret
+        draw = random.Random(repr(self._words(pass_index)))  # noqa: S311 - an order, no secret
         return iter(shards.shuffle(self.shuffle_buffer, initial=self.shuffle_buffer, rng=draw))
 
 
@@ -183,7 +183,7 @@ class StreamReader(Prefetcher):
             refuse_batch(", ".join(shards), error)
         return dataclasses.replace(batch, loading=add_up([times, clock.read()]), reading=times)
 
-    def _sample(self, number: int, members: Mapping[str, Any]) -> Sample:
+    def _sample(self, pass_index: int, members: Mapping[str, Any]) -> Sample:
         try:
             sample = sample_from_members(members)
             self._check(sample)
@@ -199,7 +199,7 @@ class StreamReader(Prefetcher):
             raise StageError(message) from error
         if self._augment is None:
             return sample
-        return self._augment(sample, number=number_of(sample.key), epoch=number)
+        return self._augment(sample, number=number_of(sample.key), epoch=pass_index)
 
     def _check(self, sample: Sample) -> None:
         """Compare the images with the data set's settings, because checksums are not compared.

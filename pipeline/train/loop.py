@@ -146,9 +146,10 @@ class CopyAhead:
 
 
 def learning_rate_at(step: int, *, num_steps: int, peak: float, schedule: ScheduleConfig) -> float:
-    """Return the learning rate after `step` of `num_steps` steps.
+    """Return the learning rate of the step with index `step`.
 
-    It rises linearly to `peak`, which the last warm-up step has, and falls by half a cosine.
+    It rises linearly, reaches `peak` at the last warm-up step, and then follows half a cosine
+    period down to the schedule's share of the peak.
     """
     num_warmup = round(schedule.warmup_share * num_steps)
     if step < num_warmup:
@@ -192,9 +193,9 @@ def run_steps(trainer: Trainer, start_step: int, watch: Watch = iter) -> LoopEnd
     saver, loss = trainer.saver, None
     boundary = Boundary(ranks, phase.config.checkpoint, phase.num_steps, saver.has_ended_here)
     count = make_counter(trainer.made.spread.bare, phase.dataset.info)
-    waited = "rank_wait_s" if ranks.num_ranks > 1 else "other_s"  # a single rank never waits
+    wait_phase = "rank_wait_s" if ranks.num_ranks > 1 else "other_s"  # a single rank never waits
     copies, first = CopyAhead(trainer.workplace.device), phase.first_step
-    before: _Queued | None = None
+    previous: _Queued | None = None
     for number in watch(range(first + start_step, first + phase.num_steps)):
         step = number - first
         recorder.start_step(number)
@@ -203,24 +204,24 @@ def run_steps(trainer: Trainer, start_step: int, watch: Watch = iter) -> LoopEnd
         counts, learned = count(batches), _learned(batches)
         recorder.lap("other_s")
         num_learned = ranks.sums(learned)
-        recorder.lap(waited, part="rank_wait_data_s")  # for the rank with the latest batch
+        recorder.lap(wait_phase, part="rank_wait_data_s")  # for the rank with the latest batch
 
         share = _accumulate(trainer, copies, batches, num_learned, is_first=step == start_step)
         norm = _clip(trainer)
         recorder.lap("optimizer_s")
         verdict = judge(share, norm, trainer.made.scaling.scale_on_device, ranks)
-        recorder.lap(waited)  # for the slowest rank
-        if before is not None:
-            # SYNC: once per step the host waits for the device, for the verdict of the previous
-            # step; this step is queued by now. Not after the update: no update is queued after a
-            # fault.
-            loss = _finite_or(_conclude(trainer, before).loss, loss)
+        recorder.lap(wait_phase)  # for the slowest rank
+        if previous is not None:
+            # SYNC: once per step the host waits for the verdict of the previous step, while the
+            # device has this step queued. It is read before `_update`, so that no update is queued
+            # after a fault.
+            loss = _finite_or(_conclude(trainer, previous).loss, loss)
         learning_rate = _update(trainer, step, verdict)
         recorder.lap("optimizer_s")
 
         agreed = boundary.agree(step + 1)
-        recorder.lap(waited)
-        before = _Queued(
+        recorder.lap(wait_phase)
+        previous = _Queued(
             step=step,
             batches=batches,
             counts=counts,
@@ -234,7 +235,7 @@ def run_steps(trainer: Trainer, start_step: int, watch: Watch = iter) -> LoopEnd
             number + 1, ends_phase=step + 1 == phase.num_steps
         )
         if agreed.save or agreed.stop or is_look_due:
-            outcome = _read(trainer, before)  # SYNC: the next actions need the weights anyway
+            outcome = _read(trainer, previous)  # SYNC: the next actions need the weights anyway
             loss = _finite_or(outcome.loss, loss)
             if agreed.save:
                 recorder.write_so_far(counts, outcome)  # records never lag behind a checkpoint
@@ -244,8 +245,8 @@ def run_steps(trainer: Trainer, start_step: int, watch: Watch = iter) -> LoopEnd
             if is_look_due and not agreed.stop:  # at a stop the next attempt does it first
                 trainer.look(number + 1)
                 recorder.lap("evaluation_s")
-            _report(trainer, before, outcome, time.monotonic())
-            before = None
+            _report(trainer, previous, outcome, time.monotonic())
+            previous = None
         elif agreed.upload_ended:
             saver.finish()
             recorder.lap("checkpoint_s")
@@ -289,7 +290,7 @@ def _accumulate(
         )
         recorder.lap("other_s")
     levels = [level.weight for level in trainer.current.config.levels] or [1.0]
-    # Gradients are averaged over the ranks: their number makes that a sum.
+    # Strategies average gradients over ranks; multiplying by their number makes that a sum.
     weights = [
         ranks.num_ranks * (w / max(1.0, n)) for w, n in zip(levels, num_learned, strict=True)
     ]

@@ -1,9 +1,9 @@
 """Trainer of one rank: builds the model, plans all phases, and trains one after the other.
 
 Every attempt runs all phases. For a completed phase it only loads the last checkpoint, whose
-weights the next phase starts with. So the previous phases are compared like everything else
-that a checkpoint depends on. If that checkpoint is damaged, a later phase's has its weights,
-and nothing is loaded.
+weights the next phase starts with. This also checks that earlier phases still match the
+checkpoints that build on them. A damaged last checkpoint of a completed phase is skipped if a
+later phase has a checkpoint, which has its weights.
 """
 
 from __future__ import annotations
@@ -256,13 +256,15 @@ class Trainer:
         `follows`, and what is returned for the next phase, are as in `Identity`.
         """
         job, name = self.job, f" of phase {phase.phase.name}" if phase.phase.name else ""
-        self.current, self.look = phase, None  # which would keep the last phase's optimizer
+        self.current, self.look = phase, None  # the old `look` refers to the last phase's optimizer
         if len(self.planned) > 1 or phase.phase.config.has_trials:
             # After trials, too: ddp orders gradient buckets by the first backward pass, which
             # with more than two ranks changes the last bits of their sums.
             self.made = respread(self.made, phase.phase, self.workplace)
         checkpoints = self._checkpoints(follows)
-        seed_generators(phase.config.seed, self.ranks.rank)  # restored steps come after it
+        seed_generators(
+            phase.config.seed, self.ranks.rank
+        )  # before `restore`, which sets the generators
         with job.spans.span("checkpoint_load") as notes:
             phase.resumed = resumed = restore(checkpoints)
             notes["step"] = resumed.step

@@ -170,7 +170,8 @@ def _print_prepared(resumption: Resumption) -> None:
         print(f"jobs that block the resume and are cancelled: {' '.join(preparation.cancel)}")
     for job in resumption.plan.jobs:
         is_array = resumption.plan.stage(job.stage).is_array
-        slices = f" slices {ranges_text(job.slices)}" if is_array else ""
+        word = "slice" if len(job.slices) == 1 else "slices"
+        slices = f", {word} {ranges_text(job.slices)}" if is_array else ""
         print(f"runs again: {job.stage}{slices} ({job.why})")
     for change in resumption.adjustments:
         print(f"requests changed: {change}")

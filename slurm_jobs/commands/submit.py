@@ -124,9 +124,9 @@ def shell_notes(
         option, stages = SHELL_DEFAULTS[name], ", ".join(users)
         if value is None:
             notes.append(
-                f"{name}={before.get(name)} of the shell that submitted this run applies to "
-                f"{stages}, as before; this shell does not set it. Set {name}, empty for none, or "
-                f"`--set` the option `{option}` under `slurm:` to change it"
+                f"{name}={before.get(name)}, set when this run was submitted, still applies to "
+                f"{stages}; this shell does not set it. To change it, set {name} here (`{name}=` "
+                f"removes it), or `--set` the option `{option}` under `slurm:`"
             )
         else:
             applies = f"{name}={value} of this shell applies to {stages}"
@@ -157,9 +157,9 @@ def refuse_unreachable(limits: ClusterLimits) -> None:
     """
     if limits.unreachable:
         message = (
-            f"Slurm cannot be reached, and nothing was made or queued: {limits.unreachable}; type "
-            "the same again once `sinfo` answers here, or say `cluster: local` (or --set "
-            "cluster=local) to run the jobs on this machine"
+            f"Slurm is unreachable: {limits.unreachable}; nothing was created or submitted. Repeat "
+            "the command when `sinfo` works here, or run the jobs on this machine with --set "
+            "cluster=local"
         )
         raise SchedulerError(message)
 

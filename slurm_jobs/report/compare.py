@@ -32,10 +32,10 @@ EQUAL_SHARE = 0.01
 """Speeds within this share of each other are called equal."""
 MIN_RUNS = 2
 """Minimum of each arm for a claim: with one there is no spread between runs."""
-_UNLIKE_ARMS, _TWO_RUNS = 1.2, 1.5
-"""Maximum degrees of freedom, as a multiple of the smaller arm's (`_half`). Own choices, by
-simulation: the largest with which equal settings are called different in at most 6 % of the
-comparisons, for any spreads."""
+_MAX_DF_UNEQUAL_ARMS, _MAX_DF_TWO_RUNS = 1.2, 1.5
+"""Maximum degrees of freedom, as a multiple of the smaller arm's: for arms of unequal size, and for
+two runs each. Own choices, by simulation: the largest with which equal settings are called
+different in at most 6 % of the comparisons, for any spreads."""
 MAX_RUNS = 1_000
 """If more are needed, no number is recommended."""
 
@@ -78,7 +78,8 @@ def judge(first: Sequence[float], second: Sequence[float]) -> Verdict:
     if abs(change) > half:
         return _verdict_of("faster" if change > 0 else "slower", change, half)
 
-    # Runs for an interval whose half is less than the change from none, or from the margin.
+    # Half of the interval must be less than the change (then: faster or slower), or than the
+    # distance from the change to the margin (then: equal). The larger of the two is reached first.
     wanted = max(abs(change), margin - abs(change))
 
     def would_tell(num_more: int) -> bool:
@@ -140,9 +141,9 @@ def _half(a: Sequence[float], b: Sequence[float], num_more: int = 0) -> float:
     """Return half of the interval of the difference, if each arm had so many more runs.
 
     Satterthwaite's degrees of freedom come from the observed spreads, and are limited here. If the
-    smaller arm's few runs are close together by chance, they equal the larger arm's, and the
-    interval is too narrow: of 2 runs against 8 with a spread of a third, 11 % are called different
-    from their equals.
+    few runs of the smaller arm agree by chance, the formula gives nearly the degrees of freedom of
+    the larger arm, and the interval is too narrow: in a simulation of 2 runs against 8 with a
+    spread of a third, 11 % of equal settings are called different.
     """
     sizes = [len(a) + num_more, len(b) + num_more]
     parts = [_variance(values) / size for values, size in zip((a, b), sizes, strict=True)]
@@ -153,9 +154,9 @@ def _half(a: Sequence[float], b: Sequence[float], num_more: int = 0) -> float:
     )
     least = min(sizes) - 1
     if sizes[0] != sizes[1]:
-        num_degrees = min(num_degrees, _UNLIKE_ARMS * least)
+        num_degrees = min(num_degrees, _MAX_DF_UNEQUAL_ARMS * least)
     elif least == 1:
-        num_degrees = min(num_degrees, _TWO_RUNS)
+        num_degrees = min(num_degrees, _MAX_DF_TWO_RUNS)
     return two_sided(CONFIDENCE, num_degrees) * math.sqrt(sum(parts))
 
 
@@ -269,12 +270,12 @@ MEMORY_SHARE = 0.80
 """Peak share of a GPU's memory. It was 81 % in the case above; PyTorch's profiler warns from 90 %.
 """
 SLOW_START = 0.80
-"""Speed of the first tenth of a run, over the median of the others; lower means compiling, kernel
-tuning or a cold cache in it. Own choice."""
+"""Speed of the first tenth of a run, over the median of the others. A lower one suggests
+compilation, kernel tuning or a cold cache. Own choice."""
 MOST_EFFICIENCY = 1.05
 """Above it, the base was slowed down: caches give at most a few percent. Own choice."""
 HELD_SHARE = 0.25
-"""Share of the requested cores held by others from which on it is reported. Own choice."""
+"""Smallest reported share of the requested cores that processes of others hold. Own choice."""
 
 
 def problems(runs: Sequence[RunMeasure], others: Sequence[RunMeasure]) -> tuple[str, ...]:

@@ -123,8 +123,8 @@ def _span_text(span: Span, text_of: Callable[[float], str]) -> str:
 
 
 _EXCHANGE_UNSEEN = (
-    "What the exchange between ranks costs would show in a profile of some steps; "
-    "`slurm-jobs tune` takes one."
+    "A profile of some steps would show what the exchange between ranks costs; "
+    "`slurm-jobs tune` records one."
 )
 _RULES = {"memory-request": "memory", "time-request": "time"}
 

@@ -133,9 +133,9 @@ def without_profile_waits(
 ) -> list[tuple[RankTiming, np.ndarray]]:
     """Return the ranks of one attempt, with records without their waits for others' profiles.
 
-    A rank writes its profile between two of its steps. The others have begun the next one, and
-    wait in it. As the writer's, their step begins when that is done: it is neither slow, nor
-    does it wait for a slow rank.
+    A rank writes its profile between two steps, while the other ranks already wait inside their
+    next step. This removes that wait: their step starts when the profile is written. Otherwise it
+    would look slow, or would seem to wait for a slow rank.
     """
     corrected = []
     for timing, steps in members:
@@ -180,8 +180,8 @@ class AttemptSteps:
     num_kept: tuple[int, ...]
     """Number of each rank's records that count: no later attempt did those steps."""
     is_repeated: tuple[np.ndarray, ...]
-    """For each rank's records after those that count (bool): true if a later attempt at the same
-    training repeated that step. The others were only replaced by another training, if at all."""
+    """One bool for each record of a rank after those that count. True: a later attempt at the same
+    training repeated the step. False: the step was abandoned."""
     warmup_steps: int
     num_ranks: int
     """Ranks of the attempt; more than `ranks` if some left no step."""
@@ -416,14 +416,14 @@ def mixed_note(
         return ()
     steps = units.number_of("measured step", newest)
     note = (
-        f"findings on the steps are of the {steps} under the newest config and code; the other "
-        f"{whole - newest:,} were made under earlier ones, and rates and shares are of all"
+        f"findings use only the {steps} under the newest config and code; rates and shares also "
+        f"include the {whole - newest:,} under earlier ones"
     )
     if newest < MIN_STEPS:
         steps = units.number_of("measured step", whole)
         note = (
-            f"only {newest:,} of the {steps} are of the newest config and code: findings are of "
-            "earlier ones, too, and may be fixed already"
+            f"only {newest:,} of the {steps} ran under the newest config and code, so findings "
+            "also use earlier ones, and may be fixed already"
         )
     return (note,)
 
@@ -442,8 +442,8 @@ def find_pace(
 ) -> Pace | None:
     """Return the pace of the newest phase and config, on as many ranks as the last attempt.
 
-    None where fewer steps are known of it than `stretches.MIN_STEPS`. Checkpoints and evaluation in
-    the loop are in it, as they will come again.
+    None if fewer than `statistics.MIN_BLOCK_STEPS` steps of that phase and config were measured.
+    Checkpoints and evaluation in the loop are included, because they will recur.
 
     Args:
         attempts: attempts of one slice, oldest first.
@@ -571,9 +571,9 @@ def step_notes(attempts: Sequence[AttemptSteps]) -> tuple[str, ...]:
 def _off_the_clock(attempt: AttemptSteps) -> tuple[float, float, int]:
     """Return how far wall clock and sum of steps differ (share), that time, and the worst rank.
 
-    Time that the rank recorded between two steps is excluded, and so are the profiles of all. A
-    step that waited for a profile now begins later by that wait: the gap before it extends back
-    from the profile by at most the rest of the step.
+    Time that the rank recorded between two steps is excluded, and so is the writing of profiles by
+    any rank. `without_profile_waits` moved the start of steps that waited for a profile, which
+    leaves a gap of at most one step before them: `reach_s` covers it.
     """
     profiles = profile_times(attempt.ranks)
     worst = (0.0, 0.0, 0)

@@ -213,9 +213,9 @@ so that such a submit needs no query.
 """
 
 REMEMBERED_S = 120.0
-"""Seconds after its end for which Slurm is assumed to know a job. A job that waits for it can then
-never start, and Slurm removes that job too, so jobs that depend on it with `afterany` are still
-submitted. Own choice: well below the default of `MinJobAge`."""
+"""Seconds after its end for which Slurm is assumed to know a job. Within this time a child of a
+failed job may still be submitted: Slurm sees the failure and removes the child, which satisfies an
+`afterany` on the child. Own choice: well below the default of `MinJobAge`."""
 
 _NEED_SUCCESS: tuple[DependencyKind, ...] = ("afterok", "aftercorr")
 """Kinds that require success. A job that Slurm has forgotten has ended, so `afterany` is rightly

@@ -84,9 +84,9 @@ def load_spec(
         file: the YAML.
         files: access to other files.
         overrides: of this command.
-        limit: the same as `limit=N` among them; a problem if no stage uses it.
-        earlier: overrides from when the file may have been another; those of stages that no longer
-            exist are left out.
+        limit: shorthand for the override `limit=N`; a problem if no stage uses it.
+        earlier: overrides of earlier commands of this run. The file may have changed since, so
+            those of stages that no longer exist are left out.
 
     Raises:
         SpecError: with every problem found.
@@ -168,7 +168,11 @@ def load_document(
         found_here = list(findings)
         problems += _elsewhere(problems, [problem for problem, is_error in found_here if is_error])
         notes += [problem for problem, is_error in found_here if not is_error]
-    problems = [*document.problems, *_beside_yaml(document, problems), *profile_problems]
+    problems = [
+        *document.problems,
+        *_without_yaml_consequences(document, problems),
+        *profile_problems,
+    ]
     if valid is None or problems:
         raise SpecError(_sorted(problems))
     notes = [
@@ -193,9 +197,10 @@ def load_document(
 
 
 def _training_problems(spec: CheckedSpec) -> Iterator[Problem]:
-    """Yield disagreements within each training; one with problems is checked by its valid values.
+    """Yield contradictions between the keys of each training.
 
-    Other keys of a stage may have problems, but its resources must have none.
+    Of a config with invalid keys the valid ones are checked. A stage with invalid resources is
+    skipped.
     """
     for name, view in spec.views.items():
         if view.run != "train" or view.config is None:
@@ -218,8 +223,13 @@ def _elsewhere(first: Sequence[Problem], more: Iterable[Problem]) -> list[Proble
     return [p for p in more if (p.file, p.line, p.column) not in places]
 
 
-def _beside_yaml(document: YamlDocument, problems: Sequence[Problem]) -> list[Problem]:
-    """Return `problems` without those that follow from wrong YAML; a refused tag hides a type."""
+def _without_yaml_consequences(
+    document: YamlDocument, problems: Sequence[Problem]
+) -> list[Problem]:
+    """Return `problems` without those that follow from invalid YAML.
+
+    A value with a refused tag has no known type, so that a problem there follows from the tag.
+    """
     listed = [*document.problems]
     for path in document.tagged:
         listed += [problem_at(document, path, "", at_key=at_key) for at_key in (False, True)]
@@ -299,7 +309,7 @@ def read_profile(file: str, files: Files) -> ClusterProfile:
         for key in ("slurm", "gpu_slurm"):
             option_problems = environment_option_problems(values.get(key), (key,), document)
             problems += _elsewhere(problems, option_problems)
-    problems = [*document.problems, *_beside_yaml(document, problems)]
+    problems = [*document.problems, *_without_yaml_consequences(document, problems)]
     if problems:
         raise SpecError(_sorted(problems))
     return ClusterProfile.model_validate_json(json.dumps(plain), strict=True)

@@ -240,7 +240,7 @@ def test_a_wait_for_data_that_a_resume_mended_is_no_finding(resumed, report_of):
 def test_where_the_newest_config_has_few_steps_all_are_judged_and_a_note_says_so(resumed):
     report = resumed(315)
     assert any("waits for data" in finding.title for finding in report.findings)
-    assert notes_with(report, "only 10 of the 305 measured steps are of the newest")
+    assert notes_with(report, "only 10 of the 305 measured steps ran under the newest")
 
 
 # Losses.
