@@ -1,4 +1,4 @@
-"""The stage: each array task writes its run of shards; the last one finishes the data set."""
+"""Stage `consolidate`: each array task writes a range of shards; the last finishes the data set."""
 
 from __future__ import annotations
 
@@ -105,16 +105,16 @@ def _move(path: Path, folder: Path) -> None:
 
 
 def _remove_other_shards(folder: Path, names: set[str]) -> None:
-    """Remove shards of other deals, and their remains from killed attempts.
+    """Remove shards that this data set does not have, and temporary files of such shards.
 
-    The task that writes a current shard removes the shard's remains itself; it may be writing.
-    Files without a shard's name are kept: folders, or the `.nfs...` of a shard that was
-    replaced while it was read, which NFS refuses to remove.
+    Temporary files of its own shards stay, because another task may be writing them. Files
+    without a shard's name are kept: folders, or the `.nfs...` of a shard that was replaced while it
+    was read, which NFS refuses to remove.
     """
     for path in folder.iterdir():
-        left = _LEFT.fullmatch(path.name)
-        meant = path.name if left is None else left[1]
-        if SHARD_FILE.fullmatch(meant) and meant not in names:
+        temporary = _LEFT.fullmatch(path.name)
+        target = path.name if temporary is None else temporary[1]
+        if SHARD_FILE.fullmatch(target) and target not in names:
             path.unlink(missing_ok=True)
 
 

@@ -10,9 +10,9 @@ not for speed.
 Images of Qwen's vision towers, and the windows into which Qwen2.5-VL cuts them, are segments,
 too. transformers loops over them, one call each; here segments of equal length are one call.
 
-transformers dispatches attention by a name in the config. `sdpa` is registered again, for calls
-with the bounds of samples, and `_PICTURES` for vision towers: these pass the bounds of images
-only if the name contains `flash`.
+transformers looks up attention by a name in the config. This module replaces `sdpa` by a function
+that also takes the bounds of samples. For vision towers it adds `_PICTURES`: they pass the bounds
+of images only to an implementation whose name contains `flash`.
 """
 
 from __future__ import annotations
@@ -114,7 +114,10 @@ def attention_arguments(
 
 
 def _no_mask(input_ids: torch.Tensor) -> torch.Tensor:
-    """Return a placeholder for no mask; it broadcasts to no scores, so other attention fails."""
+    """Return an empty mask for `attend`, which means no mask.
+
+    Its shape fits no scores, so that any other attention fails, instead of ignoring the bounds.
+    """
     return torch.empty((0,) * 4, device=input_ids.device, dtype=torch.bool)
 
 
@@ -302,7 +305,7 @@ AttentionInterface.register(_PICTURES, _attend_pictures)
 def why_no_varlen() -> str:
     """Return why this PyTorch has no attention that takes bounds; empty if it has."""
     try:
-        from torch.nn.attention import varlen  # noqa: F401 - torch before 2.10 has none
+        from torch.nn.attention import varlen  # noqa: F401 - only whether it exists
     except ImportError:
         return f"torch {torch.__version__} has no torch.nn.attention.varlen (2.11 or later has)"
     return ""

@@ -152,7 +152,7 @@ class SampleEncoder:
         )
 
     def tokenise(self, row: ManifestRow) -> TokenSequence:
-        """Return the tokens of a row, one for each image, and which of them are learned.
+        """Return the tokens of a row, a single one in place of each image, and which are learned.
 
         Raises:
             SampleRejectedError: the row cannot become a sample; the error has the reason.
@@ -194,9 +194,9 @@ class SampleEncoder:
         if len(expanded.input_ids) <= self._max_tokens:
             return expanded
         length = self._length(expanded, row)
-        num_of_images = int(expanded.of_image.sum())
-        if num_of_images > self._max_tokens:
-            message = f"{length}; {num_of_images} of them are image tokens, never cut"
+        num_image_tokens = int(expanded.of_image.sum())
+        if num_image_tokens > self._max_tokens:
+            message = f"{length}; {num_image_tokens} of them are image tokens, never cut"
             self._leave_out(
                 "images_too_long", message, limit="max_tokens", num_tokens=len(expanded.input_ids)
             )

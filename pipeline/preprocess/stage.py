@@ -145,7 +145,7 @@ class Seconds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredImages:
-    """Stored images of a row, and its tokens with theirs."""
+    """Encoded image files of a row, and its tokens after each image token was expanded."""
 
     tokens: TokenSequence
     images: list[bytes]
@@ -411,7 +411,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         builder = PartBuilder(stream)
         _write_samples(worker, manifest.rows(mine), builder, tally, progress, guard=guard)
         _check_unchanged(manifest, len(mine), len(builder.samples) + len(tally.rejects))
-        _keep_rejects(
+        _write_and_check_rejects(
             paths,
             tally.rejects,
             stage,
@@ -507,7 +507,7 @@ def _write_samples(
             progress.update(num_done, detail=f"{len(tally.rejects)} rejected")
 
 
-def _keep_rejects(
+def _write_and_check_rejects(
     paths: PartPaths,
     rejects: list[Reject],
     stage: PreprocessConfig,
@@ -519,9 +519,8 @@ def _keep_rejects(
 ) -> None:
     """Write the list, and fail if the slice alone rejects more than this stage's share allows.
 
-    The share is of all rows, and `consolidate` applies it to all slices together, so the
-    outcome does not depend on the number of slices. `consolidate` may have a greater share; a
-    slice still fails by this stage's share, and sooner with fewer slices.
+    The share is of all rows, and `consolidate` applies it to all slices together. A slice fails
+    early if its rejects alone exceed it, even if `consolidate` allows more.
     """
     write_rejects(paths.rejects, rejects)
     limit = RejectLimit(

@@ -219,8 +219,9 @@ def read_ledger(folder: Path, *, up_to: int = 0) -> list[Entry]:
 # Lock of a submission.
 #
 # A killed command leaves its `begin` behind. On the same host its process id and start time show
-# that it is dead. For another host, this host measures the silence with its own clock, from the
-# first `begin` that it wrote after the command's last entry. The next command writes the missing
+# that it is dead. On another host that cannot be seen: such a command counts as dead after ten
+# minutes without a new entry. Clocks of hosts differ, so this host measures from a time stamp of
+# its own: its first `begin` after that command's last entry. The next command writes the missing
 # `end`, so the ledger always shows which command has the turn.
 
 OTHER_HOST_PATIENCE_S = 600.0
@@ -291,9 +292,9 @@ def _refuse_if_alive(run_dir: Path, other: Entry, earlier: Sequence[Entry], begi
         end_s = now_s + OTHER_HOST_PATIENCE_S - silent_s
         clock = time.strftime("%H:%M:%S", time.localtime(end_s))
         message += (
-            f". {begin.values['host']} cannot see whether that process is alive: if it writes "
-            f"nothing to the ledger until {clock}, type the same again then. If it is dead, the "
-            f"same command on {other.values['host']} continues at once"
+            f". {begin.values['host']} cannot check a process of {other.values['host']}: type the "
+            f"same again there, which continues at once if that process is dead, or here after "
+            f"{clock}"
         )
         raise RunFailedError(message)
 

@@ -121,9 +121,10 @@ def _not_in_format(line: str, num_fields: int, command: str) -> SchedulerError:
 
 
 def parse_squeue(text: str, wanted: Mapping[str, str]) -> dict[str, TaskAccounting]:
-    """Parse tasks by id of the jobs in `wanted` (ids by name), each under its name there.
+    """Return the rows of our jobs by task id; `wanted` maps each submitted name to a job id.
 
-    A user or a site may have renamed a job since; the folder of its batch script stays.
+    A user or a site may have renamed a job: it is recognised by the folder of its batch script,
+    and gets its submitted name.
     """
     by_folder = {(job_id, name.rpartition(".")[2]): name for name, job_id in wanted.items()}
     tasks = {}
@@ -292,9 +293,10 @@ class _Accounts:
 def find(job_names: Sequence[str]) -> Mapping[str, str]:
     """Return ids by name, from squeue and, for jobs that it has dropped, from sacct.
 
-    A failing sacct finds no jobs, which is safe: squeue names living jobs, ended ones have a
-    record, and a late job finds itself superseded. A job that Slurm refused is not returned,
-    although Slurm keeps a record of it.
+    If sacct fails, its jobs count as not submitted. No work is done twice by that: squeue lists
+    each living job, an ended job has left records, and a job that appears later exits because a
+    newer intent supersedes it. A job that Slurm refused is not returned, although Slurm keeps a
+    record of it.
 
     Raises:
         SchedulerError: squeue failed.
@@ -527,7 +529,7 @@ class SlurmScheduler:
             message = f"sbatch could not be run for stage `{order.stage}`: {error}"
             raise SchedulerError(message) from error
         except OSError as error:
-            message = f"whether sbatch took the job of stage `{order.stage}` is not known: {error}"
+            message = f"{_unknown(order.stage)}: {error}"
             raise SubmissionUnknownError(message) from error
         if result.returncode != 0:
             raise _failure(order.stage, result)
@@ -535,8 +537,8 @@ class SlurmScheduler:
         if match is None:
             output = " ".join(result.stdout.split()) or "nothing"
             message = (
-                f"whether sbatch took the job of stage `{order.stage}` is not known: it ended well "
-                f"and named no job, but said: {output}"
+                f"{_unknown(order.stage)}: sbatch exited with 0, but printed no job id, only: "
+                f"{output}"
             )
             raise SubmissionUnknownError(message)
         return match[1]
@@ -557,6 +559,10 @@ class SlurmScheduler:
             ask(["scancel", "--quiet", *job_ids[start : start + _IDS_A_CALL]])
 
 
+def _unknown(stage: str) -> str:
+    return f"the job of stage `{stage}` may or may not have been submitted"
+
+
 def _failure(stage: str, result: subprocess.CompletedProcess[str]) -> SchedulerError:
     text = result.stderr.strip() or result.stdout
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -565,5 +571,5 @@ def _failure(stage: str, result: subprocess.CompletedProcess[str]) -> SchedulerE
     reason = (messages or lines or ["no reason given"])[-1]
     if result.returncode > 0 and is_refusal(text):  # a killed one may have submitted
         return SchedulerError(f"sbatch refused the job of stage `{stage}`: {reason}")
-    message = f"sbatch left open whether it took the job of stage `{stage}`: {reason}"
+    message = f"{_unknown(stage)}: {reason}"
     return SubmissionUnknownError(message)

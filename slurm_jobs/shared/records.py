@@ -34,7 +34,7 @@ _COMPLETION_NAME = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttemptRecord:
-    """Start of an array task or job."""
+    """Start of an attempt at a slice."""
 
     stage: str
     slice_index: int
@@ -57,7 +57,7 @@ class AttemptRecord:
     gpu: str = ""
     """GPU type, if the job requested one of several."""
     num_again: int = 0
-    """Number of times that a resume had requested the stage again, complete or not."""
+    """Number of earlier resumes that requested this slice again, even if it was complete."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,7 +145,7 @@ def record_from_json(cls: type[RecordT], values: Any) -> RecordT:
         ValueError, TypeError: it is damaged, or lacks a key without a default.
     """
     if not isinstance(values, Mapping):
-        message = f"it is no mapping of names to values ({type(values).__name__})"
+        message = f"the record must be a mapping of names to values, not {type(values).__name__}"
         raise TypeError(message)
     hints = _hints(cast("Any", cls))
     known = known_fields(cls, values)
@@ -229,7 +229,7 @@ def _refuse(*, texts: tuple[Any, ...], counts: tuple[Any, ...], moments: tuple[A
     for kind, values, is_valid in kinds:
         for value in values:
             if not is_valid(value):
-                message = f"damaged: {value!r:.40} in place of {kind}"
+                message = f"damaged: {value!r:.40} instead of {kind}"
                 raise ValueError(message)
 
 
@@ -359,7 +359,7 @@ class TaskContext:
     fingerprint: str = ""
     """Hash of the stage's work: its config, code and parents. A resume may give it other work."""
     num_again: int = 0
-    """Number of times that a resume requested this stage again, complete or not."""
+    """Number of resumes so far that requested this slice again, even if it was complete."""
 
     def parent_running(self, run: str) -> ParentStage:
         """Return the parent whose `run:` is `run`.

@@ -294,8 +294,8 @@ def _input_problems(spec: CheckedSpec, name: str, stage: StageView) -> Iterator[
             remedy = f"name it, as in `dataset: ${{{sources[0]}.output_dir}}`"
         message = (
             f"stage `{name}` comes after {len(sources)} stages that run `{needed}` "
-            f"({', '.join(sources)}), and reads what one of them made: {remedy}; where they are of "
-            "one matrix, share it (`matrix:` with the name of its stage)"
+            f"({', '.join(sources)}), but reads only one of them: {remedy}; if they are of one "
+            "matrix, share it (`matrix:` with the name of its stage)"
         )
         yield _at_parent(spec, name, sources[1], message)
 
@@ -403,7 +403,10 @@ def reference_problems(spec: CheckedSpec) -> Iterator[Problem]:
             for path, inner, target in _shell_references(stage.keys.get(key), place, spec.views):
                 if inner.startswith(_AXIS_OF):
                     axis = inner.removeprefix(_AXIS_OF)
-                    message = f"in a shell `${{{inner}}}` is `${axis_variable(axis)}`"
+                    message = (
+                        f"write `${axis_variable(axis)}` here: `${{{inner}}}` is replaced in "
+                        "`config` only"
+                    )
                     if key == "environment" or axis not in _axes(stage):
                         message = _no_axis(name, stage, inner)
                     yield spec.problem(path, message)
@@ -469,11 +472,11 @@ def _shell_references(
 def _config_alone(inner: str, target: str | None, views: Views) -> str:
     known = [*dict.fromkeys([*views, *_by_origin(views)])]
     if target is None or target in known:
-        return f"`${{{inner}}}` has a meaning in `config` alone"
+        return f"`${{{inner}}}` is replaced in `config` only"
     return (
         f"`${{{inner}}}` names `{target}`, which is no stage of this spec"
-        f"{did_you_mean(target, known)} (stages: {', '.join(views)}), and has a meaning in "
-        "`config` alone"
+        f"{did_you_mean(target, known)} (stages: {', '.join(views)}), and is replaced in "
+        "`config` only"
     )
 
 
@@ -502,7 +505,7 @@ def _shell_variable(target: str, name: str, views: Views) -> str:
         return f"each combination has its own, the first `${example}`"
     if target not in views:
         return (
-            "the folder of a stage `name` in `after` is `$SLURM_JOBS_NAME_OUTPUT_DIR`; for a "
-            "program that replaces it, write `\\$` in double quotes"
+            "the folder of a stage `name` in `after` is `$SLURM_JOBS_NAME_OUTPUT_DIR`; if another "
+            "program replaces it, write `\\$` in double quotes"
         )
     return f"{variable}, which is set if `{name}` comes after `{target}`: name it in `after`"

@@ -175,11 +175,10 @@ class RankStacks:
 
     @property
     def innermost(self) -> Frame | None:
-        """Return the most informative frame: the innermost except Python's waits for a thread.
+        """Return the frame to show: the innermost that is not a wait for a thread.
 
-        If the main thread waits for threads of its loader, or of staging, it is the frame of the
-        working thread. That thread has frames in files of the phase or, if it belongs to a pool, in
-        files without a phase.
+        If the main thread waits for threads of its loader, or of staging, that is the frame of a
+        working thread: one with a frame of the same phase, or one of a pool that shows no phase.
         """
         calling = _calling(self.main)
         if calling != list(self.main) and self.phase in _THREADED:
@@ -316,8 +315,8 @@ _LOOKS_A_SURVEY = 5
 _LOOKS_A_PATIENCE = 20
 _MIN_LOOK_S = 0.1
 _LONGEST_TICK_S = 1.0
-"""Longest pause of the supervisor, which checks many times a second, that counts as time of the
-attempt."""
+"""Most time that one check adds. Checks are many per second, so a longer gap means that the job or
+the node was suspended."""
 
 Alarm = Literal["dump", "end"]
 
@@ -370,7 +369,7 @@ class StallWatch:
         if self._since_look_s < self._look_s:
             return None
         self._since_look_s = 0.0
-        has_progress, beats = self._has_progress(), self._beats.values()
+        has_progress, beats = self._read_beats(), self._beats.values()
         if has_progress or not beats:
             self.idle_s, self._has_dumped = 0.0, False
         if not beats:
@@ -387,8 +386,12 @@ class StallWatch:
             return "dump"
         return None
 
-    def _has_progress(self) -> bool:
-        """Check rank 0 alone while it makes progress, else all ranks."""
+    def _read_beats(self) -> bool:
+        """Read new heartbeats, and return whether there was one.
+
+        Rank 0 is read first, and is enough if it has progressed. Before the first heartbeat, the
+        other ranks are read only every few times.
+        """
         has_progress = False
         self._num_looks += 1
         is_survey = bool(self._beats) or self._num_looks % _LOOKS_A_SURVEY == 0
@@ -448,9 +451,9 @@ def find_cause(task_dir: Path, num_ranks: int) -> Cause | None:
 def describe_cause(stacks: Mapping[int, RankStacks]) -> tuple[int, str]:
     """Return the rank that is the cause, and a description of it and of the others.
 
-    It is the first of these: a rank that did not answer; one that is neither in a pass nor in a
-    collective; one in a pass; one that waits for its device. If all are equal, the smallest group
-    in the same place is the cause.
+    Candidates are the ranks of the first class that occurs: no answer; outside of passes and
+    collectives; in a pass; waiting for the device; in a collective. If all ranks are of one class,
+    they are grouped by stack, and the smallest group is the cause.
     """
     kinds = {rank: _kind(stack) for rank, stack in stacks.items()}
     least = min(kinds.values())

@@ -129,7 +129,7 @@ class SliceTask:
         write_json_atomic(path, record_to_json(completion))
         return completion
 
-    def num_own(self, outcome: Outcome) -> int:
+    def num_attempts(self, outcome: Outcome) -> int:
         """Return how many of this job's attempts at the slice had this outcome."""
         return sum(self._completion_path(n, outcome).exists() for n in self._own_attempts())
 
@@ -146,7 +146,8 @@ class SliceTask:
     def is_complete(self) -> bool:
         """Check whether this job has completed the slice, before it was requeued.
 
-        A later submit of a complete slice requests a new run of it.
+        Records of earlier jobs do not count: a new submit of a complete slice means that it must
+        run again.
         """
         paths = (self._completion_path(n, "completed") for n in self._own_attempts())
         return any(
@@ -216,56 +217,57 @@ def supervise(run_dir: Path, token: str) -> int:
     tasks = slice_tasks(order, paths, environment, intent)
     if intent is None:  # it is unknown whether this job may work: a later one may have its slices
         reason = (
-            f"this node does not see the job's own entry in {paths.ledger_dir}, after "
-            f"{LISTING_PATIENCE_S:.0f} s: it sees an old state of that folder, or at another one; "
-            "look at how the node mounts it, then resume"
+            f"this node does not see the job's own entry in {paths.ledger_dir} after "
+            f"{LISTING_PATIENCE_S:.0f} s: it has an old listing of that folder, or another file "
+            "system is mounted there; check the mount, then resume"
         )
         for task in tasks:
             end = RanksEnd(outcome="failed", exit_code=1, reason=reason)
             _say(task.record_end(task.claim(), end, {}).reason)
         return 1
     ranks = Ranks(order, environment)
-    if not _is_on_its_kind(order, environment):
+    if _requeue_if_other_gpu(order, environment):
         return STOPPED_EXIT_CODE
-    worst = 0
-    given_up = _given_up(tasks) if environment.restart else []
+    exit_code = 0
+    to_skip = _slices_to_skip(tasks) if environment.restart else []
     for task in tasks:
         _say(f"{order.stage} slice {task.slice_index} as job {environment.element_id}")
-        if task in given_up:
+        if task in to_skip:
             _say("this slice has failed for good; it is not tried again")
-            worst = worst or 1
+            exit_code = exit_code or 1
             continue
         code = _supervise_slice(task, ranks)
-        worst = worst or code
+        exit_code = exit_code or code
         # This job's next start continues with this slice, or with the remaining ones.
         if ranks.stop_signalled and (code == STOPPED_EXIT_CODE or task is not tasks[-1]):
-            return _stopped(task, ranks)
-    return worst
+            return _requeue_stopped(task, ranks)
+    return exit_code
 
 
-def _is_on_its_kind(order: JobOrder, environment: JobEnvironment) -> bool:
-    """Return whether the job may work here; if not, it has requested its original GPU type."""
+def _requeue_if_other_gpu(order: JobOrder, environment: JobEnvironment) -> bool:
+    """Requeue the job if its work began on another GPU type; return whether it must stop."""
     if not environment.gpu:
-        return True
+        return False
     paths = RunPaths(Path(order.run_dir))
     work = order.fingerprint, order.num_again
     kind = kind_begun_on(paths, order.stage, *work, environment.slices)
     if kind in {"", environment.gpu} or kind not in order.resources.gpu:
-        return True
+        return False
     _say(f"this is {environment.gpu}, and the work was begun on {kind}")
     if environment.restart > order.max_requeues:
         command = shlex.join(["slurm-jobs", "resume", order.run_dir])
         _say(f"not requeued again; to continue: {command}")
-        return False
+        return True
     problem = requeue(order, environment, gpu=kind)
     _say(f"requeued, to run on {kind}" if problem is None else f"not requeued: {problem}")
-    return False
+    return True
 
 
-def _given_up(tasks: list[SliceTask]) -> list[SliceTask]:
-    """Return slices that failed for good before this job was requeued for the others.
+def _slices_to_skip(tasks: list[SliceTask]) -> list[SliceTask]:
+    """Return the slices that a requeued job skips.
 
-    If no other slice is left, the requeue requests these again.
+    Slices that failed for good are skipped while others are unfinished. If no other is left, the
+    requeue was for them, and none is skipped.
     """
     failed = [task for task in tasks if task.has_failed_for_good()]
     others = (task for task in tasks if task not in failed)
@@ -290,7 +292,7 @@ def _supervise_slice(task: SliceTask, ranks: Ranks) -> int:
         code = completion.exit_code or 1
         if ranks.stop_signalled or not completion.retryable:
             return code
-        failed, retries = task.num_own("failed"), task.order.retries
+        failed, retries = task.num_attempts("failed"), task.order.retries
         if failed > retries:
             _say(f"failed attempts: {failed}; retries that the stage allows: {retries}")
             return code
@@ -312,7 +314,7 @@ def _attempt(task: SliceTask, ranks: Ranks) -> CompletionRecord:
         return task.record_end(record, RanksEnd(outcome="superseded"), {})
     task_dir = task.paths.task_dir(record.stage, record.slice_index, record.attempt)
     try:
-        _write_orders(task, record, task_dir)
+        _write_launch_files(task, record, task_dir)
         end = ranks.run(task_dir)
     except StageConfigError as error:
         end = RanksEnd(
@@ -326,8 +328,8 @@ def _attempt(task: SliceTask, ranks: Ranks) -> CompletionRecord:
     return completion
 
 
-def _write_orders(task: SliceTask, record: AttemptRecord, task_dir: Path) -> None:
-    """Write `context.json` (of rank 0) and `order.json`, from which each rank makes its own."""
+def _write_launch_files(task: SliceTask, record: AttemptRecord, task_dir: Path) -> None:
+    """Write `context.json` (of rank 0; others adapt it) and `order.json` (how to start ranks)."""
     order, environment, paths = task.order, task.environment, task.paths
     context = TaskContext(
         run_dir=paths.run_dir,
@@ -372,11 +374,11 @@ def _write_orders(task: SliceTask, record: AttemptRecord, task_dir: Path) -> Non
     write_json_atomic(task_dir / "order.json", launch)
 
 
-def _stopped(task: SliceTask, ranks: Ranks) -> int:
+def _requeue_stopped(task: SliceTask, ranks: Ranks) -> int:
     """Request a requeue of a stopped job near the time limit; after SIGTERM Slurm decides."""
-    if not ranks.stop_signalled or ranks.term_signalled:
+    if ranks.term_signalled:
         return STOPPED_EXIT_CODE
-    restarts = task.num_own("stopped")
+    restarts = task.num_attempts("stopped")
     if restarts > task.order.max_requeues:
         command = shlex.join(["slurm-jobs", "resume", str(task.paths.run_dir)])
         _say(f"stopped {restarts} times; not requeued again; to continue: {command}")

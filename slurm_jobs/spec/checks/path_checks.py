@@ -80,7 +80,7 @@ def _message(item: MarkedString, exists: Callable[[str], bool], *, runs_here: bo
     reference = next(references, None)
     if reference is not None:
         if "config" not in item.path:
-            return f"`{reference[0]}` has a meaning in the config of a stage alone"
+            return f"`{reference[0]}` is replaced in the config of a stage only"
         return f"`{reference[0]}` must be at the start of the path" if reference.start() else ""
     if _ADDRESS.match(given) and not isinstance(item.marker, AddressMarker):
         local = re.fullmatch(r"(?i)file:(?://(?:localhost)?)?(/.*)", given)

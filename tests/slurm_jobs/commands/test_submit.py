@@ -198,8 +198,8 @@ def test_an_sbatch_that_answers_nonsense_is_said_and_the_intent_kept(
     paths, token, said = submit_in_vain(spec, capsys)
     first, second = said.splitlines()
     assert first == (
-        "slurm-jobs: whether sbatch took the job of stage `a` is not known: it ended well and "
-        "named no job, but said: Thank you for computing. Come again"
+        "slurm-jobs: the job of stage `a` may or may not have been submitted: sbatch exited with "
+        "0, but printed no job id, only: Thank you for computing. Come again"
     )
     assert second == (
         f"Its name is s.a.{token}. To look it up and continue: slurm-jobs resume {paths.run_dir}"

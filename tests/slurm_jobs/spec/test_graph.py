@@ -155,7 +155,7 @@ def test_a_reference_in_a_shell_is_refused_and_names_the_variable() -> None:
         "  third: {shell: 'ls ${my-first.output_dir}', after: second}\n"
         "  fourth: {shell: 'echo ${third.output} ${HOME%.output_dir} ${x-y}', after: third}\n"
     )
-    reference = "`${my-first.output_dir}` has a meaning in `config` alone; here it is"
+    reference = "`${my-first.output_dir}` is replaced in `config` only; here it is"
     variable = "`$SLURM_JOBS_MY_FIRST_OUTPUT_DIR`"
     assert references(stages) == [
         f"2:21: stages.my-first.shell: {reference} `$SLURM_JOBS_OUTPUT_DIR`",
@@ -174,8 +174,8 @@ def test_a_reference_in_set_up_lines_and_the_environment_is_refused() -> None:
         "environment: {D: '${a.output_dir}/x'}}\n"
     )
     assert references(stages) == [
-        "3:38: stages.b.setup[0]: `${a.output_dir}` has a meaning in `config` alone",
-        "3:78: stages.b.environment.D: `${a.output_dir}` has a meaning in `config` alone",
+        "3:38: stages.b.setup[0]: `${a.output_dir}` is replaced in `config` only",
+        "3:78: stages.b.environment.D: `${a.output_dir}` is replaced in `config` only",
     ]
 
 
@@ -184,15 +184,15 @@ def test_a_reference_in_what_all_stages_share_is_refused() -> None:
         "setup: ['cd ${a.output_dir} ${HOME}']\nenvironment: {D: '${a.output_dir} ${b.output_dir}'}"
     )
     assert references(f"  a: {{shell: make}}\n{shared}\n") == [
-        "3:9: setup[0]: `${a.output_dir}` has a meaning in `config` alone",
-        "4:18: environment.D: `${a.output_dir}` has a meaning in `config` alone",
+        "3:9: setup[0]: `${a.output_dir}` is replaced in `config` only",
+        "4:18: environment.D: `${a.output_dir}` is replaced in `config` only",
     ]
 
 
 MISSPELT = (
     "`${cuont.output_dir}` names `cuont`, which is no stage of this spec; did you mean `count`?"
 )
-ALL = "(stages: count, total), and has a meaning in `config` alone"
+ALL = "(stages: count, total), and is replaced in `config` only"
 
 
 def test_a_misspelt_reference_in_a_shell_is_refused_with_the_nearest_stage() -> None:
@@ -203,7 +203,7 @@ def test_a_misspelt_reference_in_a_shell_is_refused_with_the_nearest_stage() -> 
     (line,) = references(stages)
     assert line == (
         f"3:32: stages.total.shell: {MISSPELT} {ALL}; here the folder of a stage `name` in `after` "
-        "is `$SLURM_JOBS_NAME_OUTPUT_DIR`; for a program that replaces it, write `\\$` in double "
+        "is `$SLURM_JOBS_NAME_OUTPUT_DIR`; if another program replaces it, write `\\$` in double "
         "quotes"
     )
 
@@ -219,7 +219,7 @@ def test_a_misspelt_reference_in_set_up_lines_is_refused_too() -> None:
 
 def test_what_follows_the_folder_in_the_braces_hides_no_reference() -> None:
     (line,) = references("  a: {shell: 'ls ${a.output_dir/x} ${a.output_dirs}'}\n")
-    assert "`${a.output_dir/x}` has a meaning in `config` alone" in line
+    assert "`${a.output_dir/x}` is replaced in `config` only" in line
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_the_values_are_part_of_what_decides_a_stages_work() -> None:
         (
             "shell: x\n    after",
             'shell: "echo ${matrix.task}"\n    after',
-            "stages.train.shell: in a shell `${matrix.task}` is `$SLURM_JOBS_MATRIX_TASK`",
+            "write `$SLURM_JOBS_MATRIX_TASK` here: `${matrix.task}` is replaced in `config` only",
         ),
         (
             "task: [a, b]",
