@@ -291,9 +291,20 @@ class HeldOut:
     """Evaluates on held-out samples when due."""
 
     def __init__(
-        self, job: Job, facts: DataFacts, made: SpreadModel, share: HeldOutShare, told: HeldOutLog
+        self,
+        job: Job,
+        facts: DataFacts,
+        model: SpreadModel,
+        share: HeldOutShare,
+        log_file: HeldOutLog,
     ) -> None:
-        self._job, self._facts, self._made, self._share, self._log = job, facts, made, share, told
+        self._job, self._facts, self._model, self._share, self._log = (
+            job,
+            facts,
+            model,
+            share,
+            log_file,
+        )
 
     def look(self, step: int) -> Look | None:
         """Return loss and answers after `step` steps, equal on every rank; a collective.
@@ -301,7 +312,7 @@ class HeldOut:
         None if a rank was asked to stop meanwhile: nothing of that evaluation is kept.
         """
         start_s, job = time.perf_counter(), self._job
-        strategy, spread = self._made.strategy, self._made.spread
+        strategy, spread = self._model.strategy, self._model.spread
         with job.spans.span("evaluation", step=step), strategy.whole(spread) as model:
             model.eval()  # without dropout
             try:
@@ -336,9 +347,9 @@ class HeldOut:
             beat()
             if stop_requested():
                 break
-            batch = _collate(samples[start : start + size], self._facts, self._made.needs)
+            batch = _collate(samples[start : start + size], self._facts, self._model.needs)
             inputs = to_device(batch, self._job.workplace, model.layout)
-            with self._made.strategy.forward_context():
+            with self._model.strategy.forward_context():
                 losses += losses_of(model, inputs).cpu()  # SYNC: a few numbers a batch
             nums = [a + b for a, b in zip(nums, batch.learned.num_by_level, strict=True)]
         return [*losses.tolist(), *nums]
@@ -359,7 +370,7 @@ class HeldOut:
             beat()
             if stop_requested():
                 break
-            with self._made.strategy.forward_context():
+            with self._model.strategy.forward_context():
                 answers += answer(asker, self._share.rows, batch)
         return [float(len(answers)), float(sum(result.exact for result in answers))]
 

@@ -192,7 +192,7 @@ def run_steps(trainer: Trainer, start_step: int, watch: Watch = iter) -> LoopEnd
     phase, ranks, recorder = trainer.current, trainer.ranks, trainer.recorder
     saver, loss = trainer.saver, None
     boundary = Boundary(ranks, phase.config.checkpoint, phase.num_steps, saver.has_ended_here)
-    count = make_counter(trainer.made.spread.bare, phase.dataset.info)
+    count = make_counter(trainer.model.spread.bare, phase.dataset.info)
     wait_phase = "rank_wait_s" if ranks.num_ranks > 1 else "other_s"  # a single rank never waits
     copies, first = CopyAhead(trainer.workplace.device), phase.first_step
     previous: _Queued | None = None
@@ -209,7 +209,7 @@ def run_steps(trainer: Trainer, start_step: int, watch: Watch = iter) -> LoopEnd
         share = _accumulate(trainer, copies, batches, num_learned, is_first=step == start_step)
         norm = _clip(trainer)
         recorder.lap("optimizer_s")
-        verdict = judge(share, norm, trainer.made.scaling.scale_on_device, ranks)
+        verdict = judge(share, norm, trainer.model.scaling.scale_on_device, ranks)
         recorder.lap(wait_phase)  # for the slowest rank
         if previous is not None:
             # SYNC: once per step the host waits for the verdict of the previous step, while the
@@ -277,7 +277,7 @@ def _accumulate(
 
     SYNC: within the passes models read a few values from the device.
     """
-    strategy, spread, scaling = trainer.made.strategy, trainer.made.spread, trainer.made.scaling
+    strategy, spread, scaling = trainer.model.strategy, trainer.model.spread, trainer.model.scaling
     ranks, workplace, recorder = trainer.ranks, trainer.workplace, trainer.recorder
     if is_first:
         check_attention(
@@ -322,15 +322,15 @@ def _weighted(losses: torch.Tensor, weights: Sequence[float]) -> torch.Tensor:
 
 def _clip(trainer: Trainer) -> torch.Tensor:
     """Clip the gradients; return the norm of the whole model before clipping, on the device."""
-    spread = trainer.made.spread
-    trainer.made.scaling.unscale(spread.optimizer)
+    spread = trainer.model.spread
+    trainer.model.scaling.unscale(spread.optimizer)
     norm = clip_gradients(spread.bare.parameters(), trainer.current.config.optimizer.grad_clip_norm)
     return norm.to(trainer.workplace.device)  # with cpu_offload it is on the host
 
 
 def _update(trainer: Trainer, step: int, verdict: QueuedVerdict) -> float:
     """Update unless the verdict is bad, and reset; return the learning rate."""
-    config, optimizer = trainer.current.config, trainer.made.spread.optimizer
+    config, optimizer = trainer.current.config, trainer.model.spread.optimizer
     learning_rate = learning_rate_at(
         step,
         num_steps=trainer.current.num_steps,
@@ -338,7 +338,7 @@ def _update(trainer: Trainer, step: int, verdict: QueuedVerdict) -> float:
         schedule=config.schedule,
     )
     set_learning_rate(optimizer, learning_rate)
-    trainer.made.scaling.step(optimizer, verdict)
+    trainer.model.scaling.step(optimizer, verdict)
     optimizer.zero_grad()
     return learning_rate
 
@@ -364,7 +364,7 @@ def _read(trainer: Trainer, queued: _Queued) -> StepOutcome:
     Raises:
         StageError: the loss or a gradient is not finite, or under fp16 too often in a row.
     """
-    scaling, verdict = trainer.made.scaling, queued.verdict.read()
+    scaling, verdict = trainer.model.scaling, queued.verdict.read()
     trainer.recorder.lap("optimizer_s")
     keys = ", ".join(key for batch in queued.batches for key in batch.keys)
     if not (verdict.is_finite or scaling.is_on):

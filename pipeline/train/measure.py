@@ -80,7 +80,7 @@ def _measure(job: Job, measured: MeasureConfig) -> dict[str, Any]:
         ):
             trainer.batches = _batches(reader, measured)
             end = run_steps(trainer, 0, profiling.watch)
-        trainer.made.strategy.close(trainer.made.spread)
+        trainer.model.strategy.close(trainer.model.spread)
     return {
         "num_steps": end.num_steps_done,
         "final_loss": end.final_loss,

@@ -165,13 +165,13 @@ def _export(trainer: Trainer, ending: Ending) -> Path:
         naming_the_remedy(job.ranks, "while the model was exported", remedy),
     ):
         return export_model(
-            trainer.made.spread.bare,
+            trainer.model.spread.bare,
             job.context.output_dir,
             processor_dir=trainer.sources[0].processor_dir,
             ranks=job.ranks,
             attempt=job.context.attempt,
             adapters_of=(config.model.path or config.model.name) if is_peft_model else None,
-            learned=trainer.made.learning.so_far[-1],
+            learned=trainer.model.learning.so_far[-1],
             levels=config.levels,
         )
 
@@ -220,7 +220,7 @@ def _evaluate(
 
 def _describe(trainer: Trainer) -> dict[str, Any]:
     """Return the result of the training, for the stage's result."""
-    job, spread, phases = trainer.job, trainer.made, trainer.planned
+    job, spread, phases = trainer.job, trainer.model, trainer.planned
     values = {
         "num_steps": trainer.num_steps,
         "resumed_from_step": trainer.resumed_from_step,

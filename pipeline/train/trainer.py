@@ -100,7 +100,7 @@ class PlannedPhase:
 class Trainer:
     """One rank's training; `pipeline.train.loop.run_steps` reads its attributes."""
 
-    made: SpreadModel
+    model: SpreadModel
     """Model, optimizer and strategy, as spread for the current phase."""
     current: PlannedPhase
     batches: Prefetcher
@@ -160,7 +160,7 @@ class Trainer:
             num_threads = self.workplace.num_compute_threads
             log.info(
                 "plan: %s parameters, each rank with %d CPU thread%s; %s",
-                f"{self.made.num_parameters:,}",
+                f"{self.model.num_parameters:,}",
                 num_threads,
                 "" if num_threads == 1 else "s",
                 ", then ".join(phase.describe() for phase in self.planned),
@@ -168,7 +168,7 @@ class Trainer:
         if job.config.evaluate.every_steps is not None:
             with job.spans.span("heldout_encode"):
                 self._share = encode_share(
-                    job, self.facts, self.made.needs, self.sources[0].processor_dir
+                    job, self.facts, self.model.needs, self.sources[0].processor_dir
                 )
         with (
             self.make_recorder() as self.recorder,
@@ -179,7 +179,7 @@ class Trainer:
             for phase in self.planned:
                 follows = self._train_phase(phase, follows, profiling.watch)
             self._start_trackers(self.num_steps)  # for messages after the steps
-        self.made.strategy.close(self.made.spread)
+        self.model.strategy.close(self.model.spread)
         (num_tokens,) = self.ranks.sums([self.report.num_tokens])
         self.tokens_per_s = num_tokens / self.report.elapsed_s if num_tokens else None
         if self.ranks.rank == 0:
@@ -189,7 +189,7 @@ class Trainer:
 
     def build(self) -> None:
         """Build the model, and spread it for the first phase."""
-        self.made = build_and_spread(
+        self.model = build_and_spread(
             self.job.config,
             self.phases,
             context=self.job.context,
@@ -202,7 +202,7 @@ class Trainer:
         """Plan all phases before the first step, so that planning errors appear at once."""
         for phase, source in zip(self.phases, self.sources, strict=True):
             if len(self.phases) > 1:
-                self.made = respread(self.made, phase, self.workplace)
+                self.model = respread(self.model, phase, self.workplace)
             self.plan_phase(phase, source)
         if problem := self.job.config.profile.why_never(self.num_steps):
             raise StageConfigError(problem)
@@ -220,9 +220,9 @@ class Trainer:
             trial = Trial(
                 config=phase.config,
                 dataset=dataset,
-                strategy=self.made.strategy,
-                spread=self.made.spread,
-                needs=self.made.needs,
+                strategy=self.model.strategy,
+                spread=self.model.spread,
+                needs=self.model.needs,
                 workplace=self.workplace,
                 ranks=self.ranks,
                 num_local_ranks=job.context.num_local_ranks,
@@ -234,7 +234,7 @@ class Trainer:
             plan = plan_reading(
                 config,
                 dataset,
-                model=read_work_model(self.made.spread.bare, dataset),
+                model=read_work_model(self.model.spread.bare, dataset),
                 ranks=self.ranks,
                 packs_dirs=trial.packs_dirs,
             )
@@ -260,7 +260,7 @@ class Trainer:
         if len(self.planned) > 1 or phase.phase.config.has_trials:
             # After trials, too: ddp orders gradient buckets by the first backward pass, which
             # with more than two ranks changes the last bits of their sums.
-            self.made = respread(self.made, phase.phase, self.workplace)
+            self.model = respread(self.model, phase.phase, self.workplace)
         checkpoints = self._checkpoints(follows)
         seed_generators(
             phase.config.seed, self.ranks.rank
@@ -287,7 +287,7 @@ class Trainer:
                 end = run_steps(self, resumed.step, watch)
         del self.batches, self.saver
         phase.final_loss = resumed.loss if end.final_loss is None else end.final_loss
-        phase.num_skips = self.made.scaling.num_skips
+        phase.num_skips = self.model.scaling.num_skips
         if end.stopped:
             message = f"asked to stop: the state after step {end.num_steps_done}{name} is saved"
             raise StageStoppedError(message)
@@ -305,7 +305,7 @@ class Trainer:
             basis=share.basis,
             tell=self.report.tell,
         )
-        held_out = HeldOut(job, self.facts, self.made, share, looks)
+        held_out = HeldOut(job, self.facts, self.model, share, looks)
         resumed, step = phase.resumed, phase.first_step + phase.resumed.step
         ends_phase = resumed.step == phase.num_steps
         if resumed.step and phase.config.evaluate.is_look_due(step, ends_phase=ends_phase):
@@ -317,7 +317,7 @@ class Trainer:
         phase, ranks, device = self.current, self.ranks, self.workplace.device
         config, dataset = phase.config, phase.dataset
         options: dict[str, Any] = {
-            "needs": self.made.needs,
+            "needs": self.model.needs,
             "augment": make_augmentation(config.augment, config.seed),
             "gpu": device if device.type == "cuda" else None,
             "num_threads": config.num_loader_threads,
@@ -341,7 +341,7 @@ class Trainer:
         )
         # Tokens of native images share positions, so a token count is not a position count.
         is_native = dataset.info.image_kind == "native"
-        limit = None if is_native else self.made.spread.bare.max_positions
+        limit = None if is_native else self.model.spread.bare.max_positions
         return StreamReader(dataset.info, stream, phase.plan.layout, max_tokens=limit, **options)
 
     def _checkpoints(self, follows: str) -> Checkpoints:
@@ -352,10 +352,10 @@ class Trainer:
             attempt=self.job.context.attempt,
             ranks=self.ranks,
             state=TrainingState(
-                model=self.made.spread.bare,
-                optimizer=self.made.spread.optimizer,
-                learned=self.made.learning.so_far[number],
-                extra={"scaler": self.made.scaling} if self.made.scaling.is_on else {},
+                model=self.model.spread.bare,
+                optimizer=self.model.spread.optimizer,
+                learned=self.model.learning.so_far[number],
+                extra={"scaler": self.model.scaling} if self.model.scaling.is_on else {},
                 device=self.workplace.device,
             ),
             identity=self._identity(self.current, follows),
@@ -376,7 +376,7 @@ class Trainer:
             dataset_fingerprint=phase.dataset.info.fingerprint,
             work=Work(fingerprint=context.fingerprint, num_again=context.num_again),
             versions=versions(),
-            base=self.made.learning.bases[phase.phase.number],
+            base=self.model.learning.bases[phase.phase.number],
             follows=follows,
         )
 
@@ -402,7 +402,7 @@ class Trainer:
     def release_model(self) -> None:
         """Drop the references to the model and its optimizer."""
         self.look = None
-        del self.made
+        del self.model
 
     def make_recorder(self) -> StepRecorder:
         """Return the recorder of the steps of all planned phases, with the header of its file."""
@@ -422,7 +422,7 @@ class Trainer:
                 "cores_near_gpu": ranges_text(near_cores(workplace.device)),
                 "strategy": config.strategy,
                 "precision": workplace.precision,
-                "attention": self.made.spread.bare.attention_name,
+                "attention": self.model.spread.bare.attention_name,
                 "num_steps": self.num_steps,
                 "global_batch_size": self.planned[0].config.global_batch_size,
                 "timing": config.timing,

@@ -171,7 +171,7 @@ def test_nobody_holds_what_was_trained_when_the_evaluation_begins(
 
     def train(trainer, trackers):
         really_train(trainer, trackers)
-        spread = trainer.made.spread
+        spread = trainer.model.spread
         both = (spread.bare, spread.optimizer, *spread.optimizer.param_groups[0]["params"])
         held.extend(weakref.ref(each) for each in both)
 

@@ -75,7 +75,7 @@ def setup(tmp_path, monkeypatch):
                 first_step=0,
                 dataset=SimpleNamespace(info=None),
             ),
-            made=SimpleNamespace(
+            model=SimpleNamespace(
                 spread=SimpleNamespace(bare=None), scaling=Scaling(ScalerConfig(), CPU)
             ),
             batches=iter([[batch], [batch]]),
@@ -161,7 +161,7 @@ def test_gradients_are_clipped_to_the_limit_and_the_norm_before_is_recorded(
 
     def watched(setup, *args):
         """Note the norm of all gradients together, as the optimizer meets them."""
-        gradients = [p.grad for p in setup.made.spread.bare.parameters() if p.grad is not None]
+        gradients = [p.grad for p in setup.model.spread.bare.parameters() if p.grad is not None]
         full = [g.full_tensor() if isinstance(g, DTensor) else g for g in gradients]
         applied.append(float(torch.nn.utils.get_total_norm(full)))
         return update(setup, *args)
@@ -383,7 +383,7 @@ def test_reader_pins_memory_for_the_gpu_of_the_rank_and_for_no_cpu(monkeypatch, 
         current=SimpleNamespace(config=TrainConfig(num_steps=1), dataset=None, plan=None),
         ranks=SimpleNamespace(rank=0, num_ranks=1),
         workplace=SimpleNamespace(device=torch.device(device)),
-        made=SimpleNamespace(needs=ModelNeeds()),
+        model=SimpleNamespace(needs=ModelNeeds()),
     )
     assert trainer.Trainer.make_reader(training, 0)["gpu"] == gpu
 

@@ -193,7 +193,7 @@ def poison_step(patch, step, *, loss, factor=math.inf):
         share = accumulate(setup, *args, **kwargs)
         if next(numbers) != step:
             return share
-        next(setup.made.spread.bare.parameters()).grad.mul_(1.0 if loss else factor)
+        next(setup.model.spread.bare.parameters()).grad.mul_(1.0 if loss else factor)
         return share * factor if loss else share
 
     patch.setattr(loop, "_accumulate", poisoned)
@@ -238,7 +238,7 @@ def watch_loop(monkeypatch, seen):
     seen.events, seen.outside, seen.within, seen.before_forward = [], [], Counter(), Counter()
 
     def run(setup, start_step, watch):
-        bare = setup.made.spread.bare
+        bare = setup.model.spread.bare
         on_device = [*bare.parameters(), *bare.buffers()]
         setup.workplace = dataclasses.replace(setup.workplace, device=DEVICE)
         setup.saver = SimpleNamespace(save=lambda *_, **__: None, has_ended_here=lambda: False)
@@ -343,7 +343,7 @@ def test_nothing_is_applied_behind_a_fault_though_the_host_reads_it_a_step_later
 
     def watched(setup, step, verdict):
         rate = update(setup, step, verdict)
-        whole = [p.detach().clone() for p in setup.made.spread.bare.parameters()]
+        whole = [p.detach().clone() for p in setup.model.spread.bare.parameters()]
         weights.append(torch.cat([p.flatten() for p in whole]))
         return rate
 

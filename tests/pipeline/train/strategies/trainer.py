@@ -180,7 +180,7 @@ class Trainer:
                 first_step=0,
                 dataset=self.kind(kind).dataset,
             ),
-            made=made,
+            model=made,
             batches=Unready(self.batches(kind, made, config, rows, poison)),
             workplace=workplace_of(config),
             ranks=self.ranks,
