@@ -10,7 +10,7 @@ from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_completion
 from slurm_jobs.shared.records import CompletionName
 from slurm_jobs.worker.launch import AFTER_SIGTERM, RanksEnd
-from slurm_jobs.worker.supervisor import SliceTask, _given_up
+from slurm_jobs.worker.supervisor import SliceTask, _slices_to_skip
 from tests.slurm_jobs.worker.orders import environment, order
 
 FAILED = RanksEnd(outcome="failed", exit_code=1, reason="it broke")
@@ -48,7 +48,7 @@ def test_a_slice_is_given_up_when_its_own_failures_leave_no_attempt(
     tmp_path: Path, retries: int, ends: list[RanksEnd], *, expected: bool
 ) -> None:
     task = slice_task(tmp_path, 0, *ends, retries=retries)
-    assert (_given_up([task, slice_task(tmp_path, 1)]) == [task]) is expected
+    assert (_slices_to_skip([task, slice_task(tmp_path, 1)]) == [task]) is expected
 
 
 def test_work_on_files_whose_names_are_no_utf8_counts(tmp_path: Path) -> None:
@@ -62,5 +62,5 @@ def test_work_on_files_whose_names_are_no_utf8_counts(tmp_path: Path) -> None:
 
 def test_a_failed_slice_is_tried_again_where_it_is_all_that_is_left(tmp_path: Path) -> None:
     failed = slice_task(tmp_path, 0, FAILED)
-    assert _given_up([failed]) == []
-    assert _given_up([failed, slice_task(tmp_path, 1, COMPLETED)]) == []
+    assert _slices_to_skip([failed]) == []
+    assert _slices_to_skip([failed, slice_task(tmp_path, 1, COMPLETED)]) == []
