@@ -213,7 +213,7 @@ def test_an_sbatch_that_answers_nonsense_is_said_and_the_intent_kept(
 
 @pytest.mark.parametrize(
     ("answer", "told"),
-    [("printf ''", "said: nothing"), (r"printf '\xff\n'", "named no job, but said: \ufffd")],
+    [("printf ''", "only: nothing"), (r"printf '\xff\n'", "printed no job id, only: \ufffd")],
 )
 def test_an_sbatch_that_says_nothing_or_no_text_is_no_crash(
     nonsense: FakeSlurm, spec: Path, capsys: pytest.CaptureFixture[str], answer: str, told: str
