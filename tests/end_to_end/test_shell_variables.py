@@ -158,12 +158,12 @@ def test_a_resume_keeps_the_partition_of_the_shell_that_submitted(
 
     partition, note = resumed(env={})
     assert partition == "gpu"
-    assert "SBATCH_PARTITION=gpu of the shell that submitted this run applies to a" in note
+    assert "SBATCH_PARTITION=gpu, set when this run was submitted, still applies to a" in note
     partition, note = resumed(env={"SBATCH_PARTITION": "cpu"})
     assert partition == "cpu"
     assert note.endswith("The run was submitted with SBATCH_PARTITION=gpu")
     for env in ({"SBATCH_PARTITION": ""}, {}):  # empty: dropped, also for later resumes
-        assert "that submitted this run" not in resumed(env=env)[1]
+        assert "still applies" not in resumed(env=env)[1]
     assert resumed("--set", "stages.a.resources.slurm.partition=gpu", env={}) == ("gpu", "")
     assert _run(driver, "cancel", run_dir, "--yes", env={})["cancelled"]
     wait_until(lambda: cluster.squeue() == [], "an empty queue", timeout_s=60)
