@@ -233,7 +233,7 @@ def test_a_wait_for_data_that_a_resume_mended_is_no_finding(resumed, report_of):
     assert title.startswith("8")  # percent: as the newest config has it, not the mean of both
     (numbers,) = report.training
     assert (numbers.num_steps, numbers.num_measured) == (500, 490)
-    assert notes_with(report, "are of the 195 measured steps under the newest")
+    assert notes_with(report, "use only the 195 measured steps under the newest")
     assert not notes_with(report_of(), "newest config and code")
 
 
