@@ -1,4 +1,4 @@
-"""Device of a rank: facts, precision, loss scaling."""
+"""Device of a rank: its GPU, precision and loss scaling."""
 
 from __future__ import annotations
 

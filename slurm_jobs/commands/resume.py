@@ -108,7 +108,7 @@ from slurm_jobs.spec.matrix import with_changed_matrices
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.overrides import (
     apply_overrides,
-    limit_problems,
+    override_problems,
     sets_value,
     source_of,
     steps_of,
@@ -450,7 +450,7 @@ def _put_in(text: str, origin: Mapping[str, Any], overrides: Sequence[str]) -> L
     files = Files(read_text=read_text, exists=lambda _file: True, expand=expand)
     changed = apply_overrides(given, overrides)
     document = with_changed_matrices(given, changed, lambda _name: _EXPANDED)
-    problems = (*document.problems, *limit_problems(document, overrides))
+    problems = (*document.problems, *override_problems(document, overrides))
     document = replace(document, problems=problems)
     return load_document(document, text, files, overrides=overrides)
 

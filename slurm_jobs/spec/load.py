@@ -54,7 +54,7 @@ from slurm_jobs.spec.graph import (
 )
 from slurm_jobs.spec.matrix import as_in_the_file
 from slurm_jobs.spec.model import BUILTIN_STAGES, Resources, RunSpec, config_class
-from slurm_jobs.spec.overrides import expand_with, limit_problems, marked_earlier
+from slurm_jobs.spec.overrides import expand_with, marked_earlier, override_problems
 from slurm_jobs.spec.profile import LOCAL, ClusterProfile
 from slurm_jobs.spec.spec_files import (
     Files,
@@ -99,7 +99,7 @@ def load_spec(
     typed = [*overrides, *([f"limit={limit}"] if limit is not None else [])]
     expanded = expand_with(document, typed, earlier=earlier)
     document = expanded.document
-    problems = (*document.problems, *limit_problems(document, typed))
+    problems = (*document.problems, *override_problems(document, typed))
     document = dataclasses.replace(document, problems=problems)
     try:
         loaded = load_document(document, text, files, overrides=expanded.overrides)

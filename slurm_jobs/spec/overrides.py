@@ -303,7 +303,7 @@ _WITHOUT_LIMIT = frozenset({"consolidate", "train", "report"})
 """Built-in stages without a limit on samples."""
 
 
-def limit_problems(document: YamlDocument, typed: Collection[str]) -> list[Problem]:
+def override_problems(document: YamlDocument, typed: Collection[str]) -> list[Problem]:
     """Return a problem for a limit among the overrides just `typed` that no stage would use."""
     if not any(steps_of(override) == ["limit"] for override in typed):
         return []

@@ -66,7 +66,7 @@ class RanksEnd:
     retryable: bool = True
 
 
-class Ranks:
+class RankProcesses:
     """Ranks of one job or array task, over its attempts."""
 
     def __init__(self, order: JobOrder, environment: JobEnvironment) -> None:

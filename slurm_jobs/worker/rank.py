@@ -255,7 +255,7 @@ MAX_ARG_STRLEN of execve(2) with pages of 4 KiB; with larger pages Linux takes m
 def rank_command(order: dict[str, Any], rank_context: Path) -> list[str]:
     """Return the command; write a shell command that is too long to a file next to the context.
 
-    `nsight.nsight_command` prepends nsys if requested.
+    `nsight_command` prepends nsys if requested.
 
     Raises:
         OSError: the file cannot be written.

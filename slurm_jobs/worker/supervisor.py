@@ -54,7 +54,7 @@ from slurm_jobs.worker.environment import (
     requeue,
     second_address,
 )
-from slurm_jobs.worker.launch import AFTER_SIGTERM, Ranks, RanksEnd
+from slurm_jobs.worker.launch import AFTER_SIGTERM, RankProcesses, RanksEnd
 from slurm_jobs.worker.rank import result_path
 
 
@@ -225,7 +225,7 @@ def supervise(run_dir: Path, token: str) -> int:
             end = RanksEnd(outcome="failed", exit_code=1, reason=reason)
             _say(task.record_end(task.claim(), end, {}).reason)
         return 1
-    ranks = Ranks(order, environment)
+    ranks = RankProcesses(order, environment)
     if _requeue_if_other_gpu(order, environment):
         return STOPPED_EXIT_CODE
     exit_code = 0
@@ -274,7 +274,7 @@ def _slices_to_skip(tasks: list[SliceTask]) -> list[SliceTask]:
     return failed if any(not task.is_complete() for task in others) else []
 
 
-def _supervise_slice(task: SliceTask, ranks: Ranks) -> int:
+def _supervise_slice(task: SliceTask, ranks: RankProcesses) -> int:
     """Run attempts at one slice until it is complete, stopped, or failed; return the exit code."""
     if task.is_complete():
         _say("this slice is complete already; nothing to do")
@@ -307,7 +307,7 @@ def _is_superseded(task: SliceTask) -> bool:
     return True
 
 
-def _attempt(task: SliceTask, ranks: Ranks) -> CompletionRecord:
+def _attempt(task: SliceTask, ranks: RankProcesses) -> CompletionRecord:
     record = task.claim()
     _say(f"attempt {record.attempt}")
     if _is_superseded(task):  # again: a submit sees this attempt, or we see its intent
@@ -374,7 +374,7 @@ def _write_launch_files(task: SliceTask, record: AttemptRecord, task_dir: Path) 
     write_json_atomic(task_dir / "order.json", launch)
 
 
-def _requeue_stopped(task: SliceTask, ranks: Ranks) -> int:
+def _requeue_stopped(task: SliceTask, ranks: RankProcesses) -> int:
     """Request a requeue of a stopped job near the time limit; after SIGTERM Slurm decides."""
     if ranks.term_signalled:
         return STOPPED_EXIT_CODE

@@ -10,7 +10,7 @@ import pytest
 from slurm_jobs.shared.errors import NO_RETRY_EXIT_CODE, STOPPED_EXIT_CODE, StageConfigError
 from slurm_jobs.shared.files import read_json, write_json_atomic
 from slurm_jobs.worker.environment import RANK_VARIABLES
-from slurm_jobs.worker.launch import Ranks, RanksEnd, read_end
+from slurm_jobs.worker.launch import RankProcesses, RanksEnd, read_end
 from slurm_jobs.worker.rank import context_path, error_path, exit_path, started_path, write_error
 from tests.slurm_jobs.worker.orders import environment, order
 
@@ -189,7 +189,7 @@ def test_srun_is_not_told_who_the_surrounding_rank_is(monkeypatch: pytest.Monkey
     for name in RANK_VARIABLES:
         monkeypatch.setenv(name, "7")
     monkeypatch.setattr(signal, "signal", lambda _number, _handler: None)  # this process's own stay
-    ranks = Ranks(order(nodes=2), environment("n1", "n2"))
+    ranks = RankProcesses(order(nodes=2), environment("n1", "n2"))
     assert ranks._variables(None).keys().isdisjoint(RANK_VARIABLES)
     assert [ranks._variables(1)[name] for name in RANK_VARIABLES] == ["1", "0", "1", "n2"]
 

@@ -29,7 +29,7 @@ from pipeline.data.format import (
 )
 from pipeline.data.loader import make_augmentation
 from pipeline.data.order import BatchLayout
-from pipeline.data.stream import ShardStream, StreamReader, expand_urls, own_shards
+from pipeline.data.webdataset_reader import ShardStream, StreamReader, expand_urls, own_shards
 from slurm_jobs.shared.configs.training_parts import AugmentConfig
 from slurm_jobs.shared.errors import StageConfigError, StageError
 from tests.pipeline.batches import images_of
@@ -75,7 +75,7 @@ def test_samples_that_fill_the_shuffle_buffer_beat_before_the_first_is_drawn(
     dataset_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     beats: list[int] = []
-    monkeypatch.setattr("pipeline.data.stream.beat", lambda: beats.append(1))
+    monkeypatch.setattr("pipeline.data.webdataset_reader.beat", lambda: beats.append(1))
     next(iter(stream(shards_of(dataset_dir))))
     assert len(beats) == 8
 
