@@ -88,32 +88,30 @@ _Own = tuple[AttemptMeans, int]
 
 def attempt_means(attempts: Sequence[AttemptSteps]) -> tuple[AttemptMeans, ...]:
     """Return the means of each attempt that has measured steps."""
-    return tuple(_means_of(attempt) for attempt in attempts if attempt.num_measured)
-
-
-def _means_of(attempt: AttemptSteps) -> AttemptMeans:
-    records = [attempt.measured(index) for index in range(len(attempt.ranks))]
-
-    def mean(name: str) -> np.ndarray:
-        return np.array([r[name].mean(dtype=np.float64) for r in records])
-
-    means = {kind: mean(f"{kind}_s") for kind in PHASE_KINDS}
-    step = mean("step_s")
-    means["unexplained"] = step - sum(means.values())
-    files = [timing.steps for timing in attempt.ranks]
-    return AttemptMeans(
-        num_steps=attempt.num_measured,
-        members=tuple((timing.rank, _node(timing)) for timing in attempt.ranks),
-        means={
-            **means,
-            "step": step,
-            "own": step - means["rank_wait"],
-            "core_wait": mean("core_wait_s"),
-        },
-        is_whole=len(attempt.ranks) == attempt.num_ranks,
-        is_on_cpu=all(f.metadata.get("device") == "cpu" for f in files if f is not None),
-        tells_waits=not any("rank_wait_s" in file.lacking for file in files if file is not None),
-    )
+    found = []
+    for attempt in attempts:
+        if not attempt.num_measured:
+            continue
+        records = [attempt.measured(index) for index in range(len(attempt.ranks))]
+        fields = {kind: f"{kind}_s" for kind in (*PHASE_KINDS, "step", "core_wait")}
+        means = {
+            kind: np.array([r[name].mean(dtype=np.float64) for r in records])
+            for kind, name in fields.items()
+        }
+        means["unexplained"] = means["step"] - sum(means[kind] for kind in PHASE_KINDS)
+        means["own"] = means["step"] - means["rank_wait"]
+        files = [timing.steps for timing in attempt.ranks if timing.steps is not None]
+        found.append(
+            AttemptMeans(
+                num_steps=attempt.num_measured,
+                members=tuple((timing.rank, _node(timing)) for timing in attempt.ranks),
+                means=means,
+                is_whole=len(attempt.ranks) == attempt.num_ranks,
+                is_on_cpu=all(file.metadata.get("device") == "cpu" for file in files),
+                tells_waits=not any("rank_wait_s" in file.lacking for file in files),
+            )
+        )
+    return tuple(found)
 
 
 def _node(timing: RankTiming) -> str:
@@ -235,10 +233,15 @@ def critical_shares(attempts: Sequence[AttemptSteps]) -> dict[str, float]:
         for kind in PHASE_KINDS:
             most = np.max([r[f"{kind}_s"] for r in ranks], axis=0)
             longest[kind] += float(most.sum(dtype=np.float64))
-        padded = np.max([_padded(r) for r in ranks], axis=0)
+        shares = []  # of padding in the token slots
+        for rank in ranks:
+            padding = rank["num_padding_tokens"].astype(np.float64)
+            slots = padding + rank["num_tokens"]
+            none = np.zeros_like(padding)
+            shares.append(np.divide(padding, slots, out=none, where=slots > 0))
         step_s = np.max([r["step_s"] for r in ranks], axis=0)
         wall_s += float(step_s.sum(dtype=np.float64))
-        longest["padding"] += float((padded * step_s).sum(dtype=np.float64))
+        longest["padding"] += float((np.max(shares, axis=0) * step_s).sum(dtype=np.float64))
     if wall_s <= 0:
         return {}
     return {kind: min(1.0, seconds / wall_s) for kind, seconds in longest.items()}
@@ -264,35 +267,23 @@ def meeting_price(attempts: Sequence[AttemptSteps]) -> MeetingPrice | None:
     wall_s = sum(a.measured_s() for a in whole)
     if wall_s <= 0 or any("rank_wait_s" in file.lacking for file in files):
         return None
-    prices = [_price_of(attempt) for attempt in whole]
-    return MeetingPrice(
-        share=sum(price_s for price_s, _ in prices) / wall_s,
-        is_apart=all(is_apart for _, is_apart in prices),
-    )
-
-
-def _price_of(attempt: AttemptSteps) -> tuple[float, bool]:
-    """Return the seconds over all measured steps, and whether exchanges are separate.
-
-    In each of the two exchanges of a step one rank comes last: the smallest wait is its price.
-    Older records combine both waits. Their smallest sum exceeds the price unless a rank is last in
-    both, so the steps with the smallest sum (the 5th percentile) represent all.
-    """
-    records = [attempt.measured(index) for index in range(len(attempt.ranks))]
-    first = np.min([r["rank_wait_data_s"] for r in records], axis=0)
-    if np.isfinite(first).all():
-        second = np.min([r["rank_wait_s"] - r["rank_wait_data_s"] for r in records], axis=0)
-        return float((first + second).sum(dtype=np.float64)), True
-    least = np.min([r["rank_wait_s"] for r in records], axis=0)
-    return float(np.percentile(least, _PRICE_PERCENTILE)) * len(least), False
-
-
-def _padded(steps: np.ndarray) -> np.ndarray:
-    """Return the share of padding in the token slots, by step."""
-    padding = steps["num_padding_tokens"].astype(np.float64)
-    slots = padding + steps["num_tokens"]
-    share: np.ndarray = np.divide(padding, slots, out=np.zeros_like(padding), where=slots > 0)
-    return share
+    prices: list[float] = []  # seconds, by attempt
+    is_apart = True
+    for attempt in whole:
+        # In each of the two exchanges of a step one rank comes last: the smallest wait is its
+        # price.
+        records = [attempt.measured(index) for index in range(len(attempt.ranks))]
+        first = np.min([r["rank_wait_data_s"] for r in records], axis=0)
+        if np.isfinite(first).all():
+            second = np.min([r["rank_wait_s"] - r["rank_wait_data_s"] for r in records], axis=0)
+            prices.append(float((first + second).sum(dtype=np.float64)))
+        else:
+            # Older records combine both waits. Their smallest sum exceeds the price unless a rank
+            # is last in both, so the steps with the smallest sum represent all.
+            is_apart = False
+            least = np.min([r["rank_wait_s"] for r in records], axis=0)
+            prices.append(float(np.percentile(least, _PRICE_PERCENTILE)) * len(least))
+    return MeetingPrice(share=sum(prices) / wall_s, is_apart=is_apart)
 
 
 # Rank that holds the others up, and its node.
@@ -377,14 +368,14 @@ def _slowest(whole: Sequence[AttemptMeans], over_of: Callable[[AttemptMeans], np
         for (rank, node), seconds in zip(m.members, over.tolist(), strict=True):
             nodes = lost.setdefault(rank, {})
             nodes[node] = nodes.get(node, 0.0) + seconds
-    return max((_slow(rank, lost[rank]) for rank in sorted(lost)), key=lambda slow: slow.excess_s)
-
-
-def _slow(rank: int, lost: dict[str, float]) -> _Slow:
-    worst = max(lost.values())
-    named = [n for n in lost if worst > 0 and lost[n] >= _NAMED_SHARE * worst]
-    named.sort(key=lambda node: -lost[node])
-    return _Slow(rank=rank, nodes=tuple(named), excess_s=sum(lost[node] for node in named))
+    slow = []
+    for rank in sorted(lost):
+        nodes, worst = lost[rank], max(lost[rank].values())
+        named = [n for n in nodes if worst > 0 and nodes[n] >= _NAMED_SHARE * worst]
+        named.sort(key=lambda node: -lost[rank][node])
+        excess_s = sum(nodes[node] for node in named)
+        slow.append(_Slow(rank=rank, nodes=tuple(named), excess_s=excess_s))
+    return max(slow, key=lambda each: each.excess_s)
 
 
 def _excess_on(whole: Sequence[AttemptMeans], kind: str, slow: _Slow) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -72,36 +72,33 @@ def speed_of(attempts: Sequence[AttemptSteps]) -> Speed | None:
 
 
 def plain_steps(attempts: Sequence[AttemptSteps]) -> PlainSteps:
-    """Return the measured steps of attempts with equal ranks, without the separated work."""
-    parts = [_of_attempt(attempt) for attempt in attempts]
-    names = ("tokens", "samples", "seconds")
-    joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-    return PlainSteps(
-        **joined,
-        num_compiled=sum(part.num_compiled for part in parts),
-        num_profiled=sum(part.num_profiled for part in parts),
-    )
+    """Return the measured steps of attempts with equal ranks, without the separated work.
 
-
-def _of_attempt(attempt: AttemptSteps) -> PlainSteps:
-    """Return the steps of the rank with the least training time; others wait for separate work.
-
-    If rank 0 saves or evaluates alone, the others wait for it in a phase of training.
+    Their times are those of the rank with the least training time, as others wait for separate
+    work: if rank 0 saves or evaluates alone, the others wait for it in a phase of training.
     """
-    ranks = [attempt.measured(index) for index in range(len(attempt.ranks))]
-    compiled = np.any([rank["compile_s"] > 0 for rank in ranks], axis=0)
-    profiled = _is_profiled(attempt, ranks[0]["step"]) & ~compiled
-    plain = [rank.compress(~compiled & ~profiled) for rank in ranks]
-    trained = [
-        rank["step_s"].astype(np.float64) - sum(rank[name] for name in NOT_TRAINING)
-        for rank in plain
-    ]
+    tokens, samples, seconds = [], [], []
+    num_compiled = num_profiled = 0
+    for attempt in attempts:
+        ranks = [attempt.measured(index) for index in range(len(attempt.ranks))]
+        compiled = np.any([rank["compile_s"] > 0 for rank in ranks], axis=0)
+        profiled = _is_profiled(attempt, ranks[0]["step"]) & ~compiled
+        plain = [rank.compress(~compiled & ~profiled) for rank in ranks]
+        trained = [
+            rank["step_s"].astype(np.float64) - sum(rank[name] for name in NOT_TRAINING)
+            for rank in plain
+        ]
+        tokens.append(_added(plain, "num_tokens"))
+        samples.append(_added(plain, "num_samples"))
+        seconds.append(min(trained, key=lambda values: values.sum()))
+        num_compiled += int(compiled.sum())
+        num_profiled += int(profiled.sum())
     return PlainSteps(
-        tokens=_added(plain, "num_tokens"),
-        samples=_added(plain, "num_samples"),
-        seconds=min(trained, key=lambda values: values.sum()),
-        num_compiled=int(compiled.sum()),
-        num_profiled=int(profiled.sum()),
+        tokens=np.concatenate(tokens),
+        samples=np.concatenate(samples),
+        seconds=np.concatenate(seconds),
+        num_compiled=num_compiled,
+        num_profiled=num_profiled,
     )
 
 
@@ -207,7 +204,7 @@ def measure(
     )
     alike = [a for a in whole if a.num_ranks == num_ranks]
     notes = _notes(inputs, attempts, newest, alike)
-    return replace(_measure(inputs, chosen, alike, notes), last_loss=_last_loss(attempts))
+    return _measure(inputs, chosen, alike, notes, last_losses(attempts))
 
 
 def _choose(inputs: ReportInputs, run_dir: Path, name: str | None) -> StageInputs:
@@ -279,7 +276,9 @@ def _measure(
     stage: StageInputs,
     attempts: Sequence[AttemptSteps],
     notes: tuple[str, ...],
+    losses: np.ndarray,
 ) -> RunMeasure:
+    """Return the measure of `attempts`; `losses` are the last of any ranks and config."""
     steps = plain_steps(attempts)
     seconds, num_steps = float(steps.seconds.sum()), len(steps.seconds)
     if not num_steps or not steps.samples.sum():
@@ -289,6 +288,9 @@ def _measure(
     metadata = [t.steps.metadata for a in attempts for t in a.ranks if t.steps is not None]
     tokens, samples = float(steps.tokens.sum()), float(steps.samples.sum())
     num_ranks = attempts[0].num_ranks
+    records = [r for a in attempts for r in a.records]
+    # Sums of steps' lengths: the wall clock may be set meanwhile.
+    hours = [float(a.records[a.longest]["step_s"].sum(dtype=np.float64)) / 3600 for a in attempts]
     return RunMeasure(
         run_id=inputs.run["run_id"],
         name=inputs.run["name"],
@@ -303,33 +305,26 @@ def _measure(
         samples_per_s=samples / seconds,
         samples_per_step=samples / num_steps,
         tokens_per_sample=tokens / samples,
-        **_within(steps),
-        **_apart(attempts, steps),
-        **_memory(attempts),
-        last_loss=None,
-        rank_hours=sum(num_ranks * _hours(a) for a in attempts),
+        token_stretches=stretch_speeds(steps.tokens, steps.seconds),
+        start_share=start_share(steps.tokens, steps.seconds),
+        apart_s={  # of each attempt's slowest rank, over all its steps
+            name: sum(
+                max(float(r[name].sum(dtype=np.float64)) for r in a.records) for a in attempts
+            )
+            for name in NOT_TRAINING
+        },
+        num_compiled_steps=steps.num_compiled,
+        num_profiled_steps=steps.num_profiled,
+        memory_peak_bytes=max(float(r["memory_peak_bytes"].max()) for r in records),
+        num_allocator_retries=sum(int(r["num_allocator_retries"].max()) for r in records),
+        last_loss=float(losses.mean(dtype=np.float64)) if len(losses) else None,
+        rank_hours=sum(num_ranks * each for each in hours),
         phase_shares=_phase_shares(attempts),
         settings=settings_of(inputs, stage, num_ranks),
         notes=notes,
         **cards(stage),
         **around_steps(stage, attempts),
     )
-
-
-def _within(steps: PlainSteps) -> dict[str, Any]:
-    """Return the course of the speed along the run."""
-    return {
-        "token_stretches": stretch_speeds(steps.tokens, steps.seconds),
-        "start_share": start_share(steps.tokens, steps.seconds),
-    }
-
-
-def _memory(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
-    records = [r for a in attempts for r in a.records]
-    return {
-        "memory_peak_bytes": max(float(r["memory_peak_bytes"].max()) for r in records),
-        "num_allocator_retries": sum(int(r["num_allocator_retries"].max()) for r in records),
-    }
 
 
 def _phase_shares(attempts: Sequence[AttemptSteps]) -> dict[str, float]:
@@ -346,27 +341,3 @@ def _phase_shares(attempts: Sequence[AttemptSteps]) -> dict[str, float]:
             counts[name] = counts.get(name, 0.0) + float((numbers == number).sum())
     whole = sum(counts.values()) or 1.0
     return {name: count / whole for name, count in counts.items() if count}
-
-
-def _apart(attempts: Sequence[AttemptSteps], steps: PlainSteps) -> dict[str, Any]:
-    """Return the separated times of each attempt's slowest rank, over all its steps."""
-    seconds = {
-        name: sum(max(float(r[name].sum(dtype=np.float64)) for r in a.records) for a in attempts)
-        for name in NOT_TRAINING
-    }
-    return {
-        "apart_s": seconds,
-        "num_compiled_steps": steps.num_compiled,
-        "num_profiled_steps": steps.num_profiled,
-    }
-
-
-def _last_loss(attempts: Sequence[AttemptSteps]) -> float | None:
-    """Return the loss as in the report: over all steps that count, for any ranks and config."""
-    losses = last_losses(attempts)
-    return float(losses.mean(dtype=np.float64)) if len(losses) else None
-
-
-def _hours(attempt: AttemptSteps) -> float:
-    """Return the sum of consecutive steps' lengths: the wall clock may be set meanwhile."""
-    return float(attempt.records[attempt.longest]["step_s"].sum(dtype=np.float64)) / 3600
