@@ -54,7 +54,7 @@ def test_a_command_that_ends_with_0_after_sigterm_is_not_complete(
     (part,) = stage_of(local.wait(run_dir), "a")["slices"]
     assert part["status"] == "failed"
     assert REASON in part["reason"]
-    assert "slices 0" in local.run("resume", str(run_dir), "--dry-run").stdout
+    assert "a, slice 0" in local.run("resume", str(run_dir), "--dry-run").stdout
 
 
 @pytest.mark.cluster

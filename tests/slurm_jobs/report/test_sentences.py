@@ -104,7 +104,7 @@ NOTHING = "No rule found anything to change"
             rf"{NOTHING}; 2 of 3 rules could not judge\.",
         ),
         # An exchange that nobody saw is told with what would show it.
-        ("exposed-communication", ["abstained"], ".*`slurm-jobs tune` takes one."),
+        ("exposed-communication", ["abstained"], ".*`slurm-jobs tune` records one."),
         ("exposed-communication", ["clear"], rf"{NOTHING}\."),
     ],
 )
