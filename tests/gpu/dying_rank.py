@@ -1,6 +1,6 @@
 """One rank of the `train` stage that may kill itself when a step begins.
 
-Usage: python -m tests.gpu.dying_rank CONTEXT_JSON RESULT_JSON [STEP]
+Usage: python -m tests.gpu.dying_rank CONTEXTS_JSON RESULT_JSON [STEP]
 """
 
 from __future__ import annotations

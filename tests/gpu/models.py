@@ -114,7 +114,7 @@ def train_in_process(
     """
     context = _context(folder, config, attempt)
     asked, answer = folder / f"context.{attempt}.json", folder / f"result.{attempt}.json"
-    asked.write_text(json.dumps(record_to_json(context)))
+    asked.write_text(json.dumps([record_to_json(context)]))  # the contexts of one process
     command = [sys.executable, "-m", "tests.gpu.dying_rank", str(asked), str(answer)]
     if kill_at_step is not None:
         command.append(str(kill_at_step))
