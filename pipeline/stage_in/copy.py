@@ -205,8 +205,8 @@ _CLOSE_PATIENCE_S = 10.0  # a read that hangs with its server must not prevent t
 class Copier:
     """Copies the missing files of a data set, on several threads, before or during training.
 
-    Use once: `run`, or `start` and later `close`. One process per node and copy does so at a
-    time; another job's waits for its turn, and copies the rest. Complete shards are kept, however
+    Use once: `run`, or `start` and later `close`. On each node only one process at a time fills
+    the local copy of a data set; other jobs wait for it, and copy what is still missing. Complete shards are kept, however
     copying ends. An error of the local disk ends copying with a warning; one of the shared file
     system is stored for readers (`failure`).
     """

@@ -486,7 +486,8 @@ class StepRecorder:
     def lap(self, phase: str, part: str | None = None) -> None:
         """Assign the time since the last lap (or the start of the step) to `phase`.
 
-        `part`, one of `STEP_PARTS`, then has the time so far of the phase that it is part of.
+        With `part`, a key of `STEP_PARTS`, the time of its phase so far in this step is also
+        stored under that name.
         """
         if self._synchronize is not None:
             self._synchronize()  # SYNC: configured by `timing: sync`

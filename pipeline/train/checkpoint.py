@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-# Last checkpoint of a training that another one continues from.
+# Last checkpoint of a phase, from which the next phase continues.
 
 
 def conclude(checkpoints: Checkpoints, step: int) -> str:
@@ -150,9 +150,10 @@ def _check_lost(num_lost: int, root: Path) -> None:
 
 
 def _newest(root: Path, lost: Sequence[Path]) -> Path | None:
-    """List again for each try, because an earlier attempt may still publish and remove some.
+    """Return the newest checkpoint that is not in `lost`, by a new listing of the folder.
 
-    A network file system may still list those in `lost` for a while.
+    An earlier attempt may still publish and remove some, and a network file system may list those
+    in `lost` for a while.
     """
     return next(
         (path for _, path in checkpoint_files.list_checkpoints(root) if path not in lost), None
@@ -426,7 +427,7 @@ class Saver:
         return upload.result()
 
     def _write(self, state: Mapping[str, Any], step: int, loss: float) -> Upload:
-        """Write everything but the state; the same in the thread and outside."""
+        """Write a collected state with its checksums and record, then publish it."""
         start_unix_s, start_s = time.time(), time.perf_counter()
         root, ranks, attempt = self._checkpoints.root, self._ranks, self._checkpoints.attempt
         identity = self._checkpoints.identity

@@ -137,8 +137,8 @@ class Ended:
 def run_to_its_end(loaded: LoadedSpec, *, wait_s: float, say: Say, num_nodes: int = 0) -> Ended:
     """Submit a spec of one stage and wait; cancel active jobs if the wait ends early.
 
-    For `wait_s` at most nothing of it may run. The questions of the `num_nodes` nodes of a node
-    check are answered.
+    The run is cancelled if none of its jobs runs within `wait_s`. For a node check, the requests of
+    its `num_nodes` nodes are answered.
 
     Raises:
         SpecError: the cluster could never run it; SchedulerError: it was refused.
@@ -550,7 +550,7 @@ def node_spec(
     """Return a spec with one task on each of some nodes of the stage; two if one job can have them.
 
     Raises:
-        InputError: the spec's nodelist is none.
+        InputError: the spec's `nodelist` is invalid.
     """
     asked = loaded.spec.stages[source].resources
 
@@ -620,10 +620,10 @@ class Found:
 
 
 def examine(wanted: Wanted, findings: Found, say: Say) -> None:
-    """Check the login node and nodes, and run the drill, as requested; add results to `found`.
+    """Check the login node and nodes, and run the drill, as requested; add results to `findings`.
 
     Raises:
-        InputError: the spec's nodelist is none.
+        InputError: the spec's `nodelist` is invalid.
         KeyboardInterrupt: the user ended it; its jobs are cancelled.
     """
     spec = spec_facts(wanted.loaded, wanted.profile, wanted.source)

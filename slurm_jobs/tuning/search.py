@@ -85,10 +85,10 @@ def least_budget_s(probe: Trial) -> float:
 
 
 def length_of(probe: Trial, budget_s: float) -> Length:
-    """Return the number of steps with which the start is at most half of a trial, if affordable.
+    """Return the length of trials.
 
-    The budget must hold two knobs. With short starts there are more steps, up to a minute of
-    them, if it holds four knobs. There are always enough to be judged.
+    Measured steps take at least as long as the start if the budget then still covers two knobs,
+    and up to a minute if it covers four. There are never fewer than `PROBE_STEPS`.
 
     Args:
         probe: first trial.
@@ -122,8 +122,8 @@ def _start_s(probe: Trial) -> float:
 
 
 MARGIN = 1.25
-"""Factor on recommended budgets: trials may become slower, as on shared nodes (1.5 times in a
-tuning next to other work). Own choice."""
+"""Factor on recommended budgets, because trials may become slower. Own choice; next to other work
+they were once 1.5 times as slow, which this does not cover."""
 
 
 def needed_s(pairs: Pairs, trial_s: float) -> float:
@@ -170,8 +170,8 @@ def more_budget_min(
 ) -> int:
     """Return whole minutes that suffice for one more comparison in addition to all finished trials.
 
-    With a larger budget trials may be longer; as many of them as are needed are counted so, and a
-    quarter on top.
+    With a larger budget trials may be longer: those that are needed count with that length, and
+    `MARGIN` is added.
 
     Args:
         probe: trial that measured the length of trials.
@@ -331,9 +331,9 @@ def _probe(facts: Facts) -> Ask:
 
 
 def _affords_control(state: _State, control: Pairs) -> bool:
-    """Check the budget for the repeats of everything.
+    """Check whether the budget covers another repeat of the control.
 
-    After the minimum, one knob and the closing trials must remain affordable.
+    After the first `MIN_REPEATS`, one knob and the closing trials must remain affordable.
     """
     is_whole = min(len(control.first), len(control.second)) >= MIN_REPEATS
     kept_back = 2 * CLOSING_TRIALS if is_whole else 0
