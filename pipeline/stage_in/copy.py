@@ -206,9 +206,9 @@ class Copier:
     """Copies the missing files of a data set, on several threads, before or during training.
 
     Use once: `run`, or `start` and later `close`. On each node only one process at a time fills
-    the local copy of a data set; other jobs wait for it, and copy what is still missing. Complete shards are kept, however
-    copying ends. An error of the local disk ends copying with a warning; one of the shared file
-    system is stored for readers (`failure`).
+    the local copy of a data set; other jobs wait for it, and copy what is still missing. Complete
+    shards are kept, however copying ends. An error of the local disk ends copying with a warning;
+    one of the shared file system is stored for readers (`failure`).
     """
 
     def __init__(
