@@ -82,12 +82,12 @@ def _own_ending(
     index: int, intent: Intent, records: StageRecords, outcome: Outcome
 ) -> CompletionName | None:
     """Return the newest end of this kind among the attempts of this intent's job."""
-    ending_here = (
+    endings = (
         ending
         for ending in records.endings.get(index, {}).values()
         if ending.token == intent.token and ending.outcome == outcome
     )
-    return max(ending_here, default=None)
+    return max(endings, default=None)
 
 
 def slice_status(

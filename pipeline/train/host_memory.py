@@ -68,7 +68,7 @@ def slurm_limits(variables: Mapping[str, str]) -> dict[str, int]:
 def cgroup_limits(own_group: Path, root: Path) -> Iterator[tuple[str, int]]:
     """Yield bytes that the process's cgroups allow, by file.
 
-    Limits of parent groups count as well. In a container the path in `own` is the host's, and
+    Limits of parent groups count as well. In a container the path in `own_group` is the host's, and
     the visible part of it is mounted at the root.
 
     `own` is /proc/self/cgroup, `root` the mount point of cgroups.

@@ -125,7 +125,7 @@ def wait_for_all(store: dist.Store, what: str, *, num_ranks: int, speaks: bool) 
 
 
 def _named(store: dist.Store, ranks: list[int]) -> str:
-    """Return `n1 (ranks 0-3), n2 (rank 5)`; `nobody` if the last has just arrived."""
+    """Return `n1 (ranks 0-3), n2 (rank 5)`; `no rank` if the last has just arrived."""
     by_node: dict[str, list[int]] = {}
     for rank in ranks:
         by_node.setdefault(store.get(f"node/{rank}").decode(), []).append(rank)
@@ -133,7 +133,7 @@ def _named(store: dist.Store, ranks: list[int]) -> str:
         f"{node} (rank{'s' if len(there) > 1 else ''} {ranges_text(there)})"
         for node, there in by_node.items()
     )
-    return ", ".join(nodes) or "nobody"
+    return ", ".join(nodes) or "no rank"
 
 
 # Process group of all ranks, and small agreements between them on the host.

@@ -91,7 +91,7 @@ def run_doctor(options: argparse.Namespace) -> int:
     """Check, print, and return 1 if there is a problem, 3 if Slurm did not answer."""
     from slurm_jobs.cli.options import console
     from slurm_jobs.commands.doctor import (
-        Found,
+        CheckResults,
         Wanted,
         ends_as_interrupts,
         examine,
@@ -117,31 +117,31 @@ def run_doctor(options: argparse.Namespace) -> int:
         with_drill=options.drill,
         wait_s=options.wait * 60.0,
     )
-    findings, is_interrupted = Found(), False
+    results, is_interrupted = CheckResults(), False
     say, hush = _progress()
     try:
         with ends_as_interrupts():
-            examine(wanted, findings, say)
+            examine(wanted, results, say)
     except KeyboardInterrupt:
         is_interrupted = True
     hush()
     if options.json:
-        checks = [dataclasses.asdict(check) for check in sorted_checks(findings.checks)]
-        run_dirs = [str(path) for path in findings.run_dirs]
-        print_json({"checks": checks, "unreachable": findings.unreachable, "run_dirs": run_dirs})
+        checks = [dataclasses.asdict(check) for check in sorted_checks(results.checks)]
+        run_dirs = [str(path) for path in results.run_dirs]
+        print_json({"checks": checks, "unreachable": results.unreachable, "run_dirs": run_dirs})
     else:
         here = f"{Path.cwd()}/"  # commands are shorter with relative paths
-        shown = [dataclasses.replace(c, remedy=c.remedy.replace(here, "")) for c in findings.checks]
+        shown = [dataclasses.replace(c, remedy=c.remedy.replace(here, "")) for c in results.checks]
         for line in lines_of(shown, min(console().width, 100), in_words=options.all):
             print(line)
-        for run_dir in findings.run_dirs:
+        for run_dir in results.run_dirs:
             print(f"kept for a day: {shown_path(run_dir)}")
     if is_interrupted:
         print("\ninterrupted; its jobs are cancelled", file=sys.stderr)
         return 130
-    if findings.unreachable:
+    if results.unreachable:
         return 3
-    return 1 if any(check.standing == "problem" for check in findings.checks) else 0
+    return 1 if any(check.standing == "problem" for check in results.checks) else 0
 
 
 def _progress() -> tuple[Callable[[str], None], Callable[[], None]]:

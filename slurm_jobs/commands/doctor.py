@@ -137,8 +137,8 @@ class Ended:
 def run_to_its_end(loaded: LoadedSpec, *, wait_s: float, say: Say, num_nodes: int = 0) -> Ended:
     """Submit a spec of one stage and wait; cancel active jobs if the wait ends early.
 
-    The run is cancelled if none of its jobs runs within `wait_s`. For a node check, the requests of
-    its `num_nodes` nodes are answered.
+    The run is cancelled if none of its jobs has been running for `wait_s`. For a node check, the
+    requests of its `num_nodes` nodes are answered.
 
     Raises:
         SpecError: the cluster could never run it; SchedulerError: it was refused.
@@ -609,7 +609,7 @@ class Wanted:
 
 
 @dataclass(kw_only=True, slots=True)
-class Found:
+class CheckResults:
     """Results so far; they grow, so that an interrupt loses nothing."""
 
     checks: list[Check] = field(default_factory=list)
@@ -619,8 +619,8 @@ class Found:
     """Runs whose jobs failed."""
 
 
-def examine(wanted: Wanted, findings: Found, say: Say) -> None:
-    """Check the login node and nodes, and run the drill, as requested; add results to `findings`.
+def examine(wanted: Wanted, results: CheckResults, say: Say) -> None:
+    """Check the login node and nodes, and run the drill, as requested; add results to `results`.
 
     Raises:
         InputError: the spec's `nodelist` is invalid.
@@ -630,20 +630,20 @@ def examine(wanted: Wanted, findings: Found, say: Say) -> None:
     runs_dir = Path(wanted.loaded.spec.runs_dir)
     say("the login node")
     python = look_at_python(spec.pythons)
-    findings.checks += python_checks(python)
+    results.checks += python_checks(python)
     if spec.is_slurm:
         slurm = ask_slurm()
-        findings.unreachable = is_unreachable(slurm)
-        findings.checks += slurm_checks(slurm, spec)
+        results.unreachable = is_unreachable(slurm)
+        results.checks += slurm_checks(slurm, spec)
     runs, home = look_at_folder("runs_dir", runs_dir), look_at_folder("home", Path.home())
-    findings.checks += [*folder_checks(runs), *folder_checks(home), *quota_checks([runs, home])]
+    results.checks += [*folder_checks(runs), *folder_checks(home), *quota_checks([runs, home])]
     problems: list[str] = []
     is_there = not runs.late and runs_dir.is_dir()
     probes = newest_probes(runs_dir, problems) if is_there else ()
     file = shlex.quote(wanted.loaded.file) if wanted.is_given else "SPEC"
-    findings.checks += probe_checks(probes, problems, time.time(), f"slurm-jobs probe {file}")
-    may_submit = not findings.unreachable and not any(
-        check.name == "runs_dir" and check.standing == "problem" for check in findings.checks
+    results.checks += probe_checks(probes, problems, time.time(), f"slurm-jobs probe {file}")
+    may_submit = not results.unreachable and not any(
+        check.name == "runs_dir" and check.standing == "problem" for check in results.checks
     )
     refused = "no job was submitted: see the problems above"
     nodes: list[NodeFacts] = []
@@ -653,30 +653,30 @@ def examine(wanted: Wanted, findings: Found, say: Say) -> None:
                 if is_run(folder) and time.time() - folder.stat().st_mtime > _KEPT_S:
                     shutil.rmtree(folder, ignore_errors=True)
     if wanted.with_nodes and may_submit:
-        nodes = _look_at_nodes(wanted, findings, say)
+        nodes = _look_at_nodes(wanted, results, say)
     elif wanted.with_nodes:
-        findings.checks.append(Check.unknown("nodes", refused, where="no node"))
-    findings.checks += stage_python_checks(python, {node.executable for node in nodes})
-    findings.checks += node_checks(nodes, spec, python.requires, python.requires_python)
+        results.checks.append(Check.unknown("nodes", refused, where="no node"))
+    results.checks += stage_python_checks(python, {node.executable for node in nodes})
+    results.checks += node_checks(nodes, spec, python.requires, python.requires_python)
     if spec.is_slurm:
         seen_by = [node.node for node in nodes if node.login is not None]
-        findings.checks.append(shared_check(runs, seen_by))
+        results.checks.append(shared_check(runs, seen_by))
     if wanted.with_drill and may_submit:
-        _drill(wanted, findings, say)
+        _drill(wanted, results, say)
     elif wanted.with_drill:
-        findings.checks.append(Check.unknown("drill", refused, where="no node"))
+        results.checks.append(Check.unknown("drill", refused, where="no node"))
 
 
-def _look_at_nodes(wanted: Wanted, findings: Found, say: Say) -> list[NodeFacts]:
+def _look_at_nodes(wanted: Wanted, results: CheckResults, say: Say) -> list[NodeFacts]:
     """Return the facts from a short job; a failure becomes a check."""
     loaded = node_spec(wanted.loaded, wanted.profile, wanted.source, wanted.num_nodes)
     number = loaded.spec.stages[NODE_STAGE].resources.nodes
-    ended = _run(loaded, wanted, findings, say, num_nodes=number)
+    ended = _run(loaded, wanted, results, say, num_nodes=number)
     if ended is None:
         return []
     nodes = _read_nodes(ended, number)
     if len(nodes) < number or not ended.is_completed:
-        findings.run_dirs.append(ended.run_dir)
+        results.run_dirs.append(ended.run_dir)
         why = ended.gave_up
         if not why and ended.status is not None:
             why = f"{ended.status.status}: {reason_of(ended.run_dir, ended.status)}"
@@ -686,12 +686,12 @@ def _look_at_nodes(wanted: Wanted, findings: Found, say: Say) -> list[NodeFacts]
         make_check = Check.unknown if is_late else Check.problem
         message = f"{len(nodes)} of {number} nodes were checked: {why}"
         remedy = "wait longer: --wait MINUTES" if is_late else ended.logs_command
-        findings.checks.append(make_check("nodes", message, remedy, where="the job"))
+        results.checks.append(make_check("nodes", message, remedy, where="the job"))
     return nodes
 
 
 def _run(
-    loaded: LoadedSpec, wanted: Wanted, findings: Found, say: Say, *, num_nodes: int = 0
+    loaded: LoadedSpec, wanted: Wanted, results: CheckResults, say: Say, *, num_nodes: int = 0
 ) -> Ended | None:
     """Run a spec to its end; None, and a check, if the job was not accepted."""
     ((name, _),) = loaded.spec.stages.items()
@@ -707,7 +707,7 @@ def _run(
         remedy = "correct what it names, in `slurm:` or `resources:`, or with --set"
         remedy = next((line for line in more if "slurm-jobs cancel" in line), remedy)
     check_name = "nodes" if name == NODE_STAGE else name
-    findings.checks.append(Check.problem(check_name, message, remedy, where="the job"))
+    results.checks.append(Check.problem(check_name, message, remedy, where="the job"))
     return None
 
 
@@ -727,9 +727,9 @@ def _read_nodes(ended: Ended, number: int) -> list[NodeFacts]:
         time.sleep(0.5)
 
 
-def _drill(wanted: Wanted, findings: Found, say: Say) -> None:
+def _drill(wanted: Wanted, results: CheckResults, say: Say) -> None:
     loaded = drill_spec(wanted.loaded, wanted.profile, wanted.source)
-    ended = _run(loaded, wanted, findings, say)
+    ended = _run(loaded, wanted, results, say)
     if ended is None:
         return
     folder, status = RunPaths(ended.run_dir).output_dir(DRILL_STAGE), ended.status
@@ -750,6 +750,6 @@ def _drill(wanted: Wanted, findings: Found, say: Say) -> None:
         gave_up=ended.gave_up,
     )
     check = drill_check(facts)
-    findings.checks.append(check)
+    results.checks.append(check)
     if check.standing != "ok":
-        findings.run_dirs.append(ended.run_dir)
+        results.run_dirs.append(ended.run_dir)

@@ -589,23 +589,15 @@ def _words_of(
         above = itertools.takewhile(lambda path: path != folder, (parent, *parent.parents))
         named = (path for path in above if path not in splits)
         classes[parent] = next((p for p in named if p.name.lower() not in PLAIN_NAMES), None)
-    if (
-        len({class_name for parent, class_name in classes.items() if class_name != parent} - {None})
-        == 1
-    ):
-        classes = {
-            parent: class_name if class_name == parent else None
-            for parent, class_name in classes.items()
-        }
+    if len({top for parent, top in classes.items() if top != parent} - {None}) == 1:
+        classes = {parent: top if top == parent else None for parent, top in classes.items()}
     beside_plain = {p.parent for p in classes if p.name.lower() in PLAIN_NAMES}
     no_class = sorted({p.name for p in classes.values() if p and p.parent in beside_plain})
     words = {}
     for image in images:
-        class_name = classes[image.parent]
-        is_class = class_name is not None and class_name.parent not in beside_plain
-        words[image] = (
-            class_name.name.replace("_", " ") if class_name is not None and is_class else ""
-        )
+        top = classes[image.parent]  # the folder that names the class
+        is_class = top is not None and top.parent not in beside_plain
+        words[image] = top.name.replace("_", " ") if top is not None and is_class else ""
     if no_class:
         names = ", ".join(no_class[:_MOST_NAMED])
         return words, [f"the names of folders next to plain images are no words: {names}"]

@@ -215,7 +215,7 @@ def line_chart(
 
 def _y_range(series: Sequence[Series], *, from_zero: bool) -> tuple[float, float]:
     """Return the displayed range; single spikes far above the rest are cut off."""
-    values = sorted(v for single in series for v in single.values if math.isfinite(v))
+    values = sorted(v for line in series for v in line.values if math.isfinite(v))
     if not values:
         return 0.0, 1.0
     usual = values[int(0.98 * (len(values) - 1))]

@@ -34,7 +34,7 @@ class OwnKey:
     """Below the stage's config; empty if there is no such key."""
     value: str = ""
     """Example value, in YAML."""
-    beside: str = ""
+    with_key: str = ""
     """In YAML, a key of the same mapping that the example needs."""
     note: str = ""
     """The difference."""
@@ -128,9 +128,9 @@ def _rows(stage: str, table: str) -> Iterator[tuple[str, OwnKey]]:
     for row in re.split(r"\n(?=\S)", table.strip()):
         text, _, note = " ".join(row.split()).partition(" # ")
         setting, _, words = text.partition("= ")
-        key, _, beside = setting.strip().partition(" + ")
+        key, _, with_key = setting.strip().partition(" + ")
         path, _, value = key.partition(": ")
-        yield words, OwnKey(path=path, value=value, beside=beside, note=note, stage=stage)
+        yield words, OwnKey(path=path, value=value, with_key=with_key, note=note, stage=stage)
 
 
 OWN_KEYS = (*_rows("train", _TRAIN), *_rows("preprocess", _PREPROCESS))
@@ -166,19 +166,17 @@ def foreign_key(target: Any, values: Any, location: KeyPath) -> Hint | None:
         location: of the key.
     """
     word, *around = (str(step).lower().replace("-", "_") for step in location[:-3:-1])
-    own_key_of_word = _BY_WORD.get(".".join([*around, word])) or _BY_WORD.get(word)
+    entry = _BY_WORD.get(".".join([*around, word])) or _BY_WORD.get(word)
     builtin = _CONFIGS.get(getattr(target, "__name__", ""), "")
     config: KeyPath = ()
     if not builtin and location[0] == "stages" and len(location) == 3:  # the config is below
         run = values["stages"][location[1]].get("run")
         builtin, config = (run if run in _CONFIGS.values() else ""), (*location[:2], "config")
-    if own_key_of_word is None or not builtin:
+    if entry is None or not builtin:
         return None
-    path = tuple(own_key_of_word.path.split("."))
-    if own_key_of_word.stage != builtin or not own_key_of_word.path:
-        hint = Hint(
-            own=own_key_of_word, place=(), example=_example(path, own_key_of_word), is_near=True
-        )
+    path = tuple(entry.path.split("."))
+    if entry.stage != builtin or not entry.path:
+        hint = Hint(own=entry, place=(), example=_example(path, entry), is_near=True)
         return hint if builtin == "train" else None
     holder = location[:-1]
     # The nearest mapping outwards that knows the key: a phase has some keys of its own.
@@ -187,9 +185,7 @@ def foreign_key(target: Any, values: Any, location: KeyPath) -> Hint | None:
     place: KeyPath = (*(config or base), *path)
     is_near = place[: len(holder)] == holder
     steps = (place[len(holder) :] if is_near else ()) or path
-    return Hint(
-        own=own_key_of_word, place=place, example=_example(steps, own_key_of_word), is_near=is_near
-    )
+    return Hint(own=entry, place=place, example=_example(steps, entry), is_near=is_near)
 
 
 def places_elsewhere(target: Any, location: KeyPath) -> list[KeyPath]:
@@ -206,11 +202,11 @@ def places_elsewhere(target: Any, location: KeyPath) -> list[KeyPath]:
     return []
 
 
-def _example(steps: KeyPath, own_key: OwnKey) -> str:
+def _example(steps: KeyPath, entry: OwnKey) -> str:
     """Return `optimizer: {learning_rate: 1e-4}`."""
-    text = f"{steps[-1]}: {own_key.value}"
-    if own_key.beside and len(steps) > 1:
-        text = f"{own_key.beside}, {text}"
+    text = f"{steps[-1]}: {entry.value}"
+    if entry.with_key and len(steps) > 1:
+        text = f"{entry.with_key}, {text}"
     for step in reversed(steps[:-1]):
         text = f"{step}: {{{text}}}"
     return text

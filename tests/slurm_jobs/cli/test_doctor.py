@@ -56,7 +56,7 @@ def test_exit_codes_say_how_it_stands(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def examine(_wanted: object, found: doctor.Found, _say: object) -> None:
+    def examine(_wanted: object, found: doctor.CheckResults, _say: object) -> None:
         found.checks += checks
         found.unreachable = unreachable
 
