@@ -637,9 +637,9 @@ def _instead(chat: ChatTokenizer, asked: ChatMessages) -> str:
 def closes_each_text(chat: ChatTokenizer) -> bool:
     """Check whether the template prints more around two texts of a message than around one."""
     image, words = {"type": "image"}, (_BEFORE, _BETWEEN)
-    first, two = (image, "".join(words)), (words[0], image, words[1])
+    first, second = (image, "".join(words)), (words[0], image, words[1])
     return any(
-        _around(chat, role, first, words) != _around(chat, role, two, words)
+        _around(chat, role, first, words) != _around(chat, role, second, words)
         for role in ("user", "assistant")
     )
 
