@@ -176,10 +176,9 @@ def plain(data: bytes, *, size: int) -> np.ndarray:
 
 def load(data: bytes, *, resize: Resize, decoding: ImageDecoding) -> np.ndarray:
     """Ours."""
-    loaded = load_pixels(
+    return load_pixels(
         data, target=lambda _w, _h: resize, decoding=decoding, max_pixels=10**8, name="picture"
     )
-    return loaded.pixels
 
 
 def store(pixels: np.ndarray, *, image_format: ImageFormat) -> bytes:

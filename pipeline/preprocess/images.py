@@ -7,7 +7,7 @@ import re
 import struct
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,8 +112,8 @@ _MAX_TEXT = 4096
 """Bytes in which a text file must be recognisable."""
 
 
-def describe_foreign(data: bytes) -> str | None:
-    """Describe a file that is none of the `FORMATS`, with the remedy; None if unknown."""
+def _describe_foreign(data: bytes) -> str | None:
+    """Describe a file of another kind by its content, with the remedy; None if unknown."""
     for offset, signature, what in _SIGNATURES:
         if data.startswith(signature, offset):
             return what
@@ -126,11 +126,7 @@ def describe_foreign(data: bytes) -> str | None:
         return "an MP4 or QuickTime video; name pictures of its frames"
     if not any(data[:_MAX_TEXT]) and not any(data):
         return f"only zero bytes{_DOWNLOAD}"
-    return _describe_text(data[:_MAX_TEXT]) or _describe_pillow(data[:16])
-
-
-def _describe_text(data: bytes) -> str | None:
-    text = data.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    text = data[:_MAX_TEXT].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     if text.startswith(b"%!ps"):
         return f"an EPS or PostScript file{_CONVERT}"
     if b"<svg" in text and text.startswith((b"<svg", b"<?xml", b"<!doctype svg", b"<!--")):
@@ -144,35 +140,8 @@ def _describe_text(data: bytes) -> str | None:
     return None
 
 
-def _describe_pillow(prefix: bytes) -> str | None:
-    """Name a format that Pillow recognises by its first bytes, without running its decoder."""
-    Image.init()
-    for name in Image.OPEN:
-        if name not in FORMATS and _accepts(name, prefix):
-            return f"a file of the format {name}{_CONVERT}"
-    return None
-
-
-def recognise(data: bytes) -> str | None:
-    """Return the format of `FORMATS` that a file's first bytes indicate, else None."""
-    Image.init()
-    return next((name for name in FORMATS if _accepts(name, data[:16])), None)
-
-
-def _accepts(name: str, prefix: bytes) -> bool:
-    accept = Image.OPEN[name][1]
-    try:
-        return accept is not None and accept(prefix) is True
-    except (struct.error, IndexError):  # less than a signature
-        return False
-
-
-def check_icon(data: bytes, name: str) -> None:
-    """Refuse an .ico with an oversized image: Pillow decodes it before it states its size.
-
-    Raises:
-        SampleRejectedError: an image of it is larger than `MAX_ICON_PIXELS`.
-    """
+def _check_icon(data: bytes, name: str) -> None:
+    """Refuse an .ico with an oversized image: Pillow decodes it before it states its size."""
     if not data.startswith(b"\0\0\1\0"):
         return
     (num_pictures,) = struct.unpack_from("<H", data.ljust(6, b"\0"), 4)
@@ -224,11 +193,6 @@ _JPEG_KEPT = frozenset({0xE0, 0xEE})
 _WEBP_KEPT = frozenset({b"VP8X", b"ALPH", b"VP8 ", b"VP8L", b"ANIM", b"ANMF", b"EXIF", b"XMP "})
 
 
-def is_read_while_decoding(data: bytes) -> bool:
-    """Check whether Pillow reads metadata of this file format after it has opened it."""
-    return data.startswith((_PNG, *_TIFF_STARTS))
-
-
 def without_metadata(data: bytes) -> bytes:
     """Return the file with only its pixels and orientation; `data` itself if nothing changes."""
     try:
@@ -247,30 +211,20 @@ def without_metadata(data: bytes) -> bytes:
     return data
 
 
-def _png_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """Yield kind, start and end of each chunk, up to IEND or to invalid data."""
-    start = len(_PNG)
-    while start + 8 <= len(data):
-        length, kind = struct.unpack_from(">I4s", data, start)
-        if not kind.isalpha():
-            return
-        end = start + 12 + length
-        yield kind, start, min(end, len(data))
-        if kind == b"IEND":
-            return
-        start = end
-
-
 def _strip_png(data: bytes) -> bytes:
+    view = memoryview(data)
     header: dict[bytes, memoryview] = {}
     turning: dict[bytes, bytes] = {}
-    view = memoryview(data)
     first, last = 0, 0  # pixel chunks, which are consecutive
     is_plain = True
-    for kind, start, end in _png_chunks(data):
+    end, kind = len(_PNG), b""
+    while end + 8 <= len(data) and kind != b"IEND":
+        start = end
+        length, kind = struct.unpack_from(">I4s", data, start)
+        end = min(start + 12 + length, len(data))
+        if not kind.isalpha() or (kind == b"IDAT" and first and last != start):
+            break
         if kind == b"IDAT":
-            if first and last != start:
-                break
             first, last = first or start, end
         elif kind[0] & 0x20 and kind != b"tRNS":  # ancillary
             is_plain = False
@@ -411,11 +365,6 @@ _DIRECT_MODES = frozenset({"RGB", "L", "1", "P", "CMYK", "YCbCr", "HSV"})
 _ALPHA_MODES = frozenset({"RGBA", "LA", "PA", "La", "RGBa"})
 _STRIP_PIXELS = 1 << 20
 
-_SHOWN_BYTES = 12
-_JPEG_FORMATS = frozenset({"JPEG", "MPO"})
-"""MPO: a JPEG followed by further images, as phones write them."""
-
-
 _LEAST_PIXEL_LIMIT = 1 << 24
 """Pillow's limit also applies to crops in this process, and it is global: below this many
 pixels only `open_image` compares."""
@@ -439,30 +388,32 @@ def open_image(data: bytes, *, max_pixels: int, name: str) -> Image.Image:
     Raises:
         SampleRejectedError: not an image, a broken header, or too many pixels.
     """
-    check_icon(data, name)
-    image = _identify(data, name=name, max_pixels=max_pixels)
+    _check_icon(data, name)
+    is_read_while_decoding = data.startswith((_PNG, *_TIFF_STARTS))
+    plain = without_metadata(data) if is_read_while_decoding else data
+    try:
+        image = Image.open(io.BytesIO(plain), formats=FORMATS)
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - Pillow's plugins raise any for broken bytes
+        try:
+            image = Image.open(io.BytesIO(without_metadata(data)), formats=FORMATS)
+        except MemoryError:
+            raise
+        except Exception:  # noqa: BLE001 - the first error says what is wrong
+            raise _unopened(error, data, name=name, max_pixels=max_pixels) from error
     if image.width * image.height > max_pixels:
         message = f"{name}: {image.width} x {image.height} pixels, max_pixels is {max_pixels}"
         raise SampleRejectedError(reason="too_many_pixels", message=message)
     return image
 
 
-def _identify(data: bytes, *, name: str, max_pixels: int) -> Image.Image:
-    plain = without_metadata(data) if is_read_while_decoding(data) else data
+def _accepts(kind: str, prefix: bytes) -> bool:
+    accept = Image.OPEN[kind][1]
     try:
-        return Image.open(io.BytesIO(plain), formats=FORMATS)
-    except MemoryError:
-        raise
-    except Exception as error:  # Pillow's plugins raise any exception for broken bytes
-        plain = without_metadata(data)
-        if plain is not data:
-            try:
-                return Image.open(io.BytesIO(plain), formats=FORMATS)
-            except MemoryError:
-                raise
-            except Exception:  # noqa: BLE001, S110 - the first error says what is wrong
-                pass
-        raise _unopened(error, data, name=name, max_pixels=max_pixels) from error
+        return accept is not None and accept(prefix) is True
+    except (struct.error, IndexError):  # less than a signature
+        return False
 
 
 def _unopened(error: Exception, data: bytes, *, name: str, max_pixels: int) -> SampleRejectedError:
@@ -473,15 +424,15 @@ def _unopened(error: Exception, data: bytes, *, name: str, max_pixels: int) -> S
         return SampleRejectedError(reason="too_many_pixels", message=message)
     if not isinstance(error, UnidentifiedImageError):
         return broken(error, name)
-    promised = recognise(data)
-    if promised:
-        message = f"{name}: a {promised} file whose header is broken or truncated"
+    Image.init()
+    known = next((kind for kind in (*FORMATS, *Image.OPEN) if _accepts(kind, data[:16])), None)
+    if known in FORMATS:
+        message = f"{name}: a {known} file whose header is broken or truncated"
         return SampleRejectedError(reason="corrupt_image", message=message)
-    foreign = describe_foreign(data) or (
-        f"not a supported image format (it begins with {data[:_SHOWN_BYTES]!r}); convert it to "
-        "PNG or JPEG"
-    )
-    return SampleRejectedError(reason="not_an_image", message=f"{name}: {foreign}")
+    begins = f"not a supported image format (it begins with {data[:12]!r})"
+    foreign = f"{f'a file of the format {known}' if known else begins}{_CONVERT}"
+    message = f"{name}: {_describe_foreign(data) or foreign}"
+    return SampleRejectedError(reason="not_an_image", message=message)
 
 
 def broken(error: Exception, name: str) -> SampleRejectedError:
@@ -509,7 +460,7 @@ def decode_upright(image: Image.Image, name: str) -> Image.Image:
         raise
     except Exception as error:  # Pillow's plugins raise any exception for broken bytes
         raise broken(error, name) from error
-    return to_rgb(upright, name)
+    return _to_rgb(upright, name)
 
 
 def read_upright_size(data: bytes, *, max_pixels: int, name: str) -> tuple[int, int]:
@@ -545,11 +496,6 @@ def turn_upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
     return np.asarray(Image.fromarray(pixels).transpose(method))
 
 
-def is_plain_jpeg(image: Image.Image) -> bool:
-    """Check whether `decode_jpeg` may be tried: a colour JPEG with three channels."""
-    return image.format in _JPEG_FORMATS and image.mode == "RGB"
-
-
 def decode_jpeg(data: bytes, *, width: int, height: int, denominator: int) -> np.ndarray | None:
     """Decode a JPEG of `width` x `height` at 1, 1/2, 1/4 or 1/8 of its size, rounded up.
 
@@ -566,26 +512,18 @@ def decode_jpeg(data: bytes, *, width: int, height: int, denominator: int) -> np
     return pixels if pixels.shape == (at_least[1], at_least[0], 3) else None
 
 
-def to_rgb(image: Image.Image, name: str = "image") -> Image.Image:
-    """Convert a decoded image to mode RGB.
-
-    Raises:
-        SampleRejectedError: the value range of the mode is unknown.
-    """
-    if image.mode in _ALPHA_MODES or "transparency" in image.info:
-        return _over_white(image)
+def _to_rgb(image: Image.Image, name: str) -> Image.Image:
     if image.mode.startswith("I;16"):
-        return _scale_16_bit(image)
-    if image.mode not in _DIRECT_MODES:
-        message = f"{name}: pixels of mode {image.mode}; convert it to 8-bit RGB"
-        raise SampleRejectedError(reason="unsupported_mode", message=message)
-    return image.convert("RGB")
-
-
-def _over_white(image: Image.Image) -> Image.Image:
-    # a 16-bit PNG with a chunk that declares a grey as transparent
-    if image.mode.startswith("I;16"):
-        return _scale_16_bit(image)
+        values = np.asarray(image).astype(np.uint32)  # convert("L") would clip at 255 instead
+        transparent = image.info.get("transparency")  # the transparent grey of a PNG becomes white
+        if isinstance(transparent, int):
+            values = np.where(values == transparent, 65535, values)
+        return Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8)).convert("RGB")
+    if image.mode not in _ALPHA_MODES and "transparency" not in image.info:
+        if image.mode not in _DIRECT_MODES:
+            message = f"{name}: pixels of mode {image.mode}; convert it to 8-bit RGB"
+            raise SampleRejectedError(reason="unsupported_mode", message=message)
+        return image.convert("RGB")
     straight = {"La": "LA", "RGBa": "RGBA"}.get(image.mode, image.mode)
     flat = Image.new("RGB", image.size)
     rows = max(1, _STRIP_PIXELS // max(1, image.width))
@@ -595,14 +533,6 @@ def _over_white(image: Image.Image) -> Image.Image:
         white = Image.new("RGBA", with_alpha.size, (255, 255, 255, 255))
         flat.paste(Image.alpha_composite(white, with_alpha).convert("RGB"), (0, top))
     return flat
-
-
-def _scale_16_bit(image: Image.Image) -> Image.Image:
-    values = np.asarray(image).astype(np.uint32)  # convert("L") would clip at 255 instead
-    transparent = image.info.get("transparency")  # the transparent grey of a PNG becomes white
-    if isinstance(transparent, int):
-        values = np.where(values == transparent, 65535, values)
-    return Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8)).convert("RGB")
 
 
 # Resizing of pixels to the size that the model needs, from as few pixels as possible.
@@ -686,29 +616,13 @@ def resize_pixels(
 
     `extent` is the width and height in pixels of the image if it is less than the array: a JPEG
     of 641 columns, decoded at half its size, has 321 columns, and the last is half a pixel.
-    """
-    mode = _TORCH_MODES.get(Image.Resampling(resize.resample))
-    if decoding == "exact" or mode is None:
-        return resize_image(Image.fromarray(pixels), resize)
-    return cut_out(_resize_by_torch(pixels, resize, mode, extent), resize.crop)
-
-
-def cut_out(pixels: np.ndarray, crop: tuple[int, int, int, int] | None) -> np.ndarray:
-    """Crop [height, width, 3] to left, upper, right and lower edge; None keeps all."""
-    if crop is None:
-        return pixels
-    left, upper, right, lower = crop
-    return np.ascontiguousarray(pixels[upper:lower, left:right])
-
-
-def _resize_by_torch(
-    pixels: np.ndarray, resize: Resize, mode: str, extent: tuple[float, float] | None
-) -> np.ndarray:
-    """Resize, without the crop.
 
     Raises:
         MemoryError: torch reported a lack of memory, as a RuntimeError.
     """
+    mode = _TORCH_MODES.get(Image.Resampling(resize.resample))
+    if decoding == "exact" or mode is None:
+        return resize_image(Image.fromarray(pixels), resize)
     height, width = pixels.shape[:2]
     owned = np.require(pixels, np.uint8, ["C", "W"])  # torch warns about read-only arrays
     size: dict[str, Any] = {"size": (resize.height, resize.width)}
@@ -723,5 +637,13 @@ def _resize_by_torch(
         if "allocate memory" in str(error):
             raise MemoryError(str(error)) from error
         raise
-    asked_for = resized[0, :, : resize.height, : resize.width]
-    return asked_for.permute(1, 2, 0).contiguous().numpy()
+    whole = resized[0, :, : resize.height, : resize.width].permute(1, 2, 0).contiguous().numpy()
+    return cut_out(whole, resize.crop)
+
+
+def cut_out(pixels: np.ndarray, crop: tuple[int, int, int, int] | None) -> np.ndarray:
+    """Crop [height, width, 3] to left, upper, right and lower edge; None keeps all."""
+    if crop is None:
+        return pixels
+    left, upper, right, lower = crop
+    return np.ascontiguousarray(pixels[upper:lower, left:right])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -33,7 +34,6 @@ from pipeline.preprocess.images import (
     cut_out,
     decode_jpeg,
     decode_upright,
-    is_plain_jpeg,
     jpeg_denominator,
     open_image,
     orientation_of,
@@ -61,20 +61,8 @@ from slurm_jobs.shared.processors.image_plans import ImagePlan, Size, UnfitImage
 
 _NO_SUCH_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
 """Errors of the name, not of the file system: another attempt would fail, too."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LoadedImage:
-    """Image in the size of its target."""
-
-    pixels: np.ndarray
-    """uint8 [height, width, 3], upright."""
-    original_size: tuple[int, int]
-    """(width, height) in the file, before it is turned."""
-
-
-class _NoFileError(OSError):
-    """The path is a pipe, socket or device: no end, or no writer."""
+_JPEG_FORMATS = frozenset({"JPEG", "MPO"})
+"""MPO: a JPEG followed by further images, as phones write them."""
 
 
 def read_image_bytes(file: Path, *, name: str, root: Path) -> bytes:
@@ -91,50 +79,51 @@ def read_image_bytes(file: Path, *, name: str, root: Path) -> bytes:
         OSError: the file system failed.
     """
     try:
-        data = _read_file(file)
-    except _NoFileError as error:
-        message = f"{name}: not a file, but a pipe, a socket or a device"
-        raise SampleRejectedError(reason="unreadable_image", message=message) from error
-    except (PermissionError, IsADirectoryError) as error:
-        if isinstance(error, PermissionError) and _may_read(file):
+        with _rejecting_missing("file", name, root):
+            fd = open_at_once(file)
+        try:
+            mode = os.fstat(fd).st_mode
+            if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # no end, or no writer
+                raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))  # as opening a socket
+            with open(fd, "rb", buffering=0, closefd=False) as stream:
+                return _filled(stream.readall(), name)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        problem = error.strerror
+        if error.errno == errno.ENXIO:
+            problem = "not a file, but a pipe, a socket or a device"
+        elif isinstance(error, PermissionError):
+            if _may_read(file):
+                raise
+        elif not isinstance(error, IsADirectoryError):
             raise
-        message = f"{name}: {error.strerror}"
+        message = f"{name}: {problem}"
         raise SampleRejectedError(reason="unreadable_image", message=message) from error
+
+
+@contextmanager
+def _rejecting_missing(what: str, name: str, root: Path) -> Iterator[None]:
+    """Turn an error of the name, not of the file system, into a reject."""
+    try:
+        yield
     except OSError as error:
         if error.errno not in _NO_SUCH_FILE or not root.is_dir():
             raise
         why = "" if error.errno == errno.ENOENT else f" ({error.strerror})"
-        message = f"{name}: no such file{why}"
+        message = f"{name}: no such {what}{why}"
         raise SampleRejectedError(reason="missing_image", message=message) from error
-    except ValueError as error:  # not a possible file name
-        message = f"{name!r}: no such file ({error})"
+    except ValueError as error:
+        if isinstance(error, BrokenArchiveError):
+            raise
+        message = f"{name!r}: no such {what} ({error})"  # a path that no file can have
         raise SampleRejectedError(reason="missing_image", message=message) from error
+
+
+def _filled(data: bytes, name: str) -> bytes:
     if not data:
         raise SampleRejectedError(reason="empty_image", message=f"{name}: zero bytes")
     return data
-
-
-def _read_file(path: Path) -> bytes:
-    """Read a whole file; does not wait on a pipe without a writer.
-
-    Raises:
-        _NoFileError: it is not a file, and not a folder.
-        OSError, ValueError: as in `os.open`.
-    """
-    try:
-        fd = open_at_once(path)
-    except OSError as error:
-        if error.errno == errno.ENXIO:  # a socket, or a device without a driver
-            raise _NoFileError from error
-        raise
-    try:
-        mode = os.fstat(fd).st_mode
-        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-            raise _NoFileError
-        with open(fd, "rb", buffering=0, closefd=False) as stream:
-            return stream.readall()
-    finally:
-        os.close(fd)
 
 
 def _may_read(path: Path) -> bool:
@@ -158,10 +147,11 @@ def load_pixels(
     decoding: ImageDecoding,
     max_pixels: int,
     name: str,
-) -> LoadedImage:
+) -> np.ndarray:
     """Decode, turn upright and resize to the `target` for the upright image.
 
-    The same bytes give the same pixels, whatever the thread or processor.
+    It returns uint8 [height, width, 3]. The same bytes give the same pixels, whatever the thread
+    or processor.
 
     Raises:
         SampleRejectedError: not an image, broken, of an unknown value range, or of too many
@@ -169,37 +159,30 @@ def load_pixels(
         MemoryError: not the image's fault.
     """
     image = open_image(data, max_pixels=max_pixels, name=name)
-    size = image.size
-    pixels: np.ndarray | None = None
-    if decoding != "exact" and is_plain_jpeg(image):
+    if decoding != "exact" and image.format in _JPEG_FORMATS and image.mode == "RGB":
         pixels = _load_jpeg(data, image, target, decoding)
-    if pixels is None:
-        upright = decode_upright(image, name)
-        resize = target(*upright.size)
-        if decoding == "exact":
-            pixels = resize_image(upright, resize)
-        else:
-            pixels = resize_pixels(np.array(upright), resize, decoding)
-    return LoadedImage(pixels=pixels, original_size=size)
+        if pixels is not None:
+            return pixels
+    upright = decode_upright(image, name)
+    resize = target(*upright.size)
+    if decoding == "exact":
+        return resize_image(upright, resize)
+    return resize_pixels(np.array(upright), resize, decoding)
 
 
 def _load_jpeg(
-    data: bytes,
-    image: Image.Image,
-    target: Target,
-    decoding: ImageDecoding,
+    data: bytes, image: Image.Image, target: Target, decoding: ImageDecoding
 ) -> np.ndarray | None:
     """Decode a colour JPEG by libjpeg-turbo, as small as allowed; None where Pillow must decide.
 
     It is resized as stored and then turned, because fewer pixels are turned.
     """
-    orientation = orientation_of(image)
     width, height = image.size
-    sideways = orientation in SIDEWAYS
-    upright = (height, width) if sideways else (width, height)
-    resize = target(*upright)
+    orientation = orientation_of(image)
+    is_sideways = orientation in SIDEWAYS
+    resize = target(height, width) if is_sideways else target(width, height)
     stored = replace(resize, crop=None)
-    if sideways:
+    if is_sideways:
         stored = replace(stored, width=resize.height, height=resize.width)
     denominator = jpeg_denominator(width, height, stored, decoding)
     decoded = decode_jpeg(data, width=width, height=height, denominator=denominator)
@@ -299,7 +282,8 @@ class ImageSource:
         if member is None:
             return read_image_bytes(file, name=name, root=self.root)
         try:
-            archive = self._open(file, name)
+            with _rejecting_missing("archive", name, self.root):
+                archive = self._archives.open(file)
             try:
                 return _look_up(archive, member, name)
             except (SampleRejectedError, BrokenArchiveError):
@@ -319,21 +303,6 @@ class ImageSource:
             raise SampleRejectedError(reason="image_outside", message=message)
         return Path(path), member
 
-    def _open(self, file: Path, name: str) -> Archive:
-        try:
-            return self._archives.open(file)
-        except OSError as error:
-            if error.errno not in _NO_SUCH_FILE or not self.root.is_dir():
-                raise
-            why = "" if error.errno == errno.ENOENT else f" ({error.strerror})"
-            message = f"{name}: no such archive{why}"
-            raise SampleRejectedError(reason="missing_image", message=message) from error
-        except ValueError as error:
-            if isinstance(error, BrokenArchiveError):
-                raise
-            message = f"{name!r}: no such archive ({error})"  # a path that no file can have
-            raise SampleRejectedError(reason="missing_image", message=message) from error
-
 
 def _look_up(archive: Archive, member_name: str, name: str) -> bytes:
     member = archive.table.find(member_name.encode())
@@ -351,12 +320,6 @@ def _look_up(archive: Archive, member_name: str, name: str) -> bytes:
     except DamagedMemberError as error:
         message = f"{name}: {error}"
         raise SampleRejectedError(reason="corrupt_image", message=message) from error
-
-
-def _filled(data: bytes, name: str) -> bytes:
-    if not data:
-        raise SampleRejectedError(reason="empty_image", message=f"{name}: zero bytes")
-    return data
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -407,7 +370,33 @@ class RowImages:
             StageError: the file system failed.
             MemoryError: naming row and image.
         """
-        return tuple(self._plan(image, row) for image in row.images)
+        planned = []
+        for image in row.images:
+            name = image.value
+            with _naming_what_lacks_memory(row, name):
+                try:
+                    data = self.source.read(image)
+                except OSError as error:
+                    message = f"{row.origin}: an image cannot be read: {error}"
+                    raise StageError(message) from error
+                size = read_upright_size(data, max_pixels=self.max_pixels, name=name)
+            stated = f"{name}: {size[0]} x {size[1]} pixels"
+            try:
+                plan = self.processor.images.plan(size)
+            except UnfitImageError as error:
+                message = f"{stated}: {error}"
+                raise SampleRejectedError(reason="unfit_size", message=message) from error
+            # so thin that it would be huge before it is cropped
+            resizes = (resized for recipe in plan.recipes for resized in recipe.resizes)
+            width, height = max(resizes, key=math.prod)
+            if width * height > max(self.max_pixels, plan.num_pixels):
+                message = (
+                    f"{stated}, resized to {width} x {height} before the middle is cut out; "
+                    f"max_pixels is {self.max_pixels}"
+                )
+                raise SampleRejectedError(reason="too_many_pixels", message=message)
+            planned.append(PlannedImage(name=name, data=data, size=size, plan=plan))
+        return tuple(planned)
 
     def make(self, row: ManifestRow, planned: tuple[PlannedImage, ...]) -> EncodedImages:
         """Decode and process the row's images as planned.
@@ -428,40 +417,14 @@ class RowImages:
             ),
         )
 
-    def _plan(self, image: Content, row: ManifestRow) -> PlannedImage:
-        name = image.value
-        with _naming_what_lacks_memory(row, name):
-            try:
-                data = self.source.read(image)
-            except OSError as error:
-                message = f"{row.origin}: an image cannot be read: {error}"
-                raise StageError(message) from error
-            size = read_upright_size(data, max_pixels=self.max_pixels, name=name)
-        try:
-            plan = self.processor.images.plan(size)
-        except UnfitImageError as error:
-            message = f"{name}: {size[0]} x {size[1]} pixels: {error}"
-            raise SampleRejectedError(reason="unfit_size", message=message) from error
-        # so thin that it would be huge before it is cropped
-        largest = max(
-            (resized for recipe in plan.recipes for resized in recipe.resizes),
-            key=lambda resized: resized[0] * resized[1],
-        )
-        if largest[0] * largest[1] > max(self.max_pixels, plan.num_pixels):
-            message = (
-                f"{name}: {size[0]} x {size[1]} pixels, resized to {largest[0]} x {largest[1]} "
-                f"before the middle is cut out; max_pixels is {self.max_pixels}"
-            )
-            raise SampleRejectedError(reason="too_many_pixels", message=message)
-        return PlannedImage(name=name, data=data, size=size, plan=plan)
-
     def _make_image(self, planned: PlannedImage) -> list[np.ndarray]:
         first_sizes = {recipe.resizes[:1] for recipe in planned.plan.recipes}
+        begun: dict[tuple[Size, ...], Image.Image]
         if self.decoding == "exact" or () in first_sizes:
             opened = open_image(planned.data, max_pixels=self.max_pixels, name=planned.name)
-            image = decode_upright(opened, planned.name)
-            _check_decoded(planned, image.size)
-            begun: dict[tuple[Size, ...], Image.Image] = {(): image}
+            upright = decode_upright(opened, planned.name)
+            _check_decoded(planned, upright.size)
+            begun = {(): upright}
         else:
             begun = {size: self._load(planned, *size) for size in first_sizes}
         return carry_out(planned.plan, begun, resample=self.processor.resample)
@@ -473,14 +436,14 @@ class RowImages:
             _check_decoded(planned, (width, height))
             return Resize(width=size[0], height=size[1], resample=self.processor.resample)
 
-        loaded = load_pixels(
+        pixels = load_pixels(
             planned.data,
             target=target,
             decoding=self.decoding,
             max_pixels=self.max_pixels,
             name=planned.name,
         )
-        return Image.fromarray(loaded.pixels)
+        return Image.fromarray(pixels)
 
 
 def _check_decoded(planned: PlannedImage, size: Size) -> None:

@@ -155,7 +155,7 @@ def require_pixels_or_reject(data: bytes, decoding: ImageDecoding) -> bool:
     with bounded_memory():
         try:
             size = read_upright_size(data, max_pixels=MAX_PIXELS, name="cat.jpg")
-            loaded = load_pixels(
+            pixels = load_pixels(
                 data,
                 target=lambda _width, _height: Resize(width=8, height=8, resample=3),
                 decoding=decoding,
@@ -170,7 +170,7 @@ def require_pixels_or_reject(data: bytes, decoding: ImageDecoding) -> bool:
         assert 10 < len(str(rejection)) < 1000
         return False
     assert size[0] * size[1] <= MAX_PIXELS
-    assert loaded.pixels.shape == (8, 8, 3)
+    assert pixels.shape == (8, 8, 3)
     return True
 
 

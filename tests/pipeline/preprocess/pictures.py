@@ -61,10 +61,10 @@ def load(
     max_pixels: int = 100_000_000,
 ) -> np.ndarray:
     """The pixels that `load_pixels` gives."""
-    loaded = load_pixels(data, target=target, decoding=decoding, max_pixels=max_pixels, name="x")
-    assert loaded.pixels.dtype == np.uint8
-    assert loaded.pixels.flags.c_contiguous
-    return loaded.pixels
+    pixels = load_pixels(data, target=target, decoding=decoding, max_pixels=max_pixels, name="x")
+    assert pixels.dtype == np.uint8
+    assert pixels.flags.c_contiguous
+    return pixels
 
 
 def to(width: int, height: int, resample: int = 3) -> Target:

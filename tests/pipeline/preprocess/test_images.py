@@ -105,10 +105,10 @@ def test_what_has_no_end_is_rejected_and_not_waited_for(tmp_path: Path, kind: st
 def refuse(monkeypatch: pytest.MonkeyPatch) -> None:
     """No file may be read: the tests may run as root, which may read everything."""
 
-    def refuse(path: Path) -> bytes:
+    def refuse(path: Path) -> int:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
-    monkeypatch.setattr(row_images, "_read_file", refuse)
+    monkeypatch.setattr(row_images, "open_at_once", refuse)
 
 
 def test_file_whose_mode_forbids_it_is_rejected(

@@ -35,14 +35,13 @@ SIZES = [(50, 30), (30, 50), (33, 33), (8, 8), (7, 5), (127, 31), (3, 200), (641
 
 
 def load_exactly(data: bytes, geometry: Geometry) -> np.ndarray:
-    loaded = load_pixels(
+    return load_pixels(
         data,
         target=fixed_target(geometry),
         decoding="exact",
         max_pixels=1_000_000,
         name="x",
     )
-    return loaded.pixels
 
 
 def theirs(processor: Any, image: Image.Image) -> np.ndarray:
