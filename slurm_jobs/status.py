@@ -1,9 +1,14 @@
-"""Status of a run: (plan, ledger, records, scheduler) -> status of each slice. PURE."""
+"""Status of a run: (plan, ledger, records, scheduler's answer) -> status with source.
+
+Only a completion record proves that work is done. The scheduler's word explains a failure; it
+never proves a success. Unknown is never success, and never failure. PURE.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,28 +25,31 @@ from slurm_jobs.schedulers.protocol import (
     Wait,
     wait_of,
 )
-from slurm_jobs.shared.records import CompletionName, Outcome, TaskAccounting
-
-# Status of one slice: (intent, records, scheduler's answer) -> status with source.
-#
-# Only a completion record proves that work is done. The scheduler's word explains a failure; it
-# never proves a success. Unknown is never success, and never failure.
-
+from slurm_jobs.shared.records import CompletionName, TaskAccounting
 
 Status = Literal["waiting", "running", "completed", "failed", "cancelled", "stranded", "unknown"]
 
-RUNNER_ENDED = "the local runner has ended; `resume` starts one"
-NOT_SUBMITTED = "not submitted"
-BEFORE_SUPERVISOR = (
-    "its supervisor never started, so a line of `setup:` has ended the job (`exit 0`, `exec`); "
-    "`logs --supervisor` shows what it printed"
+DECIDING_FIRST: tuple[Status, ...] = (
+    "running",
+    "waiting",
+    "failed",
+    "unknown",
+    "cancelled",
+    "stranded",
 )
+"""Precedence: a run has the first of these statuses that one of its stages has."""
 STOPPED_AND_LEFT = "stopped after saving, and was not requeued; `resume` continues from there"
-CANCELLED_UNSEEN = "an array task that was cancelled while it waited looks like this"
-"""squeue forgets such a task within minutes, and sacct of Slurm 22.05 never has it."""
 CANCELLED = "cancelled"
 """Reason of a slice that `slurm-jobs cancel` cancelled."""
 CANCELLED_ELSEWHERE = "cancelled by scancel, an administrator or Slurm itself"
+NOT_NEEDED = "not needed"
+"""Start of the reason of a stage that handles an event which did not happen."""
+_STRANDING: dict[Wait, str] = {
+    "held": "held",
+    "held_by_admin": "held by an administrator",
+    "never": "can never start",
+}
+"""Outlooks that strand a pending job, in words; a `blocked` one may still start."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,21 +81,23 @@ class SliceStatus:
 
 def completed_slices(records: StageRecords, newest: Mapping[int, Intent]) -> frozenset[int]:
     """Return the slices whose newest intent has a completed attempt."""
-    return frozenset(
-        index for index in newest if _own_ending(index, newest[index], records, "completed")
-    )
+    return frozenset(i for i, intent in newest.items() if _completion(i, intent, records))
 
 
-def _own_ending(
-    index: int, intent: Intent, records: StageRecords, outcome: Outcome
-) -> CompletionName | None:
-    """Return the newest end of this kind among the attempts of this intent's job."""
-    endings = (
-        ending
-        for ending in records.endings.get(index, {}).values()
-        if ending.token == intent.token and ending.outcome == outcome
-    )
-    return max(endings, default=None)
+def _completion(index: int, intent: Intent, records: StageRecords) -> CompletionName | None:
+    """Return the newest completion among the attempts of this intent's job."""
+    endings = records.endings.get(index, {}).values()
+    own = (e for e in endings if e.token == intent.token and e.outcome == "completed")
+    return max(own, default=None)
+
+
+def _newest_attempt(
+    index: int, intent: Intent, records: StageRecords
+) -> tuple[int, CompletionName | None]:
+    """Return the newest attempt since this intent (0 before the first), and its ending."""
+    base = intent.base_attempts.get(index, 0)
+    attempt = max((a for a in records.attempts.get(index, ()) if a > base), default=0)
+    return attempt, records.endings.get(index, {}).get(attempt)
 
 
 def slice_status(
@@ -111,93 +121,104 @@ def slice_status(
             one that was tried last.
     """
     if intent is None or intent.refused is not None:
-        if is_submitting:
-            return _not_submitted(index, "waiting", NOT_SUBMITTED + " yet")
         why = f": {intent.refused}" if intent is not None else ""
-        return _not_submitted(index, "stranded", f"{NOT_SUBMITTED}{why}; `resume` submits it")
+        reason = f"not submitted{why}; `resume` submits it"
+        return _to_be_submitted(index, reason, is_submitting=is_submitting)
+    attempt, ending = _newest_attempt(index, intent, records)
+    outcome = ending.outcome if ending is not None and ending.token == intent.token else None
+    failed = ending if outcome == "failed" else None
+    job_id = intent.element_id(index)
+    task = answer.tasks.get(job_id) if job_id is not None else None
     status = SliceStatus(
         slice_index=index,
         status="unknown",
         source="ledger",
-        job_id=intent.element_id(index),
-        attempt=_own_attempt(index, intent, records),
+        job_id=job_id,
+        attempt=attempt,
+        state=task.state if task is not None else None,
     )
-    task = answer.tasks.get(status.job_id) if status.job_id is not None else None
-    completed = _own_ending(index, intent, records, "completed")
+    completed = _completion(index, intent, records)
     if completed is not None:
-        state = task.state if task is not None else None
-        done = replace(status, attempt=completed.attempt, ending=completed, state=state)
-        if task is not None and task.state == "TIMEOUT":
-            done = replace(done, reason=_time_limit_reason(task))
-        return replace(done, status="completed", source="record")
-    failed = _own_ending(index, intent, records, "failed")
+        reason = _time_limit_reason(task) if task is not None and task.state == "TIMEOUT" else ""
+        status = replace(status, attempt=completed.attempt, ending=completed, reason=reason)
+        return replace(status, status="completed", source="record")
     if task is not None:
-        known = _from_scheduler(status, task, intent, failed)
-        if several_partitions and known.wait in {"never", "blocked"} and task.reason != NEVER:
-            known = replace(known, status="waiting", reason=task.reason, wait="")
-        if _was_not_started(task):
-            return known
-        return _stopped_and_left(
-            _adjust_for_shared_task(known, intent, records, failed), intent, records
-        )
-    if failed is not None and failed.attempt == status.attempt:
+        status = replace(status, source=task.source, start_unix_s=task.start_unix_s)
+        if task.state in PENDING_STATES:
+            status = _pending(status, task, several_partitions=several_partitions)
+        else:
+            status = _begun(status, task, intent, failed)
+        if _has_local_reason(task) and task.state == "FAILED":
+            return status  # it was not started, so no other slice or attempt explains this
+        is_open = attempt > 0 and ending is None
+        if intent.slices_per_task and not is_open:
+            status = _of_shared_task(status, intent, records, failed)
+        if status.status == "failed" and outcome == "stopped":
+            return replace(status, reason=STOPPED_AND_LEFT, ending=None)
+        return status
+    if failed is not None:
         return replace(status, status="failed", source="record", ending=failed)
     if intent.job_id is None and is_submitting and index not in intent.cancelled_slices:
         return replace(status, status="waiting", reason="it is being submitted")
     return _without_scheduler(status, intent, answer)
 
 
-def _stopped_and_left(status: SliceStatus, intent: Intent, records: StageRecords) -> SliceStatus:
-    """Adjust a status whose failure is a graceful stop after which the task was not requeued."""
-    stopped = _own_ending(status.slice_index, intent, records, "stopped")
-    if status.status != "failed" or stopped is None or stopped.attempt != status.attempt:
-        return status
-    return replace(status, reason=STOPPED_AND_LEFT, ending=None)
-
-
-def _not_submitted(index: int, status: Status, reason: str) -> SliceStatus:
+def _to_be_submitted(index: int, reason: str, *, is_submitting: bool) -> SliceStatus:
+    """Return the status of a slice that no job works on; `reason` is why it is stranded."""
+    status: Status = "waiting" if is_submitting else "stranded"
+    reason = "not submitted yet" if is_submitting else reason
     return SliceStatus(slice_index=index, status=status, source="ledger", reason=reason)
 
 
-def _from_scheduler(
-    status: SliceStatus, task: TaskAccounting, intent: Intent, failed: CompletionName | None
+def _pending(known: SliceStatus, task: TaskAccounting, *, several_partitions: bool) -> SliceStatus:
+    """Return the status of a task in the queue; accounting's reason is as old as its submission."""
+    if task.reason == NO_RUNNER:
+        reason = "the local runner has ended; `resume` starts one"
+        return replace(known, status="stranded", reason=reason)
+    if task.reason == NEVER:
+        return replace(known, status="stranded", reason=NEVER, wait="never")
+    wait, meaning = wait_of(task.state, task.reason) if task.source == "squeue" else ("", "")
+    if not wait or (several_partitions and wait in {"never", "blocked"}):
+        return replace(known, status="waiting", reason=task.reason)
+    words = task.reason or task.state
+    words = f"{words}: {meaning}" if meaning else words
+    if wait not in _STRANDING:
+        return replace(known, status="waiting", reason=words, wait=wait)
+    return replace(known, status="stranded", reason=f"{_STRANDING[wait]} ({words})", wait=wait)
+
+
+def _begun(
+    known: SliceStatus, task: TaskAccounting, intent: Intent, failed: CompletionName | None
 ) -> SliceStatus:
-    has_failed = failed is not None and failed.attempt == status.attempt
-    known = replace(status, source=task.source, state=task.state, start_unix_s=task.start_unix_s)
+    """Return the status of a task that runs or has ended, without a completion."""
     if task.state in RUNNING_STATES:
-        if has_failed and task.state == "COMPLETING":
+        if failed is not None and task.state == "COMPLETING":
             return replace(known, status="failed", source="record", ending=failed)
         return replace(known, status="running")
-    if task.state in PENDING_STATES:
-        return _pending(known, task)
-    if task.state != "CANCELLED" and has_failed:
-        reason = _time_limit_reason(task) if task.state == "TIMEOUT" else ""
-        return replace(known, status="failed", ending=failed, reason=reason)
-    is_ours = status.slice_index in intent.cancelled_slices
-    if task.state == "CANCELLED" or is_ours:
+    is_ours = known.slice_index in intent.cancelled_slices
+    if task.state == "CANCELLED" or (is_ours and failed is None):
         reason = CANCELLED if is_ours else CANCELLED_ELSEWHERE
         return replace(known, status="cancelled", reason=reason)
+    reason = _time_limit_reason(task) if task.state == "TIMEOUT" else ""
+    if failed is not None:
+        return replace(known, status="failed", ending=failed, reason=reason)
     if task.state == "COMPLETED":
         reason = f"{task.source} says COMPLETED, but there is no completion record"
-        if status.attempt == 0:
-            reason += f": {BEFORE_SUPERVISOR}"
-        return replace(known, status="unknown", reason=reason)
-    return replace(known, status="failed", reason=_unrecorded_reason(task, status.attempt))
-
-
-def _unrecorded_reason(task: TaskAccounting, attempt: int) -> str:
-    """Return why a task without a failure record failed; `attempt` is 0 before the first."""
-    if _was_not_started(task) or _runner_ended(task) or _ran_out_of_memory(task):
-        return task.reason
-    if task.state == "TIMEOUT":
-        early = "" if attempt else " before its supervisor started; see its log"
-        return _time_limit_reason(task) + early
-    if attempt:
-        return f"{task.state} without a completion record"
-    reason = f"{task.state} before its supervisor started; see its log"
-    if task.state == "FAILED":
-        reason += " for what a line of `setup:` printed, or the Python that it starts"
-    return reason
+        if not known.attempt:
+            reason += (
+                ": its supervisor never started, so a line of `setup:` has ended the job "
+                "(`exit 0`, `exec`); `logs --supervisor` shows what it printed"
+            )
+        return replace(known, reason=reason)
+    if _has_local_reason(task):
+        reason = task.reason
+    elif not known.attempt:
+        reason = f"{reason or task.state} before its supervisor started; see its log"
+        if task.state == "FAILED":
+            reason += " for what a line of `setup:` printed, or the Python that it starts"
+    elif not reason:
+        reason = f"{task.state} without a completion record"
+    return replace(known, status="failed", reason=reason)
 
 
 def _time_limit_reason(task: TaskAccounting) -> str:
@@ -205,69 +226,33 @@ def _time_limit_reason(task: TaskAccounting) -> str:
     return f"reached its time limit{limit} (resources.timeout_min)"
 
 
-def _pending(known: SliceStatus, task: TaskAccounting) -> SliceStatus:
-    """Return the status of a task in the queue; accounting's reason is as old as its submission."""
-    if task.reason == NO_RUNNER:
-        return replace(known, status="stranded", reason=RUNNER_ENDED)
-    if task.reason == NEVER:
-        return replace(known, status="stranded", reason=NEVER, wait="never")
-    wait, meaning = wait_of(task.state, task.reason) if task.source == "squeue" else ("", "")
-    words = task.reason or task.state
-    words = f"{words}: {meaning}" if meaning else words
-    if wait == "held":
-        reason = f"held ({words})"
-    elif wait == "held_by_admin":
-        reason = f"held by an administrator ({words})"
-    elif wait == "never":
-        reason = f"can never start ({words})"
-    else:
-        return replace(known, status="waiting", reason=words if wait else task.reason, wait=wait)
-    return replace(known, status="stranded", reason=reason, wait=wait)
+def _has_local_reason(task: TaskAccounting) -> bool:
+    """Check whether the local scheduler, not the stage, ended a task or could not start it.
+
+    It says how much memory the task took, that its runner was killed with the task, or why the task
+    was not started. Slurm has no such reasons.
+    """
+    is_known = task.state in {"OUT_OF_MEMORY", "NODE_FAIL", "FAILED"}
+    return is_known and task.source == "local" and bool(task.reason)
 
 
-def _ran_out_of_memory(task: TaskAccounting) -> bool:
-    """Check whether the local scheduler ended a task for its memory; only it reports how much."""
-    return task.source == "local" and task.state == "OUT_OF_MEMORY" and bool(task.reason)
-
-
-def _runner_ended(task: TaskAccounting) -> bool:
-    """Check whether the local scheduler was killed with the task; then no node has failed."""
-    return task.source == "local" and task.state == "NODE_FAIL" and bool(task.reason)
-
-
-def _was_not_started(task: TaskAccounting) -> bool:
-    """Check whether the local scheduler could not start it; Slurm has no such state or reason."""
-    return task.source == "local" and task.state == "FAILED" and bool(task.reason)
-
-
-def _adjust_for_shared_task(
+def _of_shared_task(
     status: SliceStatus, intent: Intent, records: StageRecords, failed: CompletionName | None
 ) -> SliceStatus:
     """Adjust a status where one array task processes several slices, one at a time."""
-    of_task = intent.slices_beside(status.slice_index) if intent.slices_per_task else ()
-    others = [i for i in of_task if i != status.slice_index]
+    others = (
+        _newest_attempt(i, intent, records)
+        for i in intent.slices_beside(status.slice_index)
+        if i != status.slice_index
+    )
     if status.status == "failed" and not status.attempt:
-        begun = any(_own_attempt(i, intent, records) for i in others)
-        return replace(status, reason=f"{status.state} before its turn came") if begun else status
-    if status.status != "running" or _is_open(status.slice_index, intent, records):
-        return status
-    if any(_is_open(i, intent, records) for i in others):
-        if failed is not None and failed.attempt == status.attempt:
+        if any(attempt for attempt, _ in others):
+            return replace(status, reason=f"{status.state} before its turn came")
+    elif status.status == "running" and any(a and ending is None for a, ending in others):
+        if failed is not None:
             return replace(status, status="failed", source="record", ending=failed)
         return replace(status, status="waiting", reason="its array task is at another slice")
     return status
-
-
-def _is_open(index: int, intent: Intent, records: StageRecords) -> bool:
-    """Check whether the newest attempt of this intent has not ended."""
-    attempt = _own_attempt(index, intent, records)
-    return attempt > 0 and attempt not in records.endings.get(index, {})
-
-
-def _own_attempt(index: int, intent: Intent, records: StageRecords) -> int:
-    """Return the newest attempt of this intent; 0 before the first."""
-    base = intent.base_attempts.get(index, 0)
-    return max((a for a in records.attempts.get(index, ()) if a > base), default=0)
 
 
 def _without_scheduler(status: SliceStatus, intent: Intent, answer: Answer) -> SliceStatus:
@@ -288,234 +273,10 @@ def _without_scheduler(status: SliceStatus, intent: Intent, answer: Answer) -> S
         reason = f"it started, has no completion record, and {reason}"
         return replace(status, source="record", reason=reason)
     if lags is None and not unreachable:
-        reason += f" ({CANCELLED_UNSEEN}); `resume` runs it"
+        # squeue forgets such a task within minutes, and sacct of Slurm 22.05 never has it.
+        reason += " (an array task that was cancelled while it waited looks like this)"
+        reason += "; `resume` runs it"
     return replace(status, reason=reason)
-
-
-# Reasons why work can never start, named by the stage that caused it.
-
-
-NOT_NEEDED = "not needed"
-_WENT_WRONG: frozenset[Status] = frozenset({"failed", "cancelled", "stranded"})
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AwaitedJobs:
-    """Jobs of the parent stages that a slice's newest job can have waited for.
-
-    A command submits parents before children. So a parent's job that is older than the slice's
-    previous job belongs to an earlier command, and does not explain why the newest job is gone.
-    """
-
-    numbers: Mapping[str, Mapping[int, int]]
-    """Number of the newest intent, by stage and slice."""
-    earlier: Mapping[int, int]
-    """Number of the intent before the newest, by slice of the waiting stage."""
-
-    def of_parent(self, parent: StageStatus, since: int) -> list[SliceStatus]:
-        """Return the parent's slices whose newest job was submitted after the intent `since`."""
-        numbers = self.numbers[parent.stage.name]
-        return [part for part in parent.slices if numbers.get(part.slice_index, 0) > since]
-
-
-def stage_cause(after: Mapping[str, str], parents: Mapping[str, StageStatus]) -> str | None:
-    """Return why a stage can never start, named by the stage that caused it.
-
-    The scheduler removes a parent's job that can never start, which satisfies `afterany` and
-    `afternotok`. If the job stays in the queue (`is_stuck`), they are not satisfied.
-
-    Args:
-        after: kind of dependency by parent.
-        parents: all stages before this one.
-    """
-    for parent, kind in after.items():
-        above = parents[parent]
-        if kind == "afternotok" and above.status == "completed":
-            return f"{NOT_NEEDED}: `{parent}` completed"
-        is_met = kind != "afterok" and (above.is_not_needed or not above.is_stuck)
-        if kind == "aftercorr" or is_met:
-            continue
-        waits = above.counts["running"] or above.counts["waiting"]
-        if above.status == "stranded" or (above.is_stuck and not waits):
-            return (
-                _stuck_cause(f"`{parent}`", above.slices)
-                or above.reason
-                or f"`{parent}` can never start"
-            )
-        if kind != "afterok":
-            continue
-        if above.status in {"failed", "cancelled"}:
-            return f"`{parent}` {above.status}"
-        if above.counts["failed"] or above.counts["cancelled"]:
-            return f"`{parent}` has slices that failed or were cancelled"
-    return None
-
-
-def with_causes(
-    slices: tuple[SliceStatus, ...],
-    after: Mapping[str, str],
-    parents: Mapping[str, StageStatus],
-    cause: str | None,
-    jobs: AwaitedJobs,
-    *,
-    is_silent: bool,
-) -> tuple[SliceStatus, ...]:
-    """Mark slices as stranded that wait for what cannot happen, or that lost their job by that.
-
-    Args:
-        slices: slices of a stage.
-        after: kind of dependency by parent.
-        parents: all stages before this one.
-        cause: cause for the whole stage.
-        jobs: jobs of the parents that can explain removed jobs.
-        is_silent: no source reports which jobs are alive.
-    """
-    lost: dict[int, str | None] = {}  # the same for all slices of a job
-
-    def why(part: SliceStatus) -> str | None:
-        may_be_removed = _may_be_removed(part, is_silent=is_silent)
-        waits = part.status == "stranded" or (part.status == "waiting" and part.job_id is not None)
-        if not (waits or may_be_removed):
-            return None
-        cause_of_element = cause or _element_cause(part, after, parents)
-        if cause_of_element is not None or not may_be_removed:
-            return cause_of_element
-        since = jobs.earlier.get(part.slice_index, 0)
-        if since not in lost:
-            lost[since] = _lost_cause(after, parents, jobs, since)
-        return lost[since]
-
-    causes = [(part, why(part)) for part in slices]
-    return tuple(
-        part if reason is None else replace(part, status="stranded", reason=reason, wait="")
-        for part, reason in causes
-    )
-
-
-def _may_be_removed(part: SliceStatus, *, is_silent: bool) -> bool:
-    """Check whether a job may have ended because it could never start.
-
-    Slurm removes such jobs with `--kill-on-invalid-dep=yes`; without accounting it forgets them
-    after some minutes.
-    """
-    is_forgotten = part.status == "unknown" and part.job_id is not None and not is_silent
-    return not part.attempt and (part.reason == CANCELLED_ELSEWHERE or is_forgotten)
-
-
-def _element_cause(
-    part: SliceStatus, after: Mapping[str, str], parents: Mapping[str, StageStatus]
-) -> str | None:
-    """Return why this slice alone can never start: its element in a parent stage (`aftercorr`)."""
-    for parent, kind in after.items():
-        if kind != "aftercorr":
-            continue
-        above = parents[parent].slices[part.slice_index]
-        if above.status == "stranded":
-            return _stuck_cause(f"`{parent}` slice {above.slice_index}", [above]) or above.reason
-        if above.status in {"failed", "cancelled"}:
-            return f"`{parent}` slice {above.slice_index} {above.status}"
-    return None
-
-
-def is_stuck_itself(slices: Iterable[SliceStatus]) -> bool:
-    """Check whether a job is in the queue that is held, or over a limit."""
-    return any(s.status == "stranded" and s.wait and s.reason != NEVER for s in slices)
-
-
-def _stuck_cause(parent: str, slices: Iterable[SliceStatus]) -> str | None:
-    """Return `` `count` is held (JobHeldUser) `` where a job of the parent's does not start."""
-    stuck = [s for s in slices if is_stuck_itself([s])]
-    if not stuck:
-        return None
-    is_held = stuck[0].wait in {"held", "held_by_admin"}
-    return f"{parent} {'is ' if is_held else ''}{stuck[0].reason}"
-
-
-def _lost_cause(
-    after: Mapping[str, str], parents: Mapping[str, StageStatus], jobs: AwaitedJobs, since: int
-) -> str | None:
-    """Return why Slurm ended jobs that never started, if neither stage nor element explains it.
-
-    Where array elements do not correspond, `aftercorr` waits for all of the other stage. And the
-    scheduler may have lost a node after the last record was written. A parent's job that no such
-    job waited for explains nothing: then a person ended the job.
-    """
-    for parent, kind in after.items():
-        if kind not in {"afterok", "aftercorr"}:
-            continue
-        awaited = jobs.of_parent(parents[parent], since)
-        if any(part.status in _WENT_WRONG for part in awaited):
-            return f"`{parent}` has slices that failed or were cancelled"
-        ended = {part.state for part in awaited} - LIVING_STATES - {None, "COMPLETED"}
-        if parents[parent].status == "completed" and ended:
-            return NEVER
-    return None
-
-
-# Detection of work that is older than its inputs.
-#
-# A submit or resume submits each stage after its parents, so the intent of completed work is newer
-# than those of its parents. If a command is killed, or a job refused, between a stage and its
-# child, that order is broken: the child's work was made from inputs that no longer exist, whatever
-# its records show, and `resume` runs it again.
-
-
-Ages = Mapping[int, int]
-"""Number of the newest intent among a slice's own and those of all its ancestors, by slice."""
-
-
-def outdated_slices(
-    after: Mapping[str, str], newest: Mapping[int, Intent], ages: Mapping[str, Ages]
-) -> Slices:
-    """Return the slices of a stage that were submitted before something that they depend on.
-
-    Args:
-        after: kind of dependency by parent.
-        newest: the newest intent by slice.
-        ages: of the parents; a parent that is left out is ignored.
-    """
-    above = _above(after, ages, newest)
-    return frozenset(i for i, intent in newest.items() if intent.number < above[i])
-
-
-def ages_of(
-    after: Mapping[str, str],
-    newest: Mapping[int, Intent],
-    ages: Mapping[str, Ages],
-    num_slices: int,
-) -> Ages:
-    """Return the ages of a stage's slices, from those of its parents."""
-    above = _above(after, ages, range(num_slices))
-    return {i: max(newest[i].number if i in newest else 0, above[i]) for i in range(num_slices)}
-
-
-def _above(
-    after: Mapping[str, str], ages: Mapping[str, Ages], slices: Iterable[int]
-) -> dict[int, int]:
-    """Return the newest intent among the parents, by slice; `aftercorr` uses the same slice."""
-    alike = [ages[name] for name, kind in after.items() if kind == "aftercorr" and name in ages]
-    whole = [ages[name] for name, kind in after.items() if kind != "aftercorr" and name in ages]
-    of_all = max((number for parent in whole for number in parent.values()), default=0)
-    return {i: max([of_all, *(parent.get(i, 0) for parent in alike)]) for i in slices}
-
-
-# Reconciliation: (stages, ledger, records, scheduler's answer) -> status with source.
-
-
-OUTDATED = "older than what it comes after; `resume` runs it again"
-DECIDING_FIRST: tuple[Status, ...] = (
-    "running",
-    "waiting",
-    "failed",
-    "unknown",
-    "cancelled",
-    "stranded",
-)
-"""Precedence: a run has the first of these statuses that one of its stages has."""
-
-
-ASKED_SOURCES = frozenset({"squeue", "sacct", "local"})
-"""Sources whose answer has an age; the others are files of the run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -568,50 +329,184 @@ class RunStatus:
         Raises:
             KeyError: there is none.
         """
-        for stage in self.stages:
-            if stage.stage.name == name:
-                return stage
-        raise KeyError(name)
+        return {stage.stage.name: stage for stage in self.stages}[name]
 
     def asked_for(self, sources: Iterable[str]) -> float | None:
         """Return the time of the oldest query of these sources; None for files of the run."""
-        return self.asked_unix_s if ASKED_SOURCES.intersection(sources) else None
+        return self.asked_unix_s if {"squeue", "sacct", "local"}.intersection(sources) else None
+
+
+# Reasons why work can never start, named by the stage that caused it.
+
+Parents = Sequence[tuple[str, StageStatus]]
+"""Stages that a stage comes after, each with the kind of dependency."""
+
+
+def _stage_cause(parents: Parents) -> str | None:
+    """Return why a stage can never start.
+
+    The scheduler removes a parent's job that can never start, which satisfies `afterany` and
+    `afternotok`. If the job stays in the queue (`is_stuck`), they are not satisfied.
+    """
+    for kind, parent in parents:
+        name, counts = f"`{parent.stage.name}`", parent.counts
+        if kind == "afternotok" and parent.status == "completed":
+            return f"{NOT_NEEDED}: {name} completed"
+        is_met = kind != "afterok" and (parent.is_not_needed or not parent.is_stuck)
+        if kind == "aftercorr" or is_met:
+            continue
+        waits = counts["running"] or counts["waiting"]
+        if parent.status == "stranded" or (parent.is_stuck and not waits):
+            return _stuck_cause(name, parent.slices) or parent.reason or f"{name} can never start"
+        if kind == "afterok" and parent.status in {"failed", "cancelled"}:
+            return f"{name} {parent.status}"
+        if kind == "afterok" and (counts["failed"] or counts["cancelled"]):
+            return f"{name} has slices that failed or were cancelled"
+    return None
+
+
+def _element_cause(part: SliceStatus, parents: Parents) -> str | None:
+    """Return why this slice alone can never start: its element in a parent stage (`aftercorr`)."""
+    for kind, parent in parents:
+        if kind != "aftercorr":
+            continue
+        above = parent.slices[part.slice_index]
+        name = f"`{parent.stage.name}` slice {above.slice_index}"
+        if above.status == "stranded":
+            return _stuck_cause(name, [above]) or above.reason
+        if above.status in {"failed", "cancelled"}:
+            return f"{name} {above.status}"
+    return None
+
+
+def _removal_cause(
+    parents: Parents, newest: Mapping[str, Mapping[int, Intent]], since: int
+) -> str | None:
+    """Return why Slurm removed jobs that never started, if neither stage nor element explains it.
+
+    Where array elements do not correspond, `aftercorr` waits for all of the other stage. And the
+    scheduler may have lost a node after the last record was written.
+
+    A command submits parents before children. So a parent's job that is older than the waiting
+    stage's previous job, the intent `since`, belongs to an earlier command and explains nothing:
+    then a person ended the job.
+    """
+    for kind, parent in parents:
+        if kind not in {"afterok", "aftercorr"}:
+            continue
+        intents = newest[parent.stage.name]
+        recent = {index for index, intent in intents.items() if intent.number > since}
+        awaited = [part for part in parent.slices if part.slice_index in recent]
+        if any(part.status in {"failed", "cancelled", "stranded"} for part in awaited):
+            return f"`{parent.stage.name}` has slices that failed or were cancelled"
+        ended = {part.state for part in awaited} - LIVING_STATES - {None, "COMPLETED"}
+        if parent.status == "completed" and ended:
+            return NEVER
+    return None
+
+
+def _first_stuck(slices: Iterable[SliceStatus]) -> SliceStatus | None:
+    """Return a slice whose job is in the queue and is held, or over a limit."""
+    stuck = (s for s in slices if s.status == "stranded" and s.wait and s.reason != NEVER)
+    return next(stuck, None)
+
+
+def _stuck_cause(name: str, slices: Iterable[SliceStatus]) -> str | None:
+    """Return `` `count` is held (JobHeldUser) `` where a job of `name` does not start."""
+    stuck = _first_stuck(slices)
+    if stuck is None:
+        return None
+    return f"{name} {'is ' if stuck.wait in {'held', 'held_by_admin'} else ''}{stuck.reason}"
+
+
+# Detection of work that is older than its inputs.
+#
+# A submit or resume submits each stage after its parents, so the intent of completed work is newer
+# than those of its parents. If a command is killed, or a job refused, between a stage and its
+# child, that order is broken: the child's work was made from inputs that no longer exist, whatever
+# its records show, and `resume` runs it again.
+
+
+Ages = Mapping[int, int]
+"""Number of the newest intent among a slice's own and those of all its ancestors, by slice."""
+
+
+def outdated_slices(
+    after: Mapping[str, str], newest: Mapping[int, Intent], ages: Mapping[str, Ages]
+) -> Slices:
+    """Return the slices of a stage that were submitted before something that they depend on.
+
+    Args:
+        after: kind of dependency by parent.
+        newest: the newest intent by slice.
+        ages: of the parents; a parent that is left out is ignored.
+    """
+    above = _above(after, ages, newest)
+    return frozenset(i for i, intent in newest.items() if intent.number < above[i])
+
+
+def ages_of(
+    after: Mapping[str, str],
+    newest: Mapping[int, Intent],
+    ages: Mapping[str, Ages],
+    num_slices: int,
+) -> Ages:
+    """Return the ages of a stage's slices, from those of its parents."""
+    above = _above(after, ages, range(num_slices))
+    return {i: max(newest[i].number if i in newest else 0, above[i]) for i in range(num_slices)}
+
+
+def _above(
+    after: Mapping[str, str], ages: Mapping[str, Ages], slices: Iterable[int]
+) -> dict[int, int]:
+    """Return the newest intent among the parents, by slice; `aftercorr` uses the same slice."""
+    alike = [ages[name] for name, kind in after.items() if kind == "aftercorr" and name in ages]
+    whole = [ages[name] for name, kind in after.items() if kind != "aftercorr" and name in ages]
+    of_all = max((number for parent in whole for number in parent.values()), default=0)
+    return {i: max([of_all, *(parent.get(i, 0) for parent in alike)]) for i in slices}
 
 
 def reconcile(run: RunRecords, answer: Answer) -> RunStatus:
     """Return the status of every slice, of each stage and of the run."""
     stages: dict[str, StageStatus] = {}
     ages: dict[str, Ages] = {}
-    numbers: dict[str, Mapping[int, int]] = {}
+    newest: dict[str, dict[int, Intent]] = {}
+    is_silent = not answer.knows_the_living
     for summary in run.stages:
         name, after = summary.name, summary.after
-        newest, records = latest_intents(run.intents, name), run.records[name]
-        outdated = outdated_slices(after, newest, ages)
-        slices = tuple(
-            slice_status(
+        intents = newest[name] = latest_intents(run.intents, name)
+        outdated = outdated_slices(after, intents, ages)
+        slices = []
+        for i in range(summary.num_slices):
+            part = slice_status(
                 i,
-                newest.get(i),
-                records,
+                intents.get(i),
+                run.records[name],
                 answer,
                 is_submitting=run.is_submitting,
                 several_partitions="," in summary.partition,
             )
-            for i in range(summary.num_slices)
-        )
-        slices = tuple(
-            _to_run_again(s, is_submitting=run.is_submitting) if s.slice_index in outdated else s
-            for s in slices
-        )
-        numbers[name] = {index: intent.number for index, intent in newest.items()}
-        jobs = AwaitedJobs(numbers=numbers, earlier=_earlier_numbers(run.intents, name, newest))
-        silent = not answer.knows_the_living
-        stages[name] = _stage_status(summary, slices, stages, jobs, is_silent=silent)
-        intent = {} if stages[name].is_not_needed else newest
-        ages[name] = ages_of(after, intent, ages, summary.num_slices)
-    listed = tuple(stages.values())
+            if part.status == "completed" and i in outdated:
+                reason = "older than what it comes after; `resume` runs it again"
+                part = _to_be_submitted(i, reason, is_submitting=run.is_submitting)
+            slices.append(part)
+        parents = [(kind, stages[parent]) for parent, kind in after.items()]
+        earlier = {
+            i: intent.number
+            for intent in run.intents
+            if intent.stage == name
+            for i in intent.slices
+            if intents[i] is not intent
+        }
+        stage = _stage_status(summary, slices, parents, newest, earlier, is_silent=is_silent)
+        stages[name] = stage
+        ages[name] = ages_of(after, {} if stage.is_not_needed else intents, ages, len(slices))
+    # Where no source reports which jobs are alive, unknown ones may still be running.
+    order: tuple[Status, ...] = ("unknown", *DECIDING_FIRST) if is_silent else DECIDING_FIRST
+    words = {stage.status for stage in stages.values() if not stage.is_not_needed}
     return RunStatus(
-        status=_run_status(listed, is_silent=not answer.knows_the_living),
-        stages=listed,
+        status=next((word for word in order if word in words), "completed"),
+        stages=tuple(stages.values()),
         problems=answer.problems,
         notes=answer.notes,
         asked_unix_s=answer.asked_unix_s or None,
@@ -619,38 +514,51 @@ def reconcile(run: RunRecords, answer: Answer) -> RunStatus:
     )
 
 
-def _earlier_numbers(
-    intents: Iterable[Intent], stage: str, newest: Mapping[int, Intent]
-) -> dict[int, int]:
-    """Return the number of the intent before the newest, by slice of a stage."""
-    older = (i for i in intents if i.stage == stage)
-    return {n: i.number for i in older for n in i.slices if newest[n] is not i}
-
-
-def _to_run_again(part: SliceStatus, *, is_submitting: bool) -> SliceStatus:
-    """Treat a slice that is complete but older than its parents as never submitted."""
-    if part.status != "completed":
-        return part
-    status: Status = "waiting" if is_submitting else "stranded"
-    reason = f"{NOT_SUBMITTED} yet" if is_submitting else OUTDATED
-    return SliceStatus(slice_index=part.slice_index, status=status, source="ledger", reason=reason)
-
-
 def _stage_status(
     summary: StageSummary,
-    slices: tuple[SliceStatus, ...],
-    parents: Mapping[str, StageStatus],
-    jobs: AwaitedJobs,
+    slices: Sequence[SliceStatus],
+    parents: Parents,
+    newest: Mapping[str, Mapping[int, Intent]],
+    earlier: Mapping[int, int],
     *,
     is_silent: bool,
 ) -> StageStatus:
-    cause = stage_cause(summary.after, parents)
-    above = [parents[parent] for parent, kind in summary.after.items() if kind == "afterok"]
+    """Return the status of a stage; slices that wait for what cannot happen become stranded.
+
+    So do slices that lost their job by that: Slurm removes jobs that can never start, with
+    `--kill-on-invalid-dep=yes`, and without accounting it forgets them after some minutes.
+
+    Args:
+        summary: the stage.
+        slices: status of each slice, as if no other stage mattered.
+        parents: of the stage.
+        newest: the newest intent, by stage and slice.
+        earlier: number of the intent before the newest, by slice of this stage.
+        is_silent: no source reports which jobs are alive.
+    """
     is_stuck = any(s.status == "stranded" and s.wait for s in slices) or (
-        any(parent.is_stuck for parent in above) and any(s.status == "waiting" for s in slices)
+        any(parent.is_stuck for kind, parent in parents if kind == "afterok")
+        and any(s.status == "waiting" for s in slices)
     )
-    slices = with_causes(slices, summary.after, parents, cause, jobs, is_silent=is_silent)
-    counts = Counter(s.status for s in slices)
+    cause = _stage_cause(parents)
+    # The same for all slices of a job.
+    removal_cause = functools.cache(functools.partial(_removal_cause, parents, newest))
+    marked = []
+    for part in slices:
+        has_job = part.job_id is not None
+        waits = part.status == "stranded" or (part.status == "waiting" and has_job)
+        is_forgotten = part.status == "unknown" and has_job and not is_silent
+        may_be_removed = not part.attempt and (part.reason == CANCELLED_ELSEWHERE or is_forgotten)
+        reason = None
+        if waits or may_be_removed:
+            reason = cause or _element_cause(part, parents)
+        if reason is None and may_be_removed:
+            reason = removal_cause(earlier.get(part.slice_index, 0))
+        if reason is not None:
+            marked.append(replace(part, status="stranded", reason=reason, wait=""))
+        else:
+            marked.append(part)
+    counts = Counter(s.status for s in marked)
     order: tuple[Status, ...] = ("running", "failed", "unknown", "cancelled", "stranded", "waiting")
     status: Status = next((word for word in order if counts[word]), "completed")
     if is_silent and counts["unknown"]:
@@ -659,20 +567,11 @@ def _stage_status(
         # Some will start, regardless of the others.
         has_begun = status != "stranded" and (counts["completed"] or counts["failed"])
         status = "running" if has_begun else "waiting"
-    why = cause or next((s.reason for s in slices if s.status == "stranded"), "")
-    shows_reason = cause or "aftercorr" in summary.after.values() or is_stuck_itself(slices)
-    reason = why if status == "stranded" and shows_reason else ""
+    stage_reason = ""
+    if status == "stranded":
+        is_shown = cause or _first_stuck(marked) or "aftercorr" in summary.after.values()
+        first = next(s.reason for s in marked if s.status == "stranded")
+        stage_reason = cause or first if is_shown else ""
     return StageStatus(
-        stage=summary, status=status, slices=slices, reason=reason, is_stuck=is_stuck
+        stage=summary, status=status, slices=tuple(marked), reason=stage_reason, is_stuck=is_stuck
     )
-
-
-def _run_status(stages: tuple[StageStatus, ...], *, is_silent: bool) -> Status:
-    """Return "running" or "waiting" while anything runs or can start, otherwise the worst status.
-
-    Where no source reports which jobs are alive, unknown ones may still be running.
-    """
-    words = {s.status for s in stages if not s.is_not_needed}
-    if is_silent and "unknown" in words:
-        return "unknown"
-    return next((word for word in DECIDING_FIRST if word in words), "completed")
