@@ -6,9 +6,8 @@ import codecs
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -254,12 +253,12 @@ _TEXTS = (
     "{%- for item in message['content'] if item['type'] == 'text' -%}"
     "{{- item['text'] -}}{%- if not loop.last -%}{{- ' ' -}}{%- endif -%}{%- endfor -%}"
 )
-_ANSWER = "{%- generation -%}{{- ' ' -}}" + _TEXTS + "{{- eos_token -}}{%- endgeneration -%}"
+_LEARNED = "{%- generation -%}{{- ' ' -}}" + _TEXTS + "{{- eos_token -}}{%- endgeneration -%}"
 
 REPLACEMENTS: Mapping[ChatTemplateName, str] = {
     "llava-1.5": (
         "{%- for message in messages -%}"
-        "{%- if message['role'] == 'assistant' -%}{{- 'ASSISTANT:' -}}" + _ANSWER + "{%- else -%}"
+        "{%- if message['role'] == 'assistant' -%}{{- 'ASSISTANT:' -}}" + _LEARNED + "{%- else -%}"
         "{%- if message['role'] != 'system' -%}{{- message['role'].upper() + ': ' -}}{%- endif -%}"
         + _IMAGES
         + _TEXTS
@@ -269,7 +268,7 @@ REPLACEMENTS: Mapping[ChatTemplateName, str] = {
     "llava-next-mistral": (
         "{%- for message in messages -%}"
         "{%- if message['role'] == 'assistant' -%}"
-        + _ANSWER
+        + _LEARNED
         + "{%- elif message['role'] == 'system' -%}"
         "{{- '<<SYS>>\\n' -}}" + _TEXTS + "{{- '\\n<</SYS>>\\n\\n' -}}"
         "{%- else -%}{{- '[INST] ' -}}" + _IMAGES + _TEXTS + "{{- ' [/INST]' -}}"
@@ -279,15 +278,6 @@ REPLACEMENTS: Mapping[ChatTemplateName, str] = {
 """Templates by the name in the stage's `chat_template`. `llava-1.5` is also for LLaVA-NeXT with
 Vicuna."""
 assert set(REPLACEMENTS) == set(get_args(ChatTemplateName))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FoundTemplate:
-    """Chat template and its source."""
-
-    text: str
-    place: Path
-    """File."""
 
 
 def read_text(path: Path) -> str:
@@ -306,8 +296,8 @@ def read_text(path: Path) -> str:
         raise StageConfigError(message) from error
 
 
-def find_template(folder: Path, tokenizer: PreTrainedTokenizerBase) -> FoundTemplate:
-    """Return the chat template that `AutoProcessor` takes from a processor folder.
+def find_template(folder: Path, tokenizer: PreTrainedTokenizerBase) -> tuple[str, Path]:
+    """Return the chat template that `AutoProcessor` takes from a processor folder, and its file.
 
     Raises:
         StageConfigError: there is none, or several named ones without `default`.
@@ -322,7 +312,11 @@ def find_template(folder: Path, tokenizer: PreTrainedTokenizerBase) -> FoundTemp
         raise StageConfigError(message)
     place, value = given[0]
     text = _the_default(value, place)
-    others = [file.name for file, other in given[1:] if _differs(other, text, file)]
+    others = []
+    for file, other in given[1:]:
+        with suppress(StageConfigError):  # several without a default: none is usable
+            if _the_default(other, file) != text:
+                others.append(file.name)
     if others:
         log.warning(
             "%s: the chat template of %s is used, as AutoProcessor does; %s differs from it",
@@ -330,7 +324,7 @@ def find_template(folder: Path, tokenizer: PreTrainedTokenizerBase) -> FoundTemp
             place.name,
             " and ".join(others),
         )
-    return FoundTemplate(text=text, place=place)
+    return text, place
 
 
 def _given(folder: Path, tokenizer: PreTrainedTokenizerBase) -> list[tuple[Path, Any]]:
@@ -354,13 +348,6 @@ def _given(folder: Path, tokenizer: PreTrainedTokenizerBase) -> list[tuple[Path,
     # A tokenizer that was changed after loading has a template that is in no file.
     template = tokenizer.chat_template
     return given or ([(folder / _TOKENIZER, template)] if template else [])
-
-
-def _differs(value: Any, text: str, place: Path) -> bool:
-    try:
-        return _the_default(value, place) != text
-    except StageConfigError:  # several without a default: none is usable
-        return False
 
 
 def _the_default(value: Any, place: Path) -> str:
@@ -408,33 +395,16 @@ def prepare_folder(folder: Path, root: Path, chat_template: str | None) -> Path:
     files = {name: data.removeprefix(codecs.BOM_UTF8) for name, data in given.items()}
     if marked:
         log.warning("%s: a byte order mark was removed from %s", folder, ", ".join(marked))
-    if chat_template is not None:
-        files = _with_template(folder, files, _text_of(chat_template))
+    if chat_template is not None:  # replaces all others
+        known: Mapping[str, str] = REPLACEMENTS
+        text = known.get(chat_template) or read_text(Path(chat_template))
+        files.pop(_LEGACY, None)
+        for name in (_PROCESSOR, _TOKENIZER):
+            values = read_folder_json(folder / name)
+            if values.pop(_KEY, None) is not None:
+                files[name] = dump_json(values).encode()
+        files[_JINJA] = text.encode()
     return folder if files == given else write_folder(files, root)
-
-
-def _text_of(chat_template: str) -> str:
-    known: Mapping[str, str] = REPLACEMENTS
-    return known[chat_template] if chat_template in known else read_text(Path(chat_template))
-
-
-def _with_template(folder: Path, files: Mapping[str, bytes], template: str) -> dict[str, bytes]:
-    """Return the files of a processor folder with this chat template and no other."""
-    changed = {name: data for name, data in files.items() if name != _LEGACY}
-    for name in (_PROCESSOR, _TOKENIZER):
-        values = read_folder_json(folder / name)
-        if values.pop(_KEY, None) is not None:
-            changed[name] = dump_json(values).encode()
-    return {**changed, _JINJA: template.encode()}
-
-
-def find_replacement(
-    template: str, renders_alike: Callable[[str, str], bool]
-) -> ChatTemplateName | None:
-    """Return the replacement that renders questions like `template`, if there is one."""
-    return next(
-        (name for name, text in REPLACEMENTS.items() if renders_alike(template, text)), None
-    )
 
 
 # Checks of chat templates before they are used.
@@ -450,6 +420,28 @@ _RULE, _QUESTION, _ANSWER = "testrule", "testquestion", "testanswer"
 _DOUBT, _REPLY, _BEFORE, _BETWEEN = "testdoubt", "testreply", "testbefore", "testbetween"
 _WORDS = (_RULE, _QUESTION, _ANSWER, _DOUBT, _REPLY, _BEFORE, _BETWEEN)
 """Words that occur in no template: a default system prompt may contain "question"."""
+_IMAGE = {"type": "image"}
+
+
+def _message(role: str, *items: dict[str, str] | str) -> dict[str, Any]:
+    content = [{"type": "text", "text": i} if isinstance(i, str) else i for i in items]
+    return {"role": role, "content": content}
+
+
+_ASKED = [_message("user", _IMAGE, _QUESTION), _message("assistant", _ANSWER)]
+_PROBES: tuple[tuple[list[dict[str, Any]], tuple[str, ...]], ...] = (
+    (_ASKED, (_ANSWER,)),
+    ([_message("system", _RULE), *_ASKED], (_ANSWER,)),
+    ([*_ASKED, _message("user", _DOUBT), _message("assistant", _REPLY)], (_ANSWER, _REPLY)),
+    (
+        [
+            _message("user", _BEFORE, _IMAGE, _BETWEEN, _IMAGE, _QUESTION),
+            _message("assistant", _ANSWER),
+        ],
+        (_ANSWER,),
+    ),
+)
+"""Test conversations, each with its answers; the first must be accepted."""
 _LIST_MARK = re.compile(r"""['"]type['"]""")
 """In a rendered text: a content item printed by Python or JSON."""
 _END_TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json")
@@ -465,65 +457,34 @@ def check_template(chat: ChatTokenizer, place: Path) -> None:
     Raises:
         StageConfigError: it refuses the first, or would train on nonsense.
     """
-    (asked, answers), *others = _probes()
-    problem = _find_problem(chat, asked, answers, must_take=True)
-    for messages, expected in others:
-        problem = problem or _find_problem(chat, messages, expected)
-    problem = problem or _find_prompt_problem(chat, asked)
+    problem = None
+    for messages, answers in _PROBES:
+        problem = problem or _find_problem(chat, messages, answers, must_take=messages is _ASKED)
+    problem = problem or _find_prompt_problem(chat)
     if problem:
         message = (
-            f"{place}: the `chat_template` {problem}; {_instead(chat, asked[:-1])}it must accept "
+            f"{place}: the `chat_template` {problem}; {_instead(chat, _ASKED[:-1])}it must accept "
             "`content` as a list of items, also in the assistant's messages, print every item, "
             "mark only the assistant's answers, and with `add_generation_prompt` end where the "
             "answer starts"
         )
         raise StageConfigError(message)
-    for messages, _ in _probes():
+    for messages, _ in _PROBES:
         _check_end_of_turn(chat, messages, place)
 
 
 def find_printed_tokens(chat: ChatTokenizer) -> frozenset[int]:
     """Return the tokens that the template prints around answers in conversations it accepts."""
     printed: set[int] = set()
-    for messages, _ in _probes():
+    for messages, _ in _PROBES:
         with suppress(TemplateRefusedError):
             tokens = chat.encode_conversation(messages)
             printed.update(tokens.input_ids[~tokens.supervised].tolist())
     return frozenset(printed)
 
 
-def _probes() -> list[tuple[list[dict[str, Any]], tuple[str, ...]]]:
-    """Return test conversations, each with its answers; the first must be accepted."""
-    image = {"type": "image"}
-    asked = [_message("user", image, _QUESTION), _message("assistant", _ANSWER)]
-    again = [_message("user", _DOUBT), _message("assistant", _REPLY)]
-    mixed = [
-        _message("user", _BEFORE, image, _BETWEEN, image, _QUESTION),
-        _message("assistant", _ANSWER),
-    ]
-    return [
-        (asked, (_ANSWER,)),
-        ([_message("system", _RULE), *asked], (_ANSWER,)),
-        ([*asked, *again], (_ANSWER, _REPLY)),
-        (mixed, (_ANSWER,)),
-    ]
-
-
-def _text(words: str) -> dict[str, str]:
-    return {"type": "text", "text": words}
-
-
-def _message(role: str, *items: dict[str, str] | str) -> dict[str, Any]:
-    content = [_text(item) if isinstance(item, str) else item for item in items]
-    return {"role": role, "content": content}
-
-
 def _find_problem(
-    chat: ChatTokenizer,
-    messages: ChatMessages,
-    answers: Sequence[str],
-    *,
-    must_take: bool = False,
+    chat: ChatTokenizer, messages: ChatMessages, answers: Sequence[str], *, must_take: bool
 ) -> str | None:
     """Return what the template does wrong with these messages; None if nothing or refused."""
     roles = ", ".join(message["role"] for message in messages)
@@ -531,31 +492,17 @@ def _find_problem(
         tokens = chat.encode_conversation(messages)
     except TemplateRefusedError as error:
         return f"refuses a conversation of {roles} ({error})" if must_take else None
-    problem = _find_image_problem(chat, messages, tokens)
-    if problem:
-        return problem
+    num_items = sum(i["type"] == "image" for message in messages for i in message["content"])
+    num_tokens = count_token(tokens.input_ids, chat.image_token_id)
+    if num_tokens != num_items:
+        return f"gives {num_tokens} image tokens for {num_items} of the items {{'type': 'image'}}"
     learned = [chat.tokenizer.decode(span) for span in _learned_spans(tokens)]
     if not _are_answers(learned, answers):
         return (
             f"gives {', '.join(map(repr, learned)) or 'nothing'} as the assistant's answers in a "
             f"conversation of {roles}, expected {', '.join(map(repr, answers))}"
         )
-    return _find_text_problem(messages, chat.tokenizer.decode(tokens.input_ids))
-
-
-def _find_image_problem(
-    chat: ChatTokenizer, messages: ChatMessages, tokens: TokenSequence
-) -> str | None:
-    items = [item for message in messages for item in message["content"]]
-    num_items = sum(item["type"] == "image" for item in items)
-    num_tokens = count_token(tokens.input_ids, chat.image_token_id)
-    if num_tokens == num_items:
-        return None
-    return f"gives {num_tokens} image tokens for {num_items} of the items {{'type': 'image'}}"
-
-
-def _find_text_problem(messages: ChatMessages, printed: str) -> str | None:
-    """Return what is wrong with the texts in `printed`: a raw list, or one lost or out of order."""
+    printed = chat.tokenizer.decode(tokens.input_ids)
     if _LIST_MARK.search(printed):
         return f"prints a list without formatting it: {printed!r}"
     end = 0
@@ -568,13 +515,13 @@ def _find_text_problem(messages: ChatMessages, printed: str) -> str | None:
     return None
 
 
-def _find_prompt_problem(chat: ChatTokenizer, asked: ChatMessages) -> str | None:
+def _find_prompt_problem(chat: ChatTokenizer) -> str | None:
     """Return the problem if generation starts elsewhere than the answer does in training."""
     try:
-        prompt = chat.encode_prompt(asked[:-1]).input_ids
+        prompt = chat.encode_prompt(_ASKED[:-1]).input_ids
     except TemplateRefusedError as error:
         return f"refuses a question without its answer ({error})"
-    tokens = chat.encode_conversation(asked)
+    tokens = chat.encode_conversation(_ASKED)
     before = tokens.input_ids[: int(np.argmax(tokens.supervised))]
     if np.array_equal(prompt, before):
         return None
@@ -601,17 +548,18 @@ def _check_end_of_turn(chat: ChatTokenizer, messages: ChatMessages, place: Path)
         after = chat.tokenizer.decode(span[ends[0] :]) if ends.size else ""
         if ends.size and not any(word in after for word in _WORDS):
             continue
-        is_marked = marks_answers(chat.tokenizer.chat_template)
-        marks_remedy = (
-            "print the end-of-turn token once, before `{% endgeneration %}`, and " * is_marked
-        )
+        remedy = "set `eos_token` to the token that ends turns"
+        if marks_answers(chat.tokenizer.chat_template):
+            remedy = (
+                "print the end-of-turn token once, before `{% endgeneration %}`, and set "
+                "`eos_token` to it"
+            )
         files = " and ".join(name for name in _END_TOKEN_FILES if (place.parent / name).exists())
-        instead = _instead(chat, messages[:1])
         message = (
             f"{place}: with the `chat_template`, {chat.tokenizer.decode(span)!r} is the "
             "assistant's answer, which does not end with the tokenizer's `eos_token` "
-            f"({chat.tokenizer.eos_token!r}), where generation stops; {instead}{marks_remedy}set "
-            f"`eos_token` to {'it' if marks_remedy else 'the token that ends turns'} in {files}"
+            f"({chat.tokenizer.eos_token!r}), where generation stops; "
+            f"{_instead(chat, messages[:1])}{remedy} in {files}"
         )
         raise StageConfigError(message)
 
@@ -619,45 +567,35 @@ def _check_end_of_turn(chat: ChatTokenizer, messages: ChatMessages, place: Path)
 def _instead(chat: ChatTokenizer, asked: ChatMessages) -> str:
     """Name the replacement that renders this question like the template, if there is one."""
     tokens = chat.tokenizer.special_tokens_map
-
-    def renders_alike(template: str, other: str) -> bool:
+    for name, template in REPLACEMENTS.items():
         with suppress(TemplateRefusedError):
-            return render(template, asked, tokens)[0] == render(other, asked, tokens)[0]
-        return False
-
-    name = find_replacement(chat.tokenizer.chat_template, renders_alike)
-    if name is None:
-        return ""
-    return (
-        f"set `chat_template: {name}` in the config of this stage, which renders questions the "
-        "same way and ends answers as the model was trained; or change the template: "
-    )
+            rendered, _ = render(chat.tokenizer.chat_template, asked, tokens)
+            if rendered == render(template, asked, tokens)[0]:
+                return (
+                    f"set `chat_template: {name}` in the config of this stage, which renders "
+                    "questions the same way and ends answers as the model was trained; or change "
+                    "the template: "
+                )
+    return ""
 
 
 def closes_each_text(chat: ChatTokenizer) -> bool:
     """Check whether the template prints more around two texts of a message than around one."""
-    image, words = {"type": "image"}, (_BEFORE, _BETWEEN)
-    first, second = (image, "".join(words)), (words[0], image, words[1])
+    once, twice = (_IMAGE, _BEFORE + _BETWEEN), (_BEFORE, _IMAGE, _BETWEEN)
     return any(
-        _around(chat, role, first, words) != _around(chat, role, second, words)
-        for role in ("user", "assistant")
+        _around(chat, role, once) != _around(chat, role, twice) for role in ("user", "assistant")
     )
 
 
-def _around(
-    chat: ChatTokenizer,
-    role: str,
-    items: Sequence[dict[str, str] | str],
-    words: Sequence[str],
-) -> str | None:
-    """Return the printed text besides these words and white space; None if it is refused."""
+def _around(chat: ChatTokenizer, role: str, items: Sequence[dict[str, str] | str]) -> str | None:
+    """Return the printed text besides the words and white space; None if it is refused."""
     others = {"user": _QUESTION, "assistant": _ANSWER}
     messages = [_message(r, *(items if r == role else (text,))) for r, text in others.items()]
     try:
         printed = chat.tokenizer.decode(chat.encode_conversation(messages).input_ids)
     except TemplateRefusedError:
         return None
-    for word in words:
+    for word in (_BEFORE, _BETWEEN):
         printed = printed.replace(word, "", 1)
     return "".join(printed.split())
 
@@ -677,7 +615,7 @@ def _are_answers(learned: Sequence[str], answers: Sequence[str]) -> bool:
     expected = answers[-len(texts) :]
     if not texts or len(texts) != len(expected):
         return False
-    if not all(text.startswith(answer) for text, answer in zip(texts, expected, strict=True)):
-        return False
-    endings = {text.removeprefix(a) for text, a in zip(texts, expected, strict=True)}
-    return len(endings) == 1 and not any(word in next(iter(endings)) for word in _WORDS)
+    pairs = list(zip(texts, expected, strict=True))
+    ending = texts[0].removeprefix(expected[0])
+    is_same = all(text == answer + ending for text, answer in pairs)
+    return is_same and not any(word in ending for word in _WORDS)

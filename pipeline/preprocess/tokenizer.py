@@ -116,8 +116,7 @@ def make_chat_tokenizer(
     Raises:
         StageConfigError: no usable template, or no image token.
     """
-    template = find_template(folder, tokenizer)
-    tokenizer.chat_template = template.text
+    tokenizer.chat_template, template_file = find_template(folder, tokenizer)
     image_token_id = tokenizer.convert_tokens_to_ids(image_token)
     if image_token_id is None or image_token_id == tokenizer.unk_token_id:
         message = (
@@ -130,7 +129,7 @@ def make_chat_tokenizer(
         image_token_id=image_token_id,
         pad_token_id=_pad_token_id(tokenizer),
     )
-    check_template(chat, template.place)
+    check_template(chat, template_file)
     return dataclasses.replace(chat, closes_each_text=closes_each_text(chat))
 
 
