@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import time
 from collections import Counter, deque
 from collections.abc import Generator, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from pipeline.data.format import pack_sample
 from pipeline.preprocess.chat_templates import hash_folder, prepare_folder, write_with_pixels
@@ -27,7 +24,6 @@ from pipeline.preprocess.part import (
     LOSSY_FORMATS,
     MEMBER_SUFFIX,
     PartBuilder,
-    PartIndex,
     PartPaths,
     StoredPrice,
     image_to_bytes,
@@ -103,20 +99,6 @@ def part_settings(
     return settings
 
 
-def model_inputs(encoder: SampleEncoder) -> dict[str, Any]:
-    """Return the fields of `DatasetInfo` that come from the processor."""
-    processor = encoder.processor
-    return {
-        **processor.images.model_inputs(),
-        "image_mean": processor.image_mean,
-        "image_std": processor.image_std,
-        "rescale_factor": processor.rescale_factor,
-        "image_token": processor.images.image_token,
-        "image_token_id": encoder.chat.image_token_id,
-        "pad_token_id": encoder.chat.pad_token_id,
-    }
-
-
 # Rows of a slice through tokenizer, decoder and writer, in order, on several threads.
 #
 # Fast tokenizers are not thread-safe, so the calling thread tokenises while the pool reads,
@@ -179,11 +161,10 @@ class RowWorker:
     image_format: ImageFormat
     image_quality: int
     num_threads: int
+    in_progress: RowsInProgress
     seconds: Seconds = field(default_factory=Seconds)
     prices: list[StoredPrice] = field(default_factory=list)
     """Costs of the first images."""
-    in_progress: RowsInProgress | None = None
-    """Register of the rows in progress."""
 
     def results(self, rows: Iterable[ManifestRow]) -> Generator[RowResult, None, None]:
         """Yield one result per row, in the order of the rows.
@@ -192,33 +173,32 @@ class RowWorker:
             StageError: the file system or the memory failed; another attempt may succeed.
             StageConfigError: a row is over a limit, and `too_long` is `error`.
         """
-        waiting: deque[tuple[ManifestRow, Future[StoredImages | Reject]] | RowResult] = deque()
+        waiting: deque[tuple[ManifestRow, Future[StoredImages | Reject] | Reject]] = deque()
         pool = ThreadPoolExecutor(self.num_threads, thread_name_prefix="decode")
         try:
             for row in rows:
-                waiting.append(self._start(row, pool))
+                waiting.append((row, self._start(row, pool)))
                 if len(waiting) > self.num_threads * _ROWS_AHEAD_PER_THREAD:
-                    yield self._finish(waiting.popleft())
+                    yield self._finish(*waiting.popleft())
             while waiting:
-                yield self._finish(waiting.popleft())
+                yield self._finish(*waiting.popleft())
         finally:
             pool.shutdown(cancel_futures=True)
-            if self.in_progress is not None:
-                self.in_progress.close()
+            self.in_progress.close()
 
     def _start(
         self, row: ManifestRow, pool: ThreadPoolExecutor
-    ) -> tuple[ManifestRow, Future[StoredImages | Reject]] | RowResult:
+    ) -> Future[StoredImages | Reject] | Reject:
         start = time.perf_counter()
         try:
             with self._noting(row):
                 tokens = self.encoder.tokenise(row)
         except Exception as error:  # noqa: BLE001 - `_reject` raises what is not the row's
-            return RowResult(row=row, reject=_reject(row, error))
+            return _reject(row, error)
         finally:
             self.seconds.tokenise += time.perf_counter() - start
         is_priced = len(self.prices) < _IMAGES_TO_PRICE
-        return row, pool.submit(self._store_images, row, tokens, is_priced=is_priced)
+        return pool.submit(self._store_images, row, tokens, is_priced=is_priced)
 
     def _store_images(
         self, row: ManifestRow, tokens: TokenSequence, *, is_priced: bool
@@ -230,7 +210,31 @@ class RowWorker:
         """
         try:
             with self._noting(row):
-                return self._make_images(row, tokens, is_priced=is_priced)
+                start = time.perf_counter()
+                planned = self.encoder.images.plan(row)
+                # before spending much time on it
+                expanded = self.encoder.expand(tokens, planned, row)
+                encoded = self.encoder.images.make(row, planned)
+                decoded = time.perf_counter()
+                names = (
+                    image.name
+                    for image, sizes in zip(planned, encoded.stored_sizes, strict=True)
+                    for _ in sizes
+                )
+                stored = [
+                    image_to_bytes(pixels, self.image_format, self.image_quality, name)
+                    for name, pixels in zip(names, encoded.images, strict=True)
+                ]
+                end = time.perf_counter()
+                pairs = zip(encoded.images, stored, strict=True) if is_priced else ()
+                return StoredImages(
+                    tokens=expanded,
+                    images=stored,
+                    encoded=encoded,
+                    decode_s=decoded - start,
+                    store_s=end - decoded,
+                    prices=[price_of(pixels, data, self.image_format) for pixels, data in pairs],
+                )
         except MemoryError as error:
             message = f"{error}; raise resources.mem_gb, or lower num_threads or max_pixels"
             raise StageError(message) from error
@@ -238,45 +242,10 @@ class RowWorker:
             return _reject(row, error)
 
     def _noting(self, row: ManifestRow) -> AbstractContextManager[None]:
-        if self.in_progress is None:
-            return nullcontext()
         return self.in_progress.working_on(f"{row.origin}: {row.source[:100]}")
 
-    def _make_images(
-        self, row: ManifestRow, tokens: TokenSequence, *, is_priced: bool
-    ) -> StoredImages:
-        start = time.perf_counter()
-        planned = self.encoder.images.plan(row)
-        expanded = self.encoder.expand(tokens, planned, row)  # before spending much time on it
-        encoded = self.encoder.images.make(row, planned)
-        decoded = time.perf_counter()
-        names = (
-            image.name
-            for image, sizes in zip(planned, encoded.stored_sizes, strict=True)
-            for _ in sizes
-        )
-        stored = [
-            image_to_bytes(pixels, self.image_format, self.image_quality, name)
-            for name, pixels in zip(names, encoded.images, strict=True)
-        ]
-        end = time.perf_counter()
-        pairs = zip(encoded.images, stored, strict=True) if is_priced else ()
-        return StoredImages(
-            tokens=expanded,
-            images=stored,
-            encoded=encoded,
-            decode_s=decoded - start,
-            store_s=end - decoded,
-            prices=[price_of(pixels, data, self.image_format) for pixels, data in pairs],
-        )
-
-    def _finish(
-        self, started: tuple[ManifestRow, Future[StoredImages | Reject]] | RowResult
-    ) -> RowResult:
-        if isinstance(started, RowResult):
-            return started
-        row, future = started
-        stored = future.result()
+    def _finish(self, row: ManifestRow, work: Future[StoredImages | Reject] | Reject) -> RowResult:
+        stored = work.result() if isinstance(work, Future) else work
         if isinstance(stored, Reject):
             return RowResult(row=row, reject=stored)
         try:
@@ -355,16 +324,10 @@ _MAX_IGNORED = 100
 class _Tally:
     """Counts while the part is written."""
 
-    rejects: list[Reject]
+    rejects: list[Reject] = field(default_factory=list)
     num_truncated: int = 0
     ignored: Counter[str] = field(default_factory=Counter)
     """Number of rows by key that is neither read nor known to be metadata."""
-
-    def count_ignored(self, row: ManifestRow) -> None:
-        """Count the keys of a row that are not read."""
-        for key in row.ignored:
-            if key in self.ignored or len(self.ignored) < _MAX_IGNORED:
-                self.ignored[key] += 1
 
 
 def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
@@ -381,7 +344,17 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     stage = build_config(PreprocessConfig, config)
     # Indexes that later slices reuse; not next to the data, whose folder may be read-only.
     index_dir = context.output_dir / "indexes"
-    manifest = _open_rows(stage, context.limit, index_dir)
+    manifest = open_manifest(
+        Path(stage.manifest),
+        limit=context.limit,
+        options=RowOptions(
+            prompt=stage.prompt, system_prompt=stage.system_prompt, columns=stage.columns
+        ),
+        index_dir=index_dir,
+    )
+    if not manifest.num_rows:
+        message = f"{stage.manifest}: no rows; there is nothing to preprocess"
+        raise StageConfigError(message)
     processor_dir = _find_processor(stage, context)
     encoder = SampleEncoder(
         processor_dir,
@@ -394,6 +367,15 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         index_dir=index_dir,
         image_decoding=stage.image_decoding,
     )
+    inputs = {
+        **encoder.processor.images.model_inputs(),
+        "image_mean": encoder.processor.image_mean,
+        "image_std": encoder.processor.image_std,
+        "rescale_factor": encoder.processor.rescale_factor,
+        "image_token": encoder.processor.images.image_token,
+        "image_token_id": encoder.chat.image_token_id,
+        "pad_token_id": encoder.chat.pad_token_id,
+    }
     mine = slice_range(manifest.num_rows, context.slice_index, context.num_slices)
     paths = PartPaths(output_dir=context.output_dir, slice_index=context.slice_index)
     make_private_dir(paths.tar.parent)
@@ -406,18 +388,24 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         in_progress=RowsInProgress(context.task_dir),
     )
     progress = Progress(context.task_dir, "samples", len(mine))
-    tally = _Tally(rejects=[])
     with atomic_writer(paths.tar) as stream:
         builder = PartBuilder(stream)
-        _write_samples(worker, manifest.rows(mine), builder, tally, progress, guard=guard)
-        _check_unchanged(manifest, len(mine), len(builder.samples) + len(tally.rejects))
+        tally = _write_samples(worker, manifest.rows(mine), builder, progress, guard)
+        # it was opened twice, to count and to read
+        num_done, after = len(builder.samples) + len(tally.rejects), manifest.fingerprint_now()
+        if after != manifest.fingerprint or num_done != len(mine):
+            difference = (
+                f"{num_done} of {len(mine)} rows of this slice; xxh3 {manifest.fingerprint} "
+                f"before, {after or 'no file'} after"
+            )
+            raise changed(manifest.path, difference)
         _write_and_check_rejects(
             paths,
             tally.rejects,
             stage,
             context,
             num_rows=manifest.num_rows,
-            inputs=model_inputs(encoder),
+            inputs=inputs,
             has_samples=len(builder.samples) > 0,
         )
         index = builder.finish(
@@ -425,7 +413,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
             num_slices=context.num_slices,
             rows=mine,
             settings=part_settings(stage, manifest, processor_dir),
-            model_inputs=model_inputs(encoder),
+            model_inputs=inputs,
             processor_dir=str(processor_dir),
             rejects_by_reason=count_reasons(tally.rejects),
             max_reject_share=stage.max_reject_share,
@@ -435,7 +423,29 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     if tally.ignored:
         counts = ", ".join(f"`{key}` ({count} rows)" for key, count in tally.ignored.most_common())
         log.warning("%s: keys that are not read: %s", stage.manifest, counts)
-    return _result(paths, index, builder.samples, tally, worker)
+    samples, seconds = builder.samples, worker.seconds
+    files = (paths.tar, paths.samples, paths.index, paths.rejects)
+    return {
+        "num_rows": index.end_row - index.first_row,
+        "num_samples": index.num_samples,
+        "num_rejected": len(tally.rejects),
+        "rejects_by_reason": index.rejects_by_reason,
+        "ignored_keys": dict(tally.ignored.most_common()),
+        "num_too_long": sum(index.rejects_by_reason.get(reason, 0) for reason in CHOSEN_REASONS),
+        "num_truncated": tally.num_truncated,
+        "num_tokens": int(samples["num_tokens"].sum()),
+        "num_supervised_tokens": int(samples["num_supervised_tokens"].sum()),
+        "num_images": int(samples["num_images"].sum()),
+        "num_pixels": int(samples["num_pixels"].sum()),
+        "num_bytes": index.num_bytes,
+        "stored_image": mean_price(worker.prices) if worker.prices else None,
+        "decode_s": round(seconds.decode, 3),
+        "store_s": round(seconds.store, 3),
+        "tokenise_s": round(seconds.tokenise, 3),
+        "write_s": round(seconds.write, 3),
+        "outputs": describe_outputs(paths.output_dir, files),
+        "num_tokens_histogram": token_histogram(samples["num_tokens"].tolist()),
+    }
 
 
 def _find_processor(stage: PreprocessConfig, context: TaskContext) -> Path:
@@ -450,46 +460,20 @@ def _find_processor(stage: PreprocessConfig, context: TaskContext) -> Path:
     return folder
 
 
-def _open_rows(stage: PreprocessConfig, limit: int | None, index_dir: Path) -> Manifest:
-    options = RowOptions(
-        prompt=stage.prompt, system_prompt=stage.system_prompt, columns=stage.columns
-    )
-    path = Path(stage.manifest)
-    manifest = open_manifest(path, limit=limit, options=options, index_dir=index_dir)
-    if not manifest.num_rows:
-        message = f"{stage.manifest}: no rows; there is nothing to preprocess"
-        raise StageConfigError(message)
-    return manifest
-
-
-def _check_unchanged(manifest: Manifest, num_rows: int, num_found: int) -> None:
-    """Refuse rows of two manifests under one name: it is opened twice, to count and to read.
-
-    Raises:
-        StageError: it has changed, or has not given all rows of the slice.
-    """
-    after = manifest.fingerprint_now()
-    if after != manifest.fingerprint or num_found != num_rows:
-        difference = (
-            f"{num_found} of {num_rows} rows of this slice; xxh3 {manifest.fingerprint} before, "
-            f"{after or 'no file'} after"
-        )
-        raise changed(manifest.path, difference)
-
-
 def _write_samples(
     worker: RowWorker,
     rows: Iterable[ManifestRow],
     builder: PartBuilder,
-    tally: _Tally,
     progress: Progress,
-    *,
     guard: StopGuard,
-) -> None:
-    with contextlib.closing(worker.results(rows)) as results:  # a stop must end its threads, too
+) -> _Tally:
+    tally = _Tally()
+    with closing(worker.results(rows)) as results:  # a stop must end its threads, too
         for num_done, result in enumerate(results, start=1):
             guard.check(num_done - 1, progress.total)
-            tally.count_ignored(result.row)
+            for key in result.row.ignored:
+                if key in tally.ignored or len(tally.ignored) < _MAX_IGNORED:
+                    tally.ignored[key] += 1
             if result.reject is not None:
                 tally.rejects.append(result.reject)
             else:
@@ -505,6 +489,7 @@ def _write_samples(
                 worker.seconds.write += time.perf_counter() - start
                 tally.num_truncated += result.tokens.truncated
             progress.update(num_done, detail=f"{len(tally.rejects)} rejected")
+    return tally
 
 
 def _write_and_check_rejects(
@@ -535,50 +520,44 @@ def _write_and_check_rejects(
     # Parts of two versions of a manifest cannot be combined, so all slices run again.
     options = ("--again", context.stage) if where else ()
     fixed = resume_command(context.run_dir, *options)
-    problem = limit.problem(counts)
+    lengths = [reject.num_tokens for reject in rejects if reject.num_tokens is not None]
+    limits = {"max_tokens": stage.max_tokens, "max_images": stage.max_images}
     is_empty = not has_samples and not where
+    problem = limit.problem(counts)
     if problem is None and is_empty and not CHOSEN_REASONS.keys() >= counts.keys():
         problem = limit.no_sample_text(counts)
     if problem:
-        needed = limit.needed_share(counts)
-        allow = resume_command(context.run_dir, "--set", f"{key}.max_reject_share={needed:g}")
-        do_without = f". To continue without them: `{allow}`{others}"
-        # probably a wrong column or folder rather than broken rows
-        if not has_samples or needed >= 0.5:
-            do_without = ""
+        needed, do_without = limit.needed_share(counts), ""
+        if has_samples and needed < 0.5:  # else probably a wrong column or folder, not broken rows
+            allow = resume_command(context.run_dir, "--set", f"{key}.max_reject_share={needed:g}")
+            do_without = f". To continue without them: `{allow}`{others}"
         first = next(reject for reject in rejects if reject.reason not in CHOSEN_REASONS)
         command = resume_command(context.run_dir, "--set", key)
         hints = about_places(
             counts, root=_image_root(stage), command=command, has_samples=has_samples
         )
-        message = (
-            f"{stage.manifest}: {where}{problem}. The first is {first.place}: "
+        problem = (
+            f"{where}{problem}. The first is {first.place}: "
             f"{first.message.removeprefix(f'{first.place}: ')}. Fix these rows, then "
-            f"`{fixed}`{do_without}{hints}. All rejects: {paths.rejects}"
+            f"`{fixed}`{do_without}{hints}"
         )
-        raise StageConfigError(message)
-    lengths = [reject.num_tokens for reject in rejects if reject.num_tokens is not None]
-    limits = {"max_tokens": stage.max_tokens, "max_images": stage.max_images}
-    problem = limit.too_long_problem(counts, lengths, limits)
-    if problem:
+    elif too_long := limit.too_long_problem(counts, lengths, limits):
         remedies = too_long_remedies(
             counts,
             lengths,
             pixels_of_token=pixels_of_token(inputs),
             max_tokens=stage.max_tokens,
         )
-        message = (
-            f"{stage.manifest}: {where}{problem}. Keep these rows by "
-            f"{remedies}, or leave them out by "
+        problem = (
+            f"{where}{too_long}. Keep these rows by {remedies}, or leave them out by "
             f"max_too_long_share={limit.needed_too_long_share(counts):g}{others}: "
-            f"`{resume_command(context.run_dir, '--set', f'{key}.KEY=VALUE')}`. All rejects: "
-            f"{paths.rejects}"
+            f"`{resume_command(context.run_dir, '--set', f'{key}.KEY=VALUE')}`"
         )
-        raise StageConfigError(message)
-    if is_empty:
+    elif is_empty:
         problem = limit.nothing_left(
             counts, limits, fixed=fixed, run=str(context.run_dir), stage=context.stage
         )
+    if problem:
         message = f"{stage.manifest}: {problem}. All rejects: {paths.rejects}"
         raise StageConfigError(message)
 
@@ -587,35 +566,6 @@ def _image_root(stage: PreprocessConfig) -> Path:
     """Return the base folder of image paths: from the config, else the manifest's folder."""
     root = stage.image_root
     return folder_of(Path(stage.manifest)) if root is None else Path(root)
-
-
-def _result(
-    paths: PartPaths, index: PartIndex, samples: np.ndarray, tally: _Tally, worker: RowWorker
-) -> dict[str, Any]:
-    by_reason = count_reasons(tally.rejects)
-    seconds = worker.seconds
-    files = (paths.tar, paths.samples, paths.index, paths.rejects)
-    return {
-        "num_rows": index.end_row - index.first_row,
-        "num_samples": index.num_samples,
-        "num_rejected": len(tally.rejects),
-        "rejects_by_reason": by_reason,
-        "ignored_keys": dict(tally.ignored.most_common()),
-        "num_too_long": sum(by_reason.get(reason, 0) for reason in CHOSEN_REASONS),
-        "num_truncated": tally.num_truncated,
-        "num_tokens": int(samples["num_tokens"].sum()),
-        "num_supervised_tokens": int(samples["num_supervised_tokens"].sum()),
-        "num_images": int(samples["num_images"].sum()),
-        "num_pixels": int(samples["num_pixels"].sum()),
-        "num_bytes": index.num_bytes,
-        "stored_image": mean_price(worker.prices) if worker.prices else None,
-        "decode_s": round(seconds.decode, 3),
-        "store_s": round(seconds.store, 3),
-        "tokenise_s": round(seconds.tokenise, 3),
-        "write_s": round(seconds.write, 3),
-        "outputs": describe_outputs(paths.output_dir, files),
-        "num_tokens_histogram": token_histogram(samples["num_tokens"].tolist()),
-    }
 
 
 def token_histogram(num_tokens: Iterable[int]) -> dict[str, int]:

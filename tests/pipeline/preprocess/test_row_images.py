@@ -16,6 +16,7 @@ from pipeline.preprocess.manifest import read_manifest
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.preprocess.row_images import ImageSource, RowImages, carry_out
 from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.heartbeat import RowsInProgress
 from slurm_jobs.shared.manifests.messages import ManifestRow
 from slurm_jobs.shared.processors.folder import ProcessorInfo
 from slurm_jobs.shared.processors.image_plans import FixedImages, ImagePlan, Recipe
@@ -138,7 +139,13 @@ def test_images_of_a_row_that_is_too_long_are_not_decoded(
         too_long=too_long,
     )
     monkeypatch.delattr("PIL.ImageFile.ImageFile.load")
-    worker = RowWorker(encoder=encoder, image_format="png", image_quality=95, num_threads=1)
+    worker = RowWorker(
+        encoder=encoder,
+        image_format="png",
+        image_quality=95,
+        num_threads=1,
+        in_progress=RowsInProgress(tmp_path),
+    )
     rows = [make_row(tmp_path, "a.jpg")]
     if too_long == "error":
         with pytest.raises(StageConfigError, match=r"rows\.jsonl:1: \d+ tokens, max_tokens is 50"):

@@ -264,7 +264,7 @@ def cut(manifest: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [replace_by_other_rows, cut])
-@pytest.mark.parametrize("moment", ["_open_rows", "_write_samples"])
+@pytest.mark.parametrize("moment", ["open_manifest", "_write_samples"])
 def test_manifest_that_changes_while_a_slice_is_made_gives_no_part_but_another_attempt(
     tmp_path: Path,
     processor_dir: Path,
