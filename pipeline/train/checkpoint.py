@@ -130,12 +130,12 @@ def restore(checkpoints: Checkpoints) -> Restored:
         _check_lost(len(lost), root)
     if not checkpoints.can_begin:
         message = (
-            f"checkpoints in {root} were valid before but are not any more, and the phase before "
-            "was not loaded because of them: another attempt starts with that phase"
+            f"the checkpoints in {root} were valid when this attempt started and are damaged now, "
+            "so the phase before was not loaded; the next attempt starts from that phase"
         )
         raise StageError(message)
     if was_tried and ranks.rank == 0:
-        log.warning("no checkpoint to continue from in %s: its training starts at step 0", root)
+        log.warning("no valid checkpoint in %s: training starts at step 0", root)
     return Restored(step=0, loss=None)
 
 
@@ -251,13 +251,13 @@ def _find_follower(ranks: Ranks, ended: CheckpointInfo, later: Sequence[LaterPha
 
 
 def _describe_other_work(folder: Path, info: CheckpointInfo, now: Identity) -> str:
-    """Return why the checkpoint is of other work, if so; the same on every rank.
+    """Return why the checkpoint belongs to other work, empty if it does not; equal on all ranks.
 
     Raises:
         StageConfigError: it is of the same work, but still cannot be continued.
     """
     if info.work.num_again != now.work.num_again:
-        return "the stage was asked for again"
+        return "the stage was submitted again"
     changes = describe_changes(info.config, now.lasting_config)
     if info.dataset_fingerprint != now.dataset_fingerprint:
         changes.append(f"data set: {info.dataset_fingerprint} then, {now.dataset_fingerprint} now")
@@ -265,8 +265,8 @@ def _describe_other_work(folder: Path, info: CheckpointInfo, now: Identity) -> s
         changes.append(f"weights that are not trained: hash {info.base} then, {now.base} now")
     if changes and info.work.fingerprint == now.work.fingerprint:
         message = (
-            f"checkpoint {folder} cannot be continued ({'; '.join(changes)}), though the "
-            "stage's spec is the same: submit a new run, or set these back"
+            f"checkpoint {folder} cannot be continued ({'; '.join(changes)}), although the "
+            "stage's spec is the same: submit a new run, or undo these changes"
         )
         raise StageConfigError(message)
     if info.follows != now.follows:
@@ -275,7 +275,7 @@ def _describe_other_work(folder: Path, info: CheckpointInfo, now: Identity) -> s
 
 
 def _load(checkpoints: Checkpoints, folder: Path, info: CheckpointInfo) -> dict[str, Any]:
-    """Load the state from a checkpoint whose checksums match: later errors are not its fault.
+    """Load the state from a checkpoint whose checksums match; later errors have other causes.
 
     Raises:
         StageConfigError: model or optimizer differ from those that it was written from.

@@ -21,28 +21,28 @@ from slurm_jobs.shared.errors import FileError, SlurmJobsError, SpecError
 
 VERBS = {
     "init": "write a first spec and a cluster profile, for this cluster and your data",
-    "check": "find everything wrong with a spec",
-    "plan": "show the jobs that a spec means, and submit nothing",
+    "check": "find all problems of a spec",
+    "plan": "show the jobs of a spec without submitting them",
     "submit": "submit a spec's jobs and return at once",
-    "run": "submit and watch to the end",
+    "run": "submit a spec's jobs and watch them until they end",
     "runs": "list runs",
-    "status": "show how a run is doing",
-    "watch": "show how a run is doing, until it ends",
+    "status": "show the progress of a run",
+    "watch": "show the progress of a run until it ends",
     "logs": "show, follow or search a run's logs",
-    "resume": "run what is missing of a run, and nothing else",
+    "resume": "submit what is missing of a run, and nothing else",
     "cancel": "cancel a run, or one of its stages",
     "report": "show where a run's time went and what to change",
     "compare": "test whether one run, or its repeats, is faster than another",
     "scaling": "show the speedup over runs with different numbers of GPUs",
-    "tune": "try what the report's findings name, and keep what is surely faster",
-    "profile": "show what profiled steps computed, communicated and idled",
+    "tune": "try the settings that the report's findings name, and keep what is faster",
+    "profile": "show computation, communication and idle time of profiled steps",
     "verify": "compare a data set with its index and checksums",
-    "packing": "draw what each way of batching pads on a data set, and time it",
+    "packing": "compare the padding and speed of each way of batching on a data set",
     "samples": "show decoded samples, and audit labels and images of a data set",
-    "probe": "measure what the nodes of a spec's training can do",
-    "doctor": "find what would waste an hour on a site, and say what to do about it",
+    "probe": "measure the speed of the nodes of a spec's training",
+    "doctor": "find problems of a site before they cost an hour, and their remedies",
     "schema": "print the JSON Schema of specs, for editors",
-    "completion": "print what lets bash, zsh or fish complete verbs, options, runs and specs",
+    "completion": "print the completion script for bash, zsh or fish",
 }
 
 _MODULES = {
@@ -59,7 +59,7 @@ WITHOUT_JSON = frozenset({"logs", "schema", "completion"})
 INTERRUPTED_EXIT_CODE = 130
 
 ACTING_VERBS = frozenset({"submit", "run", "resume", "cancel", "probe", "doctor", "tune"})
-"""Commands that finish what they began, even if the reader of their output has left."""
+"""Commands that finish their work even if the reader of their output has gone."""
 
 _NO_VERB = re.compile(r"argument VERB: invalid choice: '([^']*)'")
 _NO_OPTION = re.compile(r"unrecognized arguments: (.*)", re.DOTALL)
@@ -70,8 +70,8 @@ _EPILOG = """\
 RUN is a run folder, the start of a run's id, or a spec file (its newest run);
 left out, it is the newest run in ./runs (or $SLURM_JOBS_RUNS_DIR).
 
-Exit codes: 0 fine, 1 the run failed, 2 the input is wrong, 3 the scheduler
-could not be asked, or a file not be read or written, 130 Ctrl-C.
+Exit codes: 0 success, 1 the run failed, 2 wrong input, 3 the scheduler could
+not be reached or a file not be read or written, 130 Ctrl-C.
 """
 
 
@@ -98,7 +98,7 @@ def _not_taken(words: Sequence[str], verb: argparse.ArgumentParser) -> str:
     options = list(dict.fromkeys(w.partition("=")[0] for w in words if w.startswith("-")))
     known = _OPTION.findall(verb.format_usage())
     unknown = ", ".join(f"no option `{option}`{_near(option, known)}" for option in options)
-    return unknown or f"`{' '.join(words)}` is more than it takes"
+    return unknown or f"unexpected argument `{' '.join(words)}`"
 
 
 def _near(word: str, known: Iterable[str]) -> str:
@@ -140,7 +140,7 @@ def build_parser(verbs: Sequence[str]) -> _Parser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse, run the command, and exit with its code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if "_ARGCOMPLETE" in os.environ:  # a TAB in a shell that has read the script of `completion`
+    if "_ARGCOMPLETE" in os.environ:  # TAB in a shell with our completion script
         from slurm_jobs.cli.completion import complete
 
         return complete(build_parser, VERBS)
@@ -169,7 +169,7 @@ def _run(words: Sequence[str]) -> int:
     except OSError as error:  # relative paths mean nothing in a folder that was deleted
         problem = (
             f"the working directory cannot be used ({error.strerror}): it was removed, or its file "
-            "system is away; `cd` to a folder that exists and type the same again"
+            "system is not mounted; `cd` to an existing folder and run the command again"
         )
         return _print_error(FileError(problem), as_json=getattr(options, "json", False))
     try:
@@ -182,7 +182,7 @@ def _run(words: Sequence[str]) -> int:
         if isinstance(error, OSError):
             where = f"{error.filename}: " if error.filename else ""
             what = f"{where}{error.strerror or error}"
-            message = f"{what}; fix that and run the command again, what was written stays intact"
+            message = f"{what}; fix that and run the command again, written files stay intact"
             error = FileError(message)
         return _print_error(error, as_json=getattr(options, "json", False))
     return code

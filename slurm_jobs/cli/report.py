@@ -54,7 +54,7 @@ def run_compare(options: argparse.Namespace) -> int:
     """Compare, and print; the exit code is 0 for any verdict.
 
     Raises:
-        InputError: there are more than two arms: repeats with spaces between them.
+        InputError: there are more than two arms (repeats separated by spaces).
     """
     from slurm_jobs.cli.options import console
     from slurm_jobs.report.compare import compare, headline
@@ -65,8 +65,8 @@ def run_compare(options: argparse.Namespace) -> int:
         given = [options.first, options.second, *options.more]
         half = len(given) // 2
         message = (
-            f"compare takes two arms, and here are {len(given)}; repeats of one have commas "
-            f"between them: {','.join(given[:half])} {','.join(given[half:])}"
+            f"compare takes two arms, and got {len(given)}; separate repeats of one arm by "
+            f"commas: {','.join(given[:half])} {','.join(given[half:])}"
         )
         raise InputError(message)
     arms = [_runs_of(arm) for arm in (options.first, options.second)]
@@ -340,14 +340,14 @@ def run_scaling(options: argparse.Namespace) -> int:
 
 
 def _next_steps(run_dirs: Sequence[Path], runs: Sequence[RunMeasure]) -> list[str]:
-    """Return what to type if no run is left as a baseline."""
+    """Return the next commands if no run is left as a baseline."""
     num_ranks = runs[0].num_ranks
     ranks = [run.num_ranks for run in runs]
     unlike = next(where for where, num in zip(run_dirs, ranks, strict=True) if num != num_ranks)
     compare = command_text("compare", shown_path(run_dirs[0]), shown_path(unlike))
     resources = f"stages.{runs[0].stage}.resources"
     return [
-        "Nothing is left to compare: no two runs on different numbers of ranks are alike otherwise",
-        f"next: {compare}  # in what they differ",
-        f"then: submit one and the same spec on each number of ranks (--set {resources}.nodes=2)",
+        "Nothing to compare: no two runs on different numbers of ranks are otherwise equal",
+        f"next: {compare}  # shows the differences",
+        f"then: submit the same spec on each number of ranks (--set {resources}.nodes=2)",
     ]

@@ -140,8 +140,8 @@ def _holds_run(folder: Path) -> bool:
 
 def _unreadable(what: Path, where: Path, why: str | None) -> FileError:
     return FileError(
-        f"{what} cannot be read: {where}: {why}. Its file system may be away (not mounted, a "
-        "server that is down); type the same again when it is back"
+        f"{what} cannot be read: {where}: {why}. Its file system may be unavailable (not "
+        "mounted, or its server is down); run the command again when it is back"
     )
 
 
@@ -171,7 +171,7 @@ def is_missing(runs_dir: Path) -> str:
         return ", which is not a folder"
     return (
         ", which does not exist: either nothing has been submitted there, or its file system is "
-        "away (not mounted, a server that is down)"
+        "unavailable (not mounted, or its server is down)"
     )
 
 
@@ -180,8 +180,8 @@ def _refuse_away(path: Path, runs_dir: Path) -> None:
 
     Also raise it if the name is a broken link, or the folder of runs has a broken link that begins
     so. A name as `run.create` generates it was a run once. Without its `run.json`, and with no
-    other run there, the file system is away; with other runs there, the run was removed or the name
-    is wrong.
+    other run there, the file system is not mounted; with other runs there, the run was removed or
+    the name is wrong.
     """
     is_path, was_run = len(path.parts) > 1, RUN_STAMP.search(path.name) is not None
     links = [path.absolute()]

@@ -736,8 +736,9 @@ def look_at_cluster(
         unknown = unknown or "; ".join(limits.problems) or "sinfo lists no partition with nodes"
     if unknown:
         message = (
-            f"Slurm does not say what there is, and nothing was written: {unknown}; type the "
-            "same again once `sinfo` answers here, or add --local to run the jobs on this machine"
+            f"Slurm does not say what there is, and nothing was written: {unknown}; run the "
+            "command again once `sinfo` answers here, or add --local to run the jobs on this "
+            "machine"
         )
         raise SchedulerError(message)
     groups = []

@@ -569,9 +569,10 @@ def _stages_section(report: RunReport) -> Html:
     stranded = sentences.why_stranded(report.stages)
     more = len(failures) - _MAX_FAILURES
     note = (
-        "Waits are medians over jobs: submit to eligible, eligible to start. A stage ran for as "
-        "long as one of its attempts did, or more at once. Hours are allocated, not busy. CPUs and "
-        "GPUs are of one job or array task; the next request is by the rules on memory and time."
+        "Waits are medians over jobs: submit to eligible, eligible to start. A stage's running "
+        "time is the time in which at least one of its attempts ran. Hours are allocated, not "
+        "busy. CPUs and GPUs are those of one job or array task. The next request follows from the "
+        "rules on memory and time."
     )
     return el(
         "section",

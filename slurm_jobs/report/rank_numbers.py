@@ -286,7 +286,7 @@ def meeting_price(attempts: Sequence[AttemptSteps]) -> MeetingPrice | None:
     return MeetingPrice(share=sum(prices) / wall_s, is_apart=is_apart)
 
 
-# Rank that holds the others up, and its node.
+# Rank that slows down the others, and its node.
 #
 # A rank is compared with the mean of all ranks of the same attempt: other attempts may have more
 # ranks, longer steps, or different nodes.

@@ -142,7 +142,7 @@ def scale(runs: Sequence[RunMeasure]) -> Scaling:
             continue
         ids = ", ".join(run.run_id for run in members)
         suffix = f" ({name})" if name else ""
-        warnings.append(f"left out, as nothing on other numbers of ranks is like it: {ids}{suffix}")
+        warnings.append(f"left out, no run on another number of ranks is comparable: {ids}{suffix}")
     codes = {run.settings.get("code", ABSENT) for run in judged}
     if len(codes) > 1:
         warnings.append(f"the runs are of different code: {', '.join(sorted(codes))}")

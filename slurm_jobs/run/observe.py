@@ -125,7 +125,7 @@ def refuse_elsewhere(paths: RunPaths, meta: RunMeta) -> None:
     if owner and not _has_one_owner_for_all(paths.run_dir):
         message = (
             f"the folder of run {meta.run_id} is {owner}, and you are uid {uid}: what it says "
-            "would run as you. Let its owner type the same, or submit the spec as yours"
+            "would run as you. Let its owner run the command, or submit the spec as yours"
         )
         raise InputError(message)
     if meta.scheduler != "slurm":
@@ -133,7 +133,7 @@ def refuse_elsewhere(paths: RunPaths, meta: RunMeta) -> None:
     if meta.uid is not None and meta.uid != uid:
         message = (
             f"run {meta.run_id} is {meta.submitted_by}'s (uid {meta.uid}), and you are uid {uid}; "
-            f"only they can query and end its jobs: type the same as {meta.submitted_by}. "
+            f"only they can query and end its jobs: run the command as {meta.submitted_by}. "
             f"If the run is yours by now and all its jobs have ended, write your uid as `uid` into "
             f"{paths.run_json}"
         )
@@ -144,9 +144,9 @@ def refuse_elsewhere(paths: RunPaths, meta: RunMeta) -> None:
     if here is not None and here != meta.cluster_name:
         message = (
             f"run {meta.run_id} was submitted on the cluster `{meta.cluster_name}`, and this "
-            f"machine belongs to `{here}`, whose Slurm knows nothing of its jobs: type the same on "
-            f"a login node of `{meta.cluster_name}`. If that is what `{here}` was called before, "
-            f"write `{here}` as `cluster_name` into {paths.run_json}"
+            f"machine belongs to `{here}`, whose Slurm knows nothing of its jobs: run the command "
+            f"on a login node of `{meta.cluster_name}`. If that is what `{here}` was called "
+            f"before, write `{here}` as `cluster_name` into {paths.run_json}"
         )
         raise InputError(message)
 

@@ -292,8 +292,8 @@ def _refuse_if_alive(run_dir: Path, other: Entry, earlier: Sequence[Entry], begi
         end_s = now_s + OTHER_HOST_PATIENCE_S - silent_s
         clock = time.strftime("%H:%M:%S", time.localtime(end_s))
         message += (
-            f". {begin.values['host']} cannot check a process of {other.values['host']}: type the "
-            f"same again there, which continues at once if that process is dead, or here after "
+            f". {begin.values['host']} cannot check a process of {other.values['host']}: run the "
+            f"command again there, which continues at once if that process is dead, or here after "
             f"{clock}"
         )
         raise RunFailedError(message)

@@ -27,7 +27,8 @@ _REMEDIES = {
     errno.EACCES: "give yourself the rights to it",
     errno.EPERM: "give yourself the rights to it",
     errno.ESTALE: "its file server was restarted or the folder replaced: check whether it exists",
-    errno.ENOENT: "a folder was removed, or its file system is away: check whether it exists",
+    errno.ENOENT: "a folder was removed, or its file system is not mounted: check whether it "
+    "exists",
 }
 
 

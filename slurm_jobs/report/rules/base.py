@@ -121,7 +121,7 @@ def phase_evidence(numbers: TrainingNumbers, kind: str) -> tuple[str, ...]:
     has_same_steps = len({r.num_steps for r in numbers.ranks}) == 1
     if 1 < numbers.num_ranks == len(numbers.ranks) and has_same_steps:
         worst = max(numbers.ranks, key=lambda r: r.phases_s[kind])
-        length += f"; {units.seconds(worst.phases_s[kind])} on rank {worst.rank}, the most of all"
+        length += f"; {units.seconds(worst.phases_s[kind])} on rank {worst.rank}, the slowest"
     return (
         length,
         (

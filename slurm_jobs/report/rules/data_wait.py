@@ -22,9 +22,9 @@ _WAITS, _WAITS_LONG = 0.05, 0.20
 _LOADER_WAITS = 0.25
 """Share of the loader's work, as in the finding on data wait. All are own choices."""
 _END_OTHERS = (
-    "`top` on {node} shows whose they are: on a machine of your own end what else computes; on a "
-    "cluster (`squeue -w {node}`) ask the site whether jobs are bound to their cores (cgroups), or "
-    "take whole nodes (`resources: {{slurm: {{exclusive: true}}}}`)"
+    "`top` on {node} shows them. On your own machine stop them; on a cluster (`squeue -w {node}`) "
+    "ask the site whether jobs are bound to their cores (cgroups), or request whole nodes "
+    "(`resources: {{slurm: {{exclusive: true}}}}`)"
 )
 
 
@@ -38,26 +38,26 @@ def _held_text(load: NodeLoad) -> str:
     job = "" if load.job_cpu_cores is None else f", its own {load.job_cpu_cores.mean:.1f}"
     others = "" if load.other_cores is None else f"{max(0.0, load.other_cores.mean):.1f}"
     return (
-        f"of the {load.num_cores} cores of {load.node} that the job may use, processes of others "
-        f"keep {others} busy{job}: others hold {cores_held(load) or 0.0:.1f} of the "
-        f"{load.num_cores_asked} that it asked for"
+        f"of the {load.num_cores} cores of {load.node} that the job may use, other processes keep "
+        f"{others} busy{job}: {cores_held(load) or 0.0:.1f} of the {load.num_cores_asked} "
+        "requested cores are taken"
     )
 
 
 @rule(
     "foreign-load",
-    "others keep 25 % of the cores asked for busy, and the thread that makes the steps waits for a "
-    "core 5 % of its time (20 %: high), or the loader's threads 25 % of their work while steps "
-    "wait for data",
+    "other processes keep 25 % of the requested cores busy, and the main thread waits for a core "
+    "5 % of its time (20 %: high), or the loader's threads 25 % of their work while steps wait "
+    "for data",
     of_steps=True,
 )
 def foreign_load(numbers: TrainingNumbers) -> Finding | Check:
-    """Find others that hold a quarter of a node's cores while the job's threads wait for them."""
+    """Find other processes on a quarter of the requested cores, while the job waits for cores."""
     known = [load for load in numbers.loads if cores_held(load) is not None and load.num_cores]
     if not known:
         return abstain(
-            f"fewer than {MIN_READINGS} readings of a node show how busy its cores were, and what "
-            "of that was the job's own"
+            f"fewer than {MIN_READINGS} readings of a node show how busy its cores were, and with "
+            "whose processes"
         )
     held = [load for load in known if _is_held(load)]
     if not held:
@@ -71,11 +71,11 @@ def foreign_load(numbers: TrainingNumbers) -> Finding | Check:
         zip(waits, held, strict=True), key=lambda pair: (pair[0].is_long, pair[0].step_share or 0.0)
     )
     if not worst.is_long:
-        return clear(f"{_held_text(load)}; its threads hardly wait for a core")
+        return clear(f"{_held_text(load)}; its threads rarely wait for a core")
     evidence = [_held_text(load)]
     if worst.step_share is not None:
         evidence.append(
-            f"the thread that makes the steps of rank {worst.rank} waits for a core "
+            f"the main thread of rank {worst.rank} waits for a core "
             f"{units.percent(worst.step_share)} of its time"
         )
     if worst.loader_is_long and numbers.loader is not None:
@@ -85,16 +85,16 @@ def foreign_load(numbers: TrainingNumbers) -> Finding | Check:
         )
     return Finding(
         severity="high" if (worst.step_share or 0.0) >= _WAITS_LONG else "medium",
-        title=f"other processes hold the job's cores on {load.node}",
-        text="Processes that are not the job's compute on its cores, while its own threads are "
-        "ready and wait for one.",
+        title=f"other processes use the job's cores on {load.node}",
+        text="Processes of other jobs or users run on these cores while the job's own threads "
+        "wait.",
         evidence=tuple(evidence),
         next_knob=_END_OTHERS.format(node=load.node),
-        ceiling="not known: who shares cores, caches and clock slows a thread down also while it "
-        "has a core, and a part of the waits is for threads of the job itself",
-        confidence="high that its threads wait: the kernel counts it; medium that others are "
-        "why: what the host of a virtual machine takes, and short-lived processes of the job "
-        "itself, look the same",
+        ceiling="not known: shared caches and a lower clock also slow down threads that have a "
+        "core, and some waits are for other threads of the job",
+        confidence="high that its threads wait: the kernel counts it; medium for the cause: time "
+        "that the host of a virtual machine takes, and short-lived processes of the job, look the "
+        "same",
     )
 
 
@@ -152,12 +152,12 @@ _IDLE = 0.50
 CauseKind = Literal["storage", "decoding", "cores", "threads", "read-ahead", "lock", ""]
 
 CAUSE_TITLES: dict[CauseKind, str] = {
-    "storage": "storage answers late",
-    "decoding": "decoding takes the cores",
+    "storage": "storage is slow",
+    "decoding": "decoding uses all cores",
     "cores": "the loader finds no free core",
     "threads": "too few loader threads",
     "read-ahead": "too few batches are read ahead",
-    "lock": "the loader's threads hold one another up",
+    "lock": "the loader's threads block each other",
     "": "",
 }
 
@@ -176,25 +176,25 @@ class Cause:
 
 
 _SHARED_CORES_KNOB = (
-    "more cpus_per_task, or fewer ranks a node; with fewer num_loader_threads the model has more "
-    "of them, and with more the loader"
+    "more cpus_per_task, or fewer ranks per node; num_loader_threads divides the cores between "
+    "loader and model"
 )
 
 _ONE_READS = Cause(
     kind="storage",
-    text="The loader waits for storage: one thread reads for all others, and is blocked for "
-    "most of the time.",
+    text="The loader waits for storage: one thread reads for all others, and is blocked most of "
+    "the time.",
     evidence=(),
-    next_knob="`reader: index`, where shards are files: all num_loader_threads read, where "
-    "here more of them change nothing; or shards on faster storage (staging; node_local_dir "
-    "of the profile)",
+    next_knob="`reader: index`, if the shards are files: then all num_loader_threads read (with "
+    "this reader only one does); or shards on faster storage (staging; node_local_dir of the "
+    "profile)",
     confidence="medium: that thread is neither on a core nor waiting for one; a lock would "
     "look the same",
 )
 _LOCK = Cause(
     kind="lock",
-    text="The loader's threads hold one another up: together they compute no more than one "
-    "thread can, as code that holds the interpreter's lock does.",
+    text="The loader's threads block each other: together they compute no more than one thread "
+    "can, as Python code does that holds the interpreter's lock.",
     evidence=(),
     next_knob="less Python for each sample: `stored images` of the size that the model takes, "
     "no augmentation in Python; more threads change nothing",
@@ -202,8 +202,8 @@ _LOCK = Cause(
 )
 _DECODING = Cause(
     kind="decoding",
-    text="The loader computes all the time, and no core is left for more threads: decoding and "
-    "putting batches together takes them.",
+    text="The loader computes all the time, and no core is free for more threads: decoding and "
+    "collating use them all.",
     evidence=(),
     next_knob="more cpus_per_task with as many num_loader_threads; or less to decode: smaller "
     "or raw stored images (`preprocess`); augmentation costs, too",
@@ -212,7 +212,7 @@ _DECODING = Cause(
 
 
 def cause_by_threads(loader: LoaderLoad, load: NodeLoad | None, device: str) -> Cause | None:
-    """Return what held the threads up; None if they give no evidence.
+    """Return what delayed the threads; None if they give no evidence.
 
     Args:
         loader: loader of the rank that waits longest.
@@ -226,8 +226,8 @@ def cause_by_threads(loader: LoaderLoad, load: NodeLoad | None, device: str) -> 
         idle = units.percent(1 - loader.busy_share)
         return Cause(
             kind="read-ahead",
-            text="The loader's threads have nothing in hand for much of the time, and yet the "
-            "ranks wait: too few batches are read ahead for all threads to work at once.",
+            text="The loader's threads are idle much of the time although the ranks wait: too few "
+            "batches are read ahead to keep all threads busy.",
             evidence=(evidence, f"its threads are idle {idle} of the time"),
             next_knob="more num_prefetch_batches: at least twice num_loader_threads over the "
             "microbatches of a step",
@@ -253,11 +253,11 @@ def cause_by_threads(loader: LoaderLoad, load: NodeLoad | None, device: str) -> 
     where = "this node's disks" if sees_disk else "storage"
     return Cause(
         kind="storage",
-        text=f"The loader waits for {where}: its threads are blocked, and compute little.",
+        text=f"The loader waits for {where}: its threads are blocked most of the time.",
         evidence=(evidence,),
         next_knob="large shards on the node's fastest disk (staging; node_local_dir of the "
-        f"profile), or in memory where it has room; {_threads_needed(loader)} keep more requests "
-        "on their way",
+        f"profile), or in memory if there is room; {_threads_needed(loader)} keep more requests in "
+        "flight",
         confidence=f"{'high' if sees_disk else 'medium'}: the threads are neither on a core nor "
         "waiting for one; a lock would look the same",
     )
@@ -269,8 +269,8 @@ def _computing(loader: LoaderLoad, load: NodeLoad | None, device: str) -> Cause:
     Other processes make these threads wait for a core, at the latest if there are more threads. So
     their cores are not free, and full cores are the job's only as far as it uses them.
     """
-    free = "they hardly wait for a core"
-    confidence = "medium: whether cores are free is not known without readings of the node"
+    free = "they rarely wait for a core"
+    confidence = "medium: without readings of the node it is not known whether cores are free"
     if load is not None and (load.num_cores or _use(load) >= _ALL_BUSY):
         used = (loader.num_threads or 1) * max(1, load.num_ranks)
         is_full = _use(load) >= _ALL_BUSY
@@ -283,7 +283,7 @@ def _computing(loader: LoaderLoad, load: NodeLoad | None, device: str) -> Cause:
         confidence = "high: its threads are on a core nearly all of their time"
     return Cause(
         kind="threads",
-        text=f"The loader has too few threads: those it has compute all the time, and {free}.",
+        text=f"The loader has too few threads: they compute all the time, and {free}.",
         evidence=(_threads_text(loader),),
         next_knob=_threads_needed(loader),
         confidence=confidence,
@@ -301,18 +301,17 @@ def _no_core(loader: LoaderLoad, load: NodeLoad | None, device: str) -> Cause:
     if load is not None and _is_held(load):
         return Cause(
             kind="cores",
-            text="The loader's threads want to compute and find no free core: processes that are "
-            "not the job's hold them.",
+            text="The loader's threads wait for a free core: processes of other jobs or users have "
+            "them.",
             evidence=(_threads_text(loader), _held_text(load)),
             next_knob=_END_OTHERS.format(node=load.node),
-            confidence="high that its threads wait for a core; medium that others are why: a part "
-            "of the waits may be for threads of the job itself",
+            confidence="high that its threads wait for a core; medium for the cause: some waits "
+            "may be for other threads of the job",
         )
-    owners = "the model and the loader share them" if device == "cpu" else "others have them"
+    owners = "the model and the loader share them" if device == "cpu" else "other threads have them"
     return Cause(
         kind="cores",
-        text=f"The loader's threads want to compute and find no free core: {owners}. The cores "
-        "are all busy.",
+        text=f"The loader's threads wait for a free core: {owners}. All cores are busy.",
         evidence=(_threads_text(loader),),
         next_knob=_SHARED_CORES_KNOB,
         confidence="high: the kernel counts the waits of each thread for a core",
@@ -354,7 +353,7 @@ _GENERAL_KNOB = (
 
 
 def find_cause(numbers: TrainingNumbers) -> Cause:
-    """Return the cause by the node of the longest wait: one starved rank holds up all."""
+    """Return the cause from the node with the longest wait: one starved rank delays all."""
     starved = max(numbers.ranks, key=lambda rank: rank.phases_s["data_wait"], default=None)
     loads = {load.node: load for load in numbers.loads if tells(load.cpu_busy)}
     load = loads.get(starved.node) if starved is not None else None
@@ -367,7 +366,8 @@ def find_cause(numbers: TrainingNumbers) -> Cause:
             text="",
             evidence=(),
             next_knob=_GENERAL_KNOB,
-            confidence="high that data is waited for; why is not known without readings of nodes",
+            confidence="high that steps wait for data; without readings of nodes the cause is not "
+            "known",
         )
     if tells(load.cpu_iowait) and mean_of(load.cpu_iowait) >= _WAITS_FOR_DISKS:
         rate = units.num_bytes(mean_of(load.disk_read))
@@ -375,9 +375,8 @@ def find_cause(numbers: TrainingNumbers) -> Cause:
             kind="storage",
             text="The loader waits for this node's disks.",
             evidence=(f"{_cores_text(load)}; {rate} read a second",),
-            next_knob="stage shards in on the node's fastest disk (node_local_dir of the profile), "
-            "or leave them in memory where it has room; more num_loader_threads keep more requests "
-            "on their way",
+            next_knob="stage shards on the node's fastest disk (node_local_dir of the profile), or "
+            "in memory if there is room; more num_loader_threads keep more requests in flight",
             confidence="high: cores are idle with a disk request outstanding",
         )
     if mean_of(load.cpu_busy) >= _ALL_BUSY:
@@ -385,10 +384,10 @@ def find_cause(numbers: TrainingNumbers) -> Cause:
     if mean_of(load.cpu_busy) < _IDLE:
         return _idle_cores(load, numbers.num_loader_threads)
     return Cause(
-        text="The cores are neither all busy nor idle: several things share the time.",
+        text="The cores are neither all busy nor idle, so there are several causes.",
         evidence=(_cores_text(load),),
         next_knob=_GENERAL_KNOB,
-        confidence="high that data is waited for, low in why",
+        confidence="high that steps wait for data, low for the cause",
     )
 
 
@@ -396,23 +395,23 @@ def _busy_cores(load: NodeLoad, device: str) -> Cause:
     if _is_held(load):
         return Cause(
             kind="cores",
-            text="The cores are all busy, many of them with processes that are not the job's.",
+            text="All cores are busy, many of them with processes of other jobs or users.",
             evidence=(_held_text(load),),
             next_knob=_END_OTHERS.format(node=load.node),
-            confidence="medium: cores are short, and whose processes have them is read; whether "
-            "the loader waits for one is not",
+            confidence="medium: the readings show busy cores and whose processes run on them, not "
+            "whether the loader waits for a core",
         )
     if device == "cpu":
         return Cause(
             kind="cores",
-            text="The cores are all busy: on CPUs the model and the loader share them.",
+            text="All cores are busy: on CPUs the model and the loader share them.",
             evidence=(_cores_text(load),),
             next_knob=_SHARED_CORES_KNOB,
-            confidence="high that cores are short; how much of them each has is not known",
+            confidence="high that there are too few cores; the share of each is not known",
         )
     return Cause(
         kind="decoding",
-        text="The cores are all busy: decoding and putting batches together takes them.",
+        text="All cores are busy: decoding and collating use them.",
         evidence=(_cores_text(load),),
         next_knob="more cpus_per_task; or less to decode: smaller stored images (`preprocess`); "
         "augmentation costs, too",
@@ -425,10 +424,11 @@ def _idle_cores(load: NodeLoad, num_threads: int | None) -> Cause:
     if num_threads is None:
         return Cause(
             text="Cores are idle while the ranks wait: the loader has too few threads or "
-            "workers, or its storage answers late.",
+            "workers, or its storage is slow.",
             evidence=(cores,),
             next_knob=_GENERAL_KNOB,
-            confidence="medium: idle cores rule out decoding; how many threads load is not known",
+            confidence="medium: idle cores rule out decoding; the number of loader threads is not "
+            "known",
         )
     threads = f"{cores}; num_loader_threads is {num_threads} on each of"
     if num_threads * max(1, load.num_ranks) < load.num_cores:
@@ -436,14 +436,14 @@ def _idle_cores(load: NodeLoad, num_threads: int | None) -> Cause:
             text="Cores are idle while the ranks wait: the loader has too few threads, or each "
             "waits for a file system over the network.",
             evidence=(f"{threads} {units.number_of('rank', load.num_ranks)}",),
-            next_knob="more num_loader_threads; if that changes nothing, stage shards in on "
+            next_knob="more num_loader_threads; if that changes nothing, stage the shards on "
             "node-local storage (staging)",
             confidence="medium: idle cores rule out decoding, not a slow file system",
         )
     return Cause(
         kind="storage",
-        text="Cores are idle while many loader threads wait: the storage answers late, as a file "
-        "system over the network does with many small reads.",
+        text="Cores are idle while many loader threads wait: the storage is slow, as network file "
+        "systems are with many small reads.",
         evidence=(f"{threads} {load.num_ranks} ranks",),
         next_knob="large shards on node-local storage: `consolidate`, and staging in `train`; more "
         "threads or workers only queue up",

@@ -18,8 +18,8 @@ _LOW, _NOTE = 0.15, 0.25
 _HIGH_P95, _LOW_P5 = 0.70, 0.10
 _SLOW_STORAGE = 0.10
 _FULL_LINK, _CORES_BUSY = 0.80, 0.85
-_NO_CEILING = "not known from how busy GPUs are: the steps say what they wait for"
-_IDLE_FOR_SURE = "high that they are idle; a kernel that runs need not fill a GPU"
+_NO_CEILING = "not known from this: the findings on the steps have one"
+_IDLE_FOR_SURE = "high that they are idle; when busy, a kernel may still not fill the GPU"
 
 
 @rule(
@@ -42,10 +42,11 @@ def gpu_use(numbers: TrainingNumbers) -> Finding | Check:
     return Finding(
         severity="high" if share <= _LOW else "note",
         title=f"GPUs are busy {units.percent(share)} of the time",
-        text="The requested GPUs are idle. The findings on what the steps wait for say why.",
+        text="The requested GPUs are mostly idle. The findings on the steps say what they wait "
+        "for.",
         evidence=(_busy_text(worst), _data_wait_text(numbers)),
-        next_knob="the next knob of the strongest finding on the steps; without one, a larger "
-        "microbatch, or a profile (`profile: {steps: [20, 40]}`) that shows what the host does",
+        next_knob="see the strongest finding on the steps; without one, try a larger microbatch, "
+        "or a profile (`profile: {steps: [20, 40]}`) that shows what the host does",
         ceiling=_NO_CEILING,
         confidence=_IDLE_FOR_SURE,
     )
@@ -74,15 +75,15 @@ def fluctuating_gpu(numbers: TrainingNumbers) -> Finding | Check:
     }
     kind = max(stalls, key=lambda name: stalls[name])
     longest = (
-        f"of the waits that steps time, {kind.replace('_', ' ')} is the longest: "
-        f"{units.percent(stalls[kind])} of their time"
+        f"the longest timed wait is {kind.replace('_', ' ')}: {units.percent(stalls[kind])} of the "
+        "steps' time"
     )
     return Finding(
         title="GPUs swing between busy and idle",
-        text="They can be kept busy, and in between they wait.",
+        text="They are busy part of the time and wait in between.",
         evidence=(_busy_text(worst), longest),
-        next_knob="what that finding names; bursts of data come of too few batches read ahead "
-        "(num_prefetch_batches) or of a loader that is slower than the steps",
+        next_knob="see the finding on that wait; if it is data wait, too few batches are read "
+        "ahead (num_prefetch_batches) or the loader is slower than the steps",
         ceiling=_NO_CEILING,
         confidence=_IDLE_FOR_SURE,
     )
@@ -137,10 +138,10 @@ def slow_storage(numbers: TrainingNumbers) -> Finding | Check:
     )
     return Finding(
         title="the storage is slow to answer",
-        text="Cores are idle until the disk has answered, and the steps wait for what it has.",
+        text="Cores are idle until the disk answers, and the steps wait for its data.",
         evidence=(disks, _data_wait_text(numbers)),
-        next_knob="read copies on the node's fastest disk (staging, node_local_dir of the "
-        "profile); more num_loader_threads keep more requests on their way",
+        next_knob="stage the data on the node's fastest disk (staging, node_local_dir of the "
+        "profile); raise num_loader_threads to keep more requests in flight",
         ceiling="that of the finding on data wait",
         confidence="high: cores are idle with a disk request outstanding",
     )
@@ -165,10 +166,10 @@ def full_network(numbers: TrainingNumbers) -> Finding | Check:
         if load.link_bytes_per_s
     ]
     if not shares:
-        return abstain("the kernel reports no speed of its nodes' links")
+        return abstain("the kernel does not report the speed of its nodes' links")
     share, worst = max(shares, key=lambda pair: pair[0])
     waits = share_of(numbers, "data_wait")[0]
-    mostly = f"{units.percent(share)} of what the links of {worst.node} carry came in"
+    mostly = f"the links of {worst.node} receive at {units.percent(share)} of their speed"
     disks_or_cores = (
         mean_of(worst.cpu_iowait) >= _SLOW_STORAGE or mean_of(worst.cpu_busy) >= _CORES_BUSY
     )
@@ -176,12 +177,12 @@ def full_network(numbers: TrainingNumbers) -> Finding | Check:
         return clear(f"{mostly}; {units.percent(waits)} of the steps wait for data")
     return Finding(
         title=f"the network of {worst.node} is full, and the steps wait",
-        text="Cores and disks have time to spare: nothing comes sooner than the links bring it.",
+        text="Cores and disks have time to spare, so the links are the limit.",
         evidence=(mostly, _data_wait_text(numbers)),
         next_knob="read each byte once: staging on node-local storage keeps a copy for the next "
         "epochs and attempts; smaller stored images",
         ceiling="that of the finding on data wait",
-        confidence="medium: links carry gradients, too",
+        confidence="medium: the links carry gradients, too",
     )
 
 
@@ -203,7 +204,7 @@ def slow_node(numbers: TrainingNumbers) -> Finding | Check:
     command = "slurm-jobs probe SPEC" if probes is None else probes.command
     help_text = f": `{command}`" if command else ", and there is no other machine"
     if probes is None or not probes.probed:
-        return abstain(f"none of its nodes was ever probed{help_text}")
+        return abstain(f"none of its nodes has been probed{help_text}")
     compared = [p for p in probes.probed if p.num_compared >= MIN_OTHERS]
     if not compared:
         return abstain(
@@ -226,15 +227,15 @@ def slow_node(numbers: TrainingNumbers) -> Finding | Check:
         title=f"{worst.node}{others} measured slow: {BY_NAME[worst.slow[0].name].label} is "
         f"{share} of similar nodes",
         text="In synchronous training every rank waits for the slowest, so one slow node slows "
-        "all. The numbers are of a probe, not of the training itself.",
+        "all. The numbers come from a probe, not from the training itself.",
         evidence=tuple(
             f"{p.node}, {units.moment(p.measured_unix_s)}: {slow_text(measure)}"
             for p in slow
             for measure in p.slow
         ),
-        next_knob=f"leave it out: --set stages.{stage}.resources.slurm.exclude={names}"
+        next_knob=f"exclude it: --set stages.{stage}.resources.slurm.exclude={names}"
         ", and report it to the site; probe it again first where the confidence is not high",
-        ceiling="not known from a probe: the finding on the straggler shows what the steps lose",
+        ceiling="not known from a probe: see the finding on the straggler",
         confidence=f"medium: {'; '.join(doubts)}"
         if doubts
         else "high: measured on the node itself",
@@ -248,7 +249,7 @@ def _doubts(probe: ProbedNode) -> list[str]:
         doubts.append(f"{probe.node} was probed {days} before or after the training")
     if probe.other_busy_cores is not None:
         cores = units.significant(probe.other_busy_cores)
-        doubts.append(f"others kept {cores} cores of {probe.node} busy meanwhile")
+        doubts.append(f"other processes used {cores} cores of {probe.node} meanwhile")
     if partner := next((measure.partner for measure in probe.slow if measure.partner), ""):
         doubts.append(
             f"the network of {probe.node} was measured with {partner}, which may be the slow one"
@@ -265,11 +266,12 @@ def probe_evidence(numbers: TrainingNumbers, nodes: str) -> tuple[str, ...]:
             continue
         if probe.num_compared < MIN_OTHERS:
             result = (
-                f"there are no {MIN_OTHERS} other probed nodes of its hardware to compare it with"
+                f"fewer than {MIN_OTHERS} other nodes of the same hardware were probed, so it "
+                "cannot be compared"
             )
         elif probe.slow:
             result = f"measured slow: {slow_text(probe.slow[0])}"
         else:
-            result = f"measured like the other {probe.num_compared} of its hardware"
+            result = f"as fast as the other {probe.num_compared} probed nodes of the same hardware"
         lines.append(f"probe of {probe.node}, {units.moment(probe.measured_unix_s)}: {result}")
     return tuple(lines)

@@ -22,10 +22,10 @@ _KNOBS = {
 
 @rule(
     "left-out",
-    "rows over max_tokens or max_images that are left out are 5 % of all or more (half: high)",
+    "5 % of the rows or more are left out over max_tokens or max_images (half: high)",
 )
 def left_out(data: DataNumbers) -> Finding | Check:
-    """Find rows over a limit, omitted by the config: 5 % of all, high from half on."""
+    """Find rows over a limit that the config leaves out: 5 % of all, high from half on."""
     by_reason = {reason: num for reason, num in data.rejects if reason in CHOSEN_REASONS}
     # All limits if the records give no reason.
     limits = dict.fromkeys(CHOSEN_REASONS[reason] for reason in by_reason or CHOSEN_REASONS)
@@ -33,18 +33,20 @@ def left_out(data: DataNumbers) -> Finding | Check:
     if "too_long" in by_reason:
         knobs.append("too_long: truncate_text keeps such samples and cuts their text")
     if "images_too_long" in by_reason:
-        knobs.append("a processor with fewer tokens an image keeps those whose images are too many")
+        knobs.append(
+            "a processor with fewer tokens per image keeps rows with too many image tokens"
+        )
     return _lost_rows(
         data,
         data.num_too_long,
         by_reason,
-        what="are left out over a limit",
-        text="Nothing fails for them, because `too_long` chose so: the model learns of the rest.",
-        next_knob="; ".join(knobs) + "; the lists of rejects say how long each is",
+        what="are over a limit and left out",
+        text="`too_long` leaves them out without an error; the model learns from the rest only.",
+        next_knob="; ".join(knobs) + "; the lists of rejects have the length of each",
     )
 
 
-@rule("rejected", "rows that cannot be used are 5 % of all or more (half: high)")
+@rule("rejected", "5 % of the rows or more cannot be used (half: high)")
 def rejected(data: DataNumbers) -> Finding | Check:
     """Find rows rejected for other reasons than limits: 5 % of all, high from half on."""
     num_chosen = sum(num for reason, num in data.rejects if reason in CHOSEN_REASONS)
@@ -56,7 +58,7 @@ def rejected(data: DataNumbers) -> Finding | Check:
         num_rejects,
         {reason: num for reason, num in data.rejects if reason not in CHOSEN_REASONS},
         what="cannot be used",
-        text="Nothing fails for them, because `max_reject_share` allows it.",
+        text="`max_reject_share` allows this, so the stage does not fail.",
         next_knob="fix the rows that the lists of rejects name, then lower max_reject_share",
     )
 
@@ -85,7 +87,7 @@ def _lost_rows(
         text=text,
         evidence=(f"{rows}: {reasons}" if reasons else rows,),
         next_knob=next_knob,
-        ceiling="no gain in speed: more to learn from",
+        ceiling="no gain in speed, but more training data",
     )
 
 
@@ -96,19 +98,19 @@ def slow_tokenising(data: DataNumbers) -> Finding | Check:
     """Find tokenising that takes half of the preprocessing time, or more."""
     whole_s = sum(data.work_s.values())
     if not whole_s:
-        return abstain("the work of preprocessing is not timed apart")
+        return abstain("the parts of preprocessing are not timed separately")
     share = data.work_s.get("tokenise", 0.0) / whole_s
     if share < _MOST_OF_THE_WORK or whole_s < _MIN_WORK_S:
         return clear(f"{units.percent(share)} of {units.seconds(whole_s)} of work")
     return Finding(
         title="tokenising is the slow part of preprocessing",
-        text="Images are processed faster than the texts.",
+        text="Texts take longer than images.",
         evidence=(
             ", ".join(f"{name} {units.seconds(s)}" for name, s in data.work_s.items() if s >= 0.05),
         ),
         next_knob="a fast tokenizer (tokenizer.json next to the processor); "
-        "then more slices, which work side by side",
-        ceiling=ceiling(share, "no tokenising, in the time of the slices"),
+        "then more slices, which run in parallel",
+        ceiling=ceiling(share, "slices without tokenising"),
     )
 
 
@@ -128,13 +130,13 @@ def queue_dominates(timeline: Sequence[TimeShare], note: str) -> Finding | Check
     return Finding(
         title=f"The queue took {units.percent(share)} of the time from submit to end",
         text="No stage ran while these jobs waited for resources.",
-        evidence=(f"{waited} of waiting with nothing running",),
-        next_knob="a shorter timeout_min (the backfill scheduler fits short jobs in), "
+        evidence=(f"{waited} with jobs waiting and none running",),
+        next_knob="a shorter timeout_min (the backfill scheduler fits short jobs into gaps), "
         "fewer nodes, or another partition",
         ceiling="not known: nothing but waiting was recorded"
         if share == 1
-        else f"none of this time: {units.times(1 / (1 - share))} as soon; waits during a running "
-        "stage are not included",
+        else f"no such waits: the run ends {units.times(1 / (1 - share))} as soon; waits while "
+        "another stage runs are not included",
     )
 
 
@@ -147,7 +149,7 @@ def array_imbalance(stage: StageNumbers) -> Finding | Check:
     if running_s < SHORT_RUN_S:
         return abstain("the stage ran for under 300 s")
     if stage.slices_per_task > 1:
-        return abstain("an array task works through several slices; each is timed alone")
+        return abstain("each array task processes several slices, and only slices are timed")
     ratio = times.max_s / times.mean_s if times.mean_s > 0 else 1.0
     if ratio < 1.5:
         return clear(f"slowest over mean: {ratio:.2f}")
@@ -163,7 +165,7 @@ def array_imbalance(stage: StageNumbers) -> Finding | Check:
         ),
         next_knob="more and smaller slices (array.num_slices); "
         "if it is always the same node, exclude it",
-        ceiling=f"evenly loaded tasks, {stage.max_running} at a time: "
+        ceiling=f"equally loaded tasks, {stage.max_running} at a time: "
         f"{units.times(max(running_s, even_s) / even_s)} as fast for this stage",
     )
 
@@ -182,40 +184,40 @@ def memory_request(stage: StageNumbers) -> Finding | Check:
     """
     used, requested = stage.node_mem_bytes, stage.requested_mem_bytes
     if used.value is None or not requested.value:
-        return abstain(used.missing or requested.missing or "no amount was asked for")
+        return abstain(used.missing or requested.missing or "no memory was requested")
     if (stage.longest_s.value or 0.0) < SHORT_RUN_S:
         return abstain("the jobs ran under 300 s")
     share = used.value / requested.value
     if used.at_least and share < _USED_ENOUGH:
         return abstain(f"what was used is a lower bound: {used.at_least}")
     at_most = ""
-    on_node = f"{units.quantity(used)} at most, of {units.quantity(requested)} asked for a node"
+    on_node = f"{units.quantity(used)} at most, of {units.quantity(requested)} requested per node"
     if stage.tasks_per_node != 1:
         at_most = "at most "
         on_node = (
             f"{units.quantity(stage.max_rss_bytes)} by the largest task, so at most "
             f"{units.quantity(used)} by {stage.tasks_per_node} tasks, of "
-            f"{units.quantity(requested)} asked for a node"
+            f"{units.quantity(requested)} requested per node"
         )
     if share >= _USED_ENOUGH and stage.tasks_per_node > 1:
-        return abstain(f"{on_node}: how much they take together is not known")
+        return abstain(f"{on_node}: their sum is not known")
     if share >= _USED_ENOUGH:
-        return _enough(share, "memory asked for")
+        return _enough(share, "memory request")
     suggested_gb = max(1, math.ceil(used.value * _HEADROOM / 2**30))
     return Finding(
         severity="note",
         title=f"{at_most}{units.percent(share)} of the requested memory was used",
-        text="Memory that is requested and not used keeps jobs waiting, yours and others'.",
+        text="Requested memory that is not used keeps your jobs and those of others waiting.",
         evidence=(f"{on_node}, over {units.number_of('attempt', stage.num_attempts)}",),
-        next_knob=f"mem_gb: {suggested_gb} (1.2 x the most that was used on a node)",
-        ceiling="no gain in speed: a shorter queue wait at best",
+        next_knob=f"mem_gb: {suggested_gb} (1.2 x the highest use on a node)",
+        ceiling="no gain in speed; the queue wait may be shorter",
     )
 
 
 def _enough(share: float, what: str) -> Check:
     """Return that enough is used, by a resume, too: an earlier start may have used more."""
     if share > 1:
-        return clear(f"an earlier start used more than the {what} of the newest")
+        return clear(f"an earlier attempt used more than the {what} of the newest")
     return clear(f"{units.percent(share)} of the {what} was used")
 
 
@@ -225,7 +227,7 @@ def _enough(share: float, what: str) -> Check:
 def time_request(stage: StageNumbers) -> Finding | Check:
     """Find unused time limits: less than 70 % used."""
     if stage.run == TUNE_RUN:
-        return abstain("a tuning takes the time of its budget, whatever the limit")
+        return abstain("a tuning runs as long as its budget, whatever the limit")
     used, limit = stage.longest_s, stage.time_limit_s
     if used.value is None or not limit.value:
         return abstain(used.missing or limit.missing)
@@ -245,8 +247,9 @@ def time_request(stage: StageNumbers) -> Finding | Check:
     return Finding(
         severity="note",
         title=f"{units.percent(share)} of the time limit was used",
-        text="The backfill scheduler starts short jobs in gaps that a longer limit does not fit.",
+        text="The backfill scheduler starts short jobs in gaps that are too short for a longer "
+        "limit.",
         evidence=(f"{longest} of {units.seconds(limit.value)} allowed",),
         next_knob=f"timeout_min: {suggested_min} (1.2 x the longest job{each})",
-        ceiling="no gain in speed: a shorter queue wait at best",
+        ceiling="no gain in speed; the queue wait may be shorter",
     )

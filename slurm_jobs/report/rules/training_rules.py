@@ -33,34 +33,34 @@ _ROOM_RULE = "twice the peak is within 90 % of the card's memory"
 
 @rule("small-batch", f"{_ROOM_RULE}, and num_microbatches is 1")
 def small_batch(numbers: TrainingNumbers) -> Finding | Check:
-    """Find a microbatch that could be doubled, without accumulation."""
+    """Find a single microbatch per step that could be twice as large."""
     if numbers.num_microbatches > 1:
-        return clear("the global batch is cut into microbatches: see `accumulation`")
+        return clear("a step has several microbatches: see `accumulation`")
     return _no_room(numbers) or Finding(
         severity="note",
         title="a batch of twice the size would fit",
-        text="Small batches leave a GPU less to do at once than it could.",
+        text="A small batch does not fill the GPU.",
         evidence=(_memory_text(numbers),),
-        next_knob="a larger global_batch_size, if the training bears it (the learning rate goes "
-        "with it); or fewer GPUs for the same batch",
-        confidence="medium: what a larger batch holds is a bound, not a measurement",
+        next_knob="raise global_batch_size, if the training still converges (adjust the learning "
+        "rate); or use fewer GPUs for the same batch",
+        confidence="medium: the memory of a larger batch is an upper bound, not a measurement",
         ceiling="not known: depends on how busy a batch of this size keeps the GPU",
     )
 
 
 @rule("accumulation", f"{_ROOM_RULE}, and num_microbatches is 2 or more")
 def accumulation(numbers: TrainingNumbers) -> Finding | Check:
-    """Find more microbatches than memory requires."""
+    """Find more microbatches than the memory requires."""
     if numbers.num_microbatches <= 1 and not numbers.too_few:
         return clear("each step is one microbatch")
     return _no_room(numbers) or Finding(
         title="half as many microbatches a step would fit",
-        text="Each microbatch pays for its own launches, and is smaller than the GPU could take; "
-        "what is learned stays the same with fewer.",
+        text="Each microbatch has its own kernel launches, and the GPU has room for larger ones. "
+        "The number of microbatches does not change what the model learns.",
         evidence=(f"{numbers.num_microbatches} microbatches a step; {_memory_text(numbers)}",),
-        next_knob="num_microbatches: auto finds the fewest that fit (where it is auto already, "
-        "raise memory_share); or halve it",
-        confidence="medium: what a larger microbatch holds is a bound, not a measurement",
+        next_knob="num_microbatches: auto finds the fewest that fit (if it is auto already, raise "
+        "memory_share); or halve it",
+        confidence="medium: the memory of a larger microbatch is an upper bound, not a measurement",
         ceiling="not known: depends on how busy a microbatch of this size keeps the GPU",
     )
 
@@ -69,15 +69,15 @@ def accumulation(numbers: TrainingNumbers) -> Finding | Check:
 def needless_checkpointing(numbers: TrainingNumbers) -> Finding | Check:
     """Find activation checkpointing that memory does not require."""
     if not numbers.activation_checkpointing:
-        return clear("activations are kept, not computed again")
+        return clear("it is off: activations are stored, not recomputed")
     return _no_room(numbers) or Finding(
         severity="note",
-        title="activations are computed again with memory to spare",
-        text="Activation checkpointing gives time for memory; here there is memory.",
+        title="activations are recomputed although memory is free",
+        text="Activation checkpointing saves memory and costs time; here memory is free.",
         evidence=(_memory_text(numbers),),
-        next_knob="activation_checkpointing: false; the preflight says in the job's first seconds "
-        "whether weights and state leave room, and num_microbatches: auto finds what fits",
-        confidence="low: how much memory activations take is not known before they are kept",
+        next_knob="activation_checkpointing: false; the preflight reports in the job's first "
+        "seconds whether it fits, and num_microbatches: auto finds what fits",
+        confidence="low: the memory of stored activations is not known before it is tried",
         ceiling=ceiling(_RECOMPUTED, "no second forward pass"),
         ceiling_times=times_without(_RECOMPUTED),
     )
@@ -109,19 +109,19 @@ def _memory_text(numbers: TrainingNumbers) -> str:
 @rule("kernel-launches", LAUNCHES, of_gpus=True)
 def kernel_launches(numbers: TrainingNumbers) -> Finding | Check:
     """Find kernels of which half are shorter than a launch, on a device that idles in between."""
-    return _profiled("kernel-launches", numbers, "what the host does takes longer than the device")
+    return _profiled("kernel-launches", numbers, "the host takes longer than the device")
 
 
 @rule("pageable-copies", PAGEABLE, of_gpus=True)
 def pageable_copies(numbers: TrainingNumbers) -> Finding | Check:
     """Find copies from or to memory that is not pinned: 1 % of the steps."""
-    return _profiled("pageable-copies", numbers, "host and device wait for such copies")
+    return _profiled("pageable-copies", numbers, "host and device wait for these copies")
 
 
 @rule("small-copies", SMALL_COPIES, of_gpus=True)
 def small_copies(numbers: TrainingNumbers) -> Finding | Check:
     """Find fifty copies a step of which four fifths are short."""
-    return _profiled("small-copies", numbers, "each costs more to start than to make")
+    return _profiled("small-copies", numbers, "starting a copy takes longer than the copy")
 
 
 def _profiled(name: str, numbers: TrainingNumbers, why: str) -> Finding | Check:
@@ -137,7 +137,7 @@ def _profiled(name: str, numbers: TrainingNumbers, why: str) -> Finding | Check:
         evidence=(cause.evidence,),
         next_knob=cause.next_knob,
         ceiling=cause.ceiling,
-        confidence="medium: recorded steps are slower than others, small kernels most",
+        confidence="medium: profiling slows a step down, small kernels most",
     )
 
 
@@ -179,16 +179,16 @@ def straggler(numbers: TrainingNumbers) -> Finding | Check:
     confidence = "high: timed in the records"
     if isinstance(foreign_load(numbers), Finding):
         confidence = (
-            "medium: timed in the records, while others held cores of the job, which may be why"
+            "medium: timed in the records, but other processes used cores of the job meanwhile"
         )
     if ratio is not None and ratio >= 1 + _LIMIT:
         place = _place(worst.rank, worst.node)
         return Finding(
-            title=f"{place} holds the others up, most in {worst.phase}",
+            title=f"{place} slows down the others, most in {worst.phase}",
             text=f"{_SLOWEST} {_HIDDEN}",
             evidence=(*evidence, *probe_evidence(numbers, worst.node)),
             next_knob=_slow_place(
-                numbers, place, "its device's clock, other jobs, loader threads, storage"
+                numbers, place, "device clock, other jobs, loader threads, storage"
             ),
             ceiling=_evened_out(ratio),
             ceiling_times=ratio,
@@ -197,7 +197,7 @@ def straggler(numbers: TrainingNumbers) -> Finding | Check:
     if excess >= _LIMIT:
         place = _place(worst.data_rank, worst.data_node)
         return Finding(
-            title=f"{place} holds the others up: it waits for its data",
+            title=f"{place} slows down the others: it waits for its data",
             text=_SLOWEST,
             evidence=(*reversed(evidence), *probe_evidence(numbers, worst.data_node)),
             next_knob=_slow_place(numbers, place, "loader threads, storage, other jobs on it"),
@@ -207,21 +207,21 @@ def straggler(numbers: TrainingNumbers) -> Finding | Check:
         )
     if ratio is None:
         return abstain(
-            "these step records, of an older version, do not time waits for other ranks apart"
+            "these step records of an older version do not time waits for other ranks separately"
         )
     waiting = share_of(numbers, "rank_wait")[0] - (numbers.meeting_share or 0.0)
     if waiting < _LIMIT:
         return clear(
             f"own work of the slowest rank over the mean: {ratio:.3f}, as far as waits are timed "
-            "apart"
+            "separately"
         )
     padding_share = numbers.padding_share.value
     return Finding(
         title=f"{units.percent(waiting)} of each step waits for slower ranks",
-        text=f"No rank is slow in all steps: which one comes last changes. {_HIDDEN}",
+        text=f"No single rank is slow: a different one is last in each step. {_HIDDEN}",
         evidence=evidence,
-        next_knob="the batches are of equal length already: look at the nodes first (other jobs on "
-        "them, fewer free cores than ranks and their threads), then try larger microbatches"
+        next_knob="batches already have equal lengths: check the nodes first (other jobs on them, "
+        "fewer free cores than ranks and their threads), then try larger microbatches"
         if padding_share is not None and padding_share < _LIMIT
         else "batches of more equal length, or fewer and larger microbatches; "
         "if data wait differs too, more num_prefetch_batches",
@@ -233,7 +233,7 @@ def straggler(numbers: TrainingNumbers) -> Finding | Check:
 def not_compared(numbers: TrainingNumbers) -> str:
     """Return why no straggler can be named."""
     if numbers.num_ranks < 2:
-        return "one rank has no other to wait for"
+        return "there is only one rank"
     return "no attempt has step records of all its ranks"
 
 
@@ -263,10 +263,7 @@ def _evidence(numbers: TrainingNumbers, worst: Straggler) -> tuple[str, ...]:
 def _evened_out(factor: float | None) -> str:
     """Return the gain of even work by the timed waits: no ceiling, because others are not timed."""
     about = "not known how many" if factor is None else f"about {factor:.2f}"
-    return (
-        f"own work shared out evenly in each step: {about} times the speed; "
-        "more where waits are hidden"
-    )
+    return f"equal work in each step: {about} times the speed; more where waits are hidden"
 
 
 def _slow_place(numbers: TrainingNumbers, place: str, what: str) -> str:
@@ -283,17 +280,16 @@ def _slow_place(numbers: TrainingNumbers, place: str, what: str) -> str:
 
 @rule(
     "meetings",
-    "exchanges between the passes, each on the rank that comes last to it: together 5 % of the "
-    "step or more",
+    "exchanges between the passes, each timed on its last rank: together 5 % of the step or more",
     of_steps=True,
 )
 def meetings(numbers: TrainingNumbers) -> Finding | Check:
-    """Find the cost of the ranks' exchanges between the passes, even on the last rank."""
+    """Find exchanges between the passes that cost time even on the rank that arrives last."""
     share = numbers.meeting_share
     if max(numbers.rank_counts, default=1) == 1:
-        return clear("one rank has no other to meet")
+        return clear("there is only one rank")
     if share is None:
-        return abstain("records of all ranks are needed that time waits for others apart")
+        return abstain("this needs records of all ranks that time waits for other ranks separately")
     if share < _LIMIT:
         return clear(f"{units.percent(share)} of the step, under 5 %")
     mean_s = share * sum(phase.seconds for phase in numbers.phases)
@@ -308,27 +304,27 @@ def meetings(numbers: TrainingNumbers) -> Finding | Check:
         )
     return Finding(
         title=f"{units.percent(share)} of each step is spent on exchanges of the ranks",
-        text="Twice a step the ranks agree on a few numbers. That takes the network, and the "
-        "threads that serve it, about as long however much a step computes. Collectives within the "
-        "passes have such a price, too, which is not timed apart.",
+        text="Twice a step the ranks exchange a few numbers. The time for that does not depend on "
+        "how much a step computes. Collectives within the passes have the same fixed cost, which "
+        "is not timed separately.",
         evidence=(f"{units.seconds(mean_s)} a step {on_rank}",),
-        next_knob="more work a step, so that they weigh less (global_batch_size, with the learning "
-        "rate to match); a free core on each node for the threads that serve them; fewer ranks",
-        ceiling=f"{ceiling(share, 'no time in these exchanges')}; more where collectives within "
-        "the passes weigh less, too",
+        next_knob="more work per step (global_batch_size, with a matching learning rate); a free "
+        "core on each node for the communication threads; fewer ranks",
+        ceiling=f"{ceiling(share, 'no time in these exchanges')}; more if collectives within "
+        "the passes become fewer, too",
         ceiling_times=times_without(share),
         confidence=confidence,
     )
 
 
 _NEARER_CORES = (
-    "cores near the GPUs: a cpus_per_task with which the ranks of a whole node have all its cores "
-    "(`slurm: {exclusive: true}`); or, for a part of a node, `slurm: {gres-flags: "
-    "enforce-binding}`, where the site's gres.conf says which cores are near which GPU"
+    "cores near the GPUs: request whole nodes with all cores (cpus_per_task, `slurm: {exclusive: "
+    "true}`); or, for a part of a node, `slurm: {gres-flags: enforce-binding}`, if the site's "
+    "gres.conf says which cores are near which GPU"
 )
 _OTHER_ORDER = (
-    "GPUs in the order of their sockets, as other ranks have the cores near these: without a "
-    "`distribution` of your own under `slurm:`, else by CUDA_VISIBLE_DEVICES in `setup:`"
+    "GPUs in the order of their sockets, because other ranks have the cores near these: remove "
+    "`distribution` under `slurm:`, or set CUDA_VISIBLE_DEVICES in `setup:`"
 )
 
 
@@ -343,7 +339,7 @@ def far_from_gpu(numbers: TrainingNumbers) -> Finding | Check:
     far = numbers.far_ranks
     if far is None:
         return abstain(
-            "no record says which cores are near the GPUs: an older version, or no NUMA node"
+            "no record says which cores are near the GPUs (older version, or no NUMA nodes)"
         )
     if not far:
         return clear("each rank has cores near its GPU")
@@ -359,11 +355,11 @@ def far_from_gpu(numbers: TrainingNumbers) -> Finding | Check:
         title="1 rank runs far from its GPU"
         if len(far) == 1
         else f"{len(far)} ranks run far from their GPUs",
-        text="What the host copies to such a GPU, and each launch, crosses to another NUMA node.",
+        text="Copies to this GPU and kernel launches cross to another NUMA node.",
         evidence=tuple(evidence),
         next_knob="; ".join(knobs),
-        ceiling="typically 1 to 10 % by PyTorch's documentation; not known for this training",
-        confidence="high that they are far; what it costs is not timed separately",
+        ceiling="typically 1 to 10 % (PyTorch's documentation); not known for this training",
+        confidence="high that they are far; the cost is not timed separately",
     )
 
 
@@ -376,29 +372,29 @@ def exposed_communication(numbers: TrainingNumbers) -> Finding | Check:
     """Find exposed communication. PyTorch's profiler: 10 % of the step or more is a bottleneck."""
     exposed = numbers.exposed
     if max(numbers.rank_counts, default=1) == 1:
-        return clear("one rank has no other to communicate with")
+        return clear("there is only one rank")
     if exposed is None:
         return abstain("no steps were profiled (`profile: {steps: [20, 40]}`)")
     share = units.percent(exposed.share)
     if exposed.share < _EXPOSED:
-        return clear(f"{share} of the profiled steps communicates without computation")
+        return clear(f"{share} of the time in profiled steps is communication without computation")
     return Finding(
         severity="high" if exposed.share >= 2 * _EXPOSED else "medium",
         title=f"{share} of the profiled steps is exposed communication",
-        text="Collectives without concurrent computation cost their whole time, which includes the "
-        "wait for the slowest rank.",
+        text="Collectives that do not overlap with computation cost their whole time, including "
+        "the wait for the slowest rank.",
         evidence=(
             (
                 f"rank {exposed.rank}, over {units.number_of('profiled step', exposed.num_steps)}: "
                 f"communication {units.percent(exposed.communication_share)}, exposed {share}"
             ),
         ),
-        next_knob="the straggler first, where one is named; then sharding.reshard_after_forward: "
-        "false, replicas across nodes, or strategy: ddp where the whole model fits a device; "
-        "`slurm-jobs profile` shows it step by step",
+        next_knob="the straggler first, if one is named; then sharding.reshard_after_forward: "
+        "false, replicas across nodes, or strategy: ddp if the whole model fits on a device; "
+        "`slurm-jobs profile` shows each step",
         ceiling=ceiling(exposed.share, "no exposed communication"),
         ceiling_times=times_without(exposed.share),
-        confidence="medium: recorded steps are slower than others, small operators most",
+        confidence="medium: profiling slows a step down, small operators most",
     )
 
 
@@ -430,7 +426,7 @@ def data_wait(numbers: TrainingNumbers) -> Finding | Check:
     return Finding(
         severity="high" if share >= 0.20 else "medium",
         title=f"{units.percent(share)} of each step waits for data{because}",
-        text=f"The training is {degree} input-bound: the ranks ask the loader and wait. "
+        text=f"The training is {degree} input-bound: the ranks wait for the loader. "
         f"{cause.text}".rstrip(),
         evidence=(*phase_evidence(numbers, "data_wait"), *cause.evidence),
         next_knob=cause.next_knob,
@@ -459,15 +455,15 @@ def padding(numbers: TrainingNumbers) -> Finding | Check:
     return Finding(
         severity="high" if share >= 0.20 else "medium",
         title=f"{units.percent(share)} of the tokens computed are padding",
-        text="The devices compute on tokens that teach nothing.",
+        text="The devices compute on tokens from which the model learns nothing.",
         evidence=(
             (
                 f"{units.quantity(numbers.num_tokens)} are real; "
                 f"padding takes {units.percent(share)} of all token slots"
             ),
         ),
-        next_knob="ask `slurm-jobs packing`, which shows what each way of batching pads and costs "
-        "on this data; then batching.kind (packed, grouped) or batching.max_tokens",
+        next_knob="run `slurm-jobs packing`, which compares the ways of batching on this data; "
+        "then set batching.kind (packed, grouped) or batching.max_tokens",
         ceiling=ceiling(critical, "no padding, if a padded token costs as much as a real one"),
         ceiling_times=times_without(critical),
     )
@@ -496,7 +492,7 @@ def _stall(numbers: TrainingNumbers, kind: str, limit: float, knob: str) -> Find
     f"checkpoint takes {units.percent(_CHECKPOINT_LIMIT)} of the step time or more",
 )
 def checkpoint_stall(numbers: TrainingNumbers) -> Finding | Check:
-    """Find checkpoints that take 5 % of the step time; in a short training, only chosen ones."""
+    """Find checkpoints that take 5 % of the step time; a short training may save at its end."""
     if numbers.saves_ahead:
         # What can be changed depends on how the stage saves now; everything if that is unknown.
         now = numbers.checkpoint
@@ -507,18 +503,19 @@ def checkpoint_stall(numbers: TrainingNumbers) -> Finding | Check:
         names = given or [f"checkpoint.{name}" for name in _TRIGGERS]
         first = ", whichever comes first" if len(names) > 1 else ""
         knob = (
-            f"{mode}save less often: raise {' and '.join(names)}{first} (the work that a kill "
-            "loses grows with it)"
+            f"{mode}save less often: raise {' and '.join(names)}{first} (a kill then loses more "
+            "work)"
         )
         return _stall(numbers, "checkpoint", _CHECKPOINT_LIMIT, knob)
     if sum(phase.seconds for phase in numbers.phases) * numbers.num_measured < SHORT_RUN_S:
         return clear(
-            "all saves are those at the end, which weigh much in so short a training alone"
+            "all checkpoints were saved at the end; their share is large only in so short a "
+            "training"
         )
     knob = (
-        "no key: all saves are those at the end (of the training, of a phase, or at a stop), which "
-        "are always made; in a longer training they weigh less, and a faster file system shortens "
-        "them"
+        "no setting: all checkpoints were saved at an end (of the training, of a phase, or at a "
+        "stop), which is always done; in a longer training their share is smaller, and a faster "
+        "file system shortens them"
     )
     return _stall(numbers, "checkpoint", _CHECKPOINT_LIMIT, knob)
 
@@ -548,21 +545,21 @@ def repeated_steps(numbers: TrainingNumbers) -> Finding | Check:
     share = num_repeated / total
     if share < 0.05:
         return clear(f"{num_repeated} of {total:,} steps were done twice")
-    knob = "give the job more notice of its end, where it is asked to stop (signal_lead_s)"
+    knob = "give the job more time to save before its time limit (signal_lead_s)"
     saving, _ = share_of(numbers, "checkpoint")
     if saving < _CHECKPOINT_LIMIT:
         knob = f"save more often (checkpoint.every_min or every_steps), or {knob}"
     else:  # then `checkpoint_stall` advises to save less often
         knob += (
-            "; saving more often would cost more: checkpoints take "
-            f"{units.percent(saving)} of the step time as it is"
+            "; saving more often would cost more: checkpoints already take "
+            f"{units.percent(saving)} of the step time"
         )
     steps_s = sum(s.seconds for s in numbers.budget if s.kind not in _AROUND)
     # Repeated steps may be longer or shorter than others.
     share_of_time = min(1.0, numbers.repeated_s / steps_s) if steps_s > 0 else 0.0
     return Finding(
         title=f"{num_repeated:,} steps were done twice",
-        text="An attempt ended after its last checkpoint; the next one did those steps again.",
+        text="An attempt ended some steps after its last checkpoint; the next one repeated them.",
         evidence=(
             (
                 f"{units.seconds(numbers.repeated_s)}, {units.percent(share)} of all steps, "
@@ -581,7 +578,7 @@ def allocator_retries(numbers: TrainingNumbers) -> Finding | Check:
         return clear("no allocator retries")
     return Finding(
         title="the device's memory is nearly full",
-        text="The allocator had to flush its cache and try again, which stalls the device.",
+        text="The allocator had to flush its cache and retry, which stalls the device.",
         evidence=(
             (
                 f"{numbers.num_allocator_retries:,} allocator retries; "
@@ -589,44 +586,46 @@ def allocator_retries(numbers: TrainingNumbers) -> Finding | Check:
             ),
         ),
         next_knob="a smaller microbatch, or activation checkpointing",
-        ceiling="not known: the cost of a retry is not timed apart",
+        ceiling="not known: retries are not timed separately",
     )
 
 
 @rule("around-the-steps", "time outside the steps is a quarter of the attempts' time or more")
 def around_steps(numbers: TrainingNumbers) -> Finding | Check:
-    """Find a quarter of the training task outside its loop, start-up and evaluation included."""
+    """Find attempts that spend a quarter of their time outside the training steps."""
     outside = [s for s in numbers.budget if s.kind in _AROUND]
     share = sum(s.share for s in outside)
     whole_s = sum(s.seconds for s in numbers.budget)
     if whole_s < SHORT_RUN_S:
         return abstain(f"the attempts took {units.seconds(whole_s)} in all, under 300 s")
     if share < 0.25:
-        return clear(f"{units.percent(share)} of the attempts' time")
+        return clear(f"{units.percent(share)} of the attempts' time is outside the steps")
     largest = sorted(outside, key=lambda s: -s.seconds)[:3]
     return Finding(
         severity="medium" if share >= 0.5 else "note",
         title=f"{units.percent(share)} of the attempts' time is no training step",
-        text="Start-up, staging, export and evaluation weigh most on short or often stopped jobs.",
+        text="Start-up, staging, export and evaluation take a larger share of jobs that are short "
+        "or stop often.",
         evidence=tuple(
             f"{s.name}: {units.seconds(s.seconds)}, {units.percent(s.share)}" for s in largest
         ),
-        next_knob=f"look at {largest[0].name}; fewer and longer attempts spread it over more steps",
+        next_knob=f"shorten {largest[0].name}; fewer and longer attempts spread it over more steps",
         ceiling=ceiling(share, "nothing but steps"),
     )
 
 
 @rule("unexplained", "unexplained time is 10 % of the step or more", of_steps=True)
 def unexplained_time(numbers: TrainingNumbers) -> Finding | Check:
-    """Find a tenth of the step that no phase explains."""
+    """Find time of 10 % of the step that no phase explains."""
     share, _ = share_of(numbers, "unexplained")
     if share < 0.10:
         return clear(f"{units.percent(share)} of the step is unexplained")
     return Finding(
         severity="note",
         title=f"{units.percent(share)} of each step is unexplained",
-        text="No timed phase covers this host time; the other shares are lower bounds.",
+        text="No timed phase covers this time of the host; the other shares are lower bounds.",
         evidence=phase_evidence(numbers, "unexplained"),
-        next_knob="a profile of a few steps, to see what runs between the phases",
-        ceiling="not known: what takes this time is not",
+        next_knob="a profile of a few steps (`profile: {steps: [20, 40]}`) shows what runs between "
+        "the phases",
+        ceiling="not known: its cause is unknown",
     )

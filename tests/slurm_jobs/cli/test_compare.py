@@ -67,8 +67,8 @@ def test_runs_of_which_none_is_like_another_are_told_what_to_type(tmp_path, comm
     resolved.write_text(json.dumps(spec))
     code, out, _ = command("scaling", f"{two},{four}")
     assert code == 1
-    assert "Nothing is left to compare: no two runs on different" in out
-    assert f"compare {two} {four}  # in what they differ" in out
+    assert "Nothing to compare: no two runs on different" in out
+    assert f"compare {two} {four}  # shows the differences" in out
     assert "--set stages.train.resources.nodes=2" in out
     code, out, _ = command("scaling", two, four, "--json")
     found = json.loads(out)

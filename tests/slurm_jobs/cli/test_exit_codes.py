@@ -122,8 +122,8 @@ def test_a_result_that_standard_output_does_not_take_is_3_and_a_line_on_the_othe
         ended = _ended(verb, full, buffering=buffering)
     assert ended.returncode == 3
     assert ended.stderr == (
-        "slurm-jobs: No space left on device; fix that and run the command again, what was "
-        "written stays intact\n"
+        "slurm-jobs: No space left on device; fix that and run the command again, written "
+        "files stay intact\n"
     )
 
 
@@ -170,8 +170,8 @@ def test_a_working_directory_that_was_removed_is_named_by_every_verb(
     }.get(verb, [])
     assert command(verb, *words, code=3).err == (
         "slurm-jobs: the working directory cannot be used (No such file or directory): it was "
-        "removed, or its file system is away; `cd` to a folder that exists and type the same "
-        "again\n"
+        "removed, or its file system is not mounted; `cd` to an existing folder and run the "
+        "command again\n"
     )
 
 

@@ -204,7 +204,7 @@ def test_a_run_whose_file_system_is_away_cannot_be_read_and_its_missing_folder_i
 def test_a_missing_folder_of_runs_is_named_as_missing(runs: Path) -> None:
     Path("words.yaml").write_text(SPEC.format(name="words"))
     for text in (None, "words.yaml"):
-        with pytest.raises(InputError, match=f"{runs}, which does not exist: .* is away"):
+        with pytest.raises(InputError, match=f"{runs}, which does not exist: .* is unavailable"):
             find_run(text)
     runs.touch()
     for text in (None, "words.yaml"):

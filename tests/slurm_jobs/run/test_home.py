@@ -49,7 +49,7 @@ def test_on_another_cluster_nothing_is_submitted_or_ended(
     """Its squeue answers as ever, with nothing, while the job runs on the first cluster."""
     paths = run_of(tmp_path, "a")
     before = read_ledger(paths.ledger_dir)
-    with pytest.raises(InputError, match="type the same on a login node of `a`"):
+    with pytest.raises(InputError, match="run the command on a login node of `a`"):
         act(paths.run_dir)
     assert read_ledger(paths.ledger_dir) == before
     assert slurm.calls("scancel") == []
@@ -60,7 +60,7 @@ def test_another_users_run_is_left_to_its_owner(
     slurm: FakeSlurm, tmp_path: Path, act: Callable[[Path], object]
 ) -> None:
     paths = run_of(tmp_path, "b", OTHER_UID)
-    with pytest.raises(InputError, match=f"ada's .uid {OTHER_UID}.*type the same as ada"):
+    with pytest.raises(InputError, match=f"ada's .uid {OTHER_UID}.*run the command as ada"):
         act(paths.run_dir)
     assert slurm.calls("scancel") == []
 

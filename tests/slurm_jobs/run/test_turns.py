@@ -223,7 +223,7 @@ def test_the_message_names_the_command_on_another_host_and_what_to_type(
     other_host(0.0).begin()
     with pytest.raises(RunFailedError) as refused, submitting(paths):
         pass
-    for words in (f"pid {os.getpid()} on elsewhere", "type the same again", "continues at once"):
+    for words in (f"pid {os.getpid()} on elsewhere", "run the command again", "continues at once"):
         assert words in str(refused.value)
 
 

@@ -217,7 +217,7 @@ def test_a_change_that_only_needs_longer_trials_is_not_called_unnamed() -> None:
 
 
 def test_others_on_the_cores_are_told_above_all_numbers_and_only_where_they_were() -> None:
-    title = "other processes hold the job's cores on cpu1 (train)"
+    title = "other processes use the job's cores on cpu1 (train)"
     result = {"findings": [{"rule": "data-wait", "title": "x"}]}
     assert disturbed(result) == ""
     result["findings"].append({"rule": "foreign-load", "title": title})

@@ -57,7 +57,7 @@ def test_records_name_the_training_alike_where_one_attempt_may_go_on_from_the_ot
 
 def test_a_stage_that_is_asked_for_again_begins_anew_once(taken, caplog):
     assert taken.run_here(AGAIN)["resumed_from_step"] == 0
-    assert "step-00000006 is of other work (the stage was asked for again); kept" in caplog.text
+    assert "step-00000006 is of other work (the stage was submitted again); kept" in caplog.text
     assert taken.run_here(AGAIN)["resumed_from_step"] == 6
 
 
@@ -87,7 +87,7 @@ def test_last_resort_is_the_first_step(taken, plain, caplog, record):
     taken.forget(1)
     (taken.checkpoint(1) / "checkpoint.json").write_text(record)
     assert taken.run_here()["resumed_from_step"] == 0
-    assert "its training starts at step 0" in caplog.text
+    assert "training starts at step 0" in caplog.text
     assert taken.weights() == plain.weights()
 
 
@@ -203,5 +203,5 @@ def test_writer_that_takes_away_all_that_is_read_fails_the_attempt(tmp_path, mon
 
 
 def test_phase_never_begins_with_weights_that_the_one_before_did_not_load(tmp_path):
-    with pytest.raises(StageError, match="another attempt starts with that phase"):
+    with pytest.raises(StageError, match="the next attempt starts from that phase"):
         restore(checkpoints_in(tmp_path, can_begin=False))

@@ -188,7 +188,7 @@ def test_runs_like_no_other_are_left_out_by_name():
     found = scale([*runs({1: 100, 2: 190}), odd])
     assert len(found.series) == 1
     (said,) = found.warnings
-    assert said.startswith("left out, as nothing on other numbers of ranks is like it: odd (")
+    assert said.startswith("left out, no run on another number of ranks is comparable: odd (")
     assert "train.config.precision fp32" in said
 
 

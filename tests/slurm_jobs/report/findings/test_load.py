@@ -112,7 +112,7 @@ def test_a_few_readings_judge_nothing(loaded, last):
     readings = {**cpus(early(0.1), early(0.9)), "gpu_busy": early(0.0)}
     report = loaded(data_wait_s=0.5, readings=readings)
     assert set(outcomes(report, "gpu-use", "gpu-fluctuates", "storage-queue")) == {"abstained"}
-    assert "why is not known" in finding(report, "data-wait").confidence
+    assert "the cause is not known" in finding(report, "data-wait").confidence
 
 
 @pytest.mark.parametrize("content", [b"no readings", None], ids=["damaged", "killed at once"])
@@ -165,7 +165,7 @@ def test_the_seeds_starved_gpus_are_told_to_wait_for_storage(loaded):
     )
     first = report.findings[0]
     assert (first.rule_id, first.severity) == ("data-wait:train", "high")
-    assert "the storage answers late" in first.text
+    assert "the storage is slow" in first.text
     assert "large shards on node-local storage" in first.next_knob
     assert "more threads or workers only queue up" in first.next_knob
     assert outcomes(report, "gpu-use", "gpu-fluctuates") == ("found", "found")
@@ -196,12 +196,12 @@ def test_the_seeds_batch_of_one_accumulated_without_workers(loaded):
         ),
         pytest.param(
             {"readings": {**cpus(0.05), "cores": 8}, "config": {"num_loader_threads": 4}},
-            "the storage answers late.*num_loader_threads is 4 on each of 2 ranks",
+            "the storage is slow.*num_loader_threads is 4 on each of 2 ranks",
             id="threads of 2 ranks fill the cores",
         ),
         pytest.param(
             {"readings": cpus(0.05)},
-            "too few threads or workers, or its storage answers late", id="threads not known",
+            "too few threads or workers, or its storage is slow", id="threads not known",
         ),
     ],
 )  # fmt: skip
@@ -239,7 +239,7 @@ def networked(loaded):
 
 def test_a_link_that_is_full_while_cores_and_disks_are_not_is_found(networked):
     found = finding(networked(1.1e9), "network-full")
-    assert found.evidence[0] == "88 % of what the links of gpu-01 carry came in"
+    assert found.evidence[0] == "the links of gpu-01 receive at 88 % of their speed"
     assert found.title == "the network of gpu-01 is full, and the steps wait (train)"
 
 
@@ -253,7 +253,7 @@ def test_a_full_link_is_no_cause_where_something_else_is_full_or_nothing_waits(n
 def test_a_link_whose_speed_nobody_knows_is_not_judged(networked):
     found = check(networked(1e9, link=None), "network-full")
     assert found.outcome == "abstained"
-    assert "no speed of its nodes" in found.reason
+    assert "the speed of its nodes" in found.reason
 
 
 # Cores that other processes hold.
@@ -274,12 +274,12 @@ def held(loaded):
 
 def test_cores_that_others_hold_while_the_training_waits_for_one_are_found(held):
     found = finding(held(8.0, 3.0), "foreign-load")
-    assert found.title == "other processes hold the job's cores on gpu-01 (train)"
+    assert found.title == "other processes use the job's cores on gpu-01 (train)"
     assert found.evidence[0] == (
-        "of the 8 cores of gpu-01 that the job may use, processes of others keep 5.0 busy, its own "
-        "3.0: others hold 5.0 of the 8 that it asked for"
+        "of the 8 cores of gpu-01 that the job may use, other processes keep 5.0 busy, its own "
+        "3.0: 5.0 of the 8 requested cores are taken"
     )
-    assert found.evidence[1].startswith("the thread that makes the steps of rank 0 waits for a")
+    assert found.evidence[1].startswith("the main thread of rank 0 waits for a")
     assert "squeue -w gpu-01" in found.next_knob
     assert found.ceiling_times is None
 
@@ -292,7 +292,7 @@ OF_LOADER = {"core_wait_s": 0.0, "loader_s": (0.9, 0.3, 0.5)}
     [
         pytest.param(7.5, {}, "clear", "", id="its own work"),
         pytest.param(
-            3.0, {"core_wait_s": 0.001}, "clear", "its threads hardly wait for a core",
+            3.0, {"core_wait_s": 0.001}, "clear", "its threads rarely wait for a core",
             id="no wait",
         ),
         pytest.param(3.0, OF_LOADER, "clear", "", id="a loader for which no step waits"),
@@ -312,22 +312,22 @@ def test_a_neighbour_on_cores_that_the_job_did_not_ask_for_is_no_finding(held):
     """Nothing binds the job, so that it may use all 64 cores; 56 are its neighbours' by right."""
     assert check(held(64.0, 8.0, cores=64), "foreign-load").outcome == "clear"
     taken = finding(held(64.0, 4.0, cores=64), "foreign-load")
-    assert taken.evidence[0].endswith("others hold 4.0 of the 8 that it asked for")
+    assert taken.evidence[0].endswith("4.0 of the 8 requested cores are taken")
 
 
 def test_a_loader_that_waits_for_cores_counts_too_while_steps_wait_for_data(held):
-    """The thread that makes the steps sleeps until its data is there, and so waits for no core."""
+    """The main thread sleeps until its data is there, and so waits for no core."""
     report = held(8.0, 3.0, data_wait_s=0.5, **OF_LOADER)
     last = finding(report, "foreign-load").evidence[-1]
     assert last.startswith("the loader's threads of rank ")
     data_wait = finding(report, "data-wait")
     assert data_wait.cause == "cores"
-    assert "processes that are not the job's hold them" in data_wait.text
+    assert "processes of other jobs or users have them" in data_wait.text
 
 
 def test_records_without_the_threads_times_still_tell_whose_the_busy_cores_are(held):
     text = finding(held(8.0, 3.0, data_wait_s=0.5), "data-wait").text
-    assert "many of them with processes that are not the job's" in text
+    assert "many of them with processes of other jobs or users" in text
 
 
 @pytest.mark.parametrize(
@@ -414,8 +414,8 @@ def test_causes_are_told_apart_by_the_threads_time(told, load, device, kind):
 def test_cores_that_others_hold_are_neither_free_nor_shared_with_the_model(told):
     found = cause_by_threads(told, node(1.0, own_cores=1.5), "cpu")
     assert found.kind == "cores"
-    assert "processes that are not the job's hold them" in found.text
-    assert "others hold 6.5 of the 8 that it asked for" in found.evidence[-1]
+    assert "processes of other jobs or users have them" in found.text
+    assert "6.5 of the 8 requested cores are taken" in found.evidence[-1]
     shared = cause_by_threads(told, node(1.0, own_cores=7.9), "cpu")
     assert "the model and the loader share them" in shared.text
 
@@ -428,7 +428,7 @@ def test_threads_that_would_keep_up_are_counted():
 
 def test_a_node_without_readings_leaves_free_cores_unknown():
     found = cause_by_threads(loader(0.39, computing=0.95), None, "cuda")
-    assert found.confidence.startswith("medium: whether cores are free is not known")
+    assert found.confidence.startswith("medium: without readings of the node")
 
 
 def one_reads(work_s, **more):
@@ -462,7 +462,7 @@ def test_the_worst_ranks_threads_are_read_from_its_records(report_of):
     assert told.read_blocked_s is None
     found = finding(report, "data-wait")
     assert found.cause == "storage"
-    assert ": storage answers late (train)" in found.title
+    assert ": storage is slow (train)" in found.title
     assert "blocked 93 %" in found.evidence[-1]
 
 

@@ -92,7 +92,7 @@ def test_with_one_other_node_the_rule_abstains_and_names_the_command(probed):
         pytest.param(6, 0.1, "high", id="6 days"),
         pytest.param(9, 0.1, "medium.*9 days", id="9 days"),
         pytest.param(
-            0, 30.0, "medium: others kept 30.0 cores of gpu-02 busy meanwhile$", id="busy"
+            0, 30.0, "medium: other processes used 30.0 cores of gpu-02 meanwhile$", id="busy"
         ),
     ],
 )
@@ -123,7 +123,8 @@ def test_the_straggler_says_that_its_node_was_measured_slow(probed):
 def test_the_straggler_says_that_its_node_was_measured_equal(probed):
     report = probed(*alike("gpu-01", "gpu-02", "x1", "x2"), slow_rank_forward_s=0.2)
     assert finding(report, "straggler").evidence[-1] == (
-        "probe of gpu-02, 2023-11-14 22:14:20 UTC: measured like the other 3 of its hardware"
+        "probe of gpu-02, 2023-11-14 22:14:20 UTC: as fast as the other 3 probed nodes of the same "
+        "hardware"
     )
 
 

@@ -63,7 +63,7 @@ def test_advice_for_several_tasks_holds_if_each_takes_as_much_as_the_largest(req
     found = finding(report, "memory-request")
     assert found.title.startswith("at most 39 % of the requested memory")
     assert found.next_knob.startswith("mem_gb: 120 ")
-    assert "at most 100 GiB by 4 tasks, of 256 GiB asked for a node" in found.evidence[0]
+    assert "at most 100 GiB by 4 tasks, of 256 GiB requested per node" in found.evidence[0]
 
 
 def test_memory_far_above_use_of_one_task_is_found_with_a_suggestion_of_a_fifth_more(requested):
@@ -101,7 +101,7 @@ def judged(data):
 def test_half_of_the_rows_left_out_by_choice_is_a_finding_with_reasons_and_knob(judged):
     found = judged(too_long=5000)
     assert (found.severity, found.rule_id) == ("high", "left-out:preprocess")
-    assert found.title == "50 % of the rows are left out over a limit (preprocess)"
+    assert found.title == "50 % of the rows are over a limit and left out (preprocess)"
     assert found.evidence == ("5,000 of 10,000 rows: too_long 5,000",)
     assert "raise max_tokens" in found.next_knob
     assert "truncate_text" in found.next_knob
@@ -160,4 +160,4 @@ def test_tokenising_is_found_where_it_is_most_of_the_work(data, work_s, outcome)
     assert getattr(found, "outcome", "found") == outcome
     if outcome == "found":
         assert found.evidence == ("decode 40.0 s, tokenise 90.0 s, write 5.00 s",)
-        assert found.ceiling.startswith("no tokenising, in the time of the slices: at most 3.00")
+        assert found.ceiling.startswith("slices without tokenising: at most 3.00")

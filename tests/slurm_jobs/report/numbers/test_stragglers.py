@@ -59,7 +59,7 @@ def test_the_mean_step_counts_every_step_once_however_many_ranks_did_it(grown):
 
 def test_the_node_on_which_the_rank_was_slow_is_named_and_no_later_one(moved):
     finding = straggler(moved)
-    assert finding.title.startswith("rank 1 on sick holds the others up, most in forward")
+    assert finding.title.startswith("rank 1 on sick slows down the others, most in forward")
     assert "sound" not in finding.next_knob
     # 0.5 s over the mean of 1.5 s in half of the steps, and the mean of 1.0 s in the others
     assert moved.straggler.slowest_over_mean == pytest.approx(1.2)
@@ -139,5 +139,5 @@ def test_the_rank_that_makes_the_others_late_is_blamed(first, second, blamed, ov
     assert found.slowest_over_mean == pytest.approx(over_mean)
     if blamed:
         assert (found.rank, found.node, found.phase) == blamed
-        title = "rank {} on {} holds the others up, most in {} (train)"
+        title = "rank {} on {} slows down the others, most in {} (train)"
         assert straggler(numbers).title == title.format(*blamed)
