@@ -89,7 +89,17 @@ def gather_parts(parent: ParentStage) -> Parts:
         PartPaths(output_dir=parent.output_dir, slice_index=index)
         for index in range(parent.num_slices)
     )
-    _check_all_there(paths)
+    folder = paths[0].index.parent
+    there = set(os.listdir(folder)) if folder.is_dir() else set()  # noqa: PTH208 - names are enough
+    missing = [path.index.name for path in paths if path.index.name not in there]
+    if missing:
+        rest = len(missing) - _MAX_NAMED
+        more = f" and {rest} more" if rest > 0 else ""
+        message = (
+            f"{folder}: {len(missing)} of {len(paths)} parts are missing: "
+            f"{', '.join(missing[:_MAX_NAMED])}{more}; resume the run to preprocess them"
+        )
+        raise StageError(message)
     with ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="part") as pool:
         indexes = list(pool.map(_read_index, paths))
     _check_same_data(parent, paths, indexes)
@@ -112,23 +122,6 @@ def gather_parts(parent: ParentStage) -> Parts:
         ),
         identity=xxhash.xxh3_128_hexdigest(words.encode()),
     )
-
-
-def _check_all_there(paths: Sequence[PartPaths]) -> None:
-    folder = paths[0].index.parent
-    there = set(os.listdir(folder)) if folder.is_dir() else set()  # noqa: PTH208 - names are enough
-    missing = [path.index.name for path in paths if path.index.name not in there]
-    if missing:
-        message = (
-            f"{folder}: {len(missing)} of {len(paths)} parts are missing: "
-            f"{_name_some(missing)}; resume the run to preprocess them"
-        )
-        raise StageError(message)
-
-
-def _name_some(names: Sequence[str]) -> str:
-    rest = len(names) - _MAX_NAMED
-    return ", ".join(names[:_MAX_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _read_index(path: PartPaths) -> PartIndex:
@@ -272,25 +265,6 @@ def write_piece(paths: PiecePaths, piece: Piece) -> None:
     write_json_atomic(paths.info, {"format": _FORMAT, **dataclasses.asdict(piece)})
 
 
-def read_piece(paths: PiecePaths, dealing: str) -> Piece | None:
-    """Return the piece, if it exists and is of this dealing.
-
-    Raises:
-        StageError: it is damaged.
-    """
-    try:
-        values: dict[str, Any] = json.loads(paths.info.read_bytes())
-        if values.pop("format") != _FORMAT or values["dealing"] != dealing:
-            return None
-        shards = tuple(ShardInfo(**shard) for shard in values["shards"])
-        return Piece(**{**values, "shards": shards})
-    except FileNotFoundError:
-        return None
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
-        message = f"{paths.info}: damaged ({error!r}); {_remedy(paths)}"
-        raise StageError(message) from error
-
-
 def remove_other_pieces(paths: PiecePaths, dealing: str) -> None:
     """Remove the proofs of another dealing's shards before one of these is overwritten.
 
@@ -317,13 +291,23 @@ def read_pieces(paths: Sequence[PiecePaths], dealing: str) -> list[Piece] | None
 
     A task checks after writing its own piece. Of tasks that end at the same time one sees all
     pieces, because an NFS client that has just changed a folder lists it on the server.
+
+    Raises:
+        StageError: one is damaged.
     """
     pieces = []
     for path in paths:
-        piece = read_piece(path, dealing)
-        if piece is None:
+        try:
+            values: dict[str, Any] = json.loads(path.info.read_bytes())
+            if values.pop("format") != _FORMAT or values["dealing"] != dealing:
+                return None
+            shards = tuple(ShardInfo(**shard) for shard in values["shards"])
+            pieces.append(Piece(**{**values, "shards": shards}))
+        except FileNotFoundError:
             return None
-        pieces.append(piece)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            message = f"{path.info}: damaged ({error!r}); {_remedy(path)}"
+            raise StageError(message) from error
     return pieces
 
 

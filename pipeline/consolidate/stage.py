@@ -30,13 +30,12 @@ from pipeline.data.format import (
     REJECTS_NAME,
     DatasetInfo,
     IndexInfo,
-    ShardInfo,
     dataset_info_to_json,
     shard_name,
 )
 from pipeline.data.index import INDEX_TYPES, ColumnsWriter, index_statistics, open_index
 from pipeline.preprocess.chat_templates import hash_folder
-from pipeline.preprocess.rejects import RejectLimit, pixels_of_token, too_long_remedies
+from pipeline.preprocess.rejects import pixels_of_token, too_long_remedies
 from pipeline.stopping import StopGuard
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.stages import ConsolidateConfig
@@ -81,20 +80,46 @@ def finish_dataset(
         StageConfigError: the processor changed or disappeared since `preprocess`.
         StageError: the rows of a piece are damaged, or a list of rejects is missing.
     """
-    folder = piece_paths.output_dir
+    folder, workplace = piece_paths.output_dir, piece_paths.workplace
     shards = tuple(shard for piece in pieces for shard in piece.shards)
-    _remove_other_shards(folder / SHARDS_DIR, {shard.name for shard in shards})
-    _copy_processor(parts, piece_paths.workplace, folder / PROCESSOR_DIR)
-    _, rejects_xxh3 = merge_rejects(parts, piece_paths)
-    index = _write_index(paths, pieces, piece_paths.workplace / INDEX_NAME)
-    _move(piece_paths.workplace / INDEX_NAME, folder)
-    info = replace(
-        _describe(parts, pieces, shards, seed=seed, index=index),
+    names = {shard.name for shard in shards}
+    # Temporary files of its own shards stay, because another task may be writing them. Files
+    # without a shard's name stay: folders, or the `.nfs...` of a shard that was replaced while it
+    # was read, which NFS refuses to remove.
+    for path in (folder / SHARDS_DIR).iterdir():
+        temporary = _LEFT.fullmatch(path.name)
+        target = path.name if temporary is None else temporary[1]
+        if SHARD_FILE.fullmatch(target) and target not in names:
+            path.unlink(missing_ok=True)
+    _copy_processor(parts, workplace, folder / PROCESSOR_DIR)
+    rejects_xxh3 = _merge_rejects(parts, piece_paths)
+    with atomic_writer(workplace / INDEX_NAME) as stream:
+        writer = ColumnsWriter(stream, INDEX_TYPES, sum(piece.num_samples for piece in pieces))
+        for path, piece in zip(paths, pieces, strict=True):
+            for rows in iter_rows(path, piece):
+                writer.append(rows)
+        index = IndexInfo(num_bytes=writer.num_bytes, xxh3=writer.finish())
+    _move(workplace / INDEX_NAME, folder)
+    inputs: Mapping[str, Any] = {
+        **parts.model_inputs,
+        **{name: tuple(parts.model_inputs[name]) for name in ("image_mean", "image_std")},
+    }
+    info = DatasetInfo(
+        **inputs,
+        num_samples=parts.num_samples,
+        num_shards=len(shards),
+        num_tokens=sum(piece.num_tokens for piece in pieces),
+        num_images=sum(piece.num_images for piece in pieces),
+        seed=seed,
+        image_format=parts.settings["image_format"],
+        preprocess=parts.settings,
+        shards=shards,
+        index=index,
         rejects_xxh3=rejects_xxh3,
         processor_sha256=processor_checksums(folder / PROCESSOR_DIR),
     )
-    write_json_atomic(piece_paths.workplace / INFO_NAME, dataset_info_to_json(info))
-    _move(piece_paths.workplace / INFO_NAME, folder)
+    write_json_atomic(workplace / INFO_NAME, dataset_info_to_json(info))
+    _move(workplace / INFO_NAME, folder)
     _tidy(folder / PIECES_DIR, paths)
     return info
 
@@ -102,20 +127,6 @@ def finish_dataset(
 def _move(path: Path, folder: Path) -> None:
     path.replace(folder / path.name)
     sync_dir(folder)
-
-
-def _remove_other_shards(folder: Path, names: set[str]) -> None:
-    """Remove shards that this data set does not have, and temporary files of such shards.
-
-    Temporary files of its own shards stay, because another task may be writing them. Files
-    without a shard's name are kept: folders, or the `.nfs...` of a shard that was replaced while it
-    was read, which NFS refuses to remove.
-    """
-    for path in folder.iterdir():
-        temporary = _LEFT.fullmatch(path.name)
-        target = path.name if temporary is None else temporary[1]
-        if SHARD_FILE.fullmatch(target) and target not in names:
-            path.unlink(missing_ok=True)
 
 
 def check_processor(parts: Parts) -> None:
@@ -155,12 +166,8 @@ def _copy_processor(parts: Parts, workplace: Path, folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def merge_rejects(parts: Parts, piece_paths: PiecePaths) -> tuple[Path, str]:
-    """Write the rejects of all parts as one list, and return its path and its xxh3-64.
-
-    Raises:
-        StageError: the list of a part is missing.
-    """
+def _merge_rejects(parts: Parts, piece_paths: PiecePaths) -> str:
+    """Write the rejects of all parts as one list, and return its xxh3-64."""
     merged, digest = piece_paths.workplace / REJECTS_NAME, xxhash.xxh3_64()
     with atomic_writer(merged) as stream:
         for part in parts.paths:
@@ -173,42 +180,7 @@ def merge_rejects(parts: Parts, piece_paths: PiecePaths) -> tuple[Path, str]:
                 message = f"{part.rejects}: missing; preprocess slice {part.slice_index} again"
                 raise StageError(message) from error
     _move(merged, piece_paths.output_dir)
-    return piece_paths.output_dir / REJECTS_NAME, digest.hexdigest()
-
-
-def _write_index(paths: Sequence[PiecePaths], pieces: Sequence[Piece], path: Path) -> IndexInfo:
-    with atomic_writer(path) as stream:
-        writer = ColumnsWriter(stream, INDEX_TYPES, sum(piece.num_samples for piece in pieces))
-        for place, piece in zip(paths, pieces, strict=True):
-            for rows in iter_rows(place, piece):
-                writer.append(rows)
-        return IndexInfo(num_bytes=writer.num_bytes, xxh3=writer.finish())
-
-
-def _describe(
-    parts: Parts,
-    pieces: Sequence[Piece],
-    shards: tuple[ShardInfo, ...],
-    *,
-    seed: int,
-    index: IndexInfo,
-) -> DatasetInfo:
-    inputs: Mapping[str, Any] = {
-        **parts.model_inputs,
-        **{name: tuple(parts.model_inputs[name]) for name in ("image_mean", "image_std")},
-    }
-    return DatasetInfo(
-        **inputs,
-        num_samples=parts.num_samples,
-        num_shards=len(shards),
-        num_tokens=sum(piece.num_tokens for piece in pieces),
-        num_images=sum(piece.num_images for piece in pieces),
-        seed=seed,
-        image_format=parts.settings["image_format"],
-        preprocess=parts.settings,
-        shards=shards,
-        index=index,
-    )
+    return digest.hexdigest()
 
 
 def _tidy(folder: Path, paths: Sequence[PiecePaths]) -> None:
@@ -216,9 +188,7 @@ def _tidy(folder: Path, paths: Sequence[PiecePaths]) -> None:
 
     The pieces of several tasks are kept, so that each task can be repeated alone.
     """
-    kept = {file.name for path in paths for file in (path.rows, path.info)}
-    if len(paths) == 1:
-        kept = set()
+    kept = {file.name for path in paths for file in (path.rows, path.info) if len(paths) > 1}
     for file in folder.glob("piece-*"):
         if file.name not in kept:
             file.unlink(missing_ok=True)
@@ -240,43 +210,55 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     started_s = time.perf_counter()
     guard = StopGuard(context, "samples", "raise resources.timeout_min, or array.num_slices")
     stage = build_config(ConsolidateConfig, config)
-    parts = _gather(context)
+    try:
+        parent = context.parent_running("preprocess")
+    except LookupError as error:
+        raise StageConfigError(str(error)) from error
+    parts = gather_parts(parent)
     paths = tuple(
         PiecePaths(output_dir=context.output_dir, slice_index=i, num_slices=context.num_slices)
         for i in range(context.num_slices)
     )
     piece_paths = paths[context.slice_index]
     with _workplace(piece_paths):
-        _check(parts, stage, context, piece_paths)
+        check_processor(parts)
+        _check_losses(parts, stage, context, piece_paths)
         deal = make_deal(stage, num_samples=parts.num_samples, num_bytes=parts.num_bytes)
-        dealing = dealing_of(parts, stage, deal)
+        # all that determines each sample's position and bytes
+        words = f"{parts.identity} {stage.seed} {deal.num_shards}"
+        dealing = xxhash.xxh3_128_hexdigest(words.encode())
         piece = _write_own(parts, deal, stage, context, piece_paths, dealing=dealing, guard=guard)
         pieces = read_pieces(paths, dealing)
-        info = (
-            None
-            if pieces is None
-            else finish_dataset(parts, paths, pieces, piece_paths, stage.seed)
-        )
+        info = None
+        if pieces is not None:
+            info = finish_dataset(parts, paths, pieces, piece_paths, stage.seed)
+    folder = context.output_dir
+    numbers: dict[str, Any] = {
+        "num_samples": piece.num_samples,
+        "num_shards": len(piece.shards),
+        "num_bytes": sum(shard.num_bytes for shard in piece.shards),
+        "num_tokens": piece.num_tokens,
+        "num_images": piece.num_images,
+    }
+    # this task's files; not files that trainings or users added
+    files = [folder / SHARDS_DIR / shard.name for shard in piece.shards]
+    if context.num_slices > 1:
+        files += [piece_paths.rows, piece_paths.info]
+    if info is not None:  # only the finishing task reports these, so that sums are right
+        index = open_index(folder / INDEX_NAME, info.index, num_samples=info.num_samples)
+        numbers |= {
+            "num_rejected": parts.num_rejected,
+            "rejects_by_reason": parts.rejects_by_reason,
+            "fingerprint": info.fingerprint,
+            "statistics": index_statistics(index, info),
+        }
+        files += [folder / name for name in (INFO_NAME, INDEX_NAME, REJECTS_NAME)]
+        files += processor_files(folder / PROCESSOR_DIR)
     return {
-        **_own_numbers(piece),
-        **_numbers_of_all(parts, info, context.output_dir),
-        "outputs": describe_outputs(context.output_dir, _outputs(piece_paths, piece, info)),
+        **numbers,
+        "outputs": describe_outputs(folder, files),
         "duration_s": round(time.perf_counter() - started_s, 3),
     }
-
-
-def dealing_of(parts: Parts, stage: ConsolidateConfig, deal: Deal) -> str:
-    """Return xxh3-128 of everything that determines each sample's position and bytes."""
-    words = f"{parts.identity} {stage.seed} {deal.num_shards}"
-    return xxhash.xxh3_128_hexdigest(words.encode())
-
-
-def _gather(context: TaskContext) -> Parts:
-    try:
-        parent = context.parent_running("preprocess")
-    except LookupError as error:
-        raise StageConfigError(str(error)) from error
-    return gather_parts(parent)
 
 
 @contextmanager
@@ -293,68 +275,53 @@ def _workplace(piece_paths: PiecePaths) -> Iterator[None]:
                 piece_paths.workplace.parent.rmdir()
 
 
-def _check(
+def _check_losses(
     parts: Parts, stage: ConsolidateConfig, context: TaskContext, piece_paths: PiecePaths
 ) -> None:
-    """Refuse to continue if the processor changed, or too many rows were lost over all slices.
+    """Refuse to continue if too many rows were lost over all slices; keep the list of all rejects.
 
     Raises:
-        StageConfigError: in these cases, or if no row became a sample; the list of all rejects
-            is kept.
+        StageConfigError: in this case, or if no row became a sample.
     """
-    check_processor(parts)
-    limit = parts.reject_limit
+    limit, counts = parts.reject_limit, parts.rejects_by_reason
     if stage.max_reject_share is not None:
         limit = replace(limit, max_reject_share=stage.max_reject_share)
     if stage.max_too_long_share is not None:
         limit = replace(limit, max_too_long_share=stage.max_too_long_share)
-    problem = _too_few_left(parts, limit, context)
-    if problem:
-        rejects, _ = merge_rejects(parts, piece_paths)
-        message = f"{parts.settings['manifest']}: {problem}. All rejects: {rejects}"
-        raise StageConfigError(message)
-
-
-def _too_few_left(parts: Parts, limit: RejectLimit, context: TaskContext) -> str | None:
-    origin, run = parts.parent.origin or parts.parent.stage, context.run_dir
-    problem = limit.problem(parts.rejects_by_reason)
-    if problem and parts.num_samples:
-        needed = limit.needed_share(parts.rejects_by_reason)
-        setting = f"stages.{context.stage}.config.max_reject_share={needed:g}"
-        return (
-            f"{problem}. Fix these rows, then `{parts.again}`. To continue without them, keeping "
-            f"all parts: `{resume_command(run, '--set', setting)}`"
-        )
-    if not parts.num_samples:
-        return limit.nothing_left(
-            parts.rejects_by_reason,
-            parts.settings,
-            fixed=parts.again,
-            run=str(run),
-            stage=origin,
-        )
-    if limit.too_long_problem(parts.rejects_by_reason, [], parts.settings) is None:
-        return None
-    return _too_many_long(parts, limit, context)
-
-
-def _too_many_long(parts: Parts, limit: RejectLimit, context: TaskContext) -> str:
-    """Return the message if too many rows are too long."""
-    lengths, counts = parts.too_long_lengths(), parts.rejects_by_reason
-    remedies = too_long_remedies(
-        counts,
-        lengths,
-        pixels_of_token=pixels_of_token(parts.model_inputs),
-        max_tokens=parts.settings["max_tokens"],
-    )
-    command = resume_command(context.run_dir, "--set", "stages")
     origin = parts.parent.origin or parts.parent.stage
-    return (
-        f"{limit.too_long_problem(counts, lengths, parts.settings)}. Keep these rows by {remedies} "
-        f"with `{command}.{origin}.config.KEY=VALUE`, or leave them out by `{command}."
-        f"{context.stage}.config.max_too_long_share={limit.needed_too_long_share(counts):g}`, "
-        "which keeps all parts"
-    )
+    problem = limit.problem(counts)
+    if not parts.num_samples:
+        problem = limit.nothing_left(
+            counts, parts.settings, fixed=parts.again, run=str(context.run_dir), stage=origin
+        )
+    elif problem:
+        setting = f"stages.{context.stage}.config.max_reject_share={limit.needed_share(counts):g}"
+        problem = (
+            f"{problem}. Fix these rows, then `{parts.again}`. To continue without them, keeping "
+            f"all parts: `{resume_command(context.run_dir, '--set', setting)}`"
+        )
+    elif limit.too_long_problem(counts, [], parts.settings):
+        lengths = parts.too_long_lengths()
+        command = resume_command(context.run_dir, "--set", "stages")
+        remedies = too_long_remedies(
+            counts,
+            lengths,
+            pixels_of_token=pixels_of_token(parts.model_inputs),
+            max_tokens=parts.settings["max_tokens"],
+        )
+        problem = (
+            f"{limit.too_long_problem(counts, lengths, parts.settings)}. Keep these rows by "
+            f"{remedies} with `{command}.{origin}.config.KEY=VALUE`, or leave them out by "
+            f"`{command}.{context.stage}.config.max_too_long_share="
+            f"{limit.needed_too_long_share(counts):g}`, which keeps all parts"
+        )
+    if problem:
+        _merge_rejects(parts, piece_paths)
+        message = (
+            f"{parts.settings['manifest']}: {problem}. All rejects: "
+            f"{piece_paths.output_dir / REJECTS_NAME}"
+        )
+        raise StageConfigError(message)
 
 
 def _write_own(
@@ -369,7 +336,14 @@ def _write_own(
 ) -> Piece:
     """Write this task's shards, and the piece that proves them."""
     shards = shards_of_task(deal.num_shards, piece_paths.slice_index, piece_paths.num_slices)
-    _make_room(shards, context.output_dir, piece_paths, dealing)
+    folder = context.output_dir / SHARDS_DIR
+    # While this task is working, the data set is incomplete, and no other task can finish it.
+    (context.output_dir / INFO_NAME).unlink(missing_ok=True)
+    piece_paths.info.unlink(missing_ok=True)
+    remove_other_pieces(piece_paths, dealing)
+    make_private_dir(folder)
+    for path in (piece_paths.info, piece_paths.rows, *(folder / shard_name(s) for s in shards)):
+        remove_leftovers(path.parent, path.name)  # of killed attempts
     progress = Progress(context.task_dir, "samples", len(deal.places(shards)))
     with atomic_writer(piece_paths.workplace / piece_paths.rows.name) as stream:
         index = PieceRows(stream, len(deal.places(shards)))
@@ -377,7 +351,7 @@ def _write_own(
             parts,
             deal,
             shards,
-            context.output_dir / SHARDS_DIR,
+            folder,
             index=index,
             progress=progress,
             guard=guard,
@@ -387,54 +361,3 @@ def _write_own(
     piece = index.finish(dealing, written)
     write_piece(piece_paths, piece)
     return piece
-
-
-def _make_room(shards: range, output_dir: Path, piece_paths: PiecePaths, dealing: str) -> None:
-    """Remove the proofs of shards that will be written, and remains of killed attempts.
-
-    While one task is working, the data set is incomplete, and no other task can finish it.
-    """
-    (output_dir / INFO_NAME).unlink(missing_ok=True)
-    piece_paths.info.unlink(missing_ok=True)
-    remove_other_pieces(piece_paths, dealing)
-    for path in (piece_paths.info, piece_paths.rows):
-        remove_leftovers(path.parent, path.name)
-    folder = output_dir / SHARDS_DIR
-    make_private_dir(folder)
-    for shard in shards:
-        remove_leftovers(folder, shard_name(shard))
-
-
-def _own_numbers(piece: Piece) -> dict[str, Any]:
-    return {
-        "num_samples": piece.num_samples,
-        "num_shards": len(piece.shards),
-        "num_bytes": sum(shard.num_bytes for shard in piece.shards),
-        "num_tokens": piece.num_tokens,
-        "num_images": piece.num_images,
-    }
-
-
-def _numbers_of_all(parts: Parts, info: DatasetInfo | None, folder: Path) -> dict[str, Any]:
-    """Return results that only the finishing task reports, so that sums over tasks are right."""
-    if info is None:
-        return {}
-    index = open_index(folder / INDEX_NAME, info.index, num_samples=info.num_samples)
-    return {
-        "num_rejected": parts.num_rejected,
-        "rejects_by_reason": parts.rejects_by_reason,
-        "fingerprint": info.fingerprint,
-        "statistics": index_statistics(index, info),
-    }
-
-
-def _outputs(piece_paths: PiecePaths, piece: Piece, info: DatasetInfo | None) -> list[Path]:
-    """Return the files of this task; not files that trainings or users added."""
-    folder = piece_paths.output_dir
-    files = [folder / SHARDS_DIR / shard.name for shard in piece.shards]
-    if piece_paths.num_slices > 1:
-        files += [piece_paths.rows, piece_paths.info]
-    if info is not None:
-        files += [folder / name for name in (INFO_NAME, INDEX_NAME, REJECTS_NAME)]
-        files += processor_files(folder / PROCESSOR_DIR)
-    return files

@@ -224,7 +224,7 @@ run(dict(context.config), context)
         ("stage.write_piece", 1),  # all shards, no piece
         ("stage.read_pieces", 1),  # the piece, not the data set
         ("stage._copy_processor", 1),
-        ("stage._write_index", 1),
+        ("stage.ColumnsWriter", 1),
         ("stage.dataset_info_to_json", 1),  # all but the proof
         ("stage._tidy", 1),  # after the proof
     ],
