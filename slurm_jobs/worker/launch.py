@@ -7,13 +7,12 @@ exit code alone.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -71,12 +70,11 @@ class RankProcesses:
 
     def __init__(self, order: JobOrder, environment: JobEnvironment) -> None:
         self._order = order
+        self._num_ranks = order.resources.num_ranks
         self._environment = environment
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._stop_is_due = False
-        """True while STOP_SIGNAL has not been passed on."""
-        self._request_is_due = False
-        """True while a user's REQUEST_SIGNAL has not been passed on."""
+        self._due: set[int] = set()
+        """Signals that have not been passed on."""
         self._look_at_s = 0.0
         """Time of the next check of the stage's notes, monotonic."""
         self.stop_signalled = False
@@ -84,46 +82,45 @@ class RankProcesses:
         limit is near."""
         self.term_signalled = False
         """True if SIGTERM came: cancelled, preempted, or out of time."""
-        signal.signal(STOP_SIGNAL, self._pass_on)
-        signal.signal(signal.SIGTERM, self._pass_on)
-        # `scancel --batch` sends it here; a single rank is no step, so it would not get it.
-        signal.signal(REQUEST_SIGNAL, self._note_request)
+        # `scancel --batch` sends REQUEST_SIGNAL here; a single rank is no step, so it gets none.
+        for number in (STOP_SIGNAL, signal.SIGTERM, REQUEST_SIGNAL):
+            signal.signal(number, self._pass_on)
 
     def _pass_on(self, number: int, _frame: FrameType | None) -> None:
-        """Pass SIGTERM on at once; pass STOP_SIGNAL on when every rank can take it, see `_wait`."""
-        self.stop_signalled = True
+        """Pass SIGTERM on at once, and others when every rank can take them, see `_wait`."""
+        if number != REQUEST_SIGNAL:
+            self.stop_signalled = True
         if number == signal.SIGTERM:
             self.term_signalled = True
             self._signal_all(signal.SIGTERM)
         else:
-            self._stop_is_due = True
-
-    def _note_request(self, _number: int, _frame: FrameType | None) -> None:
-        self._request_is_due = True
+            self._due.add(number)
 
     def run(self, task_dir: Path) -> RanksEnd:
         """Start the ranks, wait for all of them, and return the outcome."""
-        num_ranks = self._order.resources.num_ranks
-        is_step = self._environment.is_slurm and num_ranks > 1
-        commands = [self._srun(task_dir)] if is_step else [self._keeper(task_dir)] * num_ranks
+        self._task_dir = task_dir
         self._processes = []
         self._has_killed = False
         self._stalled_s: float | None = None
         self._say_cause_at_s: float | None = None
         """Time by which the ranks have written the requested stacks, monotonic."""
-        self._watch = StallWatch(task_dir, num_ranks)
-        for rank, command in enumerate(commands):
-            variables = self._variables(None if is_step else rank)
+        self._watch = StallWatch(task_dir, self._num_ranks)
+        keeper = script_command(self._order.start_script, "rank", task_dir)
+        if self._environment.is_slurm and self._num_ranks > 1:
+            starts = [([*self._srun(), *keeper], self._variables(None))]
+        else:
+            starts = [(keeper, self._variables(rank)) for rank in range(self._num_ranks)]
+        for command, variables in starts:
             self._processes.append(subprocess.Popen(command, env=variables))
         if self.term_signalled:  # the signal came during their start
             self._signal_all(signal.SIGTERM)
-        self._wait(task_dir)
+        self._wait()
         codes = [process.returncode for process in self._processes]
         pid = os.getpid()
         if -signal.SIGKILL in codes and not self._environment.is_slurm and os.getsid(0) == pid:
             kill_session(pid, spare=pid)  # what killed keepers left; under Slurm the step does this
-        end = read_end(task_dir, num_ranks, codes, was_asked=self.stop_signalled)
-        end = self._explained(task_dir, end)
+        end = read_end(task_dir, self._num_ranks, codes, was_asked=self.stop_signalled)
+        end = self._explained(end)
         if self.term_signalled and end.outcome == "completed" and self._order.shell is not None:
             # The rank ended just before the signal reached its keeper, if not before the signal.
             end = RanksEnd(
@@ -134,10 +131,10 @@ class RankProcesses:
             if self._has_killed:
                 killed = f"did not end within {KILL_WAIT_S:g} s, and was killed"
                 reason = reason.replace(f"ended without a record {GONE}", killed)
-            return dataclasses.replace(end, reason=AFTER_SIGTERM + reason)
+            return replace(end, reason=AFTER_SIGTERM + reason)
         return end
 
-    def _wait(self, task_dir: Path) -> None:
+    def _wait(self) -> None:
         """Wait for all ranks; after a failure send the others SIGTERM, then SIGKILL.
 
         A signal that arrives before a rank's keeper can handle it would end the keeper. After a
@@ -146,27 +143,24 @@ class RankProcesses:
         """
         kill_at_s: float | None = None
         while None in (codes := [process.poll() for process in self._processes]):
-            if not self.stop_signalled and self._is_last_moment(task_dir):
+            if not self.stop_signalled and self._is_last_moment():
                 self._pass_on(STOP_SIGNAL, None)
-            if self._stop_is_due and self._all_started(task_dir):
-                self._stop_is_due = False
-                self._signal_all(STOP_SIGNAL)
-            if self._request_is_due and self._all_started(task_dir):
-                self._request_is_due = False
-                self._signal_all(REQUEST_SIGNAL)
-            if kill_at_s is None and self._is_stalled(task_dir):
-                kill_at_s = time.monotonic() + DUMP_S + KILL_WAIT_S
-            if any(codes) and kill_at_s is None:
-                kill_at_s = time.monotonic() + KILL_WAIT_S
-                self._signal_all(signal.SIGTERM)
-            if self.term_signalled and not self._environment.is_slurm and kill_at_s is None:
-                kill_at_s = time.monotonic() + KILL_WAIT_S
-            if kill_at_s is not None and time.monotonic() > kill_at_s:
+            while self._due and self._all_started():
+                self._signal_all(self._due.pop())
+            if kill_at_s is None:
+                if self._is_stalled():
+                    kill_at_s = time.monotonic() + DUMP_S + KILL_WAIT_S
+                elif any(codes):
+                    kill_at_s = time.monotonic() + KILL_WAIT_S
+                    self._signal_all(signal.SIGTERM)
+                elif self.term_signalled and not self._environment.is_slurm:
+                    kill_at_s = time.monotonic() + KILL_WAIT_S
+            elif time.monotonic() > kill_at_s:
                 self._has_killed = True
                 self._signal_all(signal.SIGKILL)
             time.sleep(POLL_S)
 
-    def _is_stalled(self, task_dir: Path) -> bool:
+    def _is_stalled(self) -> bool:
         """Request stacks if no rank makes progress for long; return whether to end the ranks.
 
         A file asks the keepers to have stacks written, and to end their ranks. After a request to
@@ -174,21 +168,21 @@ class RankProcesses:
         """
         # In an array of thousands of tasks no heartbeat is expected, because each task would poll a
         # shared folder.
-        is_own_function = ":" in self._order.run and self._order.resources.num_ranks > 1
+        is_own_function = ":" in self._order.run and self._num_ranks > 1
         if self._order.run != "train" and not is_own_function:
             return False
-        self._say_cause(task_dir)
+        self._say_cause()
         alarm = self._watch.tick(may_end=not self.stop_signalled)
-        if alarm is None or not self._all_started(task_dir):
+        if alarm is None or not self._all_started():
             return False
         if alarm == "end":
             self._stalled_s = self._watch.idle_s
-            write_json_atomic(stalled_path(task_dir), {"idle_s": self._watch.idle_s})
+            write_json_atomic(stalled_path(self._task_dir), {"idle_s": self._watch.idle_s})
         self._say_cause_at_s = time.monotonic() + DUMP_S if self.stop_signalled else None
         self._signal_all(REQUEST_SIGNAL)
         return alarm == "end"
 
-    def _say_cause(self, task_dir: Path) -> None:
+    def _say_cause(self) -> None:
         """Print which rank the others wait for, once they have written their stacks.
 
         Slurm may kill this process together with the ranks, so that no record would contain it.
@@ -196,19 +190,19 @@ class RankProcesses:
         if self._say_cause_at_s is None or time.monotonic() < self._say_cause_at_s:
             return
         self._say_cause_at_s = None
-        cause = find_cause(task_dir, self._order.resources.num_ranks)
+        cause = find_cause(self._task_dir, self._num_ranks)
         if cause is not None and self._watch.has_dumped:
             quiet = _duration(self._watch.idle_s)
             with suppress(OSError):  # the log may be on a full disk
                 text = f"slurm-jobs: no progress for {quiet} after the request to stop"
                 print(f"{text}: {cause.text}", file=sys.stderr, flush=True)
 
-    def _explained(self, task_dir: Path, end: RanksEnd) -> RanksEnd:
+    def _explained(self, end: RanksEnd) -> RanksEnd:
         """Add the rank that the others waited for, if that ended the attempt."""
         is_stalled = self._stalled_s is not None
         if end.outcome == "completed" or not (is_stalled or self._watch.has_dumped):
             return end
-        cause = find_cause(task_dir, self._order.resources.num_ranks)
+        cause = find_cause(self._task_dir, self._num_ranks)
         quiet = _duration(self._stalled_s or self._watch.idle_s)
         if is_stalled:
             limit = f"stall_timeout_min allows {_duration(self._watch.patience_s)} here"
@@ -225,7 +219,7 @@ class RankProcesses:
             end, reason=f"{end.reason}; no progress for {quiet} before that: {cause.text}"
         )
 
-    def _is_last_moment(self, task_dir: Path) -> bool:
+    def _is_last_moment(self) -> bool:
         """Check whether the remaining time is what the stage needs to stop, by its own measure.
 
         Never in the first half of the limit, as with `signal_lead_s`: work must make progress.
@@ -236,21 +230,17 @@ class RankProcesses:
         self._look_at_s = now_s + STOP_TIME_LOOK_S
         left_s = self._environment.deadline_unix_s - time.time() - STOP_TIME_LOOK_S
         half_s = self._order.resources.timeout_min * 60 / 2
-        return left_s < min(STOP_TIME_FACTOR * noted_stop_time_s(task_dir), half_s)
+        return left_s < min(STOP_TIME_FACTOR * noted_stop_time_s(self._task_dir), half_s)
 
-    def _signal_all(self, number: signal.Signals) -> None:
+    def _signal_all(self, number: int) -> None:
         for process in self._processes:
             if process.poll() is None:
                 process.send_signal(number)
 
-    def _all_started(self, task_dir: Path) -> bool:
-        num_ranks = self._order.resources.num_ranks
-        return all(started_path(task_dir, rank).exists() for rank in range(num_ranks))
+    def _all_started(self) -> bool:
+        return all(started_path(self._task_dir, rank).exists() for rank in range(self._num_ranks))
 
-    def _keeper(self, task_dir: Path) -> list[str]:
-        return script_command(self._order.start_script, "rank", task_dir)
-
-    def _srun(self, task_dir: Path) -> list[str]:
+    def _srun(self) -> list[str]:
         asked = self._order.resources
         return [
             "srun",
@@ -263,7 +253,6 @@ class RankProcesses:
             "--kill-on-bad-exit=1",
             "--unbuffered",
             f"--job-name={self._order.stage}",
-            *self._keeper(task_dir),
         ]
 
     def _variables(self, rank: int | None) -> dict[str, str]:
@@ -277,8 +266,7 @@ class RankProcesses:
         kept["SLURM_JOBS_ENTRY_POINT"] = self._order.run
         if rank is None:
             return kept
-        node_rank = rank // self._order.resources.tasks_per_node
-        local_rank = rank % self._order.resources.tasks_per_node
+        node_rank, local_rank = divmod(rank, self._order.resources.tasks_per_node)
         names = self._environment.node_names
         node_name = names[min(node_rank, len(names) - 1)]
         who = (str(rank), str(local_rank), str(node_rank), node_name)
@@ -306,13 +294,17 @@ def read_end(
             ends[rank] = end
             exit_codes = [0]  # of srun or the keeper, whose death is explained
     failed = [e for e in ends.values() if e["exit_code"] != 0 and not e["stopped"]]
-    if failed:
+    missing = [rank for rank in range(num_ranks) if rank not in ends]
+    if failed or missing:
         # Only the nodes' clocks order ranks of several nodes. All of them failed, so either may be
         # named.
-        return _naming_rows(_failed(min(failed, key=lambda e: e["ended_unix_s"])), task_dir)
-    missing = [rank for rank in range(num_ranks) if rank not in ends]
-    if missing:
-        return _naming_rows(_missing(task_dir, missing, num_ranks, exit_codes), task_dir)
+        if failed:
+            failure = _failed(min(failed, key=lambda e: e["ended_unix_s"]))
+        else:
+            failure = _missing(task_dir, missing[0], num_ranks, exit_codes)
+        # A process that exits removes the record of the rows that it works on.
+        rows = rows_in_progress(task_dir)
+        return replace(failure, reason=f"{failure.reason}; {rows}") if rows else failure
     stopped = [end for end in ends.values() if end["stopped"]]
     if stopped and not (was_asked or any(end.get("asked", True) for end in ends.values())):
         unasked = _failed(min(stopped, key=lambda e: e["ended_unix_s"]))
@@ -324,17 +316,11 @@ def read_end(
         code = _first_failure(exit_codes)
         reason = f"All ranks ended well, but the step ended with exit code {code}."
         return RanksEnd(outcome="failed", exit_code=code, reason=reason)
-    return RanksEnd(outcome="completed", reason=_late_reason(ends.values()))
-
-
-def _late_reason(ends: Iterable[Mapping[str, Any]]) -> str:
-    """Return a note on ranks whose process outlived its function."""
-    late = [end for end in ends if end.get("note")]
-    if not late:
-        return ""
-    num_more = len(late) - 1
-    more = f" (and {num_more} more rank{'s' if num_more > 1 else ''})" if num_more else ""
-    return f"rank {late[0]['rank']} on {late[0]['node']}: {late[0]['note']}{more}"
+    late = [end for end in ends.values() if end.get("note")]  # whose process outlived its function
+    reason = f"rank {late[0]['rank']} on {late[0]['node']}: {late[0]['note']}" if late else ""
+    if len(late) > 1:
+        reason += f" (and {len(late) - 1} more rank{'s' if len(late) > 2 else ''})"
+    return RanksEnd(outcome="completed", reason=reason)
 
 
 def _without_keeper(task_dir: Path, rank: int) -> dict[str, Any] | None:
@@ -358,29 +344,20 @@ def _without_keeper(task_dir: Path, rank: int) -> dict[str, Any] | None:
     }
 
 
-def _naming_rows(end: RanksEnd, task_dir: Path) -> RanksEnd:
-    """Add the rows that a killed process worked on; a process that exits removes their record."""
-    rows = rows_in_progress(task_dir)
-    return replace(end, reason=f"{end.reason}; {rows}") if rows else end
-
-
 def _failed(end: Mapping[str, Any]) -> RanksEnd:
-    error = end["error"]
+    error, code, number = end["error"], end["exit_code"], end["signal"]
+    reason = f"rank {end['rank']} on {end['node']}"
     if error is not None:
         message = error["message"].strip().splitlines() or [""]
-        reason = f"rank {end['rank']} on {end['node']}: {error['type']}: {message[0]}"
-    elif end["signal"] is not None:
-        name = _signal_name(end["signal"])
-        reason = f"rank {end['rank']} on {end['node']} was killed by {name}"
+        reason += f": {error['type']}: {message[0]}"
     else:
-        code = end["exit_code"]
-        reason = f"rank {end['rank']} on {end['node']} ended with exit code {code}"
+        reason += f" {_how_ended(code if number is None else -number)}"
         if code in _SHELL_CODES:
-            reason = f"{reason} (in a shell: {_SHELL_CODES[code]})"
+            reason += f" (in a shell: {_SHELL_CODES[code]})"
     return RanksEnd(
         outcome="failed",
-        exit_code=end["exit_code"],
-        signal=end["signal"],
+        exit_code=code,
+        signal=number,
         failed_rank=end["rank"],
         failed_node=end["node"],
         reason=reason,
@@ -388,11 +365,13 @@ def _failed(end: Mapping[str, Any]) -> RanksEnd:
     )
 
 
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal has no name
-        return f"signal {number}"
+def _how_ended(code: int) -> str:
+    """Return how a process ended with an exit code that is negative for a signal."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    with suppress(ValueError):  # a real-time signal has no name
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"was killed by signal {-code}"
 
 
 def _first_failure(exit_codes: list[int]) -> int:
@@ -401,30 +380,26 @@ def _first_failure(exit_codes: list[int]) -> int:
     return code if code > 0 else 128 - code
 
 
-def _missing(task_dir: Path, missing: list[int], num_ranks: int, exit_codes: list[int]) -> RanksEnd:
-    """Return the outcome for ranks without an exit record, whose keepers or nodes are gone.
+def _missing(task_dir: Path, rank: int, num_ranks: int, exit_codes: list[int]) -> RanksEnd:
+    """Return the outcome for a rank without an exit record, whose keeper or node is gone.
 
     A keeper that the supervisor started itself has run, and its exit code is known. Of a keeper
     that srun was to start nothing is known unless it wrote the rank's context.
     """
-    rank = missing[0]
     node = None
+    keeper, srun = f"the keeper of rank {rank}", f"(srun ended with exit code {exit_codes[0]})"
     if started_path(task_dir, rank).exists():
         node = read_json(started_path(task_dir, rank))["node"]
         reason = f"rank {rank} on {node} ended without a record {GONE}"
     elif len(exit_codes) == num_ranks:
-        code = exit_codes[rank]
-        how = f"was killed by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
-        reason = f"the keeper of rank {rank} {how} before it had noted the rank's start"
+        how = _how_ended(exit_codes[rank])
+        reason = f"{keeper} {how} before it had noted the rank's start"
     elif context_path(task_dir, rank).exists():
-        reason = (
-            f"the keeper of rank {rank} started and was gone before it had noted the rank's start "
-            f"(srun ended with exit code {exit_codes[0]})"
-        )
+        reason = f"{keeper} started and was gone before it had noted the rank's start {srun}"
     else:
         reason = (
             f"rank {rank} has left no sign: srun did not start its keeper, or that was gone at "
-            f"once (srun ended with exit code {exit_codes[0]})"
+            f"once {srun}"
         )
     return RanksEnd(
         outcome="failed",
