@@ -90,6 +90,9 @@ _POOL = "/concurrent/futures/thread.py"
 _WAITS = ("/threading.py", "/queue.py", "/concurrent/futures/", "/selectors.py")
 """Files of Python in which a thread waits for another; the calling frame is more informative."""
 
+_SILENT, _ELSEWHERE, _IN_PASSES, _AT_DEVICE, _IN_COLLECTIVE = range(5)
+"""What a rank does; see `describe_cause`."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Frame:
@@ -122,13 +125,11 @@ class RankStacks:
     others: tuple[tuple[Frame, ...], ...]
 
     @property
-    def is_in_collective(self) -> bool:
-        """Return whether the rank waits for other ranks, in its main thread or a backward pass."""
-        return self.collective is not None
-
-    @property
     def collective(self) -> tuple[Frame, Frame] | None:
-        """Return the call that waits for other ranks, and the line that called it."""
+        """Return the call that waits for other ranks, and the line that called it.
+
+        The main thread is in it, or a thread of its backward pass.
+        """
         stacks = [self.main]
         if self.main and self.main[0].function == "_engine_run_backward":
             # Hooks of a GPU's backward pass run in a thread of torch, which Python did not start.
@@ -148,23 +149,29 @@ class RankStacks:
         """
         if not self.main:
             return False
-        inner = self.main[:_NUM_INNERMOST]
-        if any(_matches(frame, _DEVICE_WAITS) for frame in inner):
-            return True
-        source = linecache.getline(self.main[0].file, self.main[0].number)
-        is_read = any(word in source for word in _DEVICE_READS)
-        return is_read or self.main[0].file.endswith(_LOOP)
+        innermost = self.main[0]
+        source = linecache.getline(innermost.file, innermost.number)
+        return (
+            any(_matches(frame, _DEVICE_WAITS) for frame in self.main[:_NUM_INNERMOST])
+            or any(word in source for word in _DEVICE_READS)
+            or innermost.file.endswith(_LOOP)
+        )
 
     @property
-    def is_in_passes(self) -> bool:
-        """Return whether the main thread is in a forward or backward pass.
+    def kind(self) -> int:
+        """Return the class of what the main thread does; the lowest of all ranks is the cause.
 
-        Models read values of the device there, also in lines that do not show it: on a GPU the rank
-        may wait for a collective that other ranks have not joined.
+        Models read values of the device in a pass, also in lines that do not show it: on a GPU the
+        rank may wait for a collective that other ranks have not joined.
         """
-        return any(
-            frame.file.endswith(_LOOP) and frame.function == "_accumulate" for frame in self.main
-        )
+        if not self.main:
+            return _SILENT
+        if self.collective is not None:
+            return _IN_COLLECTIVE
+        if self.waits_for_device:
+            return _AT_DEVICE
+        in_pass = (f.file.endswith(_LOOP) and f.function == "_accumulate" for f in self.main)
+        return _IN_PASSES if any(in_pass) else _ELSEWHERE
 
     @property
     def phase(self) -> str:
@@ -185,7 +192,8 @@ class RankStacks:
             threads = [stack for stack in self.others if _is_python_thread(stack)]
             working = [stack for stack in threads if _calling(stack)]
             same = [stack for stack in working if _phase_of(stack) == self.phase]
-            unknown = [stack for stack in working if not _phase_of(stack) and _is_pooled(stack)]
+            pooled = [stack for stack in working if any(_POOL in frame.file for frame in stack)]
+            unknown = [stack for stack in pooled if not _phase_of(stack)]
             first = min(same + unknown, key=lambda stack: _matches(stack[0], _WAITS), default=())
             calling = _calling(first) or calling
         return calling[0] if calling else None
@@ -209,10 +217,6 @@ def _calling(stack: Sequence[Frame]) -> list[Frame]:
 
 def _is_python_thread(stack: Sequence[Frame]) -> bool:
     return bool(stack) and _matches(stack[-1], _WAITS)
-
-
-def _is_pooled(stack: Sequence[Frame]) -> bool:
-    return any(_POOL in frame.file for frame in stack)
 
 
 def _matches(frame: Frame, parts: Sequence[str]) -> bool:
@@ -349,12 +353,8 @@ class StallWatch:
         self.idle_s = 0.0
         """Time without a beat."""
         self.patience_s = 0.0
-        self._has_dumped = False
-
-    @property
-    def has_dumped(self) -> bool:
-        """Return whether stacks were requested, and no rank has made progress since."""
-        return self._has_dumped
+        self.has_dumped = False
+        """True if stacks were requested, and no rank has made progress since."""
 
     def tick(self, *, may_end: bool = True) -> Alarm | None:
         """Check for progress if it is time to, and return the required action; call it often.
@@ -371,18 +371,22 @@ class StallWatch:
         self._since_look_s = 0.0
         has_progress, beats = self._read_beats(), self._beats.values()
         if has_progress or not beats:
-            self.idle_s, self._has_dumped = 0.0, False
+            self.idle_s, self.has_dumped = 0.0, False
         if not beats:
             return None
-        shortest_s = min(min(beat["stall_s"], beat["collective_s"]) for beat in beats)
-        self._look_s = max(_MIN_LOOK_S, min(_LOOK_S, shortest_s / _LOOKS_A_PATIENCE))
         self.patience_s = max(map(patience_s, beats))
-        is_late = self.idle_s > self.patience_s and self._is_running()
+        collective_s = min(float(beat["collective_s"]) for beat in beats)
+        shortest_s = min(collective_s, *(beat["stall_s"] for beat in beats))
+        self._look_s = max(_MIN_LOOK_S, min(_LOOK_S, shortest_s / _LOOKS_A_PATIENCE))
+        # `late_exit` watches ranks whose function has returned.
+        is_late = self.idle_s > self.patience_s and not all(
+            returned_path(self._task_dir, rank).exists() for rank in range(self._num_ranks)
+        )
         if is_late and may_end:
             return "end"
-        are_due = self._num_ranks > 1 and self.idle_s > self._dump_s()
-        if (is_late or are_due) and not self._has_dumped:
-            self._has_dumped = True
+        is_near_timeout = self.idle_s > COLLECTIVE_SHARE * collective_s and self._num_ranks > 1
+        if (is_late or is_near_timeout) and not self.has_dumped:
+            self.has_dumped = True
             return "dump"
         return None
 
@@ -404,16 +408,6 @@ class StallWatch:
                 break
         return has_progress
 
-    def _dump_s(self) -> float:
-        """Return the time without a beat after which collectives are about to fail."""
-        collective_s = min(float(beat["collective_s"]) for beat in self._beats.values())
-        return COLLECTIVE_SHARE * collective_s
-
-    def _is_running(self) -> bool:
-        """Return whether a rank's function has not returned; `late_exit` watches the others."""
-        ranks = range(self._num_ranks)
-        return any(not returned_path(self._task_dir, rank).exists() for rank in ranks)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cause:
@@ -430,19 +424,17 @@ def find_cause(task_dir: Path, num_ranks: int) -> Cause | None:
     A rank whose function has returned, or failed, counts if it wrote its stacks before; None if no
     rank is left.
     """
-    all_of_them = {rank: read_stacks(task_dir, rank) for rank in range(num_ranks)}
+    stacks = {rank: read_stacks(task_dir, rank) for rank in range(num_ranks)}
     stacks = {
         rank: stack
-        for rank, stack in all_of_them.items()
+        for rank, stack in stacks.items()
         if stack.main or not returned_path(task_dir, rank).exists()
     }
     if not stacks:
         return None
     rank, text = describe_cause(stacks)
-    node = None
     started = task_dir / f"rank-{rank:05d}.started.json"
-    if started.exists():
-        node = str(read_json(started)["node"])
+    node = str(read_json(started)["node"]) if started.exists() else None
     files = stacks_path(task_dir, 0).name.replace("00000", "*")
     where = f"rank {rank} on {node}" if node else f"rank {rank}"
     return Cause(rank=rank, node=node, text=f"{where} {text}. Stacks: {task_dir / files}")
@@ -455,7 +447,7 @@ def describe_cause(stacks: Mapping[int, RankStacks]) -> tuple[int, str]:
     collectives; in a pass; waiting for the device; in a collective. If all ranks are of one class,
     they are grouped by stack, and the smallest group is the cause.
     """
-    kinds = {rank: _kind(stack) for rank, stack in stacks.items()}
+    kinds = {rank: stack.kind for rank, stack in stacks.items()}
     least = min(kinds.values())
     causes = [rank for rank, kind in kinds.items() if kind == least]
     others = [rank for rank in stacks if rank not in causes]
@@ -478,25 +470,12 @@ def describe_cause(stacks: Mapping[int, RankStacks]) -> tuple[int, str]:
     return causes[0], text
 
 
-_SILENT, _ELSEWHERE, _IN_PASSES, _AT_DEVICE, _IN_COLLECTIVE = range(5)
-
-
-def _kind(stacks: RankStacks) -> int:
-    if not stacks.main:
-        return _SILENT
-    if stacks.is_in_collective:
-        return _IN_COLLECTIVE
-    if stacks.waits_for_device:
-        return _AT_DEVICE
-    return _IN_PASSES if stacks.is_in_passes else _ELSEWHERE
-
-
 def _doing(stacks: RankStacks) -> str:
     if not stacks.was_asked:
         return "did not get the request for its stacks: its node or its keeper is gone"
     if not stacks.main:
         return f"did not answer the request for its stacks: its process is in state {stacks.state}"
-    phase = "a collective" if stacks.is_in_collective else stacks.phase
+    phase = "a collective" if stacks.collective is not None else stacks.phase
     return f"was in {phase}, {_place(stacks)}" if phase else f"was {_place(stacks)}"
 
 

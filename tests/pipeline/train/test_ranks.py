@@ -61,7 +61,7 @@ def test_a_rank_in_a_backward_pass_waits_in_no_collective_whatever_its_other_thr
     stacks = read_stacks(tmp_path, 0)
     assert stacks.main[0].function == "_engine_run_backward", stacks_path(tmp_path, 0).read_text()
     assert "follow" in [frame.function for thread in stacks.others for frame in thread]
-    assert not stacks.is_in_collective
+    assert stacks.collective is None
     assert (tmp_path / "gloo-flight-0").stat().st_size
     assert "at _engine_run_backward" in describe_cause({0: stacks})[1]
 
