@@ -40,7 +40,7 @@ from benchmarks.staging_data import (
     write_dataset,
 )
 from benchmarks.table import Row, arguments, row, show
-from pipeline.stage_in.copy import is_sound
+from pipeline.stage_in.copy import is_intact
 from pipeline.stage_in.stage import stage_in
 from slurm_jobs.shared.configs.training_parts import StagingConfig
 from slurm_jobs.shared.manifest_formats import INFO_NAME, SHARDS_DIR
@@ -256,7 +256,7 @@ def copy_and_compare(shared: Path, local: Path) -> None:
     copy_plainly(shared, local)
     for shard in json.loads((shared / INFO_NAME).read_text())["shards"]:
         path = local / SHARDS_DIR / shard["name"]
-        assert is_sound(path, xxh3=shard["xxh3"], check_stop=lambda: None)
+        assert is_intact(path, xxh3=shard["xxh3"], check_stop=lambda: None)
 
 
 if __name__ == "__main__":

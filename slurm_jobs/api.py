@@ -25,7 +25,7 @@ from slurm_jobs.commands.read_spec import load, profile_anywhere
 from slurm_jobs.commands.resume import ResumeRequest, Resumption, resume
 from slurm_jobs.commands.submit import limits_if_near, plan_spec
 from slurm_jobs.plan import Plan
-from slurm_jobs.run.observe import in_doubt, looks_until_over, status_of
+from slurm_jobs.run.observe import in_doubt, status_of, views_until_over
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_meta
 from slurm_jobs.shared.expand import expand_typed
@@ -84,7 +84,7 @@ class Run:
             OSError: the run's files cannot be read, for a minute (2 s on this machine).
         """
         scheduler = read_meta(RunPaths(self.run_dir)).scheduler
-        looks = looks_until_over(self.status, lambda status: status, in_doubt, scheduler)
+        looks = views_until_over(self.status, lambda status: status, in_doubt, scheduler)
         (last,) = deque(looks, maxlen=1)
         return last
 

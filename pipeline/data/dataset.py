@@ -288,7 +288,7 @@ class ShardedDataset:
             message = f"{self.where(number)}: {error}"
             raise StageError(message) from error
         if not known & place:
-            self._known[number] = known | place | self._look_at(number, start, view)
+            self._known[number] = known | place | self._layout_flag(number, start, view)
         return view
 
     def _unpack(self, number: int, view: memoryview) -> Sample:
@@ -305,7 +305,7 @@ class ShardedDataset:
             message = f"{self.where(number)}: {error}"
             raise StageError(message) from error
 
-    def _look_at(self, number: int, start: int, view: memoryview) -> int:
+    def _layout_flag(self, number: int, start: int, view: memoryview) -> int:
         """Return `_LAID_OUT` or 0 for a sample whose checksum was compared."""
         sizes = self.index.num_tokens.item(number), self.index.num_images.item(number)
         fits = self.layout is not None and start % BLOCK == 0 and self.layout.fits(view, *sizes)

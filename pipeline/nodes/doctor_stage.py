@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
-from pipeline.nodes.measures import cgroup_quota, look_at_gpus
+from pipeline.nodes.measures import cgroup_quota, find_gpus
 from pipeline.train.host_memory import cgroup_limits
 from slurm_jobs.shared.errors import StageConfigError, StageStoppedError
 from slurm_jobs.shared.files import Progress, make_private_dir, read_json, write_json_atomic
@@ -589,7 +589,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     if context.num_nodes > 1:
         reduced = _timed("an all-reduce", lambda: all_reduce(context))
     python = python_facts(sys.path)
-    gpus, measured = _timed("GPUs", look_at_gpus)
+    gpus, measured = _timed("GPUs", find_gpus)
     hub_s, hub_problem = _timed("the model hub", lambda: reach_hub(os.environ))
     torch = _timed("torch", ask_torch)
     shared = folder_facts(context.output_dir)

@@ -549,7 +549,7 @@ _LINK_COMMAND = ("nvidia-smi", "topo", "-m")
 _GPU = re.compile(r"GPU\d+")
 
 
-def look_at_gpus() -> tuple[tuple[str, ...], Measured]:
+def find_gpus() -> tuple[tuple[str, ...], Measured]:
     """Return names of the GPUs that nvidia-smi shows, with the links between them as details."""
     if shutil.which(_NAME_COMMAND[0]) is None:
         return (), not_measured("gpu", "no GPU: there is no nvidia-smi on this node")

@@ -20,7 +20,7 @@ from pipeline.nodes.measures import (
     Deadline,
     Measured,
     busy_cores,
-    look_at_gpus,
+    find_gpus,
     measure_cores,
     measure_file_system,
     measure_links,
@@ -72,7 +72,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         folder = make_node_dir(paths, node)
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
-    gpus, measured = look_at_gpus()
+    gpus, measured = find_gpus()
     cpu, num_asked = cpu_facts(), asked_cores(os.environ.get("SLURM_CPUS_PER_TASK"))
     probe = NodeProbe(
         node=node,

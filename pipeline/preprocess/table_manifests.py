@@ -97,7 +97,7 @@ class TableManifest:
                 for head, pieces in values["files"]
             )
         else:
-            self._files = tuple(self._look_into(file) for file in files)
+            self._files = tuple(self._inspect(file) for file in files)
             self._kept.save_checked(_dump(self._files))
         self.fingerprint = _fingerprint(self._files)
         total = sum(rows for file in self._files for rows, _ in file.pieces)
@@ -148,7 +148,7 @@ class TableManifest:
             if first >= wanted.stop:
                 return
 
-    def _look_into(self, path: Path) -> _File:
+    def _inspect(self, path: Path) -> _File:
         table = self._open(path, self._options)
         wrong = self._options.wrong_columns(table.names)
         if wrong:
@@ -163,7 +163,7 @@ class TableManifest:
         with suppress(OSError, StageConfigError):
             if self._facts_now() == self._facts:
                 return self.fingerprint
-            return _fingerprint([self._look_into(path) for path in self._paths])
+            return _fingerprint([self._inspect(path) for path in self._paths])
         return None
 
 

@@ -143,7 +143,7 @@ def copy_verified(
     raise StageError(message)
 
 
-def is_sound(
+def is_intact(
     path: Path,
     *,
     xxh3: str,
@@ -303,7 +303,9 @@ class Copier:
             self._give_up(error)
             self._lease.end_copying()  # while this training reads, another's copy need not wait
             return
-        self._thread = threading.Thread(target=self._run_beside, name="stage-in", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run_in_background, name="stage-in", daemon=True
+        )
         self._thread.start()
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -359,7 +361,7 @@ class Copier:
         lease.reserve(room.present_bytes + plan.num_bytes)
         return plan
 
-    def _run_beside(self) -> None:
+    def _run_in_background(self) -> None:
         start_s = time.perf_counter()
         try:
             self.run()
@@ -405,7 +407,7 @@ class Copier:
     def _stage(self, shard: ShardInfo, *, is_here: bool) -> None:
         target = self._lease.folder / SHARDS_DIR / shard.name
         if is_here:
-            matches = is_sound(
+            matches = is_intact(
                 target, xxh3=shard.xxh3, check_stop=self.check_stop, note_block=self._beat
             )
             self._lease.note_progress()

@@ -340,8 +340,8 @@ def open_gpus(
 # of the node, so it is done rarely, and the more rarely the longer it takes.
 
 
-_LOOK_EVERY_S = 30.0
-_LOOK_SHARE = 1e-3
+_SCAN_EVERY_S = 30.0
+_SCAN_SHARE = 1e-3
 """Limit of the scan time, as a share of one core."""
 _NOT_OURS = frozenset({"slurmstepd"})
 """In the session, but may use every core of the node."""
@@ -386,7 +386,7 @@ class JobProcesses:
         self._proc, self._clock, self._affinity = proc, clock, affinity
         self._pids: list[int] = []
         self._cores: frozenset[int] = frozenset(affinity(0))
-        self._look_at_s = -float("inf")
+        self._next_scan_s = -float("inf")
         self._increase = Increase()
         self._tick_s = 1 / os.sysconf("SC_CLK_TCK")
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
@@ -397,8 +397,8 @@ class JobProcesses:
 
     def read(self, interval_s: float) -> Mapping[str, float]:
         """Return the rates; a process counts from the first reading after its discovery."""
-        if self._clock() >= self._look_at_s:
-            self.look()
+        if self._clock() >= self._next_scan_s:
+            self.scan()
         stats = {pid: stat for pid in self._pids if (stat := self._stat(pid)) is not None}
         grown = self._increase.see(
             {(pid, stat.start_ticks): [stat.cpu_ticks] for pid, stat in stats.items()}
@@ -412,7 +412,7 @@ class JobProcesses:
             values["job_cpu_s_per_s"] = grown[0] * self._tick_s / interval_s
         return values
 
-    def look(self) -> None:
+    def scan(self) -> None:
         """Find the processes and the cores that they may use."""
         begun_s = self._clock()
         self._pids, cores = [], set(self._affinity(0))
@@ -425,7 +425,7 @@ class JobProcesses:
                 cores |= set(self._affinity(int(name)))
         self._cores = frozenset(cores)
         now_s = self._clock()
-        self._look_at_s = now_s + max(_LOOK_EVERY_S, (now_s - begun_s) / _LOOK_SHARE)
+        self._next_scan_s = now_s + max(_SCAN_EVERY_S, (now_s - begun_s) / _SCAN_SHARE)
 
     def _stat(self, pid: int) -> ProcessStat | None:
         """Read a process's fields; None if it no longer exists."""
@@ -466,7 +466,7 @@ def find_sources(local_dir: Path, variables: Mapping[str, str]) -> Sources:
     cards = _found("network cards", network_cards) or []
     ports = _found("InfiniBand ports", infiniband_ports) or []
     processes = JobProcesses()
-    processes.look()
+    processes.scan()
     host: dict[str, Read] = {
         "processes": processes.read,  # first: it finds the cores
         "processor": CpuSource(processes.cores).read,

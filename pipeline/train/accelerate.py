@@ -32,9 +32,9 @@ from pipeline.train.strategies import (
     autocast_sharded,
     gathered,
     groups_of,
-    look_at_what_learns,
     policy_of,
     read_facts,
+    refresh_learned_dtypes,
     take_apart,
     units_within,
 )
@@ -222,7 +222,7 @@ class Accelerated(Strategy):
     def respread(self, spread: Spread, make_optimizer: MakeOptimizer) -> Spread:
         """Prepare ddp again; sharding rereads what is frozen."""
         if not isinstance(spread.model, DistributedDataParallel):
-            look_at_what_learns(spread.model)
+            refresh_learned_dtypes(spread.model)
             return super().respread(spread, make_optimizer)
         take_apart(spread.model)
         self._unwrap(spread)

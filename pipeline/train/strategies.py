@@ -215,7 +215,7 @@ def groups_of(model: nn.Module) -> list[Any]:
     return [group for unit in units_within(model) for group in param_groups_of(unit)]
 
 
-def look_at_what_learns(model: nn.Module) -> None:
+def refresh_learned_dtypes(model: nn.Module) -> None:
     """Make torch reread which parameters have gradients, and of which dtype.
 
     It does so only before the first pass. A unit that was completely frozen then has no dtype
@@ -403,7 +403,7 @@ class FullySharded(Strategy):
 
     def respread(self, spread: Spread, make_optimizer: MakeOptimizer) -> Spread:
         """Every pass reads what is frozen, and this its dtype."""
-        look_at_what_learns(spread.model)
+        refresh_learned_dtypes(spread.model)
         return super().respread(spread, make_optimizer)
 
     def forward_context(self) -> AbstractContextManager[None]:

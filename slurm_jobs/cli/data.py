@@ -326,7 +326,7 @@ def add_samples_arguments(parser: argparse.ArgumentParser) -> None:
 def run_samples(options: argparse.Namespace) -> int:
     """Show samples and audit all; exit code 1 if there are problems."""
     from slurm_jobs.cli.options import page_console, progress_bar
-    from slurm_jobs.commands.data import Wanted, find_datasets, look_at_samples
+    from slurm_jobs.commands.data import Wanted, find_datasets, inspect_samples
     from slurm_jobs.shared.errors import InputError
 
     places = find_datasets(options.run, options.stage)
@@ -346,7 +346,7 @@ def run_samples(options: argparse.Namespace) -> int:
     audits = []
     for place in places:
         with progress_bar(f"auditing {place.stage or place.folder.name}") as on_progress:
-            audit = look_at_samples(
+            audit = inspect_samples(
                 place,
                 wanted,
                 python=options.python,

@@ -58,11 +58,11 @@ def add_init_arguments(parser: argparse.ArgumentParser) -> None:
 def run_init(options: argparse.Namespace) -> int:
     """Inspect, ask, write, and check the result like `check --cluster`."""
     from slurm_jobs.cli.plan import check_cluster
-    from slurm_jobs.commands.init import Request, begin, look_at_cluster
+    from slurm_jobs.commands.init import Request, begin, inspect_cluster
     from slurm_jobs.commands.read_spec import load
 
     _refuse_wrong(options)
-    place = look_at_cluster(
+    place = inspect_cluster(
         account=options.account, partition=options.partition, is_local=options.local
     )
     given = {"data": options.data, "model": options.model}

@@ -267,7 +267,7 @@ def run_logs(options: argparse.Namespace) -> int:
         stages = list(status.stages) if everywhere else failed
         stages = [s for s in stages if index is None or 0 <= index < s.stage.num_slices] or stages
     elif stage_name is None:
-        stages = [_stage_to_look_at(status, choice)]
+        stages = [_stage_to_show(status, choice)]
     else:  # all combinations of a matrix
         origins = {stage.stage.name: stage.stage.origin for stage in status.stages}
         stages = [status.stage(name) for name in stages_named(stage_name, origins)]
@@ -340,7 +340,7 @@ def _run_and_stage(run: str | None, stage: str | None) -> tuple[Path, str | None
         raise InputError(message) from error
 
 
-def _stage_to_look_at(status: RunStatus, choice: _Choice) -> StageStatus:
+def _stage_to_show(status: RunStatus, choice: _Choice) -> StageStatus:
     """Return the first failed stage, the last running, or the last completed that printed."""
     for word in ("failed", "running", "completed"):
         stages = [stage for stage in status.stages if stage.status == word]

@@ -30,7 +30,7 @@ from slurm_jobs.cli.problems import (
     reason_of,
     source_lines,
 )
-from slurm_jobs.run.observe import in_doubt, looks_until_over, status_of
+from slurm_jobs.run.observe import in_doubt, status_of, views_until_over
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_meta
 from slurm_jobs.shared.files import ranges_text, read_json
@@ -507,7 +507,7 @@ def watch(
 def _looks(
     run_dir: Path, *, with_failure: bool = False, reported: Collection[FailedAttempt] | None = None
 ) -> Iterator[Seen]:
-    return looks_until_over(
+    return views_until_over(
         lambda: look(run_dir, with_failure=with_failure, reported=reported),
         lambda seen: seen.status,
         lambda seen, problem: replace(seen, status=in_doubt(seen.status, problem)),

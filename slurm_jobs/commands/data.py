@@ -590,7 +590,7 @@ class SamplesFound:
     """Answer as JSON values."""
 
 
-def look_at_samples(
+def inspect_samples(
     place: DatasetPlace,
     wanted: Wanted,
     *,

@@ -34,8 +34,8 @@ from slurm_jobs.nodes.doctor_model import (
     NODE_STAGE,
     Asked,
     Check,
-    FolderLook,
-    PythonLook,
+    MeasuredFolder,
+    MeasuredPython,
     SlurmFacts,
     SpecFacts,
 )
@@ -52,7 +52,7 @@ from slurm_jobs.nodes.judge_nodes import (
 from slurm_jobs.nodes.judge_slurm import NEEDED, is_unreachable, probe_checks, slurm_checks
 from slurm_jobs.nodes.probe_records import newest_probes
 from slurm_jobs.plan import options_of
-from slurm_jobs.run.observe import in_doubt, looks_until_over, status_of
+from slurm_jobs.run.observe import in_doubt, status_of, views_until_over
 from slurm_jobs.run_folder.paths import RunPaths, is_run
 from slurm_jobs.run_folder.run_records import read_attempt, read_completion, read_meta
 from slurm_jobs.schedulers.slurm import SQUEUE_FORMAT, ask
@@ -145,7 +145,7 @@ def run_to_its_end(loaded: LoadedSpec, *, wait_s: float, say: Say, num_nodes: in
         KeyboardInterrupt: the user ended it; its jobs are cancelled.
     """
     ((name, _),) = loaded.spec.stages.items()
-    folder = _folder_of_looks(loaded)
+    folder = _hidden_runs_dir(loaded)
     before = set(folder.glob("*"))
     spec = loaded.spec.model_copy(update={"runs_dir": str(folder)})
     say(f"{name}: submitting a job")
@@ -163,7 +163,7 @@ def run_to_its_end(loaded: LoadedSpec, *, wait_s: float, say: Say, num_nodes: in
     gave_up = ""
     idle_since_s = time.monotonic()
     try:
-        for status in looks_until_over(
+        for status in views_until_over(
             lambda: status_of(run_dir, fresh=False),
             lambda status: status,
             in_doubt,
@@ -189,7 +189,7 @@ def run_to_its_end(loaded: LoadedSpec, *, wait_s: float, say: Say, num_nodes: in
     return Ended(run_dir=run_dir, stage=name, status=status, gave_up=gave_up)
 
 
-def _folder_of_looks(loaded: LoadedSpec) -> Path:
+def _hidden_runs_dir(loaded: LoadedSpec) -> Path:
     """Return the folder of this user's `doctor` runs, hidden in that of the user's runs."""
     return Path(loaded.spec.runs_dir) / f".doctor-{os.getuid()}"
 
@@ -357,12 +357,12 @@ def _asked(commands: dict[str, list[str]]) -> dict[str, Asked]:
     return {name: Asked(text=a.text, problem=a.problem) for name, a in answers.items()}
 
 
-def look_at_folder(purpose: str, folder: Path) -> FolderLook:
+def measure_folder(purpose: str, folder: Path) -> MeasuredFolder:
     """Test a folder, or its nearest existing parent; one that hangs is abandoned."""
     late = f"its file system did not answer within {LIMIT_S:g} s"
     facts = FolderFacts(path=str(folder))
-    dead = FolderLook(purpose=purpose, folder=facts, late=late)
-    return _within(lambda: _look(purpose, facts), LIMIT_S, dead)
+    dead = MeasuredFolder(purpose=purpose, folder=facts, late=late)
+    return _within(lambda: _measured_folder(purpose, facts), LIMIT_S, dead)
 
 
 def _within(look: Callable[[], T], limit_s: float, late: T) -> T:
@@ -385,14 +385,14 @@ def _within(look: Callable[[], T], limit_s: float, late: T) -> T:
     return results[0]
 
 
-def _look(purpose: str, facts: FolderFacts) -> FolderLook:
+def _measured_folder(purpose: str, facts: FolderFacts) -> MeasuredFolder:
     place = Path(facts.path)
     while not place.exists() and place != place.parent:
         place = place.parent
     try:
         mount, status = mount_of(_MOUNTS.read_text(), place.resolve()), os.statvfs(place)
     except OSError as error:
-        return FolderLook(purpose=purpose, folder=replace(facts, problem=str(error)))
+        return MeasuredFolder(purpose=purpose, folder=replace(facts, problem=str(error)))
     links, link_problem, write_s, problem = None, "", None, ""
     try:
         links, link_problem, write_s = _try_out(place)
@@ -405,7 +405,7 @@ def _look(purpose: str, facts: FolderFacts) -> FolderLook:
         quota = Asked(problem=f"there is no `{command[0]}` here")
     else:
         quota = _asked({"quota": command})["quota"]
-    return FolderLook(
+    return MeasuredFolder(
         purpose=purpose,
         folder=replace(
             facts,
@@ -442,7 +442,7 @@ def _try_out(place: Path) -> tuple[bool, str, float]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def look_at_python(pythons: Sequence[str]) -> PythonLook:
+def measure_python(pythons: Sequence[str]) -> MeasuredPython:
     """Return facts about this Python, its packages, and the time to read its files."""
     requires, requires_python = None, ""
     with suppress(importlib.metadata.PackageNotFoundError):  # not installed as a distribution
@@ -451,7 +451,7 @@ def look_at_python(pythons: Sequence[str]) -> PythonLook:
         requires_python = distribution.metadata["Requires-Python"] or ""
     late: tuple[float | None, int] = (None, 0)
     open_s, num_opened = _within(_time_opening, LIMIT_S, late)
-    return PythonLook(
+    return MeasuredPython(
         version=platform.python_version(),
         executable=sys.executable,
         packages=installed_packages(sys.path),
@@ -629,13 +629,13 @@ def examine(wanted: Wanted, results: CheckResults, say: Say) -> None:
     spec = spec_facts(wanted.loaded, wanted.profile, wanted.source)
     runs_dir = Path(wanted.loaded.spec.runs_dir)
     say("the login node")
-    python = look_at_python(spec.pythons)
+    python = measure_python(spec.pythons)
     results.checks += python_checks(python)
     if spec.is_slurm:
         slurm = ask_slurm()
         results.unreachable = is_unreachable(slurm)
         results.checks += slurm_checks(slurm, spec)
-    runs, home = look_at_folder("runs_dir", runs_dir), look_at_folder("home", Path.home())
+    runs, home = measure_folder("runs_dir", runs_dir), measure_folder("home", Path.home())
     results.checks += [*folder_checks(runs), *folder_checks(home), *quota_checks([runs, home])]
     problems: list[str] = []
     is_there = not runs.late and runs_dir.is_dir()
@@ -648,12 +648,12 @@ def examine(wanted: Wanted, results: CheckResults, say: Say) -> None:
     refused = "no job was submitted: see the problems above"
     nodes: list[NodeFacts] = []
     if may_submit:
-        for folder in _folder_of_looks(wanted.loaded).glob("*"):
+        for folder in _hidden_runs_dir(wanted.loaded).glob("*"):
             with suppress(OSError):
                 if is_run(folder) and time.time() - folder.stat().st_mtime > _KEPT_S:
                     shutil.rmtree(folder, ignore_errors=True)
     if wanted.with_nodes and may_submit:
-        nodes = _look_at_nodes(wanted, results, say)
+        nodes = _measure_nodes(wanted, results, say)
     elif wanted.with_nodes:
         results.checks.append(Check.unknown("nodes", refused, where="no node"))
     results.checks += stage_python_checks(python, {node.executable for node in nodes})
@@ -667,7 +667,7 @@ def examine(wanted: Wanted, results: CheckResults, say: Say) -> None:
         results.checks.append(Check.unknown("drill", refused, where="no node"))
 
 
-def _look_at_nodes(wanted: Wanted, results: CheckResults, say: Say) -> list[NodeFacts]:
+def _measure_nodes(wanted: Wanted, results: CheckResults, say: Say) -> list[NodeFacts]:
     """Return the facts from a short job; a failure becomes a check."""
     loaded = node_spec(wanted.loaded, wanted.profile, wanted.source, wanted.num_nodes)
     number = loaded.spec.stages[NODE_STAGE].resources.nodes

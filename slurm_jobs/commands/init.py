@@ -533,7 +533,7 @@ def _own(
     """Return a spec for a user's data, the manifests to write, and notes."""
     text = shipped_path("templates", "starter", "finetune.yaml").read_text(encoding="utf-8")
     name = request.name or "finetune"
-    data, manifests, rows, notes = _look_at_data(path, request.folder, name)
+    data, manifests, rows, notes = _inspect_data(path, request.folder, name)
     model = starter_data.inspect_weights(
         request.model, as_named=_as_named(Path(request.model), request.folder)
     )
@@ -572,7 +572,7 @@ def _with_fitting_resources(text: str, place: Place) -> tuple[str, list[str]]:
     return edit_text(text, changes), notes
 
 
-def _look_at_data(path: Path, folder: Path, name: str) -> _Seen:
+def _inspect_data(path: Path, folder: Path, name: str) -> _Seen:
     """Return the data, manifests to write, sizes, and notes on them."""
     if data_files.is_image_folder(path):
         manifest, held_out = image_folder.metadata_files(path)
@@ -710,7 +710,7 @@ _GPUS_DIR = Path("/proc/driver/nvidia/gpus")
 """Folder in which NVIDIA's driver lists its GPUs."""
 
 
-def look_at_cluster(
+def inspect_cluster(
     *, account: str | None = None, partition: str | None = None, is_local: bool = False
 ) -> Place:
     """Return the cluster of this login node, or this machine.

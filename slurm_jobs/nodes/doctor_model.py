@@ -103,7 +103,7 @@ class SlurmFacts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FolderLook:
+class MeasuredFolder:
     """Results of a test of a folder on the login node."""
 
     purpose: str
@@ -121,7 +121,7 @@ class FolderLook:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PythonLook:
+class MeasuredPython:
     """Python of the login node."""
 
     version: str

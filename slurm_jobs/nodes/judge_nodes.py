@@ -10,9 +10,9 @@ from typing import Any
 
 from slurm_jobs.nodes.doctor_model import (
     Check,
-    FolderLook,
+    MeasuredFolder,
+    MeasuredPython,
     Mismatch,
-    PythonLook,
     SpecFacts,
     Standing,
     bounds_of,
@@ -121,12 +121,12 @@ _FULL_SHARE = 0.9
 _NUMBER = re.compile(r"(\d+)\*?")
 
 
-def folder_checks(look: FolderLook) -> Iterator[Check]:
+def folder_checks(measured: MeasuredFolder) -> Iterator[Check]:
     """Check free space and inodes, and whether the folder supports what a run's records need."""
-    name, facts, path = look.purpose, look.folder, look.folder.path
-    if look.late:
+    name, facts, path = measured.purpose, measured.folder, measured.folder.path
+    if measured.late:
         remedy = "its file server hangs or is gone: report it to the site's support"
-        yield Check.problem(name, f"{path}: {look.late}", remedy)
+        yield Check.problem(name, f"{path}: {measured.late}", remedy)
         return
     if facts.problem:
         remedy = "runs_dir: a folder of yours that all nodes see" if name == "runs_dir" else ""
@@ -137,8 +137,8 @@ def folder_checks(look: FolderLook) -> Iterator[Check]:
         yield Check.unknown(room, f"{path} does not report its size")
     else:
         finding = f"{size_text(free)} free of {size_text(total)} in {path}"
-        if look.free_files is not None and look.free_files < _LITTLE_FILES:
-            finding = f"{finding}, and room for {look.free_files:,} files"
+        if measured.free_files is not None and measured.free_files < _LITTLE_FILES:
+            finding = f"{finding}, and room for {measured.free_files:,} files"
             remedy = "remove old runs, or name another runs_dir: a run makes thousands of files"
             yield Check.warning(room, finding, remedy)
         elif free < _LITTLE_BYTES or (free < _LITTLE_SHARE * total and free < 10 * _LITTLE_BYTES):
@@ -149,41 +149,43 @@ def folder_checks(look: FolderLook) -> Iterator[Check]:
         else:
             yield Check.ok(room, finding)
     if name == "runs_dir":
-        yield from _record_checks(look)
+        yield from _record_checks(measured)
 
 
-def _record_checks(look: FolderLook) -> Iterator[Check]:
+def _record_checks(measured: MeasuredFolder) -> Iterator[Check]:
     """Check hard links, with which the ledger is made, and the time of a durable write."""
-    path = look.folder.path
-    if look.links is None:
-        yield Check.unknown("hard-links", look.link_problem)
-    elif look.links:
+    path = measured.folder.path
+    if measured.links is None:
+        yield Check.unknown("hard-links", measured.link_problem)
+    elif measured.links:
         yield Check.ok("hard-links", f"{path} makes hard links, once each")
     else:
-        finding = f"{path} makes no hard links ({look.link_problem}): a run's ledger needs them"
+        finding = f"{path} makes no hard links ({measured.link_problem}): a run's ledger needs them"
         remedy = "runs_dir: a folder on another file system that all nodes see"
         yield Check.problem("hard-links", finding, remedy)
-    if look.write_s is None:
+    if measured.write_s is None:
         yield Check.unknown("small-files", "no small file was timed")
         return
-    finding = f"a small file is durable in {units.seconds(look.write_s)} on {path}"
-    if look.write_s <= _SLOW_WRITE_S:
+    finding = f"a small file is durable in {units.seconds(measured.write_s)} on {path}"
+    if measured.write_s <= _SLOW_WRITE_S:
         yield Check.ok("small-files", finding)
         return
     remedy = "fewer, longer array tasks (`slices_per_task`); another file system if there is one"
     yield Check.warning("small-files", finding, remedy)
 
 
-def quota_checks(looks: Sequence[FolderLook]) -> list[Check]:
+def quota_checks(folders: Sequence[MeasuredFolder]) -> list[Check]:
     """Return the quota of folders that answered; equal reasons for unknown ones are merged."""
     checks, unknown = [], dict[str, list[str]]()
-    for look in looks:
-        if look.late or look.folder.problem:
+    for measured in folders:
+        if measured.late or measured.folder.problem:
             continue
-        name, path = f"{look.purpose}-quota", look.folder.path
-        row = quota_row(look.quota.text, look.folder.source)
+        name, path = f"{measured.purpose}-quota", measured.folder.path
+        row = quota_row(measured.quota.text, measured.folder.source)
         if row is None:
-            unknown.setdefault(look.quota.problem or "none is reported", []).append(look.purpose)
+            unknown.setdefault(measured.quota.problem or "none is reported", []).append(
+                measured.purpose
+            )
             continue
         used_kb, limit_kb = row
         finding = f"{size_text(used_kb * 1024)} of your {size_text(limit_kb * 1024)} used on {path}"
@@ -221,9 +223,9 @@ def quota_row(text: str, source: str) -> tuple[int, int] | None:
     return None
 
 
-def shared_check(look: FolderLook, seen_by: Sequence[str]) -> Check:
+def shared_check(measured: MeasuredFolder, seen_by: Sequence[str]) -> Check:
     """Check whether nodes see a folder: by a job on them, otherwise by its kind of file system."""
-    facts = look.folder
+    facts = measured.folder
     if seen_by:
         finding = f"{facts.path} ({facts.kind}) is the same on {', '.join(seen_by)}"
         return Check.ok("runs_dir-shared", finding)
@@ -592,32 +594,34 @@ _FILES_OF_TORCH = 3000
 """Approximate number of files that `import torch, transformers` opens."""
 
 
-def python_checks(look: PythonLook) -> Iterator[Check]:
+def python_checks(measured: MeasuredPython) -> Iterator[Check]:
     """Check versions, and how fast modules are read."""
-    python = f"Python {look.version}"
-    if look.requires is None:
+    python = f"Python {measured.version}"
+    if measured.requires is None:
         finding = "slurm-jobs is not installed as a package here, so its bounds are not known"
         yield Check.unknown("packages", f"{python}; {finding}", "pip install . (in its checkout)")
     else:
-        if look.requires_python and meets(look.version, look.requires_python) is False:
-            finding = f"{python} is outside {look.requires_python}"
+        if measured.requires_python and meets(measured.version, measured.requires_python) is False:
+            finding = f"{python} is outside {measured.requires_python}"
             remedy = "create the environment again with a newer Python"
             yield Check.problem("python", finding, remedy)
-        bounds = bounds_of(look.requires)
-        wrong = mismatches(look.packages, bounds)
+        bounds = bounds_of(measured.requires)
+        wrong = mismatches(measured.packages, bounds)
         if wrong:
-            yield _mismatch_check("packages", "", wrong, look.executable, is_needed=True)
+            yield _mismatch_check("packages", "", wrong, measured.executable, is_needed=True)
         else:
             finding = f"{python}, and all {len(bounds)} packages of the login node within bounds"
             yield Check.ok("packages", finding)
-    if look.open_s is None:
+    if measured.open_s is None:
         yield Check.unknown("imports", "no module's file could be timed")
         return
-    finding = f"{units.seconds(look.open_s)} to open and read a module's file ({look.num_opened})"
-    if look.open_s <= _SLOW_OPEN_S:
+    finding = (
+        f"{units.seconds(measured.open_s)} to open and read a module's file ({measured.num_opened})"
+    )
+    if measured.open_s <= _SLOW_OPEN_S:
         yield Check.ok("imports", finding)
         return
-    all_s = units.seconds(look.open_s * _FILES_OF_TORCH)
+    all_s = units.seconds(measured.open_s * _FILES_OF_TORCH)
     yield Check.warning(
         "imports",
         f"{finding}: torch and transformers then take {all_s} at least to import",
@@ -626,12 +630,12 @@ def python_checks(look: PythonLook) -> Iterator[Check]:
     )
 
 
-def stage_python_checks(look: PythonLook, started: Collection[str]) -> Iterator[Check]:
+def stage_python_checks(measured: MeasuredPython, started: Collection[str]) -> Iterator[Check]:
     """Check the Python interpreters that stages name.
 
     `started`: those that ran on a node, so that it does not matter if they are missing here.
     """
-    for path, is_here in look.stage_pythons.items():
+    for path, is_here in measured.stage_pythons.items():
         if is_here or path in started:
             yield Check.ok("stage-python", f"{path} starts {'here' if is_here else 'on the nodes'}")
             continue

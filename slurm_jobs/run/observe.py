@@ -439,7 +439,7 @@ def _runs_by_age(runs_dir: Path) -> tuple[list[Path], dict[Path, str]]:
     return sorted(ages, key=ages.__getitem__, reverse=True), unreadable
 
 
-Look = TypeVar("Look")
+View = TypeVar("View")
 
 INTERVAL_S = {"local": 0.5, "slurm": 5.0}
 """Seconds between two polls; all users share Slurm's controller."""
@@ -452,12 +452,12 @@ A record may reach this machine late (an NFS client takes a listing for fresh fo
 GOING: tuple[Status, ...] = ("running", "waiting")
 
 
-def looks_until_over(
-    look: Callable[[], Look],
-    status_of: Callable[[Look], RunStatus],
-    with_problem: Callable[[Look, str], Look],
+def views_until_over(
+    view: Callable[[], View],
+    status_of: Callable[[View], RunStatus],
+    with_problem: Callable[[View, str], View],
     scheduler: str,
-) -> Iterator[Look]:
+) -> Iterator[View]:
     """Yield one status after another; the last one is of the ended run.
 
     While the run's files cannot be read (the file server is unreachable, a handle is stale), each
@@ -467,10 +467,10 @@ def looks_until_over(
         OSError: the files cannot be read at the first poll, or for `PATIENCE_S` at a later one.
     """
     read_s = going_s = time.monotonic()
-    last: Look | None = None
+    last: View | None = None
     while True:
         try:
-            seen = last = look()
+            seen = last = view()
             read_s = time.monotonic()
         except (OSError, InputError) as error:  # the second if its `run.json` is missing
             if last is None or time.monotonic() - read_s >= PATIENCE_S[scheduler]:

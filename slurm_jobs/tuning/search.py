@@ -272,7 +272,7 @@ class _State:
         )
 
 
-def follow(facts: Facts, trials: Sequence[Trial]) -> Course:
+def find_course(facts: Facts, trials: Sequence[Trial]) -> Course:
     """Return the course after `trials`, all of the same training and code, in order."""
     probes = [t for t in trials if t.purpose == "probe" and t.nodes == facts.nodes]
     probe = min((t for t in probes if not t.failure), key=lambda t: t.wall_s, default=None)
@@ -366,10 +366,10 @@ def _knobs(state: _State) -> Iterator[Ask]:
         comparison = _name(state.kept, after)
         pairs = state.pairs(comparison)
         if not pairs.is_begun and (problem := problem_with(state.facts.train, after)):
-            _leave(state, proposal, f"does not fit the rest of the config: {problem}")
+            _note_not_tried(state, proposal, f"does not fit the rest of the config: {problem}")
             continue
         if not pairs.is_begun and state.is_too_short_for(change):
-            _leave(state, proposal, TOO_SHORT)
+            _note_not_tried(state, proposal, TOO_SHORT)
             continue
         if not pairs.is_over and state.affords(pairs):
             yield state.ask("knob", comparison, pairs, (state.kept, after))
@@ -377,7 +377,7 @@ def _knobs(state: _State) -> Iterator[Ask]:
         if not pairs.is_begun:
             needs_s = needed_s(pairs, state.trial_s)
             left_s = left_for_knobs_s(state.facts.budget_s, state.trials)
-            _leave(state, proposal, why_no_room(left_s, needs_s), needs_s)
+            _note_not_tried(state, proposal, why_no_room(left_s, needs_s), needs_s)
             continue
         verdict = pairs.verdict
         outcome, why = _outcome(pairs, verdict)
@@ -393,13 +393,15 @@ def _next(state: _State) -> Proposal | None:
     train = with_changes(state.facts.train, state.kept)
     for proposal in propose(state.causes, train, state.facts.hardware):
         if proposal.change is None:
-            _leave(state, proposal, proposal.why_not)
+            _note_not_tried(state, proposal, proposal.why_not)
         elif proposal.change.text not in state.seen:
             return proposal
     return None
 
 
-def _leave(state: _State, proposal: Proposal, why: str, needs_s: float | None = None) -> None:
+def _note_not_tried(
+    state: _State, proposal: Proposal, why: str, needs_s: float | None = None
+) -> None:
     name = proposal.name if proposal.name != "-" else proposal.cause.rule
     left = NotTried(name=name, finding=proposal.cause.title, why=why, needs_s=needs_s)
     state.not_tried.setdefault(name, left)
@@ -451,7 +453,7 @@ def trial_timing_dir(context: TaskContext, number: int) -> Path:
     return context.timing_dir / TRIALS_DIR / f"{number:04d}"
 
 
-def lead(
+def run_trial(
     context: TaskContext, number: int, config: Mapping[str, Any], *, port: int, limit_s: float
 ) -> str:
     """Run a trial on all ranks, and wait until all have ended; return why it failed, or nothing.
@@ -477,13 +479,13 @@ def lead(
     return str(min(failed, key=lambda end: end["ended_unix_s"])["failure"]) if failed else ""
 
 
-def dismiss(context: TaskContext) -> None:
+def end_trials(context: TaskContext) -> None:
     """Signal the other ranks that there are no more trials."""
     make_private_dir(context.task_dir / TRIALS_DIR)
     write_json_atomic(_over_path(context), {})
 
 
-def follow_lead(context: TaskContext) -> None:
+def run_parts(context: TaskContext) -> None:
     """Run this rank's part of each trial until there are no more; for ranks other than 0.
 
     Raises:
@@ -539,7 +541,7 @@ def _run_part(context: TaskContext, number: int, order: Mapping[str, Any]) -> No
             process.kill()
         process.wait()
     if not failure and process.returncode:
-        failure = f"rank {context.rank}: {_why(part, process.returncode)}"
+        failure = f"rank {context.rank}: {_failure_of(part, process.returncode)}"
     end = {"rank": context.rank, "failure": failure, "ended_unix_s": time.time()}
     write_json_atomic(folder / f"rank-{context.rank:05d}.end.json", end)
 
@@ -571,7 +573,7 @@ def _pause() -> None:
     time.sleep(_POLL_S)
 
 
-def _why(part: TaskContext, code: int) -> str:
+def _failure_of(part: TaskContext, code: int) -> str:
     """Return the error of the process, or its exit status."""
     error = _read(error_path(part.task_dir, part.rank))
     if error is not None:

@@ -35,7 +35,7 @@ from slurm_jobs.tuning.knobs import (
     read_trial,
     read_trials,
 )
-from slurm_jobs.tuning.search import dismiss, follow, follow_lead, lead, trial_timing_dir
+from slurm_jobs.tuning.search import end_trials, find_course, run_parts, run_trial, trial_timing_dir
 from slurm_jobs.tuning.summary import headline, result_of
 from slurm_jobs.worker.environment import free_port
 
@@ -48,12 +48,12 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any] | Non
         StageStoppedError: asked to stop; the next attempt continues after the last trial.
     """
     if context.rank != 0:
-        follow_lead(context)
+        run_parts(context)
         return None
-    return _lead(build_config(TuneConfig, config), context)
+    return _tune(build_config(TuneConfig, config), context)
 
 
-def _lead(tune: TuneConfig, context: TaskContext) -> dict[str, Any]:
+def _tune(tune: TuneConfig, context: TaskContext) -> dict[str, Any]:
     facts = _facts(tune, context)
     basis = _basis(facts, context)
     trials = [t for t in read_trials(context.output_dir) if t.basis == basis]
@@ -61,7 +61,7 @@ def _lead(tune: TuneConfig, context: TaskContext) -> dict[str, Any]:
         print(f"continues after {len(trials)} trials of earlier attempts", flush=True)
     progress = Progress(context.task_dir, "s", round(facts.budget_s))
     count = 0
-    while (ask := (course := follow(facts, trials)).ask) is not None:
+    while (ask := (course := find_course(facts, trials)).ask) is not None:
         count += 1
         spent_s = sum(trial.wall_s for trial in trials)
         what = "data kept in memory" if ask.num_kept_steps else "as it is"
@@ -77,7 +77,7 @@ def _lead(tune: TuneConfig, context: TaskContext) -> dict[str, Any]:
         raise StageConfigError(course.problem + _more_budget(course, context))
     result = result_of(facts, course, trials, stage=context.stage)
     write_json_atomic(context.output_dir / RESULT_NAME, result)
-    dismiss(context)
+    end_trials(context)
     closing = result["closing"] or {}
     return {
         "num_trials": result["num_trials"],
@@ -117,7 +117,7 @@ def _make(ask: Ask, count: int, basis: str, facts: Facts, context: TaskContext) 
     """Run a trial; it fails if its processes fail, or leave no usable records."""
     began_s = time.monotonic()
     config = measure_config(facts.train, ask, num_ranks=context.num_ranks)
-    failure = lead(context, count, config, port=free_port(), limit_s=ask.limit_s)
+    failure = run_trial(context, count, config, port=free_port(), limit_s=ask.limit_s)
     folder, measured, stage_in_s = trial_timing_dir(context, count), {}, 0.0
     if not failure:
         try:

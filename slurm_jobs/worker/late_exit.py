@@ -181,14 +181,14 @@ class LateExit:
 
     def watch(self) -> None:
         """Check now and then, by a timer's signal, until `stop`."""
-        signal.signal(signal.SIGALRM, self._look)
+        signal.signal(signal.SIGALRM, self._check)
         signal.setitimer(signal.ITIMER_REAL, KEEPER_MARGIN_S, KEEPER_MARGIN_S / 2)
 
     def stop(self) -> None:
         """Stop checking."""
         signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def _look(self, _number: int, _frame: FrameType | None) -> None:
+    def _check(self, _number: int, _frame: FrameType | None) -> None:
         now_s = time.monotonic()
         returned = read_returned(self._task_dir, self._rank)
         if returned is None:

@@ -381,7 +381,7 @@ def _shown(name: str) -> str:
 # is not counted, so a row that is too long by its images alone is too long in the job.
 
 
-MAX_HEADERS = 200
+MAX_MEASURED_ROWS = 200
 """Number of image headers read for one manifest: 0.2 seconds on a shared file system."""
 
 
@@ -423,10 +423,12 @@ def _exceeded(
     rules: ImageRules | None,
 ) -> Iterator[tuple[str, str, bool]]:
     """Yield key and message of each limit that rows exceed, and whether all rows do."""
-    picked = pick_rows(rows, MAX_HEADERS)
+    picked = pick_rows(rows, MAX_MEASURED_ROWS)
     num_images = [len(row.images) for row in picked if len(row.images) > config.max_images]
     within = [row for row in picked if len(row.images) <= config.max_images]
-    measured = [row for row in (measure(row, size, most=MAX_HEADERS) for row in within) if row]
+    measured = [
+        row for row in (measure(row, size, most=MAX_MEASURED_ROWS) for row in within) if row
+    ]
     if not num_images and not any(row.images for row in measured):
         return
     largest = [max(row.images, key=math.prod, default=(0, 0)) for row in measured]

@@ -10,8 +10,8 @@ import torch
 from pipeline.nodes.devices import measure_matmul, measure_transfers
 from pipeline.nodes.measures import (
     Deadline,
+    find_gpus,
     links_told,
-    look_at_gpus,
     measure_links,
     read_links,
     repeated,
@@ -84,7 +84,7 @@ def test_gpus_are_named_as_nvidia_smi_names_them(
         monkeypatch,
         'case "$1" in topo) echo "nothing";; *) echo "0, NVIDIA A100-SXM4-40GB, 535.1";; esac',
     )
-    names, found = look_at_gpus()
+    names, found = find_gpus()
     assert names == ("NVIDIA A100-SXM4-40GB",)
     assert found.details["gpu"]["drivers"] == ["535.1"]
 
@@ -93,7 +93,7 @@ def test_a_driver_that_does_not_answer_is_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _nvidia_smi(tmp_path, monkeypatch, 'echo "NVML: Driver mismatch" >&2; exit 18')
-    names, found = look_at_gpus()
+    names, found = find_gpus()
     assert names == ()
     assert "Driver mismatch" in found.reasons["gpu"]
 

@@ -11,7 +11,7 @@ import pytest
 import xxhash
 
 from pipeline.stage_in import copy as module
-from pipeline.stage_in.copy import Pace, copy_verified, is_sound
+from pipeline.stage_in.copy import Pace, copy_verified, is_intact
 from slurm_jobs.shared.errors import StageError, StageStoppedError
 
 CONTENT = bytes(range(256)) * 9_000  # more than two blocks
@@ -39,7 +39,7 @@ def test_a_copy_is_equal_and_its_owners_alone(source: Path, tmp_path: Path) -> N
     copy(source, tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == CONTENT
     assert (tmp_path / "copy").stat().st_mode & 0o777 == 0o600
-    assert is_sound(tmp_path / "copy", xxh3=XXH3, check_stop=go_on)
+    assert is_intact(tmp_path / "copy", xxh3=XXH3, check_stop=go_on)
 
 
 def test_an_empty_file_is_copied(tmp_path: Path) -> None:
@@ -116,8 +116,8 @@ def test_a_stop_leaves_nothing(source: Path, tmp_path: Path) -> None:
 
 def test_what_is_damaged_or_cannot_be_read_is_not_sound(tmp_path: Path) -> None:
     (tmp_path / "copy").write_bytes(CONTENT[:-1])
-    assert not is_sound(tmp_path / "copy", xxh3=XXH3, check_stop=go_on)
-    assert not is_sound(tmp_path / "gone", xxh3=XXH3, check_stop=go_on)
+    assert not is_intact(tmp_path / "copy", xxh3=XXH3, check_stop=go_on)
+    assert not is_intact(tmp_path / "gone", xxh3=XXH3, check_stop=go_on)
 
 
 def test_pages_are_let_go_only_where_they_came_over_a_network(

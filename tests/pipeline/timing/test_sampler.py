@@ -456,7 +456,7 @@ def test_looking_takes_a_thousandth_of_a_core_at_most(machine):
     machine.put(10)
     machine.cost_s = 0.05  # a node of some ten thousand processes
     processes = machine.processes()
-    processes.look()
+    processes.scan()
     looked_s, machine.cost_s = machine.now_s, 0.0
     machine.put(11)
     machine.now_s = looked_s + 99.0
@@ -472,7 +472,7 @@ def test_the_jobs_cores_are_those_of_all_its_ranks(machine):
     machine.cores = {0: {0, 1}, 10: {0, 1}, 11: {2, 3}, 13: set(range(64))}
     processes = machine.processes()
     assert set(processes.cores()) == {0, 1}
-    processes.look()
+    processes.scan()
     assert set(processes.cores()) == {0, 1, 2, 3}
 
 
@@ -480,7 +480,7 @@ def test_a_real_process_of_this_session_is_found():
     child = subprocess.Popen(["sleep", "60"])
     try:
         processes = JobProcesses()
-        processes.look()
+        processes.scan()
         with_child = processes.read(0.0)["job_resident_bytes"]
     finally:
         child.kill()

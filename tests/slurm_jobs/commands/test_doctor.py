@@ -13,8 +13,8 @@ from slurm_jobs.commands.doctor import (
     ask_slurm,
     drill_spec,
     load_or_make,
-    look_at_folder,
-    look_at_python,
+    measure_folder,
+    measure_python,
     node_spec,
     spec_facts,
 )
@@ -65,7 +65,7 @@ def test_a_command_that_is_not_there_is_named(commands: Path) -> None:
 
 
 def test_a_folder_is_tried_out_and_left_as_it_was(tmp_path: Path) -> None:
-    look = look_at_folder("runs_dir", tmp_path / "to" / "come")
+    look = measure_folder("runs_dir", tmp_path / "to" / "come")
     assert look.links is True
     assert look.write_s is not None
     assert look.folder.free_bytes
@@ -81,12 +81,12 @@ def test_a_file_system_without_hard_links_is_seen(
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr("os.link", refuse)
-    look = look_at_folder("runs_dir", tmp_path)
+    look = measure_folder("runs_dir", tmp_path)
     assert (look.links, look.link_problem) == (False, "Operation not permitted")
 
 
 def test_a_folder_that_takes_nothing_says_why() -> None:
-    assert look_at_folder("runs_dir", Path("/proc/nowhere")).folder.problem
+    assert measure_folder("runs_dir", Path("/proc/nowhere")).folder.problem
 
 
 def test_a_file_system_that_never_answers_is_not_waited_for(
@@ -94,14 +94,14 @@ def test_a_file_system_that_never_answers_is_not_waited_for(
 ) -> None:
     is_over = threading.Event()
     monkeypatch.setattr(doctor, "LIMIT_S", 0.2)
-    monkeypatch.setattr(doctor, "_look", lambda *_: is_over.wait(30))
-    look = look_at_folder("home", tmp_path)
+    monkeypatch.setattr(doctor, "_measured_folder", lambda *_: is_over.wait(30))
+    look = measure_folder("home", tmp_path)
     is_over.set()
     assert "did not answer within 0.2 s" in look.late
 
 
 def test_this_python_is_looked_at_with_those_that_stages_name() -> None:
-    look = look_at_python(["/usr/bin/env", "/nowhere/python"])
+    look = measure_python(["/usr/bin/env", "/nowhere/python"])
     assert look.stage_pythons == {"/usr/bin/env": True, "/nowhere/python": False}
     assert look.open_s is not None
     assert look.packages["pydantic"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.nodes.doctor_model import Asked, FolderLook
+from slurm_jobs.nodes.doctor_model import Asked, MeasuredFolder
 from slurm_jobs.nodes.judge_nodes import folder_checks, quota_checks, quota_row, shared_check
 from slurm_jobs.shared.node_records import FolderFacts
 
@@ -18,7 +18,7 @@ server:/work  10  0  0   12  0  0
 """
 
 
-def look(**changes: Any) -> FolderLook:
+def look(**changes: Any) -> MeasuredFolder:
     folder = {
         "path": "/work/runs",
         "kind": "nfs4",
@@ -34,7 +34,7 @@ def look(**changes: Any) -> FolderLook:
         "write_s": 0.005,
         "quota": Asked(text=QUOTA),
     }
-    return FolderLook(**{**values, **changes})
+    return MeasuredFolder(**{**values, **changes})
 
 
 def test_a_folder_where_all_is_well_has_nothing_but_ok() -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.nodes.doctor_model import PythonLook, bounds_of, meets, mismatches
+from slurm_jobs.nodes.doctor_model import MeasuredPython, bounds_of, meets, mismatches
 from slurm_jobs.nodes.judge_nodes import python_checks, stage_python_checks
 from tests.slurm_jobs.nodes.made_facts import named
 
 
-def look(**changes: Any) -> PythonLook:
+def look(**changes: Any) -> MeasuredPython:
     values: dict[str, Any] = {
         "version": "3.11.7",
         "executable": "/env/bin/python",
@@ -22,7 +22,7 @@ def look(**changes: Any) -> PythonLook:
         "open_s": 0.0002,
         "num_opened": 200,
     }
-    return PythonLook(**{**values, **changes})
+    return MeasuredPython(**{**values, **changes})
 
 
 @pytest.mark.parametrize(

@@ -7,4 +7,4 @@ from slurm_jobs.shared.records import read_context
 from slurm_jobs.tuning import search
 
 search._start_script = lambda: Path(sys.argv[2])
-search.follow_lead(read_context(Path(sys.argv[1])))
+search.run_parts(read_context(Path(sys.argv[1])))

@@ -11,7 +11,7 @@ from typing import Any
 
 from slurm_jobs.shared.configs.stages import TuneConfig
 from slurm_jobs.tuning.knobs import Ask, Cause, Course, Facts, Hardware, Trial, base_config
-from slurm_jobs.tuning.search import follow
+from slurm_jobs.tuning.search import find_course
 
 DATA_WAIT = Cause(rule="data-wait", title="40 % waits", ceiling="at most 1.67 times", times=1.67)
 PADDING = Cause(rule="padding", title="20 % padding", ceiling="at most 1.25 times", times=1.25)
@@ -69,7 +69,7 @@ def course_of(
 ) -> tuple[Course, list[Trial]]:
     """Follow a course to its end, or for `most` trials."""
     done = [] if trials is None else trials
-    while (course := follow(given, done)).ask is not None and len(done) < most:
+    while (course := find_course(given, done)).ask is not None and len(done) < most:
         ask = course.ask
         changes = {change.key: change.value for change in ask.changes}
         failure = fails(ask)

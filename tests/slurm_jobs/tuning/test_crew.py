@@ -46,7 +46,7 @@ def follower(context: TaskContext, tmp_path: Path) -> Iterator[subprocess.Popen[
 
 def lead(context: TaskContext, number: int, limit_s: float = 60.0, **does: str) -> str:
     config = {name.removeprefix("rank"): what for name, what in does.items()}
-    return search.lead(context, number, config, port=1234, limit_s=limit_s)
+    return search.run_trial(context, number, config, port=1234, limit_s=limit_s)
 
 
 def said(context: TaskContext, number: int, rank: int) -> Path:
@@ -59,7 +59,7 @@ def test_every_rank_runs_its_part_of_every_trial_and_leaves_when_dismissed(
     for number in (1, 2):
         assert lead(context, number) == ""
         assert [said(context, number, rank).read_text() for rank in (0, 1)] == ["ends 1234"] * 2
-    search.dismiss(context)
+    search.end_trials(context)
     assert follower.wait(30) == 0
 
 

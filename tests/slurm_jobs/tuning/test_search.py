@@ -11,7 +11,7 @@ from slurm_jobs.tuning.search import (
     CLOSING_TRIALS,
     LEAST_TRIALS,
     PROBE_STEPS,
-    follow,
+    find_course,
     least_budget_s,
     left_for_knobs_s,
     length_of,
@@ -250,7 +250,7 @@ def test_reading_ahead_is_left_alone_where_trials_hardly_empty_what_is_read_ahea
 
 def test_the_course_of_the_same_trials_is_the_same():
     _, trials = course_of(facts(), flat)
-    assert follow(facts(), trials) == follow(facts(), trials)
+    assert find_course(facts(), trials) == find_course(facts(), trials)
 
 
 # The length of trials.

@@ -380,7 +380,7 @@ def test_index_is_made_once_and_read_by_the_next(
     def refuse(*_: object) -> None:
         raise AssertionError("looked through again")
 
-    monkeypatch.setattr(table_manifests.TableManifest, "_look_into", refuse)
+    monkeypatch.setattr(table_manifests.TableManifest, "_inspect", refuse)
     second = open_manifest(folder, index_dir=tmp_path / "indexes")
     assert second.fingerprint == first.fingerprint
     assert [row.source for row in second.rows(range(18, 20))] == ["18.png", "19.png"]

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from slurm_jobs.commands import read_spec
-from slurm_jobs.spec.checks.image_limits import MAX_HEADERS
+from slurm_jobs.spec.checks.image_limits import MAX_MEASURED_ROWS
 from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC
 from tests.slurm_jobs.spec.conftest import Check, Notes
 
@@ -140,4 +140,4 @@ def test_few_headers_of_a_long_manifest_are_read(
     rows = [[f"{number}.png", f"{number + 1}.png"] for number in range(0, 1000, 2)]
     spec = write(tmp_path, *rows) + "      max_too_long_share: 1\n"
     assert "100 of 100 rows" in notes(spec)[0]
-    assert len(read) == MAX_HEADERS
+    assert len(read) == MAX_MEASURED_ROWS
