@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +16,7 @@ from slurm_jobs.dependencies import Slices, barred_slices, corresponds
 from slurm_jobs.plan import Done
 from slurm_jobs.run.submission import Connections
 from slurm_jobs.run_folder.ledger import Intent, append_entry, latest_intents
-from slurm_jobs.run_folder.orders import JobOrder, read_order
+from slurm_jobs.run_folder.orders import read_order
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import RunRecords, read_completion, read_run
 from slurm_jobs.schedulers.protocol import LIVING_STATES, Answer, Question, Scheduler
@@ -51,35 +53,40 @@ class Trouble:
 NO_TROUBLE = Trouble()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Had:
-    """Resources and node of a failed slice, from its records and its job's request."""
+def trouble_of(
+    paths: RunPaths, newest: Mapping[int, Intent], stage: StageStatus, answer: Answer
+) -> Trouble:
+    """Return the causes of the failed slices of a stage, as far as records and orders show them.
 
-    node: str = ""
-    """Node on which it failed; empty if no record names it."""
-    mem_gb: float | None = None
-    timeout_min: float | None = None
-    """Limit for this slice alone, if its array task processed several."""
-
-
-def trouble_of(stage: StageStatus, answer: Answer, had: Mapping[int, Had]) -> Trouble:
-    """Return the causes of the failed slices; `had` by slice."""
-    failed = [part for part in stage.slices if part.status == "failed"]
+    Args:
+        paths: of the run.
+        newest: the newest intent by slice.
+        stage: the stage.
+        answer: answer of the scheduler; names the nodes of slices without a record that does.
+    """
     nodes: dict[str, None] = {}
-    for part in failed:
+    mem_gb: list[float | None] = []
+    timeout_min: list[float] = []
+    order_of = functools.cache(lambda token: read_order(paths.job_json(token)))
+    for part in stage.slices:
+        if part.status != "failed":
+            continue
         task = answer.tasks.get(part.job_id or "")
-        node = had.get(part.slice_index, Had()).node or (task.node_list if task else "")
+        node = task.node_list if task else ""
+        if part.ending is not None:
+            node = read_completion(paths, stage.stage.name, part.ending).failed_node or node
         if node:
             nodes[node] = None
-    by_memory = [had.get(p.slice_index, Had()) for p in failed if p.state == "OUT_OF_MEMORY"]
-    by_time = [had.get(p.slice_index, Had()) for p in failed if p.state == "TIMEOUT"]
+        order = order_of(newest[part.slice_index].token)
+        if part.state == "OUT_OF_MEMORY":
+            mem_gb.append(order.resources.mem_gb)
+        elif part.state == "TIMEOUT":
+            timeout_min.append(order.resources.timeout_min / (order.slices_per_task or 1))
     return Trouble(
-        out_of_memory=bool(by_memory),
-        out_of_time=bool(by_time),
-        mem_gb=max((h.mem_gb for h in by_memory if h.mem_gb is not None), default=None),
-        timeout_min=max(
-            (h.timeout_min for h in by_time if h.timeout_min is not None), default=None
-        ),
+        out_of_memory=bool(mem_gb),
+        out_of_time=bool(timeout_min),
+        mem_gb=max((gb for gb in mem_gb if gb is not None), default=None),
+        timeout_min=max(timeout_min, default=None),
         nodes=tuple(nodes),
     )
 
@@ -135,15 +142,7 @@ def adjusted(
 
 def split_nodes(text: str) -> list[str]:
     """Split Slurm's node lists at the commas outside of brackets: `a[1,3],b`."""
-    names, depth, name = [], 0, ""
-    for character in text:
-        depth += (character == "[") - (character == "]")
-        if character == "," and not depth:
-            names.append(name)
-            name = ""
-        else:
-            name += character
-    return [part for part in [*names, name] if part]
+    return [name for name in re.split(r",(?![^\[]*\])", text) if name]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -200,18 +199,25 @@ def sort_out(
             if intent.fingerprint == fingerprints.get(name) and index not in unwanted
         }
         barred = barred_slices(after, again, num_slices)
-        live[name] = _live_slices(
-            stage,
-            newest,
-            current,
-            barred=barred | _waiting_for_all(stage, newest, run.intents, again),
+        waiting_for_all = _waiting_for_all(stage, newest, run.intents, again)
+        started = _with_status(stage.slices, {"running", "waiting"})
+        may_live = frozenset(s.slice_index for s in stage.slices if s.may_live)
+        going = may_live & (started | _with_status(stage.slices, {"stranded"}))
+        may_continue = frozenset(
+            index
+            for index in started - barred - waiting_for_all
+            if index in current and index not in newest[index].cancelled_slices
         )
+        # An element with several slices ends with all of them. If one has failed, the element will
+        # end as failed, and jobs that depend on it would never start.
+        lost = _with_status(stage.slices, {"failed", "cancelled", "unknown"}) & frozenset(current)
+        over = {newest[index].element_id(index) for index in (going - may_continue) | lost}
+        live[name] = frozenset(i for i in may_continue if newest[i].element_id(i) not in over)
         completed[name] = completed_slices(run.records[name], current)
         active[name] = _ids(live[name], newest)
         # Jobs that may be running, or start before they are cancelled.
-        doomed = _must_make_way(stage.slices) - live[name]
+        doomed = going - live[name]
         older = _older_living(run.intents, name, newest, living)
-        started = _with_status(stage.slices, {"running", "waiting"})
         ending[name] = (*_ids(doomed & started, newest), *older)
         # Not those that Slurm has forgotten: another job may have their id.
         alive = {part.slice_index for part in stage.slices if part.state in LIVING_STATES}
@@ -228,30 +234,6 @@ def sort_out(
         cancel=tuple(cancel),
         taken_away=taken_away,
     )
-
-
-def _live_slices(
-    stage: StageStatus,
-    newest: Mapping[int, Intent],
-    current: Mapping[int, Intent],
-    *,
-    barred: Slices,
-) -> Slices:
-    """Return the slices whose running or queued jobs continue.
-
-    An element with several slices ends with all of them. If one has failed, the element will end
-    as failed, and jobs that depend on it would never start.
-    """
-    going = _with_status(stage.slices, {"running", "waiting"})
-    live = frozenset(
-        index
-        for index in going - barred
-        if index in current and index not in newest[index].cancelled_slices
-    )
-    doomed = _must_make_way(stage.slices) - live
-    lost = _with_status(stage.slices, {"failed", "cancelled", "unknown"}) & frozenset(current)
-    elements = {newest[index].element_id(index) for index in doomed | lost}
-    return frozenset(i for i in live if newest[i].element_id(i) not in elements)
 
 
 def _waiting_for_all(
@@ -299,12 +281,6 @@ def _older_living(
 
 def _with_status(slices: tuple[SliceStatus, ...], words: set[str]) -> frozenset[int]:
     return frozenset(s.slice_index for s in slices if s.job_id is not None and s.status in words)
-
-
-def _must_make_way(slices: tuple[SliceStatus, ...]) -> Slices:
-    """Return running and queued slices, whether or not they can ever start."""
-    words = {"running", "waiting", "stranded"}
-    return _with_status(slices, words) & {s.slice_index for s in slices if s.may_live}
 
 
 def _ids(chosen: Slices, newest: Mapping[int, Intent]) -> dict[str, Slices]:
@@ -379,37 +355,16 @@ def prepare_resume(
     damaged = {s.stage.name: damaged_slices(paths, s) for s in status.stages}
     living = {job_id for job_id, task in answer.tasks.items() if task.state in LIVING_STATES}
     void = {name: damaged[name] | again.get(name, frozenset()) for name in damaged}
-    had = {s.stage.name: what_failed_had(paths, run, s) for s in status.stages}
+    newest = {s.stage.name: latest_intents(run.intents, s.stage.name) for s in status.stages}
     return replace(
         sort_out(run, status, fingerprints, void, living=living, afters=afters),
         adopted=adopted,
         damaged=damaged,
         problems=answer.problems,
-        troubles={s.stage.name: trouble_of(s, answer, had[s.stage.name]) for s in status.stages},
+        troubles={
+            s.stage.name: trouble_of(paths, newest[s.stage.name], s, answer) for s in status.stages
+        },
     )
-
-
-def what_failed_had(paths: RunPaths, run: RunRecords, stage: StageStatus) -> dict[int, Had]:
-    """Return the resources of each failed slice, as far as records and orders show them."""
-    newest = latest_intents(run.intents, stage.stage.name)
-    orders: dict[str, JobOrder] = {}
-    by_slice = {}
-    for part in stage.slices:
-        if part.status != "failed":
-            continue
-        token = newest[part.slice_index].token
-        if token not in orders:
-            orders[token] = read_order(paths.job_json(token))
-        node = ""
-        if part.ending is not None:
-            node = read_completion(paths, stage.stage.name, part.ending).failed_node or ""
-        asked = orders[token].resources
-        by_slice[part.slice_index] = Had(
-            node=node,
-            mem_gb=asked.mem_gb,
-            timeout_min=asked.timeout_min / (orders[token].slices_per_task or 1),
-        )
-    return by_slice
 
 
 def damaged_slices(paths: RunPaths, stage: StageStatus) -> Slices:

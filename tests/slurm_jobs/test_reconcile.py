@@ -1,56 +1,44 @@
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import pytest
 
 from slurm_jobs.run_folder.ledger import Intent
-from slurm_jobs.run_folder.run_records import RunMeta, RunRecords, StageRecords, StageSummary
+from slurm_jobs.run_folder.run_records import RunRecords, StageRecords, StageSummary
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.records import CompletionName, Outcome, TaskAccounting
+from slurm_jobs.shared.records import CompletionName, Outcome
 from slurm_jobs.status import RunStatus, SliceStatus, completed_slices, reconcile, slice_status
+from tests.slurm_jobs.runs import (
+    DONE,
+    FAILED,
+    META,
+    NEVER,
+    Ends,
+    answer,
+    intent,
+    run_records,
+    stage,
+)
 
-NEVER = "DependencyNeverSatisfied"
-META = RunMeta(
-    run_id="r", name="r", created_unix_s=0, submitted_by="u", host="h", scheduler="slurm",
-    version="0", spec_file="s", max_cpus=None,
-)  # fmt: skip
-
-
-def intent(stage: str = "s", **values: object) -> Intent:
-    known: dict[str, object] = {
-        "number": 1,
-        "token": f"t-{stage}",
-        "stage": stage,
-        "slices": (0,),
-        "is_array": False,
-        "fingerprint": "f",
-        "job_name": "n",
-        "time_unix_s": 0.0,
-        "job_id": "12",
-    }
-    return Intent(**{**known, **values})  # type: ignore[arg-type]
+JOB = intent(1, "s", "12")
 
 
 def records(
-    attempts: tuple[int, ...] = (),
-    outcomes: Mapping[int, Outcome] | None = None,
-    token: str = "t-s",
+    attempts: tuple[int, ...] = (), outcomes: Mapping[int, Outcome] | None = None
 ) -> StageRecords:
-    endings = {a: CompletionName(0, a, token, word) for a, word in (outcomes or {}).items()}
+    """Of slice 0, by `JOB`."""
+    endings = {a: CompletionName(0, a, JOB.token, word) for a, word in (outcomes or {}).items()}
     return StageRecords(attempts={0: attempts}, endings={0: endings})
 
 
-def answer(state: str | None, reason: str = "", source: str = "sacct", job: str = "12") -> Answer:
-    if state is None:
-        return Answer()
-    task = TaskAccounting(job_id=job, state=state, source=source, reason=reason)
-    return Answer(tasks={job: task})
+def sacct(said: str) -> Answer:
+    return answer({"12": said}, "sacct")
 
 
 def status(
-    found: Intent | None, known: StageRecords, said: Answer | None = None
-) -> tuple[str, str]:
-    result: SliceStatus = slice_status(0, found, known, said or Answer())
-    return result.status, result.source
+    found: Intent | None = JOB, known: StageRecords | None = None, said: Answer | None = None
+) -> SliceStatus:
+    return slice_status(0, found, known or records(), said or Answer())
 
 
 @pytest.mark.parametrize(
@@ -91,37 +79,41 @@ def test_a_slice_has_the_status_that_its_sources_prove(
     state: str | None,
     expected: tuple[str, str],
 ) -> None:
-    assert status(intent(), records(attempts, outcomes), answer(state)) == expected
+    found = status(JOB, records(attempts, outcomes), sacct(state) if state else None)
+    assert (found.status, found.source) == expected
 
 
 @pytest.mark.parametrize("refused", [None, "no such account"])
 def test_what_was_not_submitted_is_stranded_unless_a_command_is_at_it(refused: str | None) -> None:
-    found = None if refused is None else intent(job_id=None, refused=refused)
-    assert status(found, records()) == ("stranded", "ledger")
-    said = slice_status(0, found, records(), Answer()).reason
-    assert "resume" in said
-    assert (refused or "") in said
-    now = slice_status(0, found, records(), Answer(), is_submitting=True)
+    job = None if refused is None else intent(1, "s", None, refused=refused)
+    found = status(job)
+    assert (found.status, found.source) == ("stranded", "ledger")
+    assert "resume" in found.reason
+    assert (refused or "") in found.reason
+    now = slice_status(0, job, records(), Answer(), is_submitting=True)
     assert (now.status, now.reason) == ("waiting", "not submitted yet")
 
 
 def test_the_local_schedulers_reason_why_a_task_was_not_started_is_told_also_after_a_stop() -> None:
-    said = answer("FAILED", "no such folder", "local")
+    said = answer({"12": "FAILED:no such folder"}, "local")
     for known in (records(), records((1,), {1: "stopped"})):
-        found = slice_status(0, intent(), known, said)
+        found = status(JOB, known, said)
         assert (found.status, found.reason) == ("failed", "no such folder")
-    own = slice_status(0, intent(), records((1,), {1: "failed"}), said)
+    own = status(JOB, records((1,), {1: "failed"}), said)
     assert own.ending is not None  # it tells of its own failure
 
 
-def test_what_is_being_submitted_waits() -> None:
-    found = slice_status(0, intent(job_id=None), records(), Answer(), is_submitting=True)
-    assert found.status == "waiting"
-
-
-def test_a_dependency_that_can_never_be_met_strands() -> None:
-    said = answer("PENDING", NEVER, "squeue")
-    assert status(intent(), records(), said) == ("stranded", "squeue")
+@pytest.mark.parametrize(
+    ("job_id", "is_submitting", "expected", "words"),
+    [(None, True, "waiting", "being submitted"), (None, False, "unknown", "`resume` looks for")],
+)
+def test_a_job_without_an_id_is_being_submitted_or_its_submission_was_cut_off(
+    job_id: str | None, expected: str, words: str, *, is_submitting: bool
+) -> None:
+    job = intent(1, "s", job_id)
+    found = slice_status(0, job, records(), Answer(), is_submitting=is_submitting)
+    assert found.status == expected
+    assert words in found.reason
 
 
 @pytest.mark.parametrize(
@@ -136,193 +128,217 @@ def test_a_dependency_that_can_never_be_met_strands() -> None:
 def test_a_task_that_never_started_and_that_nobody_knows_may_have_been_cancelled_while_it_waited(
     attempts: tuple[int, ...], said: Answer, *, is_told: bool
 ) -> None:
-    reason = slice_status(0, intent(), records(attempts), said).reason
+    reason = status(JOB, records(attempts), said).reason
     assert ("cancelled while it waited looks like this); `resume` runs it" in reason) is is_told
 
 
-def test_a_submission_that_was_cut_off_is_unknown_and_names_the_remedy() -> None:
-    found = slice_status(0, intent(job_id=None), records(), Answer())
-    assert found.status == "unknown"
-    assert "resume" in found.reason
-
-
 def test_a_cancelled_intent_is_cancelled_when_slurm_is_silent() -> None:
-    assert status(intent(cancelled_slices=frozenset({0})), records()) == ("cancelled", "ledger")
+    found = status(intent(1, "s", "12", cancelled_slices=frozenset({0})))
+    assert (found.status, found.source) == ("cancelled", "ledger")
 
 
-def test_records_of_earlier_intents_prove_nothing_of_this_one() -> None:
-    again = intent(token="t-again", base_attempts={0: 2})
-    old = records((1, 2), {2: "completed"})
-    assert status(again, old, answer("PENDING")) == ("waiting", "sacct")
+@pytest.mark.parametrize(
+    "old",
+    [
+        records((1, 2), {2: "completed"}),
+        # A superseded job that came late: its attempt has a number above all that were known.
+        records((1, 2, 3), {3: "completed"}),
+    ],
+)
+def test_records_of_earlier_intents_prove_nothing_of_this_one(old: StageRecords) -> None:
+    again = intent(2, "s", "12", base_attempts={0: 2})
+    assert status(again, old, sacct("PENDING")).status == "waiting"
     assert completed_slices(old, {0: again}) == frozenset()
-    # A superseded job that came late: its attempt has a number above all that were known.
-    late = records((1, 2, 3), {3: "completed"})
-    assert status(again, late, answer("PENDING")) == ("waiting", "sacct")
-    assert completed_slices(late, {0: again}) == frozenset()
-    assert completed_slices(late, {0: intent()}) == {0}
+    assert completed_slices(old, {0: JOB}) == {0}
 
 
 def test_an_array_task_is_looked_up_under_its_own_id() -> None:
-    found = intent(is_array=True, slices=(0, 1))
-    said = answer("RUNNING", job="12_0")
-    assert slice_status(0, found, records(), said).status == "running"
-    assert slice_status(1, found, records(), said).status == "unknown"
+    job, said = intent(1, "s", "12", 2), answer({"12_0": "RUNNING"})
+    found = [slice_status(index, job, records(), said).status for index in (0, 1)]
+    assert found == ["running", "unknown"]
+
+
+def test_what_only_a_lagging_sacct_takes_for_alive_is_unknown_and_says_so() -> None:
+    said = Answer(lagging={"12": "RUNNING"})
+    never_began = status(JOB, records(), said)
+    assert (never_began.status, never_began.source) == ("unknown", "ledger")
+    assert "it still says RUNNING" in never_began.reason
+    began = status(JOB, records((1,)), said)
+    assert (began.status, began.source) == ("unknown", "record")
+    assert status(JOB, records((1,), {1: "failed"}), said).status == "failed"
+    assert status(JOB, records((1,), {1: "completed"}), said).status == "completed"
+
+
+def test_who_could_not_be_asked_stands_in_the_reason_for_not_knowing() -> None:
+    said = Answer(problems=("sacct: Connection refused",))
+    assert "sacct could not be asked" in status(JOB, records(), said).reason
+
+
+def test_a_job_that_ended_well_before_its_supervisor_started_names_the_set_up() -> None:
+    part = status(JOB, records(), sacct("COMPLETED"))
+    assert (part.status, "a line of `setup:` has ended the job" in part.reason) == ("unknown", True)
+    assert "setup" not in status(JOB, records((1,)), sacct("COMPLETED")).reason
+
+
+def test_of_several_partitions_one_that_does_not_take_a_job_strands_nothing() -> None:
+    said = answer({"12": "PENDING:PartitionTimeLimit"})
+    for several, expected in ((True, "waiting"), (False, "stranded")):
+        part = slice_status(0, JOB, records(), said, several_partitions=several)
+        assert part.status == expected
 
 
 def run(
-    stages: Mapping[str, Mapping[str, str]],
-    said: Mapping[str, tuple[str, str]],
-    done: set[str],
+    stages: Sequence[StageSummary],
+    states: Mapping[str, str],
+    done: Collection[str] = (),
     *,
-    problems: tuple[str, ...] = (),
+    ends: Mapping[str, Ends] | None = None,
+    intents: Sequence[Intent] | None = None,
     source: str = "squeue",
+    **more: Any,
 ) -> RunStatus:
-    """A run of plain stages; job ids are the stages' names."""
-    summaries = tuple(
-        StageSummary(
-            name=name,
-            run="x",
-            num_slices=1,
-            is_array=False,
-            retries=0,
-            fingerprint="f",
-            after=after,
-        )
-        for name, after in stages.items()
-    )
-    known = {
-        n: records((1,), {1: "completed"}, f"t-{n}") if n in done else records() for n in stages
-    }
-    tasks = {
-        name: TaskAccounting(job_id=name, state=state, source=source, reason=reason)
-        for name, (state, reason) in said.items()
-    }
-    return reconcile(
-        RunRecords(
-            meta=META,
-            stages=summaries,
-            intents=tuple(intent(name, job_id=name) for name in stages),
-            records=known,
-        ),
-        Answer(tasks=tasks, problems=problems, knows_the_living=not problems),
-    )
+    """A run whose job ids are its stages' names; all slices of `done` stages are complete."""
+    jobs = [intent(n, s.name, s.name, s.num_slices) for n, s in enumerate(stages, 1)]
+    completed = {s.name: dict.fromkeys(range(s.num_slices), DONE) for s in stages if s.name in done}
+    known = run_records(stages, jobs if intents is None else intents, {**completed, **(ends or {})})
+    return reconcile(known, answer(states, source, **more))
 
 
-CHAIN = {"a": {}, "b": {"a": "afterok"}, "c": {"b": "afterok"}, "r": {"c": "afterany"}}
+def statuses(found: RunStatus) -> str:
+    """The status of each stage in order, and that of the run."""
+    return f"{' '.join(part.status for part in found.stages)} -> {found.status}"
 
 
-def statuses(found: RunStatus) -> dict[str, str]:
-    return {stage.stage.name: stage.status for stage in found.stages}
-
-
-def test_a_run_is_completed_when_every_stage_is() -> None:
-    found = run(CHAIN, {}, set(CHAIN))
-    assert found.status == "completed"
-
-
-def test_what_comes_after_a_failure_is_stranded_and_names_where_it_began() -> None:
-    said = {"a": ("FAILED", ""), "b": ("PENDING", NEVER), "c": ("PENDING", "Dependency")}
-    found = run(CHAIN, said, {"r"})
-    assert statuses(found)["b"] == statuses(found)["c"] == "stranded"
-    assert found.stage("c").reason == "`a` failed"
-    assert found.status == "failed"
-
-
-def test_what_comes_afterany_of_a_stage_that_can_never_start_runs() -> None:
-    said = {"a": ("FAILED", ""), "b": ("CANCELLED", ""), "c": ("PENDING", "Dependency")}
-    found = run(CHAIN, said | {"r": ("PENDING", "Dependency")}, set())
-    assert statuses(found) == {"a": "failed", "b": "stranded", "c": "stranded", "r": "waiting"}
-    assert found.status == "waiting"
-
-
-def test_what_comes_afterany_of_a_job_that_stays_in_the_queue_for_ever_never_runs() -> None:
-    """So it is with jobs of earlier versions, which Slurm does not take away."""
-    said = {"a": ("FAILED", ""), "b": ("PENDING", NEVER), "c": ("PENDING", "Dependency")}
-    found = run(CHAIN, said | {"r": ("PENDING", "Dependency")}, set())
-    assert statuses(found)["r"] == "stranded"
-    assert (found.stage("r").reason, found.status) == ("`a` failed", "failed")
-
-
+CHAIN = [stage("a"), stage("b", a="afterok"), stage("c", b="afterok"), stage("r", c="afterany")]
+WAITS = "PENDING:Dependency"
 OVER_LIMIT = "PartitionTimeLimit: its time limit is longer than its partition allows"
 
 
 @pytest.mark.parametrize(
-    ("state", "reason", "own"),
+    ("states", "done", "expected", "reasons"),
     [
-        ("PENDING", "JobHeldUser", "held (JobHeldUser)"),
-        ("REQUEUE_HOLD", "job requeued in held state", "held (job requeued in held state)"),
-        ("PENDING", "JobHeldAdmin", "held by an administrator (JobHeldAdmin)"),
-        ("PENDING", "PartitionTimeLimit", f"can never start ({OVER_LIMIT})"),
+        ({}, "abcr", "completed completed completed completed -> completed", {}),
+        (
+            {"a": "PENDING:Priority", "b": WAITS, "c": WAITS, "r": WAITS},
+            "",
+            "waiting waiting waiting waiting -> waiting",
+            {},
+        ),
+        (
+            {"a": "FAILED", "b": f"PENDING:{NEVER}", "c": WAITS},
+            "r",
+            "failed stranded stranded completed -> failed",
+            {"c": "`a` failed"},
+        ),
+        (
+            {"a": "FAILED", "b": "CANCELLED", "c": WAITS, "r": WAITS},
+            "",
+            "failed stranded stranded waiting -> waiting",
+            {"c": "`a` failed"},
+        ),
+        (
+            {"a": "FAILED", "b": f"PENDING:{NEVER}", "c": WAITS, "r": WAITS},
+            "",
+            "failed stranded stranded stranded -> failed",
+            {"r": "`a` failed"},
+        ),
+        (
+            {"a": "FAILED", "b": "CANCELLED", "c": "CANCELLED"},
+            "r",
+            "failed stranded stranded completed -> failed",
+            {"c": "`a` failed"},
+        ),
+        ({"a": "FAILED"}, "r", "failed stranded stranded completed -> failed", {}),
+        (
+            {"c": "FAILED", "r": "RUNNING"},
+            "ab",
+            "completed completed failed running -> running",
+            {},
+        ),
+        *(
+            (
+                {"b": said, "c": WAITS, "r": WAITS},
+                "a",
+                "completed stranded stranded stranded -> stranded",
+                {"b": own, "c": f"`b` {of_others}{own}", "r": f"`b` {of_others}{own}"},
+            )
+            for said, own, of_others in (
+                ("PENDING:JobHeldUser", "held (JobHeldUser)", "is "),
+                (
+                    "REQUEUE_HOLD:job requeued in held state",
+                    "held (job requeued in held state)",
+                    "is ",
+                ),
+                ("PENDING:JobHeldAdmin", "held by an administrator (JobHeldAdmin)", "is "),
+                ("PENDING:PartitionTimeLimit", f"can never start ({OVER_LIMIT})", ""),
+            )
+        ),
+    ],
+    ids=[
+        "all complete",
+        "all in the queue",
+        "after a failure",
+        "afterany of a removed job",
+        "afterany of a job that stays for ever, as of earlier versions",
+        "removed by the site",
+        "removed, and no accounts remember it",
+        "afterany of a failure",
+        "held by its user",
+        "requeued and held",
+        "held by an administrator",
+        "over a limit",
     ],
 )
-def test_what_is_held_or_can_never_start_and_all_that_waits_for_it_is_stranded_and_says_why(
-    state: str, reason: str, own: str
+def test_a_chain_says_what_can_still_run_and_where_the_trouble_began(
+    states: dict[str, str], done: str, expected: str, reasons: dict[str, str]
 ) -> None:
-    said = {"b": (state, reason), "c": ("PENDING", "Dependency"), "r": ("PENDING", "Dependency")}
-    found = run(CHAIN, said, {"a"})
-    assert statuses(found) == {
-        "a": "completed", "b": "stranded", "c": "stranded", "r": "stranded"
-    }  # fmt: skip
-    word = "is " if own.startswith("held") else ""
-    assert [s.reason for s in found.stages] == ["", own, *[f"`b` {word}{own}"] * 2]
-    assert found.status == "stranded"
+    found = run(CHAIN, states, done)
+    assert statuses(found) == expected
+    assert {name: found.stage(name).reason for name in reasons} == reasons
+
+
+def test_a_job_that_was_removed_may_not_live() -> None:
+    found = run(CHAIN, {"a": "FAILED", "b": "CANCELLED", "c": "CANCELLED"})
+    assert not any(part.may_live for part in found.stage("c").slices)
+
+
+def test_a_job_that_no_source_can_be_asked_about_was_not_removed() -> None:
+    silent = {"problems": ("squeue: down",), "knows_the_living": False}
+    assert run(CHAIN, {"a": "FAILED"}, "r", **silent).stage("b").status == "unknown"
 
 
 def test_a_reason_that_only_an_administrator_ends_is_explained_and_the_job_still_waits() -> None:
-    said = {"a": ("PENDING", "ReqNodeNotAvail, UnavailableNodes:n[1-3]")}
-    part = run({"a": {}}, said, set()).stage("a").slices[0]
+    reason = "ReqNodeNotAvail, UnavailableNodes:n[1-3]"
+    (part,) = run([stage("a")], {"a": f"PENDING:{reason}"}).stage("a").slices
     assert (part.status, part.wait) == ("waiting", "blocked")
-    assert part.reason == (
-        "ReqNodeNotAvail, UnavailableNodes:n[1-3]: the nodes that it needs are down or drained"
-    )
+    assert part.reason == f"{reason}: the nodes that it needs are down or drained"
 
 
 def test_accounting_which_keeps_the_reason_of_the_submission_holds_nothing() -> None:
-    found = run({"a": {}}, {"a": ("PENDING", "JobHeldUser")}, set(), source="sacct")
-    assert statuses(found) == {"a": "waiting"}
-
-
-def test_of_several_partitions_one_that_does_not_take_a_job_strands_nothing() -> None:
-    said = answer("PENDING", "PartitionTimeLimit", "squeue")
-    for several, expected in ((True, "waiting"), (False, "stranded")):
-        part = slice_status(0, intent(), records(), said, several_partitions=several)
-        assert part.status == expected
+    found = run([stage("a")], {"a": "PENDING:JobHeldUser"}, source="sacct")
+    assert statuses(found) == "waiting -> waiting"
 
 
 def test_what_comes_after_a_job_with_a_held_element_and_a_failed_one_never_starts() -> None:
     """Else it would wait for ever: `afterany` is not met before the held one has run."""
-    held = answer("PENDING", "JobHeldUser", "squeue", "12_0").tasks
-    failed = answer("FAILED", "", "sacct", "12_1").tasks
-    waits = answer("PENDING", "Dependency", "squeue", "13").tasks
-    summary = {"run": "x", "retries": 0, "fingerprint": "f"}
-    found = reconcile(
-        RunRecords(
-            meta=META,
-            stages=(
-                StageSummary(name="a", num_slices=2, is_array=True, after={}, **summary),  # type: ignore[arg-type]
-                StageSummary(
-                    name="b", num_slices=1, is_array=False, after={"a": "afterany"}, **summary
-                ),  # type: ignore[arg-type]
-            ),
-            intents=(
-                intent("a", slices=(0, 1), is_array=True),
-                intent("b", number=2, job_id="13"),
-            ),
-            records={"a": StageRecords(attempts={}, endings={}), "b": records()},
-        ),
-        Answer(tasks={**held, **failed, **waits}),
-    )
-    assert statuses(found) == {"a": "failed", "b": "stranded"}
+    states = {"a_0": "PENDING:JobHeldUser", "a_1": "FAILED", "b": WAITS}
+    found = run([stage("a", 2), stage("b", a="afterany")], states)
+    assert statuses(found) == "failed stranded -> failed"
     assert found.stage("b").reason == "`a` is held (JobHeldUser)"
 
 
-def test_what_was_taken_away_after_work_that_is_complete_by_its_records_is_stranded() -> None:
-    said = {"a": ("NODE_FAIL", ""), "b": ("CANCELLED", "")}
-    found = run({"a": {}, "b": {"a": "afterok"}}, said, {"a"})
-    assert (statuses(found)["b"], found.stage("b").slices[0].reason) == ("stranded", NEVER)
-    said["a"] = ("COMPLETED", "")
-    found = run({"a": {}, "b": {"a": "afterok"}}, said, {"a"})
-    assert statuses(found)["b"] == "cancelled"
+PAIR = [stage("a"), stage("b", a="afterok")]
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [("NODE_FAIL", ("stranded", NEVER)), ("COMPLETED", ("cancelled", "cancelled by scancel"))],
+)
+def test_what_was_taken_away_after_work_that_is_complete_by_its_records_is_stranded(
+    state: str, expected: tuple[str, str]
+) -> None:
+    (part,) = run(PAIR, {"a": state, "b": "CANCELLED"}, "a").stage("b").slices
+    assert (part.status, part.reason[: len(expected[1])]) == expected
 
 
 @pytest.mark.parametrize(
@@ -333,256 +349,113 @@ def test_a_parents_job_of_an_earlier_command_strands_nobody(
     parents_job: int, expected: tuple[str, str]
 ) -> None:
     """`b` was handed in as 2 and, by a resume, as 4, which waits for what that handed in too."""
-    jobs = [
-        intent("a", number=1, token="a1", job_id="1"),
-        intent("b", number=2, token="b2", job_id="2"),
-        intent("b", number=4, token="b4", job_id="4"),
-    ]
+    jobs = [intent(1, "a", "1"), intent(2, "b", "2"), intent(4, "b", "4")]
     if parents_job == 3:
-        jobs.insert(2, intent("a", number=3, token="a3", job_id="3"))
-    parents_id = str(parents_job)
-    known = {"a": records((1,), {1: "completed"}, f"a{parents_job}"), "b": records()}
-    stages = tuple(
-        StageSummary(
-            name=name, run="x", num_slices=1, is_array=False, retries=0, fingerprint="f",
-            after=after,
-        )
-        for name, after in {"a": {}, "b": {"a": "afterok"}}.items()
-    )  # fmt: skip
-    tasks = {
-        job_id: TaskAccounting(job_id=job_id, state=state, source="sacct")
-        for job_id, state in {parents_id: "NODE_FAIL", "4": "CANCELLED"}.items()
-    }
-    found = reconcile(
-        RunRecords(meta=META, stages=stages, intents=tuple(jobs), records=known),
-        Answer(tasks=tasks),
-    )
+        jobs.insert(2, intent(3, "a", "3"))
+    states = {str(parents_job): "NODE_FAIL", "4": "CANCELLED"}
+    found = run(PAIR, states, "a", intents=jobs, source="sacct")
     (part,) = found.stage("b").slices
     assert found.stage("a").status == "completed"
     assert (part.status, part.reason[: len(expected[1])]) == expected
 
 
-def test_a_job_that_could_never_start_and_that_nobody_remembers_is_stranded() -> None:
-    """So it is where Slurm has taken it away and keeps no accounts."""
-    found = run(CHAIN, {"a": ("FAILED", "")}, {"r"})
-    assert statuses(found) == {"a": "failed", "b": "stranded", "c": "stranded", "r": "completed"}
-    silent = run(CHAIN, {"a": ("FAILED", "")}, {"r"}, problems=("squeue: down",))
-    assert statuses(silent)["b"] == "unknown"
-
-
-def test_a_stage_after_anything_still_runs_after_a_failure() -> None:
-    said = {"c": ("FAILED", ""), "r": ("RUNNING", "")}
-    found = run(CHAIN, said, {"a", "b"})
-    assert statuses(found) == {"a": "completed", "b": "completed", "c": "failed", "r": "running"}
-    assert found.status == "running"
-
-
-def test_afternotok_of_a_complete_stage_does_not_spoil_the_run() -> None:
-    stages = {"a": {}, "mend": {"a": "afternotok"}}
-    found = run(stages, {"mend": ("PENDING", NEVER)}, {"a"})
+@pytest.mark.parametrize(
+    ("last", "states", "done", "expected"),
+    [
+        ({}, {"mend": f"PENDING:{NEVER}"}, ["a"], "completed stranded -> completed"),
+        ({}, {"mend": "CANCELLED"}, ["a"], "completed stranded -> completed"),
+        (
+            {"mend": "afterany", "a": "afterany"},
+            {"mend": "CANCELLED", "last": "PENDING:Priority"},
+            ["a"],
+            "completed stranded waiting -> waiting",
+        ),
+        (
+            {"mend": "afterany", "a": "afterany"},
+            {"mend": "CANCELLED"},
+            ["a", "last"],
+            "completed stranded completed -> completed",
+        ),
+    ],
+)
+def test_afternotok_of_a_complete_stage_is_not_needed_and_what_comes_afterany_of_it_counts(
+    last: dict[str, str], states: dict[str, str], done: list[str], expected: str
+) -> None:
+    stages = [stage("a"), stage("mend", a="afternotok"), *([stage("last", **last)] if last else [])]
+    found = run(stages, states, done)
+    assert statuses(found) == expected
     assert found.stage("mend").reason == "not needed: `a` completed"
-    assert found.status == "completed"
-
-
-def test_what_comes_afterany_of_a_stage_that_is_not_needed_still_counts() -> None:
-    stages = {"a": {}, "mend": {"a": "afternotok"}, "last": {"mend": "afterany", "a": "afterany"}}
-    said = {"mend": ("CANCELLED", ""), "last": ("PENDING", "Priority")}
-    found = run(stages, said, {"a"})
-    assert (statuses(found)["mend"], statuses(found)["last"]) == ("stranded", "waiting")
-    assert found.status == "waiting"
-    assert run(stages, {"mend": ("CANCELLED", "")}, {"a", "last"}).status == "completed"
-
-
-def test_a_run_that_waits_is_no_failure() -> None:
-    said = {"a": ("PENDING", "Priority"), "b": ("PENDING", "Dependency")}
-    said |= {"c": ("PENDING", "Dependency"), "r": ("PENDING", "Dependency")}
-    assert run(CHAIN, said, set()).status == "waiting"
 
 
 def test_a_child_of_an_array_with_a_failed_slice_is_stranded_while_the_array_still_runs() -> None:
-    array = StageSummary(
-        name="a", run="x", num_slices=2, is_array=True, retries=0, fingerprint="f", after={}
-    )
-    child = StageSummary(
-        name="b", run="x", num_slices=1, is_array=False, retries=0, fingerprint="f",
-        after={"a": "afterok"},
-    )  # fmt: skip
-    tasks = {
-        job: TaskAccounting(job_id=job, state=state, source="squeue")
-        for job, state in [("12_0", "FAILED"), ("12_1", "RUNNING"), ("13", "PENDING")]
-    }
-    found = reconcile(
-        RunRecords(
-            meta=META,
-            stages=(array, child),
-            intents=(
-                intent("a", is_array=True, slices=(0, 1)),
-                intent("b", job_id="13"),
-            ),
-            records={"a": records(), "b": records()},
-        ),
-        Answer(tasks=tasks),
-    )
-    assert (found.stage("a").status, found.stage("b").status) == ("running", "stranded")
+    states = {"a_0": "FAILED", "a_1": "RUNNING", "b": "PENDING"}
+    found = run([stage("a", 2), stage("b", a="afterok")], states)
+    assert statuses(found) == "running stranded -> running"
     assert found.stage("b").reason == "`a` has slices that failed or were cancelled"
 
 
-def test_a_job_that_the_site_cancelled_because_it_could_never_start_is_stranded() -> None:
-    stages = {"a": {}, "mend": {"a": "afternotok"}}
-    found = run(stages, {"mend": ("CANCELLED", "")}, {"a"})
-    assert (statuses(found)["mend"], found.status) == ("stranded", "completed")
-    said = {"a": ("FAILED", ""), "b": ("CANCELLED", ""), "c": ("CANCELLED", "")}
-    found = run(CHAIN, said, set())
-    assert found.stage("c").reason == "`a` failed"
-    assert not any(part.may_live for part in found.stage("c").slices)
-
-
 def test_a_job_that_somebody_cancelled_by_hand_is_cancelled_and_says_so() -> None:
-    found = run(CHAIN, {"a": ("CANCELLED", "")}, set())
+    found = run(CHAIN, {"a": "CANCELLED"})
     assert found.stage("a").slices[0].reason.startswith("cancelled by scancel")
+
+
+def slice_by_slice(**states: str) -> RunStatus:
+    """a -> b -> c, two slices each, `aftercorr`; what is not said is complete."""
+    stages = [stage("a", 2), stage("b", 2, a="aftercorr"), stage("c", 2, b="aftercorr")]
+    ends = {name: {i: DONE for i in (0, 1) if f"{name}_{i}" not in states} for name in "abc"}
+    return run(stages, states, ends=ends)
 
 
 @pytest.mark.parametrize("ended", ["CANCELLED", "COMPLETED"])
 def test_an_array_of_which_elements_still_wait_is_not_over(ended: str) -> None:
     found = slice_by_slice(
-        ("a_0", ended, ""),
-        ("a_1", "PENDING", "Priority"),
-        *((f"{name}_{i}", "PENDING", "Dependency") for name in "bc" for i in (0, 1)),
+        a_0=ended, a_1="PENDING:Priority", b_0=WAITS, b_1=WAITS, c_0=WAITS, c_1=WAITS
     )
-    assert (statuses(found)["a"], found.status) == ("waiting", "waiting")
-
-
-def slice_by_slice(*said: tuple[str, str, str]) -> RunStatus:
-    """a -> b -> c, two slices each, `aftercorr`; what is not said is complete."""
-    before = {"a": {}, "b": {"a": "aftercorr"}, "c": {"b": "aftercorr"}}
-    stages = tuple(
-        StageSummary(
-            name=name, run="x", num_slices=2, is_array=True, retries=0, fingerprint="f", after=after
-        )
-        for name, after in before.items()
-    )  # fmt: skip
-    tasks = {
-        job: TaskAccounting(job_id=job, state=state, source="squeue", reason=reason)
-        for job, state, reason in said
-    }
-    known = {
-        name: StageRecords(
-            attempts={i: (1,) for i in (0, 1) if f"{name}_{i}" not in tasks},
-            endings={
-                i: {1: CompletionName(i, 1, f"t-{name}", "completed")}
-                for i in (0, 1)
-                if f"{name}_{i}" not in tasks
-            },
-        )
-        for name in before
-    }
-    jobs = tuple(intent(name, job_id=name, slices=(0, 1), is_array=True) for name in before)
-    return reconcile(
-        RunRecords(meta=META, stages=stages, intents=jobs, records=known), Answer(tasks=tasks)
-    )
+    assert (found.stage("a").status, found.status) == ("waiting", "waiting")
 
 
 def test_a_failed_slice_strands_its_like_alone_and_is_named_as_the_root() -> None:
-    found = slice_by_slice(
-        ("a_1", "FAILED", ""), ("b_1", "PENDING", NEVER), ("c_1", "PENDING", "Dependency")
-    )
-    assert statuses(found) == {"a": "failed", "b": "stranded", "c": "stranded"}
+    found = slice_by_slice(a_1="FAILED", b_1=f"PENDING:{NEVER}", c_1=WAITS)
+    assert statuses(found) == "failed stranded stranded -> failed"
     assert found.stage("c").counts == {"completed": 1, "stranded": 1}
     assert found.stage("c").reason == found.stage("b").reason == "`a` slice 1 failed"
-    assert found.status == "failed"
 
 
 def test_slices_that_waited_for_all_of_the_other_stage_are_stranded_with_it() -> None:
     """`aftercorr` of arrays that do not stand side by side."""
-    gone = [(f"{name}_{i}", "CANCELLED", "") for name in "bc" for i in (0, 1)]
-    found = slice_by_slice(("a_1", "FAILED", ""), *gone)
-    assert statuses(found) == {"a": "failed", "b": "stranded", "c": "stranded"}
+    gone = {f"{name}_{i}": "CANCELLED" for name in "bc" for i in (0, 1)}
+    found = slice_by_slice(a_1="FAILED", **gone)
+    assert statuses(found) == "failed stranded stranded -> failed"
     assert found.stage("b").counts == {"stranded": 2}
     assert found.stage("b").slices[0].reason == "`a` has slices that failed or were cancelled"
 
 
 def test_a_stage_with_a_stranded_slice_waits_while_another_can_start() -> None:
     found = slice_by_slice(
-        ("a_1", "FAILED", ""),
-        ("b_0", "PENDING", "Priority"),
-        ("b_1", "PENDING", NEVER),
-        ("c_0", "PENDING", "Dependency"),
-        ("c_1", "PENDING", "Dependency"),
+        a_1="FAILED", b_0="PENDING:Priority", b_1=f"PENDING:{NEVER}", c_0=WAITS, c_1=WAITS
     )
-    assert statuses(found) == {"a": "failed", "b": "waiting", "c": "waiting"}
+    assert statuses(found) == "failed waiting waiting -> waiting"
     assert found.stage("b").counts == {"waiting": 1, "stranded": 1}
-    assert found.status == "waiting"
 
 
 def test_while_nobody_says_what_lives_unknown_outweighs_failed() -> None:
-    known = {"a": records((1,), {1: "failed"}, "t-a"), "b": records()}
-    stages = tuple(
-        StageSummary(
-            name=name, run="x", num_slices=1, is_array=False, retries=0, fingerprint="f", after={}
-        )
-        for name in known
-    )
-    run_records = RunRecords(
-        meta=META,
-        stages=stages,
-        intents=tuple(intent(name, job_id=name) for name in known),
-        records=known,
-    )
-    assert reconcile(run_records, Answer()).status == "failed"
-    silent = Answer(knows_the_living=False, problems=("squeue: down",))
-    assert reconcile(run_records, silent).status == "unknown"
+    stages, ends = [stage("a"), stage("b")], {"a": {0: FAILED}}
+    assert run(stages, {}, ends=ends).status == "failed"
+    assert run(stages, {}, ends=ends, knows_the_living=False).status == "unknown"
 
 
 def test_what_no_source_knows_is_unknown() -> None:
-    assert run({"a": {}}, {}, set()).status == "unknown"
-
-
-def test_problems_of_the_scheduler_are_passed_on() -> None:
-    found = reconcile(
-        RunRecords(
-            meta=None,  # type: ignore[arg-type]
-            stages=(),
-            intents=(),
-            records={},
-        ),
-        Answer(problems=("sacct: down",)),
-    )
-    assert found.problems == ("sacct: down",)
-
-
-def test_what_only_a_lagging_sacct_takes_for_alive_is_unknown_and_says_so() -> None:
-    said = Answer(lagging={"12": "RUNNING"})
-    never_began = slice_status(0, intent(), records(), said)
-    assert (never_began.status, never_began.source) == ("unknown", "ledger")
-    assert "it still says RUNNING" in never_began.reason
-    began = slice_status(0, intent(), records((1,)), said)
-    assert (began.status, began.source) == ("unknown", "record")
-    assert slice_status(0, intent(), records((1,), {1: "failed"}), said).status == "failed"
-    assert slice_status(0, intent(), records((1,), {1: "completed"}), said).status == "completed"
-
-
-def test_who_could_not_be_asked_stands_in_the_reason_for_not_knowing() -> None:
-    said = Answer(problems=("sacct: Connection refused",))
-    assert "sacct could not be asked" in slice_status(0, intent(), records(), said).reason
+    assert run([stage("a")], {}).status == "unknown"
 
 
 def test_a_stage_names_the_sources_of_what_decides_its_status() -> None:
-    found = run({"a": {}, "b": {"a": "afterok"}}, {"b": ("RUNNING", "")}, {"a"})
+    found = run(PAIR, {"b": "RUNNING"}, "a")
     assert (found.stage("a").sources, found.stage("b").sources) == (("record",), ("squeue",))
 
 
-def test_only_what_was_asked_for_has_an_age() -> None:
-    found = reconcile(
-        RunRecords(meta=None, stages=(), intents=(), records={}),  # type: ignore[arg-type]
-        Answer(asked_unix_s=7.0, notes=("no accounts",)),
-    )
+def test_problems_and_notes_are_passed_on_and_only_what_was_asked_for_has_an_age() -> None:
+    said = Answer(problems=("sacct: down",), notes=("no accounts",), asked_unix_s=7.0)
+    found = reconcile(RunRecords(meta=META, stages=(), intents=(), records={}), said)
+    assert (found.problems, found.notes) == (("sacct: down",), ("no accounts",))
     assert found.asked_for(["record", "sacct"]) == 7.0
     assert found.asked_for(["record", "ledger"]) is None
-    assert found.notes == ("no accounts",)
-
-
-def test_a_job_that_ended_well_before_its_supervisor_started_names_the_set_up() -> None:
-    part = slice_status(0, intent(), records(), answer("COMPLETED"))
-    assert (part.status, "a line of `setup:` has ended the job" in part.reason) == ("unknown", True)
-    part = slice_status(0, intent(), records((1,)), answer("COMPLETED"))
-    assert "setup" not in part.reason

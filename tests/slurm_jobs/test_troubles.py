@@ -1,13 +1,26 @@
+import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from slurm_jobs.run.resume import Had, Trouble, adjusted, split_nodes, trouble_of
-from slurm_jobs.run_folder.run_records import StageSummary
+from slurm_jobs.run.resume import Trouble, adjusted, split_nodes, trouble_of
+from slurm_jobs.run_folder.ledger import Intent
+from slurm_jobs.run_folder.orders import order_to_json
+from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.records import JobResources, TaskAccounting
+from slurm_jobs.shared.files import write_json_atomic
+from slurm_jobs.shared.records import (
+    CompletionName,
+    CompletionRecord,
+    JobResources,
+    TaskAccounting,
+    record_to_json,
+)
 from slurm_jobs.spec.model import OnResume
 from slurm_jobs.status import SliceStatus, StageStatus
+from tests.slurm_jobs.runs import intent, stage
+from tests.slurm_jobs.worker.orders import order
 
 ASKED = JobResources(
     nodes=1, tasks_per_node=1, cpus_per_task=1, gpus_per_node=0, gpu=(), mem_gb=8.0,
@@ -16,12 +29,8 @@ ASKED = JobResources(
 ALL = OnResume(raise_mem_gb=1.5, raise_timeout_min=2, exclude_failed_nodes=True)
 
 
-def stage(*states: str | None) -> StageStatus:
+def failed(*states: str | None) -> StageStatus:
     """Slices in these states of Slurm's; None: completed."""
-    summary = StageSummary(
-        name="a", run="x", num_slices=len(states), is_array=True, retries=0, fingerprint="f",
-        after={},
-    )  # fmt: skip
     slices = tuple(
         SliceStatus(
             slice_index=index,
@@ -32,25 +41,49 @@ def stage(*states: str | None) -> StageStatus:
         )
         for index, state in enumerate(states)
     )
-    return StageStatus(stage=summary, status="failed", slices=slices)
+    return StageStatus(stage=stage("a", len(states)), status="failed", slices=slices)
 
 
-def answer(**nodes: str) -> Answer:
+def submitted(paths: RunPaths, mem_gb: list[float], slices_per_task: int = 1) -> dict[int, Intent]:
+    """A job a slice, with this memory and an hour."""
+    for index, gb in enumerate(mem_gb):
+        asked = dataclasses.replace(ASKED, mem_gb=gb)
+        made = dataclasses.replace(order(), resources=asked, slices_per_task=slices_per_task)
+        paths.job_json(f"t{index}").parent.mkdir(parents=True)
+        write_json_atomic(paths.job_json(f"t{index}"), order_to_json(made))
+    return {i: intent(i + 1, "a", None, token=f"t{i}", slices=(i,)) for i in range(len(mem_gb))}
+
+
+def test_what_failed_slices_met_is_read_from_slurms_words_and_their_own_records(
+    tmp_path: Path,
+) -> None:
+    paths, name = RunPaths(tmp_path), CompletionName(3, 1, "t3", "failed")
+    record = CompletionRecord(
+        stage="a", slice_index=3, attempt=1, job_id="12_3", token="t3", outcome="failed",
+        fingerprint="f", started_unix_s=0.0, ended_unix_s=1.0, exit_code=1, failed_node="n5",
+    )  # fmt: skip
+    paths.completion("a", name).parent.mkdir(parents=True)
+    write_json_atomic(paths.completion("a", name), record_to_json(record))
     tasks = {
-        job: TaskAccounting(job_id=job, state="X", source="sacct", node_list=names)
-        for job, names in nodes.items()
+        f"12_{index}": TaskAccounting(job_id="12", state="X", source="sacct", node_list=nodes)
+        for index, nodes in enumerate(("n0", "n1", "n[2-3]", "n4"))
     }
-    return Answer(tasks={job.replace("j", "12_"): task for job, task in tasks.items()})
-
-
-def test_what_failed_slices_met_is_read_from_slurms_words_and_their_own_records() -> None:
+    met = failed(None, "OUT_OF_MEMORY", "NODE_FAIL", "FAILED")
+    last = dataclasses.replace(met.slices[3], ending=name)
     found = trouble_of(
-        stage(None, "OUT_OF_MEMORY", "NODE_FAIL", "FAILED"),
-        answer(j0="n0", j1="n1", j2="n[2-3]", j3="n4"),
-        {1: Had(mem_gb=6.0), 2: Had(mem_gb=9.0), 3: Had(node="n5")},
+        paths,
+        submitted(paths, [3.0, 6.0, 9.0, 9.0]),
+        dataclasses.replace(met, slices=(*met.slices[:3], last)),
+        Answer(tasks=tasks),
     )
     assert found == Trouble(out_of_memory=True, mem_gb=6.0, nodes=("n1", "n[2-3]", "n5"))
-    assert trouble_of(stage("TIMEOUT", None), Answer(), {}) == Trouble(out_of_time=True)
+
+
+def test_a_slice_that_reached_its_limit_had_its_share_of_the_tasks(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    newest = submitted(paths, [8.0, 8.0], slices_per_task=4)
+    found = trouble_of(paths, newest, failed("TIMEOUT", None), Answer())
+    assert found == Trouble(out_of_time=True, timeout_min=15.0)
 
 
 @pytest.mark.parametrize(

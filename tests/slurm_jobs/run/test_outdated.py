@@ -1,37 +1,29 @@
 """Which finished work is older than what it was made from."""
 
+import pytest
+
 from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.status import ages_of, outdated_slices
+from tests.slurm_jobs.runs import intent
 
 
 def newest(*numbers: int) -> dict[int, Intent]:
     """An intent a slice, with these numbers in the ledger."""
-    return {
-        index: Intent(
-            number=number,
-            token=f"t{number}",
-            stage="s",
-            slices=(index,),
-            is_array=True,
-            fingerprint="f",
-            job_name="n",
-            time_unix_s=0.0,
-        )
-        for index, number in enumerate(numbers)
-    }
+    return {i: intent(number, "s", None, slices=(i,)) for i, number in enumerate(numbers)}
 
 
 def test_nothing_is_outdated_where_stages_were_submitted_in_order() -> None:
     assert outdated_slices({"p": "afterok"}, newest(5, 6), {"p": {0: 3, 1: 4}}) == set()
 
 
-def test_all_slices_are_outdated_by_one_newer_slice_of_a_parent() -> None:
-    for kind in ("afterok", "afterany", "afternotok"):
-        assert outdated_slices({"p": kind}, newest(5, 6), {"p": {0: 3, 1: 9}}) == {0, 1}
-
-
-def test_aftercorr_is_outdated_by_its_like_alone() -> None:
-    assert outdated_slices({"p": "aftercorr"}, newest(5, 6), {"p": {0: 3, 1: 9}}) == {1}
+@pytest.mark.parametrize(
+    ("kind", "outdated"),
+    [("afterok", {0, 1}), ("afterany", {0, 1}), ("afternotok", {0, 1}), ("aftercorr", {1})],
+)
+def test_one_newer_slice_of_a_parent_outdates_what_waited_for_it(
+    kind: str, outdated: set[int]
+) -> None:
+    assert outdated_slices({"p": kind}, newest(5, 6), {"p": {0: 3, 1: 9}}) == outdated
 
 
 def test_a_stage_is_outdated_by_what_its_parents_come_after() -> None:

@@ -7,57 +7,10 @@ import pytest
 
 from slurm_jobs.run.resume import Preparation, sort_out
 from slurm_jobs.run_folder.ledger import Intent
-from slurm_jobs.run_folder.run_records import RunMeta, RunRecords, StageRecords, StageSummary
-from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.records import CompletionName, Outcome, TaskAccounting
+from slurm_jobs.run_folder.run_records import StageSummary
+from slurm_jobs.shared.records import Outcome
 from slurm_jobs.status import reconcile
-
-META = RunMeta(
-    run_id="r", name="r", created_unix_s=0, submitted_by="u", host="h", scheduler="slurm",
-    version="0", spec_file="s",
-)  # fmt: skip
-NEVER = "DependencyNeverSatisfied"
-Ends = Mapping[int, Mapping[int, Outcome]]
-"""Outcome by attempt by slice."""
-
-
-def stage(name: str, num_slices: int = 1, **after: str) -> StageSummary:
-    return StageSummary(
-        name=name,
-        run="x",
-        num_slices=num_slices,
-        is_array=num_slices > 1,
-        retries=0,
-        fingerprint="f",
-        after=after,
-    )
-
-
-def intent(number: int, name: str, job_id: str | None, num_slices: int = 1, **more: Any) -> Intent:
-    known: dict[str, Any] = {
-        "number": number,
-        "token": f"t{number}",
-        "stage": name,
-        "slices": tuple(range(num_slices)),
-        "is_array": num_slices > 1,
-        "fingerprint": "f",
-        "job_name": f"n{number}",
-        "time_unix_s": 0.0,
-        "job_id": job_id,
-    }
-    return Intent(**{**known, **more})
-
-
-def _ending(
-    intents: list[Intent], stage: str, index: int, attempt: int, outcome: Outcome
-) -> CompletionName:
-    """Of the newest job that had the slice and may have made this attempt."""
-    owners = [
-        i.token
-        for i in intents
-        if i.stage == stage and index in i.slices and attempt > i.base_attempts.get(index, 0)
-    ]
-    return CompletionName(index, attempt, owners[-1] if owners else "none", outcome)
+from tests.slurm_jobs.runs import DONE, FAILED, NEVER, Ends, answer, intent, run_records, stage
 
 
 def submitted(stages: list[StageSummary]) -> list[Intent]:
@@ -79,31 +32,11 @@ def sorted_out(
     begun: Mapping[str, Mapping[int, int]] | None = None,
     afters: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Preparation:
-    """States are Slurm's words by job; a reason may follow a colon."""
-    intents = submitted(stages) if intents is None else intents
-    records = {}
-    for summary in stages:
-        outcomes = (ends or {}).get(summary.name, {})
-        attempts = {index: tuple(sorted(found)) for index, found in outcomes.items()}
-        attempts |= {i: (number,) for i, number in (begun or {}).get(summary.name, {}).items()}
-        endings = {
-            index: {a: _ending(intents, summary.name, index, a, word) for a, word in found.items()}
-            for index, found in outcomes.items()
-        }
-        records[summary.name] = StageRecords(attempts=attempts, endings=endings)
-    tasks = {}
-    for job_id, said in (states or {}).items():
-        state, _, reason = said.partition(":")
-        tasks[job_id] = TaskAccounting(job_id=job_id, state=state, source="squeue", reason=reason)
-    run = RunRecords(meta=META, stages=tuple(stages), intents=tuple(intents), records=records)
+    run = run_records(stages, submitted(stages) if intents is None else intents, ends, begun)
+    said = answer(states or {})
     now = {summary.name: "f" for summary in stages} | dict(fingerprints or {})
-    living = {job_id for job_id, task in tasks.items() if task.state in {"RUNNING", "PENDING"}}
-    status = reconcile(run, Answer(tasks=tasks))
-    return sort_out(run, status, now, void, living=living, afters=afters)
-
-
-DONE: Mapping[int, Outcome] = {1: "completed"}
-FAILED: Mapping[int, Outcome] = {1: "failed"}
+    living = {job for job, task in said.tasks.items() if task.state in {"RUNNING", "PENDING"}}
+    return sort_out(run, reconcile(run, said), now, void, living=living, afters=afters)
 
 
 def test_the_failed_slice_of_a_stage_is_neither_complete_nor_active_nor_in_the_way() -> None:
