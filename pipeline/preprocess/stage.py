@@ -17,7 +17,7 @@ from typing import Any
 from pipeline.data.format import pack_sample
 from pipeline.preprocess.chat_templates import hash_folder, prepare_folder, write_with_pixels
 from pipeline.preprocess.chat_tokenizer import TokenSequence
-from pipeline.preprocess.encode import EncodedTokens, SampleEncoder
+from pipeline.preprocess.encode import SampleEncoder
 from pipeline.preprocess.manifest import folder_of, open_manifest, slice_range
 from pipeline.preprocess.manifest_files import Manifest, changed
 from pipeline.preprocess.part import (
@@ -43,7 +43,6 @@ from pipeline.preprocess.rejects import (
     pixels_of_token,
     too_long_remedies,
 )
-from pipeline.preprocess.row_images import EncodedImages
 from pipeline.preprocess.tokenizer import load_tokenizer
 from pipeline.stopping import StopGuard
 from slurm_jobs.shared.config import build_config
@@ -107,7 +106,11 @@ def part_settings(
 # the tokens, too.
 
 
+log = logging.getLogger(__name__)
+
 _ROWS_AHEAD_PER_THREAD = 4
+_MAX_IGNORED = 100
+"""Limit of names of keys that are counted; rows may have any number."""
 
 _IMAGES_TO_PRICE = 16
 """Images of a slice that are read back to measure the cost of the format: the first ones, and a
@@ -131,31 +134,23 @@ class StoredImages:
 
     tokens: TokenSequence
     images: list[bytes]
-    encoded: EncodedImages
+    """For tiled images, all tiles."""
+    sizes: dict[str, object]
+    """Sizes in a sample's metadata."""
+    num_pixels: int
+    """Pixels of all stored images."""
     decode_s: float
     store_s: float
     prices: list[StoredPrice]
     """Cost of each image, if measured."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RowResult:
-    """Result of a row: a sample's bytes, or the reason why there is none."""
-
-    row: ManifestRow
-    tokens: EncodedTokens | None = None
-    data: bytes = b""
-    """Members of the sample, as in the part's tar."""
-    num_images: int = 0
-    """Stored images; for tiled images, all tiles."""
-    num_pixels: int = 0
-    """Pixels of all stored images."""
-    reject: Reject | None = None
+_Started = tuple[ManifestRow, Future[StoredImages | Reject] | Reject]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RowWorker:
-    """Encodes rows with `num_threads` threads, and returns them in order."""
+@dataclass(kw_only=True, slots=True)
+class SliceWriter:
+    """Encodes rows with `num_threads` threads, and writes their samples in order."""
 
     encoder: SampleEncoder
     image_format: ImageFormat
@@ -165,23 +160,47 @@ class RowWorker:
     seconds: Seconds = field(default_factory=Seconds)
     prices: list[StoredPrice] = field(default_factory=list)
     """Costs of the first images."""
+    rejects: list[Reject] = field(default_factory=list)
+    num_truncated: int = 0
+    ignored: Counter[str] = field(default_factory=Counter)
+    """Number of rows by key that is neither read nor known to be metadata."""
 
-    def results(self, rows: Iterable[ManifestRow]) -> Generator[RowResult, None, None]:
-        """Yield one result per row, in the order of the rows.
+    def write(
+        self,
+        rows: Iterable[ManifestRow],
+        builder: PartBuilder,
+        progress: Progress,
+        guard: StopGuard,
+    ) -> None:
+        """Append the samples of the rows to a part, and keep the rejects of the others.
 
         Raises:
             StageError: the file system or the memory failed; another attempt may succeed.
             StageConfigError: a row is over a limit, and `too_long` is `error`.
+            StageStoppedError: a stop was requested.
         """
-        waiting: deque[tuple[ManifestRow, Future[StoredImages | Reject] | Reject]] = deque()
+        with closing(self._start_all(rows)) as started:  # a stop must end its threads, too
+            for num_done, (row, work) in enumerate(started):
+                stored = work.result() if isinstance(work, Future) else work
+                guard.check(num_done, progress.total)
+                for key in row.ignored:
+                    if key in self.ignored or len(self.ignored) < _MAX_IGNORED:
+                        self.ignored[key] += 1
+                reject = stored if isinstance(stored, Reject) else self._add(row, stored, builder)
+                if reject is not None:
+                    self.rejects.append(reject)
+                progress.update(num_done + 1, detail=f"{len(self.rejects)} rejected")
+
+    def _start_all(self, rows: Iterable[ManifestRow]) -> Generator[_Started, None, None]:
+        waiting: deque[_Started] = deque()
         pool = ThreadPoolExecutor(self.num_threads, thread_name_prefix="decode")
         try:
             for row in rows:
                 waiting.append((row, self._start(row, pool)))
                 if len(waiting) > self.num_threads * _ROWS_AHEAD_PER_THREAD:
-                    yield self._finish(*waiting.popleft())
+                    yield waiting.popleft()
             while waiting:
-                yield self._finish(*waiting.popleft())
+                yield waiting.popleft()
         finally:
             pool.shutdown(cancel_futures=True)
             self.in_progress.close()
@@ -230,7 +249,11 @@ class RowWorker:
                 return StoredImages(
                     tokens=expanded,
                     images=stored,
-                    encoded=encoded,
+                    sizes={
+                        "original_sizes": encoded.original_sizes,
+                        "stored_sizes": encoded.stored_sizes,
+                    },
+                    num_pixels=encoded.num_pixels,
                     decode_s=decoded - start,
                     store_s=end - decoded,
                     prices=[price_of(pixels, data, self.image_format) for pixels, data in pairs],
@@ -244,43 +267,40 @@ class RowWorker:
     def _noting(self, row: ManifestRow) -> AbstractContextManager[None]:
         return self.in_progress.working_on(f"{row.origin}: {row.source[:100]}")
 
-    def _finish(self, row: ManifestRow, work: Future[StoredImages | Reject] | Reject) -> RowResult:
-        stored = work.result() if isinstance(work, Future) else work
-        if isinstance(stored, Reject):
-            return RowResult(row=row, reject=stored)
+    def _add(self, row: ManifestRow, stored: StoredImages, builder: PartBuilder) -> Reject | None:
         try:
             tokens = self.encoder.finish(stored.tokens, row)
         except Exception as error:  # noqa: BLE001 - `_reject` raises what is not the row's
-            return RowResult(row=row, reject=_reject(row, error))
+            return _reject(row, error)
         self.seconds.decode += stored.decode_s
         self.seconds.store += stored.store_s
         self.prices.extend(stored.prices)
-        meta: dict[str, object] = {
-            "row": row.origin.row,
-            "source": row.source,
-            "num_tokens": len(tokens.input_ids),
-            "num_supervised_tokens": int((tokens.labels >= 0).sum()),
-            "truncated": tokens.truncated,
-            "original_sizes": [list(size) for size in stored.encoded.original_sizes],
-            "stored_sizes": [
-                [list(size) for size in sizes] for sizes in stored.encoded.stored_sizes
-            ],
-        }
         data = pack_sample(
             key=row.key,
             input_ids=tokens.input_ids,
             labels=tokens.labels,
             images=stored.images,
             image_suffix=MEMBER_SUFFIX[self.image_format],
-            meta=meta,
+            meta={
+                "row": row.origin.row,
+                "source": row.source,
+                "num_tokens": len(tokens.input_ids),
+                "num_supervised_tokens": int((tokens.labels >= 0).sum()),
+                "truncated": tokens.truncated,
+                **stored.sizes,
+            },
         )
-        return RowResult(
-            row=row,
-            tokens=tokens,
-            data=data,
+        start = time.perf_counter()
+        builder.add(
+            row.key,
+            data,
+            labels=tokens.labels,
             num_images=len(stored.images),
-            num_pixels=stored.encoded.num_pixels,
+            num_pixels=stored.num_pixels,
         )
+        self.seconds.write += time.perf_counter() - start
+        self.num_truncated += tokens.truncated
+        return None
 
 
 def _reject(row: ManifestRow, error: Exception) -> Reject:
@@ -312,22 +332,6 @@ def _reject(row: ManifestRow, error: Exception) -> Reject:
         message=message,
         num_tokens=num_tokens,
     )
-
-
-log = logging.getLogger(__name__)
-
-_MAX_IGNORED = 100
-"""Limit of names of keys that are counted; rows may have any number."""
-
-
-@dataclass(slots=True)
-class _Tally:
-    """Counts while the part is written."""
-
-    rejects: list[Reject] = field(default_factory=list)
-    num_truncated: int = 0
-    ignored: Counter[str] = field(default_factory=Counter)
-    """Number of rows by key that is neither read nor known to be metadata."""
 
 
 def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
@@ -380,7 +384,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     paths = PartPaths(output_dir=context.output_dir, slice_index=context.slice_index)
     make_private_dir(paths.tar.parent)
     remove_leftovers(paths.tar.parent, f"{paths.tar.stem}.*")  # of a killed attempt
-    worker = RowWorker(
+    writer = SliceWriter(
         encoder=encoder,
         image_format=stage.image_format,
         image_quality=stage.image_quality,
@@ -390,9 +394,9 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     progress = Progress(context.task_dir, "samples", len(mine))
     with atomic_writer(paths.tar) as stream:
         builder = PartBuilder(stream)
-        tally = _write_samples(worker, manifest.rows(mine), builder, progress, guard)
+        writer.write(manifest.rows(mine), builder, progress, guard)
         # it was opened twice, to count and to read
-        num_done, after = len(builder.samples) + len(tally.rejects), manifest.fingerprint_now()
+        num_done, after = len(builder.samples) + len(writer.rejects), manifest.fingerprint_now()
         if after != manifest.fingerprint or num_done != len(mine):
             difference = (
                 f"{num_done} of {len(mine)} rows of this slice; xxh3 {manifest.fingerprint} "
@@ -401,7 +405,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
             raise changed(manifest.path, difference)
         _write_and_check_rejects(
             paths,
-            tally.rejects,
+            writer.rejects,
             stage,
             context,
             num_rows=manifest.num_rows,
@@ -415,30 +419,30 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
             settings=part_settings(stage, manifest, processor_dir),
             model_inputs=inputs,
             processor_dir=str(processor_dir),
-            rejects_by_reason=count_reasons(tally.rejects),
+            rejects_by_reason=count_reasons(writer.rejects),
             max_reject_share=stage.max_reject_share,
             max_too_long_share=stage.max_too_long_share,
         )
     write_part(paths, index, builder.samples)
-    if tally.ignored:
-        counts = ", ".join(f"`{key}` ({count} rows)" for key, count in tally.ignored.most_common())
+    if writer.ignored:
+        counts = ", ".join(f"`{key}` ({count} rows)" for key, count in writer.ignored.most_common())
         log.warning("%s: keys that are not read: %s", stage.manifest, counts)
-    samples, seconds = builder.samples, worker.seconds
+    samples, seconds = builder.samples, writer.seconds
     files = (paths.tar, paths.samples, paths.index, paths.rejects)
     return {
         "num_rows": index.end_row - index.first_row,
         "num_samples": index.num_samples,
-        "num_rejected": len(tally.rejects),
+        "num_rejected": len(writer.rejects),
         "rejects_by_reason": index.rejects_by_reason,
-        "ignored_keys": dict(tally.ignored.most_common()),
+        "ignored_keys": dict(writer.ignored.most_common()),
         "num_too_long": sum(index.rejects_by_reason.get(reason, 0) for reason in CHOSEN_REASONS),
-        "num_truncated": tally.num_truncated,
+        "num_truncated": writer.num_truncated,
         "num_tokens": int(samples["num_tokens"].sum()),
         "num_supervised_tokens": int(samples["num_supervised_tokens"].sum()),
         "num_images": int(samples["num_images"].sum()),
         "num_pixels": int(samples["num_pixels"].sum()),
         "num_bytes": index.num_bytes,
-        "stored_image": mean_price(worker.prices) if worker.prices else None,
+        "stored_image": mean_price(writer.prices) if writer.prices else None,
         "decode_s": round(seconds.decode, 3),
         "store_s": round(seconds.store, 3),
         "tokenise_s": round(seconds.tokenise, 3),
@@ -458,38 +462,6 @@ def _find_processor(stage: PreprocessConfig, context: TaskContext) -> Path:
     if stage.image_pixels is not None:
         return write_with_pixels(folder, stage.image_pixels, root)
     return folder
-
-
-def _write_samples(
-    worker: RowWorker,
-    rows: Iterable[ManifestRow],
-    builder: PartBuilder,
-    progress: Progress,
-    guard: StopGuard,
-) -> _Tally:
-    tally = _Tally()
-    with closing(worker.results(rows)) as results:  # a stop must end its threads, too
-        for num_done, result in enumerate(results, start=1):
-            guard.check(num_done - 1, progress.total)
-            for key in result.row.ignored:
-                if key in tally.ignored or len(tally.ignored) < _MAX_IGNORED:
-                    tally.ignored[key] += 1
-            if result.reject is not None:
-                tally.rejects.append(result.reject)
-            else:
-                assert result.tokens is not None
-                start = time.perf_counter()
-                builder.add(
-                    result.row.key,
-                    result.data,
-                    labels=result.tokens.labels,
-                    num_images=result.num_images,
-                    num_pixels=result.num_pixels,
-                )
-                worker.seconds.write += time.perf_counter() - start
-                tally.num_truncated += result.tokens.truncated
-            progress.update(num_done, detail=f"{len(tally.rejects)} rejected")
-    return tally
 
 
 def _write_and_check_rejects(

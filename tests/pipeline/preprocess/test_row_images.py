@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -13,13 +14,17 @@ from pipeline.preprocess import row_images as images_module
 from pipeline.preprocess import row_images as row_images_module
 from pipeline.preprocess.encode import SampleEncoder
 from pipeline.preprocess.manifest import read_manifest
+from pipeline.preprocess.part import PartBuilder
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.preprocess.row_images import ImageSource, RowImages, carry_out
+from pipeline.stopping import StopGuard
 from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.files import Progress
 from slurm_jobs.shared.heartbeat import RowsInProgress
 from slurm_jobs.shared.manifests.messages import ManifestRow
 from slurm_jobs.shared.processors.folder import ProcessorInfo
 from slurm_jobs.shared.processors.image_plans import FixedImages, ImagePlan, Recipe
+from tests.pipeline.build import make_context
 from tests.pipeline.kinds import write_kind
 
 
@@ -129,7 +134,7 @@ def test_all_tiles_are_cut_from_one_resized_picture(monkeypatch: pytest.MonkeyPa
 def test_images_of_a_row_that_is_too_long_are_not_decoded(
     tmp_path: Path, too_long: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipeline.preprocess.stage import RowWorker
+    from pipeline.preprocess.stage import SliceWriter
 
     Image.new("RGB", (300, 300)).save(tmp_path / "a.jpg")
     encoder = SampleEncoder(
@@ -139,18 +144,19 @@ def test_images_of_a_row_that_is_too_long_are_not_decoded(
         too_long=too_long,
     )
     monkeypatch.delattr("PIL.ImageFile.ImageFile.load")
-    worker = RowWorker(
+    writer = SliceWriter(
         encoder=encoder,
         image_format="png",
         image_quality=95,
         num_threads=1,
         in_progress=RowsInProgress(tmp_path),
     )
-    rows = [make_row(tmp_path, "a.jpg")]
+    progress = Progress(tmp_path, "samples", 1)
+    guard = StopGuard(make_context(tmp_path), "rows", "")
+    rows, builder = [make_row(tmp_path, "a.jpg")], PartBuilder(io.BytesIO())
     if too_long == "error":
         with pytest.raises(StageConfigError, match=r"rows\.jsonl:1: \d+ tokens, max_tokens is 50"):
-            list(worker.results(rows))
+            writer.write(rows, builder, progress, guard)
         return
-    (result,) = worker.results(rows)
-    assert result.reject is not None
-    assert result.reject.reason == "images_too_long"
+    writer.write(rows, builder, progress, guard)
+    assert [reject.reason for reject in writer.rejects] == ["images_too_long"]

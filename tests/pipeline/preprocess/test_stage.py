@@ -264,7 +264,7 @@ def cut(manifest: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [replace_by_other_rows, cut])
-@pytest.mark.parametrize("moment", ["open_manifest", "_write_samples"])
+@pytest.mark.parametrize("moment", ["counted", "first row read"])
 def test_manifest_that_changes_while_a_slice_is_made_gives_no_part_but_another_attempt(
     tmp_path: Path,
     processor_dir: Path,
@@ -272,21 +272,23 @@ def test_manifest_that_changes_while_a_slice_is_made_gives_no_part_but_another_a
     moment: str,
     change: Callable[[Path], None],
 ) -> None:
-    """It changes once its rows are counted, or when the first of them was read."""
     config = base_config(tmp_path, processor_dir)
-    really = getattr(stage, moment)
+    really_open, really_write = stage.open_manifest, stage.SliceWriter.write
 
-    def change_meanwhile(*args: Any, **options: Any) -> Any:
-        if moment == "_write_samples":
-            worker, rows, *others = args
-            first = next(rows)
-            change(Path(config["manifest"]))
-            return really(worker, itertools.chain([first], rows), *others, **options)
-        result = really(*args, **options)
+    def open_and_change(*args: Any, **options: Any) -> Any:
+        manifest = really_open(*args, **options)
         change(Path(config["manifest"]))
-        return result
+        return manifest
 
-    monkeypatch.setattr(stage, moment, change_meanwhile)
+    def change_and_write(writer: Any, rows: Any, *others: Any) -> None:
+        first = next(rows)
+        change(Path(config["manifest"]))
+        really_write(writer, itertools.chain([first], rows), *others)
+
+    if moment == "counted":
+        monkeypatch.setattr(stage, "open_manifest", open_and_change)
+    else:
+        monkeypatch.setattr(stage.SliceWriter, "write", change_and_write)
     with pytest.raises(StageError, match=r"train\.csv: changed while its rows were read") as caught:
         run(config, make_context(tmp_path))
     assert not isinstance(caught.value, StageConfigError)
